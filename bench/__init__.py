@@ -1,8 +1,9 @@
 """What is measured, against what: each figure is a ratio to something measured in the same run.
 
-A bare number says more about the machine than about the program, so a `Figure` carries the baseline it was
-measured beside. One module measures one thing; its `main()` returns figures and asserts nothing: limits on
-time belong to no test. `python -m bench` runs them all, each in a process of its own.
+A bare number says more about the machine than about the program, so a `Figure` carries the
+baseline it was measured beside. One module measures one thing; its `main()` returns figures and
+asserts nothing: limits on time belong to no test. `python -m bench` runs them all, each in a
+process of its own.
 """
 
 import statistics
@@ -14,8 +15,9 @@ from typing import NamedTuple
 class Figure(NamedTuple):
     """One measured thing: ours and the baseline in the same unit, and the ratio that was hoped for.
 
-    `wanted` bounds ours / baseline from above, or from below where `is_rate` (more is better). `limit` bounds ours itself from above,
-    for what was promised in a unit; whether it holds says something about the machine as well.
+    `wanted` bounds ours / baseline from above, or from below where `is_rate` (more is better).
+    `limit` bounds ours itself from above, for what was promised in a unit; whether it holds says
+    something about the machine as well.
     """
 
     name: str
@@ -45,7 +47,8 @@ class Figure(NamedTuple):
 
 
 def interleaved_ms(*work: Callable[[], object], rounds: int = 15) -> list[float]:
-    """The median milliseconds of each piece of work, taken in turns, so that a busy moment hits all alike."""
+    """The median milliseconds of each piece of work, taken in turns, so that a busy moment hits
+    all alike."""
     taken: list[list[float]] = [[] for _ in work]
     for _ in range(rounds):
         for times, do in zip(taken, work, strict=True):

@@ -2,8 +2,9 @@
 
     python -m bench [NAME[,NAME...]]
 
-A measurement is a module in this folder with `main() -> list[Figure] | None` (None: it printed what it has).
-One that fails is named and doesn't stop the others; the exit code says whether all ran, never whether fast.
+A measurement is a module in this folder with `main() -> list[Figure] | None` (None: it printed
+what it has). One that fails is named and doesn't stop the others; the exit code says whether all
+ran, never whether fast.
 """
 
 import importlib
@@ -30,7 +31,9 @@ def measure(name: str) -> list[Figure] | None:
     print(f"measuring {name} ...", file=sys.stderr, flush=True)
     program = [sys.executable, "-m", "bench", "--one", name]
     # The figures come back on a pipe of their own, apart from whatever is printed.
-    done = subprocess.run(program, cwd=HERE.parent, stdout=subprocess.PIPE, text=True, timeout=1800, check=False)
+    done = subprocess.run(
+        program, cwd=HERE.parent, stdout=subprocess.PIPE, text=True, timeout=1800, check=False
+    )
     printed, mark, figures = done.stdout.rpartition("\n--figures--")
     if done.returncode != 0 or not mark:
         print(done.stdout, end="")
@@ -59,7 +62,9 @@ def table(figures: list[Figure]) -> str:
 
 
 def _row(figure: Figure) -> tuple[str, ...]:
-    wanted = "" if figure.wanted is None else f"{'>=' if figure.is_rate else '<='} {figure.wanted:g}"
+    wanted = (
+        "" if figure.wanted is None else f"{'>=' if figure.is_rate else '<='} {figure.wanted:g}"
+    )
     return (
         figure.name,
         f"{figure.ours:.4g} {figure.unit}{_MISSED if figure.is_within_limit is False else ''}",
@@ -78,7 +83,10 @@ def main() -> int:
         return 0
     chosen = arguments[0].split(",") if arguments else names()
     if unknown := [name for name in chosen if name not in names()]:
-        print(f"bench: no measurement `{unknown[0]}`; there are: {', '.join(names())}", file=sys.stderr)
+        print(
+            f"bench: no measurement `{unknown[0]}`; there are: {', '.join(names())}",
+            file=sys.stderr,
+        )
         return 1
     python = this_python()
     if not python.ok:

@@ -1,7 +1,8 @@
-"""What `policy learn` saves on recorded sessions: learn from one session of a project, count what its next one asks.
+"""What `policy learn` saves on recorded sessions: learn from one session of a project, count what
+its next one asks.
 
-A simulated person approves what is routine and denies what is worth asking (`_worth_asking`, never the engine that is measured).
-`bench.attention` prints it.
+A simulated person approves what is routine and denies what is worth asking (`_worth_asking`,
+never the engine that is measured). `bench.attention` prints it.
 """
 
 import statistics
@@ -25,7 +26,8 @@ _FIELDS = ("category", "command", "cwd", "operation", "path", "method", "url")
 
 
 class Session(NamedTuple):
-    """One recorded session: its actions, and for each why it is worth asking, empty where it is routine."""
+    """One recorded session: its actions, and for each why it is worth asking, empty where it is
+    routine."""
 
     id: str
     project: str
@@ -34,7 +36,8 @@ class Session(NamedTuple):
 
 
 class Prompt(NamedTuple):
-    """What a person is still asked: why it is worth asking (empty: routine), the action, and why it is asked."""
+    """What a person is still asked: why it is worth asking (empty: routine), the action, and why
+    it is asked."""
 
     worth: str
     title: str
@@ -42,7 +45,8 @@ class Prompt(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """What was learned from the first session, and the prompts of the second, `before` under the base alone, `left` with the rules.
+    """What was learned from the first session, and the prompts of the second, `before` under the
+    base alone, `left` with the rules.
 
     `wrong`: what the rules answer, in any session, though it is worth asking.
     """
@@ -66,9 +70,16 @@ def read_sessions(lines: Iterable[bytes]) -> tuple[Session, ...]:
 
 
 def _session(data: dict[str, Any]) -> Session:
-    entries = [(at, entry) for at, entry in enumerate(data["actions"]) if entry.get("operation") != "read"]
-    actions = [action_of({key: entry[key] for key in _FIELDS if key in entry}) for _, entry in entries]
-    worth = [worth_asking(entry.get("command") or "", WORKSPACE, (data["id"], at)) for at, entry in entries]
+    entries = [
+        (at, entry) for at, entry in enumerate(data["actions"]) if entry.get("operation") != "read"
+    ]
+    actions = [
+        action_of({key: entry[key] for key in _FIELDS if key in entry}) for _, entry in entries
+    ]
+    worth = [
+        worth_asking(entry.get("command") or "", WORKSPACE, (data["id"], at))
+        for at, entry in entries
+    ]
     return Session(data["id"], data["project"], tuple(actions), tuple(worth))
 
 
@@ -82,28 +93,42 @@ def pairs(sessions: Iterable[Session]) -> Iterator[tuple[Session, Session]]:
 
 
 def answered(session: Session, base: Policy) -> tuple[Past, ...]:
-    """The session as a history: what the base asks, the person approves, or denies where it is worth asking."""
+    """The session as a history: what the base asks, the person approves, or denies where it is
+    worth asking."""
     found = []
     for at, (action, worth) in enumerate(zip(session.actions, session.worth, strict=True)):
         verdict = _verdict(base, action)
-        past = Past(at=float(at), session=session.id, action=action, verdict=verdict.decision, remotes=_REMOTES)
+        past = Past(
+            at=float(at),
+            session=session.id,
+            action=action,
+            verdict=verdict.decision,
+            remotes=_REMOTES,
+        )
         if verdict.decision == "ask":
-            past = msgspec.structs.replace(past, answer="denied" if worth else "approved", answered_by="simulated")
+            past = msgspec.structs.replace(
+                past, answer="denied" if worth else "approved", answered_by="simulated"
+            )
         found.append(past)
     return tuple(found)
 
 
 def measure(first: Session, second: Session, every: Sequence[Session], base: Policy) -> Pair:
-    """Learn from the first, ask the second; what is answered wrongly is looked for in all sessions."""
+    """Learn from the first, ask the second; what is answered wrongly is looked for in all
+    sessions."""
     learned = learn(answered(first, base), base, now=0.0, workspace=WORKSPACE)
     policy = merge(base, learned.policy())
     wrong = [
         title(action)
         for session in every
         for action, worth in zip(session.actions, session.worth, strict=True)
-        if worth and _verdict(policy, action).decision == "allow" and _verdict(base, action).decision != "allow"
+        if worth
+        and _verdict(policy, action).decision == "allow"
+        and _verdict(base, action).decision != "allow"
     ]
-    return Pair(first, second, learned, len(prompts(second, base)), prompts(second, policy), tuple(wrong))
+    return Pair(
+        first, second, learned, len(prompts(second, base)), prompts(second, policy), tuple(wrong)
+    )
 
 
 def prompts(session: Session, policy: Policy) -> tuple[Prompt, ...]:
@@ -117,18 +142,22 @@ def prompts(session: Session, policy: Policy) -> tuple[Prompt, ...]:
 
 
 def _verdict(policy: Policy, action: Action) -> Verdict:
-    return evaluate(policy, action, now=0.0, workspace=WORKSPACE, configured_remotes=frozenset(_REMOTES))
+    return evaluate(
+        policy, action, now=0.0, workspace=WORKSPACE, configured_remotes=frozenset(_REMOTES)
+    )
 
 
 def table(sessions: Sequence[Session], base: Policy) -> list[str]:
-    """A line for each pair, and the medians: prompts of the next session before, after, and after without those worth asking."""
+    """A line for each pair, and the medians: prompts of the next session before, after, and
+    after without those worth asking."""
     found = [measure(first, second, sessions, base) for first, second in pairs(sessions)]
     lines = [
-        f"{'project':8} {'learned from':12} {'next':5} {'rules':>5} {'before':>6} {'after':>6} {'routine':>7} {'wrong':>5}"
+        f"{'project':8} {'learned from':12} {'next':5} {'rules':>5} {'before':>6} {'after':>6}"
+        f" {'routine':>7} {'wrong':>5}"
     ]
     lines += [
-        f"{one.first.project:8} {one.first.id:12} {one.second.id:5} {len(one.learned.rules):5} {one.before:6} {len(one.left):6}"
-        f" {one.routine:7} {len(one.wrong):5}"
+        f"{one.first.project:8} {one.first.id:12} {one.second.id:5} {len(one.learned.rules):5}"
+        f" {one.before:6} {len(one.left):6} {one.routine:7} {len(one.wrong):5}"
         for one in found
     ]
     if found:
@@ -140,5 +169,8 @@ def table(sessions: Sequence[Session], base: Policy) -> list[str]:
                 [one.routine for one in found],
             )
         )
-        lines.append(f"{'median':33} {before:6g} {after:6g} {routine:7g} {sum(len(one.wrong) for one in found):5}")
+        lines.append(
+            f"{'median':33} {before:6g} {after:6g} {routine:7g}"
+            f" {sum(len(one.wrong) for one in found):5}"
+        )
     return lines

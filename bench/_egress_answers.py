@@ -1,7 +1,9 @@
-"""How long an answer on the page takes to the client that is held for it: from the page's POST to the answer to the client's CONNECT.
+"""How long an answer on the page takes to the client that is held for it: from the page's POST to
+the answer to the client's CONNECT.
 
-Through the whole of ours: the operator's door, the gate with database and audit, the channel, egress and its dial. Beside it what a rule
-answers at once. A page is signed in and listens meanwhile, as a person's does.
+Through the whole of ours: the operator's door, the gate with database and audit, the channel,
+egress and its dial. Beside it what a rule answers at once. A page is signed in and listens
+meanwhile, as a person's does.
 """
 
 import asyncio
@@ -20,7 +22,9 @@ ANSWERS = 120
 class _Operator:
     """A kept connection to the operator's door."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, ours: Ours) -> None:
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, ours: Ours
+    ) -> None:
         self._reader, self._writer = reader, writer
         self._head = f"Host: {HOST}:{ours.operator_port}\r\nAuthorization: Bearer {ours.token}\r\n"
 
@@ -36,7 +40,9 @@ class _Operator:
         head = f"{method} {path} HTTP/1.1\r\n{self._head}{more}Content-Length: {len(body)}\r\n\r\n"
         self._writer.write(head.encode() + body)
         said = (await self._reader.readuntil(b"\r\n\r\n")).lower()
-        found = await self._reader.readexactly(int(said.partition(b"content-length: ")[2].partition(b"\r\n")[0]))
+        found = await self._reader.readexactly(
+            int(said.partition(b"content-length: ")[2].partition(b"\r\n")[0])
+        )
         assert b" 200 " in said[:13], found
         return found
 
@@ -58,7 +64,16 @@ async def answer_figures(ours: Ours, asked: int, unread: int) -> list[Figure]:
     finally:
         operator.close()
     p95_ms, rule_ms = (statistics.quantiles(taken, n=20)[18] * 1000 for taken in (held, by_rule))
-    return [Figure("an answer on the page to the held client, p95", p95_ms, "ms", rule_ms, "a rule's, p95", limit=50)]
+    return [
+        Figure(
+            "an answer on the page to the held client, p95",
+            p95_ms,
+            "ms",
+            rule_ms,
+            "a rule's, p95",
+            limit=50,
+        )
+    ]
 
 
 async def _listen(page: object) -> None:
@@ -67,7 +82,8 @@ async def _listen(page: object) -> None:
 
 
 async def _connect(port: int, origin: int, operator: _Operator | None) -> float:
-    """Seconds until a CONNECT is answered with 200: by a rule, or counted from when the operator approves it."""
+    """Seconds until a CONNECT is answered with 200: by a rule, or counted from when the operator
+    approves it."""
     reader, writer = await asyncio.open_connection(HOST, port)
     try:
         began = time.perf_counter()

@@ -1,9 +1,11 @@
-"""What `egress` measures: the whole supervisor with its egress, in a process of its own, and three sessions' listening sockets.
+"""What `egress` measures: the whole supervisor with its egress, in a process of its own, and three
+sessions' listening sockets.
 
-    python -m bench._egress_ours ORIGINS      {session: port of its origin}, as JSON; settings are read from the environment
+    python -m bench._egress_ours ORIGINS      {session: port of its origin}, as JSON; settings are
+                                              read from the environment
 
-It prints one line of JSON (`Ours`) when it serves, and ends when its standard input does. The sessions have no sandbox: whoever
-connects to a session's socket is that session.
+It prints one line of JSON (`Ours`) when it serves, and ends when its standard input does. The
+sessions have no sandbox: whoever connects to a session's socket is that session.
 """
 
 import asyncio
@@ -28,7 +30,8 @@ HOST = "127.0.0.1"
 
 
 class Ours(msgspec.Struct, frozen=True):
-    """Where everything is. `ports` are the sessions' sockets; the certificate is the one that clients inside trust."""
+    """Where everything is. `ports` are the sessions' sockets; the certificate is the one that
+    clients inside trust."""
 
     ports: dict[str, int]
     certificate: str
@@ -46,8 +49,12 @@ def policies(origins: dict[str, int]) -> dict[str, str]:
     return {
         "unread": f"version: 1\nallow:\n  - {rule['unread']}\n",
         # A rule that speaks of requests: everything at this address is looked into.
-        "looked into": f"version: 1\nallow:\n  - {rule['looked into']}\ndeny:\n  - network(* https://{HOST}/never/**)\n",
-        # Both: an address that isn't public is reached only where a rule allows it by name, and the stricter one wins.
+        "looked into": (
+            f"version: 1\nallow:\n  - {rule['looked into']}\ndeny:\n  - network(*"
+            f" https://{HOST}/never/**)\n"
+        ),
+        # Both: an address that isn't public is reached only where a rule allows it by name, and the
+        # stricter one wins.
         "asked": f"version: 1\nallow:\n  - {rule['asked']}\nask:\n  - {rule['asked']}\n",
     }
 
@@ -55,7 +62,9 @@ def policies(origins: dict[str, int]) -> dict[str, str]:
 def memory_mb(pid: int | None, field: str) -> float:
     """A field of a process's status, such as `VmRSS`."""
     status = Path(f"/proc/{pid}/status").read_text()
-    return next(int(line.split()[1]) / 1024 for line in status.splitlines() if line.startswith(field))
+    return next(
+        int(line.split()[1]) / 1024 for line in status.splitlines() if line.startswith(field)
+    )
 
 
 async def serve(origins: dict[str, int]) -> None:
@@ -71,7 +80,8 @@ async def serve(origins: dict[str, int]) -> None:
         with contextlib.ExitStack() as listeners:
             for name, text in policies(origins).items():
                 session = Session(
-                    id=SessionId(name), kind="agent", workspace=str(ROOT), command=("sh",), token_hash="", policy_text=text,
+                    id=SessionId(name), kind="agent", workspace=str(ROOT), command=("sh",),
+                    token_hash="", policy_text=text,
                     created_at=now, deadline_at=now + 3600,
                 )  # fmt: skip
                 with parts.engine.begin() as connection:  # the page names it
@@ -97,7 +107,9 @@ async def serve(origins: dict[str, int]) -> None:
 def main() -> None:
     """See the module's text."""
     quiet = structlog.make_filtering_bound_logger(logging.WARNING)
-    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr), wrapper_class=quiet)
+    structlog.configure(
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr), wrapper_class=quiet
+    )
     with asyncio.Runner() as runner:
         runner.run(serve(json.loads(sys.argv[1])))
 

@@ -1,7 +1,7 @@
 """The proxies that `egress` is held against, started as they come and letting everything through.
 
-squid and tinyproxy are left out where they aren't installed, sandbox-runtime where npm can't install it. Each is a context that
-gives the `Way` through it.
+squid and tinyproxy are left out where they aren't installed, sandbox-runtime where npm can't
+install it. Each is a context that gives the `Way` through it.
 """
 
 import asyncio
@@ -23,7 +23,8 @@ SANDBOX_RUNTIME = "0.0.78"
 
 
 class Way(NamedTuple):
-    """How a client gets to the origins: by a proxy's port, None for directly, trusting this authority."""
+    """How a client gets to the origins: by a proxy's port, None for directly, trusting this
+    authority."""
 
     name: str
     port: int | None
@@ -32,18 +33,25 @@ class Way(NamedTuple):
 
 
 def rivals(folder: Path) -> list[contextlib.AbstractAsyncContextManager[Way]]:
-    """The proxies that pass TLS on, as far as they are installed; each lets everything through and logs nothing."""
+    """The proxies that pass TLS on, as far as they are installed; each lets everything through
+    and logs nothing."""
     found = []
-    squid, tinyproxy = (shutil.which(name, path="/usr/sbin:/usr/bin:/usr/local/bin") for name in ("squid", "tinyproxy"))
+    squid, tinyproxy = (
+        shutil.which(name, path="/usr/sbin:/usr/bin:/usr/local/bin")
+        for name in ("squid", "tinyproxy")
+    )
     if squid:
         settings = (
-            "http_port 127.0.0.1:{port}\nhttp_access allow all\ncache deny all\naccess_log none\ncache_log /dev/null\n"
-            "pid_filename none\nshutdown_lifetime 0 seconds\n"
+            "http_port 127.0.0.1:{port}\nhttp_access allow all\ncache deny all\naccess_log"
+            " none\ncache_log /dev/null\npid_filename none\nshutdown_lifetime 0 seconds\n"
         )
-        found.append(_daemon(folder, "squid", [squid, "-n", "gatehousebench", "-N", "-f"], settings))
+        found.append(
+            _daemon(folder, "squid", [squid, "-n", "gatehousebench", "-N", "-f"], settings)
+        )
     if tinyproxy:
         settings = (
-            "Port {port}\nListen 127.0.0.1\nTimeout 600\nMaxClients 500\nDisableViaHeader Yes\nLogLevel Critical\n"
+            "Port {port}\nListen 127.0.0.1\nTimeout 600\nMaxClients 500\nDisableViaHeader"
+            " Yes\nLogLevel Critical\n"
         )
         found.append(_daemon(folder, "tinyproxy", [tinyproxy, "-d", "-c"], settings))
     for name, program in (("squid", squid), ("tinyproxy", tinyproxy)):
@@ -105,16 +113,23 @@ async def mitmdump(folder: Path) -> AsyncIterator[Way]:
 
 
 def sandbox_runtime(folder: Path) -> list[contextlib.AbstractAsyncContextManager[Way]]:
-    """The proxy of sandbox-runtime as its manager starts it: one that passes TLS on, one that ends it. None where it isn't to be had."""
+    """The proxy of sandbox-runtime as its manager starts it: one that passes TLS on, one that
+    ends it. None where it isn't to be had."""
     package = _installed(f"@anthropic-ai/sandbox-runtime@{SANDBOX_RUNTIME}")
-    return [] if package is None else [_sandbox_runtime(folder, package, mode) for mode in ("LEAVE", "TERMINATE")]
+    return (
+        []
+        if package is None
+        else [_sandbox_runtime(folder, package, mode) for mode in ("LEAVE", "TERMINATE")]
+    )
 
 
 def _installed(package: str) -> Path | None:
     """Where npm put a package, in a cache of ours; None, and a line about it, where it can't."""
     name = package.rpartition("@")[0]
     cache = (
-        Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gatehouse-bench" / package.replace("/", "-")
+        Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        / "gatehouse-bench"
+        / package.replace("/", "-")
     )
     found = cache / "node_modules" / name
     why = None if shutil.which("npm") and shutil.which("node") else "npm or node is missing"
@@ -144,13 +159,21 @@ def _installed(package: str) -> Path | None:
 @contextlib.asynccontextmanager
 async def _sandbox_runtime(folder: Path, package: Path, mode: str) -> AsyncIterator[Way]:
     port, trust = _free_port(), folder / "origin-ca.pem"
-    program = ["node", str(Path(__file__).with_name("_egress_srt.mjs")), str(package), str(port), mode]
+    program = [
+        "node",
+        str(Path(__file__).with_name("_egress_srt.mjs")),
+        str(package),
+        str(port),
+        mode,
+    ]
     environment = {**os.environ, "NODE_EXTRA_CA_CERTS": str(trust)}
     with subprocess.Popen(program, stdout=subprocess.PIPE, text=True, env=environment) as child:
         assert child.stdout is not None
         try:
             certificate = (await asyncio.to_thread(child.stdout.readline)).strip()
             await _listening(port)
-            yield Way("sandbox-runtime", port, Path(certificate) if certificate else trust, child.pid)
+            yield Way(
+                "sandbox-runtime", port, Path(certificate) if certificate else trust, child.pid
+            )
         finally:
             child.terminate()

@@ -1,11 +1,15 @@
-"""A client that is as plain as can be: blocking sockets with no option set, and the `ssl` module over them.
+"""A client that is as plain as can be: blocking sockets with no option set, and the `ssl` module
+over them.
 
-    python -m bench._egress_plain PORT ORIGIN CERTIFICATE COUNT      prints the seconds that each new connection took, as JSON
+    python -m bench._egress_plain PORT ORIGIN CERTIFICATE COUNT      prints the seconds that each
+                                                                     new connection took, as JSON
 
-Each connection goes to 127.0.0.1:ORIGIN by a CONNECT to PORT, or to ORIGIN itself where PORT is 0, and asks for one small page. Unlike the
-client of `egress`, whose event loop sends without delay, it has Nagle's algorithm on: its request waits until what it sent before is
-acknowledged, and acknowledges in turn what a proxy with Nagle's algorithm on (sandbox-runtime's) waits for: 40 ms that such a proxy costs every
-other client are not seen by this one. It is a process of its own so that it shares no lock with the origin.
+Each connection goes to 127.0.0.1:ORIGIN by a CONNECT to PORT, or to ORIGIN itself where PORT is
+0, and asks for one small page. Unlike the client of `egress`, whose event loop sends without
+delay, it has Nagle's algorithm on: its request waits until what it sent before is acknowledged,
+and acknowledges in turn what a proxy with Nagle's algorithm on (sandbox-runtime's) waits for: 40
+ms that such a proxy costs every other client are not seen by this one. It is a process of its
+own so that it shares no lock with the origin.
 """
 
 import json
@@ -21,7 +25,9 @@ def fetch(port: int, origin: int, context: ssl.SSLContext) -> None:
     """One page over one new connection."""
     with socket.create_connection((HOST, port or origin)) as sock:
         if port:
-            sock.sendall(f"CONNECT {HOST}:{origin} HTTP/1.1\r\nHost: {HOST}:{origin}\r\n\r\n".encode())
+            sock.sendall(
+                f"CONNECT {HOST}:{origin} HTTP/1.1\r\nHost: {HOST}:{origin}\r\n\r\n".encode()
+            )
             assert b" 200 " in _head(sock)
         with context.wrap_socket(sock, server_hostname=HOST) as tls:
             tls.sendall(f"GET /small HTTP/1.1\r\nHost: {HOST}:{origin}\r\n\r\n".encode())

@@ -8,7 +8,8 @@ LONG = 10_000
 
 
 def shapes(count: int) -> Iterator[tuple[str, Category, list[str], list[Action]]]:
-    """Name, category, `count` rules that share what an index would tell them apart by, and actions about them."""
+    """Name, category, `count` rules that share what an index would tell them apart by, and
+    actions about them."""
     asked = range(0, count, max(1, count // 500))
     yield (
         "one program",
@@ -60,17 +61,26 @@ def shapes(count: int) -> Iterator[tuple[str, Category, list[str], list[Action]]
         "one scope of packages",
         "packages",
         [f"npm install @team/part{n}@*" for n in range(count)],
-        [Packages(manager="npm", operation="install", names=(f"@team/part{n}@1.0",)) for n in asked],
+        [
+            Packages(manager="npm", operation="install", names=(f"@team/part{n}@1.0",))
+            for n in asked
+        ],
     )
 
 
 def long_inputs() -> Iterator[tuple[Category, Action]]:
     """Actions of about 10,000 characters, each made to be slow."""
     for text in (
-        "a " * (LONG // 2), "a;" * (LONG // 2), "'" * LONG, "$(" * (LONG // 2), "a|" * (LONG // 2) + "a", "git " + "-c " * (LONG // 3),
-        "sudo " * (LONG // 5) + "ls", "rm -rf " + "x " * (LONG // 2 - 5), "echo \"" + "$a " * (LONG // 3 - 5) + "\"", "x" * LONG,
-        "bash -c '" + "ls;" * (LONG // 3 - 5) + "'", "cat <<'E'\n" + "a\n" * (LONG // 2 - 10) + "E\n", "[[ " * (LONG // 3), "{a,b}" * (LONG // 5),
-        "for i in a; do " * (LONG // 15), "xargs " * (LONG // 6), "find . " + "-exec ls {} ; " * (LONG // 15), "ls " + "* " * (LONG // 2), "cat " + " ".join(f".?{n}*" for n in range(LONG // 7)),
+        "a " * (LONG // 2), "a;" * (LONG // 2), "'" * LONG, "$(" * (LONG // 2),
+        "a|" * (LONG // 2) + "a", "git " + "-c " * (LONG // 3),
+        "sudo " * (LONG // 5) + "ls", "rm -rf " + "x " * (LONG // 2 - 5),
+        "echo \"" + "$a " * (LONG // 3 - 5) + "\"", "x" * LONG,
+        "bash -c '" + "ls;" * (LONG // 3 - 5) + "'",
+        "cat <<'E'\n" + "a\n" * (LONG // 2 - 10) + "E\n", "[[ " * (LONG // 3),
+        "{a,b}" * (LONG // 5),
+        "for i in a; do " * (LONG // 15), "xargs " * (LONG // 6),
+        "find . " + "-exec ls {} ; " * (LONG // 15), "ls " + "* " * (LONG // 2),
+        "cat " + " ".join(f".?{n}*" for n in range(LONG // 7)),
         "cat " + ".env a* " * (LONG // 8),
     ):  # fmt: skip
         yield "exec", Exec(command=text[:LONG])
@@ -103,7 +113,14 @@ def long_inputs() -> Iterator[tuple[Category, Action]]:
     ):
         yield (
             "network",
-            Network(operation="request", host="api.example.org", port=443, scheme="https", method="GET", path=path),
+            Network(
+                operation="request",
+                host="api.example.org",
+                port=443,
+                scheme="https",
+                method="GET",
+                path=path,
+            ),
         )
     for ref in (
         "a/" * (LONG // 2) + "b",

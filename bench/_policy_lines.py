@@ -1,12 +1,17 @@
-"""Command lines for `bench/policy.py`, of the kinds that coding agents write: pipes, chains, quotes, here-documents, wrappers."""
+"""Command lines for `bench/policy.py`, of the kinds that coding agents write: pipes, chains,
+quotes, here-documents, wrappers."""
 
 from collections.abc import Iterator
 
-# Rules that such an agent's operator has; the rest of a policy of a thousand is about other programs.
+# Rules that such an agent's operator has; the rest of a policy of a thousand is about other
+# programs.
 RULES = (
-    "git status *", "git diff *", "git log *", "git show *", "git add *", "git commit *", "git branch *", "ls *", "cat *", "head *", "tail *",
-    "grep *", "rg *", "find *", "sed -n *", "wc *", "sort *", "uniq *", "echo *", "pytest *", "python -m pytest *", "npm test *", "npm run *",
-    "npx tsc *", "cargo test *", "cargo build *", "cargo check *", "go test *", "make *", "mkdir *", "test *", "true", "jq *", "ruff check *",
+    "git status *", "git diff *", "git log *", "git show *", "git add *", "git commit *",
+    "git branch *", "ls *", "cat *", "head *", "tail *",
+    "grep *", "rg *", "find *", "sed -n *", "wc *", "sort *", "uniq *", "echo *", "pytest *",
+    "python -m pytest *", "npm test *", "npm run *",
+    "npx tsc *", "cargo test *", "cargo build *", "cargo check *", "go test *", "make *", "mkdir *",
+    "test *", "true", "jq *", "ruff check *",
     "mypy *", "diff *", "xargs *", "tee *", "which *", "date *", "pwd",
 )  # fmt: skip
 _LINES = (
@@ -30,7 +35,7 @@ _LINES = (
     "go test ./part{n}/... -run 'TestPart{n}' -count=1",
     "make -j4 part{n} && make check-part{n}",
     "git add -A && git commit -m \"Part {n}: keep the order of lines\"",
-    "git add src/part{n} && git commit -m \"$(cat <<'EOF'\nPart {n}: fix the parser\n\nIt lost the last line.\nEOF\n)\"",
+    "git add src/part{n} && git commit -m \"$(cat <<'EOF'\nPart {n}: fix the parser\n\nIt lost the last line.\nEOF\n)\"",  # noqa: E501
     "git diff --stat main...HEAD && git log --oneline main..HEAD | wc -l",
     "mkdir -p build/part{n} && echo \"part {n}\"",
     "test -f src/part{n}/conf.toml && cat src/part{n}/conf.toml || echo 'no conf {n}'",
@@ -39,7 +44,7 @@ _LINES = (
     "if git diff --quiet HEAD~{n}; then echo same; else git diff --stat HEAD~{n}; fi",
     "which node && date && pwd && ls part{n}",
     "ruff check src/part{n} && mypy src/part{n} 2>/dev/null | tail -3",
-    "cat src/a{n}.ts | grep -E 'export (const|function) [a-z]+{n}' | sort | uniq -c | sort -rn | head -20",
+    "cat src/a{n}.ts | grep -E 'export (const|function) [a-z]+{n}' | sort | uniq -c | sort -rn | head -20",  # noqa: E501
     "npm install left-pad-{n} && npm run build",
     "curl -s https://api.example.org/v1/items/{n} | jq .",
     "rm -rf build/part{n} && git status",

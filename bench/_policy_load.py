@@ -1,6 +1,8 @@
-"""One load of a policy in a process of its own, so that its memory can be told: `python -m bench._policy_load RULES [examples]`.
+"""One load of a policy in a process of its own, so that its memory can be told: `python -m
+bench._policy_load RULES [examples]`.
 
-Prints JSON: milliseconds of processor time for the tables and until the policy can be asked, and the megabytes that the process holds then and more than before.
+Prints JSON: milliseconds of processor time for the tables and until the policy can be asked, and
+the megabytes that the process holds then and more than before.
 """
 
 import json
@@ -29,13 +31,20 @@ def main() -> None:
     resident_mb = _resident_mb()
     print(
         json.dumps(
-            {"tables_ms": tables_ms, "ready_ms": ready_ms, "mb": resident_mb, "more_mb": resident_mb - before_mb}
+            {
+                "tables_ms": tables_ms,
+                "ready_ms": ready_ms,
+                "mb": resident_mb,
+                "more_mb": resident_mb - before_mb,
+            }
         )
     )
 
 
 def _resident_mb() -> float:
-    line = next(one for one in Path("/proc/self/status").read_text().splitlines() if one.startswith("VmRSS"))
+    line = next(
+        one for one in Path("/proc/self/status").read_text().splitlines() if one.startswith("VmRSS")
+    )
     return int(line.split()[1]) / 1024
 
 

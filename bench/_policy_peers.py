@@ -1,4 +1,5 @@
-"""What the rules engine is held against: cedarpy, a loop of compiled expressions, and one combined expression, over the same globs."""
+"""What the rules engine is held against: cedarpy, a loop of compiled expressions, and one
+combined expression, over the same globs."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -31,14 +32,18 @@ def cedar(rules: Sequence[Row]) -> Peer:
     for number, one in enumerate(rules):
         effect = "forbid" if effect_of(number) == "deny" else "permit"
         glob = one.glob.replace("\\", "\\\\").replace('"', '\\"')
-        texts.append(f'{effect}(principal, action, resource) when {{ context.subject like "{glob}" }};')
+        texts.append(
+            f'{effect}(principal, action, resource) when {{ context.subject like "{glob}" }};'
+        )
     policies = cedarpy.PolicySet.from_str("\n".join(texts))
     entities = cedarpy.Entities.from_json_str("[]")
     request = {"principal": 'Agent::"a"', "action": 'Action::"do"', "resource": 'Thing::"x"'}
     allow = cedarpy.Decision.Allow
 
     def ask(subject: str) -> bool:
-        answer = cedarpy.is_authorized({**request, "context": {"subject": subject}}, policies, entities)
+        answer = cedarpy.is_authorized(
+            {**request, "context": {"subject": subject}}, policies, entities
+        )
         return bool(answer.decision == allow)
 
     return ask

@@ -1,13 +1,24 @@
-"""Rules and actions for `bench/policy.py`: the same rule as Gatehouse reads it and as a glob over "kind:subject" for its peers.
+"""Rules and actions for `bench/policy.py`: the same rule as Gatehouse reads it and as a glob over
+"kind:subject" for its peers.
 
-Rule number n and action number m on it are made, never drawn, so every run measures the same. The shapes are those that people
-write: hosts, parents of hosts and URLs; files, folders and trees; programs with a subcommand; branches; packages.
+Rule number n and action number m on it are made, never drawn, so every run measures the same.
+The shapes are those that people write: hosts, parents of hosts and URLs; files, folders and
+trees; programs with a subcommand; branches; packages.
 """
 
 from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
-from supervisor.core.actions import Action, Category, Effect, Exec, FileChange, Git, Network, Packages
+from supervisor.core.actions import (
+    Action,
+    Category,
+    Effect,
+    Exec,
+    FileChange,
+    Git,
+    Network,
+    Packages,
+)
 
 CATEGORIES: tuple[Category, ...] = ("network", "filesystem", "exec", "git", "packages")
 ACTIONS = 10_000
@@ -16,7 +27,8 @@ _HIT = (True, True, False, True, False)
 
 
 class Row(NamedTuple):
-    """A rule, a glob that means the same to a peer, and what makes the m-th action that it matches."""
+    """A rule, a glob that means the same to a peer, and what makes the m-th action that it
+    matches."""
 
     category: Category
     pattern: str
@@ -73,7 +85,8 @@ def policy_data(given: Sequence[Row]) -> dict[str, object]:
 
 
 def policy_text(given: Sequence[Row], *, examples: bool = False) -> str:
-    """The same as YAML; with `examples` each rule has a why, an example that it matches and one that it doesn't."""
+    """The same as YAML; with `examples` each rule has a why, an example that it matches and one
+    that it doesn't."""
     lines = ["version: 1"]
     for effect, rules in policy_data(given).items():
         if effect != "version":
@@ -85,7 +98,10 @@ def policy_text(given: Sequence[Row], *, examples: bool = False) -> str:
 def _entry(rule: str) -> str:
     category, _, pattern = rule.removesuffix(")").partition("(")
     match, other = _EXAMPLES[category](pattern)  # type: ignore[index]
-    return f'  - rule: {rule}\n    why: the team needs it\n    match: ["{match}"]\n    not_match: ["{other}"]'
+    return (
+        f'  - rule: {rule}\n    why: the team needs it\n    match: ["{match}"]\n    not_match:'
+        f' ["{other}"]'
+    )
 
 
 def _filled(pattern: str) -> str:
@@ -101,7 +117,7 @@ _EXAMPLES: dict[Category, Callable[[str], tuple[str, str]]] = {
 }
 
 
-# -- the shapes ------------------------------------------------------------------------------------------------------------
+# -- the shapes -----------------------------------------------------------------------------------
 
 
 def _host(n: int) -> Row:
@@ -111,13 +127,23 @@ def _host(n: int) -> Row:
 
 def _exact_host(n: int) -> Row:
     host = f"api{n}.example.net"
-    return Row("network", host, f"network:* https://{host}/*", lambda m: _request("GET", host, f"/items/{m}"))
+    return Row(
+        "network",
+        host,
+        f"network:* https://{host}/*",
+        lambda m: _request("GET", host, f"/items/{m}"),
+    )
 
 
 def _url(n: int) -> Row:
     host = f"u{n}.example.com"
     glob = f"network:GET https://{host}/v1/*"
-    return Row("network", f"GET https://{host}/v1/**", glob, lambda m: _request("GET", host, f"/v1/items/{m}"))
+    return Row(
+        "network",
+        f"GET https://{host}/v1/**",
+        glob,
+        lambda m: _request("GET", host, f"/v1/items/{m}"),
+    )
 
 
 def _connect(host: str) -> tuple[Action, str]:
@@ -125,23 +151,36 @@ def _connect(host: str) -> tuple[Action, str]:
 
 
 def _request(method: str, host: str, path: str) -> tuple[Action, str]:
-    action = Network(operation="request", host=host, port=443, scheme="https", method=method, path=path)
+    action = Network(
+        operation="request", host=host, port=443, scheme="https", method=method, path=path
+    )
     return action, f"network:{method} https://{host}{path}"
 
 
 def _file_in(n: int) -> Row:
     return Row(
-        "filesystem", f"src/part{n}/*.py", f"filesystem:src/part{n}/*.py", lambda m: _write(f"src/part{n}/a{m}.py")
+        "filesystem",
+        f"src/part{n}/*.py",
+        f"filesystem:src/part{n}/*.py",
+        lambda m: _write(f"src/part{n}/a{m}.py"),
     )
 
 
 def _tree(n: int) -> Row:
-    return Row("filesystem", f"docs/d{n}/**", f"filesystem:docs/d{n}/*", lambda m: _write(f"docs/d{n}/deep/{m}/a.md"))
+    return Row(
+        "filesystem",
+        f"docs/d{n}/**",
+        f"filesystem:docs/d{n}/*",
+        lambda m: _write(f"docs/d{n}/deep/{m}/a.md"),
+    )
 
 
 def _anywhere(n: int) -> Row:
     return Row(
-        "filesystem", f"**/module{n}.ts", f"filesystem:*/module{n}.ts", lambda m: _write(f"web/p{m}/module{n}.ts")
+        "filesystem",
+        f"**/module{n}.ts",
+        f"filesystem:*/module{n}.ts",
+        lambda m: _write(f"web/p{m}/module{n}.ts"),
     )
 
 
@@ -150,11 +189,21 @@ def _write(path: str) -> tuple[Action, str]:
 
 
 def _program(n: int) -> Row:
-    return Row("exec", f"tool{n} run *", f"exec:tool{n} run *", lambda m: _run(f"tool{n} run --fast src/part{m}"))
+    return Row(
+        "exec",
+        f"tool{n} run *",
+        f"exec:tool{n} run *",
+        lambda m: _run(f"tool{n} run --fast src/part{m}"),
+    )
 
 
 def _script(n: int) -> Row:
-    return Row("exec", f"make target{n} *", f"exec:make target{n} *", lambda m: _run(f"make target{n} JOB{m}"))
+    return Row(
+        "exec",
+        f"make target{n} *",
+        f"exec:make target{n} *",
+        lambda m: _run(f"make target{n} JOB{m}"),
+    )
 
 
 def _run(command: str) -> tuple[Action, str]:
@@ -162,11 +211,18 @@ def _run(command: str) -> tuple[Action, str]:
 
 
 def _branches(n: int) -> Row:
-    return Row("git", f"push origin feature{n}/*", f"git:push origin feature{n}/*", lambda m: _push(f"feature{n}/x{m}"))
+    return Row(
+        "git",
+        f"push origin feature{n}/*",
+        f"git:push origin feature{n}/*",
+        lambda m: _push(f"feature{n}/x{m}"),
+    )
 
 
 def _branch(n: int) -> Row:
-    return Row("git", f"topic{n}-*", f"git:push origin topic{n}-*", lambda m: _push(f"topic{n}-{m}"))
+    return Row(
+        "git", f"topic{n}-*", f"git:push origin topic{n}-*", lambda m: _push(f"topic{n}-{m}")
+    )
 
 
 def _push(branch: str) -> tuple[Action, str]:
@@ -184,12 +240,19 @@ def _package(n: int) -> Row:
 
 def _version(n: int) -> Row:
     pattern = f"pip install lib{n}==*"
-    return Row("packages", pattern, f"packages:{pattern}", lambda m: _install("pip", f"lib{n}", "==", m))
+    return Row(
+        "packages", pattern, f"packages:{pattern}", lambda m: _install("pip", f"lib{n}", "==", m)
+    )
 
 
-def _install(manager: Literal["npm", "pip"], name: str, mark: str, version: int) -> tuple[Action, str]:
+def _install(
+    manager: Literal["npm", "pip"], name: str, mark: str, version: int
+) -> tuple[Action, str]:
     spec = f"{name}{mark}{version}.0"
-    return Packages(manager=manager, operation="install", names=(spec,)), f"packages:{manager} install {spec}"
+    return (
+        Packages(manager=manager, operation="install", names=(spec,)),
+        f"packages:{manager} install {spec}",
+    )
 
 
 _SHAPES: dict[Category, tuple[Callable[[int], Row], ...]] = {

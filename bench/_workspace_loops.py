@@ -1,6 +1,8 @@
-"""The loops that a session's way to the host is measured beside: each follows a folder and copies what changes, unlooked-at.
+"""The loops that a session's way to the host is measured beside: each follows a folder and copies
+what changes, unlooked-at.
 
-A copy is made by temporary file and rename, so that a reader sees whole files, as with us; nothing is synced, judged, recorded or kept.
+A copy is made by temporary file and rename, so that a reader sees whole files, as with us;
+nothing is synced, judged, recorded or kept.
 """
 
 import asyncio
@@ -21,7 +23,8 @@ FIRST = "first"
 
 @contextlib.asynccontextmanager
 async def inotify(source: Path, target: Path) -> AsyncIterator[None]:
-    """Our own watcher, which waits as long for quiet as a session does, and nothing else of ours."""
+    """Our own watcher, which waits as long for quiet as a session does, and nothing else of
+    ours."""
     root = Root(source)
     watcher = Watcher(root)
     watcher.add("")

@@ -1,6 +1,8 @@
-"""Writes files on one side and waits until all of them are on the other: a process of its own, as the agent is.
+"""Writes files on one side and waits until all of them are on the other: a process of its own, as
+the agent is.
 
-In the measured process it would take its turns with what it measures. A line of JSON each: what to do in, how long it took out.
+In the measured process it would take its turns with what it measures. A line of JSON each: what
+to do in, how long it took out.
 """
 
 import asyncio

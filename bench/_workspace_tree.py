@@ -1,7 +1,9 @@
-"""A workspace of 50,000 files and 265 MB: until its session is ready, a pass that finds nothing, and what being idle costs.
+"""A workspace of 50,000 files and 265 MB: until its session is ready, a pass that finds nothing,
+and what being idle costs.
 
-Baselines: a pipe of two tars, and `rsync -a --delete` with nothing to do where it is installed. Run as a program it measures
-its own memory: `python -m bench._workspace_tree WORKSPACE FOLDER copy|overlay`.
+Baselines: a pipe of two tars, and `rsync -a --delete` with nothing to do where it is installed.
+Run as a program it measures its own memory: `python -m bench._workspace_tree WORKSPACE FOLDER
+copy|overlay`.
 """
 
 import asyncio
@@ -45,13 +47,48 @@ def figures(place: Path) -> list[Figure]:
     against = "rsync -a --delete that finds nothing" if rsynced else NO_RSYNC
     return [
         Figure(f"{name}: private copy", copied, "ms", tarred, "tar | tar", wanted=1.3),
-        Figure(f"{name}: session ready, copied and watched", ready, "ms", tarred, "tar | tar", wanted=1.3),
-        Figure(f"{name}: memory of that, at most", peak_mb, "MB", before_mb, "the process before", limit=200.0),
+        Figure(
+            f"{name}: session ready, copied and watched",
+            ready,
+            "ms",
+            tarred,
+            "tar | tar",
+            wanted=1.3,
+        ),
+        Figure(
+            f"{name}: memory of that, at most",
+            peak_mb,
+            "MB",
+            before_mb,
+            "the process before",
+            limit=200.0,
+        ),
         Figure(f"{name}: overlay, mounted", mounted, "ms", tarred, "tar | tar", limit=100.0),
-        Figure(f"{name}: session ready, overlay and watched", overlaid, "ms", tarred, "tar | tar", limit=100.0),
-        Figure(f"{name}: memory of that, at most", overlay_mb, "MB", before_mb, "the process before", limit=200.0),
+        Figure(
+            f"{name}: session ready, overlay and watched",
+            overlaid,
+            "ms",
+            tarred,
+            "tar | tar",
+            limit=100.0,
+        ),
+        Figure(
+            f"{name}: memory of that, at most",
+            overlay_mb,
+            "MB",
+            before_mb,
+            "the process before",
+            limit=200.0,
+        ),
         Figure(f"{name}: pass over the unchanged copy", passed, "ms", rsynced, against, wanted=1.1),
-        Figure(f"{name}: at rest, with its passes", idle, "% of a core", 100.0, "a whole core", wanted=0.01),
+        Figure(
+            f"{name}: at rest, with its passes",
+            idle,
+            "% of a core",
+            100.0,
+            "a whole core",
+            wanted=0.01,
+        ),
     ]
 
 
@@ -88,7 +125,8 @@ async def _copies(tree: Path, place: Path) -> tuple[float, float, float]:
 
 
 async def _overlays(tree: Path, place: Path) -> tuple[float, float]:
-    """(an overlay over the tree as a repository, the same and a channel that has begun), medians in ms."""
+    """(an overlay over the tree as a repository, the same and a channel that has begun), medians
+    in ms."""
     subprocess.run(["git", "-C", str(tree), "init", "-q"], check=True)
     subprocess.run(["git", "-C", str(tree), "add", "-A"], check=True)
     mounted, ready = [], []
@@ -107,7 +145,8 @@ async def _overlays(tree: Path, place: Path) -> tuple[float, float]:
 
 
 async def _passes(tree: Path, place: Path) -> tuple[float, float, float]:
-    """(our pass over the copy, rsync's, medians in ms; the processor time at rest, between the passes and of them, in %)."""
+    """(our pass over the copy, rsync's, medians in ms; the processor time at rest, between the
+    passes and of them, in %)."""
     desk = Desk(place, tree)
     passed, rsynced = [], []
     async with desk.running():
@@ -142,8 +181,8 @@ async def _share(run: Callable[[None], Awaitable[object]], usual_s: float) -> fl
 
 
 def _memory(tree: Path, folder: Path, mode: str = "copy") -> tuple[float, float]:
-    """Before the copy, and at most during it and the channel's begin, in MB: of a process that does nothing else, with its
-    helpers."""
+    """Before the copy, and at most during it and the channel's begin, in MB: of a process that
+    does nothing else, with its helpers."""
     program = [sys.executable, "-m", "bench._workspace_tree", str(tree), str(folder), mode]
     done = subprocess.run(program, check=True, capture_output=True, text=True)
     before, after = json.loads(done.stdout)

@@ -1,12 +1,15 @@
 """How often a policy asks, and whether it asks rightly: recorded sessions of agents, judged again.
 
-Each command of a recording is judged as the agent would ask for it, as a command line (one that the recording files under git or packages
-also as that), and held against a judge that knows nothing of the engine (`_worth_asking`). *Answered* are the commands that the policy
-allows by itself; *wrongly* answered those among them that a person would want to be asked about, of which there must be none.
+Each command of a recording is judged as the agent would ask for it, as a command line (one that the
+recording files under git or packages also as that), and held against a judge that knows nothing of
+the engine (`_worth_asking`). *Answered* are the commands that the policy allows by itself;
+*wrongly* answered those among them that a person would want to be asked about, of which there must
+be none.
 
-A recording is JSON lines, one session each: `{"id", "project", "actions": [{"category", "command", "cwd"}, ...]}`, with `/workspace` for
-the root. Name it in GATEHOUSE_SESSIONS, or lay it at bench/data/sessions.jsonl; none comes with the project. A command whose body the
-recording left out (`...`) is taken as it stands.
+A recording is JSON lines, one session each: `{"id", "project", "actions": [{"category",
+"command", "cwd"}, ...]}`, with `/workspace` for the root. Name it in GATEHOUSE_SESSIONS, or lay
+it at bench/data/sessions.jsonl; none comes with the project. A command whose body the recording
+left out (`...`) is taken as it stands.
 """
 
 import json
@@ -33,7 +36,8 @@ MOST_REASONS = 12
 
 
 class Command(NamedTuple):
-    """One recorded command. `worth`: why a person would want to be asked, empty for what is routine."""
+    """One recorded command. `worth`: why a person would want to be asked, empty for what is
+    routine."""
 
     session: str
     text: str
@@ -55,13 +59,17 @@ def main() -> list[Figure] | None:
     path = Path(os.environ.get("GATEHOUSE_SESSIONS") or HERE / "data" / "sessions.jsonl")
     if not path.is_file():
         print(
-            "attention: no recorded sessions; name a JSON lines file in GATEHOUSE_SESSIONS (bench/attention.py says what is in it)"
+            "attention: no recorded sessions; name a JSON lines file in GATEHOUSE_SESSIONS"
+            " (bench/attention.py says what is in it)"
         )
         return None
     lines = path.read_bytes().splitlines()
     commands = read_commands(lines)
     answers = {name: answered(_policy(name), commands) for name in POLICIES}
-    print(f"{len(commands)} commands, {sum(one.is_elided for one in commands)} of them shortened by the recording")
+    print(
+        f"{len(commands)} commands, {sum(one.is_elided for one in commands)} of them shortened by"
+        " the recording"
+    )
     print(totals(answers))
     print(by_session(answers))
     for name, given in answers.items():
@@ -78,7 +86,15 @@ def main() -> list[Figure] | None:
             )
         )
     return [
-        Figure(f"{name} answers", 100 * _share(given), "%", wanted, "the share aimed at", wanted=1.0, is_rate=True)
+        Figure(
+            f"{name} answers",
+            100 * _share(given),
+            "%",
+            wanted,
+            "the share aimed at",
+            wanted=1.0,
+            is_rate=True,
+        )
         for (name, given), wanted in zip(answers.items(), POLICIES.values(), strict=True)
     ]
 
@@ -99,16 +115,25 @@ def _command(session: str, at: int, entry: dict[str, Any]) -> Command:
     actions: list[Action] = [Exec(command=text, cwd=entry.get("cwd") or ".")]
     if entry["category"] in ("git", "packages"):
         actions.append(action_of({"category": entry["category"], "command": text}))
-    return Command(session, text, tuple(actions), worth_asking(text, WORKSPACE, (session, at)), "elided" in entry)
+    return Command(
+        session,
+        text,
+        tuple(actions),
+        worth_asking(text, WORKSPACE, (session, at)),
+        "elided" in entry,
+    )
 
 
 def answered(policy: Policy, commands: Sequence[Command]) -> list[Answer]:
-    """What the policy says of each command. One that is allowed in any of its readings counts as answered."""
+    """What the policy says of each command. One that is allowed in any of its readings counts as
+    answered."""
     return [_answer(policy, command) for command in commands]
 
 
 def _answer(policy: Policy, command: Command) -> Answer:
-    verdicts = [evaluate(policy, action, now=0.0, workspace=WORKSPACE) for action in command.actions]
+    verdicts = [
+        evaluate(policy, action, now=0.0, workspace=WORKSPACE) for action in command.actions
+    ]
     others = [verdict for verdict in verdicts if verdict.decision != "allow"]
     return Answer(command, len(others) < len(verdicts), others[0].why if others else "")
 
@@ -123,7 +148,18 @@ def _share(answers: Sequence[Answer]) -> float:
 
 def totals(answers: dict[str, list[Answer]]) -> str:
     """One line a policy. Pure."""
-    rows = [("policy", "commands", "answered", "share", "asked", "worth it", "routine", "wrongly answered")]
+    rows = [
+        (
+            "policy",
+            "commands",
+            "answered",
+            "share",
+            "asked",
+            "worth it",
+            "routine",
+            "wrongly answered",
+        )
+    ]
     for name, given in answers.items():
         asked = [one.command for one in given if not one.is_answered]
         worth = sum(bool(command.worth) for command in asked)
@@ -137,20 +173,39 @@ def totals(answers: dict[str, list[Answer]]) -> str:
 
 def by_session(answers: dict[str, list[Answer]]) -> str:
     """How often each session is asked about what is routine, under each policy. Pure."""
-    rows = [("session", "commands", "worth asking", *(f"{Path(name).stem}: routine asked" for name in answers))]
+    rows = [
+        (
+            "session",
+            "commands",
+            "worth asking",
+            *(f"{Path(name).stem}: routine asked" for name in answers),
+        )
+    ]
     commands = [one.command for one in next(iter(answers.values()))]
     for session in dict.fromkeys(command.session for command in commands):
         own = [command for command in commands if command.session == session]
         asked = [
-            sum(not (one.is_answered or one.command.worth) for one in given if one.command.session == session)
+            sum(
+                not (one.is_answered or one.command.worth)
+                for one in given
+                if one.command.session == session
+            )
             for given in answers.values()
         ]
-        rows.append((session, str(len(own)), str(sum(bool(command.worth) for command in own)), *map(str, asked)))
+        rows.append(
+            (
+                session,
+                str(len(own)),
+                str(sum(bool(command.worth) for command in own)),
+                *map(str, asked),
+            )
+        )
     return _columns(rows)
 
 
 def reasons(name: str, answers: Sequence[Answer]) -> str:
-    """What a policy still asks: each kind that is worth it, then the commonest reasons for the rest. Pure."""
+    """What a policy still asks: each kind that is worth it, then the commonest reasons for the
+    rest. Pure."""
     asked = [one for one in answers if not one.is_answered]
     worth = Counter(one.command.worth for one in asked if one.command.worth)
     routine = Counter(_reason(one.why) for one in asked if not one.command.worth)
@@ -173,7 +228,8 @@ def _reason(why: str) -> str:
 def _columns(rows: Sequence[tuple[str, ...]]) -> str:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [
-        "  ".join(cell.rjust(width) if at else cell.ljust(width) for at, (cell, width) in enumerate(zip(row, widths, strict=True)))
+        "  ".join(cell.rjust(width) if at else cell.ljust(width) for at, (cell,
+        width) in enumerate(zip(row, widths, strict=True)))
         for row in rows
     ]  # fmt: skip
     return "\n".join(["", *lines])

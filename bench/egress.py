@@ -1,9 +1,11 @@
-"""What egress costs: beside squid, tinyproxy, sandbox-runtime, plain mitmdump and no proxy at all, in turns in one run on loopback.
+"""What egress costs: beside squid, tinyproxy, sandbox-runtime, plain mitmdump and no proxy at all,
+in turns in one run on loopback.
 
-Passed on unread, ours is held against squid and tinyproxy; looked into, against mitmdump and sandbox-runtime. Ours asks the real gate about each
-connection and request, with rules, audit and database; the others let everything through. Every proxy runs on one processor, ours with
-its supervisor, so that what it asks costs ours; the client and the origin share another. The origin is one small server: a figure says
-what the way costs.
+Passed on unread, ours is held against squid and tinyproxy; looked into, against mitmdump and
+sandbox-runtime. Ours asks the real gate about each connection and request, with rules, audit and
+database; the others let everything through. Every proxy runs on one processor, ours with its
+supervisor, so that what it asks costs ours; the client and the origin share another. The origin
+is one small server: a figure says what the way costs.
 """
 
 import asyncio
@@ -35,7 +37,8 @@ from supervisor.core.policy.rules import Policy
 from supervisor.settings import ROOT
 
 ROUNDS = 5
-# Passed on unread a round takes a tenth of a second, and what a proxy adds is the difference of two figures: five left both a tenth apart.
+# Passed on unread a round takes a tenth of a second, and what a proxy adds is the difference of two
+# figures: five left both a tenth apart.
 UNREAD_ROUNDS = 40
 # Looked into a round takes longer, and scatters less.
 LOOKED_INTO_ROUNDS = 15
@@ -56,7 +59,10 @@ type Do = Callable[[Way], Coroutine[None, None, Sequence[float]]]
 
 def main() -> list[Figure]:
     """Medians of as many rounds of each case as it takes."""
-    with tempfile.TemporaryDirectory() as folder, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+    ):
         Path(folder).chmod(0o755)  # squid gives up being root
         figures = runner.run(_measure(Path(folder)))
     return figures + _verdicts()
@@ -81,16 +87,28 @@ async def _measure(folder: Path) -> list[Figure]:
         unread = _way(ours, "unread", direct.trust)
         looked_into = _way(ours, "looked into", Path(ours.certificate))
         return [
-            Figure("supervisor and egress start", ours.started_s * 1000, "ms", plain_s * 1000, "mitmdump", limit=2000),
+            Figure(
+                "supervisor and egress start",
+                ours.started_s * 1000,
+                "ms",
+                plain_s * 1000,
+                "mitmdump",
+                limit=2000,
+            ),
             Figure("egress idles", ours.idle_mb, "MB", plain_mb, "mitmdump", limit=120),
             *await _unread_figures(unread, peers, [*runtime[:1], direct], origins["unread"]),
-            *await _looked_into_figures(looked_into, plain, runtime[1:], direct, origins["looked into"]),
+            *await _looked_into_figures(
+                looked_into, plain, runtime[1:], direct, origins["looked into"]
+            ),
             *await answer_figures(ours, origins["asked"], origins["unread"]),
         ]
 
 
-async def _unread_figures(ours: Way, rivals: Sequence[Way], others: Sequence[Way], origin: int) -> list[Figure]:
-    """Beside all; the limit holds against the best of the rivals. The last of the others is no proxy."""
+async def _unread_figures(
+    ours: Way, rivals: Sequence[Way], others: Sequence[Way], origin: int
+) -> list[Figure]:
+    """Beside all; the limit holds against the best of the rivals. The last of the others is no
+    proxy."""
     ways = [ours, *rivals, *others]
     figures = []
     for what, do, count in _cases(origin):
@@ -105,15 +123,17 @@ async def _unread_figures(ours: Way, rivals: Sequence[Way], others: Sequence[Way
     taken, _ = await _in_turns(ways, lambda way: _large(way, origin))
     rates = _rates(taken, LARGE_BYTES / 1e6)
     for way in ways[1:]:
-        figures.append(_rate("unread, 100 MB", rates, way.name, 0.8 if way.name == "squid" else None, "MB/s"))
+        figures.append(
+            _rate("unread, 100 MB", rates, way.name, 0.8 if way.name == "squid" else None, "MB/s")
+        )
     return figures
 
 
 def _rates(taken: Taken, count: float) -> dict[str, float]:
     """What each way does in a second, as fast as the machine was in the median round of ours.
 
-    Each round is compared with ours of the same round: the machine's speed may change by half within a run, and with it a median of all
-    rounds, according to which of them fell where.
+    Each round is compared with ours of the same round: the machine's speed may change by half
+    within a run, and with it a median of all rounds, according to which of them fell where.
     """
     ours = count / statistics.median(taken["ours"])
     return {name: ours / _beside(taken, name, "ours") for name in taken}
@@ -124,7 +144,9 @@ def _beside(taken: Taken, name: str, other: str) -> float:
     return statistics.median(one / two for one, two in zip(taken[name], taken[other], strict=True))
 
 
-def _rate(what: str, rates: dict[str, float], against: str, wanted: float | None, unit: str = "/s") -> Figure:
+def _rate(
+    what: str, rates: dict[str, float], against: str, wanted: float | None, unit: str = "/s"
+) -> Figure:
     return Figure(what, rates["ours"], unit, rates[against], against, wanted, is_rate=True)
 
 
@@ -138,7 +160,9 @@ def _added(what: str, requests: Taken, rivals: Sequence[Way]) -> list[Figure]:
     return [Figure(f"unread, {what}: added p50", added["ours"], "ms", added[best], best, 1.2)]
 
 
-async def _looked_into_figures(ours: Way, plain: Way, runtime: Sequence[Way], direct: Way, origin: int) -> list[Figure]:
+async def _looked_into_figures(
+    ours: Way, plain: Way, runtime: Sequence[Way], direct: Way, origin: int
+) -> list[Figure]:
     """Beside no proxy too: what is left to gain on a new connection is what lies between."""
     figures = []
     ways = [ours, plain, *runtime, direct]
@@ -151,7 +175,10 @@ async def _looked_into_figures(ours: Way, plain: Way, runtime: Sequence[Way], di
         rates = _rates(taken, count)
         is_kept = "kept" in what
         figures.append(_rate(f"looked into, {what}", rates, plain.name, 0.9 if is_kept else None))
-        figures += [_rate(f"looked into, {what}", rates, way.name, None if is_kept else 4) for way in runtime]
+        figures += [
+            _rate(f"looked into, {what}", rates, way.name, None if is_kept else 4)
+            for way in runtime
+        ]
         figures.append(_rate(f"looked into, {what}", rates, direct.name, None))
     figures += await _plain_figures(ways, origin)
     grown = {}
@@ -162,7 +189,14 @@ async def _looked_into_figures(ours: Way, plain: Way, runtime: Sequence[Way], di
         seconds[way.name] = time.perf_counter() - began
         grown[way.name] = memory_mb(way.pid, "VmHWM") - before
     figures.append(
-        Figure("looked into, 100 MB: memory added", grown["ours"], "MB", grown["mitmdump"], "mitmdump", limit=20)
+        Figure(
+            "looked into, 100 MB: memory added",
+            grown["ours"],
+            "MB",
+            grown["mitmdump"],
+            "mitmdump",
+            limit=20,
+        )
     )
     rates = {name: LARGE_BYTES / 1e6 / one for name, one in seconds.items()}
     figures.append(_rate("looked into, 100 MB", rates, plain.name, None, "MB/s"))
@@ -170,19 +204,30 @@ async def _looked_into_figures(ours: Way, plain: Way, runtime: Sequence[Way], di
 
 
 async def _plain_figures(ways: Sequence[Way], origin: int) -> list[Figure]:
-    """New connections by a client that knows nothing of delays, whose requests wait for acknowledgements (`_egress_plain`)."""
+    """New connections by a client that knows nothing of delays, whose requests wait for
+    acknowledgements (`_egress_plain`)."""
     taken: Taken = {way.name: [] for way in ways}
     for _ in range(ROUNDS):
         for way in ways:
             arguments = (str(way.port or 0), str(origin), str(way.trust), str(NEW_CONNECTIONS))
             client = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "bench._egress_plain", *arguments, stdout=subprocess.PIPE, cwd=ROOT
+                sys.executable,
+                "-m",
+                "bench._egress_plain",
+                *arguments,
+                stdout=subprocess.PIPE,
+                cwd=ROOT,
             )
             said, _ = await client.communicate()
             taken[way.name] += json.loads(said)
     rates = {name: 1 / statistics.median(seconds) for name, seconds in taken.items()}
     return [
-        _rate("looked into, 1 new connection after another by a plain blocking socket", rates, way.name, None)
+        _rate(
+            "looked into, 1 new connection after another by a plain blocking socket",
+            rates,
+            way.name,
+            None,
+        )
         for way in ways[1:]
     ]
 
@@ -192,7 +237,11 @@ def _cases(origin: int) -> list[tuple[str, Do, int]]:
     return [
         ("1 connection kept", lambda way: _kept(way, origin, KEPT_REQUESTS), KEPT_REQUESTS),
         ("1 new connection after another", lambda way: _new(way, origin), NEW_CONNECTIONS),
-        ("64 connections kept", lambda way: _many(way, origin, PARALLEL_REQUESTS), PARALLEL * PARALLEL_REQUESTS),
+        (
+            "64 connections kept",
+            lambda way: _many(way, origin, PARALLEL_REQUESTS),
+            PARALLEL * PARALLEL_REQUESTS,
+        ),
         ("64 new connections at once", lambda way: _many(way, origin, 1), PARALLEL),
     ]
 
@@ -200,7 +249,8 @@ def _cases(origin: int) -> list[tuple[str, Do, int]]:
 async def _in_turns(ways: Sequence[Way], do: Do, rounds: int = ROUNDS) -> tuple[Taken, Taken]:
     """What each round took, and what its median request did.
 
-    Another way begins each round: whose turn comes after one that left the proxies' processor idle takes longer.
+    Another way begins each round: whose turn comes after one that left the proxies' processor
+    idle takes longer.
     """
     taken: Taken = {way.name: [] for way in ways}
     requests: Taken = {way.name: [] for way in ways}
@@ -220,8 +270,9 @@ def _way(ours: Ours, session: str, trust: Path) -> Way:
 
 
 def _verdicts() -> list[Figure]:
-    """Verdicts under many rules and under few: on a connection, rules about as many hosts; on a request, denials of as many paths of its
-    host, each of which is compared with every spelling. No two are of one host, or one path, so that none is remembered."""
+    """Verdicts under many rules and under few: on a connection, rules about as many hosts; on a
+    request, denials of as many paths of its host, each of which is compared with every spelling.
+    No two are of one host, or one path, so that none is remembered."""
     asked = iter(range(10_000_000))
 
     def connection(policy: Policy) -> None:
@@ -234,7 +285,12 @@ def _verdicts() -> list[Figure]:
             number = next(asked)
             path = f"/org{number % RULES}/{number}"
             action = Network(
-                operation="request", host="api.example.com", port=443, scheme="https", method="GET", path=path
+                operation="request",
+                host="api.example.com",
+                port=443,
+                scheme="https",
+                method="GET",
+                path=path,
             )
             evaluate(policy, action, now=0.0)
 
@@ -245,26 +301,35 @@ def _verdicts() -> list[Figure]:
     figures = []
     for what, verdict, effect, rule in cases:
         many, few = (
-            policy_from_data({effect: [rule.format(number) for number in range(count)]}) for count in (RULES, 10)
+            policy_from_data({effect: [rule.format(number) for number in range(count)]})
+            for count in (RULES, 10)
         )
-        ours, baseline = (ms * 10 for ms in interleaved_ms(partial(verdict, many), partial(verdict, few)))
-        figures.append(Figure(f"verdict on a {what}, 1,000 rules", ours, "us", baseline, "10 rules", limit=100))
+        ours, baseline = (
+            ms * 10 for ms in interleaved_ms(partial(verdict, many), partial(verdict, few))
+        )
+        figures.append(
+            Figure(f"verdict on a {what}, 1,000 rules", ours, "us", baseline, "10 rules", limit=100)
+        )
     return figures
 
 
-# -- the client --------------------------------------------------------------------------------------------------------
+# -- the client -----------------------------------------------------------------------------------
 
 
 _contexts: dict[Path, ssl.SSLContext] = {}
 
 
 @contextlib.asynccontextmanager
-async def _client(way: Way, origin: int) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+async def _client(
+    way: Way, origin: int
+) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     """A TLS connection by a way."""
     reader, writer = await asyncio.open_connection(HOST, way.port or origin)
     try:
         if way.port is not None:
-            writer.write(f"CONNECT {HOST}:{origin} HTTP/1.1\r\nHost: {HOST}:{origin}\r\n\r\n".encode())
+            writer.write(
+                f"CONNECT {HOST}:{origin} HTTP/1.1\r\nHost: {HOST}:{origin}\r\n\r\n".encode()
+            )
             assert b" 200 " in await reader.readuntil(b"\r\n\r\n")
         if way.trust not in _contexts:
             _contexts[way.trust] = ssl.create_default_context(cafile=str(way.trust))
@@ -274,13 +339,17 @@ async def _client(way: Way, origin: int) -> AsyncIterator[tuple[asyncio.StreamRe
         writer.close()
 
 
-async def _get(client: tuple[asyncio.StreamReader, asyncio.StreamWriter], origin: int, path: str) -> None:
+async def _get(
+    client: tuple[asyncio.StreamReader, asyncio.StreamWriter], origin: int, path: str
+) -> None:
     reader, writer = client
     writer.write(f"GET {path} HTTP/1.1\r\nHost: {HOST}:{origin}\r\n\r\n".encode())
     head = await reader.readuntil(b"\r\n\r\n")
     assert b" 200 " in head.split(b"\r\n", 1)[0], head
     length = next(
-        int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length")
+        int(line.split(b":")[1])
+        for line in head.split(b"\r\n")
+        if line.lower().startswith(b"content-length")
     )
     while length:
         length -= len(await reader.read(min(length, 1 << 18)))
@@ -316,7 +385,7 @@ async def _timed(what: Coroutine[None, None, object]) -> float:
     return time.perf_counter() - began
 
 
-# -- what is measured --------------------------------------------------------------------------------------------------
+# -- what is measured -----------------------------------------------------------------------------
 
 
 @contextlib.asynccontextmanager
@@ -337,7 +406,8 @@ async def _origins(authority: trustme.CA) -> AsyncIterator[Origins]:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert(HOST).configure_cert(context)
     servers = {
-        name: await asyncio.start_server(serve, HOST, 0, ssl=context) for name in ("unread", "looked into", "asked")
+        name: await asyncio.start_server(serve, HOST, 0, ssl=context)
+        for name in ("unread", "looked into", "asked")
     }
     try:
         yield {name: server.sockets[0].getsockname()[1] for name, server in servers.items()}
@@ -359,7 +429,9 @@ async def _ours(folder: Path, origins: Origins) -> AsyncIterator[Ours]:
         "GATEHOUSE_UPSTREAM_CA": str(folder / "origin-ca.pem"),
     }
     program = [sys.executable, "-m", "bench._egress_ours", json.dumps(origins)]
-    with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, cwd=ROOT) as child:
+    with subprocess.Popen(
+        program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, cwd=ROOT
+    ) as child:
         assert child.stdin is not None
         assert child.stdout is not None
         try:

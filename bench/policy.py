@@ -1,10 +1,13 @@
-"""How long the rules take to decide, beside cedarpy, a loop of compiled expressions and one combined expression over the same rules.
+"""How long the rules take to decide, beside cedarpy, a loop of compiled expressions and one
+combined expression over the same rules.
 
-The stream is 10,000 different actions of all categories, so nothing is answered from a cache; every policy is asked cold. A verdict
-is two steps: the action in its canonical form (which no rule changes), and the *matching*, which is what a larger policy could slow
-down. Both are timed apart. All times are processor time of the one thread, taken in turns with the peers. Of each action the best
-of several rounds counts, each by a policy that was never asked: p50 and p99 tell easy actions from hard ones, not the machine's calm
-moments from its busy ones. Absolute limits stand beside the ratios; read them on a quiet machine.
+The stream is 10,000 different actions of all categories, so nothing is answered from a cache;
+every policy is asked cold. A verdict is two steps: the action in its canonical form (which no
+rule changes), and the *matching*, which is what a larger policy could slow down. Both are timed
+apart. All times are processor time of the one thread, taken in turns with the peers. Of each
+action the best of several rounds counts, each by a policy that was never asked: p50 and p99 tell
+easy actions from hard ones, not the machine's calm moments from its busy ones. Absolute limits
+stand beside the ratios; read them on a quiet machine.
 """
 
 import json
@@ -55,11 +58,12 @@ def main() -> list[Figure]:
     ]
 
 
-# -- the matching step -----------------------------------------------------------------------------------------------------
+# -- the matching step ----------------------------------------------------------------------------
 
 
 class Times(NamedTuple):
-    """Microseconds of processor time of each decision; and the mean of every few, with no look at the clock between them."""
+    """Microseconds of processor time of each decision; and the mean of every few, with no look
+    at the clock between them."""
 
     us: Sequence[float]
     means_us: Sequence[float] = ()
@@ -78,15 +82,22 @@ class Times(NamedTuple):
 
 
 def matching(
-    count: int, cedar_times: float | None = None, loop_times: float | None = None, limit_us: float | None = None
+    count: int,
+    cedar_times: float | None = None,
+    loop_times: float | None = None,
+    limit_us: float | None = None,
 ) -> list[Figure]:
-    """Decisions a second and the slowest hundredth at `count` rules, canonical action in, verdict out."""
+    """Decisions a second and the slowest hundredth at `count` rules, canonical action in,
+    verdict out."""
     rules, asked = rows(count), stream(count)
     peers = {"cedarpy": cedar(rules), _LOOP: loop(rules)}
     if count <= 1_000:
         peers["one combined expression"] = combined(rules)
     else:
-        print(f"one combined expression: not asked at {count} rules (it takes 10 s to compile, and half a gigabyte)")
+        print(
+            f"one combined expression: not asked at {count} rules (it takes 10 s to compile, and"
+            " half a gigabyte)"
+        )
     rounds: list[Times] = []
     others: dict[str, list[Times]] = {name: [] for name in peers}
     for _ in range(ROUNDS if count <= 1_000 else _FEW_ROUNDS):
@@ -97,7 +108,15 @@ def matching(
     wanted = {"cedarpy": cedar_times, _LOOP: loop_times}
     at = f"{count:,} rules"
     figures = [
-        Figure(f"matching, {at}", ours.rate, "/s", _best(taken).rate, name, wanted.get(name), is_rate=True)
+        Figure(
+            f"matching, {at}",
+            ours.rate,
+            "/s",
+            _best(taken).rate,
+            name,
+            wanted.get(name),
+            is_rate=True,
+        )
         for name, taken in others.items()
     ]
     slow = _best(others[_LOOP])
@@ -109,15 +128,19 @@ def matching(
 
 
 def _best(rounds: Sequence[Times]) -> Times:
-    """Of each decision the best of several rounds: what else runs on the machine only ever makes it slower."""
+    """Of each decision the best of several rounds: what else runs on the machine only ever makes
+    it slower."""
     us = zip(*(one.us for one in rounds), strict=False)
     means_us = zip(*(one.means_us for one in rounds), strict=False)
     return Times(list(map(min, us)), list(map(min, means_us)))
 
 
 def _match_all(rules: Sequence[Row], asked: Sequence[Asked]) -> Times:
-    """The matching step for each action, by policies that were never asked before: once with a look at the clock, once without."""
-    timed, counted = (_forms(policy_from_data(policy_data(rules), "bench"), asked) for _ in range(2))
+    """The matching step for each action, by policies that were never asked before: once with a
+    look at the clock, once without."""
+    timed, counted = (
+        _forms(policy_from_data(policy_data(rules), "bench"), asked) for _ in range(2)
+    )
     hits, taken = 0, []
     for judge, form in timed:
         start = time.thread_time_ns()
@@ -131,9 +154,12 @@ def _match_all(rules: Sequence[Row], asked: Sequence[Asked]) -> Times:
 def _forms(policy: Policy, asked: Sequence[Asked]) -> list[tuple[Judge[Any], Any]]:
     """The actions in their canonical form, each with the judge of its category."""
     judges = {category: policy.judge_for(category) for category in CATEGORIES}
-    # The exec rules are compiled at the first command; the stream measures decisions, `loading` what comes before them.
+    # The exec rules are compiled at the first command; the stream measures decisions, `loading`
+    # what comes before them.
     judges["exec"].judge(Exec(command="true"), "ask", _CONTEXT)
-    return [((judge := judges[_category(one.action)]), judge.canonical(one.action)) for one in asked]
+    return [
+        ((judge := judges[_category(one.action)]), judge.canonical(one.action)) for one in asked
+    ]
 
 
 def _category(action: Action) -> Category:
@@ -142,7 +168,8 @@ def _category(action: Action) -> Category:
 
 
 def _ask_peer(peer: Peer, subjects: Sequence[str]) -> Times:
-    """As many questions as a peer answers in its time, once with a look at the clock, once without."""
+    """As many questions as a peer answers in its time, once with a look at the clock, once
+    without."""
     taken, end = [], time.thread_time() + CAP_S / ROUNDS / 2
     for subject in subjects:
         start = time.thread_time_ns()
@@ -164,7 +191,7 @@ def _means_us[T](decide: Callable[[T], object], given: Sequence[T]) -> list[floa
     return means
 
 
-# -- from the request to the verdict ---------------------------------------------------------------------------------------
+# -- from the request to the verdict --------------------------------------------------------------
 
 
 def whole_way() -> list[Figure]:
@@ -201,7 +228,16 @@ def repeated() -> list[Figure]:
     actions = [one.action for one in stream(1_000, actions=1_000)]
     first = _times(lambda action: evaluate(policy, action, now=0), actions)
     again = [_times(lambda action: evaluate(policy, action, now=0), actions) for _ in range(ROUNDS)]
-    return [Figure("the same action again, p50", _best(again).p50, "us", first.p50, "the first time", wanted=1)]
+    return [
+        Figure(
+            "the same action again, p50",
+            _best(again).p50,
+            "us",
+            first.p50,
+            "the first time",
+            wanted=1,
+        )
+    ]
 
 
 def command_lines() -> list[Figure]:
@@ -234,13 +270,15 @@ def _forget_parsed() -> None:
     shell._parse.cache_clear()
 
 
-# -- before the first verdict ----------------------------------------------------------------------------------------------
+# -- before the first verdict ---------------------------------------------------------------------
 
 
 def loading() -> list[Figure]:
-    """YAML text to a policy that can be asked, in a process of its own; against PyYAML's C loader on the same text.
+    """YAML text to a policy that can be asked, in a process of its own; against PyYAML's C loader
+    on the same text.
 
-    The best of several processes counts, of both; there are more of the short ones, which a busy machine spoils sooner.
+    The best of several processes counts, of both; there are more of the short ones, which a busy
+    machine spoils sooner.
     """
     with tempfile.TemporaryDirectory() as folder:
         return _loading({**os.environ, **_with_bytecode(folder)})
@@ -254,23 +292,39 @@ def _with_bytecode(folder: str) -> dict[str, str]:
 def _loading(environment: dict[str, str]) -> list[Figure]:
     figures = []
     _load(0, environment)
-    for count, examples, limit_ms, rounds in ((1_000, True, 100, 3 * ROUNDS), (100_000, False, 3_000, ROUNDS)):
+    for count, examples, limit_ms, rounds in (
+        (1_000, True, 100, 3 * ROUNDS),
+        (100_000, False, 3_000, ROUNDS),
+    ):
         found = [_load(count, environment, examples=examples) for _ in range(rounds)]
         text = policy_text(rows(count), examples=examples)
         yaml_ms = min(_cpu_ms(lambda: _plain_yaml(text)) for _ in range(rounds))  # noqa: B023
         name = f"load {count:,} rules{' with examples' if examples else ''}"
         took_ms = min(one["ready_ms"] for one in found)
-        figures.append(Figure(name, took_ms, "ms", yaml_ms, "yaml.CSafeLoader on the text", limit=limit_ms))
+        figures.append(
+            Figure(name, took_ms, "ms", yaml_ms, "yaml.CSafeLoader on the text", limit=limit_ms)
+        )
         cold_ms = statistics.median(one["tables_ms"] for one in found)
-        print(f"{name}: the engine's own tables, read once in a process, took {cold_ms:.0f} ms before that")
+        print(
+            f"{name}: the engine's own tables, read once in a process, took {cold_ms:.0f} ms before"
+            " that"
+        )
     bare = _load(0, environment)
     held_mb = statistics.median(one["mb"] for one in found)
-    figures.append(Figure("memory with 100,000 rules", held_mb, "MB", bare["mb"], "with none", limit=200))
+    figures.append(
+        Figure("memory with 100,000 rules", held_mb, "MB", bare["mb"], "with none", limit=200)
+    )
     return figures
 
 
 def _load(count: int, environment: dict[str, str], *, examples: bool = False) -> dict[str, float]:
-    words = [sys.executable, "-m", "bench._policy_load", str(count), *(["examples"] if examples else [])]
+    words = [
+        sys.executable,
+        "-m",
+        "bench._policy_load",
+        str(count),
+        *(["examples"] if examples else []),
+    ]
     done = subprocess.run(words, capture_output=True, text=True, check=True, env=environment)
     found: dict[str, float] = json.loads(done.stdout)
     return found
@@ -290,7 +344,10 @@ def _plain_yaml(text: str) -> Any:
 
 def importing() -> list[Figure]:
     """A process that imports the engine, against one that imports nothing."""
-    engine = "import supervisor.core.policy.rules, supervisor.core.policy.policy_text, supervisor.core.shell.exec_rules"
+    engine = (
+        "import supervisor.core.policy.rules, supervisor.core.policy.policy_text,"
+        " supervisor.core.shell.exec_rules"
+    )
 
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, **_with_bytecode(folder)}
@@ -304,24 +361,42 @@ def importing() -> list[Figure]:
         start_ms(engine)
         rounds = [(start_ms("pass"), start_ms(engine)) for _ in range(10)]
     bare_ms, ours_ms = map(statistics.median, zip(*rounds, strict=True))
-    return [Figure("import the engine, start included", ours_ms, "ms", bare_ms, "python -c pass", limit=bare_ms + 150)]
+    return [
+        Figure(
+            "import the engine, start included",
+            ours_ms,
+            "ms",
+            bare_ms,
+            "python -c pass",
+            limit=bare_ms + 150,
+        )
+    ]
 
 
-# -- what an index can do least with -----------------------------------------------------------------------------------------
+# -- what an index can do least with --------------------------------------------------------------
 
 
 def hard_rules(count: int = 100_000) -> list[Figure]:
-    """The slowest hundredth at 100,000 rules that share what tells others apart, against the same rules scanned one by one."""
+    """The slowest hundredth at 100,000 rules that share what tells others apart, against the
+    same rules scanned one by one."""
     figures = []
     for name, category, patterns, actions in shapes(count):
-        policy = policy_from_data({"version": 1, "allow": [f"{category}({one})" for one in patterns]}, "bench")
+        policy = policy_from_data(
+            {"version": 1, "allow": [f"{category}({one})" for one in patterns]}, "bench"
+        )
         judge = policy.judge_for(category)
         first, *forms = [judge.canonical(action) for action in actions]
         judge.decide(first, "ask", _CONTEXT)
         ours = _times(lambda form: judge.decide(form, "ask", _CONTEXT), forms)  # noqa: B023
         each_us = _scan_us(patterns)
         figures.append(
-            Figure(f"{len(patterns):,} rules, {name}, p99", ours.p99, "us", each_us, "expressions, one by one")
+            Figure(
+                f"{len(patterns):,} rules, {name}, p99",
+                ours.p99,
+                "us",
+                each_us,
+                "expressions, one by one",
+            )
         )
     return figures
 
@@ -345,7 +420,14 @@ def long_texts() -> list[Figure]:
         slowest[category] = max(slowest[category], took_ms)
     calm = min(_times(lambda _: _loop_of_letters(), range(5)).us) / 1000
     return [
-        Figure(f"10,000 characters, slowest {category}", took_ms, "ms", calm, "a Python loop over as many", limit=50)
+        Figure(
+            f"10,000 characters, slowest {category}",
+            took_ms,
+            "ms",
+            calm,
+            "a Python loop over as many",
+            limit=50,
+        )
         for category, took_ms in slowest.items()
     ]
 

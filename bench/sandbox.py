@@ -1,7 +1,9 @@
-"""How long a sandbox takes to start, against plain bubblewrap with the same arguments and against fork and exec.
+"""How long a sandbox takes to start, against plain bubblewrap with the same arguments and against
+fork and exec.
 
-`start` is until the command may run, listening sockets and bounds included; `start and end` is until all of it is gone. The
-plain baseline gets our argument list and nothing else: no sockets, no gate, no bounds. Rounds are taken in turns.
+`start` is until the command may run, listening sockets and bounds included; `start and end` is
+until all of it is gone. The plain baseline gets our argument list and nothing else: no sockets,
+no gate, no bounds. Rounds are taken in turns.
 """
 
 import asyncio
@@ -83,7 +85,13 @@ async def _measure(folder: Path) -> list[Figure]:
         ),
         Figure("sandbox, start and end", no_ports, "ms", base, "fork and exec of `true`"),
         Figure(
-            f"sandboxes, {PARALLEL} in flight", rates[1], "/s", rates[0], "plain bwrap loop", WANTED_RATE, is_rate=True
+            f"sandboxes, {PARALLEL} in flight",
+            rates[1],
+            "/s",
+            rates[0],
+            "plain bwrap loop",
+            WANTED_RATE,
+            is_rate=True,
         ),
     ]
 
@@ -92,7 +100,8 @@ async def _interleaved(*what: Callable[[], Awaitable[None]]) -> list[list[float]
     """Milliseconds of each, round by round; two rounds to warm up aren't counted."""
     times: list[list[float]] = [[] for _ in what]
     for number in range(ROUNDS + 2):
-        # Each goes first in turn: what runs after a sandbox pays for the kernel's clearing up behind that one.
+        # Each goes first in turn: what runs after a sandbox pays for the kernel's clearing up
+        # behind that one.
         for index in ((number + at) % len(what) for at in range(len(what))):
             began = time.perf_counter()
             await what[index]()
@@ -116,7 +125,12 @@ async def _rate(one: Callable[[], Awaitable[None]]) -> float:
 def _spec(folder: Path, ports: tuple[int, ...] = ()) -> Spec:
     for name in ("lower", "merged"):
         (folder / name).mkdir(exist_ok=True)
-    return Spec(command=("true",), workspace_lower=folder / "lower", workspace_merged=folder / "merged", ports=ports)
+    return Spec(
+        command=("true",),
+        workspace_lower=folder / "lower",
+        workspace_merged=folder / "merged",
+        ports=ports,
+    )
 
 
 def _memfd(data: bytes) -> int:

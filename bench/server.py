@@ -1,9 +1,12 @@
-"""How long a request takes to the page, and an answer to the waiting agent, against bare uvicorn doing the same moves.
+"""How long a request takes to the page, and an answer to the waiting agent, against bare uvicorn
+doing the same moves.
 
-Both sides are real sockets in one process: the agent posts on its door, the page holds a WebSocket, the agent parks a long
-poll. The baseline is an ASGI function on the same uvicorn that forwards a POST to a WebSocket and releases a parked GET, with no
-rules, no database and no audit log; so the ratio shows what being recorded costs. Fan-out is against `websockets.broadcast`. Last, how
-long the slowest of a session's requests takes while a new rule answers 5,000 of others.
+Both sides are real sockets in one process: the agent posts on its door, the page holds a
+WebSocket, the agent parks a long poll. The baseline is an ASGI function on the same uvicorn that
+forwards a POST to a WebSocket and releases a parked GET, with no rules, no database and no audit
+log; so the ratio shows what being recorded costs. Fan-out is against `websockets.broadcast`.
+Last, how long the slowest of a session's requests takes while a new rule answers 5,000 of
+others.
 """
 
 import asyncio
@@ -35,11 +38,17 @@ WAITING = 5000
 
 
 class Http:
-    """A keep-alive connection that does no more than it must, so that the client's cost hides nothing."""
+    """A keep-alive connection that does no more than it must, so that the client's cost hides
+    nothing."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, port: int, token: str) -> None:
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, port: int, token: str
+    ) -> None:
         self._reader, self._writer = reader, writer
-        self._head = f"Host: 127.0.0.1:{port}\r\nAuthorization: Bearer {token}\r\nContent-Type: application/json\r\n"
+        self._head = (
+            f"Host: 127.0.0.1:{port}\r\nAuthorization: Bearer {token}\r\nContent-Type:"
+            " application/json\r\n"
+        )
 
     @classmethod
     async def open(cls, port: int, token: str) -> "Http":
@@ -47,7 +56,8 @@ class Http:
 
     async def call(self, method: str, path: str, body: bytes = b"") -> bytes:
         self._writer.write(
-            f"{method} {path} HTTP/1.1\r\n{self._head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+            f"{method} {path} HTTP/1.1\r\n{self._head}Content-Length: {len(body)}\r\n\r\n".encode()
+            + body
         )
         head = (await self._reader.readuntil(b"\r\n\r\n")).lower()
         assert b" 20" in head[:13], head
@@ -81,7 +91,10 @@ class Bare:
         else:
             body = await self._parked
             self._parked = asyncio.Future()
-        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(body)).encode()),
+        ]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 
@@ -135,7 +148,10 @@ async def our_rounds(
 ) -> tuple[list[float], list[float]]:
     asks, answers = [], []
     async with page_of(operator_port, token) as page:
-        poster, waiter = await Http.open(agent_port, "token-of-one"), await Http.open(agent_port, "token-of-one")
+        poster, waiter = (
+            await Http.open(agent_port, "token-of-one"),
+            await Http.open(agent_port, "token-of-one"),
+        )
         operator = await Http.open(operator_port, token)
         await page.recv()
         for number in range(ROUNDS):
@@ -151,7 +167,9 @@ async def our_rounds(
             while request_id not in parts.queue._waiters:
                 await asyncio.sleep(0)
             start = time.perf_counter()
-            posted = asyncio.ensure_future(operator.call("POST", f"/api/requests/{request_id}/deny", shown))
+            posted = asyncio.ensure_future(
+                operator.call("POST", f"/api/requests/{request_id}/deny", shown)
+            )
             await parked
             answers.append((time.perf_counter() - start) * 1000)
             await posted
@@ -183,14 +201,19 @@ async def our_fan_out(port: int, token: str, live: Any) -> float:
         pages = [await stack.enter_async_context(page_of(port, token)) for _ in range(CLIENTS)]
         for page in pages:
             await page.recv()
-        return await fan_out(lambda number: live.publish(OutputGrew(session_id="x" * 250 + str(number))), pages)
+        return await fan_out(
+            lambda number: live.publish(OutputGrew(session_id="x" * 250 + str(number))), pages
+        )
 
 
 async def their_fan_out() -> float:
     async def hold(page: Any) -> None:
         await page.wait_closed()
 
-    async with serve(hold, "127.0.0.1", 0, compression=None) as server, contextlib.AsyncExitStack() as stack:
+    async with (
+        serve(hold, "127.0.0.1", 0, compression=None) as server,
+        contextlib.AsyncExitStack() as stack,
+    ):
         port = server.sockets[0].getsockname()[1]
         pages = [await stack.enter_async_context(page_of(port, "x")) for _ in range(CLIENTS)]
         text = json.dumps({"type": "output", "session_id": "x" * 250})
@@ -198,8 +221,8 @@ async def their_fan_out() -> float:
 
 
 async def slowest_while_answered(folder: Path) -> tuple[float, float]:
-    """The slowest of another session's requests to its door, in milliseconds: while nothing else is done, and while a new rule
-    answers 5,000 requests that wait."""
+    """The slowest of another session's requests to its door, in milliseconds: while nothing else
+    is done, and while a new rule answers 5,000 requests that wait."""
     parts = FakeParts(folder)
     for number in range(WAITING // 500):
         parts.sessions.add(f"crowd-{number}")
@@ -216,7 +239,9 @@ async def slowest_while_answered(folder: Path) -> tuple[float, float]:
         operator = await Http.open(sock.getsockname()[1], auth.cli_token)
         alone = await slowest(agent, asyncio.ensure_future(asyncio.sleep(2)))
         rule = b'{"effect": "deny", "rule": "exec(npm run *)"}'
-        beside = await slowest(agent, asyncio.ensure_future(operator.call("POST", "/api/rules", rule)))
+        beside = await slowest(
+            agent, asyncio.ensure_future(operator.call("POST", "/api/rules", rule))
+        )
         agent.close()
         operator.close()
     assert not parts.queue.waiting()
@@ -239,7 +264,10 @@ async def measure(folder: Path) -> list[Figure]:
     sock, agent_sock, bare_sock = listen(0), listen(0), listen(0)
     auth = parts.new_auth(sock.getsockname()[1])
     app = build_operator_app(parts, auth)
-    operator, agent = serve_operator(app, sock), serve_agent(build_agent_app(parts, "one"), agent_sock)
+    operator, agent = (
+        serve_operator(app, sock),
+        serve_agent(build_agent_app(parts, "one"), agent_sock),
+    )
     bare = BareServing(bare_sock)
     async with serving(operator, agent), parts.running(), bare.running():
         bare_asks, bare_answers = await bare_rounds(bare.port)
@@ -253,11 +281,26 @@ async def measure(folder: Path) -> list[Figure]:
     return [
         Figure("request to page, p50", middle(asks), "ms", middle(bare_asks), against),
         Figure("request to page, p99", _p99(asks), "ms", _p99(bare_asks), against),
-        Figure("answer to waiting agent, p50", middle(answers), "ms", middle(bare_answers), against),
-        Figure("answer to waiting agent, p99", _p99(answers), "ms", _p99(bare_answers), against),
-        Figure(f"fan-out to {CLIENTS} pages", ours, "/s", theirs, "websockets.broadcast", 0.8, is_rate=True),
         Figure(
-            "slowest request while a rule answers 5,000", beside, "ms", alone, "while nothing else is done", limit=100.0
+            "answer to waiting agent, p50", middle(answers), "ms", middle(bare_answers), against
+        ),
+        Figure("answer to waiting agent, p99", _p99(answers), "ms", _p99(bare_answers), against),
+        Figure(
+            f"fan-out to {CLIENTS} pages",
+            ours,
+            "/s",
+            theirs,
+            "websockets.broadcast",
+            0.8,
+            is_rate=True,
+        ),
+        Figure(
+            "slowest request while a rule answers 5,000",
+            beside,
+            "ms",
+            alone,
+            "while nothing else is done",
+            limit=100.0,
         ),
     ]
 

@@ -1,8 +1,9 @@
 """How long the command line takes to start, against `python -c pass` of the same environment.
 
-Verbs that need neither server nor model are wanted within 3 times that. What they import decides it;
-`tests/test_start_up.py` holds that part. A verb has started when it does its own work: `policy check` when it reads lines (the
-engine, whose import has a limit of its own in `policy`, comes with the first), `doctor` when its first finding is printed.
+Verbs that need neither server nor model are wanted within 3 times that. What they import decides
+it; `tests/test_start_up.py` holds that part. A verb has started when it does its own work:
+`policy check` when it reads lines (the engine, whose import has a limit of its own in `policy`,
+comes with the first), `doctor` when its first finding is printed.
 """
 
 import os
@@ -30,7 +31,8 @@ VERBS: dict[str, tuple[list[str], str, set[int]]] = {
 
 
 def main() -> list[Figure]:
-    """The median of 15 starts each, taken in turns; the first round warms the page cache and is not counted."""
+    """The median of 15 starts each, taken in turns; the first round warms the page cache and is
+    not counted."""
     with tempfile.TemporaryDirectory() as data:
         environment = {**os.environ, "GATEHOUSE_DATA": data}
 
@@ -40,9 +42,14 @@ def main() -> list[Figure]:
             return lambda: _run([str(part) for part in command], given, codes, environment, data)
 
         verbs = (
-            start(GATEHOUSE, *words, given=given, codes=frozenset(codes)) for words, given, codes in VERBS.values()
+            start(GATEHOUSE, *words, given=given, codes=frozenset(codes))
+            for words, given, codes in VERBS.values()
         )
-        work = [start(PYTHON, "-c", "pass"), *verbs, lambda: _first_line([str(GATEHOUSE), "doctor"], environment)]
+        work = [
+            start(PYTHON, "-c", "pass"),
+            *verbs,
+            lambda: _first_line([str(GATEHOUSE), "doctor"], environment),
+        ]
         interleaved_ms(*work, rounds=1)
         bare_ms, *taken_ms = interleaved_ms(*work)
     return [
@@ -51,10 +58,19 @@ def main() -> list[Figure]:
     ]
 
 
-def _run(command: list[str], given: str, codes: frozenset[int], environment: dict[str, str], folder: str) -> None:
-    """One start. A program that crashes is quick, so what comes out is looked at: RuntimeError when it isn't right."""
+def _run(
+    command: list[str], given: str, codes: frozenset[int], environment: dict[str, str], folder: str
+) -> None:
+    """One start. A program that crashes is quick, so what comes out is looked at: RuntimeError
+    when it isn't right."""
     done = subprocess.run(
-        command, input=given, capture_output=True, check=False, text=True, env=environment, cwd=folder
+        command,
+        input=given,
+        capture_output=True,
+        check=False,
+        text=True,
+        env=environment,
+        cwd=folder,
     )
     if done.returncode not in codes or "Traceback" in done.stderr:
         raise RuntimeError(f"{command} gave {done.returncode}: {done.stderr[-500:]}")

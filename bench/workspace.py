@@ -1,7 +1,8 @@
-"""The workspace: a changed file to the host, a burst of them, undo, and the private copy; on tmpfs where there is one.
+"""The workspace: a changed file to the host, a burst of them, undo, and the private copy; on tmpfs
+where there is one.
 
-The baselines do the same work without any of the checks (`_workspace_loops`). A large tree has a module of its own:
-`_workspace_tree`.
+The baselines do the same work without any of the checks (`_workspace_loops`). A large tree has a
+module of its own: `_workspace_tree`.
 """
 
 import asyncio
@@ -60,12 +61,16 @@ def main() -> list[Figure]:
 def _of_changes(taken: dict[str, Taken]) -> list[Figure]:
     ours, back, inotify, waiting, eager = (taken[way] for way in WAYS)
     by_inotify = f"bare inotify loop, same {QUIET_S * 1000:.0f} ms of quiet"
-    # The loop that a burst is held against is this one: as we do, it lets changes come to an end before it looks at them.
+    # The loop that a burst is held against is this one: as we do, it lets changes come to an end
+    # before it looks at them.
     by_default = "bare watchfiles loop, its defaults"
     # This one waits for no end of them; of ours it is the whole quiet that lies between.
     by_step = f"bare watchfiles loop, step={STEP_MS}"
     one, limit_ms = "workspace: allowed change on the host, p50", QUIET_S * 1000 + BEYOND_QUIET_MS
-    burst, host_burst = f"workspace: {BURST} allowed files at once", f"workspace: {BURST} files of the host's at once"
+    burst, host_burst = (
+        f"workspace: {BURST} allowed files at once",
+        f"workspace: {BURST} files of the host's at once",
+    )
     return [
         Figure(one, ours.one, "ms", waiting.one, by_default, limit=limit_ms),
         Figure(one, ours.one, "ms", eager.one, by_step, limit=limit_ms),
@@ -73,7 +78,14 @@ def _of_changes(taken: dict[str, Taken]) -> list[Figure]:
         Figure(burst, ours.burst, "ms", waiting.burst, by_default, wanted=2.0),
         Figure(burst, ours.burst, "ms", eager.burst, by_step),
         Figure(burst, ours.burst, "ms", inotify.burst, by_inotify),
-        Figure("workspace: the host's edit in the copy, p50", back.one, "ms", inotify.one, by_inotify, wanted=2.0),
+        Figure(
+            "workspace: the host's edit in the copy, p50",
+            back.one,
+            "ms",
+            inotify.one,
+            by_inotify,
+            wanted=2.0,
+        ),
         Figure(host_burst, back.burst, "ms", inotify.burst, by_inotify),
     ]
 
@@ -88,12 +100,16 @@ async def _in_turns(place: Path) -> dict[str, Taken]:
                 async with opened(place / f"{way}{turn}") as sides:
                     for number in range(WRITES):
                         await asyncio.sleep(LONGEST_BATCH_S)  # what came of the one before is over
-                        ones[way].append(await prober.taken_ms(*sides, [f"one{number}"], "content\n" * 20))
+                        ones[way].append(
+                            await prober.taken_ms(*sides, [f"one{number}"], "content\n" * 20)
+                        )
                     for number in range(BURSTS):
                         await asyncio.sleep(LONGEST_BATCH_S)
                         names = [f"burst{number}-{one}.txt" for one in range(BURST)]
                         bursts[way].append(await prober.taken_ms(*sides, names, ""))
-    return {way: Taken(statistics.median(ones[way]), statistics.median(bursts[way])) for way in WAYS}
+    return {
+        way: Taken(statistics.median(ones[way]), statistics.median(bursts[way])) for way in WAYS
+    }
 
 
 type Way = Callable[[Path], contextlib.AbstractAsyncContextManager[tuple[Path, Path]]]
@@ -134,12 +150,15 @@ WAYS: dict[str, Way] = {
     "back": _back,
     "inotify": _bare(_workspace_loops.inotify),
     "watchfiles": _bare(_workspace_loops.watchfiles),
-    "watchfiles-step": _bare(lambda source, target: _workspace_loops.watchfiles(source, target, STEP_MS)),
+    "watchfiles-step": _bare(
+        lambda source, target: _workspace_loops.watchfiles(source, target, STEP_MS)
+    ),
 }
 
 
 async def _undo(place: Path) -> list[Figure]:
-    """Taking back a change of each of 1,000 files of 5 kB, beside copying these files plainly, and as durably; in turns."""
+    """Taking back a change of each of 1,000 files of 5 kB, beside copying these files plainly,
+    and as durably; in turns."""
     host = make_repository(place / "host", {"x.txt": "x"})
     desk = Desk(place / "data", host)
     names = [f"{number // 100}/{number}.py" for number in range(UNDONE)]
@@ -176,7 +195,13 @@ def _change_all(sides: Sides, names: list[str], text: str) -> None:
     for name in names:
         host = look(sides.host, name)
         after = sides.blobs.keep(f"{text} of {name}\n".encode() * 250)
-        action = FileChange(operation="write", path=name, before=host.token if host else None, after=after, mode=0o644)
+        action = FileChange(
+            operation="write",
+            path=name,
+            before=host.token if host else None,
+            after=after,
+            mode=0o644,
+        )
         sides.agreed(name, applier.apply(action, name, lambda rebuilt: None).known, name)
 
 

@@ -1,9 +1,10 @@
 """What `make up` starts: turns the words that a user typed into one `gatehouse` command line.
 
-It is separate from the Makefile because AGENT is a command *line*. Pasted into a recipe, `AGENT='make && deploy'`
-would run its second half on the host, outside every sandbox. Here it is split into words as a shell would split
-them, nothing is expanded or evaluated, and a line that needs a shell is refused with the way to ask for one.
-It must never run anything but `.venv/bin/gatehouse`.
+It is separate from the Makefile because AGENT is a command *line*. Pasted into a recipe,
+`AGENT='make && deploy'` would run its second half on the host, outside every sandbox. Here it is
+split into words as a shell would split them, nothing is expanded or evaluated, and a line that
+needs a shell is refused with the way to ask for one. It must never run anything but
+`.venv/bin/gatehouse`.
 """
 
 import os
@@ -19,18 +20,24 @@ _OPERATOR = re.compile(r"&&|\|\||[;&|<>()`\n]|\$\(")
 
 
 def agent_words(line: str) -> list[str]:
-    """The words of a command line, quotes resolved. ValueError when it needs a shell or a quote isn't closed."""
+    """The words of a command line, quotes resolved. ValueError when it needs a shell or a quote
+    isn't closed."""
     if operator := _OPERATOR.search(_QUOTED.sub("", line)):
         shown = operator.group().replace("\n", "\\n")
-        raise ValueError(f"AGENT holds `{shown}`, which needs a shell; write it as AGENT='sh -c \"...\"'")
+        raise ValueError(
+            f"AGENT holds `{shown}`, which needs a shell; write it as AGENT='sh -c \"...\"'"
+        )
     try:
         return shlex.split(line)
     except ValueError as error:
-        raise ValueError(f"AGENT can't be split into words: {str(error).lower()}; close the quote") from error
+        raise ValueError(
+            f"AGENT can't be split into words: {str(error).lower()}; close the quote"
+        ) from error
 
 
 def command(given: Mapping[str, str], *, is_terminal: bool) -> list[str]:
-    """The arguments for `gatehouse`: `run` when there is an AGENT, else `review`; options only where given."""
+    """The arguments for `gatehouse`: `run` when there is an AGENT, else `review`; options only
+    where given."""
     words = agent_words(given.get("GATEHOUSE_UP_AGENT", ""))
     workspace = os.path.expanduser(given.get("GATEHOUSE_UP_WORKSPACE") or ".")  # noqa: PTH111  (stays as it was typed)
     arguments = ["run" if words else "review", "--workspace", workspace, "--open"]

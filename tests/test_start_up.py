@@ -1,7 +1,8 @@
 """Holds the start-up law: verbs that need neither server nor model don't import what those need.
 
-Seconds can't be asserted on a shared machine; imports can. `bench/start.py` measures the seconds. Each verb
-is the real program in a real process, and `-X importtime` tells what it imported.
+Seconds can't be asserted on a shared machine; imports can. `bench/start.py` measures the
+seconds. Each verb is the real program in a real process, and `-X importtime` tells what it
+imported.
 """
 
 import json
@@ -15,7 +16,8 @@ import pytest
 
 # Each takes longer to import than Python takes to start.
 SERVERS_AND_SDKS = {
-    "alembic", "anthropic", "claude_agent_sdk", "click", "httpx", "jinja2", "litestar", "mitmproxy", "pydantic", "rich",
+    "alembic", "anthropic", "claude_agent_sdk", "click", "httpx", "jinja2", "litestar", "mitmproxy",
+    "pydantic", "rich",
     "rich_click", "sqlalchemy", "uvicorn", "uvloop", "watchfiles", "websockets",
 }  # fmt: skip
 # For verbs that only print.
@@ -32,8 +34,11 @@ FOR_LATER = {
 }
 
 
-def import_order(gatehouse: Path, data: Path, *arguments: str, given: str = "") -> tuple[list[str], int]:
-    """Every module that `gatehouse ARGUMENTS` imported, in the order in which their imports ended, and its exit code."""
+def import_order(
+    gatehouse: Path, data: Path, *arguments: str, given: str = ""
+) -> tuple[list[str], int]:
+    """Every module that `gatehouse ARGUMENTS` imported, in the order in which their imports
+    ended, and its exit code."""
     python = gatehouse.with_name("python")
     done = subprocess.run(
         [str(python), "-X", "importtime", str(gatehouse), *arguments],
@@ -50,14 +55,20 @@ def import_order(gatehouse: Path, data: Path, *arguments: str, given: str = "") 
     return names, done.returncode
 
 
-def imported_by(gatehouse: Path, data: Path, *arguments: str, given: str = "") -> tuple[set[str], int]:
+def imported_by(
+    gatehouse: Path, data: Path, *arguments: str, given: str = ""
+) -> tuple[set[str], int]:
     """The same as a set, parents included."""
     names, code = import_order(gatehouse, data, *arguments, given=given)
     return {*names, *(name.split(".")[0] for name in names)}, code
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["run", "--help"], ["no-such-verb"]])
-def test_what_only_prints_imports_almost_nothing(gatehouse: Path, tmp_path: Path, arguments: list[str]) -> None:
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["--version"], ["run", "--help"], ["no-such-verb"]]
+)
+def test_what_only_prints_imports_almost_nothing(
+    gatehouse: Path, tmp_path: Path, arguments: list[str]
+) -> None:
     names, code = imported_by(gatehouse, tmp_path, *arguments)
     assert names & (SERVERS_AND_SDKS | FOR_LATER) == set()
     assert code == (1 if arguments == ["no-such-verb"] else 0)
@@ -69,7 +80,9 @@ def test_reading_the_record_needs_no_server(gatehouse: Path, tmp_path: Path) -> 
     assert code in {0, 1}, "an installation without a record yet"
 
 
-def test_a_policy_check_imports_the_engine_with_the_first_line(gatehouse: Path, tmp_path: Path) -> None:
+def test_a_policy_check_imports_the_engine_with_the_first_line(
+    gatehouse: Path, tmp_path: Path
+) -> None:
     names, code = imported_by(gatehouse, tmp_path, "policy", "check")
     assert names & (SERVERS_AND_SDKS | FOR_LATER) == set()
     assert "supervisor.core.policy.rules" not in names
@@ -84,7 +97,12 @@ def test_doctor_begins_before_it_imports_what_it_looks_at(gatehouse: Path, tmp_p
 
 def test_checking_a_policy_needs_no_server(gatehouse: Path, tmp_path: Path) -> None:
     line = json.dumps(
-        {"id": "1", "category": "exec", "command": "git log -3", "policy": {"allow": ["exec(git log *)"]}}
+        {
+            "id": "1",
+            "category": "exec",
+            "command": "git log -3",
+            "policy": {"allow": ["exec(git log *)"]},
+        }
     )
     names, code = imported_by(gatehouse, tmp_path, "policy", "check", given=line + "\n")
     assert names & SERVERS_AND_SDKS == set()
@@ -95,8 +113,15 @@ def test_the_engine_needs_neither_server_nor_proxy() -> None:
     engine = [path.stem for path in (Path(__file__).parents[1] / "supervisor/core").glob("*.py")]
     code = "".join(f"import supervisor.core.{name}\n" for name in engine)
     done = subprocess.run(
-        [sys.executable, "-X", "importtime", "-c", code], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-X", "importtime", "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
     )
-    names = {name.split(".")[0] for name in re.findall(r"^import time:.*\|\s+(\S+)$", done.stderr, re.MULTILINE)}
+    names = {
+        name.split(".")[0]
+        for name in re.findall(r"^import time:.*\|\s+(\S+)$", done.stderr, re.MULTILINE)
+    }
     assert "supervisor" in names
     assert names & SERVERS_AND_SDKS == set()

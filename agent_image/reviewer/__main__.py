@@ -1,8 +1,10 @@
-"""Start of the review agent: `python3.13 -I /opt/gatehouse/agent_image/reviewer/__main__.py --base REV`.
+"""Start of the review agent: `python3.13 -I /opt/gatehouse/agent_image/reviewer/__main__.py --base
+REV`.
 
-Isolated mode is demanded, since the working directory is the code under review: without it a file `json.py` there
-would be imported instead of the real one. Isolated mode also ignores PYTHONPATH, so the two folders that are needed
-are found from this file's own place. Only the standard library is imported before that is settled.
+Isolated mode is demanded, since the working directory is the code under review: without it a
+file `json.py` there would be imported instead of the real one. Isolated mode also ignores
+PYTHONPATH, so the two folders that are needed are found from this file's own place. Only the
+standard library is imported before that is settled.
 """
 
 import sys
@@ -13,7 +15,8 @@ if not sys.flags.isolated:
 from pathlib import Path
 
 _HERE = Path(__file__).resolve()
-# /opt/gatehouse/agent_image/reviewer/__main__.py: the package's root, and the libraries bound beside it.
+# /opt/gatehouse/agent_image/reviewer/__main__.py: the package's root, and the libraries bound
+# beside it.
 for _folder in (_HERE.parents[2], _HERE.parents[2] / "site-packages"):
     if str(_folder) not in sys.path:
         sys.path.append(str(_folder))

@@ -1,8 +1,8 @@
 """The real model: Anthropic's Messages API, streamed, through the sandbox's proxy.
 
-The SDK is imported here only (it takes most of a second). Its own retries are off: it obeys any `retry-after` up to
-weeks and doesn't repeat a stream that broke, so the bounded retry is here. The key is a placeholder that egress
-replaces; it means nothing outside the sandbox.
+The SDK is imported here only (it takes most of a second). Its own retries are off: it obeys any
+`retry-after` up to weeks and doesn't repeat a stream that broke, so the bounded retry is here.
+The key is a placeholder that egress replaces; it means nothing outside the sandbox.
 """
 
 import random
@@ -45,11 +45,15 @@ class AnthropicModel:
         self._base_url = base_url or _DEFAULT_URL
         self._retries = retries
         self._sleep = sleep
-        # As the API's documentation shows it and Claude Code sends it: one header for egress to put the real key into.
-        # By itself the SDK sends a bearer token.
+        # As the API's documentation shows it and Claude Code sends it: one header for egress to put
+        # the real key into. By itself the SDK sends a bearer token.
         headers: Any = {"x-api-key": api_key, "Authorization": anthropic.Omit()}
         self._client = anthropic.Anthropic(
-            api_key=api_key, base_url=self._base_url, max_retries=0, timeout=300.0, default_headers=headers
+            api_key=api_key,
+            base_url=self._base_url,
+            max_retries=0,
+            timeout=300.0,
+            default_headers=headers,
         )
 
     def reply(self, request: Request, say: Callable[[str], None]) -> Reply:
@@ -63,10 +67,15 @@ class AnthropicModel:
             except (anthropic.APIError, BrokenStreamError) as error:
                 trouble = self._passing_trouble(error)
                 if attempt >= self._retries:
-                    raise ModelError(f"the model {trouble}, also after {attempt + 1} tries; try again later") from error
+                    raise ModelError(
+                        f"the model {trouble}, also after {attempt + 1} tries; try again later"
+                    ) from error
                 pause_s = _pause(error, attempt)
                 attempt += 1
-                say(f"the model {trouble}; try {attempt + 1} of {self._retries + 1} in {pause_s:.0f} s")
+                say(
+                    f"the model {trouble}; try {attempt + 1} of {self._retries + 1} in"
+                    f" {pause_s:.0f} s"
+                )
                 self._sleep(pause_s)
 
     def _stream(self, request: Request) -> Reply:
@@ -91,9 +100,11 @@ class AnthropicModel:
             except anthropic.APIError:
                 raise
             except Exception as error:
-                # Once a stream has begun the SDK lets the transport's own errors through, of a package that isn't ours.
+                # Once a stream has begun the SDK lets the transport's own errors through, of a
+                # package that isn't ours.
                 raise BrokenStreamError from error
-            # It also takes a stream that just stops for a whole message, with a tool call cut in half.
+            # It also takes a stream that just stops for a whole message, with a tool call cut in
+            # half.
             if not ended:
                 raise BrokenStreamError
             message = stream.get_final_message()
@@ -114,7 +125,11 @@ class AnthropicModel:
         if isinstance(error, anthropic.APIStatusError):
             self._raise_if_final(error)
             # An error inside a stream has the stream's status, 200.
-            return "is overloaded" if error.status_code in (200, 529) else f"answers {error.status_code}"
+            return (
+                "is overloaded"
+                if error.status_code in (200, 529)
+                else f"answers {error.status_code}"
+            )
         if refusal := self._refusal_of_connect(error):
             raise ModelError(f"the model can't be reached, {refusal}", is_refusal=True) from error
         return f"can't be reached ({type(error.__cause__ or error).__name__})"
@@ -122,8 +137,12 @@ class AnthropicModel:
     def _raise_if_final(self, error: "anthropic.APIStatusError") -> None:
         body = error.body if isinstance(error.body, dict) else {}
         if error.status_code == 403 and "why" in body:
-            raise ModelError(f"the model can't be reached, {refusal_text(body)}", is_refusal=True) from error
-        kind = (body.get("error") or {}).get("type") if isinstance(body.get("error"), dict) else None
+            raise ModelError(
+                f"the model can't be reached, {refusal_text(body)}", is_refusal=True
+            ) from error
+        kind = (
+            (body.get("error") or {}).get("type") if isinstance(body.get("error"), dict) else None
+        )
         # An error inside a stream: only what is known to pass is tried again.
         passing = (
             kind in ("overloaded_error", "api_error", "rate_limit_error")
@@ -133,11 +152,16 @@ class AnthropicModel:
         if passing:
             return
         if error.status_code == 401:
-            raise ModelError("the API key was not accepted; set ANTHROPIC_API_KEY where Gatehouse runs") from error
-        raise ModelError(f"the model refused the request ({error.status_code}): {plain(error.message)}") from error
+            raise ModelError(
+                "the API key was not accepted; set ANTHROPIC_API_KEY where Gatehouse runs"
+            ) from error
+        raise ModelError(
+            f"the model refused the request ({error.status_code}): {plain(error.message)}"
+        ) from error
 
     def _refusal_of_connect(self, error: Exception) -> str | None:
-        """The proxy's reason where it refused the connection: asked once more by hand, since the SDK drops its words."""
+        """The proxy's reason where it refused the connection: asked once more by hand, since the
+        SDK drops its words."""
         cause = error.__cause__
         if cause is None or "403" not in str(cause) or not proxy_is_set():
             return None
@@ -149,7 +173,8 @@ class AnthropicModel:
 
 
 def _pause(error: Exception, attempt: int) -> float:
-    """Seconds until the next try: what the server asked for within a bound, else doubling with some jitter."""
+    """Seconds until the next try: what the server asked for within a bound, else doubling with
+    some jitter."""
     headers = getattr(getattr(error, "response", None), "headers", {})
     try:
         asked_s = float(headers.get("retry-after", ""))

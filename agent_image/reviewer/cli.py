@@ -1,7 +1,8 @@
 """The review agent's command: settings in, progress lines out, one exit code.
 
-0 the review was handed over · 1 started wrongly · 2 refused by the gate · 3 no usable review. All output is one plain
-line at a time, because it is shown live to a person and comes out of a sandbox.
+0 the review was handed over · 1 started wrongly · 2 refused by the gate · 3 no usable review.
+All output is one plain line at a time, because it is shown live to a person and comes out of a
+sandbox.
 """
 
 import os
@@ -52,10 +53,15 @@ def main(argv: list[str]) -> int:
 def review(settings: Settings, say: Callable[[str], None]) -> Report:
     """Review the workspace and hand the result over. Raises what `main` turns into exit codes."""
     if settings.recorded:
-        say("model: recorded; no API key is set, so a script is played and no model looks at the code")
+        say(
+            "model: recorded; no API key is set, so a script is played and no model looks at the"
+            " code"
+        )
     else:
         say(f"model: {settings.model_id}")
-    gatehouse = Gatehouse(settings.gatehouse_url, settings.gatehouse_token, outage_s=settings.limits.outage_s)
+    gatehouse = Gatehouse(
+        settings.gatehouse_url, settings.gatehouse_token, outage_s=settings.limits.outage_s
+    )
     workspace, repository = Workspace(settings.workspace), Repository(settings.workspace)
     change = repository.change(settings.base)
     say(f"base: {change.base or 'none, all files are reviewed'}; {change.summary}")
@@ -73,21 +79,30 @@ def review(settings: Settings, say: Callable[[str], None]) -> Report:
     model = _model(settings, change, repository, workspace)
     system = prompts.system(quarantine, settings.limits.turns)
     conversation = Conversation(model, tools, limits=settings.limits, system=system, say=say)
-    outcome = conversation.run(prompts.opening(change, _opening_diff(settings, repository, change), quarantine))
+    outcome = conversation.run(
+        prompts.opening(change, _opening_diff(settings, repository, change), quarantine)
+    )
     report = _report(model.name, change, outcome)
     gatehouse.report(report)
     if settings.output:
         settings.output.write_bytes(msgspec.json.format(msgspec.json.encode(report)))
-    say(f"review handed over: {report.verdict}, {len(report.findings)} findings, {report.usage.turns} turns")
+    say(
+        f"review handed over: {report.verdict}, {len(report.findings)} findings,"
+        f" {report.usage.turns} turns"
+    )
     return report
 
 
-def _model(settings: Settings, change: Change, repository: Repository, workspace: Workspace) -> Model:
+def _model(
+    settings: Settings, change: Change, repository: Repository, workspace: Workspace
+) -> Model:
     if settings.recorded:
         return RecordedModel(facts_of(change, repository, workspace))
     from agent_image.reviewer.anthropic_model import AnthropicModel
 
-    return AnthropicModel(settings.model_id, settings.api_key, settings.base_url, retries=settings.limits.retries)
+    return AnthropicModel(
+        settings.model_id, settings.api_key, settings.base_url, retries=settings.limits.retries
+    )
 
 
 def _opening_diff(settings: Settings, repository: Repository, change: Change) -> str:

@@ -1,7 +1,8 @@
 """One GET through the sandbox's proxy, which keeps the proxy's words when it says no.
 
-Separate from the libraries, because none of them shows the body of a refused CONNECT, and that body is where egress
-says why (`{error, why, remedy, rule, request_id}`). It verifies certificates like any client.
+Separate from the libraries, because none of them shows the body of a refused CONNECT, and that
+body is where egress says why (`{error, why, remedy, rule, request_id}`). It verifies
+certificates like any client.
 """
 
 import http.client
@@ -35,29 +36,38 @@ class FetchError(Exception):
 
 
 def fetch(url: str, limit_bytes: int, *, method: str = "GET") -> Fetched:
-    """Send one request for `url` through the proxy that the environment names. Raises `FetchError`."""
+    """Send one request for `url` through the proxy that the environment names. Raises
+    `FetchError`."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
     except ValueError as error:
-        raise FetchError(f"`{url!r}` is not an address: {error}; give one like https://example.com/") from error
+        raise FetchError(
+            f"`{url!r}` is not an address: {error}; give one like https://example.com/"
+        ) from error
     # INVARIANT: what is written into a request line or header is printable ASCII without spaces.
     if parts.scheme not in ("http", "https") or not host or not _WRITABLE.fullmatch(url):
-        raise FetchError(f"`{url!r}` is not an http or https address; give one like https://example.com/")
+        raise FetchError(
+            f"`{url!r}` is not an http or https address; give one like https://example.com/"
+        )
     try:
         return _through_proxy(url, parts.scheme, host, port, method, limit_bytes)
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise FetchError(f"`{url}` can't be fetched: {error}") from error
 
 
-def _through_proxy(url: str, scheme: str, host: str, port: int | None, method: str, limit_bytes: int) -> Fetched:
+def _through_proxy(
+    url: str, scheme: str, host: str, port: int | None, method: str, limit_bytes: int
+) -> Fetched:
     port = port or (443 if scheme == "https" else 80)
     proxy = urlsplit(urllib.request.getproxies().get(scheme, ""))
     direct = not proxy.hostname or bool(urllib.request.proxy_bypass(host))
     address = (host, port) if direct else (str(proxy.hostname), proxy.port or 80)
     with socket.create_connection(address, timeout=_TIMEOUT_S) as plain_socket:
         if scheme == "http":
-            return _exchange(plain_socket, method, _target(url) if direct else url, host, limit_bytes)
+            return _exchange(
+                plain_socket, method, _target(url) if direct else url, host, limit_bytes
+            )
         if not direct and (refused := _tunnel(plain_socket, host, port)):
             return refused
         with ssl.create_default_context().wrap_socket(plain_socket, server_hostname=host) as secure:
@@ -65,7 +75,9 @@ def _through_proxy(url: str, scheme: str, host: str, port: int | None, method: s
 
 
 def _tunnel(connection: socket.socket, host: str, port: int) -> Fetched | None:
-    connection.sendall(f"CONNECT {host}:{port} HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n".encode("ascii"))
+    connection.sendall(
+        f"CONNECT {host}:{port} HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n".encode("ascii")
+    )
     response = http.client.HTTPResponse(connection, method="CONNECT")
     response.begin()
     if response.status == 200:
@@ -74,12 +86,19 @@ def _tunnel(connection: socket.socket, host: str, port: int) -> Fetched | None:
     length = min(int(response.headers.get("content-length") or 0), _REFUSAL_BYTES)
     body = response.fp.read(length) if length else b""
     return Fetched(
-        response.status, body, _refusal(response.status, body) or {"error": f"the proxy answers {response.status}"}
+        response.status,
+        body,
+        _refusal(response.status, body) or {"error": f"the proxy answers {response.status}"},
     )
 
 
-def _exchange(connection: socket.socket, method: str, target: str, host: str, limit_bytes: int) -> Fetched:
-    head = f"{method} {target} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: gatehouse-reviewer\r\nConnection: close\r\n\r\n"
+def _exchange(
+    connection: socket.socket, method: str, target: str, host: str, limit_bytes: int
+) -> Fetched:
+    head = (
+        f"{method} {target} HTTP/1.1\r\nHost: {host}\r\nUser-Agent:"
+        " gatehouse-reviewer\r\nConnection: close\r\n\r\n"
+    )
     connection.sendall(head.encode("ascii"))
     response = http.client.HTTPResponse(connection, method=method)
     response.begin()

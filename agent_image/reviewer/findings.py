@@ -1,7 +1,8 @@
 """The review itself: its shape, and how it is read out of a model's reply.
 
-Separate from the loop, because the shape is a contract with the supervisor. The text is a model's and may echo the
-code under review, so every field is bounded and every path is checked; nothing here is shown without escaping.
+Separate from the loop, because the shape is a contract with the supervisor. The text is a
+model's and may echo the code under review, so every field is bounded and every path is checked;
+nothing here is shown without escaping.
 """
 
 import json
@@ -21,7 +22,8 @@ _FENCE = re.compile(r"\A```(?:json)?\s*\n(.*)\n```\s*\Z", re.DOTALL)
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One remark. `path` is relative to the workspace (`.` for the whole change), `line` counts from 1 in the new file."""
+    """One remark. `path` is relative to the workspace (`.` for the whole change), `line` counts
+    from 1 in the new file."""
 
     path: Annotated[str, msgspec.Meta(min_length=1, max_length=1000)]
     line: Annotated[int, msgspec.Meta(ge=1, le=10_000_000)] | None = None
@@ -64,10 +66,11 @@ class InvalidReviewError(ValueError):
 
 
 def extract(reply: str) -> Review:
-    """The review between `<review>` tags, checked. Raises `InvalidReviewError` with what is wrong and where.
+    """The review between `<review>` tags, checked. Raises `InvalidReviewError` with what is wrong
+    and where.
 
-    A finding may quote the tags, and prose before the review may too. So the last closing tag counts, with the first
-    opening tag from which the text is JSON.
+    A finding may quote the tags, and prose before the review may too. So the last closing tag
+    counts, with the first opening tag from which the text is JSON.
     """
     end = reply.rfind(CLOSING)
     starts = [found.end() for found in re.finditer(re.escape(OPENING), reply) if found.end() <= end]
@@ -100,5 +103,6 @@ def _check_paths(review: Review) -> None:
         path = PurePosixPath(finding.path)
         if path.is_absolute() or ".." in path.parts or not finding.path.isprintable():
             raise InvalidReviewError(
-                f"the path of findings[{number}] is not a plain path below the workspace - at `$.findings[{number}].path`"
+                f"the path of findings[{number}] is not a plain path below the workspace - at"
+                f" `$.findings[{number}].path`"
             )

@@ -1,8 +1,9 @@
 """The agent API from the agent's side: ask, wait, report. Standard library only.
 
-A request can wait hours for a person, and the supervisor may be restarted meanwhile, so a lost connection is tried
-again for a bounded time and waiting goes on where it was. Calls go straight to the sandbox's own loopback, never
-through the proxy. There is no call here that answers a request, because the agent's door has no such route.
+A request can wait hours for a person, and the supervisor may be restarted meanwhile, so a lost
+connection is tried again for a bounded time and waiting goes on where it was. Calls go straight
+to the sandbox's own loopback, never through the proxy. There is no call here that answers a
+request, because the agent's door has no such route.
 """
 
 import http.client
@@ -42,11 +43,16 @@ class Ask(msgspec.Struct, frozen=True):
     @property
     def is_over(self) -> bool:
         """Whether nothing more will come of it: refused in any way, or carried out."""
-        return self.settled or self.outcome is not None or not (self.is_granted or self.status == "pending")
+        return (
+            self.settled
+            or self.outcome is not None
+            or not (self.is_granted or self.status == "pending")
+        )
 
 
 class ApiError(Exception):
-    """The agent API said no to the call itself, or couldn't be reached. One line for a person or the model."""
+    """The agent API said no to the call itself, or couldn't be reached. One line for a person or
+    the model."""
 
     def __init__(self, message: str, status: int | None = None) -> None:
         super().__init__(message)
@@ -58,7 +64,8 @@ class Refused(ApiError):  # noqa: N818 (the project's word for an expected no)
 
 
 class Gatehouse:
-    """One session's connection to the agent API. Safe to use from several threads: each call has its own connection."""
+    """One session's connection to the agent API. Safe to use from several threads: each call has
+    its own connection."""
 
     def __init__(
         self,
@@ -71,22 +78,30 @@ class Gatehouse:
     ) -> None:
         parts = urlsplit(url)
         if parts.scheme != "http" or not parts.hostname:
-            raise ApiError(f"GATEHOUSE_URL `{url}` is not an http address; it looks like http://127.0.0.1:3701")
+            raise ApiError(
+                f"GATEHOUSE_URL `{url}` is not an http address; it looks like http://127.0.0.1:3701"
+            )
         self._host, self._port = parts.hostname, parts.port or 80
         self._token = token
         self._outage_s = outage_s
         self._sleep = sleep
         self._clock = clock
 
-    def execute(self, command: str, *, cwd: str = ".", reason: str = "", timeout_s: float = 120.0) -> Ask:
+    def execute(
+        self, command: str, *, cwd: str = ".", reason: str = "", timeout_s: float = 120.0
+    ) -> Ask:
         """Ask to run a command line in a tool sandbox."""
-        return self._ask("/v1/exec", {"command": command, "cwd": cwd, "reason": reason, "timeout_s": timeout_s})
+        return self._ask(
+            "/v1/exec", {"command": command, "cwd": cwd, "reason": reason, "timeout_s": timeout_s}
+        )
 
     def write(self, path: str, content: str, *, reason: str = "") -> Ask:
         """Ask to write a file of the host's workspace."""
         return self._ask("/v1/files/write", {"path": path, "content": content, "reason": reason})
 
-    def edit(self, path: str, old: str, new: str, *, replace_all: bool = False, reason: str = "") -> Ask:
+    def edit(
+        self, path: str, old: str, new: str, *, replace_all: bool = False, reason: str = ""
+    ) -> Ask:
         """Ask to replace text in a file of the host's workspace."""
         body = {"path": path, "old": old, "new": new, "replace_all": replace_all, "reason": reason}
         return self._ask("/v1/files/edit", body)
@@ -113,7 +128,8 @@ class Gatehouse:
         self._call("POST", "/v1/review", msgspec.to_builtins(review))
 
     def wait(self, request_id: str, limit_s: float, *, settle_s: float = 180.0) -> Ask:
-        """Wait until the request is over or `limit_s` seconds have passed; the request as it is then.
+        """Wait until the request is over or `limit_s` seconds have passed; the request as it is
+        then.
 
         From the moment it is granted, its outcome is waited for at most `settle_s` seconds.
         """
@@ -152,7 +168,10 @@ class Gatehouse:
             except (OSError, http.client.HTTPException) as error:
                 trouble = f"can't be reached ({type(error).__name__})"
             if self._clock() + pause_s > give_up_at:
-                raise ApiError(f"the supervisor {trouble}; nothing is done without it, so start the review again")
+                raise ApiError(
+                    f"the supervisor {trouble}; nothing is done without it, so start the review"
+                    " again"
+                )
             self._sleep(pause_s)
             pause_s = min(pause_s * 2, _LAST_PAUSE_S)
 
@@ -190,7 +209,10 @@ def _answer(status: int, data: bytes) -> Any:
         body = None
     if status < 300:
         if body is None and data:
-            raise ApiError("the supervisor's answer is not JSON; its version may differ from the agent's", status)
+            raise ApiError(
+                "the supervisor's answer is not JSON; its version may differ from the agent's",
+                status,
+            )
         return body
     known = body if isinstance(body, dict) else {}
     if status == 403:

@@ -1,7 +1,8 @@
 """The conversation: at most `limits.turns` replies of the model, ending in a review.
 
-Of the turns, the last two are kept: one for the review itself, one to mend it. So a model that never stops calling
-tools still gets the chance to conclude, and the bound holds whatever it does.
+Of the turns, the last two are kept: one for the review itself, one to mend it. So a model that
+never stops calling tools still gets the chance to conclude, and the bound holds whatever it
+does.
 """
 
 from collections.abc import Callable
@@ -34,7 +35,9 @@ class Outcome(msgspec.Struct, frozen=True):
 class Conversation:
     """One review. `say` prints one progress line for the person."""
 
-    def __init__(self, model: Model, tools: Tools, *, limits: Limits, system: str, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, model: Model, tools: Tools, *, limits: Limits, system: str, say: Callable[[str], None]
+    ) -> None:
         self._model = model
         self._tools = tools
         self._limits = limits
@@ -52,11 +55,13 @@ class Conversation:
             reply = self._next_reply()
             if reply.stop_reason == "refusal":
                 raise NoReviewError(
-                    "the model declined to review this change; read its last words above, or use another model"
+                    "the model declined to review this change; read its last words above, or use"
+                    " another model"
                 )
             if reply.stop_reason == "model_context_window_exceeded":
                 raise NoReviewError(
-                    "the review no longer fits the model's context; review a smaller change with --base"
+                    "the review no longer fits the model's context; review a smaller change with"
+                    " --base"
                 )
             content = self._continuation(reply)
             if isinstance(content, Review):
@@ -87,13 +92,18 @@ class Conversation:
         return reply
 
     def _may_call(self) -> bool:
-        return self._turns < self._limits.turns - _KEPT_TURNS and not self._is_spent() and not self._repaired
+        return (
+            self._turns < self._limits.turns - _KEPT_TURNS
+            and not self._is_spent()
+            and not self._repaired
+        )
 
     def _is_spent(self) -> bool:
         return self._input_tokens + self._output_tokens >= self._limits.total_tokens
 
     def _continuation(self, reply: Reply) -> Review | list[Block]:
-        """What follows a reply: the review it holds, or the user's blocks to go on with (none: go on as it is)."""
+        """What follows a reply: the review it holds, or the user's blocks to go on with (none:
+        go on as it is)."""
         if reply.calls:
             return self._tool_results(reply)
         if reply.stop_reason == "pause_turn":
@@ -104,14 +114,17 @@ class Conversation:
             return extract(reply.text)
         except InvalidReviewError as error:
             if self._repaired:
-                raise NoReviewError(f"the review was not usable, also after a repair: {error}") from error
+                raise NoReviewError(
+                    f"the review was not usable, also after a repair: {error}"
+                ) from error
             self._repaired = True
             self._say(f"the review was not usable, one more try: {plain(str(error))}")
             return [_words(prompts.repair(str(error)))]
 
     def _tool_results(self, reply: Reply) -> list[Block]:
         if reply.stop_reason == "max_tokens":
-            # The last call may be half of what was meant, which still can be valid JSON: none of them is made.
+            # The last call may be half of what was meant, which still can be valid JSON: none of
+            # them is made.
             return [_result(call, prompts.CUT_CALL, is_error=True) for call in reply.calls]
         if not self._offers_tools:
             return [_result(call, prompts.NO_TOOLS, is_error=True) for call in reply.calls]
@@ -125,7 +138,9 @@ class Conversation:
         return blocks
 
     def _usage(self) -> Usage:
-        return Usage(turns=self._turns, input_tokens=self._input_tokens, output_tokens=self._output_tokens)
+        return Usage(
+            turns=self._turns, input_tokens=self._input_tokens, output_tokens=self._output_tokens
+        )
 
 
 def _words(text: str) -> Block:
@@ -133,7 +148,12 @@ def _words(text: str) -> Block:
 
 
 def _result(call: Block, text: str, *, is_error: bool) -> Block:
-    return {"type": "tool_result", "tool_use_id": call["id"], "content": text or "(empty)", "is_error": is_error}
+    return {
+        "type": "tool_result",
+        "tool_use_id": call["id"],
+        "content": text or "(empty)",
+        "is_error": is_error,
+    }
 
 
 def _history(content: tuple[Block, ...]) -> list[Block]:

@@ -1,7 +1,8 @@
 """The port to a model: two implementations exist, `anthropic_model` and `recorded_model`.
 
 Messages and content blocks are plain dictionaries in the shape of the Messages API
-(https://docs.anthropic.com/en/api/messages), which is also the shape that goes back unchanged with the next call.
+(https://docs.anthropic.com/en/api/messages), which is also the shape that goes back unchanged
+with the next call.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,7 +14,8 @@ type Block = dict[str, Any]
 
 
 class ModelError(Exception):
-    """The model can't answer: one line with a remedy. `is_refusal` marks a no of the gate (exit code 2)."""
+    """The model can't answer: one line with a remedy. `is_refusal` marks a no of the gate (exit
+    code 2)."""
 
     def __init__(self, message: str, *, is_refusal: bool = False) -> None:
         super().__init__(message)
@@ -55,5 +57,6 @@ class Model(Protocol):
     name: str
 
     def reply(self, request: Request, say: Callable[[str], None]) -> Reply:
-        """The next turn; `say` gets a line for the person while it takes long. Raises `ModelError`."""
+        """The next turn; `say` gets a line for the person while it takes long. Raises
+        `ModelError`."""
         ...

@@ -1,7 +1,8 @@
 """The only place of the review agent that starts programs: git and ripgrep, to read.
 
-Whatever the model wants to run goes to the supervisor instead (`gatehouse.execute`). A program started here sees a
-bare environment, no input, and is ended with its children when it takes too long or says too much.
+Whatever the model wants to run goes to the supervisor instead (`gatehouse.execute`). A program
+started here sees a bare environment, no input, and is ended with its children when it takes too
+long or says too much.
 """
 
 import contextlib
@@ -20,7 +21,8 @@ _PIECE_BYTES = 65_536
 
 
 class Output(msgspec.Struct, frozen=True):
-    """What a program said, both streams together. `code` is None where it was ended by us, `ended` then says why."""
+    """What a program said, both streams together. `code` is None where it was ended by us,
+    `ended` then says why."""
 
     code: int | None
     data: bytes
@@ -28,9 +30,15 @@ class Output(msgspec.Struct, frozen=True):
 
 
 def run(
-    argv: list[str], *, cwd: Path, limit_bytes: int, timeout_s: float = 30.0, env: dict[str, str] | None = None
+    argv: list[str],
+    *,
+    cwd: Path,
+    limit_bytes: int,
+    timeout_s: float = 30.0,
+    env: dict[str, str] | None = None,
 ) -> Output:
-    """Run `argv` and read at most `limit_bytes` bytes in at most `timeout_s` seconds. Raises OSError if it can't start."""
+    """Run `argv` and read at most `limit_bytes` bytes in at most `timeout_s` seconds. Raises
+    OSError if it can't start."""
     with subprocess.Popen(
         argv,
         cwd=cwd,
@@ -66,4 +74,6 @@ def _read(descriptor: int, limit_bytes: int, deadline: float) -> tuple[bytes, st
                 return bytes(collected), ""
             collected += piece
             if len(collected) > limit_bytes:
-                return bytes(collected[:limit_bytes]), f"said more than {limit_bytes} bytes and was cut there"
+                return bytes(
+                    collected[:limit_bytes]
+                ), f"said more than {limit_bytes} bytes and was cut there"

@@ -1,4 +1,5 @@
-"""Every text that the model is told by us, in one place. What isn't ours is between the marks of `Quarantine`."""
+"""Every text that the model is told by us, in one place. What isn't ours is between the marks of
+`Quarantine`."""
 
 from agent_image.reviewer.repository import Change
 from agent_image.reviewer.text import Quarantine, plain
@@ -23,7 +24,7 @@ End with exactly one block, JSON between review tags, and nothing after it:
  "findings": [{{"path": "relative/path", "line": 12, "severity": "critical" | "high" | "medium" | "low" | "info",
    "title": "...", "body": "...", "suggestion": "..."}}]}}
 </review>
-"line" counts in the new file and may be null; "suggestion" may be left out; "findings" may be empty."""
+"line" counts in the new file and may be null; "suggestion" may be left out; "findings" may be empty."""  # noqa: E501
 
 LAST_CALL = "This was the last turn with tools. Answer with the review block now."
 BUDGET_SPENT = "The token budget of this review is spent. Answer with the review block now."
@@ -40,9 +41,15 @@ def system(quarantine: Quarantine, turns: int) -> str:
 def opening(change: Change, diff: str, quarantine: Quarantine) -> str:
     """The first message: what is to be reviewed, and its diff."""
     if change.base is None:
-        return "Review the files of the workspace; there is no base to compare with. Begin with list_files."
+        return (
+            "Review the files of the workspace; there is no base to compare with. Begin with"
+            " list_files."
+        )
     changed = "\n".join(
-        [*map(plain, change.files[:500]), *(f"{plain(name)} (untracked)" for name in change.untracked[:500])]
+        [
+            *map(plain, change.files[:500]),
+            *(f"{plain(name)} (untracked)" for name in change.untracked[:500]),
+        ]
     )
     return "\n\n".join(
         [
@@ -58,6 +65,6 @@ def opening(change: Change, diff: str, quarantine: Quarantine) -> str:
 def repair(problem: str) -> str:
     """The one turn in which an unusable review may be mended."""
     return (
-        f"That is not a usable review: {problem}. Answer once more with the complete review block, valid JSON in the "
-        "shape that was described, and nothing else."
+        f"That is not a usable review: {problem}. Answer once more with the complete review block,"
+        " valid JSON in the shape that was described, and nothing else."
     )

@@ -1,8 +1,8 @@
 """A model that was written down beforehand, for a first look without a key.
 
-It plays a file of turns. The tool calls are really made and the facts of the real change are filled in, but nothing
-looks at the code, and everything it says says so. The turns are data (`recorded/first_look.json`): this module only
-substitutes `{{name}}`.
+It plays a file of turns. The tool calls are really made and the facts of the real change are
+filled in, but nothing looks at the code, and everything it says says so. The turns are data
+(`recorded/first_look.json`): this module only substitutes `{{name}}`.
 """
 
 import itertools
@@ -40,20 +40,27 @@ class RecordedModel:
         """The script's next turn: the one after as many as the conversation already holds."""
         position = sum(message["role"] == "assistant" for message in request.messages)
         if position >= len(self._turns):
-            raise ModelError("the recorded model has no further turn; this is a mistake in its script")
+            raise ModelError(
+                "the recorded model has no further turn; this is a mistake in its script"
+            )
         facts = self._facts | {"answers": _answers(request)}
         turn = fill(self._turns[position], facts)
         content: list[Block] = [{"type": "text", "text": turn["say"]}] if turn.get("say") else []
         for call in turn.get("calls", []):
             number = f"toolu_recorded{next(self._numbers):03d}"
-            content.append({"type": "tool_use", "id": number, "name": call["tool"], "input": call["input"]})
+            content.append(
+                {"type": "tool_use", "id": number, "name": call["tool"], "input": call["input"]}
+            )
         if "review" in turn:
-            content.append({"type": "text", "text": f"<review>\n{json.dumps(turn['review'])}\n</review>"})
+            content.append(
+                {"type": "text", "text": f"<review>\n{json.dumps(turn['review'])}\n</review>"}
+            )
         return Reply(tuple(content), "tool_use" if turn.get("calls") else "end_turn")
 
 
 def fill(value: Any, facts: Facts) -> Any:
-    """`value` with each `{{name}}` replaced; a string that is nothing but one name becomes the fact itself."""
+    """`value` with each `{{name}}` replaced; a string that is nothing but one name becomes the
+    fact itself."""
     if isinstance(value, dict):
         return {key: fill(item, facts) for key, item in value.items()}
     if isinstance(value, list):
@@ -67,14 +74,17 @@ def fill(value: Any, facts: Facts) -> Any:
 
 def facts_of(change: Change, repository: Repository, workspace: Workspace) -> Facts:
     """What the script may name: the facts of the real change."""
-    names = [*change.files, *change.untracked] or list(itertools.islice(workspace.walk("."), _NAMED))
+    names = [*change.files, *change.untracked] or list(
+        itertools.islice(workspace.walk("."), _NAMED)
+    )
     first = next((name for name in names if _is_readable(workspace, name)), None)
     more = [f"... and {len(names) - _NAMED} more"] if len(names) > _NAMED else []
     return {
         "base": change.base[:12] if change.base else "nothing",
         "change_summary": plain(change.summary),
         "file_count": len(names),
-        "file_list": "\n".join(f"- {plain(name)}" for name in names[:_NAMED]) + "\n".join(["", *more]),
+        "file_list": "\n".join(f"- {plain(name)}" for name in names[:_NAMED])
+        + "\n".join(["", *more]),
         "first_file": first or ".",
         "first_line": _first_line(change, repository, first),
     }

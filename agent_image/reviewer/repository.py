@@ -1,8 +1,9 @@
 """The change under review, from git, without running anything that the repository configures.
 
-The copy's `.git/config` and attributes are the reviewed code's own, and git runs programs that they name: file
-monitors, external diffs, text converters, clean filters, credential helpers, hooks. All are switched off for each
-call, filters by name since git has no switch for them. Nothing is fetched and no lock or index is written.
+The copy's `.git/config` and attributes are the reviewed code's own, and git runs programs that
+they name: file monitors, external diffs, text converters, clean filters, credential helpers,
+hooks. All are switched off for each call, filters by name since git has no switch for them.
+Nothing is fetched and no lock or index is written.
 """
 
 import re
@@ -31,7 +32,15 @@ _SAFE_SETTINGS = (
     "submodule.recurse=false",
 )
 _SAFE_DIFF = (
-    *("diff", "--no-color", "--no-ext-diff", "--no-textconv", "--no-relative", "--src-prefix=a/", "--dst-prefix=b/"),
+    *(
+        "diff",
+        "--no-color",
+        "--no-ext-diff",
+        "--no-textconv",
+        "--no-relative",
+        "--src-prefix=a/",
+        "--dst-prefix=b/",
+    ),
     *("--ignore-submodules=dirty", "--submodule=short", "--find-renames"),
 )
 _EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
@@ -44,7 +53,8 @@ class GitError(Exception):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """What is reviewed. `base` and `head` are commit ids; `base` None means no comparison, review the files."""
+    """What is reviewed. `base` and `head` are commit ids; `base` None means no comparison,
+    review the files."""
 
     base: str | None
     head: str | None
@@ -61,33 +71,50 @@ class Repository:
         self.exists = (root / ".git").exists() and self._run("rev-parse", "--git-dir").code == 0
 
     def change(self, base: str) -> Change:
-        """The change since `base`: a revision, `none`, or `auto`, which finds one. Raises `GitError`."""
+        """The change since `base`: a revision, `none`, or `auto`, which finds one. Raises
+        `GitError`."""
         if base == "none" or (base == "auto" and not self.exists):
             return Change(None, None)
         if not self.exists:
-            raise GitError("the workspace is not a git repository; use --base none to review its files")
+            raise GitError(
+                "the workspace is not a git repository; use --base none to review its files"
+            )
         head = self._commit("HEAD")
         start = self._automatic_base(head) if base == "auto" else self._commit(base)
         if start is None:
-            raise GitError(f"`{base}` is no revision of the workspace's repository; give a branch, tag or commit")
+            raise GitError(
+                f"`{base}` is no revision of the workspace's repository; give a branch, tag or"
+                " commit"
+            )
         names = self._text(*_SAFE_DIFF, "--name-only", "-z", "--end-of-options", start, "--")
         others = self._text("ls-files", "--others", "--exclude-standard", "-z")
         counts = self._text(*_SAFE_DIFF, "--shortstat", "--end-of-options", start, "--").strip()
-        return Change(start, head, _split(names), _split(others), counts or "no tracked file differs")
+        return Change(
+            start, head, _split(names), _split(others), counts or "no tracked file differs"
+        )
 
     def diff(self, change: Change, paths: list[str], limit_bytes: int) -> Output:
-        """The diff of the working copy against the change's base, of `paths` only where any are given."""
+        """The diff of the working copy against the change's base, of `paths` only where any are
+        given."""
         if change.base is None:
             raise GitError("there is no base to compare with; read the files instead")
-        return self._run(*_SAFE_DIFF, "--end-of-options", change.base, "--", *paths, limit_bytes=limit_bytes)
+        return self._run(
+            *_SAFE_DIFF, "--end-of-options", change.base, "--", *paths, limit_bytes=limit_bytes
+        )
 
     def _automatic_base(self, head: str | None) -> str | None:
-        """Uncommitted changes against HEAD; else the branch against its trunk; else the last commit."""
+        """Uncommitted changes against HEAD; else the branch against its trunk; else the last
+        commit."""
         if head is None:
             return _EMPTY_TREE
         if self._run(*_SAFE_DIFF, "--quiet", "--end-of-options", head, "--").code != 0:
             return head
-        for trunk in ("refs/remotes/origin/HEAD", "refs/remotes/origin/main", "refs/heads/main", "refs/heads/master"):
+        for trunk in (
+            "refs/remotes/origin/HEAD",
+            "refs/remotes/origin/main",
+            "refs/heads/main",
+            "refs/heads/master",
+        ):
             found = self._run("merge-base", "--end-of-options", trunk, head)
             base = found.data.decode("ascii", "replace").strip()
             if found.code == 0 and base != head:
@@ -95,29 +122,40 @@ class Repository:
         return self._commit("HEAD~1") or _EMPTY_TREE
 
     def _commit(self, revision: str) -> str | None:
-        found = self._run("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
+        found = self._run(
+            "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}"
+        )
         return found.data.decode("ascii", "replace").strip() if found.code == 0 else None
 
     def _text(self, *arguments: str) -> str:
         output = self._run(*arguments)
         if output.code != 0:
-            first = output.ended or output.data.decode("utf-8", "replace").strip().partition("\n")[0]
+            first = (
+                output.ended or output.data.decode("utf-8", "replace").strip().partition("\n")[0]
+            )
             raise GitError(f"git {arguments[0]} failed: {first}")
         return output.data.decode("utf-8", "replace")
 
     def _run(self, *arguments: str, limit_bytes: int = _SMALL_BYTES) -> Output:
-        settings = [word for setting in (*_SAFE_SETTINGS, *self._no_filters()) for word in ("-c", setting)]
+        settings = [
+            word for setting in (*_SAFE_SETTINGS, *self._no_filters()) for word in ("-c", setting)
+        ]
         return self._git(*settings, *arguments, limit_bytes=limit_bytes)
 
     def _no_filters(self) -> list[str]:
-        """Settings that switch off each filter driver that the repository names (reading settings runs nothing)."""
+        """Settings that switch off each filter driver that the repository names (reading
+        settings runs nothing)."""
         named = self._git("config", "--list", "--name-only", "-z")
         names = named.data.decode("utf-8", "surrogateescape").split("\0")
         drivers = {found[1] for name in names if (found := _DRIVER.match(name))}
         if named.ended or any("=" in driver or "\n" in driver for driver in drivers):
-            raise GitError("the repository's settings name filters that can't be switched off; use --base none")
+            raise GitError(
+                "the repository's settings name filters that can't be switched off; use --base none"
+            )
         off = (("clean", ""), ("smudge", ""), ("process", ""), ("required", "false"))
-        return [f"filter.{driver}.{key}={value}" for driver in sorted(drivers) for key, value in off]
+        return [
+            f"filter.{driver}.{key}={value}" for driver in sorted(drivers) for key, value in off
+        ]
 
     def _git(self, *arguments: str, limit_bytes: int = _SMALL_BYTES) -> Output:
         argv = [

@@ -1,8 +1,8 @@
 """What the review agent was started with: the one place that reads its environment and arguments.
 
-The token and the key are taken out of the environment here, so that no program started later inherits them, and the
-process is made unreadable to its siblings (`/proc/PID/environ`, ptrace), because a command of the reviewed code may
-run as the same user.
+The token and the key are taken out of the environment here, so that no program started later
+inherits them, and the process is made unreadable to its siblings (`/proc/PID/environ`, ptrace),
+because a command of the reviewed code may run as the same user.
 """
 
 import argparse
@@ -32,7 +32,8 @@ class Limits(msgspec.Struct, frozen=True):
     total_tokens: int = 2_000_000
     tool_output_bytes: int = 20_000
     calls_per_turn: int = 16
-    # How long an answer is waited for before the review goes on without it; the request itself stays in the inbox.
+    # How long an answer is waited for before the review goes on without it; the request itself
+    # stays in the inbox.
     answer_wait_s: float = REAL_WAIT_S
     # How long a supervisor that can't be reached is tried again.
     outage_s: float = 300.0
@@ -57,7 +58,8 @@ class Settings(msgspec.Struct, frozen=True):
 def parse(argv: list[str], environ: MutableMapping[str, str]) -> Settings:
     """Settings from the arguments and the environment; the secrets are removed from `environ`.
 
-    Raises `UsageError` (wrong or missing values) and, for unknown options, argparse's own SystemExit.
+    Raises `UsageError` (wrong or missing values) and, for unknown options, argparse's own
+    SystemExit.
     """
     options = _parser().parse_args(argv)
     token = environ.pop("GATEHOUSE_TOKEN", "")
@@ -65,10 +67,13 @@ def parse(argv: list[str], environ: MutableMapping[str, str]) -> Settings:
     url = environ.get("GATEHOUSE_URL", "")
     if not url or not token:
         raise UsageError(
-            "GATEHOUSE_URL and GATEHOUSE_TOKEN are not set; start the review with `gatehouse review --workspace DIR`"
+            "GATEHOUSE_URL and GATEHOUSE_TOKEN are not set; start the review with `gatehouse review"
+            " --workspace DIR`"
         )
     if options.base.startswith("-"):
-        raise UsageError(f"the base `{options.base}` is not a revision; give a branch, tag or commit, or `none`")
+        raise UsageError(
+            f"the base `{options.base}` is not a revision; give a branch, tag or commit, or `none`"
+        )
     recorded = _wants_recorded(environ, key)
     return Settings(
         base=options.base,
@@ -77,15 +82,20 @@ def parse(argv: list[str], environ: MutableMapping[str, str]) -> Settings:
         gatehouse_url=url,
         gatehouse_token=token,
         recorded=recorded,
-        model_id="recorded" if recorded else environ.get("GATEHOUSE_REVIEW_MODEL") or DEFAULT_MODEL_ID,
+        model_id=(
+            "recorded" if recorded else environ.get("GATEHOUSE_REVIEW_MODEL") or DEFAULT_MODEL_ID
+        ),
         api_key=key,
         base_url=environ.get("ANTHROPIC_BASE_URL") or None,
-        limits=Limits(answer_wait_s=options.answer_wait or (RECORDED_WAIT_S if recorded else REAL_WAIT_S)),
+        limits=Limits(
+            answer_wait_s=options.answer_wait or (RECORDED_WAIT_S if recorded else REAL_WAIT_S)
+        ),
     )
 
 
 def hide_from_siblings() -> None:
-    """Make this process's memory and environment unreadable to others of the same user (Linux; elsewhere nothing)."""
+    """Make this process's memory and environment unreadable to others of the same user (Linux;
+    elsewhere nothing)."""
     try:
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
     except (OSError, AttributeError):
@@ -94,16 +104,26 @@ def hide_from_siblings() -> None:
 
 def tool_environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """The environment of git and ripgrep: a path and a locale, nothing of the session."""
-    return {"PATH": environ.get("PATH", "/usr/local/bin:/usr/bin:/bin"), "LC_ALL": "C.UTF-8", "HOME": "/nonexistent"}
+    return {
+        "PATH": environ.get("PATH", "/usr/local/bin:/usr/bin:/bin"),
+        "LC_ALL": "C.UTF-8",
+        "HOME": "/nonexistent",
+    }
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="reviewer", description="Review the workspace's changes.", allow_abbrev=False)
-    parser.add_argument("--base", default="auto", help="revision to compare with; `auto` finds one, `none` has none")
+    parser = argparse.ArgumentParser(
+        prog="reviewer", description="Review the workspace's changes.", allow_abbrev=False
+    )
+    parser.add_argument(
+        "--base", default="auto", help="revision to compare with; `auto` finds one, `none` has none"
+    )
     parser.add_argument("--workspace", default=WORKSPACE, help="the private copy to review")
     parser.add_argument("--output", default="", help="also write the review as JSON to this file")
     parser.add_argument(
-        "--answer-wait", type=_seconds, help="seconds to wait for an answer; a recorded model waits shorter"
+        "--answer-wait",
+        type=_seconds,
+        help="seconds to wait for an answer; a recorded model waits shorter",
     )
     return parser
 
@@ -120,7 +140,10 @@ def _wants_recorded(environ: Mapping[str, str], key: str) -> bool:
     if choice not in ("", "recorded", "anthropic"):
         raise UsageError(f"GATEHOUSE_MODEL is `{choice}`; it must be `recorded` or `anthropic`")
     if choice == "anthropic" and not key:
-        raise UsageError("GATEHOUSE_MODEL is `anthropic` and ANTHROPIC_API_KEY is not set; set it, or use `recorded`")
+        raise UsageError(
+            "GATEHOUSE_MODEL is `anthropic` and ANTHROPIC_API_KEY is not set; set it, or use"
+            " `recorded`"
+        )
     return choice == "recorded" or not key
 
 

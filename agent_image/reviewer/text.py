@@ -1,8 +1,10 @@
-"""Text made fit for where it goes: one plain line for a person, a bounded and marked block for the model.
+"""Text made fit for where it goes: one plain line for a person, a bounded and marked block for the
+model.
 
-What comes from files, commands and the network can hold terminal controls, marks that reorder what is read, and words
-addressed to the model. The first two are made visible here. The third can't be filtered; it is put between marks that
-it can't forge, and the instructions say what the marks mean.
+What comes from files, commands and the network can hold terminal controls, marks that reorder
+what is read, and words addressed to the model. The first two are made visible here. The third
+can't be filtered; it is put between marks that it can't forge, and the instructions say what the
+marks mean.
 """
 
 import secrets
@@ -12,7 +14,8 @@ _LINE_CHARACTERS = 300
 
 
 def plain(text: str, limit: int = _LINE_CHARACTERS) -> str:
-    """`text` as one line without control, format or unassigned characters, cut at `limit` characters."""
+    """`text` as one line without control, format or unassigned characters, cut at `limit`
+    characters."""
     shown = "".join(_visible(character) for character in " ".join(text[: limit * 4].split()))
     return shown if len(shown) <= limit else f"{shown[: limit - 1]}…"
 
@@ -24,7 +27,8 @@ def _visible(character: str) -> str:
 
 
 def capped(data: bytes, limit_bytes: int, remedy: str = "ask for a smaller part") -> str:
-    """`data` as text of at most `limit_bytes` bytes, with a note of how much was cut. Invalid UTF-8 is replaced."""
+    """`data` as text of at most `limit_bytes` bytes, with a note of how much was cut. Invalid
+    UTF-8 is replaced."""
     if len(data) <= limit_bytes:
         return data.decode("utf-8", "replace")
     kept = data[:limit_bytes].decode("utf-8", "ignore")

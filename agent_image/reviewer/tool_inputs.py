@@ -1,7 +1,7 @@
 """What each tool takes, and how it is described to the model: data, apart from what the tools do.
 
-`TOOLS` are offered to every model. `RECORDED_TOOLS` exist for the recorded model only, whose script asks for one
-action of each kind; a real model has no need to fetch pages or to push.
+`TOOLS` are offered to every model. `RECORDED_TOOLS` exist for the recorded model only, whose
+script asks for one action of each kind; a real model has no need to fetch pages or to push.
 """
 
 from typing import Annotated, Any, Literal
@@ -11,7 +11,9 @@ import msgspec
 WorkspacePath = Annotated[
     str, msgspec.Meta(min_length=1, max_length=4096, description="path relative to the workspace")
 ]
-Reason = Annotated[str, msgspec.Meta(max_length=500, description="why it is needed, for the person who is asked")]
+Reason = Annotated[
+    str, msgspec.Meta(max_length=500, description="why it is needed, for the person who is asked")
+]
 
 
 class Input(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -30,7 +32,10 @@ class ListFiles(Input, frozen=True):
 
 
 class Search(Input, frozen=True):
-    pattern: Annotated[str, msgspec.Meta(min_length=1, max_length=1000, description="regular expression (Rust syntax)")]
+    pattern: Annotated[
+        str,
+        msgspec.Meta(min_length=1, max_length=1000, description="regular expression (Rust syntax)"),
+    ]
     path: WorkspacePath = "."
     glob: Annotated[str, msgspec.Meta(max_length=200)] = ""
     ignore_case: bool = False
@@ -41,7 +46,9 @@ class GitDiff(Input, frozen=True):
 
 
 class RunCommand(Input, frozen=True):
-    command: Annotated[str, msgspec.Meta(min_length=1, max_length=20_000, description="a bash command line")]
+    command: Annotated[
+        str, msgspec.Meta(min_length=1, max_length=20_000, description="a bash command line")
+    ]
     reason: Reason
     cwd: WorkspacePath = "."
     timeout_s: Annotated[float, msgspec.Meta(gt=0, le=3600)] = 120.0
@@ -86,9 +93,15 @@ TOOLS: dict[str, tuple[type[Input], str]] = {
     "list_files": (ListFiles, "List the files below a folder of the workspace."),
     "search": (Search, "Search the workspace with ripgrep; answers path:line:text."),
     "git_diff": (GitDiff, "The diff under review, of some paths only where given."),
-    "run_command": (RunCommand, "Ask to run a command in a separate sandbox over the same files. A person may say no."),
+    "run_command": (
+        RunCommand,
+        "Ask to run a command in a separate sandbox over the same files. A person may say no.",
+    ),
     "write_file": (WriteFile, "Ask to write a whole file of the workspace. A person may say no."),
-    "edit_file": (EditFile, "Ask to replace text that occurs in a file of the workspace. A person may say no."),
+    "edit_file": (
+        EditFile,
+        "Ask to replace text that occurs in a file of the workspace. A person may say no.",
+    ),
 }
 RECORDED_TOOLS: dict[str, tuple[type[Input], str]] = {
     "fetch": (Fetch, "Fetch a page through the proxy."),

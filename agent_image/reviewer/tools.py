@@ -1,7 +1,9 @@
-"""What the tools do. Reading happens here, inside the sandbox; every effect is asked of the supervisor.
+"""What the tools do. Reading happens here, inside the sandbox; every effect is asked of the
+supervisor.
 
-The calls of one turn are made together: asks are handed in first, in order, so that a person sees all of them at
-once, then answers are waited for side by side. No tool raises: a failure is a result that the model can read.
+The calls of one turn are made together: asks are handed in first, in order, so that a person
+sees all of them at once, then answers are waited for side by side. No tool raises: a failure is
+a result that the model can read.
 """
 
 import threading
@@ -46,7 +48,8 @@ class Result(msgspec.Struct, frozen=True):
 
 
 class Tools:
-    """The tools of one review. `say` prints one progress line for the person and may be called from any thread."""
+    """The tools of one review. `say` prints one progress line for the person and may be called
+    from any thread."""
 
     def __init__(
         self,
@@ -109,10 +112,14 @@ class Tools:
         return [result or Result("the tool gave no result", is_error=True) for result in results]
 
     def _prepare(self, call: Block) -> Result | tuple[str, Callable[[], Result]]:
-        """Check a call and hand its ask in: either its result already, or where and how the rest is done."""
+        """Check a call and hand its ask in: either its result already, or where and how the rest
+        is done."""
         name = str(call.get("name"))
         if name not in self.offered:
-            return Result(f"there is no tool `{plain(name, 60)}`; use one of {', '.join(self.offered)}", is_error=True)
+            return Result(
+                f"there is no tool `{plain(name, 60)}`; use one of {', '.join(self.offered)}",
+                is_error=True,
+            )
         try:
             wish = msgspec.convert(call.get("input"), type=self.offered[name][0])
         except msgspec.ValidationError as error:
@@ -135,7 +142,9 @@ class Tools:
     def _ask(self, wish: Input) -> Ask:
         match wish:
             case RunCommand():
-                return self._gatehouse.execute(wish.command, cwd=wish.cwd, reason=wish.reason, timeout_s=wish.timeout_s)
+                return self._gatehouse.execute(
+                    wish.command, cwd=wish.cwd, reason=wish.reason, timeout_s=wish.timeout_s
+                )
             case WriteFile():
                 return self._gatehouse.write(wish.path, wish.content, reason=wish.reason)
             case EditFile():
@@ -150,7 +159,8 @@ class Tools:
                 return self._gatehouse.propose(wish.effect, wish.rule, wish.why)
             case _:
                 raise ApiError(
-                    f"the tool {type(wish).__name__} asks for nothing; this is a mistake in the review agent"
+                    f"the tool {type(wish).__name__} asks for nothing; this is a mistake in the"
+                    " review agent"
                 )
 
     def _answer(self, name: str, ask: Ask, settle_s: float) -> Result:
@@ -160,7 +170,9 @@ class Tools:
         rule = f" by {ask.rule}" if ask.rule else ""
         if ask.status == "pending":
             self._say(f"{name}: no answer yet, it stays in the inbox; going on without it")
-            return Result("no answer yet; the request stays in the inbox, go on without it", is_error=True)
+            return Result(
+                "no answer yet; the request stays in the inbox, go on without it", is_error=True
+            )
         if not ask.is_granted:
             words = refusal_text({"why": ask.why, "rule": ask.rule, "remedy": ask.remedy})
             self._say(f"{name}: {ask.status}; {ask.why or 'no reason was given'}")
@@ -193,26 +205,46 @@ class Tools:
         lines = data.decode("utf-8", "replace").splitlines()
         chosen = list(enumerate(lines, 1))[wish.first_line - 1 : wish.last_line]
         numbered = "\n".join(f"{number}\t{line}" for number, line in chosen)
-        note = f"\n[cut: only the first {_READ_BYTES} of {size} bytes were read]" if size > len(data) else ""
-        return Result(self._data(wish.path, (numbered + note).encode(), "give first_line and last_line"))
+        note = (
+            f"\n[cut: only the first {_READ_BYTES} of {size} bytes were read]"
+            if size > len(data)
+            else ""
+        )
+        return Result(
+            self._data(wish.path, (numbered + note).encode(), "give first_line and last_line")
+        )
 
     def _list_files(self, wish: ListFiles) -> Result:
         names: list[str] = []
         for name in self._workspace.walk(wish.path, wish.pattern):
             if len(names) == _LISTED:
-                names.append(f"[cut: only the first {_LISTED} files are listed; give a folder or a pattern]")
+                names.append(
+                    f"[cut: only the first {_LISTED} files are listed; give a folder or a pattern]"
+                )
                 break
             names.append(name)
-        return Result(self._data(f"files below {wish.path}", "\n".join(names).encode("utf-8", "replace")))
+        return Result(
+            self._data(f"files below {wish.path}", "\n".join(names).encode("utf-8", "replace"))
+        )
 
     def _search(self, wish: Search) -> Result:
         where = self._workspace.relative(wish.path)
-        argv = ["rg", "--no-config", "--no-follow", "--color=never", "--line-number", "--with-filename", "--sort=path"]
+        argv = [
+            "rg",
+            "--no-config",
+            "--no-follow",
+            "--color=never",
+            "--line-number",
+            "--with-filename",
+            "--sort=path",
+        ]
         argv += ["--max-columns=400", "--max-columns-preview", "--hidden", "--glob=!.git"]
         argv += [f"--glob={wish.glob}"] if wish.glob else []
         argv += ["--ignore-case"] if wish.ignore_case else []
         argv += [f"--regexp={wish.pattern}", "--", where]
-        output = process.run(argv, cwd=self._workspace.root, limit_bytes=self._limits.tool_output_bytes)
+        output = process.run(
+            argv, cwd=self._workspace.root, limit_bytes=self._limits.tool_output_bytes
+        )
         if output.code == 1:
             return Result("nothing was found")
         return self._program("search", output)
@@ -268,5 +300,7 @@ def _outcome_text(outcome: Any) -> tuple[str, bool]:
     if "exit_code" not in outcome:
         return msgspec.json.encode(outcome).decode(), good
     streams = [str(outcome[name]) for name in ("output", "stdout", "stderr") if outcome.get(name)]
-    rest = {key: value for key, value in outcome.items() if key not in ("output", "stdout", "stderr")}
+    rest = {
+        key: value for key, value in outcome.items() if key not in ("output", "stdout", "stderr")
+    }
     return "\n".join([msgspec.json.encode(rest).decode(), *streams]), good

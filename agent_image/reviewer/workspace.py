@@ -1,8 +1,9 @@
 """Files of the workspace, read without ever leaving it.
 
-INVARIANT: no path of a model reaches a file outside the root, not by `..`, an absolute path, or a symlink, nor by a
-swap between check and use: the path is resolved and checked first, then opened from the root one name at a time
-without following links. Anything but a regular file or folder is refused (a fifo would block, a device isn't a file).
+INVARIANT: no path of a model reaches a file outside the root, not by `..`, an absolute path, or
+a symlink, nor by a swap between check and use: the path is resolved and checked first, then
+opened from the root one name at a time without following links. Anything but a regular file or
+folder is refused (a fifo would block, a device isn't a file).
 """
 
 import fnmatch
@@ -28,7 +29,8 @@ class Workspace:
         self.root = root.resolve()
 
     def relative(self, name: str) -> str:
-        """`name` as a path relative to the root, `/`-separated, links resolved. Raises `PathError`."""
+        """`name` as a path relative to the root, `/`-separated, links resolved. Raises
+        `PathError`."""
         if "\0" in name or not name:
             raise PathError("the path is empty or holds a NUL; give a path below the workspace")
         try:
@@ -54,17 +56,24 @@ class Workspace:
             os.close(descriptor)
 
     def walk(self, name: str, pattern: str = "") -> Iterator[str]:
-        """Files below a folder, sorted, links not followed and marked, without `.git`. Raises `PathError`."""
+        """Files below a folder, sorted, links not followed and marked, without `.git`. Raises
+        `PathError`."""
         start = self.relative(name)
         descriptor = self._open(start, name, _DIRECTORY)
         visited = 0
         try:
-            for folder, folders, files, _ in os.fwalk(".", dir_fd=descriptor, follow_symlinks=False):
+            for folder, folders, files, _ in os.fwalk(
+                ".", dir_fd=descriptor, follow_symlinks=False
+            ):
                 folders[:] = sorted(entry for entry in folders if entry not in _SKIPPED)
                 for file in sorted(files):
                     visited += 1
                     path = PurePosixPath(start, folder, file).as_posix()
-                    if not pattern or fnmatch.fnmatchcase(path, pattern) or fnmatch.fnmatchcase(file, pattern):
+                    if (
+                        not pattern
+                        or fnmatch.fnmatchcase(path, pattern)
+                        or fnmatch.fnmatchcase(file, pattern)
+                    ):
                         yield path
                 if visited > _MAX_VISITED:
                     return
@@ -72,7 +81,8 @@ class Workspace:
             os.close(descriptor)
 
     def _open(self, relative: str, name: str, flags: int) -> int:
-        """A descriptor of a resolved path; each name is opened from the folder before it, and no link is followed."""
+        """A descriptor of a resolved path; each name is opened from the folder before it, and no
+        link is followed."""
         parts = PurePosixPath(relative).parts
         current = os.open(self.root, _DIRECTORY)
         try:

@@ -1,7 +1,9 @@
 """The composition root: builds every part from settings, and starts and stops them in order.
 
-    start   data folder locked -> database, audit -> policy -> gate -> egress -> operator's door -> sessions that a crash left
-    stop    sessions (denied, last pass, agents ended) -> operator's clients told -> egress -> hits, audit, lock
+    start   data folder locked -> database, audit -> policy -> gate -> egress -> operator's door ->
+            sessions that a crash left
+    stop    sessions (denied, last pass, agents ended) -> operator's clients told -> egress -> hits,
+            audit, lock
 
 Nothing is global: two supervisors on two data folders can run in one process.
 """
@@ -65,7 +67,8 @@ from supervisor.workspace.undo.undo import MARK, Undo
 log = structlog.get_logger("app")
 HITS_EVERY_S = 2.0
 STOPPED = "Gatehouse was stopped"
-# An `@` before the path, also without a scheme, or with one slash too few, which some programs mend.
+# An `@` before the path, also without a scheme, or with one slash too few, which some programs
+# mend.
 _WITH_USER = re.compile(r"[^/\\?#]*[/\\]*[^/\\?#]*@")
 
 
@@ -95,7 +98,9 @@ class Parts:
         _check_room(settings.data_dir)
         self._lock = _lock(settings.data_dir / "lock")
         self.engine = open_database(settings.database)
-        self.audit = Audit(settings.audit_log, self.clock, self.redactor, Heads(settings.audit_log, self.engine))
+        self.audit = Audit(
+            settings.audit_log, self.clock, self.redactor, Heads(settings.audit_log, self.engine)
+        )
         self.kill_switch = KillSwitch(settings.data_dir / "stopped")
         self.policies = PolicyFiles(settings.policy_file, settings.saved_rules_file, self.clock)
         self.queue = ApprovalQueue(self.engine)
@@ -106,7 +111,12 @@ class Parts:
             kill_switch=self.kill_switch,
             clock=self.clock,
             redactor=self.redactor,
-            own_files=(*settings.files_it_is_told_by, ROOT / "supervisor", ROOT / "web", Path(sys.prefix)),
+            own_files=(
+                *settings.files_it_is_told_by,
+                ROOT / "supervisor",
+                ROOT / "web",
+                Path(sys.prefix),
+            ),
         )
         parse_budget(settings.max_cost, "MAX_COST")
         self.spending = Spending(
@@ -121,8 +131,11 @@ class Parts:
         authority = settings.data_dir / "ca"
         certificate = ensure_ca(authority, self.clock)
         extra = [settings.upstream_ca] if settings.upstream_ca else []
-        # A connection that nothing looks into shows the origin's own certificate: what egress trusts, the sandbox must.
-        inside = write_bundle(settings.data_dir / "ca-bundle.pem", system_bundle(), certificate, *extra)
+        # A connection that nothing looks into shows the origin's own certificate: what egress
+        # trusts, the sandbox must.
+        inside = write_bundle(
+            settings.data_dir / "ca-bundle.pem", system_bundle(), certificate, *extra
+        )
         upstream = write_bundle(settings.data_dir / "upstream-ca.pem", system_bundle(), *extra)
         self.network_log = NetworkLog(self.clock, self.redactor)
         self.network = NetworkBroker(
@@ -167,7 +180,9 @@ class Parts:
             folder=settings.sessions_dir,
             max_uptime_s=settings.max_uptime_s,
         )
-        self.sessions.on_change(lambda session: self.network.keep_bodies(session.id, is_on=session.keep_bodies))
+        self.sessions.on_change(
+            lambda session: self.network.keep_bodies(session.id, is_on=session.keep_bodies)
+        )
         self._register_brokers()
 
     def workspace_of(self, session_id: str) -> WorkspaceChannel | None:
@@ -179,19 +194,27 @@ class Parts:
         return self.surroundings.undoing(self.sessions.get(session_id))
 
     async def end_cut_undos(self) -> None:
-        """At start-up: finish or roll back the undos that a crash cut short, of whatever session."""
+        """At start-up: finish or roll back the undos that a crash cut short, of whatever
+        session."""
         for mark in self.settings.sessions_dir.glob(f"*/{MARK}"):
             try:
                 async with self.undoing(mark.parent.name):
                     pass
             except GatehouseError as error:
-                log.error("an undo was cut short and can't be ended", session=mark.parent.name, error=str(error))
+                log.error(
+                    "an undo was cut short and can't be ended",
+                    session=mark.parent.name,
+                    error=str(error),
+                )
 
     async def load_secrets(self) -> None:
-        """Read the named secrets; `UserError` where one can't be, or where the key of the review agent's model is none."""
+        """Read the named secrets; `UserError` where one can't be, or where the key of the review
+        agent's model is none."""
         if self.settings.anthropic_api_key:
             check_secret("ANTHROPIC_API_KEY", self.settings.anthropic_api_key)
-        await self.named_secrets.load(self.settings.bindings_file, self.settings.secrets_dir, self.redactor)
+        await self.named_secrets.load(
+            self.settings.bindings_file, self.settings.secrets_dir, self.redactor
+        )
 
     @property
     def files_banner(self) -> str | None:
@@ -217,7 +240,9 @@ class Parts:
         def tool_spec(session_id: str, action: Exec) -> Spec:
             return self.surroundings.tool_spec(self.sessions.get(session_id), action)
 
-        run = ExecBroker(self.gate, self.sandbox, tool_spec, self.surroundings.lend_proxy, self._with_scripts)
+        run = ExecBroker(
+            self.gate, self.sandbox, tool_spec, self.surroundings.lend_proxy, self._with_scripts
+        )
         RecordedBroker(self.gate).register()
         self.surroundings.exec_broker = run
         self.gate.handlers.on_ready("exec", "agent_api", run.carry_out)
@@ -240,7 +265,9 @@ class Parts:
         if channel is not None:
             await channel.carry_out_all(requests)
 
-    async def _serve_agent(self, session_id: str, listener: socket.socket) -> Callable[[], Awaitable[None]]:
+    async def _serve_agent(
+        self, session_id: str, listener: socket.socket
+    ) -> Callable[[], Awaitable[None]]:
         assert self.tasks is not None
         door = serve_agent(build_agent_app(self, session_id), listener)
         self.tasks.create_task(door.run(), name=f"agent-door-{session_id}")
@@ -249,7 +276,8 @@ class Parts:
 
 
 class Supervisor:
-    """One running supervisor: `async with Supervisor(settings) as supervisor` starts it, and leaving stops it in order."""
+    """One running supervisor: `async with Supervisor(settings) as supervisor` starts it, and
+    leaving stops it in order."""
 
     def __init__(
         self,
@@ -296,7 +324,9 @@ class Supervisor:
             parts.tasks = self._tasks
             listener = listen(parts.settings.port)
             self.auth = OperatorAuth(port=listener.getsockname()[1], clock=parts.clock)
-            self._app = build_operator_app(parts, self.auth, pages.handlers(), error_page=pages.error_page)
+            self._app = build_operator_app(
+                parts, self.auth, pages.handlers(), error_page=pages.error_page
+            )
             self._door = serve_operator(self._app, listener)
             self._tasks.create_task(self._door.run(), name="operator-door")
             await self._door.started.wait()
@@ -307,26 +337,35 @@ class Supervisor:
             self._write_contact()
             with contextlib.suppress(StorageError):  # a page that says so helps more than no page
                 parts.audit.record(
-                    "supervisor_started", pid=os.getpid(), port=self._door.port, **parts.policies.on_record()
+                    "supervisor_started",
+                    pid=os.getpid(),
+                    port=self._door.port,
+                    **parts.policies.on_record(),
                 )
             self._report_unknown_effects()
             if lost := parts.spending.lose_all():
                 self.findings.append(
-                    f"{lost} model calls were under way when the supervisor died; they count as reserved"
+                    f"{lost} model calls were under way when the supervisor died; they count as"
+                    " reserved"
                 )
             self.findings += parts.sessions.take_up_sessions()
             await parts.end_cut_undos()
             parts.gate.offer_ready()
             parts.drop_ended_rules()
-            self._rejudge("the rules as they were at the start")  # one that was saved just before a crash
-            parts.policies.on_change = lambda is_saved: self._policy_changed(parts.policies, is_saved)
+            self._rejudge(
+                "the rules as they were at the start"
+            )  # one that was saved just before a crash
+            parts.policies.on_change = lambda is_saved: self._policy_changed(
+                parts.policies, is_saved
+            )
             parts.gate.rulings.policy_sets.on_change = self._policy_changed
             # What an open stream or tunnel carries is never asked about again.
             parts.kill_switch.on_stop = parts.network.end_connections
             self._background = self._tasks.create_task(self._keep_house(), name="housekeeping")
             self._watching = (
                 self._tasks.create_task(
-                    audit_watch.watch(parts.audit, self._app.state["live"].status_changed), name="audit-watch"
+                    audit_watch.watch(parts.audit, self._app.state["live"].status_changed),
+                    name="audit-watch",
                 ),
                 self._tasks.create_task(parts.files.run(self._file_read), name="file-watch"),
             )
@@ -372,7 +411,9 @@ class Supervisor:
     def _policy_changed(self, policies: PolicyFiles, is_saved: bool) -> None:
         with contextlib.suppress(StorageError):
             if policies.banner:
-                self.parts.audit.record("policy_rejected", why=policies.banner, policy=str(policies.file))
+                self.parts.audit.record(
+                    "policy_rejected", why=policies.banner, policy=str(policies.file)
+                )
             else:
                 self.parts.audit.record("policy_loaded", **policies.on_record())
         self._app.state["live"].policy_changed()
@@ -384,7 +425,9 @@ class Supervisor:
     def _file_read(self, kind: str, error: str | None) -> None:
         if kind != "policies":  # which say so themselves
             with contextlib.suppress(StorageError):
-                self.parts.audit.record("file_rejected" if error else "file_loaded", kind=kind, why=error)
+                self.parts.audit.record(
+                    "file_rejected" if error else "file_loaded", kind=kind, why=error
+                )
         self._app.state["live"].status_changed()
 
     def _rejudge(self, by: str) -> None:
@@ -396,27 +439,39 @@ class Supervisor:
         self.parts.gate.handlers.run(rejudge(), "rejudge")
 
     def _report_unknown_effects(self) -> None:
-        """Effects that were begun when the supervisor died. Changes of files are finished by their channel, which can tell."""
+        """Effects that were begun when the supervisor died. Changes of files are finished by
+        their channel, which can tell."""
         for request in self.parts.queue.unsettled():
             if request.origin != "egress" and not isinstance(request.action, FileChange):
                 outcome = {
                     "ok": False,
-                    "error": "the supervisor died while this was carried out; it may or may not have happened",
+                    "error": (
+                        "the supervisor died while this was carried out; it may or may not have"
+                        " happened"
+                    ),
                 }
                 self.parts.queue.settle_all({request.id: outcome}, self.parts.clock.now())
-                self.parts.audit.record("effect_unknown", request=request.id, session=request.session_id)
+                self.parts.audit.record(
+                    "effect_unknown", request=request.id, session=request.session_id
+                )
                 self.findings.append(
-                    f"request {request.id} was being carried out when the supervisor died; it may or may not have happened"
+                    f"request {request.id} was being carried out when the supervisor died; it may"
+                    " or may not have happened"
                 )
 
     def _write_contact(self) -> None:
         folder = self.parts.settings.data_dir
         whole_files.replace(folder / "operator.token", self.auth.cli_token.encode())
-        whole_files.replace(folder / "supervisor.json", msgspec.json.encode(Contact(os.getpid(), self._door.port)))
+        whole_files.replace(
+            folder / "supervisor.json", msgspec.json.encode(Contact(os.getpid(), self._door.port))
+        )
 
 
-async def run_session(supervisor: Supervisor, wanted: StartSession, started: Callable[[str], None]) -> int:
-    """Run one session to its end; the exit code of `gatehouse run`: the agent's own, 0 where MAX_UPTIME or a person ended it."""
+async def run_session(
+    supervisor: Supervisor, wanted: StartSession, started: Callable[[str], None]
+) -> int:
+    """Run one session to its end; the exit code of `gatehouse run`: the agent's own, 0 where
+    MAX_UPTIME or a person ended it."""
     sessions = supervisor.parts.sessions
     session = await sessions.start(wanted)
     started(session.id)
@@ -442,14 +497,16 @@ def handle_signals(supervisor: Supervisor) -> None:
 
 
 def _model_hosts(settings: Settings) -> tuple[str, ...]:
-    """The host of another address of the Messages API, without its port, and those that are named."""
+    """The host of another address of the Messages API, without its port, and those that are
+    named."""
     host = _host_of_base(settings.anthropic_base_url) if settings.anthropic_base_url else None
     named = [_model_host(one.strip()) for one in settings.model_hosts.split(",") if one.strip()]
     return (*([host] if host else []), *named)
 
 
 def _host_of_base(url: str) -> str | None:
-    """INVARIANT: the sandbox is told the address, so that there is no secret in it. Nor does an error show it."""
+    """INVARIANT: the sandbox is told the address, so that there is no secret in it. Nor does an
+    error show it."""
     if _WITH_USER.match(url):
         raise UserError(
             "ANTHROPIC_BASE_URL has a user or a password in it, which the sandbox would see",
@@ -467,7 +524,8 @@ def _model_host(text: str) -> str:
         return canonical_host(name) if name == text else EVERY + canonical_host(name)
     except ValueError:
         raise UserError(
-            f"GATEHOUSE_MODEL_HOSTS: `{text}` is no host", "write names without port and path, with commas between"
+            f"GATEHOUSE_MODEL_HOSTS: `{text}` is no host",
+            "write names without port and path, with commas between",
         ) from None
 
 
@@ -478,7 +536,8 @@ def _lock(path: Path) -> int:
     except BlockingIOError as error:
         os.close(descriptor)
         raise UserError(
-            f"another Gatehouse uses {path.parent}", "stop it, or give another folder with --data-dir"
+            f"another Gatehouse uses {path.parent}",
+            "stop it, or give another folder with --data-dir",
         ) from error
     return descriptor
 
@@ -487,7 +546,9 @@ def _check_room(folder: Path) -> None:
     """Say so where the disk is full: what fails first then tells it in other words."""
     facts = os.statvfs(folder)
     if (facts.f_bavail if os.geteuid() else facts.f_bfree) == 0:
-        raise StorageError(f"the disk of the data folder {folder} is full", "free some room, then start again")
+        raise StorageError(
+            f"the disk of the data folder {folder} is full", "free some room, then start again"
+        )
 
 
 def _make_private(folder: Path) -> None:
@@ -496,5 +557,6 @@ def _make_private(folder: Path) -> None:
         folder.chmod(0o700)
     except OSError as error:
         raise UserError(
-            f"the data folder {folder} can't be made: {error.strerror}", "give another one with --data-dir"
+            f"the data folder {folder} can't be made: {error.strerror}",
+            "give another one with --data-dir",
         ) from error

@@ -1,8 +1,10 @@
-"""Read the person's files anew as they are saved: policies, prices, credentials and the secrets that they name.
+"""Read the person's files anew as they are saved: policies, prices, credentials and the secrets
+that they name.
 
-What can't be used leaves in force what was read before, and is a banner until the file is mended. An event only wakes: what counts
-is whether a file is another than it was, which is looked at once a second, too (a file system may tell of no events). It is for the
-person's own files: watchfiles follows links, so it must never watch what an agent can write.
+What can't be used leaves in force what was read before, and is a banner until the file is
+mended. An event only wakes: what counts is whether a file is another than it was, which is
+looked at once a second, too (a file system may tell of no events). It is for the person's own
+files: watchfiles follows links, so it must never watch what an agent can write.
 """
 
 import asyncio
@@ -17,7 +19,8 @@ from supervisor.errors import GatehouseError
 
 log = structlog.get_logger("files")
 
-# An editor's save is a few steps: they are waited for as long as they follow each other this fast, and no longer than `MOST_WAIT_MS`.
+# An editor's save is a few steps: they are waited for as long as they follow each other this fast,
+# and no longer than `MOST_WAIT_MS`.
 STEP_MS, MOST_WAIT_MS = 20, 500
 LOOK_EVERY_S = 1.0
 
@@ -26,9 +29,12 @@ type OnReload = Callable[[str, str | None], None]
 
 
 class Kind:
-    """One kind of files, and what reads them anew. `error` is what is wrong with them; None while all is well."""
+    """One kind of files, and what reads them anew. `error` is what is wrong with them; None
+    while all is well."""
 
-    def __init__(self, name: str, files: Callable[[], Iterable[Path]], read: Callable[[], Awaitable[None]]) -> None:
+    def __init__(
+        self, name: str, files: Callable[[], Iterable[Path]], read: Callable[[], Awaitable[None]]
+    ) -> None:
         self.name = name
         self.files = files
         self.error: str | None = None
@@ -52,7 +58,8 @@ class Kind:
 
 
 class FileWatch:
-    """All kinds. `busy` is the folder that we write ourselves all the time: files in it are watched one by one."""
+    """All kinds. `busy` is the folder that we write ourselves all the time: files in it are
+    watched one by one."""
 
     def __init__(self, kinds: Iterable[Kind], *, busy: Path) -> None:
         self._kinds = tuple(kinds)

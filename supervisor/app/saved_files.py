@@ -1,4 +1,5 @@
-"""Which of the person's files are read anew as they are saved, and by whom. Part of the composition root, beside `app`."""
+"""Which of the person's files are read anew as they are saved, and by whom. Part of the
+composition root, beside `app`."""
 
 from collections.abc import Awaitable, Callable
 
@@ -21,7 +22,8 @@ def watched(
     """Policies, prices, credentials."""
 
     async def look_at_policies() -> None:
-        # They look at their files by themselves, also before every verdict: what a person saved holds for the next one.
+        # They look at their files by themselves, also before every verdict: what a person saved
+        # holds for the next one.
         _ = policies.banner
 
     async def use_prices() -> None:

@@ -1,6 +1,8 @@
-"""What stands around one session: its channels, its doors, the sockets that are lent. Part of the composition root, beside `app`.
+"""What stands around one session: its channels, its doors, the sockets that are lent. Part of the
+composition root, beside `app`.
 
-`session_manager` says when; this says with which parts. It decides nothing about actions: that is the gate's.
+`session_manager` says when; this says with which parts. It decides nothing about actions: that
+is the gate's.
 """
 
 import asyncio
@@ -48,9 +50,14 @@ from supervisor.workspace.undo.undo import Undo, reopened
 # What serves programs that know no proxy, where the session's network is transparent.
 _FOR_THOSE_WITHOUT_PROXY: dict[int, Listener] = {DOOR_PORT: "door", NAMES_PORT: "names"}
 DEFAULT_DATA = ROOT / "data"
-RECORDED_NOTICE = "this review runs on a recorded model: no ANTHROPIC_API_KEY is set, so nobody looked at the code; it asks for one action of each kind"
+RECORDED_NOTICE = (
+    "this review runs on a recorded model: no ANTHROPIC_API_KEY is set, so nobody looked at the"
+    " code; it asks for one action of each kind"
+)
 MODEL_RULE_WHY = "the model of this session's review"
-NO_GIT_NOTICE = "the workspace is no git repository: the review has no diff, and git features are off"
+NO_GIT_NOTICE = (
+    "the workspace is no git repository: the review has no diff, and git features are off"
+)
 
 type ServeAgent = Callable[[str, socket.socket], Awaitable[Callable[[], Awaitable[None]]]]
 
@@ -66,7 +73,8 @@ class SessionParts:
 
 
 class Surroundings:
-    """Implements `session_manager.Surroundings`. `serve_agent` serves the agent's door on a socket, and gives what stops it."""
+    """Implements `session_manager.Surroundings`. `serve_agent` serves the agent's door on a
+    socket, and gives what stops it."""
 
     def __init__(
         self,
@@ -90,9 +98,12 @@ class Surroundings:
         self._serve_agent = serve_agent
         self._parts: dict[str, SessionParts] = {}
         self._undo_turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        # The default one too, where another is used: it may hold another supervisor's token and the key of its authority.
+        # The default one too, where another is used: it may hold another supervisor's token and the
+        # key of its authority.
         self._data_folders = tuple(dict.fromkeys((settings.data_dir, DEFAULT_DATA)))
-        self._sandboxes = SessionSandboxes(settings, named_secrets, ca_bundle, java_store, self._data_folders)
+        self._sandboxes = SessionSandboxes(
+            settings, named_secrets, ca_bundle, java_store, self._data_folders
+        )
         self.exec_broker: ExecBroker | None = None
 
     def channel(self, session_id: str) -> WorkspaceChannel | None:
@@ -102,7 +113,8 @@ class Surroundings:
 
     @contextlib.asynccontextmanager
     async def undoing(self, session: Session) -> AsyncIterator[Undo]:
-        """Look at what a session applied, running or ended, and take it back; one at a time for each session.
+        """Look at what a session applied, running or ended, and take it back; one at a time for
+        each session.
 
         `NotFoundError` where nothing of it is left to work with.
         """
@@ -110,7 +122,8 @@ class Surroundings:
             channel = self.channel(session.id)
             if channel is None and session.ended_at is None:
                 raise NotFoundError(
-                    "the session was not taken up", "run `gatehouse up`, which does that, and try again"
+                    "the session was not taken up",
+                    "run `gatehouse up`, which does that, and try again",
                 )
             folder = self._settings.sessions_dir / session.id
             workspace = Path(session.workspace)
@@ -127,24 +140,30 @@ class Surroundings:
         for parts in self._parts.values():
             parts.channel.reconsider()
 
-    # -- session_manager.Surroundings -------------------------------------------------------------------------------------
+    # -- session_manager.Surroundings -------------------------------------------------------------
 
     async def plan(self, wanted: StartSession) -> dict[str, Any]:
         """The facts of a session that its kind brings; `UserError` where it can't be started so."""
         self._check_expected(wanted)
         caller = _caller(wanted)
-        limits = parse_budget(self._settings.max_cost if wanted.budget is None else wanted.budget, "the budget")
+        limits = parse_budget(
+            self._settings.max_cost if wanted.budget is None else wanted.budget, "the budget"
+        )
         common = {
             **self._gate.rulings.policy_sets.wanted(wanted.policy),
             "limits": wanted.limits,
             "remotes": await workspace_git.remotes(wanted.workspace),
             "budget": format_budget(limits),
             "network": wanted.network or self._settings.network_mode,
-            "keep_bodies": self._settings.keep_bodies if wanted.keep_bodies is None else wanted.keep_bodies,
+            "keep_bodies": (
+                self._settings.keep_bodies if wanted.keep_bodies is None else wanted.keep_bodies
+            ),
         }
         if wanted.kind == "agent":
             if not wanted.command:
-                raise UserError("no command to supervise", "give one: gatehouse run --workspace DIR -- COMMAND")
+                raise UserError(
+                    "no command to supervise", "give one: gatehouse run --workspace DIR -- COMMAND"
+                )
             find_program(wanted.command[0], caller.search_path, Path.home())
             return common
         notices = []
@@ -165,11 +184,15 @@ class Surroundings:
 
     def spec(self, session: Session, token: str, *, tty: bool) -> Spec:
         """The agent's sandbox."""
-        return self._sandboxes.of_agent(session, token, self._within(session), self._caller(session), tty=tty)
+        return self._sandboxes.of_agent(
+            session, token, self._within(session), self._caller(session), tty=tty
+        )
 
     def tool_spec(self, session: Session, action: Exec) -> Spec:
         """The sandbox of one command."""
-        return self._sandboxes.of_tool(session, action, self._within(session), self._caller(session))
+        return self._sandboxes.of_tool(
+            session, action, self._within(session), self._caller(session)
+        )
 
     def policy_on_record(self, session: Session) -> dict[str, Any]:
         """Path and hash of the files that judge it."""
@@ -200,7 +223,9 @@ class Surroundings:
             self._settings.sessions_dir / session.id,
             wanted.copy or self._settings.copy_mode,
             exclude=self._data_folders,
-            include_ignored=self._settings.include_ignored if include_ignored is None else include_ignored,
+            include_ignored=(
+                self._settings.include_ignored if include_ignored is None else include_ignored
+            ),
             on_progress=on_progress,
         )
         if made.mount is not None:
@@ -222,7 +247,8 @@ class Surroundings:
     async def lend_proxy(
         self, session_id: str, listeners: Mapping[int, socket.socket]
     ) -> Callable[[], Awaitable[None]]:
-        """Serve the sockets of a tool sandbox as its session's, until what is given back is called."""
+        """Serve the sockets of a tool sandbox as its session's, until what is given back is
+        called."""
         lent: list[socket.socket] = []
 
         async def take_back() -> None:
@@ -232,9 +258,13 @@ class Surroundings:
 
         try:
             for port, listener in listeners.items():
-                ours = listener.dup()  # the sandbox closes its own before we can name it to egress again
+                ours = (
+                    listener.dup()
+                )  # the sandbox closes its own before we can name it to egress again
                 lent.append(ours)
-                await self._network.open_session(session_id, ours, kind=_FOR_THOSE_WITHOUT_PROXY.get(port, "proxy"))
+                await self._network.open_session(
+                    session_id, ours, kind=_FOR_THOSE_WITHOUT_PROXY.get(port, "proxy")
+                )
         except BaseException:
             await take_back()
             raise
@@ -252,16 +282,20 @@ class Surroundings:
         return any(_is_change(request) for request in self._open_requests(session_id))
 
     async def until_something_is_answered(self, session_id: str) -> None:
-        """Return when any request of the session changed; after a second in any case, so that no lost event can hang a session."""
+        """Return when any request of the session changed; after a second in any case, so that no
+        lost event can hang a session."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(1.0):
                 await self._queue.next_change_in_session(session_id)
 
     def close_requests(self, session_id: str, why: str, *, keep_changes: bool) -> None:
-        """Deny what waits, and end the commands that run; with `keep_changes`, changes of files go on waiting."""
+        """Deny what waits, and end the commands that run; with `keep_changes`, changes of files
+        go on waiting."""
         if self.exec_broker is not None:
             self.exec_broker.stop_session(session_id)
-        self._gate.close_requests(session_id, why, keep=_is_change if keep_changes else lambda request: False)
+        self._gate.close_requests(
+            session_id, why, keep=_is_change if keep_changes else lambda request: False
+        )
 
     async def detach(self, session: Session) -> None:
         """Close the doors, stop watching, and judge nothing of it any more."""
@@ -283,26 +317,31 @@ class Surroundings:
                 listener.close()
 
     def credentials_changed(self) -> None:
-        """Tell egress for every session. A running sandbox keeps its variables: it has no placeholder of a new name."""
+        """Tell egress for every session. A running sandbox keeps its variables: it has no
+        placeholder of a new name."""
         for session_id in self._parts:
             self._network.put_credentials(session_id, self._credentials)
 
-    # -- inside -----------------------------------------------------------------------------------------------------
+    # -- inside -----------------------------------------------------------------------------------
 
     @property
     def _credentials(self) -> tuple[Credential, ...]:
         return (*self._sandboxes.model_credentials(), *self._named_secrets.credentials)
 
     def _open_requests(self, session_id: str) -> list[Request]:
-        return [request for request in self._queue.of_session(session_id) if not is_settled(request)]
+        return [
+            request for request in self._queue.of_session(session_id) if not is_settled(request)
+        ]
 
     def _check_expected(self, wanted: StartSession) -> None:
-        """`UserError` where a person gave a setting that this supervisor has another of, for all its sessions."""
+        """`UserError` where a person gave a setting that this supervisor has another of, for all
+        its sessions."""
         limit_s = max(self._settings.hold_s, LONGEST_HOLD_S)
         if (wanted.limits.hold_s or 0) > limit_s:
             longest = format_duration(limit_s)
             raise UserError(
-                f"the Gatehouse that runs holds nothing longer than {longest}", "say less in GATEHOUSE_HOLD"
+                f"the Gatehouse that runs holds nothing longer than {longest}",
+                "say less in GATEHOUSE_HOLD",
             )
         ours = self._settings.for_all_sessions()
         others = sorted(name for name, value in wanted.expects.items() if ours.get(name) != value)
@@ -313,7 +352,8 @@ class Surroundings:
             )
         if unknown := (wanted.environment or {}).keys() - set(TAKEN_OVER):
             raise UserError(
-                f"`{min(unknown)}` is not taken over into a sandbox", f"those that are: {', '.join(TAKEN_OVER)}"
+                f"`{min(unknown)}` is not taken over into a sandbox",
+                f"those that are: {', '.join(TAKEN_OVER)}",
             )
 
     def _review_model(self, wanted: StartSession) -> str:
@@ -343,15 +383,21 @@ def _is_change(request: Request) -> bool:
 
 
 def _model_policy(url: str) -> str:
-    """The session's own rules: its agent may reach its model. Everything else stays as the policy says."""
+    """The session's own rules: its agent may reach its model. Everything else stays as the
+    policy says."""
     calls = f"POST {url.rstrip('/')}/v1/messages"
     data = {
         "version": 1,
-        "allow": [{"rule": f"network({call})", "why": MODEL_RULE_WHY} for call in (calls, f"{calls}/count_tokens")],
+        "allow": [
+            {"rule": f"network({call})", "why": MODEL_RULE_WHY}
+            for call in (calls, f"{calls}/count_tokens")
+        ],
     }
     text = msgspec.json.encode(data).decode()  # JSON is YAML
     try:
         parse_policy(text, "ANTHROPIC_BASE_URL")
     except PolicyError as error:
-        raise UserError(f"ANTHROPIC_BASE_URL `{url}` can't be used: {error.message}", "give `https://host`") from error
+        raise UserError(
+            f"ANTHROPIC_BASE_URL `{url}` can't be used: {error.message}", "give `https://host`"
+        ) from error
     return text

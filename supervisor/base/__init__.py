@@ -1,5 +1,5 @@
 """Small tools that every part may use: the clock, child processes, files read and written whole.
 
-Only `clock` reads the time and only `process` starts processes. Nothing here knows an action or a rule.
-Start with `process`.
+Only `clock` reads the time and only `process` starts processes. Nothing here knows an action or
+a rule. Start with `process`.
 """

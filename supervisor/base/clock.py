@@ -1,7 +1,7 @@
 """Time as a port: the real clock, and a fake one that tests move by hand (`tests/fakes/clock.py`).
 
-`now()` is wall time (seconds since the epoch, for records); `monotonic()` never jumps (for deadlines in
-one process). Nothing else in the supervisor reads a clock.
+`now()` is wall time (seconds since the epoch, for records); `monotonic()` never jumps (for
+deadlines in one process). Nothing else in the supervisor reads a clock.
 """
 
 import time
@@ -31,16 +31,18 @@ def worked_s() -> float:
     return time.thread_time()
 
 
-# A kernel's tick is 1 to 10 ms. A time further ahead than that is of another clock, as of a file server's.
+# A kernel's tick is 1 to 10 ms. A time further ahead than that is of another clock, as of a file
+# server's.
 LONGEST_TICK_NS = 10_000_000
 REALTIME_COARSE = 5  # linux/time.h: the clock that such a kernel takes these times from
 
 
 def wait_out_tick(stamp_ns: int) -> None:
-    """Return once whatever is written from now on gets a later time than this, which is a file's change time.
+    """Return once whatever is written from now on gets a later time than this, which is a file's
+    change time.
 
-    Kernels before 6.13 give files the time of their last tick: two writes within one have the same. Blocks for a tick at
-    most, and only where the file was changed in this very one.
+    Kernels before 6.13 give files the time of their last tick: two writes within one have the
+    same. Blocks for a tick at most, and only where the file was changed in this very one.
     """
     while 0 <= stamp_ns - time.clock_gettime_ns(REALTIME_COARSE) < LONGEST_TICK_NS:
         time.sleep(0.001)

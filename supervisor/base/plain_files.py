@@ -1,7 +1,9 @@
-"""What a person told us to read: policies, prices, credentials, authorities. Only a file is read, never a FIFO, a socket or a device.
+"""What a person told us to read: policies, prices, credentials, authorities. Only a file is read,
+never a FIFO, a socket or a device.
 
-Opening a FIFO waits until somebody writes to it, and a device may have no end: one in a file's place held up the start, and every verdict after it.
-A link to a file is one, but where `opened` is told to follow none.
+Opening a FIFO waits until somebody writes to it, and a device may have no end: one in a file's
+place held up the start, and every verdict after it. A link to a file is one, but where `opened`
+is told to follow none.
 """
 
 import errno
@@ -19,8 +21,10 @@ _KINDS = {
 
 
 def opened(path: Path, flags: int = 0) -> int:
-    """A descriptor to read from; `OSError`, whose `strerror` says why, also where it isn't a file."""
-    # Looked at first: to open some devices is to act on them. And again, since another may lie there by then.
+    """A descriptor to read from; `OSError`, whose `strerror` says why, also where it isn't a
+    file."""
+    # Looked at first: to open some devices is to act on them. And again, since another may lie
+    # there by then.
     facts = path.stat(follow_symlinks=not flags & os.O_NOFOLLOW)
     if not stat.S_ISLNK(facts.st_mode):
         _check(facts, path)

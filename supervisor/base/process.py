@@ -1,13 +1,14 @@
 """The only place that starts processes.
 
-It decides how a program is started: always from a list of arguments, never through a shell, always with an explicit
-environment (the supervisor's own holds secrets), with every descriptor closed that isn't handed over by name, and in a
-session of its own so that the whole tree can be ended. It is separate so that these rules hold once for all callers.
-It must never take a string to be split, inherit the environment, or leave a tree running after its time.
+It decides how a program is started: always from a list of arguments, never through a shell, always
+with an explicit environment (the supervisor's own holds secrets), with every descriptor closed that
+isn't handed over by name, and in a session of its own so that the whole tree can be ended. It is
+separate so that these rules hold once for all callers. It must never take a string to be split,
+inherit the environment, or leave a tree running after its time.
 
-Starting uses `subprocess.Popen` (vfork and exec in C, safe beside threads and cheap beside a large heap) rather than
-the loop's own `subprocess_exec`: uvloop's forks and runs Python in the child. Waiting uses a pidfd, so an end is never
-missed, and a signal never hits a recycled pid.
+Starting uses `subprocess.Popen` (vfork and exec in C, safe beside threads and cheap beside a
+large heap) rather than the loop's own `subprocess_exec`: uvloop's forks and runs Python in the
+child. Waiting uses a pidfd, so an end is never missed, and a signal never hits a recycled pid.
 """
 
 import asyncio
@@ -27,8 +28,8 @@ DEVNULL = subprocess.DEVNULL
 STDOUT = subprocess.STDOUT
 
 DEFAULT_OUTPUT_LIMIT_BYTES = 16 * 1024 * 1024
-# How long what a finished program left in its pipes may take to read. Its group has been killed by then: only a
-# process that moved to another session and kept the pipe can hold it open.
+# How long what a finished program left in its pipes may take to read. Its group has been killed by
+# then: only a process that moved to another session and kept the pipe can hold it open.
 DRAIN_S = 1.0
 # Rounds of stopping a tree before it is killed: each finds what was forked during the round before.
 FREEZE_ROUNDS = 16
@@ -37,7 +38,8 @@ READ_BYTES = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """A program that ended. `exit_code` is 128 + signal where a signal ended it; `truncated` says output was dropped."""
+    """A program that ended. `exit_code` is 128 + signal where a signal ended it; `truncated`
+    says output was dropped."""
 
     argv: tuple[str, ...]
     exit_code: int
@@ -53,9 +55,12 @@ class Completed:
 
 
 class Child:
-    """A running program. `stdout` and `stderr` are streams where PIPE was asked for, `stdin` a raw descriptor to write to."""
+    """A running program. `stdout` and `stderr` are streams where PIPE was asked for, `stdin` a
+    raw descriptor to write to."""
 
-    def __init__(self, argv: tuple[str, ...], popen: subprocess.Popen[bytes], own_session: bool) -> None:
+    def __init__(
+        self, argv: tuple[str, ...], popen: subprocess.Popen[bytes], own_session: bool
+    ) -> None:
         self.argv = argv
         self.pid = popen.pid
         self.stdin: IO[bytes] | None = popen.stdin
@@ -74,7 +79,8 @@ class Child:
         return self._ended.result() if self._ended.done() and not self._ended.cancelled() else None
 
     async def wait(self) -> int:
-        """Wait for its end and give `returncode`. May be called any number of times, at the same time too."""
+        """Wait for its end and give `returncode`. May be called any number of times, at the same
+        time too."""
         return await asyncio.shield(self._ended)
 
     def send_signal(self, number: signal.Signals) -> None:
@@ -91,7 +97,11 @@ class Child:
         frozen: list[int] = []
         for _ in range(FREEZE_ROUNDS):
             self.send_signal(signal.SIGSTOP)
-            fresh = [pid for pid in (descendants(self.pid) if self._pidfd >= 0 else []) if pid not in frozen]
+            fresh = [
+                pid
+                for pid in (descendants(self.pid) if self._pidfd >= 0 else [])
+                if pid not in frozen
+            ]
             if not fresh:
                 break
             for pid in fresh:
@@ -103,7 +113,8 @@ class Child:
             _signal_pid(pid, signal.SIGKILL)
 
     async def end(self) -> None:
-        """Close it, and wait for its end even where we are cancelled meanwhile: nothing of it runs once this is over."""
+        """Close it, and wait for its end even where we are cancelled meanwhile: nothing of it
+        runs once this is over."""
         self.close()
         try:
             await self.wait()
@@ -112,7 +123,8 @@ class Child:
             raise
 
     def close(self) -> None:
-        """Kill what still runs and give back the pipes. The end is then still waited for by the loop."""
+        """Kill what still runs and give back the pipes. The end is then still waited for by the
+        loop."""
         if self.returncode is None:
             self.kill_tree()
         for transport in self._transports:
@@ -130,13 +142,16 @@ class Child:
                 self.stderr = await self._reader(self._popen.stderr)
         except BaseException:
             if self._popen.stderr is not None:
-                self._popen.stderr.close()  # the loop closes what it was given, which this one may not have been yet
+                # the loop closes what it was given, which this one may not have been yet
+                self._popen.stderr.close()
             raise
 
     async def _reader(self, pipe: IO[bytes]) -> asyncio.StreamReader:
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader(limit=READ_BYTES, loop=loop)
-        transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader, loop=loop), pipe)
+        transport, _ = await loop.connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader, loop=loop), pipe
+        )
         self._transports.append(transport)
         return reader
 
@@ -148,7 +163,8 @@ class Child:
 
     def _on_end(self) -> None:
         asyncio.get_running_loop().remove_reader(self._pidfd)
-        # The leader is a zombie and still pins its number: end what it left in its group, then reap it.
+        # The leader is a zombie and still pins its number: end what it left in its group, then reap
+        # it.
         self._kill_group()
         code = self._popen.wait()
         os.close(self._pidfd)
@@ -170,9 +186,9 @@ async def spawn(
 ) -> Child:
     """Start a program and return at once.
 
-    `argv[0]` is looked up in `env`'s PATH. None for a stream means the supervisor's own. When the program ends, what it
-    left in its process group is killed (with `start_new_session`). The caller calls `close` in every case. Raises UserError when
-    it can't be started.
+    `argv[0]` is looked up in `env`'s PATH. None for a stream means the supervisor's own. When
+    the program ends, what it left in its process group is killed (with `start_new_session`). The
+    caller calls `close` in every case. Raises UserError when it can't be started.
     """
     # INVARIANT: a list, never one string: nothing here is ever split or expanded.
     assert not isinstance(argv, (str, bytes)), "argv is a list"
@@ -192,7 +208,8 @@ async def spawn(
         )
     except (OSError, ValueError) as error:
         raise UserError(
-            f"can't start `{words[0]}`: {error}", "install it, or check the PATH that it is looked up in"
+            f"can't start `{words[0]}`: {error}",
+            "install it, or check the PATH that it is looked up in",
         ) from error
     child = Child(words, popen, start_new_session)
     try:
@@ -215,12 +232,19 @@ async def run(
 ) -> Completed:
     """Run a program to its end and give what it wrote.
 
-    `output_limit_bytes` bounds each of the two streams; what is beyond is read and dropped, and `truncated` is set. After
-    `timeout_s` seconds the whole tree is killed and `timed_out` is set. When the caller is cancelled the tree is killed
-    too, and the program has ended when that is told. Raises UserError when the program can't be started.
+    `output_limit_bytes` bounds each of the two streams; what is beyond is read and dropped, and
+    `truncated` is set. After `timeout_s` seconds the whole tree is killed and `timed_out` is
+    set. When the caller is cancelled the tree is killed too, and the program has ended when that
+    is told. Raises UserError when the program can't be started.
     """
     child = await spawn(
-        argv, env=env, cwd=cwd, stdin=DEVNULL if stdin is None else PIPE, stdout=PIPE, stderr=PIPE, pass_fds=pass_fds
+        argv,
+        env=env,
+        cwd=cwd,
+        stdin=DEVNULL if stdin is None else PIPE,
+        stdout=PIPE,
+        stderr=PIPE,
+        pass_fds=pass_fds,
     )
     out, err = _Bounded(output_limit_bytes), _Bounded(output_limit_bytes)
     assert child.stdout is not None
@@ -228,7 +252,10 @@ async def run(
     timed_out = False
     try:
         async with asyncio.TaskGroup() as tasks:
-            pumps = [tasks.create_task(out.fill(child.stdout)), tasks.create_task(err.fill(child.stderr))]
+            pumps = [
+                tasks.create_task(out.fill(child.stdout)),
+                tasks.create_task(err.fill(child.stderr)),
+            ]
             if stdin is not None:
                 pumps.append(tasks.create_task(_feed(child, stdin)))
             try:
@@ -243,7 +270,14 @@ async def run(
                 pump.cancel()
     finally:
         await child.end()
-    return Completed(child.argv, code, bytes(out.data), bytes(err.data), out.truncated or err.truncated, timed_out)
+    return Completed(
+        child.argv,
+        code,
+        bytes(out.data),
+        bytes(err.data),
+        out.truncated or err.truncated,
+        timed_out,
+    )
 
 
 def exit_code(returncode: int) -> int:
@@ -252,7 +286,8 @@ def exit_code(returncode: int) -> int:
 
 
 def children(pid: int) -> list[int]:
-    """The direct children of all threads of a process (needs CONFIG_PROC_CHILDREN, proc_pid_children(5))."""
+    """The direct children of all threads of a process (needs CONFIG_PROC_CHILDREN,
+    proc_pid_children(5))."""
     found: list[int] = []
     with contextlib.suppress(OSError):
         for task in Path(f"/proc/{pid}/task").iterdir():
@@ -272,7 +307,8 @@ def descendants(pid: int) -> list[int]:
 
 
 class _Bounded:
-    """The first `limit_bytes` of a stream; the rest is read, so that the writer isn't blocked, and dropped."""
+    """The first `limit_bytes` of a stream; the rest is read, so that the writer isn't blocked,
+    and dropped."""
 
     def __init__(self, limit_bytes: int) -> None:
         self.data = bytearray()
@@ -287,10 +323,13 @@ class _Bounded:
 
 
 async def _feed(child: Child, data: bytes) -> None:
-    """Write `data` to the program and close its input. A program that doesn't read it all is no error."""
+    """Write `data` to the program and close its input. A program that doesn't read it all is no
+    error."""
     assert child.stdin is not None
     loop = asyncio.get_running_loop()
-    transport, protocol = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, child.stdin)
+    transport, protocol = await loop.connect_write_pipe(
+        asyncio.streams.FlowControlMixin, child.stdin
+    )
     writer = asyncio.StreamWriter(transport, protocol, None, loop)
     child.stdin = None  # the transport owns it now
     transport.set_write_buffer_limits(high=0)  # so that `drain` waits until everything is written

@@ -1,6 +1,8 @@
-"""Our own small files written whole: after a crash there is the old content or the new one, never a part (law 7).
+"""Our own small files written whole: after a crash there is the old content or the new one, never a
+part (law 7).
 
-It is for files of the data folder, which only we write. What an agent's changes do to the workspace is `workspace.apply`'s.
+It is for files of the data folder, which only we write. What an agent's changes do to the
+workspace is `workspace.apply`'s.
 """
 
 import os
@@ -9,9 +11,12 @@ from pathlib import Path
 
 
 def write_temporary(path: Path, data: bytes, mode: int = 0o600) -> Path:
-    """A new file beside `path`, flushed to the disk, with exactly this mode; whoever asked moves or removes it."""
+    """A new file beside `path`, flushed to the disk, with exactly this mode; whoever asked moves
+    or removes it."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+    descriptor = os.open(
+        temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode
+    )
     with os.fdopen(descriptor, "wb") as file:
         os.fchmod(descriptor, mode)
         file.write(data)

@@ -1,7 +1,8 @@
 """Runs approved command lines in a tool sandbox of their own.
 
-Own namespaces over the same private copy, so that code under review can't tamper with the agent's loop or read its token
-(ARCHITECTURE). The command sees the proxy like the agent does; the agent's API isn't there.
+Own namespaces over the same private copy, so that code under review can't tamper with the
+agent's loop or read its token (ARCHITECTURE). The command sees the proxy like the agent does;
+the agent's API isn't there.
 """
 
 import asyncio
@@ -17,7 +18,8 @@ from supervisor.sandbox.base import Sandbox, Spec, ToolResult
 
 # Two cores' worth of builds at once; further commands of the session wait their turn.
 MOST_AT_ONCE = 4
-# What is kept of each stream: an agent reads the end of a long build, and the record stays readable.
+# What is kept of each stream: an agent reads the end of a long build, and the record stays
+# readable.
 KEPT_BYTES = 64 * 1024
 
 type SpecFor = Callable[[str, Exec], Spec]
@@ -27,18 +29,26 @@ type LendProxy = Callable[[str, Mapping[int, socket.socket]], Awaitable[GiveBack
 
 
 class ExecBroker:
-    """`spec_for(session_id, action)` describes the tool sandbox; `lend_proxy` has its listening sockets served by egress; `with_scripts` gives
-    the action with the scripts that it names as they are now."""
+    """`spec_for(session_id, action)` describes the tool sandbox; `lend_proxy` has its listening
+    sockets served by egress; `with_scripts` gives the action with the scripts that it names as
+    they are now."""
 
     def __init__(
-        self, gate: Gate, sandbox: Sandbox, spec_for: SpecFor, lend_proxy: LendProxy, with_scripts: WithScripts
+        self,
+        gate: Gate,
+        sandbox: Sandbox,
+        spec_for: SpecFor,
+        lend_proxy: LendProxy,
+        with_scripts: WithScripts,
     ) -> None:
         self._gate = gate
         self._sandbox = sandbox
         self._spec_for = spec_for
         self._lend_proxy = lend_proxy
         self._with_scripts = with_scripts
-        self._turns: defaultdict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(MOST_AT_ONCE))
+        self._turns: defaultdict[str, asyncio.Semaphore] = defaultdict(
+            lambda: asyncio.Semaphore(MOST_AT_ONCE)
+        )
         self._running: defaultdict[str, set[asyncio.Task[None]]] = defaultdict(set)
 
     async def carry_out(self, request: Request) -> None:
@@ -52,7 +62,9 @@ class ExecBroker:
                 raise TypeError(f"the exec broker was given {type(action).__name__}")
             # A task of its own, so that the end of the session can cancel it and nothing else.
             async with asyncio.TaskGroup() as tasks:
-                running = tasks.create_task(self._run(grant, action, request), name=f"exec-{request.id}")
+                running = tasks.create_task(
+                    self._run(grant, action, request), name=f"exec-{request.id}"
+                )
                 self._running[request.session_id].add(running)
                 running.add_done_callback(self._running[request.session_id].discard)
 
@@ -62,7 +74,8 @@ class ExecBroker:
             running.cancel()
 
     async def until_stopped(self, session_id: str) -> None:
-        """Wait until no command that was killed by `stop_session` can change the private copy any more."""
+        """Wait until no command that was killed by `stop_session` can change the private copy
+        any more."""
         stopped = [running for running in self._running.get(session_id, ()) if running.cancelling()]
         if stopped:
             await asyncio.wait(stopped)
@@ -83,7 +96,9 @@ class ExecBroker:
             self._gate.settle(grant, "failed", {"error": str(error)})
             return
         except asyncio.CancelledError:
-            self._gate.settle(grant, "failed", {"error": "the session ended while the command ran; it was killed"})
+            self._gate.settle(
+                grant, "failed", {"error": "the session ended while the command ran; it was killed"}
+            )
             raise
         problem = _problem(result)
         if problem:
@@ -92,13 +107,19 @@ class ExecBroker:
             self._gate.settle(grant, "done", _outcome(result))
 
     async def _changed(self, action: Exec, request: Request) -> dict[str, object]:
-        """Of a command that a person was shown: what came of it instead where one of its scripts is another by now. It is asked again."""
+        """Of a command that a person was shown: what came of it instead where one of its scripts
+        is another by now. It is asked again."""
         now = await self._with_scripts(request.session_id, action)
         if now == action:
             return {}
         names = sorted({one.path for one in set(now.scripts) ^ set(action.scripts)})
-        again = self._gate.ask(now, session_id=request.session_id, reason=request.reason, origin=request.origin)
-        said = f"`{'`, `'.join(names)}` changed since the command was shown, so it is asked again as {again.id}"
+        again = self._gate.ask(
+            now, session_id=request.session_id, reason=request.reason, origin=request.origin
+        )
+        said = (
+            f"`{'`, `'.join(names)}` changed since the command was shown, so it is asked again as"
+            f" {again.id}"
+        )
         return {"error": said, "asked_again": again.id}
 
     async def _in_tool_sandbox(self, session_id: str, action: Exec) -> ToolResult:

@@ -1,7 +1,9 @@
-"""Git operations at a remote and package managers: asked, answered and recorded. This version doesn't carry them out, and says so beforehand.
+"""Git operations at a remote and package managers: asked, answered and recorded. This version
+doesn't carry them out, and says so beforehand.
 
-What has no channel is told to `handlers`, the one place that says so of a request: no Approve is offered for it. What a rule allows is
-settled at once, without an effect. A channel that is registered for one of the categories later takes its place here.
+What has no channel is told to `handlers`, the one place that says so of a request: no Approve is
+offered for it. What a rule allows is settled at once, without an effect. A channel that is
+registered for one of the categories later takes its place here.
 """
 
 from supervisor.core.actions import Category, category_of
@@ -9,7 +11,9 @@ from supervisor.core.approvals import Request
 from supervisor.gate.gate import Gate, Refused
 
 WHY: dict[Category, str] = {
-    "git": "this version of Gatehouse doesn't carry out pushes and other git operations at a remote",
+    "git": (
+        "this version of Gatehouse doesn't carry out pushes and other git operations at a remote"
+    ),
     "packages": "this version of Gatehouse doesn't carry out installs",
 }
 
@@ -31,5 +35,7 @@ class RecordedBroker:
         grant = self._gate.claim(request.id, request.session_id)
         if isinstance(grant, Refused):
             return
-        note = f"allowed and recorded, but {WHY[category_of(request.action)]}, so nothing was changed"
+        note = (
+            f"allowed and recorded, but {WHY[category_of(request.action)]}, so nothing was changed"
+        )
         self._gate.settle(grant, "failed", {"carried_out": False, "error": note})

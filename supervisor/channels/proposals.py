@@ -1,4 +1,5 @@
-"""Turns an approved proposal of the agent's into a saved rule. Always asked: no rule can answer a proposal."""
+"""Turns an approved proposal of the agent's into a saved rule. Always asked: no rule can answer
+a proposal."""
 
 from supervisor.core.actions import Proposal
 from supervisor.core.approvals import Request
@@ -40,7 +41,12 @@ class ProposalBroker:
         try:
             saved_in = str(policies.saved_file)
             self._gate.audit.record(
-                "rule_added", rule_id=rule_id, effect=action.effect, rule=action.rule, by=by, saved_in=saved_in
+                "rule_added",
+                rule_id=rule_id,
+                effect=action.effect,
+                rule=action.rule,
+                by=by,
+                saved_in=saved_in,
             )
         except StorageError:
             policies.remove_rule(rule_id)  # a rule that isn't on record must not be in force

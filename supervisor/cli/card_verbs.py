@@ -1,8 +1,10 @@
-"""What is done with cards, as verbs: `gatehouse show`, `approve` and `deny`, `--hunks`, and `--changes` for many files at once.
+"""What is done with cards, as verbs: `gatehouse show`, `approve` and `deny`, `--hunks`, and
+`--changes` for many files at once.
 
-A change within a file is named by the number that `show` prints. It is separate from `cli` because it reads cards; `terminal`
-has what is one line. What is printed was written by an agent: each line of it goes through `visible` or `folding`. `show` prints
-all of a request; one that lists fold is approved with the word that `show` ends in, which names what was read.
+A change within a file is named by the number that `show` prints. It is separate from `cli`
+because it reads cards; `terminal` has what is one line. What is printed was written by an agent:
+each line of it goes through `visible` or `folding`. `show` prints all of a request; one that
+lists fold is approved with the word that `show` ends in, which names what was read.
 """
 
 import argparse
@@ -50,10 +52,11 @@ def show(client: "Client", request_id: str) -> int:
 
 
 def answer(client: "Client", any_id: str, options: argparse.Namespace, verb: str) -> int:
-    """Approve or deny a request, saving a rule where one is wanted; with --changes, the changed files of a session.
+    """Approve or deny a request, saving a rule where one is wanted; with --changes, the changed
+    files of a session.
 
-    What is answered is printed first, and its fingerprint goes with the answer: what changed in between isn't answered. 2 where
-    what was approved failed.
+    What is answered is printed first, and its fingerprint goes with the answer: what changed in
+    between isn't answered. 2 where what was approved failed.
     """
     if options.changes:
         return answer_changes(client, any_id, options, verb)
@@ -65,7 +68,8 @@ def answer(client: "Client", any_id: str, options: argparse.Namespace, verb: str
         candidates = client.get(f"{path}/suggestions", effect=effect)
         if not candidates:
             raise UserError(
-                "no rule can be made of this request", "answer it once, or write the rule with `gatehouse rules add`"
+                "no rule can be made of this request",
+                "answer it once, or write the rule with `gatehouse rules add`",
             )
         rule = candidates[0]["rule"]
     seen = client.get(path)
@@ -73,16 +77,25 @@ def answer(client: "Client", any_id: str, options: argparse.Namespace, verb: str
         _must_be_seen(seen["request"], options.seen)
     print(request_text(seen, with_ways=False))
     lasts, mark = options.lasts or "always", seen["request"]["fingerprint"]
-    done = client.post(f"{path}/{verb}", reason=options.reason, always=rule, lasts=lasts, fingerprint=mark)
+    done = client.post(
+        f"{path}/{verb}", reason=options.reason, always=rule, lasts=lasts, fingerprint=mark
+    )
     if rule is not None:
-        span = "" if lasts == "always" else " for this session" if lasts == "session" else f" for {lasts}"
+        span = (
+            ""
+            if lasts == "always"
+            else " for this session"
+            if lasts == "session"
+            else f" for {lasts}"
+        )
         also = f"{done['also_count']} other waiting requests answered by it"
         print(f"saved{span}: {effect} {rule} (id {done['rule_id']}) in {done['saved_in']}; {also}")
     return _told(client, done["request"])
 
 
 def _told(client: "Client", request: dict[str, Any]) -> int:
-    """Print what becomes of a request that was answered, once that is known, or after a while; the exit code."""
+    """Print what becomes of a request that was answered, once that is known, or after a while;
+    the exit code."""
     clock = RealClock()
     until = clock.monotonic() + PATIENCE_S
     while is_under_way(request) and clock.monotonic() < until:
@@ -110,23 +123,37 @@ def approve_hunks(client: "Client", request_id: str, options: argparse.Namespace
     """Approve the changes with these numbers; the rest waits on, or is denied."""
     numbers, drop_rest = options.hunks, options.drop_rest
     if numbers is None:
-        raise UserError("--drop-rest is about the changes that --hunks leaves", "say which: --hunks 1,3")
+        raise UserError(
+            "--drop-rest is about the changes that --hunks leaves", "say which: --hunks 1,3"
+        )
     if options.always or options.rule or options.changes or options.lasts:
-        raise UserError("--hunks answers for one file, once", "leave out --always, --for, --rule and --changes")
+        raise UserError(
+            "--hunks answers for one file, once", "leave out --always, --for, --rule and --changes"
+        )
     path = f"/api/requests/{request_id}"
     seen = client.get(path)
     _must_be_seen(seen["request"], options.seen)
     ids = chosen_ids(seen["card"], numbers)
     print("\n".join([approval_lines(seen["request"]), *_hunk_lines(seen["card"], frozenset(ids))]))
     rest = "drop" if drop_rest else "pending"
-    done = client.post(f"{path}/approve-part", fingerprint=seen["request"]["fingerprint"], hunks=ids, rest=rest)
-    left = "" if done["taken"] == done["hunks"] else "; the rest is denied" if drop_rest else "; the rest waits"
+    done = client.post(
+        f"{path}/approve-part", fingerprint=seen["request"]["fingerprint"], hunks=ids, rest=rest
+    )
+    left = (
+        ""
+        if done["taken"] == done["hunks"]
+        else "; the rest is denied"
+        if drop_rest
+        else "; the rest waits"
+    )
     of = f"{done['taken']} of {done['hunks']} changes of {_one(seen['card']['path'])}"
     print(f"{outcome_line(done['request'])}: {of}{left}")
     return 2 if done["request"]["failure"] else 0
 
 
-def answer_changes(client: "Client", session_id: str, options: argparse.Namespace, verb: str) -> int:
+def answer_changes(
+    client: "Client", session_id: str, options: argparse.Namespace, verb: str
+) -> int:
     """Answer for the changed files of a session, or of a folder: exactly those that are printed."""
     if options.always or options.rule or options.lasts:
         raise UserError("--changes answers once", "save a rule with `gatehouse rules add`")
@@ -144,7 +171,11 @@ def _told_of_all(client: "Client", path: str, view: dict[str, Any]) -> int:
     """`_told` for many changed files, which are applied as one."""
     clock = RealClock()
     until = clock.monotonic() + PATIENCE_S
-    while (last := view["last"]) and last["done"] + last["failed"] < last["number"] and clock.monotonic() < until:
+    while (
+        (last := view["last"])
+        and last["done"] + last["failed"] < last["number"]
+        and clock.monotonic() < until
+    ):
         time.sleep(LOOK_EVERY_S)
         try:
             view = client.get(path)
@@ -156,7 +187,9 @@ def _told_of_all(client: "Client", path: str, view: dict[str, Any]) -> int:
         return 2
     is_done = last and last["done"] == last["number"]
     print(
-        f"approved; applied: {last['number']}" if is_done else "approved; being carried out: see `gatehouse approvals`"
+        f"approved; applied: {last['number']}"
+        if is_done
+        else "approved; being carried out: see `gatehouse approvals`"
     )
     return 0
 
@@ -165,26 +198,34 @@ def chosen_ids(card: dict[str, Any] | None, numbers: str) -> list[str]:
     """The ids of the changes with these numbers, such as `1,3`."""
     hunks = card["diff"]["hunks"] if card is not None else []
     if not hunks:
-        raise UserError("this request has no changes to choose from", "approve or deny it as a whole")
+        raise UserError(
+            "this request has no changes to choose from", "approve or deny it as a whole"
+        )
     ids = []
     for word in numbers.split(","):
         number = word.strip()
         if not (number.isascii() and number.isdigit() and 1 <= int(number[:6]) <= len(hunks)):
             raise UserError(
-                f"`{number}` is not one of its {len(hunks)} changes", "see their numbers: `gatehouse show ID`"
+                f"`{number}` is not one of its {len(hunks)} changes",
+                "see their numbers: `gatehouse show ID`",
             )
         ids.append(hunks[int(number) - 1]["id"])
     return list(dict.fromkeys(ids))
 
 
 def request_text(seen: dict[str, Any], *, with_ways: bool = True) -> str:
-    """A request with what it would change and what became of it, for a person; `with_ways`: and how to approve some of it."""
+    """A request with what it would change and what became of it, for a person; `with_ways`: and
+    how to approve some of it."""
     request, card = seen["request"], seen["card"]
     lines = [approval_lines(request, is_whole=True), f"    status: {outcome_line(request)}"]
     if seen.get("preview") is not None:
         lines.append(f"    on record: {rule_preview_lines(seen['preview'])}")
     if card is None:
-        facts = [(name, value) for name, value in request["action"].items() if value not in (None, "", [], False)]
+        facts = [
+            (name, value)
+            for name, value in request["action"].items()
+            if value not in (None, "", [], False)
+        ]
         return "\n".join(
             [
                 *lines,
@@ -195,7 +236,9 @@ def request_text(seen: dict[str, Any], *, with_ways: bool = True) -> str:
     lines += [f"    {fact}" for fact in _facts(card)]
     lines += _hunk_lines(card)
     if with_ways and card["may_choose"] and request["status"] == "pending":
-        lines.append(f"approve some of it: gatehouse approve {request['id']} --hunks 1,2 [--drop-rest]")
+        lines.append(
+            f"approve some of it: gatehouse approve {request['id']} --hunks 1,2 [--drop-rest]"
+        )
     return "\n".join([*lines, *(_approved_by(request) if with_ways else ())])
 
 
@@ -207,7 +250,8 @@ def _hunk_lines(card: dict[str, Any], only: frozenset[str] | None = None) -> lis
             continue
         cut = "" if hunk["is_whole"] else "  (too long to be shown whole: it can't be chosen)"
         lines.append(
-            f"{number:>3}  @@ -{hunk['old_start']},{hunk['old_count']} +{hunk['new_start']},{hunk['new_count']} @@{cut}"
+            f"{number:>3}  @@ -{hunk['old_start']},{hunk['old_count']}"
+            f" +{hunk['new_start']},{hunk['new_count']} @@{cut}"
         )
         lines += [f"     {_MARKS[line['kind']]}{_text(line)}" for line in hunk["lines"]]
     return lines
@@ -218,15 +262,23 @@ def _approved_by(request: dict[str, Any]) -> list[str]:
     if request["status"] != "pending" or not has_folds(request):
         return []
     seen = request["fingerprint"][:_SEEN_CHARS]
-    return [f"lists fold this; once you have read all of it: gatehouse approve {request['id']} --seen {seen}"]
+    return [
+        f"lists fold this; once you have read all of it: gatehouse approve {request['id']} --seen"
+        f" {seen}"
+    ]
 
 
 def _must_be_seen(request: dict[str, Any], seen: str | None) -> None:
-    """`UserError` where a request that lists fold is approved without what `show` said, or is another one than was shown."""
+    """`UserError` where a request that lists fold is approved without what `show` said, or is
+    another one than was shown."""
     look = f"gatehouse show {request['id']} prints all of it, and what to approve it with"
     if seen is None and has_folds(request):
-        raise UserError("some of this request is folded in lists, so it has to be shown whole first", look)
-    if seen is not None and (len(seen) < _SEEN_CHARS or not request["fingerprint"].startswith(seen)):
+        raise UserError(
+            "some of this request is folded in lists, so it has to be shown whole first", look
+        )
+    if seen is not None and (
+        len(seen) < _SEEN_CHARS or not request["fingerprint"].startswith(seen)
+    ):
         raise UserError(f"`{line(seen)}` is not this request as it is now", look)
 
 
@@ -240,7 +292,8 @@ def _facts(card: dict[str, Any]) -> list[str]:
         for label, side, digest in (("before", "old", "before"), ("after", "new", "after")):
             if card[f"{side}_size"] is not None:
                 found.append(
-                    f"{label}: {card[f'{side}_type'] or 'not read'}, {card[f'{side}_size']:,} bytes, BLAKE2b {card[digest]}"
+                    f"{label}: {card[f'{side}_type'] or 'not read'}, {card[f'{side}_size']:,}"
+                    f" bytes, BLAKE2b {card[digest]}"
                 )
     modes = [card["old_mode"], card["new_mode"]]
     if None not in modes and modes[0] & 0o7777 != modes[1] & 0o7777:

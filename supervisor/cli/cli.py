@@ -1,10 +1,13 @@
-"""`gatehouse`: the words of its command line, and what their end is: an exit code, an error in one line, or a report to paste.
+"""`gatehouse`: the words of its command line, and what their end is: an exit code, an error in one
+line, or a report to paste.
 
-argparse does the parsing, and everything heavy is imported inside the verb (`verbs`) that needs it: `gatehouse --help` starts in
-about twice the time of `python -c pass` (click alone takes four times as long). It does nothing by itself.
+argparse does the parsing, and everything heavy is imported inside the verb (`verbs`) that needs it:
+`gatehouse --help` starts in about twice the time of `python -c pass` (click alone takes four times
+as long). It does nothing by itself.
 
-Exit codes: 0 done, 1 a mistake of the user's, 2 refused, 3 a bug (with a report to paste), 130 ^C. `run` and `review` give the
-agent's own exit code; 0 where MAX_UPTIME or a person ended the session.
+Exit codes: 0 done, 1 a mistake of the user's, 2 refused, 3 a bug (with a report to paste), 130
+^C. `run` and `review` give the agent's own exit code; 0 where MAX_UPTIME or a person ended the
+session.
 """
 
 from __future__ import annotations
@@ -16,7 +19,8 @@ from supervisor import __version__
 from supervisor.cli import verbs
 from supervisor.errors import GatehouseError, UserError
 
-# A constant that type checkers know: importing `typing` for it would take a tenth of the time that `--help` may take.
+# A constant that type checkers know: importing `typing` for it would take a tenth of the time that
+# `--help` may take.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -45,7 +49,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if error.filename is not None:
             return _report_bug()
         # Without a name it is what we print to, and Python would try once more at exit.
-        _complain(f"the output can't be written: {error.strerror}; make room, or give another place")
+        _complain(
+            f"the output can't be written: {error.strerror}; make room, or give another place"
+        )
         sys.stdout = None
         return 1
     except Exception:
@@ -53,7 +59,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 class _Help(argparse.HelpFormatter):
-    """A fixed width. argparse makes a formatter for every argument that is added, and asks the terminal's size each time."""
+    """A fixed width. argparse makes a formatter for every argument that is added, and asks the
+    terminal's size each time."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, width=100)
@@ -70,15 +77,26 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="gatehouse", description="Supervise AI agents that work on real code.", allow_abbrev=False)
+    parser = _Parser(
+        prog="gatehouse",
+        description="Supervise AI agents that work on real code.",
+        allow_abbrev=False,
+    )
     parser.add_argument("--version", action="version", version=f"gatehouse {__version__}")
-    # Each `prog` is said: argparse finds it out by formatting a usage, which takes longer than all the rest of parsing.
-    words = parser.add_subparsers(title="verbs", metavar="VERB", required=True, parser_class=_Parser, prog="gatehouse")
+    # Each `prog` is said: argparse finds it out by formatting a usage, which takes longer than all
+    # the rest of parsing.
+    words = parser.add_subparsers(
+        title="verbs", metavar="VERB", required=True, parser_class=_Parser, prog="gatehouse"
+    )
 
     def verb(name: str, function: Verb, within: Any = words) -> argparse.ArgumentParser:
         text = (function.__doc__ or "").strip()
-        added: argparse.ArgumentParser = within.add_parser(name, help=text, description=text, allow_abbrev=False)
-        added.add_argument("--data-dir", metavar="DIR", help="where Gatehouse keeps its state (GATEHOUSE_DATA)")
+        added: argparse.ArgumentParser = within.add_parser(
+            name, help=text, description=text, allow_abbrev=False
+        )
+        added.add_argument(
+            "--data-dir", metavar="DIR", help="where Gatehouse keeps its state (GATEHOUSE_DATA)"
+        )
         added.set_defaults(verb=function)
         return added
 
@@ -97,51 +115,115 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_running(verb: Callable[..., argparse.ArgumentParser]) -> None:
-    parsers = {"up": verb("up", verbs.up), "run": verb("run", verbs.run), "review": verb("review", verbs.review)}
+    parsers = {
+        "up": verb("up", verbs.up),
+        "run": verb("run", verbs.run),
+        "review": verb("review", verbs.review),
+    }
     for name, parser in parsers.items():
         parser.add_argument("--port", help="the page's port on 127.0.0.1 (GATEHOUSE_PORT)")
-        parser.add_argument("--policy", metavar="FILE", help="the policy that sessions start with (GATEHOUSE_POLICY)")
-        parser.add_argument("--max-uptime", metavar="TIME", help="how long a session may last (MAX_UPTIME)")
         parser.add_argument(
-            "--budget", metavar="AMOUNT", action="append", help="$5, 2M-tokens, 1000-requests, 50MB (MAX_COST)"
+            "--policy",
+            metavar="FILE",
+            help="the policy that sessions start with (GATEHOUSE_POLICY)",
         )
-        parser.add_argument("--include-ignored", action="store_true", help="copy what git ignores, too: .venv, say")
-        parser.add_argument("--copy", metavar="MODE", help="auto, copy or overlay: the private copy (GATEHOUSE_COPY)")
-        parser.add_argument("--network", metavar="MODE", help="proxy or transparent: the way out (GATEHOUSE_NETWORK)")
-        parser.add_argument("--keep-bodies", action="store_true", help="show bodies, too (GATEHOUSE_KEEP_BODIES)")
-        parser.add_argument("--open", action="store_true", help="open the page in a browser, where there is one")
+        parser.add_argument(
+            "--max-uptime", metavar="TIME", help="how long a session may last (MAX_UPTIME)"
+        )
+        parser.add_argument(
+            "--budget",
+            metavar="AMOUNT",
+            action="append",
+            help="$5, 2M-tokens, 1000-requests, 50MB (MAX_COST)",
+        )
+        parser.add_argument(
+            "--include-ignored", action="store_true", help="copy what git ignores, too: .venv, say"
+        )
+        parser.add_argument(
+            "--copy",
+            metavar="MODE",
+            help="auto, copy or overlay: the private copy (GATEHOUSE_COPY)",
+        )
+        parser.add_argument(
+            "--network",
+            metavar="MODE",
+            help="proxy or transparent: the way out (GATEHOUSE_NETWORK)",
+        )
+        parser.add_argument(
+            "--keep-bodies", action="store_true", help="show bodies, too (GATEHOUSE_KEEP_BODIES)"
+        )
+        parser.add_argument(
+            "--open", action="store_true", help="open the page in a browser, where there is one"
+        )
         if name != "up":
-            parser.add_argument("--workspace", metavar="DIR", default=".", help="the folder to work on (this one)")
-            parser.add_argument("--stay", action="store_true", help="keep the page open after the agent is done")
+            parser.add_argument(
+                "--workspace", metavar="DIR", default=".", help="the folder to work on (this one)"
+            )
+            parser.add_argument(
+                "--stay", action="store_true", help="keep the page open after the agent is done"
+            )
     parsers["run"].add_argument("--tty", action="store_true", help="give the command this terminal")
-    parsers["run"].add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="and its words")
-    parsers["review"].add_argument("--base", metavar="REV", help="review the changes since this revision")
+    parsers["run"].add_argument(
+        "command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="and its words"
+    )
+    parsers["review"].add_argument(
+        "--base", metavar="REV", help="review the changes since this revision"
+    )
 
 
 def _add_answering(verb: Callable[..., argparse.ArgumentParser]) -> None:
     listing = verb("approvals", verbs.approvals)
     listing.add_argument("--watch", action="store_true", help="go on with what comes")
-    listing.add_argument("--json", action="store_true", help="for programs; with --watch one object a line")
+    listing.add_argument(
+        "--json", action="store_true", help="for programs; with --watch one object a line"
+    )
     verb("show", verbs.show).add_argument("id", metavar="ID", help="of a request")
     approving, denying = verb("approve", verbs.approve), verb("deny", verbs.deny)
-    approving.add_argument("--hunks", metavar="N,N", help="only these changes of its file, as `show` numbers them")
-    approving.add_argument("--seen", metavar="WORD", help="what `show` ended in: a folded request was read whole")
-    approving.add_argument("--drop-rest", action="store_true", help="with --hunks: deny the others (they wait on)")
-    denying.add_argument("--lift", action="store_true", help="the reverse: what was denied may be asked again at once")
+    approving.add_argument(
+        "--hunks", metavar="N,N", help="only these changes of its file, as `show` numbers them"
+    )
+    approving.add_argument(
+        "--seen", metavar="WORD", help="what `show` ended in: a folded request was read whole"
+    )
+    approving.add_argument(
+        "--drop-rest", action="store_true", help="with --hunks: deny the others (they wait on)"
+    )
+    denying.add_argument(
+        "--lift",
+        action="store_true",
+        help="the reverse: what was denied may be asked again at once",
+    )
     for parser in (approving, denying):
         parser.add_argument("id", metavar="ID", help="of a request; with --changes, of a session")
-        parser.add_argument("--changes", action="store_true", help="the session's changed files that wait, all at once")
+        parser.add_argument(
+            "--changes",
+            action="store_true",
+            help="the session's changed files that wait, all at once",
+        )
         parser.add_argument("--below", metavar="DIR", help="with --changes: only of this folder")
         parser.add_argument("--always", action="store_true", help="save the suggested rule too")
         parser.add_argument("--rule", metavar="RULE", help="save this rule too")
-        parser.add_argument("--for", dest="lasts", metavar="TIME", help="save the rule for 15m, 2h, or this `session`")
+        parser.add_argument(
+            "--for",
+            dest="lasts",
+            metavar="TIME",
+            help="save the rule for 15m, 2h, or this `session`",
+        )
         parser.add_argument("--reason", metavar="TEXT", help="what the agent is told")
     undoing = verb("undo", verbs.undo)
-    undoing.add_argument("id", metavar="ID", nargs="?", help="a request, a whole session, or an undo")
+    undoing.add_argument(
+        "id", metavar="ID", nargs="?", help="a request, a whole session, or an undo"
+    )
     undoing.add_argument("--all", action="store_true", help="everything that the session applied")
-    undoing.add_argument("--to", metavar="TIME", help="rewind the session to 14:05, 14:05:30, an ISO time, or 5m ago")
-    undoing.add_argument("--session", metavar="ID", help="the session (the newest that applied anything)")
-    undoing.add_argument("--merge", action="store_true", help="merge with what you edited since, where possible")
+    undoing.add_argument(
+        "--to", metavar="TIME", help="rewind the session to 14:05, 14:05:30, an ISO time, or 5m ago"
+    )
+    undoing.add_argument(
+        "--session", metavar="ID", help="the session (the newest that applied anything)"
+    )
+    undoing.add_argument(
+        "--merge", action="store_true", help="merge with what you edited since, where possible"
+    )
     undoing.add_argument("--yes", action="store_true", help="don't ask")
     ending = verb("stop", verbs.stop)
     ending.add_argument("id", metavar="ID")
@@ -150,7 +232,9 @@ def _add_answering(verb: Callable[..., argparse.ArgumentParser]) -> None:
 
 def _group(words: Any, name: str, text: str, metavar: str) -> Any:
     added = words.add_parser(name, help=text)
-    return added.add_subparsers(metavar=metavar, required=True, parser_class=_Parser, prog=f"gatehouse {name}")
+    return added.add_subparsers(
+        metavar=metavar, required=True, parser_class=_Parser, prog=f"gatehouse {name}"
+    )
 
 
 def _add_rules(words: Any, verb: Callable[..., argparse.ArgumentParser]) -> None:
@@ -159,20 +243,34 @@ def _add_rules(words: Any, verb: Callable[..., argparse.ArgumentParser]) -> None
     adding = verb("add", verbs.rules_add, rules)
     adding.add_argument("effect", choices=("allow", "ask", "deny"))
     adding.add_argument("rule", metavar="RULE", help="for example 'network(*.example.org)'")
-    adding.add_argument("--for", dest="lasts", metavar="TIME", default="always", help="how long it holds: 15m, 2h")
-    adding.add_argument("--why", metavar="TEXT", default="", help="for whoever reads the rule later")
+    adding.add_argument(
+        "--for", dest="lasts", metavar="TIME", default="always", help="how long it holds: 15m, 2h"
+    )
+    adding.add_argument(
+        "--why", metavar="TEXT", default="", help="for whoever reads the rule later"
+    )
     verb("remove", verbs.rules_remove, rules).add_argument("id", metavar="ID")
 
 
 def _add_policy(words: Any, verb: Callable[..., argparse.ArgumentParser]) -> None:
     text = "Ask what a policy says, would have said, or should say."
     lab = _group(words, "policy", text, "check|explain|test|lint|replay|learn|import")
-    checking, explaining = verb("check", verbs.policy_check, lab), verb("explain", verbs.policy_explain, lab)
+    checking, explaining = (
+        verb("check", verbs.policy_check, lab),
+        verb("explain", verbs.policy_explain, lab),
+    )
     testing, linting = verb("test", verbs.policy_test, lab), verb("lint", verbs.policy_lint, lab)
-    replaying, learning = verb("replay", verbs.policy_replay, lab), verb("learn", verbs.policy_learn, lab)
+    replaying, learning = (
+        verb("replay", verbs.policy_replay, lab),
+        verb("learn", verbs.policy_learn, lab),
+    )
     for parser in (explaining, testing, linting, learning):
-        parser.add_argument("--policy", metavar="FILE", help="the policy (what a session would start with now)")
-    checking.add_argument("--policy", metavar="FILE", help="may be left out where each line carries its own")
+        parser.add_argument(
+            "--policy", metavar="FILE", help="the policy (what a session would start with now)"
+        )
+    checking.add_argument(
+        "--policy", metavar="FILE", help="may be left out where each line carries its own"
+    )
     for parser in (checking, explaining):
         parser.add_argument("--workspace", metavar="DIR", help="the workspace that paths are about")
     for parser in (explaining, linting, replaying):
@@ -184,13 +282,21 @@ def _add_policy(words: Any, verb: Callable[..., argparse.ArgumentParser]) -> Non
         help="category and action (quote one with options), or a line as for `check`",
     )
     testing.add_argument("folder", metavar="DIR", help="a folder of case files (or one file)")
-    linting.add_argument("--audit", metavar="FILE", help="the audit log that tells what was used (this installation's)")
+    linting.add_argument(
+        "--audit",
+        metavar="FILE",
+        help="the audit log that tells what was used (this installation's)",
+    )
     replaying.add_argument("--against", metavar="FILE", required=True, help="the other policy")
     replaying.add_argument(
-        "--fail-if-wider", action="store_true", help="exit 2 where anything is answered more loosely"
+        "--fail-if-wider",
+        action="store_true",
+        help="exit 2 where anything is answered more loosely",
     )
     for parser in (replaying, learning):
-        parser.add_argument("audit", nargs="?", metavar="AUDIT", help="an audit log (this installation's)")
+        parser.add_argument(
+            "audit", nargs="?", metavar="AUDIT", help="an audit log (this installation's)"
+        )
     learning.add_argument("--session", metavar="ID", help="of one session only")
     importing = verb("import", verbs.policy_import, lab)
     importing.add_argument("tool", choices=("claude",))
@@ -210,7 +316,10 @@ def _report_bug() -> int:
 
     from supervisor.core.secrets.token_shapes import without_tokens
 
-    print("gatehouse: this is a bug in Gatehouse; please report it with the text below", file=sys.stderr)
+    print(
+        "gatehouse: this is a bug in Gatehouse; please report it with the text below",
+        file=sys.stderr,
+    )
     print(f"gatehouse {__version__}, Python {sys.version}", file=sys.stderr)
     print(without_tokens(traceback.format_exc()), file=sys.stderr)
     return 3

@@ -1,6 +1,8 @@
-"""How the CLI speaks to a running supervisor: the operator's JSON API over loopback, with the token of the data folder.
+"""How the CLI speaks to a running supervisor: the operator's JSON API over loopback, with the token
+of the data folder.
 
-Only the standard library, and imported where it is used: a verb must not wait for a web framework to load.
+Only the standard library, and imported where it is used: a verb must not wait for a web
+framework to load.
 """
 
 import http.client
@@ -37,31 +39,39 @@ class Client:
         return self._ask("POST", path, _given(body), ANSWER_S)
 
     def post_and_wait(self, path: str, **body: Any) -> Any:
-        """`post` for what may take long: waits for as long as the supervisor lives, since giving up would tell nothing about
-        what came of it."""
+        """`post` for what may take long: waits for as long as the supervisor lives, since giving
+        up would tell nothing about what came of it."""
         return self._ask("POST", path, _given(body), None)
 
     def delete(self, path: str) -> Any:
         """DELETE; the JSON answer."""
         return self._ask("DELETE", path, None, ANSWER_S)
 
-    def _ask(self, method: str, path: str, body: dict[str, Any] | None, within_s: float | None) -> Any:
+    def _ask(
+        self, method: str, path: str, body: dict[str, Any] | None, within_s: float | None
+    ) -> Any:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=within_s)
         headers = self.authorization | {"Content-Type": "application/json"}
         try:
             connection.connect()
         except OSError as error:
-            raise UserError(f"the supervisor on port {self.port} doesn't answer", NOT_RUNNING) from error
+            raise UserError(
+                f"the supervisor on port {self.port} doesn't answer", NOT_RUNNING
+            ) from error
         try:
             connection.request(method, path, None if body is None else json.dumps(body), headers)
             answer = connection.getresponse()
             text = answer.read()
         except TimeoutError as error:
             late = f"the supervisor on port {self.port} didn't answer within {within_s:g} s"
-            raise UserError(late, "it may be done all the same: look before you try again") from error
+            raise UserError(
+                late, "it may be done all the same: look before you try again"
+            ) from error
         except (OSError, http.client.HTTPException) as error:
             gone = f"the supervisor on port {self.port} ended before it answered"
-            raise UserError(gone, "start it again: what it had begun is finished or taken back then") from error
+            raise UserError(
+                gone, "start it again: what it had begun is finished or taken back then"
+            ) from error
         finally:
             connection.close()
         data = json.loads(text) if text else None

@@ -1,6 +1,8 @@
-"""Everything that Gatehouse needs of the machine, checked for real: kernel, sandbox, the page's port, the CA, the data folder.
+"""Everything that Gatehouse needs of the machine, checked for real: kernel, sandbox, the page's
+port, the CA, the data folder.
 
-Each finding is printed as it is found, and each check imports what it needs when its turn comes: the first line is there at once.
+Each finding is printed as it is found, and each check imports what it needs when its turn comes:
+the first line is there at once.
 """
 
 import os
@@ -49,8 +51,9 @@ def this_python() -> Finding:
 def interpreter(version: str, prefix: str, configured: str) -> Finding:
     """How this Python was built: where it lies, and its configure's arguments.
 
-    Without --enable-optimizations (docs.python.org/3/using/configure.html), as pyenv builds unless it is told, it needs up to twice the time.
-    Debian optimises its own by hand, so a distribution's counts as such.
+    Without --enable-optimizations (docs.python.org/3/using/configure.html), as pyenv builds
+    unless it is told, it needs up to twice the time. Debian optimises its own by hand, so a
+    distribution's counts as such.
     """
     ok = prefix == "/usr" or "--enable-optimizations" in configured
     if ok:
@@ -59,8 +62,8 @@ def interpreter(version: str, prefix: str, configured: str) -> Finding:
         "Python",
         f"{version} in {prefix} was built without optimisation and takes up to twice as long",
         "use your distribution's or uv's, or with pyenv:"
-        f" PYTHON_CONFIGURE_OPTS='--enable-optimizations --with-lto' pyenv install --force {version};"
-        " then `rm -r .venv && make setup`",
+        " PYTHON_CONFIGURE_OPTS='--enable-optimizations --with-lto' pyenv install --force"
+        f" {version}; then `rm -r .venv && make setup`",
         needed=False,
     )
 
@@ -74,7 +77,8 @@ def _sandbox(data_dir: Path) -> list[Finding]:
     async def check() -> list[Finding]:
         sandbox = Bubblewrap()
         try:
-            # Where the data folder isn't made yet, its file system is that of the nearest folder above it.
+            # Where the data folder isn't made yet, its file system is that of the nearest folder
+            # above it.
             place = next(folder for folder in (data_dir, *data_dir.parents) if folder.is_dir())
             return [*await sandbox.check(), await overlay_mount.check(place)]
         finally:

@@ -1,7 +1,9 @@
-"""`run` and `review` beside a supervisor that runs already: what is asked of it, and what is shown of the session here.
+"""`run` and `review` beside a supervisor that runs already: what is asked of it, and what is shown
+of the session here.
 
-All that the person's settings and options say goes along: what a session can have of its own is part of the call, and what a
-supervisor has for all its sessions is named, so that it refuses where its own is another. Nothing is dropped in silence.
+All that the person's settings and options say goes along: what a session can have of its own is
+part of the call, and what a supervisor has for all its sessions is named, so that it refuses
+where its own is another. Nothing is dropped in silence.
 """
 
 import shutil
@@ -21,7 +23,8 @@ from supervisor.settings import Settings
 FOLLOW_EVERY_S = 0.3
 # A program that waits for its terminal shouldn't wait long.
 SOON_S = 0.05
-# By the setting's name: the field of the call that carries it, and the field of `Settings` that has it.
+# By the setting's name: the field of the call that carries it, and the field of `Settings` that has
+# it.
 _OF_SESSION = {
     "MAX_UPTIME": ("max_uptime_s", "max_uptime_s"),
     "MAX_COST": ("budget", "max_cost"),
@@ -52,14 +55,19 @@ def wanted(
     base: str | None,
     tty: bool,
 ) -> dict[str, Any]:
-    """The body that asks for the session. What the person didn't say isn't in it: the supervisor's own counts then."""
+    """The body that asks for the session. What the person didn't say isn't in it: the
+    supervisor's own counts then."""
     if "GATEHOUSE_PORT" in settings.given and settings.port not in (0, client.port):
         raise UserError(
             f"a Gatehouse runs on {settings.data_dir} already, at port {client.port}",
             "leave the other port out, or stop it first",
         )
     given = settings.given
-    own = {field: getattr(settings, name) for said, (field, name) in _OF_SESSION.items() if said in given}
+    own = {
+        field: getattr(settings, name)
+        for said, (field, name) in _OF_SESSION.items()
+        if said in given
+    }
     return {
         "workspace": str(workspace),
         "kind": kind,
@@ -67,22 +75,28 @@ def wanted(
         "base": base,
         "tty": tty,
         **{field: str(value) if isinstance(value, Path) else value for field, value in own.items()},
-        "limits": {name: getattr(settings, name) for said, name in _LIMITS.items() if said in given},
-        "expects": {name: value for name, value in settings.for_all_sessions().items() if name in given},
+        "limits": {
+            name: getattr(settings, name) for said, name in _LIMITS.items() if said in given
+        },
+        "expects": {
+            name: value for name, value in settings.for_all_sessions().items() if name in given
+        },
         "search_path": environment.search_path(),
         "environment": environment.of_the_caller(),
     }
 
 
 def _program(command: tuple[str, ...]) -> list[str]:
-    """A program that is named by where it lies from here, by its whole path: the supervisor's folder is another."""
+    """A program that is named by where it lies from here, by its whole path: the supervisor's
+    folder is another."""
     if command and "/" in command[0] and shutil.which(command[0]) is not None:
         return [str(Path(command[0]).absolute()), *command[1:]]
     return list(command)
 
 
 def _output(client: Client, path: str, offset: int, *, is_shown: bool) -> dict[str, Any]:
-    """What the agent printed from there on; nothing where the terminal is its own, and shows it as it comes."""
+    """What the agent printed from there on; nothing where the terminal is its own, and shows it
+    as it comes."""
     nothing = {"text": "", "next_offset": offset}
     part: dict[str, Any] = client.get(f"{path}/output", offset=offset) if is_shown else nothing
     return part

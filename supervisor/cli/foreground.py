@@ -1,8 +1,9 @@
 """The supervisor in a terminal: `gatehouse up`, `run` and `review`.
 
-`run` and `review` use the supervisor of the data folder where one runs, and are one themselves for as long as their session lasts
-where none does. What an agent prints is escaped before it reaches this terminal, but for `--tty`, where the person gives the
-terminal to the program knowingly.
+`run` and `review` use the supervisor of the data folder where one runs, and are one themselves
+for as long as their session lasts where none does. What an agent prints is escaped before it
+reaches this terminal, but for `--tty`, where the person gives the terminal to the program
+knowingly.
 """
 
 import asyncio
@@ -52,7 +53,8 @@ def supervise(
 ) -> int:
     """`gatehouse run` and `gatehouse review`: the exit code of the CLI.
 
-    `stay` keeps the page open after the agent is done, until ^C or MAX_UPTIME, so that its results can be looked at there.
+    `stay` keeps the page open after the agent is done, until ^C or MAX_UPTIME, so that its
+    results can be looked at there.
     """
     from supervisor.records.policy_files import check_policy
     from supervisor.sessions.session_manager import StartSession, checked_workspace
@@ -63,7 +65,9 @@ def supervise(
         asked_there = following.wanted(
             settings, client, workspace=workspace, kind=kind, command=command, base=base, tty=tty
         )
-        return following.follow(client, asked_there, open_from=settings.data_dir if open_browser else None)
+        return following.follow(
+            client, asked_there, open_from=settings.data_dir if open_browser else None
+        )
     check_policy(settings.policy_file)
     asked = StartSession(
         workspace=workspace,
@@ -77,7 +81,7 @@ def supervise(
     return _in_loop(_supervise(settings, asked, open_browser=open_browser, stay=stay))
 
 
-# -- a supervisor of our own -----------------------------------------------------------------------------------------------
+# -- a supervisor of our own ----------------------------------------------------------------------
 
 
 async def _keep_running(settings: Settings, *, open_browser: bool) -> int:
@@ -107,7 +111,10 @@ async def _supervise(settings: Settings, wanted: Any, *, open_browser: bool, sta
 
         def started(session_id: str) -> None:
             teller.session_id = session_id
-            say_url(supervisor.login_url(), settings.data_dir if open_browser and not wanted.tty else None)
+            say_url(
+                supervisor.login_url(),
+                settings.data_dir if open_browser and not wanted.tty else None,
+            )
 
         with _terminal_of(supervisor, teller) if wanted.tty else contextlib.nullcontext():
             code = await run_session(supervisor, wanted, started)
@@ -123,7 +130,8 @@ async def _supervise(settings: Settings, wanted: Any, *, open_browser: bool, sta
 
 
 class _Teller:
-    """Prints what happens to one session: its output on standard output, the rest on standard error."""
+    """Prints what happens to one session: its output on standard output, the rest on standard
+    error."""
 
     def __init__(self, folder: Path, progress: Progress, *, raw: bool) -> None:
         self.session_id: str | None = None
@@ -146,7 +154,8 @@ class _Teller:
             sys.stdout.flush()
 
     def session(self, session: Session) -> None:
-        """Say what is new of it. A full-screen program owns the terminal: then it is said when that has ended."""
+        """Say what is new of it. A full-screen program owns the terminal: then it is said when
+        that has ended."""
         if self.session_id is not None and session.id != self.session_id:
             return
         if not self._raw:
@@ -168,7 +177,8 @@ class _Teller:
         if session.review is not None:
             found = len(session.review.get("findings", ()))
             lines.append(
-                f"the review has {found} findings: on the page, and in {self._folder / session.id / 'review.md'}"
+                f"the review has {found} findings: on the page, and in"
+                f" {self._folder / session.id / 'review.md'}"
             )
         if session.agent_exited_at is not None and session.ended_at is None:
             lines.append(f"the agent has exited with {session.exit_code}")
@@ -179,7 +189,8 @@ class _Teller:
 
 @contextlib.contextmanager
 def _terminal_of(supervisor: Any, teller: _Teller) -> Iterator[None]:
-    """Give this terminal to the agent: keys go in as they are typed, its size is kept up; restored whatever happens."""
+    """Give this terminal to the agent: keys go in as they are typed, its size is kept up;
+    restored whatever happens."""
     import signal
     import termios
     import tty
@@ -219,12 +230,13 @@ def _terminal_of(supervisor: Any, teller: _Teller) -> Iterator[None]:
         termios.tcsetattr(stdin, termios.TCSADRAIN, before)
 
 
-# -- small ---------------------------------------------------------------------------------------------------------------
+# -- small ----------------------------------------------------------------------------------------
 
 
 def _leave_no_core_dump() -> None:
     """This process has the named secrets in it, as egress does."""
-    # Not 0 where it can be helped: a program that cores are piped to is given one still then, but not at 1 (core(5), and the kernel's `do_coredump`).
+    # Not 0 where it can be helped: a program that cores are piped to is given one still then, but
+    # not at 1 (core(5), and the kernel's `do_coredump`).
     _, most = resource.getrlimit(resource.RLIMIT_CORE)
     bytes_left = 1 if most == resource.RLIM_INFINITY else min(1, most)
     resource.setrlimit(resource.RLIMIT_CORE, (bytes_left, bytes_left))
@@ -237,7 +249,8 @@ def _in_loop(main: Any) -> int:
     _leave_no_core_dump()
     raise_descriptor_limit()
     try:
-        # Not uvloop, which closes a pipe's descriptor twice (its `UVSocketHandle._close`): by then the number may be that of a file in one of our threads.
+        # Not uvloop, which closes a pipe's descriptor twice (its `UVSocketHandle._close`): by then
+        # the number may be that of a file in one of our threads.
         with asyncio.Runner() as runner:
             code: int = runner.run(main)
             return code

@@ -1,7 +1,8 @@
-"""This terminal, given to an agent of a supervisor that is another process: keys go there, what the agent prints comes here.
+"""This terminal, given to an agent of a supervisor that is another process: keys go there, what the
+agent prints comes here.
 
-It is separate from `following`, which says what is asked of that supervisor. Whatever happens, the terminal is given back as
-it was.
+It is separate from `following`, which says what is asked of that supervisor. Whatever happens,
+the terminal is given back as it was.
 """
 
 import asyncio
@@ -33,7 +34,8 @@ def must_be_one() -> None:
 
 
 def give_to(client: Client, session_id: str) -> None:
-    """Until the agent is done, or the supervisor gone, which the next call tells. `KeyboardInterrupt` where a signal ended it."""
+    """Until the agent is done, or the supervisor gone, which the next call tells.
+    `KeyboardInterrupt` where a signal ended it."""
     with asyncio.Runner() as runner:
         runner.run(_relay(client, session_id))
 
@@ -65,7 +67,10 @@ async def _relay(client: Client, session_id: str) -> None:
 async def _until_over(connection: ClientConnection, stopped: asyncio.Event) -> None:
     try:
         async with asyncio.TaskGroup() as tasks:
-            printing, stopping = tasks.create_task(_print(connection)), tasks.create_task(stopped.wait())
+            printing, stopping = (
+                tasks.create_task(_print(connection)),
+                tasks.create_task(stopped.wait()),
+            )
             typing = tasks.create_task(_send_typed(connection))
             # What is typed ends only with the connection, whose end is told by what is printed.
             await asyncio.wait({printing, stopping}, return_when=asyncio.FIRST_COMPLETED)

@@ -1,4 +1,5 @@
-"""What `up`, `run` and `review` say in the terminal besides the agent's own output: lines on standard error, the page's link."""
+"""What `up`, `run` and `review` say in the terminal besides the agent's own output: lines on
+standard error, the page's link."""
 
 import contextlib
 import html
@@ -30,7 +31,10 @@ class CopyTeller:
             self._told_at = now
         elif now - self._told_at > TELL_EVERY_S:
             self._told_at = now
-            say(f"copying the workspace: {progress['done']} of {progress['total']} files{left(progress)}")
+            say(
+                f"copying the workspace: {progress['done']} of {progress['total']}"
+                f" files{left(progress)}"
+            )
 
 
 def say(text: str) -> None:
@@ -49,12 +53,15 @@ def say_url(url: str, open_from: Path | None) -> None:
 
 
 def private_page(url: str, folder: Path) -> Path:
-    """A page that leads to `url`, which only this user can read: every user of the machine sees a browser's argument list, and
-    whoever is first to use the link is the operator."""
+    """A page that leads to `url`, which only this user can read: every user of the machine sees
+    a browser's argument list, and whoever is first to use the link is the operator."""
     page = folder / "open.html"
     page.unlink(missing_ok=True)
     descriptor = os.open(page, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "w") as file:
         link = html.escape(url)
-        file.write(f"<!doctype html><meta http-equiv=refresh content='0;url={link}'><a href='{link}'>Gatehouse</a>")
+        file.write(
+            f"<!doctype html><meta http-equiv=refresh content='0;url={link}'><a"
+            f" href='{link}'>Gatehouse</a>"
+        )
     return page

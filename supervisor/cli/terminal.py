@@ -1,4 +1,5 @@
-"""What the CLI prints: one function per shape. All of it is shown by `folding`; ids and words come first, to be cut by tools."""
+"""What the CLI prints: one function per shape. All of it is shown by `folding`; ids and words
+come first, to be cut by tools."""
 
 import json
 import sys
@@ -22,7 +23,9 @@ POLL_S = 0.5
 NOBODYS: Mapping[str, float] = MappingProxyType({})
 
 
-def approval_lines(request: dict[str, Any], left_s: Mapping[str, float] = NOBODYS, *, is_whole: bool = False) -> str:
+def approval_lines(
+    request: dict[str, Any], left_s: Mapping[str, float] = NOBODYS, *, is_whole: bool = False
+) -> str:
     """A waiting request: id, category, exact action, why, the agent's reason (or what was noticed),
     and how long it waits. `left_s`: the time that sessions have left, by id.
 
@@ -74,7 +77,11 @@ def _countdown(request: dict[str, Any], left_s: Mapping[str, float]) -> str:
 
 def time_left(client: "Client") -> dict[str, float]:
     """The seconds that each session has left, by id."""
-    return {one["id"]: one["remaining_s"] for one in client.get("/api/sessions") if one["state"] != "ended"}
+    return {
+        one["id"]: one["remaining_s"]
+        for one in client.get("/api/sessions")
+        if one["state"] != "ended"
+    }
 
 
 def outcome_line(request: dict[str, Any]) -> str:
@@ -91,27 +98,35 @@ def ready_line(request: dict[str, Any]) -> str:
 
 
 def is_under_way(request: dict[str, Any]) -> bool:
-    """Whether more will come of an answer by itself. What egress asked goes on when the agent tries again, if it does."""
+    """Whether more will come of an answer by itself. What egress asked goes on when the agent
+    tries again, if it does."""
     is_allowed = request["status"] in ("allowed", "approved", "used")
     return is_allowed and not request["settled"] and request["origin"] != "egress"
 
 
 def waiting(client: "Client") -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The requests that wait, and the sessions with so many changed files that these are one line."""
+    """The requests that wait, and the sessions with so many changed files that these are one
+    line."""
     sets = client.get("/api/changes")
     large = {one["session_id"] for one in sets}
-    requests = client.get("/api/requests", status="pending", without_large_sets="true" if large else None)
+    requests = client.get(
+        "/api/requests", status="pending", without_large_sets="true" if large else None
+    )
     return requests, sets
 
 
 def change_set_lines(one: dict[str, Any]) -> str:
     """Many changed files of a session: its id, how many of each kind, and how to answer."""
     view = one["changes"]
-    lines = [f"{one['session_id']}  filesystem  {_counts(view['level']['folder'])} in {_one(one['workspace'])}"]
+    lines = [
+        f"{one['session_id']}  filesystem  {_counts(view['level']['folder'])} in"
+        f" {_one(one['workspace'])}"
+    ]
     if careful := view["level"]["folder"]["careful"]:
         lines.append(f"    {careful} of them are not approved with the rest:")
         lines += [
-            f"    {leaf['id']}  {_one(_path(leaf))}  ({_one('; '.join(leaf['notes']))})" for leaf in view["careful"]
+            f"    {leaf['id']}  {_one(_path(leaf))}  ({_one('; '.join(leaf['notes']))})"
+            for leaf in view["careful"]
         ]
     lines.append(f"    all at once: gatehouse approve {one['session_id']} --changes [--below DIR]")
     return "\n".join(lines)
@@ -122,11 +137,14 @@ def changes_answered_line(seen: dict[str, Any], done: dict[str, Any], answer: st
     folder = seen["level"]["folder"]
     said = f"{answer}: {done['answered']} of {_counts(folder)}"
     left = folder["careful"] if answer == "approved" else 0
-    return f"{said}; {left} need an answer of their own: see `gatehouse approvals`" if left else said
+    return (
+        f"{said}; {left} need an answer of their own: see `gatehouse approvals`" if left else said
+    )
 
 
 def change_lines(seen: dict[str, Any], answer: str) -> str:
-    """What an answer for changed files covers: the folders with how many, and each file that is listed by name."""
+    """What an answer for changed files covers: the folders with how many, and each file that is
+    listed by name."""
     level = seen["level"]
     lines = [f"    {_one(one['path'])}/  {_counts(one)}" for one in level["folders"]]
     kept = [one for one in level["files"] if answer == "denied" or not one["notes"]]
@@ -140,15 +158,23 @@ def _path(leaf: dict[str, Any]) -> str:
 
 def _counts(folder: dict[str, Any]) -> str:
     kinds = ", ".join(f"{number} {what}" for what, number in folder["counts"].items() if number)
-    lines = f", +{folder['added']} -{folder['removed']} lines" if folder["added"] or folder["removed"] else ""
+    lines = (
+        f", +{folder['added']} -{folder['removed']} lines"
+        if folder["added"] or folder["removed"]
+        else ""
+    )
     return f"{folder['files']} changed files ({kinds}{lines})"
 
 
 def session_line(session: dict[str, Any]) -> str:
-    """A session: id, state, what it spent, time left or the reason of its end, workspace, command."""
+    """A session: id, state, what it spent, time left or the reason of its end, workspace,
+    command."""
     ended = session["state"] == "ended"
     until = session["end_reason"] if ended else f"{format_duration(session['remaining_s'])} left"
-    return f"{session['id']}  {session['state']:<8}  {_spent(session['spend'])}  {_one(session['workspace'])}  {_one(' '.join(session['command']))}  ({_one(until)})"
+    return (
+        f"{session['id']}  {session['state']:<8}  {_spent(session['spend'])} "
+        f" {_one(session['workspace'])}  {_one(' '.join(session['command']))}  ({_one(until)})"
+    )
 
 
 def _spent(spend: dict[str, Any]) -> str:
@@ -160,14 +186,21 @@ def _spent(spend: dict[str, Any]) -> str:
 def rule_line(rule: dict[str, Any]) -> str:
     """A rule: id, effect, text, source, matches."""
     hits = f"{rule['hits']} matches" if rule["hits"] else "never matched"
-    return f"{rule['id'] or '-':<8}  {rule['effect']:<5}  {_all(rule['rule'])}  ({_one(rule['source'])}; {hits})"
+    return (
+        f"{rule['id'] or '-':<8}  {rule['effect']:<5}  {_all(rule['rule'])} "
+        f" ({_one(rule['source'])}; {hits})"
+    )
 
 
 def rule_preview_lines(seen: dict[str, Any]) -> str:
-    """What a rule would have answered before, and by title what a person had answered the other way."""
+    """What a rule would have answered before, and by title what a person had answered the other
+    way."""
     lines = [_one(seen["summary"])]
     said = "denied" if seen["effect"] == "allow" else "approved"
-    for words, group in ((f"you {said}", seen["against"]), ("rules allowed", seen["past"]["by_rules"])):
+    for words, group in (
+        (f"you {said}", seen["against"]),
+        ("rules allowed", seen["past"]["by_rules"]),
+    ):
         more = ["..."] if group["count"] > len(group["titles"]) else []
         if group["titles"]:
             lines.append(f"    {words}: {', '.join([*map(_one, group['titles']), *more])}")
@@ -214,7 +247,10 @@ def watch_approvals(client: "Client", *, as_json: bool = False) -> int:
     while True:
         requests, sets = waiting(client)
         present = {request["id"]: request for request in requests}
-        present |= {f"{one['session_id']} {one['changes']['level']['folder']['shown']['plain']}": one for one in sets}
+        present |= {
+            f"{one['session_id']} {one['changes']['level']['folder']['shown']['plain']}": one
+            for one in sets
+        }
         for request_id in [one for one in shown if one not in present]:
             if "changes" not in shown[request_id]:
                 answered.add(request_id)

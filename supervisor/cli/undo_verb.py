@@ -1,8 +1,9 @@
 """`gatehouse undo`: shows what taking changes back would do, asks, and has exactly that done.
 
-Where a supervisor runs, it does the work, as it does for the page. Where none runs (`gatehouse run` has ended), the verb
-opens the data folder itself, under the same lock, so that two can never work on one; sessions that a crash left are the
-next supervisor's to take up first. It is separate from `cli` because of these two ways.
+Where a supervisor runs, it does the work, as it does for the page. Where none runs (`gatehouse
+run` has ended), the verb opens the data folder itself, under the same lock, so that two can
+never work on one; sessions that a crash left are the next supervisor's to take up first. It is
+separate from `cli` because of these two ways.
 """
 
 import asyncio
@@ -54,7 +55,10 @@ def undo(
         raise RefusedError("nothing was undone", "answer y, or pass --yes")
     # Exactly what was shown, also where another session has become the newest meanwhile.
     done = ask("/api/undo", body | {"session": seen["session_id"], "token": seen["token"]})
-    print(f"undone: {done['what']}, {_paths(done['count'])}; `gatehouse undo {done['undo']}` brings it back")
+    print(
+        f"undone: {done['what']}, {_paths(done['count'])}; `gatehouse undo {done['undo']}` brings"
+        " it back"
+    )
     return 0
 
 
@@ -68,7 +72,9 @@ def preview_text(seen: dict[str, Any]) -> str:
         lines.append(f"  ({seen['forgotten']})")
     for file in seen["files"]:
         what = "can't be undone" if file["problem"] else _WORDS.get(file["doing"], file["doing"])
-        counts = f"  +{file['added']} -{file['removed']}" if file["added"] or file["removed"] else ""
+        counts = (
+            f"  +{file['added']} -{file['removed']}" if file["added"] or file["removed"] else ""
+        )
         why = f"  ({marked(file['problem'], one_line=True)})" if file["problem"] else ""
         lines.append(f"  {what:<18}  {marked(file['path'], one_line=True)}{counts}{why}")
     for file in seen["files"]:
@@ -102,14 +108,17 @@ def _way(settings: Settings) -> Ask:
 
 
 async def _alone(settings: Settings, path: str, body: dict[str, Any]) -> dict[str, Any]:
-    """The same calls as the API's, without a server. UserError where another process holds the data folder."""
+    """The same calls as the API's, without a server. UserError where another process holds the
+    data folder."""
     from supervisor.app.app import Parts
     from supervisor.server.operator import undoing
 
     parts = Parts(settings)
     try:
         if path == "/api/undo":
-            done = await undoing.carry_out(parts, msgspec.convert(body, undoing.UndoNowBody), by="operator (cli)")
+            done = await undoing.carry_out(
+                parts, msgspec.convert(body, undoing.UndoNowBody), by="operator (cli)"
+            )
         else:
             done = await undoing.preview(parts, msgspec.convert(body, undoing.UndoBody))
         answer: dict[str, Any] = msgspec.to_builtins(done)

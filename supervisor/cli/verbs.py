@@ -1,14 +1,17 @@
-"""One function for each verb of `gatehouse`: it calls and prints; whoever answers is the running supervisor or the engine.
+"""One function for each verb of `gatehouse`: it calls and prints; whoever answers is the running
+supervisor or the engine.
 
-Its text is the verb's help. It is separate from `cli`, which reads the words, so that what a verb does is found by its name. None
-decides anything that the operator's API decides, and each imports what it needs only when it runs: most need little.
+Its text is the verb's help. It is separate from `cli`, which reads the words, so that what a
+verb does is found by its name. None decides anything that the operator's API decides, and each
+imports what it needs only when it runs: most need little.
 """
 
 from __future__ import annotations
 
 from supervisor.errors import UserError
 
-# A constant that type checkers know: importing `typing` for it would take a tenth of the time that `--help` may take.
+# A constant that type checkers know: importing `typing` for it would take a tenth of the time that
+# `--help` may take.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
@@ -18,7 +21,7 @@ if TYPE_CHECKING:
     from supervisor.settings import Settings
 
 
-# -- running -----------------------------------------------------------------------------------------------------------
+# -- running --------------------------------------------------------------------------------------
 
 
 def up(options: argparse.Namespace) -> int:
@@ -31,7 +34,9 @@ def up(options: argparse.Namespace) -> int:
 def run(options: argparse.Namespace) -> int:
     """Supervise any command."""
     if not options.command:
-        raise UserError("no command to supervise", "give one after --: gatehouse run --workspace DIR -- COMMAND")
+        raise UserError(
+            "no command to supervise", "give one after --: gatehouse run --workspace DIR -- COMMAND"
+        )
     command = options.command[1:] if options.command[0] == "--" else options.command
     return _supervise(options, kind="agent", command=tuple(command), tty=options.tty)
 
@@ -48,15 +53,20 @@ def _supervise(options: argparse.Namespace, **wanted: Any) -> int:
 
     settings = _settings(options)
     return foreground.supervise(
-        settings, workspace=Path(options.workspace), open_browser=options.open, stay=options.stay, **wanted
+        settings,
+        workspace=Path(options.workspace),
+        open_browser=options.open,
+        stay=options.stay,
+        **wanted,
     )
 
 
-# -- answering -----------------------------------------------------------------------------------------------------------
+# -- answering ------------------------------------------------------------------------------------
 
 
 def approvals(options: argparse.Namespace) -> int:
-    """List what waits, and what was approved and isn't carried out yet; with --watch, whatever comes, until ^C."""
+    """List what waits, and what was approved and isn't carried out yet; with --watch, whatever
+    comes, until ^C."""
     import json
 
     from supervisor.cli import terminal
@@ -130,7 +140,7 @@ def stop(options: argparse.Namespace) -> int:
     return 0
 
 
-# -- rules -------------------------------------------------------------------------------------------------------------
+# -- rules ----------------------------------------------------------------------------------------
 
 
 def rules_list(options: argparse.Namespace) -> int:
@@ -148,7 +158,9 @@ def rules_add(options: argparse.Namespace) -> int:
 
     client = _client(options)
     seen = client.get("/api/rules/preview", effect=options.effect, rule=options.rule)
-    saved = client.post("/api/rules", effect=options.effect, rule=options.rule, why=options.why, lasts=options.lasts)
+    saved = client.post(
+        "/api/rules", effect=options.effect, rule=options.rule, why=options.why, lasts=options.lasts
+    )
     print(terminal.rule_preview_lines(seen))
     print(f"saved with id {saved['id']}; {saved['also_count']} waiting requests answered by it")
     return 0
@@ -161,11 +173,12 @@ def rules_remove(options: argparse.Namespace) -> int:
     return 0
 
 
-# -- the policy lab ------------------------------------------------------------------------------------------------------
+# -- the policy lab -------------------------------------------------------------------------------
 
 
 def policy_check(options: argparse.Namespace) -> int:
-    """Answer actions on standard input, a JSON line each, by a policy (policy/README.md tells the fields)."""
+    """Answer actions on standard input, a JSON line each, by a policy (policy/README.md tells
+    the fields)."""
     from supervisor.cli.lab.check import check
 
     return check(options.policy, options.workspace)
@@ -176,7 +189,11 @@ def policy_explain(options: argparse.Namespace) -> int:
     from supervisor.cli.lab.explain import explain
 
     return explain(
-        options.action, options.policy, options.workspace, _settings(options, policy=False), as_json=options.json
+        options.action,
+        options.policy,
+        options.workspace,
+        _settings(options, policy=False),
+        as_json=options.json,
     )
 
 
@@ -188,10 +205,13 @@ def policy_test(options: argparse.Namespace) -> int:
 
 
 def policy_lint(options: argparse.Namespace) -> int:
-    """Name rules that can't match, are covered by others, expired, unused, or wider than they look."""
+    """Name rules that can't match, are covered by others, expired, unused, or wider than they
+    look."""
     from supervisor.cli.lab.lint import lint
 
-    return lint(options.policy, options.audit, _settings(options, policy=False), as_json=options.json)
+    return lint(
+        options.policy, options.audit, _settings(options, policy=False), as_json=options.json
+    )
 
 
 def policy_replay(options: argparse.Namespace) -> int:
@@ -199,11 +219,18 @@ def policy_replay(options: argparse.Namespace) -> int:
     from supervisor.cli.lab.replay import replay
 
     settings = _settings(options, policy=False)
-    return replay(options.against, options.audit, settings, fail_if_wider=options.fail_if_wider, as_json=options.json)
+    return replay(
+        options.against,
+        options.audit,
+        settings,
+        fail_if_wider=options.fail_if_wider,
+        as_json=options.json,
+    )
 
 
 def policy_learn(options: argparse.Namespace) -> int:
-    """Propose the smallest policy that would have answered what was approved, and nothing that was denied."""
+    """Propose the smallest policy that would have answered what was approved, and nothing that
+    was denied."""
     from supervisor.cli.lab.learn import learn
 
     return learn(options.audit, options.policy, options.session, _settings(options, policy=False))
@@ -216,11 +243,12 @@ def policy_import(options: argparse.Namespace) -> int:
     return import_claude(options.file)
 
 
-# -- looking -----------------------------------------------------------------------------------------------------------
+# -- looking --------------------------------------------------------------------------------------
 
 
 def audit(options: argparse.Namespace) -> int:
-    """Print the audit log, oldest first; --verify checks that no line was changed, removed or added."""
+    """Print the audit log, oldest first; --verify checks that no line was changed, removed or
+    added."""
     from supervisor.cli import terminal
 
     settings = _settings(options)
@@ -257,11 +285,12 @@ def doctor(options: argparse.Namespace) -> int:
     return report(_settings(options))
 
 
-# -- inside -------------------------------------------------------------------------------------------------------------
+# -- inside ---------------------------------------------------------------------------------------
 
 
 def _settings(options: argparse.Namespace, *, policy: bool = True) -> Settings:
-    """The environment's settings, with what the command line says instead. Not `policy`: there `--policy` means another file."""
+    """The environment's settings, with what the command line says instead. Not `policy`: there
+    `--policy` means another file."""
     from pathlib import Path
 
     from supervisor.core.text.duration import parse_duration
@@ -299,5 +328,8 @@ def _client(options: argparse.Namespace) -> Client:
 def _id(text: str) -> str:
     """An id as it may stand in a URL's path."""
     if not text.replace("-", "").replace("_", "").isalnum() or not text.isascii():
-        raise UserError(f"`{text}` is not an id", "copy it from `gatehouse approvals`, `sessions` or `rules list`")
+        raise UserError(
+            f"`{text}` is not an id",
+            "copy it from `gatehouse approvals`, `sessions` or `rules list`",
+        )
     return text

@@ -1,5 +1,6 @@
-"""The pure part: no I/O, no async, no clock (`now` is an argument). Everything here is tested as a table.
+"""The pure part: no I/O, no async, no clock (`now` is an argument). Everything here is tested as a
+table.
 
-The top level holds what all parts share: actions, verdicts, approvals, sessions, money. Each folder is
-the pure half of one subject. Start with `actions`, then `policy/rules`.
+The top level holds what all parts share: actions, verdicts, approvals, sessions, money. Each
+folder is the pure half of one subject. Start with `actions`, then `policy/rules`.
 """

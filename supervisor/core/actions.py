@@ -1,8 +1,8 @@
 """What an agent can want: seven categories of action, frozen, each with a fingerprint.
 
-An action says everything that would take effect. The gate judges it, a person reads it, a grant is bound
-to its fingerprint, and the channel builds it anew from what it is about to do before it acts. So a field
-that changes the effect belongs here, and nowhere else.
+An action says everything that would take effect. The gate judges it, a person reads it, a grant
+is bound to its fingerprint, and the channel builds it anew from what it is about to do before it
+acts. So a field that changes the effect belongs here, and nowhere else.
 """
 
 import hashlib
@@ -13,8 +13,17 @@ import msgspec
 from supervisor.core.budget import SCOPE_WORDS, Kind, Scope, amount
 
 Category = Literal["exec", "filesystem", "network", "git", "packages", "sandbox", "budget"]
-CATEGORIES: tuple[Category, ...] = ("exec", "filesystem", "network", "git", "packages", "sandbox", "budget")
-# The categories that a rule or a mode can speak of: a proposal (`sandbox`) and more money (`budget`) are always asked.
+CATEGORIES: tuple[Category, ...] = (
+    "exec",
+    "filesystem",
+    "network",
+    "git",
+    "packages",
+    "sandbox",
+    "budget",
+)
+# The categories that a rule or a mode can speak of: a proposal (`sandbox`) and more money
+# (`budget`) are always asked.
 RULE_CATEGORIES: tuple[Category, ...] = ("exec", "filesystem", "network", "git", "packages")
 
 # Where the private copy lies in a sandbox, and commands run where nobody says another folder.
@@ -35,15 +44,23 @@ def content_hash(data: bytes) -> str:
 
 
 class ShownScript(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A script that a command names, as it was when the command was asked for. `hash` is `content_hash` of it."""
+    """A script that a command names, as it was when the command was asked for. `hash` is
+    `content_hash` of it."""
 
     path: str
     hash: str
 
 
-class Exec(msgspec.Struct, frozen=True, kw_only=True, tag="exec", tag_field="category", forbid_unknown_fields=True):
-    """Run a command line under bash in a tool sandbox. `cwd` is relative to the workspace's root. `scripts`: those that it names in the
-    private copy (`exec_operands`)."""
+class Exec(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    tag="exec",
+    tag_field="category",
+    forbid_unknown_fields=True,
+):
+    """Run a command line under bash in a tool sandbox. `cwd` is relative to the workspace's
+    root. `scripts`: those that it names in the private copy (`exec_operands`)."""
 
     command: str
     cwd: str = "."
@@ -51,7 +68,9 @@ class Exec(msgspec.Struct, frozen=True, kw_only=True, tag="exec", tag_field="cat
     scripts: tuple[ShownScript, ...] = ()
 
 
-class FileStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class FileStep(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
     """One of the changes below a path that is swapped; the fields are `FileChange`'s."""
 
     operation: Literal["write", "delete", "mkdir", "symlink"]
@@ -65,27 +84,37 @@ class FileStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, fo
 
 
 class NewFolder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A folder above a path, which comes to be with it. `path` is as `FileChange.path`; `mode` has permissions alone."""
+    """A folder above a path, which comes to be with it. `path` is as `FileChange.path`; `mode`
+    has permissions alone."""
 
     path: str
     mode: int
 
 
 class FileChange(
-    msgspec.Struct, frozen=True, kw_only=True, tag="filesystem", tag_field="category", forbid_unknown_fields=True
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    tag="filesystem",
+    tag_field="category",
+    forbid_unknown_fields=True,
 ):
     """Change one path of the host's workspace.
 
-    `path` and `to` are relative to the workspace's root, `/`-separated. A name that isn't UTF-8 is carried in
-    `path_b64` or `to_b64`, and `path` or `to` is then only for show. `before` and `after` are `content_hash` of the file as it
-    must be on the host now (None: absent) and as it will be (None: deleted, or no content); `dir` for a folder,
-    `symlink:HASH` for a link. A `rename` moves the file to `to`, where nothing may be: `after` is what is there then. A `swap`
-    puts a folder in the place of something else, or the other way round: `steps` are all that goes and comes below it, and
-    `hazards` those of every step, too. `hazards` names what no rule may allow: `symlink`, `hardlink`, `fifo`, `socket`, `device`,
-    `setuid`, `new-executable`, `secret` (the new text holds what looks like one that the old text hadn't), and `conflict`:
-    the person changed the path on the host since the copy was made. `folders` are those above the path (of a rename, above `to`)
-    that aren't there yet and get other permissions than a umask leaves. `repositories` are the folders around any of the paths that
-    git takes for a repository's own, as the host has them or with this change (`.`: the workspace itself): all in them is `.git`.
+    `path` and `to` are relative to the workspace's root, `/`-separated. A name that isn't UTF-8
+    is carried in `path_b64` or `to_b64`, and `path` or `to` is then only for show. `before` and
+    `after` are `content_hash` of the file as it must be on the host now (None: absent) and as it
+    will be (None: deleted, or no content); `dir` for a folder, `symlink:HASH` for a link. A
+    `rename` moves the file to `to`, where nothing may be: `after` is what is there then. A
+    `swap` puts a folder in the place of something else, or the other way round: `steps` are all
+    that goes and comes below it, and `hazards` those of every step, too. `hazards` names what no
+    rule may allow: `symlink`, `hardlink`, `fifo`, `socket`, `device`, `setuid`,
+    `new-executable`, `secret` (the new text holds what looks like one that the old text hadn't),
+    and `conflict`: the person changed the path on the host since the copy was made. `folders`
+    are those above the path (of a rename, above `to`) that aren't there yet and get other
+    permissions than a umask leaves. `repositories` are the folders around any of the paths that
+    git takes for a repository's own, as the host has them or with this change (`.`: the
+    workspace itself): all in them is `.git`.
     """
 
     operation: FileOperation
@@ -104,13 +133,19 @@ class FileChange(
 
 
 class Network(
-    msgspec.Struct, frozen=True, kw_only=True, tag="network", tag_field="category", forbid_unknown_fields=True
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    tag="network",
+    tag_field="category",
+    forbid_unknown_fields=True,
 ):
-    """Open a connection (`connect`: host and port only) or send one request (`request`: method, scheme, path too).
+    """Open a connection (`connect`: host and port only) or send one request (`request`: method,
+    scheme, path too).
 
-    `host` is as the client wrote it; the engine canonicalises it. `path` includes the query. `sni`, `host_header` and
-    `resolved` are what was seen of them, None or empty where nothing was. `body_hash` is `content_hash` of the body. `has_body`: more
-    follows the head, or may.
+    `host` is as the client wrote it; the engine canonicalises it. `path` includes the query.
+    `sni`, `host_header` and `resolved` are what was seen of them, None or empty where nothing
+    was. `body_hash` is `content_hash` of the body. `has_body`: more follows the head, or may.
     """
 
     operation: Literal["connect", "request"]
@@ -126,10 +161,19 @@ class Network(
     has_body: bool = False
 
 
-class Git(msgspec.Struct, frozen=True, kw_only=True, tag="git", tag_field="category", forbid_unknown_fields=True):
-    """A git operation that reaches beyond the private copy. `command` is the line it was parsed from, if any.
+class Git(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    tag="git",
+    tag_field="category",
+    forbid_unknown_fields=True,
+):
+    """A git operation that reaches beyond the private copy. `command` is the line it was parsed
+    from, if any.
 
-    `refspecs` are the words after the remote, as written; `flags` every option word that isn't harmless.
+    `refspecs` are the words after the remote, as written; `flags` every option word that isn't
+    harmless.
     """
 
     operation: str
@@ -143,9 +187,15 @@ class Git(msgspec.Struct, frozen=True, kw_only=True, tag="git", tag_field="categ
 
 
 class Packages(
-    msgspec.Struct, frozen=True, kw_only=True, tag="packages", tag_field="category", forbid_unknown_fields=True
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    tag="packages",
+    tag_field="category",
+    forbid_unknown_fields=True,
 ):
-    """Run a package manager. `names` are the packages with their versions, as written; `flags` every option word."""
+    """Run a package manager. `names` are the packages with their versions, as written; `flags`
+    every option word."""
 
     manager: str
     operation: str
@@ -156,9 +206,15 @@ class Packages(
 
 
 class Proposal(
-    msgspec.Struct, frozen=True, kw_only=True, tag="sandbox", tag_field="category", forbid_unknown_fields=True
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    tag="sandbox",
+    tag_field="category",
+    forbid_unknown_fields=True,
 ):
-    """A change to the policy itself, proposed by the agent: always asked. `rule` is `category(pattern)`."""
+    """A change to the policy itself, proposed by the agent: always asked. `rule` is
+    `category(pattern)`."""
 
     effect: Effect
     rule: str
@@ -166,11 +222,18 @@ class Proposal(
 
 
 class BudgetRaise(
-    msgspec.Struct, frozen=True, kw_only=True, tag="budget", tag_field="category", forbid_unknown_fields=True
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    tag="budget",
+    tag_field="category",
+    forbid_unknown_fields=True,
 ):
-    """Raise a limit that a model call would pass: always asked. `of` is the session or the day, empty for everything together.
+    """Raise a limit that a model call would pass: always asked. `of` is the session or the day,
+    empty for everything together.
 
-    `limit` is the one in force and `by` how much is added, in units of `kind` (money in pico-dollars): each raise is an action of its own.
+    `limit` is the one in force and `by` how much is added, in units of `kind` (money in
+    pico-dollars): each raise is an action of its own.
     """
 
     scope: Scope
@@ -205,14 +268,18 @@ def category_of(action: Action) -> Category:
 def fingerprint(action: Action) -> str:
     """BLAKE2b-256 over the category and every field, hex.
 
-    INVARIANT: two actions that would do different things never share a fingerprint (law 2): the encoding below
-    is injective, because MessagePack marks the type and length of every value. Left out is `Network.resolved`: where a name
-    led to is evidence for the rules, checked anew each time; what a person approves is the name. And `Network.has_body` where there is
-    none, `Exec.scripts` where there are none, `FileChange.to_b64` where it is None, and `repositories`, and `folders` and `steps`
-    before it, where there are none, so that what was approved before there were these fields still is: a field less is another
-    encoding, the first of them is a text, and of the lists `steps` comes first.
+    INVARIANT: two actions that would do different things never share a fingerprint (law 2): the
+    encoding below is injective, because MessagePack marks the type and length of every value.
+    Left out is `Network.resolved`: where a name led to is evidence for the rules, checked anew
+    each time; what a person approves is the name. And `Network.has_body` where there is none,
+    `Exec.scripts` where there are none, `FileChange.to_b64` where it is None, and
+    `repositories`, and `folders` and `steps` before it, where there are none, so that what was
+    approved before there were these fields still is: a field less is another encoding, the first
+    of them is a text, and of the lists `steps` comes first.
     """
-    fields = list(msgspec.structs.astuple(action))  # at once: it is asked for several times in each verdict
+    fields = list(
+        msgspec.structs.astuple(action)
+    )  # at once: it is asked for several times in each verdict
     if isinstance(action, Network):
         if not action.has_body:
             del fields[_HAS_BODY]
@@ -233,19 +300,23 @@ def fingerprint(action: Action) -> str:
 
 
 def subject(action: Action) -> str:
-    """What an action is about: at most one request per session and subject is pending; a newer one supersedes it.
+    """What an action is about: at most one request per session and subject is pending; a newer one
+    supersedes it.
 
-    Two different requests for one file share it; for all else the subject is the action itself. A move is about two paths:
-    its subject names both, and `targets` takes it apart.
+    Two different requests for one file share it; for all else the subject is the action itself.
+    A move is about two paths: its subject names both, and `targets` takes it apart.
     """
     if isinstance(action, FileChange):
         path = _subject_of(action.path_b64 or action.path)
         return (
             path
             if action.to is None
-            else MOVES + msgspec.json.encode((path, _subject_of(action.to_b64 or action.to))).decode()
+            else MOVES
+            + msgspec.json.encode((path, _subject_of(action.to_b64 or action.to))).decode()
         )
-    if isinstance(action, Exec) and action.scripts:  # the same command with another script takes the older one's place
+    if (
+        isinstance(action, Exec) and action.scripts
+    ):  # the same command with another script takes the older one's place
         action = msgspec.structs.replace(action, scripts=())
     return f"{category_of(action)}:{fingerprint(action)}"
 
@@ -255,7 +326,8 @@ def _subject_of(path: str) -> str:
 
 
 def targets(subject: str) -> tuple[str, ...]:
-    """The subjects that a newer request must not share with one that waits: a move's are those of both of its paths."""
+    """The subjects that a newer request must not share with one that waits: a move's are those
+    of both of its paths."""
     if not subject.startswith(MOVES):
         return (subject,)
     return msgspec.json.decode(subject.removeprefix(MOVES), type=tuple[str, str])
@@ -269,8 +341,14 @@ def title(action: Action) -> str:
         case FileChange(operation="swap"):
             return f"swap {action.path}: {_swapped(action)}"
         case FileChange():
-            arrow = f" -> {action.to or action.link_target}" if action.to or action.link_target else ""
-            mode = f" {action.mode & 0o7777:o}" if action.operation == "chmod" and action.mode is not None else ""
+            arrow = (
+                f" -> {action.to or action.link_target}" if action.to or action.link_target else ""
+            )
+            mode = (
+                f" {action.mode & 0o7777:o}"
+                if action.operation == "chmod" and action.mode is not None
+                else ""
+            )
             return f"{action.operation}{mode} {action.path}{arrow}"
         case Network(operation="connect", port=0):
             return f"connect {action.host}"  # egress tells so of what names none
@@ -283,14 +361,22 @@ def title(action: Action) -> str:
             return f"{action.method} {action.scheme}://{action.host}{port}{action.path}{body}"
         case Git():
             words = ["git", action.operation, *action.flags, action.remote or "", *action.refspecs]
-            notes = [note for note, is_so in (("forces", action.force), ("deletes", action.delete)) if is_so]
+            notes = [
+                note
+                for note, is_so in (("forces", action.force), ("deletes", action.delete))
+                if is_so
+            ]
             text = action.command or " ".join(word for word in words if word)
             return f"{text} ({', '.join(notes)})" if notes else text
         case Packages():
-            return action.command or " ".join([action.manager, action.operation, *action.flags, *action.names])
+            return action.command or " ".join(
+                [action.manager, action.operation, *action.flags, *action.names]
+            )
         case BudgetRaise():
             whose = SCOPE_WORDS[action.scope]
-            return f"raise the budget of {whose} by {amount(action.kind, action.by)} to {amount(action.kind, action.limit + action.by)}"
+            return f"raise the budget of {whose} by {amount(action.kind, action.by)} to {
+                amount(action.kind, action.limit + action.by)
+            }"
     return f"{action.effect} {action.rule}"
 
 
@@ -303,7 +389,11 @@ def _swapped(action: FileChange) -> str:
         old = "the link"
     if action.link_target is not None:
         return f"{old} for a link -> {action.link_target}"
-    return f"{old} for a folder with {_paths(made)} in it" if action.after == "dir" else f"{old} for a file"
+    return (
+        f"{old} for a folder with {_paths(made)} in it"
+        if action.after == "dir"
+        else f"{old} for a file"
+    )
 
 
 def _paths(number: int) -> str:
@@ -316,5 +406,6 @@ def encode(action: Action) -> str:
 
 
 def decode(text: str | bytes) -> Action:
-    """The action that `encode` wrote; `msgspec.ValidationError` names the field where it isn't one."""
+    """The action that `encode` wrote; `msgspec.ValidationError` names the field where it isn't
+    one."""
     return msgspec.json.decode(text, type=Action)  # type: ignore[no-any-return]

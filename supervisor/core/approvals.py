@@ -5,8 +5,8 @@
     allow verdict:  allowed -> used
     deny verdict:   denied
 
-Nothing here knows of a database or of waiting: `store.requests` keeps the facts, `approval_queue` wakes
-those who wait.
+Nothing here knows of a database or of waiting: `store.requests` keeps the facts,
+`approval_queue` wakes those who wait.
 """
 
 from typing import Any, Literal, NewType
@@ -18,7 +18,8 @@ from supervisor.core.actions import Action, Effect
 RequestId = NewType("RequestId", str)
 Status = Literal["pending", "allowed", "approved", "denied", "superseded", "expired", "used"]
 Answer = Literal["approved", "denied"]
-# Who asked: it decides who carries an approved action out. `egress` claims its own when the client tries again.
+# Who asked: it decides who carries an approved action out. `egress` claims its own when the client
+# tries again.
 Origin = Literal["agent_api", "workspace", "egress"]
 # What a request is told whose place a newer one took, unless that one's maker knows better.
 SUPERSEDED = "superseded by a newer request for the same thing"
@@ -30,7 +31,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """One recorded ask with every fact known of it. Times are seconds since the epoch.
 
     `action` is as shown and stored, secrets redacted; `fingerprint` is of the action as asked.
-    `outcome` is what carrying it out gave: `{"ok": bool, ...}`; `taken_back` in it says that a person undid it.
+    `outcome` is what carrying it out gave: `{"ok": bool, ...}`; `taken_back` in it says that a
+    person undid it.
     """
 
     id: RequestId
@@ -61,7 +63,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def status(request: Request) -> Status:
-    """Where the request stands. The order matters: what was used stays used, whatever came after."""
+    """Where the request stands. The order matters: what was used stays used, whatever came
+    after."""
     if request.used_at is not None:
         return "used"
     if request.superseded_by is not None:

@@ -1,10 +1,12 @@
-"""Budgets: how much a session, a day and everything together may use, and whether one call or one request more fits.
+"""Budgets: how much a session, a day and everything together may use, and whether one call or one
+request more fits.
 
     session "5usd"  day "20usd,5M-tokens"  total ""        each of: dollars and tokens of models; requests and bytes that go out, of all traffic
 
-It decides by sums that it is handed (`store.spending` keeps them): what was spent and what is reserved for calls that are still under way both count, so
-parallel calls can't overrun together. Amounts of money are pico-dollars. It must never round in favour of the spender.
-"""
+It decides by sums that it is handed (`store.spending` keeps them): what was spent and what is
+reserved for calls that are still under way both count, so parallel calls can't overrun together.
+Amounts of money are pico-dollars. It must never round in favour of the spender.
+"""  # noqa: E501
 
 import re
 from collections.abc import Mapping
@@ -41,8 +43,8 @@ _UNITS: dict[str, tuple[Kind, int]] = {
 NOTICE_PERCENT = 80
 # A person is offered this much more, or what the call needs where that is more.
 STEPS: dict[Kind, int] = {"cost": PICOUSD, "tokens": 10**6, "requests": 100, "bytes_out": 10**7}
-# What of traffic is handed out at once, so that not every request asks the ledger: at most this, and no more than this part of what is left. What a
-# crash leaves unused of it counts as used.
+# What of traffic is handed out at once, so that not every request asks the ledger: at most this,
+# and no more than this part of what is left. What a crash leaves unused of it counts as used.
 PORTIONS: dict[Kind, int] = {"requests": 64, "bytes_out": 4 * 10**6}
 PORTION_PARTS = 16
 # What is handed out of that which has no limit anywhere.
@@ -74,11 +76,17 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     def raised(self, by: Amounts) -> "Limits":
         """These limits, each raised by what was granted on top; what has no limit keeps none."""
         made = {kind: getattr(self, kind) for kind in KINDS}
-        return Limits(**{kind: None if most is None else most + getattr(by, kind) for kind, most in made.items()})
+        return Limits(
+            **{
+                kind: None if most is None else most + getattr(by, kind)
+                for kind, most in made.items()
+            }
+        )
 
 
 class Over(NamedTuple):
-    """A limit that a call would pass: `used` (spent and reserved) and `wanted` together are more than `limit`."""
+    """A limit that a call would pass: `used` (spent and reserved) and `wanted` together are more
+    than `limit`."""
 
     scope: Scope
     kind: Kind
@@ -88,7 +96,8 @@ class Over(NamedTuple):
 
     @property
     def step(self) -> int:
-        """By how much the limit would have to be raised, in round figures, so that the call fits."""
+        """By how much the limit would have to be raised, in round figures, so that the call
+        fits."""
         missing = self.used + self.wanted - self.limit
         step = STEPS[self.kind]
         return -(-missing // step) * step
@@ -105,7 +114,9 @@ def parse_budget(text: str, name: str) -> Limits:
         kind, factor = _UNITS[unit]
         amount = Decimal(match[2]) * factor
         if kind in found or amount != int(amount) or amount > MOST:
-            raise UserError(f"{name}: `{part}` is too much, too fine or said twice", f"write {FORMS}")
+            raise UserError(
+                f"{name}: `{part}` is too much, too fine or said twice", f"write {FORMS}"
+            )
         found[kind] = int(amount)
     return Limits(**found)
 
@@ -125,7 +136,9 @@ def format_budget(limits: Limits) -> str:
     return ",".join(parts)
 
 
-def first_over(limits: Mapping[Scope, Limits], used: Mapping[Scope, Amounts], wanted: Amounts) -> Over | None:
+def first_over(
+    limits: Mapping[Scope, Limits], used: Mapping[Scope, Amounts], wanted: Amounts
+) -> Over | None:
     """The first limit that `wanted` would pass; None where it fits everywhere."""
     for scope in SCOPES:
         for kind in KINDS:
@@ -136,10 +149,15 @@ def first_over(limits: Mapping[Scope, Limits], used: Mapping[Scope, Amounts], wa
     return None
 
 
-def portion(limits: Mapping[Scope, Limits], used: Mapping[Scope, Amounts], kind: Kind, wanted: int) -> int:
-    """How much of `kind` is handed out to whoever wants so much now, where that fits: that much, or some more for later."""
+def portion(
+    limits: Mapping[Scope, Limits], used: Mapping[Scope, Amounts], kind: Kind, wanted: int
+) -> int:
+    """How much of `kind` is handed out to whoever wants so much now, where that fits: that much,
+    or some more for later."""
     rooms: list[int] = [
-        most - getattr(used[scope], kind) for scope in SCOPES if (most := getattr(limits[scope], kind)) is not None
+        most - getattr(used[scope], kind)
+        for scope in SCOPES
+        if (most := getattr(limits[scope], kind)) is not None
     ]
     if not rooms:
         return UNLIMITED
@@ -147,7 +165,9 @@ def portion(limits: Mapping[Scope, Limits], used: Mapping[Scope, Amounts], kind:
     return max(wanted, min(PORTIONS[kind], left // PORTION_PARTS))
 
 
-def nearly_used(limits: Mapping[Scope, Limits], used: Mapping[Scope, Amounts]) -> list[tuple[Scope, Kind]]:
+def nearly_used(
+    limits: Mapping[Scope, Limits], used: Mapping[Scope, Amounts]
+) -> list[tuple[Scope, Kind]]:
     """The limits of which so much is used that a person should know."""
     return [
         (scope, kind)
@@ -170,12 +190,15 @@ def amount(kind: Kind, value: int) -> str:
     return f"{value:,} {kind if value != 1 else kind.removesuffix('s')}"
 
 
-SCOPE_WORDS: dict[Scope, str] = {"session": "this session", "day": "this day", "total": "all sessions together"}
+SCOPE_WORDS: dict[Scope, str] = {
+    "session": "this session",
+    "day": "this day",
+    "total": "all sessions together",
+}
 
 
 def explain(over: Over) -> str:
     """One line about a limit that is reached."""
-    return (
-        f"the budget of {SCOPE_WORDS[over.scope]} is {amount(over.kind, over.limit)}: {amount(over.kind, over.used)} of it are used or reserved, "
-        f"and this may need {amount(over.kind, over.wanted)}"
-    )
+    return f"the budget of {SCOPE_WORDS[over.scope]} is {amount(over.kind, over.limit)}: {
+        amount(over.kind, over.used)
+    } of it are used or reserved, and this may need {amount(over.kind, over.wanted)}"

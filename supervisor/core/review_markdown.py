@@ -1,7 +1,8 @@
 """A review as a Markdown document for people: `review.md` of its session.
 
-Pure. Everything in a review is a model's words about untrusted code, so none of it may become markup: no link, image, heading
-or HTML, in any reader (law 6). Only the lines that this module writes itself are Markdown.
+Pure. Everything in a review is a model's words about untrusted code, so none of it may become
+markup: no link, image, heading or HTML, in any reader (law 6). Only the lines that this module
+writes itself are Markdown.
 """
 
 import re
@@ -11,7 +12,11 @@ from typing import Any
 from supervisor.core.text.display import visible
 
 SEVERITIES = ("critical", "high", "medium", "low", "info")
-_VERDICTS = {"approve": "approved", "comment": "comments only", "request_changes": "changes are requested"}
+_VERDICTS = {
+    "approve": "approved",
+    "comment": "comments only",
+    "request_changes": "changes are requested",
+}
 # Every character that begins an inline construct in CommonMark or GitHub's dialect.
 _INLINE = re.compile(r"([\\`*_\[\]<>|~!&$@#])")
 # What makes a block of a line, at its beginning: lists, rules, underlines of headings, tables.
@@ -56,11 +61,18 @@ def _finding(number: int, finding: Mapping[str, Any]) -> list[str]:
 
 
 def plain(text: str, *, one_line: bool = False) -> str:
-    """`text` as Markdown that reads as this text and nothing else. Line breaks stay, but with `one_line`."""
+    """`text` as Markdown that reads as this text and nothing else. Line breaks stay, but with
+    `one_line`."""
     escaped = _INLINE.sub(r"\\\1", visible(text.replace("\r\n", "\n"), one_line=one_line))
-    escaped = _BARE_LINK.sub(lambda found: "\\".join(part for part in found.groups() if part), escaped)
+    escaped = _BARE_LINK.sub(
+        lambda found: "\\".join(part for part in found.groups() if part), escaped
+    )
     escaped = _BLOCK.sub(lambda found: "".join(_escape_block(found)), escaped)
-    return "\n".join(line.strip() for line in escaped.split("\n")) if one_line else _unindented(escaped)
+    return (
+        "\n".join(line.strip() for line in escaped.split("\n"))
+        if one_line
+        else _unindented(escaped)
+    )
 
 
 def _escape_block(found: re.Match[str]) -> tuple[str, ...]:
@@ -69,12 +81,16 @@ def _escape_block(found: re.Match[str]) -> tuple[str, ...]:
 
 
 def _unindented(text: str) -> str:
-    """Indentation as no-break spaces: four plain ones would make a block of code, in which escapes are shown as they are."""
-    return re.sub(r"^[ \t]+", lambda found: "\u00a0" * len(found[0].expandtabs(4)), text, flags=re.MULTILINE)
+    """Indentation as no-break spaces: four plain ones would make a block of code, in which
+    escapes are shown as they are."""
+    return re.sub(
+        r"^[ \t]+", lambda found: "\u00a0" * len(found[0].expandtabs(4)), text, flags=re.MULTILINE
+    )
 
 
 def _fenced(text: str) -> str:
-    """A block of code: nothing in it is markup but its fence, so the fence is longer than any in the text."""
+    """A block of code: nothing in it is markup but its fence, so the fence is longer than any in
+    the text."""
     shown = visible(text.replace("\r\n", "\n"))
     longest = max((len(run) for run in re.findall("`+", shown)), default=0)
     fence = "`" * max(3, longest + 1)

@@ -12,8 +12,11 @@ Kind = Literal["agent", "review"]
 NetworkMode = Literal["proxy", "transparent"]
 
 
-class OwnLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The bounds that a session has of its own; None where the supervisor's hold. The ranges are those of the settings."""
+class OwnLimits(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
+    """The bounds that a session has of its own; None where the supervisor's hold. The ranges are
+    those of the settings."""
 
     memory_bytes: Annotated[int, msgspec.Meta(ge=64 << 20, le=1 << 50)] | None = None
     processes: Annotated[int, msgspec.Meta(ge=8, le=1 << 20)] | None = None
@@ -23,16 +26,20 @@ class OwnLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True):
-    """Times are seconds since the epoch. `token_hash` is BLAKE2b of the agent's token, which is stored nowhere.
+    """Times are seconds since the epoch. `token_hash` is BLAKE2b of the agent's token, which is
+    stored nowhere.
 
-    `pid` and `pid_started` (clock ticks since boot) name the sandbox's process without mistaking a later
-    process with the same number for it. `notices` are lines that the page shows above all else. `remotes` are
-    the names and URLs that the host's repository knew at the start: git rules speak of no others. `budget` is the session's own, as
-    `core.budget` reads it. `network` says whether only what goes by the proxy gets out when allowed, or every TCP connection; `keep_bodies` whether the Network
-    page shows what the bodies of its decrypted requests and responses begin with.
+    `pid` and `pid_started` (clock ticks since boot) name the sandbox's process without mistaking a
+    later process with the same number for it. `notices` are lines that the page shows above all
+    else. `remotes` are the names and URLs that the host's repository knew at the start: git rules
+    speak of no others. `budget` is the session's own, as `core.budget` reads it. `network` says
+    whether only what goes by the proxy gets out when allowed, or every TCP connection;
+    `keep_bodies` whether the Network page shows what the bodies of its decrypted requests and
+    responses begin with.
 
-    `policy_file` is the policy that it is judged by, and `saved_rules_file` where rules made of its requests are saved;
-    "" means the installation's. `policy_text` are rules that only this session has.
+    `policy_file` is the policy that it is judged by, and `saved_rules_file` where rules made of
+    its requests are saved; "" means the installation's. `policy_text` are rules that only this
+    session has.
     """
 
     id: SessionId

@@ -1,7 +1,8 @@
 """A rule, a verdict, and how matches become one: what every category's judge shares.
 
-Decides only the order of strictness (deny, ask, allow, mode) and the words of the why. It is apart from `rules.py` so that
-the judges of the categories can build verdicts without knowing the policy. It never looks at an action.
+Decides only the order of strictness (deny, ask, allow, mode) and the words of the why. It is
+apart from `rules.py` so that the judges of the categories can build verdicts without knowing the
+policy. It never looks at an action.
 """
 
 from abc import ABC, abstractmethod
@@ -20,10 +21,12 @@ ASK_FOR_A_RULE = "ask the operator for a rule, or do without it"
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One entry of a policy. `text` is `category(pattern)` as it is shown; `line` is 1-based, 0 where there is no file.
+    """One entry of a policy. `text` is `category(pattern)` as it is shown; `line` is 1-based, 0
+    where there is no file.
 
-    `expires_at` is in seconds since the epoch; `session` binds the rule to one session; `uses` is how often an allow rule
-    may match. `exceptions`, `match` and `not_match` are patterns and examples without their category.
+    `expires_at` is in seconds since the epoch; `session` binds the rule to one session; `uses`
+    is how often an allow rule may match. `exceptions`, `match` and `not_match` are patterns and
+    examples without their category.
     """
 
     effect: Effect
@@ -46,7 +49,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Verdict(msgspec.Struct, frozen=True, gc=False):
-    """What the rules say. `sticky`: "always allow" must not be offered. `rules`: the text of every rule that made it."""
+    """What the rules say. `sticky`: "always allow" must not be offered. `rules`: the text of
+    every rule that made it."""
 
     decision: Effect
     why: str
@@ -59,13 +63,15 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
 
 # Of an action that came both as fields and as a command line.
 CONTRADICTS_ITSELF = Verdict(
-    "deny", "the fields of this action and its command don't say the same", remedy="send one of them"
+    "deny",
+    "the fields of this action and its command don't say the same",
+    remedy="send one of them",
 )
 
 
 class Passing(NamedTuple):
-    """Of an allowed connection. `looks_inside`: a rule speaks of requests to its host, so it is decrypted. `is_limited`: the rule that allowed
-    it ends at some time, or after some uses."""
+    """Of an allowed connection. `looks_inside`: a rule speaks of requests to its host, so it is
+    decrypted. `is_limited`: the rule that allowed it ends at some time, or after some uses."""
 
     looks_inside: bool
     is_limited: bool
@@ -74,7 +80,8 @@ class Passing(NamedTuple):
 class Context(NamedTuple):
     """What a verdict depends on besides policy and action. `uses` is None where nobody counts them.
 
-    `disputed` are the ids of rules of which `now` and the time that really went by disagree whether they are over (`supervisor.records.rule_ends`).
+    `disputed` are the ids of rules of which `now` and the time that really went by disagree
+    whether they are over (`supervisor.records.rule_ends`).
     """
 
     now: float
@@ -94,26 +101,34 @@ class Context(NamedTuple):
         return rule.uses is None or self.has_uses_left(rule)
 
     def is_over(self, rule: Rule) -> bool:
-        """Whether its time is over. INVARIANT: in dispute the stricter counts: what allows is over, what denies or asks is not."""
+        """Whether its time is over. INVARIANT: in dispute the stricter counts: what allows is
+        over, what denies or asks is not."""
         over = rule.expires_at is not None and self.now >= rule.expires_at
         return (rule.effect == "allow") if rule.id in self.disputed else over
 
     def has_uses_left(self, rule: Rule) -> bool:
-        """Whether a rule with a limit may match once more. Uses that nobody counts can't be limited: it allows nothing (law 3)."""
-        return self.uses is not None and rule.uses is not None and self.uses.get(rule.id, 0) < rule.uses
+        """Whether a rule with a limit may match once more. Uses that nobody counts can't be
+        limited: it allows nothing (law 3)."""
+        return (
+            self.uses is not None
+            and rule.uses is not None
+            and self.uses.get(rule.id, 0) < rule.uses
+        )
 
 
 class Judge[Seen](ABC):
     """The rules of one category, indexed once. Patterns are compiled when they are first needed.
 
-    A verdict takes two steps: `canonical` reads the action, whatever the rules are; `decide` finds the rules that match. The
-    second is what grows with a policy, so it is the one that has an index.
+    A verdict takes two steps: `canonical` reads the action, whatever the rules are; `decide`
+    finds the rules that match. The second is what grows with a policy, so it is the one that has
+    an index.
     """
 
     @staticmethod
     @abstractmethod
     def canonical(action: Action) -> Seen | Verdict:
-        """The action in the one form that rules compare; a verdict where nothing can be made of it."""
+        """The action in the one form that rules compare; a verdict where nothing can be made of
+        it."""
 
     @abstractmethod
     def decide(self, seen: Seen, mode: Effect, context: Context) -> Verdict:
@@ -126,7 +141,8 @@ class Judge[Seen](ABC):
 
 
 class Sought[Pattern](Protocol):
-    """What rules are asked about, where patterns match in two ways: narrow for allow, broad for deny and ask."""
+    """What rules are asked about, where patterns match in two ways: narrow for allow, broad for
+    deny and ask."""
 
     def is_covered(self, pattern: Pattern) -> bool:
         """Whether an allow rule covers it."""
@@ -147,8 +163,11 @@ class Entry[Pattern]:
         self.exceptions = tuple(map(compile_pattern, rule.exceptions))
 
     def matches(self, sought: Sought[Pattern]) -> bool:
-        """Whether the rule speaks of it. An exception is matched the other way round, so both err to the stricter side."""
-        if not (sought.is_touched(self.pattern) if self.is_broad else sought.is_covered(self.pattern)):
+        """Whether the rule speaks of it. An exception is matched the other way round, so both
+        err to the stricter side."""
+        if not (
+            sought.is_touched(self.pattern) if self.is_broad else sought.is_covered(self.pattern)
+        ):
             return False
         if not self.exceptions:
             return True
@@ -176,10 +195,17 @@ class Matches:
         self.deny: list[Rule] = []
         self.forced = forced
         for rule in rules:
-            (self.allow if rule.effect == "allow" else self.deny if rule.effect == "deny" else self.ask).append(rule)
+            (
+                self.allow
+                if rule.effect == "allow"
+                else self.deny
+                if rule.effect == "deny"
+                else self.ask
+            ).append(rule)
 
     def verdict(self, category: Category, mode: Effect) -> Verdict:
-        """INVARIANT: more matches in `deny`, `ask` or `forced` never give a looser verdict (law 1)."""
+        """INVARIANT: more matches in `deny`, `ask` or `forced` never give a looser verdict (law
+        1)."""
         if self.deny:
             return by_rules("deny", self.deny)
         for item in self.forced:
@@ -191,14 +217,19 @@ class Matches:
             if not self.allow and mode == "deny":
                 return by_mode(category, mode)
             item = self.forced[0]
-            return Verdict("ask", item.why, remedy=item.remedy, sticky=any(one.sticky for one in self.forced))
+            return Verdict(
+                "ask", item.why, remedy=item.remedy, sticky=any(one.sticky for one in self.forced)
+            )
         if self.allow:
             return by_rules("allow", self.allow)
         return by_mode(category, mode)
 
 
-def verdict_of(rules: Sequence[Rule], forced: Sequence[Forced], category: Category, mode: Effect) -> Verdict:
-    """The verdict where these rules match: `Matches` knows the order, which most actions don't need."""
+def verdict_of(
+    rules: Sequence[Rule], forced: Sequence[Forced], category: Category, mode: Effect
+) -> Verdict:
+    """The verdict where these rules match: `Matches` knows the order, which most actions don't
+    need."""
     if forced or len(rules) > 1:
         return Matches(rules, forced).verdict(category, mode)
     return by_rules(rules[0].effect, rules) if rules else by_mode(category, mode)
@@ -216,7 +247,9 @@ def by_rules(decision: Effect, rules: Sequence[Rule], why: str = "") -> Verdict:
         rule_id=lead.id,
         remedy=ASK_FOR_A_RULE if decision == "deny" else "",
         sticky=decision == "ask",
-        rules=(lead.text,) if len(ordered) == 1 else tuple(dict.fromkeys(rule.text for rule in ordered)),
+        rules=(lead.text,)
+        if len(ordered) == 1
+        else tuple(dict.fromkeys(rule.text for rule in ordered)),
     )
 
 
@@ -224,12 +257,15 @@ def by_rules(decision: Effect, rules: Sequence[Rule], why: str = "") -> Verdict:
 def by_mode(category: Category, mode: Effect) -> Verdict:
     """The verdict where no rule matches."""
     return Verdict(
-        mode, f"no rule matches; {category} {_MODE_VERB[mode]}", remedy=ASK_FOR_A_RULE if mode == "deny" else ""
+        mode,
+        f"no rule matches; {category} {_MODE_VERB[mode]}",
+        remedy=ASK_FOR_A_RULE if mode == "deny" else "",
     )
 
 
 def combine(verdicts: Iterable[Verdict]) -> Verdict:
-    """The strictest of several verdicts on parts of one action; all that are as strict are named."""
+    """The strictest of several verdicts on parts of one action; all that are as strict are
+    named."""
     parts = list(dict.fromkeys(verdicts))
     if len(parts) == 1:
         return parts[0]

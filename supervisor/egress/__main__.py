@@ -1,7 +1,8 @@
-"""`python -m supervisor.egress --channel-fd N`: started by `brokers.network` only, with the other end of its channel.
+"""`python -m supervisor.egress --channel-fd N`: started by `brokers.network` only, with the other
+end of its channel.
 
-Before anything else it gives up what it doesn't need: no core dumps, no tracing by processes of the same user (it holds a CA key and
-credentials), no new privileges.
+Before anything else it gives up what it doesn't need: no core dumps, no tracing by processes of
+the same user (it holds a CA key and credentials), no new privileges.
 """
 
 import argparse
@@ -23,12 +24,14 @@ from supervisor.egress.loop.failures import OthersLog
 _PR_SET_DUMPABLE = 4
 _PR_SET_NO_NEW_PRIVS = 38
 MOST_FILES = 16384
-# A connection takes three (`sessions`), egress itself some forty. With few it says so, with fewer it doesn't start.
+# A connection takes three (`sessions`), egress itself some forty. With few it says so, with fewer
+# it doesn't start.
 FEW_FILES, LEAST_FILES = 2048, 256
 
 
 def harden() -> int:
-    """Give up what egress doesn't need; how many files it may open. `OSError` where the kernel won't: egress doesn't run weaker than meant."""
+    """Give up what egress doesn't need; how many files it may open. `OSError` where the kernel
+    won't: egress doesn't run weaker than meant."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MOST_FILES if most == resource.RLIM_INFINITY else min(MOST_FILES, most)
@@ -65,7 +68,9 @@ def main() -> None:
     configure_logging()
     if files < FEW_FILES:
         remedy = f"raise the limit before Gatehouse is started: ulimit -n {MOST_FILES}"
-        structlog.get_logger("egress").warning("few open files: few connections at a time", most=files, remedy=remedy)
+        structlog.get_logger("egress").warning(
+            "few open files: few connections at a time", most=files, remedy=remedy
+        )
     if files < LEAST_FILES:
         sys.exit("egress: too few open files to serve anybody")
 

@@ -1,7 +1,7 @@
 """Puts egress together and does what the supervisor says.
 
-It decides nothing about connections. Until it is configured it serves nothing; when the supervisor is gone it refuses what
-waits, ends every connection and is done.
+It decides nothing about connections. Until it is configured it serves nothing; when the
+supervisor is gone it refuses what waits, ends every connection and is done.
 """
 
 import asyncio
@@ -76,7 +76,7 @@ class Egress:
         if self._inspector is not None:
             await self._inspector.stop()
 
-    # -- the supervisor's word --------------------------------------------------------------------------------------
+    # -- the supervisor's word --------------------------------------------------------------------
 
     def _on_message(self, message: ToEgress, fds: list[int]) -> None:
         match message:
@@ -93,10 +93,13 @@ class Egress:
                 self._sessions.close(message.session_id)
                 if self._allowances is not None and self._questions is not None:
                     self._questions.closed(session.id)
-                    # The last there is to say of it: the supervisor, as it stops, waits for nothing else.
+                    # The last there is to say of it: the supervisor, as it stops, waits for nothing
+                    # else.
                     self._allowances.close(session)
             case CloseConnection():
-                self._sessions.cut(message.session_id, message.connection_id, message.why, message.question_id)
+                self._sessions.cut(
+                    message.session_id, message.connection_id, message.why, message.question_id
+                )
             case PutCredentials():
                 self._sessions.get(message.session_id).put(message.credentials)
                 self._likely.forget()
@@ -111,7 +114,8 @@ class Egress:
 
     def _on_end(self, why: str) -> None:
         log.info("the channel ended", why=why)
-        # INVARIANT: at once. This is also how a person stops everything (`NetworkBroker.end_connections`).
+        # INVARIANT: at once. This is also how a person stops everything
+        # (`NetworkBroker.end_connections`).
         self._sessions.cut_what_goes_on()
         if self._questions is not None:
             self._questions.deny_all()
@@ -131,7 +135,12 @@ class Egress:
         self._admission = Admission(self._questions, resolver, self._clock, self._allowances)
         Progress(self._sessions, self._questions.tell).start()
         self._front = Front(
-            self._sessions, self._admission, self._likely, self._look_inside, self._clock, message.model_hosts
+            self._sessions,
+            self._admission,
+            self._likely,
+            self._look_inside,
+            self._clock,
+            message.model_hosts,
         )
         try:
             self._link.send(Ready())
@@ -160,7 +169,7 @@ class Egress:
         assert isinstance(loop, PinnedLoop)
         loop.forbidden = endpoints
 
-    # -- clients ----------------------------------------------------------------------------------------------------
+    # -- clients ----------------------------------------------------------------------------------
 
     def _open_listener(self, message: OpenListener, fd: int) -> None:
         session = self._sessions.get(message.session_id)
@@ -186,7 +195,8 @@ class Egress:
         sock: socket.socket,
         starting: Starting,
     ) -> None:
-        """Serve one socket. What goes wrong with it ends nothing else: no other is served by this task."""
+        """Serve one socket. What goes wrong with it ends nothing else: no other is served by
+        this task."""
 
         def serve(client: Client) -> None:
             served = front.serve(session, client, is_redirected=message.kind == "door")
@@ -196,14 +206,20 @@ class Egress:
             if message.kind == "names":
                 await self._answer_names(session, message.listener_id, sock, starting)
             else:
-                server = await asyncio.get_running_loop().create_server(lambda: Client(serve), sock=sock)
+                server = await asyncio.get_running_loop().create_server(
+                    lambda: Client(serve), sock=sock
+                )
                 _serves(session, message.listener_id, starting, server)
         except Exception as error:  # such as no thread to import in, or no memory
-            log.error("socket isn't served", session=session.id, kind=message.kind, error=where(error))
+            log.error(
+                "socket isn't served", session=session.id, kind=message.kind, error=where(error)
+            )
             session.servers.pop(message.listener_id, starting).close()
             sock.close()
 
-    async def _answer_names(self, session: Session, listener_id: int, sock: socket.socket, starting: Starting) -> None:
+    async def _answer_names(
+        self, session: Session, listener_id: int, sock: socket.socket, starting: Starting
+    ) -> None:
         assert self._admission is not None
         refuse = functools.partial(self._admission.refused_name, session.id)
         # In a thread, so that tunnels go on while dnspython is imported.

@@ -1,9 +1,12 @@
-"""Which connections are likely to be allowed, so that their clients are told of their tunnel while the supervisor is still asked.
+"""Which connections are likely to be allowed, so that their clients are told of their tunnel while
+the supervisor is still asked.
 
-A client makes its first TLS message in the time that the verdict takes. What is likely is no verdict: a name is looked up, an origin dialled and
-a byte passed on only after the supervisor's answer for this very connection. Where that is no after all, or the origin can't be reached, the
-client is told so in TLS, not in HTTP; so that it happens to one connection at most, everything that may have changed the answer forgets what
-was likely. It is apart from `front` because it decides only when a client is told, never what it may do.
+A client makes its first TLS message in the time that the verdict takes. What is likely is no
+verdict: a name is looked up, an origin dialled and a byte passed on only after the supervisor's
+answer for this very connection. Where that is no after all, or the origin can't be reached, the
+client is told so in TLS, not in HTTP; so that it happens to one connection at most, everything
+that may have changed the answer forgets what was likely. It is apart from `front` because it
+decides only when a client is told, never what it may do.
 """
 
 from supervisor.base.clock import Clock

@@ -2,13 +2,16 @@
 
     refused       the head is no request, contradicts itself, or the supervisor says no
     tunnelled     a CONNECT to a host that nothing wants to look into (`tunnels`)
-    looked into   everything else, by mitmproxy (`inspector`), which is started when the first connection needs it
+    looked into   everything else, by mitmproxy (`inspector`), which is started when the first
+                  connection needs it
 
-Of a client that knows no proxy, and was redirected here, the kernel tells where it meant to go (`redirected`): TLS goes the ways of a
-CONNECT to there, HTTP that of a request through the proxy, a query the way to the name server, and all else is refused.
+Of a client that knows no proxy, and was redirected here, the kernel tells where it meant to go
+(`redirected`): TLS goes the ways of a CONNECT to there, HTTP that of a request through the proxy, a
+query the way to the name server, and all else is refused.
 
-It is separate from `guard` because it knows nothing of mitmproxy: a tunnel costs no more than its bytes. Both judge by the same `checks`
-and the same `admission`. It must never pass a byte on before an explicit allow, and whatever is raised in it is a refusal (law 3).
+It is separate from `guard` because it knows nothing of mitmproxy: a tunnel costs no more than
+its bytes. Both judge by the same `checks` and the same `admission`. It must never pass a byte on
+before an explicit allow, and whatever is raised in it is a refusal (law 3).
 """
 
 import functools
@@ -42,18 +45,22 @@ _HTTP_PORT = 80
 _STALE = "this address stands for no name, or for none any more"
 _TOO_MANY = refusals.as_http(Refusal(why=TOO_MANY, remedy="close some of them"), 503)
 _BUSY = refusals.as_http(refusals.of_answer(refusals.BUSY), 503)
-_A_PROXY = "this is an HTTP proxy: send an HTTP/1.1 request with an absolute target, or CONNECT host:port"
+_A_PROXY = (
+    "this is an HTTP proxy: send an HTTP/1.1 request with an absolute target, or CONNECT host:port"
+)
 
 
 class Inspecting(Protocol):
     """What looks into connections: `inspector.Inspector`."""
 
     async def serve(self, connection: Connection, client: Held) -> None:
-        """Serve a client, what it said so far first, to its end; inside of `connection.target` where that is set."""
+        """Serve a client, what it said so far first, to its end; inside of `connection.target`
+        where that is set."""
 
 
 class Front:
-    """One per process. `inspector` gives what looks into connections, started where it isn't yet; `model_hosts` serve models."""
+    """One per process. `inspector` gives what looks into connections, started where it isn't
+    yet; `model_hosts` serve models."""
 
     def __init__(
         self,
@@ -77,15 +84,24 @@ class Front:
         try:
             is_busy = self._admission.is_busy
             began = self._clock.monotonic()
-            connection = None if is_busy else self._sessions.connect(session, client.transport, began)
+            connection = (
+                None if is_busy else self._sessions.connect(session, client.transport, began)
+            )
             if connection is None:
-                # In one breath: who is too many gets none of our time, and nothing of what it says is read.
-                client.send(b"" if is_redirected or session.closed else _BUSY if is_busy else _TOO_MANY)
+                # In one breath: who is too many gets none of our time, and nothing of what it says
+                # is read.
+                client.send(
+                    b"" if is_redirected or session.closed else _BUSY if is_busy else _TOO_MANY
+                )
                 client.end()
                 return
             try:
                 client.on_gone = connection.leave
-                await self._serve(client, connection, self._find_redirected_way if is_redirected else self._find_way)
+                await self._serve(
+                    client,
+                    connection,
+                    self._find_redirected_way if is_redirected else self._find_way,
+                )
             finally:
                 self._sessions.disconnect(connection)
                 self._admission.ended_all(connection)
@@ -95,7 +111,10 @@ class Front:
             log.error("connection failed", error=where(error))
 
     async def _serve(
-        self, client: Held, connection: Connection, find_way: Callable[[Held, Connection], Awaitable[None]]
+        self,
+        client: Held,
+        connection: Connection,
+        find_way: Callable[[Held, Connection], Awaitable[None]],
     ) -> None:
         """Find the way and go it, or say why not."""
         try:
@@ -123,7 +142,9 @@ class Front:
     async def _find_redirected_way(self, client: Held, connection: Connection) -> None:
         host, port, is_stale = redirected.destination(client.transport, connection.session.names)
         if port == NAMES_PORT:
-            from supervisor.egress.name_server import serve_stream  # as in `app`: it was imported with the door
+            from supervisor.egress.name_server import (
+                serve_stream,
+            )  # as in `app`: it was imported with the door
 
             session = connection.session
             refuse = functools.partial(self._admission.refused_name, session.id)
@@ -148,14 +169,18 @@ class Front:
             refused.said = refused.said_in_tls if speech == "TLS" else refused.said
             raise
 
-    async def _connect(self, client: Held, connection: Connection, action: Network, established: bytes) -> None:
-        """Ask for a connection that the client wants for itself, and serve it. `established` is what it is told then."""
+    async def _connect(
+        self, client: Held, connection: Connection, action: Network, established: bytes
+    ) -> None:
+        """Ask for a connection that the client wants for itself, and serve it. `established` is
+        what it is told then."""
         client.can_wait = False
         if client.is_gone or len(client.data) > MOST_HELD_BYTES:
             raise GoneError
         is_told = established != b"" and self._likely.is_allowed(connection.session, action)
         if is_told:
-            # INVARIANT: nothing else happens before the verdict: what the client says now is only held.
+            # INVARIANT: nothing else happens before the verdict: what the client says now is only
+            # held.
             client.send(established)
         try:
             await self._serve_connect(client, connection, action, b"" if is_told else established)
@@ -165,12 +190,16 @@ class Front:
                 refused.said = refused.said_in_tls
             raise
 
-    async def _serve_connect(self, client: Held, connection: Connection, action: Network, established: bytes) -> None:
+    async def _serve_connect(
+        self, client: Held, connection: Connection, action: Network, established: bytes
+    ) -> None:
         answer = await self._admission.admit(connection, action)
         if answer.decision != "allow":
             refusal = refusals.of_answer(answer)
             raise RefusedError(refusal, refusals.status_of(refusal))
-        connection.unsettled[answer.question_id] = Unsettled(answer, self._clock.monotonic(), is_all=True)
+        connection.unsettled[answer.question_id] = Unsettled(
+            answer, self._clock.monotonic(), is_all=True
+        )
         try:
             if answer.look_inside or self._looks_inside(connection, action):
                 self._likely.failed(connection.session, action)
@@ -180,7 +209,9 @@ class Front:
                 await self._look_into(client, connection)
             else:
                 end = await self._tunnels.run(client, connection, action, answer, established)
-                self._admission.ended(connection, answer.question_id, "done", {"way": "tunnel", "end": end})
+                self._admission.ended(
+                    connection, answer.question_id, "done", {"way": "tunnel", "end": end}
+                )
         except BaseException as error:
             self._admission.ended(connection, answer.question_id, "failed", {"error": _why(error)})
             raise
@@ -190,7 +221,11 @@ class Front:
         action, why = head.asked
         if action is None:
             self._admission.refused_nameless(connection)
-            raise RefusedError(Refusal(why="the target of CONNECT is not host:port", remedy="name a host and a port"))
+            raise RefusedError(
+                Refusal(
+                    why="the target of CONNECT is not host:port", remedy="name a host and a port"
+                )
+            )
         if why is not None:
             self._admission.refused(connection, action, why)
             raise RefusedError(refusals.of_contradiction(why))
@@ -199,7 +234,9 @@ class Front:
     def _looks_inside(self, connection: Connection, action: Network) -> bool:
         """Whether egress itself has something to do inside, whatever the rules say."""
         return (
-            action.port == _HTTP_PORT  # spoken in the clear: there is nothing to decrypt, and each request is judged
+            action.port
+            # spoken in the clear: there is nothing to decrypt, and each request is judged
+            == _HTTP_PORT
             or is_model_host(action.host, self._model_hosts)  # metered
             or secrets.has_any(connection.session.credentials, action.host, action.port)
         )
@@ -221,7 +258,8 @@ def _why(error: BaseException) -> str:
 
 
 async def _first_head(client: Held, share: Share) -> checks.Head:
-    """The head of the first request. What came behind a CONNECT stays in `client.data`; of another, all that came."""
+    """The head of the first request. What came behind a CONNECT stays in `client.data`; of
+    another, all that came."""
     by = in_s(HEAD_TIMEOUT_S)
     try:
         if not client.data:

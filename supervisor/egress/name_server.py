@@ -1,17 +1,21 @@
 """The name server of one sandbox: it answers from `names`, and asks nobody.
 
     A, AAAA        the addresses that stand for the name; of `localhost` the sandbox's own
-    anything else  no such record: no TXT that could carry anything, no HTTPS or SVCB that would lead to HTTP/3 or hide the server name
+    anything else  no such record: no TXT that could carry anything, no HTTPS or SVCB that would
+                   lead to HTTP/3 or hide the server name
 
-It decides what a query is: one question of class IN, short, well-formed. What isn't gets an error, or no answer where even that can't be
-formed. Of a session that asks faster than `Names.queries` has it, as much waits here as programs look up at once, and no more is read.
+It decides what a query is: one question of class IN, short, well-formed. What isn't gets an error,
+or no answer where even that can't be formed. Of a session that asks faster than `Names.queries` has
+it, as much waits here as programs look up at once, and no more is read.
 
-INVARIANT: the work of an answer grows no faster than the message. INVARIANT: however many sockets and connections a session asks by, it is answered
-once in a turn of the loop, and in its share of that. INVARIANT: this sends to nobody but whoever asked, and its socket belongs to the sandbox's network,
-which has no way out.
+INVARIANT: the work of an answer grows no faster than the message. INVARIANT: however many sockets
+and connections a session asks by, it is answered once in a turn of the loop, and in its share of
+that. INVARIANT: this sends to nobody but whoever asked, and its socket belongs to the sandbox's
+network, which has no way out.
 
-dnspython reads the question; it is imported with the first session that has a name server. The answer, which is the question and at most one
-record, is written here: dnspython would make 126 names of a name of 126 labels, to find what can be shortened.
+dnspython reads the question; it is imported with the first session that has a name server. The
+answer, which is the question and at most one record, is written here: dnspython would make 126
+names of a name of 126 labels, to find what can be shortened.
 """
 
 import asyncio
@@ -39,15 +43,16 @@ log = structlog.get_logger("egress")
 
 # What a query with one question and EDNS needs is less than half of it.
 MOST_QUERY_BYTES = 1024
-# RFC 1035, 4.1: a head, of which the third byte begins the flags and the next pair counts the questions; a name that is where the first
-# question has it, type, class, time to live and length.
+# RFC 1035, 4.1: a head, of which the third byte begins the flags and the next pair counts the
+# questions; a name that is where the first question has it, type, class, time to live and length.
 _HEAD_BYTES = 12
 _ONE_QUESTION = b"\0\1"
 _RESPONSE, _RECURSION_DESIRED, _RECURSION_AVAILABLE = 0x80, 0x01, 0x80
 _COUNTS, _QUESTION, _RECORD = struct.Struct("!4H"), struct.Struct("!2H"), struct.Struct("!3HIH")
 _SAME_NAME = 0xC000 | _HEAD_BYTES
 _TTL_S = 60
-# Datagrams that are read before connections get their turn again, and that wait for an answer: in the kernel there is room for a hundred or two.
+# Datagrams that are read before connections get their turn again, and that wait for an answer: in
+# the kernel there is room for a hundred or two.
 _MOST_READ = 256
 MOST_WAITING = 1024
 # A connection over which nothing is asked for so long is over.
@@ -105,7 +110,8 @@ class NameServer:
         with contextlib.suppress(OSError):  # nothing more to read
             for _ in range(_MOST_READ):
                 if self._asked.full():
-                    # What comes meanwhile waits in the kernel, or is dropped there: whoever needs an answer asks again.
+                    # What comes meanwhile waits in the kernel, or is dropped there: whoever needs
+                    # an answer asks again.
                     self._reads = False
                     self._loop.remove_reader(self._sock)
                     return
@@ -113,7 +119,8 @@ class NameServer:
 
 
 async def serve_stream(client: Held, names: Names, share: Share, refuse: Refuse) -> None:
-    """Answer one client's queries over TCP (RFC 7766) until it goes, or says something that isn't one. `GoneError` when it goes."""
+    """Answer one client's queries over TCP (RFC 7766) until it goes, or says something that
+    isn't one. `GoneError` when it goes."""
 
     def is_there() -> bool:
         return not (client.is_lost or client.transport.is_closing())
@@ -134,8 +141,11 @@ async def serve_stream(client: Held, names: Names, share: Share, refuse: Refuse)
             raise GoneError
 
 
-async def _in_turn(query: bytes, names: Names, share: Share, refuse: Refuse, is_wanted: Callable[[], bool]) -> bytes:
-    """The answer to one message, once the session may ask another; who waits for that has it in order. Empty where it isn't wanted any more."""
+async def _in_turn(
+    query: bytes, names: Names, share: Share, refuse: Refuse, is_wanted: Callable[[], bool]
+) -> bytes:
+    """The answer to one message, once the session may ask another; who waits for that has it in
+    order. Empty where it isn't wanted any more."""
     async with names.turn:
         if is_wanted():
             # A turn of the loop in any case, which is the other sessions'.
@@ -157,14 +167,17 @@ def _length(data: bytearray) -> int:
 
 def answer(query: bytes, names: Names, refuse: Refuse) -> bytes:
     """The answer to one message; empty where there is none. Never raises."""
-    # A response is no query, and an update or a notification asks for nothing that is answered here.
+    # A response is no query, and an update or a notification asks for nothing that is answered
+    # here.
     if not _HEAD_BYTES < len(query) <= MOST_QUERY_BYTES or query[2] & 0xF8:
         return b""
-    # Before any is read: of many, with names that point to the first one's, a message holds 20 ms of work.
+    # Before any is read: of many, with names that point to the first one's, a message holds 20 ms
+    # of work.
     if query[4:6] != _ONE_QUESTION:
         return _message(query, dns.rcode.FORMERR)
     try:
-        # What follows the question (EDNS, signatures) changes nothing of the answer, and is not read.
+        # What follows the question (EDNS, signatures) changes nothing of the answer, and is not
+        # read.
         (asked,) = dns.message.from_wire(query, question_only=True).question
         return _answer(query, asked, names, refuse)
     except dns.exception.DNSException:
@@ -194,14 +207,17 @@ def _answer(query: bytes, asked: dns.rrset.RRset, names: Names, refuse: Refuse) 
     return _message(query, dns.rcode.NOERROR, question, record)
 
 
-def _message(query: bytes, code: dns.rcode.Rcode, question: bytes = b"", record: bytes = b"") -> bytes:
+def _message(
+    query: bytes, code: dns.rcode.Rcode, question: bytes = b"", record: bytes = b""
+) -> bytes:
     """What is said to a query."""
     flags = bytes([_RESPONSE | query[2] & _RECURSION_DESIRED, _RECURSION_AVAILABLE | code])
     return query[:2] + flags + _COUNTS.pack(bool(question), bool(record), 0, 0) + question + record
 
 
 def _host(text: str) -> str | None:
-    """The canonical name; None for what no rule could name, such as an address written as a name."""
+    """The canonical name; None for what no rule could name, such as an address written as a
+    name."""
     try:
         host = hosts.canonical_host(text)
     except ValueError:

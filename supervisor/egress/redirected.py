@@ -1,8 +1,9 @@
 """Connections of programs that know no proxy: where they meant to go, and what they speak.
 
-The sandbox's network hands every TCP connection to the door (`sandbox.redirect`); the kernel tells where it was for. That is no more
-than what a client claims in a CONNECT, and is judged as one. It decides only that a given address means its name, and that what isn't
-TLS or HTTP is refused before anybody is asked about it.
+The sandbox's network hands every TCP connection to the door (`sandbox.redirect`); the kernel
+tells where it was for. That is no more than what a client claims in a CONNECT, and is judged as
+one. It decides only that a given address means its name, and that what isn't TLS or HTTP is
+refused before anybody is asked about it.
 """
 
 import asyncio
@@ -30,7 +31,8 @@ _HTTP_PERHAPS = re.compile(rb"[A-Z][A-Z-]{0,31}|")
 
 
 class Destination(NamedTuple):
-    """Where a connection was for: a name where its address stands for one, else the address. `is_stale`: it stood for one, once."""
+    """Where a connection was for: a name where its address stands for one, else the address.
+    `is_stale`: it stood for one, once."""
 
     host: str
     port: int
@@ -42,7 +44,8 @@ class SpeechError(Exception):
 
 
 def destination(transport: asyncio.Transport, names: Names) -> Destination:
-    """Where an accepted connection was for. `OSError` where the kernel doesn't know, `GoneError` where it was reset before that."""
+    """Where an accepted connection was for. `OSError` where the kernel doesn't know, `GoneError`
+    where it was reset before that."""
     from_where = transport.get_extra_info("peername")
     if from_where is None:
         raise GoneError
@@ -66,7 +69,8 @@ def _meant(address: hosts.Address, port: int, names: Names) -> Destination:
 
 
 async def speech(client: Held) -> Speech:
-    """What the client's first bytes are, which stay where they are. `SpeechError` for all that is neither TLS nor HTTP."""
+    """What the client's first bytes are, which stay where they are. `SpeechError` for all that
+    is neither TLS nor HTTP."""
     by = in_s(FIRST_WORD_S)
     try:
         while not client.data or _HTTP_PERHAPS.fullmatch(client.data):

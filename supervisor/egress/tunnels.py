@@ -1,9 +1,12 @@
-"""An allowed CONNECT that nothing looks into: dialled, checked to be TLS to the host that was allowed, and joined.
+"""An allowed CONNECT that nothing looks into: dialled, checked to be TLS to the host that was
+allowed, and joined.
 
-    dial -> 200 -> ClientHello -> its server name -> the origin's first record -> (another ClientHello, its server name) -> join
+    dial -> 200 -> ClientHello -> its server name -> the origin's first record -> (another
+    ClientHello, its server name) -> join
 
-It decides only whether what a client says first is TLS to the host of its CONNECT. INVARIANT: no byte of the client reaches the origin
-before that; and since an origin may ask for a second hello in the clear, the client's bytes wait for the origin's answer.
+It decides only whether what a client says first is TLS to the host of its CONNECT. INVARIANT: no
+byte of the client reaches the origin before that; and since an origin may ask for a second hello
+in the clear, the client's bytes wait for the origin's answer.
 """
 
 import asyncio
@@ -25,10 +28,16 @@ from supervisor.egress.loop.dialler import PIN, PinnedLoop
 from supervisor.egress.loop.refusals import Refusal, RefusedError
 from supervisor.egress.loop.relay import GoneError, Held, Tunnel, in_s
 from supervisor.egress.protocols import checks
-from supervisor.egress.protocols.client_hello import RETRY_BYTES, HelloError, HelloReader, asks_again
+from supervisor.egress.protocols.client_hello import (
+    RETRY_BYTES,
+    HelloError,
+    HelloReader,
+    asks_again,
+)
 
 ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
-# How long a client may take for its first TLS message once it has its tunnel, and an origin for its answer.
+# How long a client may take for its first TLS message once it has its tunnel, and an origin for its
+# answer.
 HELLO_TIMEOUT_S = 30.0
 ANSWER_TIMEOUT_S = 60.0
 # Fatal alerts `unrecognized_name` and `decode_error`: RFC 8446 6.2.
@@ -45,11 +54,18 @@ class Tunnels:
         self._likely = likely
 
     async def run(
-        self, client: Held, connection: Connection, action: Network, allowed: Answer, established: bytes
+        self,
+        client: Held,
+        connection: Connection,
+        action: Network,
+        allowed: Answer,
+        established: bytes,
     ) -> str:
-        """Serve an admitted CONNECT to its end: the why of its end. `RefusedError` where it never became a tunnel.
+        """Serve an admitted CONNECT to its end: the why of its end. `RefusedError` where it never
+        became a tunnel.
 
-        `established` is what the client reads once it has its tunnel, nothing where it knows of none, or was told before.
+        `established` is what the client reads once it has its tunnel, nothing where it knows of
+        none, or was told before.
         """
         await self._take(connection, "requests", 1)
         sock = await self._dial(client, connection, action)
@@ -61,12 +77,14 @@ class Tunnels:
             client.send(established)
             hello = await self._hello(client, connection, action, HelloReader())
             if client.transport.is_closing():
-                raise GoneError  # cut in this very turn of the loop, which its callbacks hear of in the next
+                # cut in this very turn of the loop, which its callbacks hear of in the next
+                raise GoneError
             left = _send_at_once(sock, hello)
         except BaseException:
             sock.close()
             raise
-        # Only now, when the origin has something to do: what a transport takes to be made would keep it waiting.
+        # Only now, when the origin has something to do: what a transport takes to be made would
+        # keep it waiting.
         _, origin = await _loop().hold(Held, sock)
         deferred_cleanup.clear()
         connection.cut_origin = client.on_gone = origin.cut
@@ -75,7 +93,9 @@ class Tunnels:
                 raise GoneError
             origin.send(left)
             # Made while the origin is at work, so that its answer waits for nothing.
-            tunnel = Tunnel(client, origin, BytesOut(self._admission.allowances, connection.session))
+            tunnel = Tunnel(
+                client, origin, BytesOut(self._admission.allowances, connection.session)
+            )
             connection.in_tunnel = tunnel.moved
             await self._greet(client, origin, connection, action)
             try:
@@ -86,7 +106,8 @@ class Tunnels:
             origin.cut()
 
     async def _dial(self, client: Held, connection: Connection, action: Network) -> socket.socket:
-        """Connect to a checked address. `GoneError` where the connection is over before that: it is dialled no further then."""
+        """Connect to a checked address. `GoneError` where the connection is over before that: it
+        is dialled no further then."""
         if client.is_gone or client.transport.is_closing():
             raise GoneError
 
@@ -100,12 +121,17 @@ class Tunnels:
         except OSError as error:
             self._admission.unreachable(connection, action.host)
             why = f"`{action.host}` port {action.port} can't be reached: {error.strerror or error}"
-            raise RefusedError(Refusal(error="unreachable", why=why, remedy="check host and port"), 502) from None
+            raise RefusedError(
+                Refusal(error="unreachable", why=why, remedy="check host and port"), 502
+            ) from None
         finally:
             PIN.set(None)
 
-    async def _greet(self, client: Held, origin: Held, connection: Connection, action: Network) -> None:
-        """Wait for the origin's answer to the hello; where that asks for another, let that pass, and nothing else."""
+    async def _greet(
+        self, client: Held, origin: Held, connection: Connection, action: Network
+    ) -> None:
+        """Wait for the origin's answer to the hello; where that asks for another, let that pass,
+        and nothing else."""
         by = in_s(ANSWER_TIMEOUT_S)
         try:
             while (again := asks_again(bytes(origin.data[:RETRY_BYTES]))) is None:
@@ -113,9 +139,13 @@ class Tunnels:
         except GoneError:
             if client.is_gone:
                 raise
-            raise self._refused(connection, action, "the origin ended the connection before it answered", b"") from None
+            raise self._refused(
+                connection, action, "the origin ended the connection before it answered", b""
+            ) from None
         except TimeoutError:
-            raise self._refused(connection, action, "the origin gave no answer in time", b"") from None
+            raise self._refused(
+                connection, action, "the origin gave no answer in time", b""
+            ) from None
         except HelloError as error:
             raise self._refused(connection, action, str(error), _NOT_READABLE) from None
         if again:
@@ -124,8 +154,11 @@ class Tunnels:
             client.send(answer)
             origin.send(await self._hello(client, connection, action, HelloReader(is_second=True)))
 
-    async def _hello(self, client: Held, connection: Connection, action: Network, reader: HelloReader) -> bytes:
-        """A ClientHello whose server name is checked, covered by the allowance: it may be sent on."""
+    async def _hello(
+        self, client: Held, connection: Connection, action: Network, reader: HelloReader
+    ) -> bytes:
+        """A ClientHello whose server name is checked, covered by the allowance: it may be sent
+        on."""
         by = in_s(HELLO_TIMEOUT_S)
         if not client.data:
             client.look()  # who was told of its tunnel early has often said it by now
@@ -133,7 +166,9 @@ class Tunnels:
             while (hello := reader.read(client.data)) is None:
                 await client.more(by)
         except TimeoutError:
-            raise self._refused(connection, action, "no TLS came in time; only TLS is tunnelled", b"") from None
+            raise self._refused(
+                connection, action, "no TLS came in time; only TLS is tunnelled", b""
+            ) from None
         except HelloError as error:
             raise self._not_tls(client, connection, action, str(error)) from None
         why = checks.tunnelled_name(hello.server_name, action.host)
@@ -150,16 +185,21 @@ class Tunnels:
         if denied is not None:
             raise RefusedError(refusals.of_answer(denied))
 
-    def _not_tls(self, client: Held, connection: Connection, action: Network, why: str) -> RefusedError:
+    def _not_tls(
+        self, client: Held, connection: Connection, action: Network, why: str
+    ) -> RefusedError:
         """What is no TLS is told so in its own words, as far as they are known."""
         if client.data[:1] == bytes([_TLS_HANDSHAKE]):
             return self._refused(connection, action, why, _NOT_READABLE)
         why = f"{why}: only TLS is tunnelled"
-        # Text is answered in text: for a client that speaks HTTP in the clear this is the response to its request.
+        # Text is answered in text: for a client that speaks HTTP in the clear this is the response
+        # to its request.
         is_text = client.data[:1].isalpha()
         return self._refused(connection, action, why, None if is_text else b"")
 
-    def _refused(self, connection: Connection, action: Network, why: str, said: bytes | None) -> RefusedError:
+    def _refused(
+        self, connection: Connection, action: Network, why: str, said: bytes | None
+    ) -> RefusedError:
         self._admission.refused(connection, action, why)
         remedy = f"for HTTP in the clear a rule that looks inside is needed, e.g. `network(* http://{action.host}:{action.port}/**)`"
         return RefusedError(Refusal(why=why, remedy=remedy), said=said)
@@ -172,7 +212,8 @@ def _loop() -> PinnedLoop:
 
 
 def _send_at_once(sock: socket.socket, data: bytes) -> bytes:
-    """Send what goes out without waiting; the rest, all of it where the other side is gone already."""
+    """Send what goes out without waiting; the rest, all of it where the other side is gone
+    already."""
     try:
         return data[sock.send(data) :]
     except OSError:

@@ -1,11 +1,13 @@
 """Answers to waiting requests, written down: at once, many in turns, or many as one.
 
     now        one step of the event loop, one transaction
-    in turns   some at a time, each part one transaction; between two parts everybody else is served. After a crash each
-               part is answered whole, or waits whole
-    as one     all in one transaction, offered together; reading, audit lines and telling watchers are done in turns around it
+    in turns   some at a time, each part one transaction; between two parts everybody else is
+               served. After a crash each part is answered whole, or waits whole
+    as one     all in one transaction, offered together; reading, audit lines and telling watchers
+               are done in turns around it
 
-It decides nothing: `gate` and the operator do. INVARIANT: each answer is a compare-and-swap: only what is pending still is answered.
+It decides nothing: `gate` and the operator do. INVARIANT: each answer is a compare-and-swap:
+only what is pending still is answered.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +27,8 @@ from supervisor.records.audit import Audit, Encoded
 
 log = structlog.get_logger("gate")
 
-# Each costs up to a millisecond (rules, a wish's likeness, the page), and whoever else asks waits for a few such parts.
+# Each costs up to a millisecond (rules, a wish's likeness, the page), and whoever else asks waits
+# for a few such parts.
 IN_TURN = 10
 # Of those that are only read, encoded or told.
 PREPARED = 100
@@ -43,10 +46,16 @@ class Answering(NamedTuple):
 
 
 class Answers:
-    """One per gate. `forget(request_id)` drops what is known of a request that nothing more comes of."""
+    """One per gate. `forget(request_id)` drops what is known of a request that nothing more
+    comes of."""
 
     def __init__(
-        self, queue: ApprovalQueue, audit: Audit, handlers: Handlers, clock: Clock, forget: Callable[[str], object]
+        self,
+        queue: ApprovalQueue,
+        audit: Audit,
+        handlers: Handlers,
+        clock: Clock,
+        forget: Callable[[str], object],
     ) -> None:
         self._queue = queue
         self._audit = audit
@@ -60,7 +69,9 @@ class Answers:
             made = self._made(answering, by, self._clock.now())
             answered = self._queue.answer_all([request for request, _ in made])
         done = {request.id for request in answered}
-        self._record([("request_answered", fields) for request, fields in made if request.id in done])
+        self._record(
+            [("request_answered", fields) for request, fields in made if request.id in done]
+        )
         self._end(answered)
         return answered
 
@@ -71,9 +82,11 @@ class Answers:
             answered += self.now(part, by)
         return answered
 
-    async def as_one(self, answering: Sequence[Answering], by: str, *, all_of_them: bool) -> list[Request]:
-        """Answer those that are pending still in one transaction, and offer them together. `ChangedError` where they aren't
-        `all_of_them`: then nothing was answered."""
+    async def as_one(
+        self, answering: Sequence[Answering], by: str, *, all_of_them: bool
+    ) -> list[Request]:
+        """Answer those that are pending still in one transaction, and offer them together.
+        `ChangedError` where they aren't `all_of_them`: then nothing was answered."""
         at, made, lines = self._clock.now(), list[Request](), list[_Line]()
         async for part in slices(answering, PREPARED):
             for request, fields in self._made(part, by, at):
@@ -81,9 +94,12 @@ class Answers:
                 lines.append(("request_answered", self._audit.encoded(fields) or fields))
         if all_of_them and len(made) != len(answering):
             raise ChangedError.several()
-        # INVARIANT: nothing awaits from here until they are offered: no step of a channel finds only some of them answered.
+        # INVARIANT: nothing awaits from here until they are offered: no step of a channel finds
+        # only some of them answered.
         done = self._queue.answer_untold(made, all_of_them=all_of_them)
-        self._record([line for request, line in zip(made, lines, strict=True) if request.id in done])
+        self._record(
+            [line for request, line in zip(made, lines, strict=True) if request.id in done]
+        )
         answered = [request for request in made if request.id in done]
         self._end(answered)
         async for told in slices(answered, PREPARED):
@@ -91,20 +107,30 @@ class Answers:
                 self._queue.announce(request)
         return answered
 
-    def _made(self, answering: Sequence[Answering], by: str, at: float) -> list[tuple[Request, dict[str, Any]]]:
+    def _made(
+        self, answering: Sequence[Answering], by: str, at: float
+    ) -> list[tuple[Request, dict[str, Any]]]:
         """Of those that are pending, what they become, and the fields of the line about it."""
         said = {one.request_id: one for one in answering}
         found = []
         for request in self._queue.get_all(list(said)):
             if status(request) == "pending":
                 _, answer, reason, rule = said[request.id]
-                facts = {"answer": answer, "answered_at": at, "answered_by": by, "answer_reason": reason}
-                made = msgspec.structs.replace(request, **facts, rule=request.rule if rule is None else rule)
+                facts = {
+                    "answer": answer,
+                    "answered_at": at,
+                    "answered_by": by,
+                    "answer_reason": reason,
+                }
+                made = msgspec.structs.replace(
+                    request, **facts, rule=request.rule if rule is None else rule
+                )
                 found.append((made, audit_lines.answered(made, rule)))
         return found
 
     def _record(self, lines: Sequence[_Line]) -> None:
-        # Answers are acknowledged by the database; the audit names them too, and while it can't, `claim` gives no grant.
+        # Answers are acknowledged by the database; the audit names them too, and while it can't,
+        # `claim` gives no grant.
         try:
             self._audit.record_all(lines)
         except StorageError as error:

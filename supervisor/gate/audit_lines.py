@@ -1,4 +1,5 @@
-"""The fields of the lines that the gate writes to the audit log; docs/record.md says what they mean to a reader."""
+"""The fields of the lines that the gate writes to the audit log; docs/record.md says what they
+mean to a reader."""
 
 from typing import Any
 
@@ -14,9 +15,15 @@ from supervisor.gate.grants import Grant
 LONG_CHARS = 500
 
 
-def judged(action: Action, verdict: Verdict, session_id: str, by: str | None = None) -> dict[str, Any]:
-    """`verdict_given`; `by` is who refused, where no rules were asked. Like all of a line it passes the redactor when it is written."""
-    recorded, known = hidden(action), () if isinstance(action, Network) else command_secrets.secrets_in(action)
+def judged(
+    action: Action, verdict: Verdict, session_id: str, by: str | None = None
+) -> dict[str, Any]:
+    """`verdict_given`; `by` is who refused, where no rules were asked. Like all of a line it
+    passes the redactor when it is written."""
+    recorded, known = (
+        hidden(action),
+        () if isinstance(action, Network) else command_secrets.secrets_in(action),
+    )
     fields = {
         "session": session_id,
         "category": category_of(action),
@@ -62,7 +69,8 @@ def superseded(request_id: str, newer: Request) -> dict[str, Any]:
 
 
 def rule_ended(rule: Rule) -> dict[str, Any]:
-    """`rule_ended`: `until` is the time that it was given, `for_session` the session that is over."""
+    """`rule_ended`: `until` is the time that it was given, `for_session` the session that is
+    over."""
     return {
         "rule_id": rule.id,
         "effect": rule.effect,
@@ -73,7 +81,8 @@ def rule_ended(rule: Rule) -> dict[str, Any]:
 
 
 def begun(request: Request, *, resumed: bool) -> dict[str, Any]:
-    """`effect_started`. Who said yes stands here too: the line of the answer is missing where the disk was full just then."""
+    """`effect_started`. Who said yes stands here too: the line of the answer is missing where
+    the disk was full just then."""
     return {
         "request": request.id,
         "session": request.session_id,
@@ -93,6 +102,8 @@ def settled(grant: Grant, facts: dict[str, Any]) -> dict[str, Any]:
         "grant": grant.id,
         "outcome": "done" if facts["ok"] else "failed",
         "detail": {
-            key: value for key, value in facts.items() if not isinstance(value, str) or len(value) <= LONG_CHARS
+            key: value
+            for key, value in facts.items()
+            if not isinstance(value, str) or len(value) <= LONG_CHARS
         },
     }

@@ -1,13 +1,17 @@
-"""The gate: `ask` turns what an agent wants into a recorded verdict, and `claim` is the ONE place that makes a Grant.
+"""The gate: `ask` turns what an agent wants into a recorded verdict, and `claim` is the ONE place
+that makes a Grant.
 
     ask      kill switch -> rules (pure) -> audit record -> Request: allowed, denied or pending
-    resolve  the operator's answer to a pending request (never the agent's: no agent route leads here)
+    resolve  the operator's answer to a pending request (never the agent's: no agent route leads
+             here)
     claim    allowed or approved -> Grant, once
-    Grant.use(action)   right before the effect: the action, built anew from what would be done, must be the judged one
+    Grant.use(action)   right before the effect: the action, built anew from what would be done,
+                        must be the judged one
     settle   what came of it -> audit record
 
-Every way to fail ends in a denial with a why (law 3). The gate holds no channel and carries nothing out itself: what became
-ready goes to the `handlers` that channels register, and `offer_ready` offers what a crash left behind.
+Every way to fail ends in a denial with a why (law 3). The gate holds no channel and carries
+nothing out itself: what became ready goes to the `handlers` that channels register, and
+`offer_ready` offers what a crash left behind.
 """
 
 import contextlib
@@ -76,18 +80,22 @@ class Gate:
         self.handlers = Handlers(redactor, self._unwritten.settle)
         self.rulings = Rulings(policies, kill_switch, clock, self._unwritten.uses, own_files)
         self._lines = VerdictLines(audit, redactor)
-        self._answers = Answers(queue, audit, self.handlers, clock, lambda one: self._actions.pop(one, None))
+        self._answers = Answers(
+            queue, audit, self.handlers, clock, lambda one: self._actions.pop(one, None)
+        )
         self.repeats = Repeats(queue, clock, redactor, self.rulings.is_open, self.close)
 
-    # -- asking -----------------------------------------------------------------------------------------------------
+    # -- asking -----------------------------------------------------------------------------------
 
     def judge(self, action: Action, session_id: str, *, is_running: bool = False) -> Verdict:
-        """What the rules say, recorded; asks nobody, never raises. `is_running`: part of what was allowed, no use of its own."""
+        """What the rules say, recorded; asks nobody, never raises. `is_running`: part of what
+        was allowed, no use of its own."""
         verdict = self.rulings.verdict(action, session_id, is_running=is_running)
         return self._on_record(action, session_id, verdict, is_use=not is_running)
 
     def record_refusal(self, action: Action, session_id: str, why: str) -> None:
-        """A channel refused by itself, before any rule: it is on record like a verdict. Never raises."""
+        """A channel refused by itself, before any rule: it is on record like a verdict. Never
+        raises."""
         with contextlib.suppress(StorageError):
             self._lines.write(action, Verdict(decision="deny", why=why), session_id, by="gatehouse")
 
@@ -103,12 +111,17 @@ class Gate:
     ) -> Request:
         """Judge an action and record the request; what it became is `status(request)`.
 
-        An identical action that still waits is the same request; one that the operator denied in this session stays denied;
-        a newer one for the same subject supersedes the older, which is denied before this returns, and told why in
-        `superseding`.
+        An identical action that still waits is the same request; one that the operator denied in
+        this session stays denied; a newer one for the same subject supersedes the older, which
+        is denied before this returns, and told why in `superseding`.
         """
         return self.ask_all(
-            [action], session_id=session_id, reason=reason, origin=origin, hold_s=hold_s, superseding=superseding
+            [action],
+            session_id=session_id,
+            reason=reason,
+            origin=origin,
+            hold_s=hold_s,
+            superseding=superseding,
         )[0]
 
     def ask_all(
@@ -121,18 +134,23 @@ class Gate:
         hold_s: float | None = None,
         superseding: str = SUPERSEDED,
     ) -> list[Request]:
-        """`ask` for each, in one write to the record and one to the database. Where either fails, all are denied."""
-        terms = Terms(session_id, reason, origin, None if hold_s is None else self._clock.now() + hold_s)
+        """`ask` for each, in one write to the record and one to the database. Where either
+        fails, all are denied."""
+        terms = Terms(
+            session_id, reason, origin, None if hold_s is None else self._clock.now() + hold_s
+        )
         requests, _ = self._ask_all(actions, terms, superseding)
-        # What was approved before is offered again, too: its grant may have been refused (a full disk, all stopped).
+        # What was approved before is offered again, too: its grant may have been refused (a full
+        # disk, all stopped).
         self.handlers.offer([one for one in requests if status(one) in ("approved", "allowed")])
         return requests
 
     def ask_and_claim_all(
         self, actions: Sequence[Action], *, session_id: str, reason: str, origin: Origin
     ) -> tuple[list[Request], dict[str, Grant]]:
-        """`ask_all`, and in the same two writes `claim_all` of what rules allow now: these requests are used, and their grants are
-        given by id. The caller carries out what is ready, these and others."""
+        """`ask_all`, and in the same two writes `claim_all` of what rules allow now: these
+        requests are used, and their grants are given by id. The caller carries out what is
+        ready, these and others."""
         return self._ask_all(actions, Terms(session_id, reason, origin, claims=True), SUPERSEDED)
 
     def _ask_all(
@@ -142,12 +160,18 @@ class Gate:
         found: dict[int, Request] = {}
         new: dict[int, Request] = {}
         verdicts = self.rulings.verdicts(actions, session_id, used=self._unwritten.count)
-        marks = {at: fingerprint(actions[at]) for at, verdict in enumerate(verdicts) if verdict.decision == "ask"}
+        marks = {
+            at: fingerprint(actions[at])
+            for at, verdict in enumerate(verdicts)
+            if verdict.decision == "ask"
+        }
         earlier = self.queue.earlier_all(session_id, list(marks.values())) if marks else {}
         room = self.queue.room(session_id, terms.origin) if marks else 0
         for at, (action, verdict) in enumerate(zip(actions, verdicts, strict=True)):
             if at in marks:
-                if known := self.repeats.known(action, session_id, earlier.get(marks[at]), terms.hold_until):
+                if known := self.repeats.known(
+                    action, session_id, earlier.get(marks[at]), terms.hold_until
+                ):
                     found[at] = known
                     if status(known) == "denied" and terms.origin != "workspace":
                         self.record_refusal(action, session_id, explanation(known))
@@ -157,31 +181,52 @@ class Gate:
             if verdict.rule_id is not None and verdict.decision != "allow":
                 self._unwritten.count(verdict.rule_id)
             new[at] = terms.request(action, verdict, self.redactor, self._clock.now())
-        recorded = dict(zip(new, self._record_requests(list(new.values()), superseding), strict=True))
+        recorded = dict(
+            zip(new, self._record_requests(list(new.values()), superseding), strict=True)
+        )
         for at, request in recorded.items():
             if request.decision != "deny":
                 self._actions[request.id] = actions[at]
-        grants: dict[str, Grant] = {one.id: self._grant(one) for one in recorded.values() if one.used_at is not None}
+        grants: dict[str, Grant] = {
+            one.id: self._grant(one) for one in recorded.values() if one.used_at is not None
+        }
         return [recorded[at] if at in recorded else found[at] for at in range(len(actions))], grants
 
-    def decide_by_rules(self, action: Action, session_id: str, *, reaching: bool = False) -> Grant | Refused | None:
-        """`decide` where rules alone do; None, and nothing on record, where somebody is to be asked. `reaching`: name and addresses
-        at once (`Rulings.reaching`)."""
+    def decide_by_rules(
+        self, action: Action, session_id: str, *, reaching: bool = False
+    ) -> Grant | Refused | None:
+        """`decide` where rules alone do; None, and nothing on record, where somebody is to be
+        asked. `reaching`: name and addresses at once (`Rulings.reaching`)."""
         verdict = (self.rulings.reaching if reaching else self.rulings.verdict)(action, session_id)
         if verdict.decision == "ask":
             return None
         verdict = self._on_record(action, session_id, verdict)
         if verdict.decision == "deny":
             return Refused(why=verdict.why, rule=verdict.rule, remedy=verdict.remedy)
-        return Grant(session_id=session_id, bound_to=action, request_id=None, rule=verdict.rule, why=verdict.why)
+        return Grant(
+            session_id=session_id,
+            bound_to=action,
+            request_id=None,
+            rule=verdict.rule,
+            why=verdict.why,
+        )
 
     async def decide(
-        self, action: Action, *, session_id: str, reason: str = "", origin: Origin = "agent_api", hold_s: float
+        self,
+        action: Action,
+        *,
+        session_id: str,
+        reason: str = "",
+        origin: Origin = "agent_api",
+        hold_s: float,
     ) -> Grant | Refused:
-        """Ask, wait up to `hold_s` seconds for an answer, claim. For channels that hold the agent meanwhile."""
+        """Ask, wait up to `hold_s` seconds for an answer, claim. For channels that hold the
+        agent meanwhile."""
         at_once = self.decide_by_rules(action, session_id)
         if at_once is None:
-            crowded, left_s = await self.repeats.until_room(action, session_id, hold_s, self.rulings.verdict)
+            crowded, left_s = await self.repeats.until_room(
+                action, session_id, hold_s, self.rulings.verdict
+            )
             if (
                 crowded is not None and crowded.decision == "ask"
             ):  # a person's denial of all that waits is on record already
@@ -189,7 +234,9 @@ class Gate:
             at_once = crowded or self.decide_by_rules(action, session_id)
         if at_once is not None:
             return at_once
-        request = self.ask(action, session_id=session_id, reason=reason, origin=origin, hold_s=left_s)
+        request = self.ask(
+            action, session_id=session_id, reason=reason, origin=origin, hold_s=left_s
+        )
         if status(request) == "denied":
             return self._refused(request)
         with self.repeats.waited_for(request):
@@ -199,8 +246,10 @@ class Gate:
         return self.claim(request.id, session_id)
 
     async def wait(self, request_id: str, timeout_s: float) -> Request:
-        """The request as soon as it isn't pending, or as it is when the time runs out. `NotFoundError` where there is none."""
-        # Look, sleep until a fact changes, look again: so a wait that begins late, or anew, misses nothing.
+        """The request as soon as it isn't pending, or as it is when the time runs out.
+        `NotFoundError` where there is none."""
+        # Look, sleep until a fact changes, look again: so a wait that begins late, or anew, misses
+        # nothing.
         deadline = self._clock.monotonic() + timeout_s
         while True:
             request = self.get(request_id)
@@ -213,19 +262,29 @@ class Gate:
         """The request, or `NotFoundError`."""
         request = self.queue.get(request_id)
         if request is None:
-            raise NotFoundError(f"no request has the id `{request_id[:64]}`", "see the inbox or `gatehouse approvals`")
+            raise NotFoundError(
+                f"no request has the id `{request_id[:64]}`",
+                "see the inbox or `gatehouse approvals`",
+            )
         return request
 
     def get_all(self, request_ids: Iterable[str]) -> list[Request]:
         """Those of the requests that there are."""
         return self.queue.get_all(list(request_ids))
 
-    # -- answering: only ever called for the operator, or by the gate itself ------------------------------------------------
+    # -- answering: only ever called for the operator, or by the gate itself ----------------------
 
     def resolve(
-        self, request_id: str, answer: Answer, *, by: str, reason: str = "", shown_fingerprint: str | None = None
+        self,
+        request_id: str,
+        answer: Answer,
+        *,
+        by: str,
+        reason: str = "",
+        shown_fingerprint: str | None = None,
     ) -> Request:
-        """Answer a pending request. `ChangedError` where it is no longer pending, or isn't the one that was shown."""
+        """Answer a pending request. `ChangedError` where it is no longer pending, or isn't the
+        one that was shown."""
         request = self.get(request_id)
         if shown_fingerprint is not None and shown_fingerprint != request.fingerprint:
             raise ChangedError.other()
@@ -234,32 +293,43 @@ class Gate:
             raise ChangedError.already(status(self.get(request_id)))
         return answered[0]
 
-    def resolve_all(self, request_ids: Iterable[str], answer: Answer, *, by: str, reason: str = "") -> list[Request]:
-        """Answer those that are pending still, as one step, and offer together what is approved: for a few. Those answered."""
+    def resolve_all(
+        self, request_ids: Iterable[str], answer: Answer, *, by: str, reason: str = ""
+    ) -> list[Request]:
+        """Answer those that are pending still, as one step, and offer together what is approved:
+        for a few. Those answered."""
         return self._answers.now(self._said(request_ids, answer, reason), by)
 
     async def resolve_in_turns(
         self, request_ids: Sequence[str], answer: Answer, *, by: str, reason: str = ""
     ) -> list[Request]:
-        """Answer those that are pending still, some at a time, so that no other session waits for all of them. Those answered."""
+        """Answer those that are pending still, some at a time, so that no other session waits
+        for all of them. Those answered."""
         return await self._answers.in_turns(self._said(request_ids, answer, reason), by)
 
     async def resolve_as_one(
         self, request_ids: Sequence[str], answer: Answer, *, by: str, reason: str = ""
     ) -> list[Request]:
-        """Answer all in one transaction, and offer together what is approved. `ChangedError` where one isn't pending any more."""
-        return await self._answers.as_one(self._said(request_ids, answer, reason), by, all_of_them=True)
+        """Answer all in one transaction, and offer together what is approved. `ChangedError`
+        where one isn't pending any more."""
+        return await self._answers.as_one(
+            self._said(request_ids, answer, reason), by, all_of_them=True
+        )
 
     def _said(self, request_ids: Iterable[str], answer: Answer, reason: str) -> list[Answering]:
         """`UserError` where a yes to one of them would come to nothing; then none is answered."""
         said, request_ids = self.redactor.said(reason)[:2000], list(request_ids)
-        self.handlers.check_possible(self.queue.get_all(request_ids) if answer == "approved" else ())
+        self.handlers.check_possible(
+            self.queue.get_all(request_ids) if answer == "approved" else ()
+        )
         return [Answering(one, answer, said) for one in request_ids]
 
     async def rejudge_pending(self, by: str) -> list[Request]:
-        """Answer the waiting requests that the rules, as they are now, decide. For every change of the policy.
+        """Answer the waiting requests that the rules, as they are now, decide. For every change of
+        the policy.
 
-        Some at a time; but of what is carried out as all or nothing, all of a session's in one transaction.
+        Some at a time; but of what is carried out as all or nothing, all of a session's in one
+        transaction.
         """
         answered: list[Request] = []
         judged_by: dict[str, Policy] = {}
@@ -267,10 +337,14 @@ class Gate:
         async for part in slices(self.queue.pending_ids(), IN_TURN):
             alone: list[Answering] = []
             for request in self.queue.get_all(part):
-                judged_by.setdefault(request.session_id, self.rulings.policies_of(request.session_id).current())
+                judged_by.setdefault(
+                    request.session_id, self.rulings.policies_of(request.session_id).current()
+                )
                 if said := self._by_rules(request):
                     is_together = self.handlers.is_together(request)
-                    (together.setdefault(request.session_id, []) if is_together else alone).append(said)
+                    (together.setdefault(request.session_id, []) if is_together else alone).append(
+                        said
+                    )
             answered += self._answers.now(alone, by)
         for session_id, of_session in together.items():
             # Else whoever changed it judges anew.
@@ -279,12 +353,17 @@ class Gate:
         return answered
 
     def _by_rules(self, request: Request) -> Answering | None:
-        """What the rules answer to a request that waits; None where they don't, or it waits no more."""
+        """What the rules answer to a request that waits; None where they don't, or it waits no
+        more."""
         if status(request) != "pending" or not self.rulings.is_open(request.session_id):
             return None
         verdict = self.rulings.verdict(self.action_of(request), request.session_id)
         said: Answer = "approved" if verdict.decision == "allow" else "denied"
-        return None if verdict.decision == "ask" else Answering(request.id, said, verdict.why, verdict.rule)
+        return (
+            None
+            if verdict.decision == "ask"
+            else Answering(request.id, said, verdict.why, verdict.rule)
+        )
 
     def close(self, request_id: str, why: str) -> None:
         """End a request that nobody needs an answer to any more."""
@@ -296,19 +375,23 @@ class Gate:
         for request in closed:
             self._actions.pop(request.id, None)
         self.audit.record_all(
-            [("request_closed", {"request": one.id, "session": one.session_id, "why": why}) for one in closed]
+            [
+                ("request_closed", {"request": one.id, "session": one.session_id, "why": why})
+                for one in closed
+            ]
         )
 
     def close_requests(
         self, session_id: str, why: str, *, keep: Callable[[Request], bool] = lambda request: False
     ) -> int:
-        """End every request of a session that is pending or ready, but those that `keep` names; how many."""
+        """End every request of a session that is pending or ready, but those that `keep` names;
+        how many."""
         left = self.queue.pending(session_id) + self.queue.ready(session_id)
         closing = [request for request in left if not keep(request)]
         self.close_all([request.id for request in closing], why)
         return len(closing)
 
-    # -- acting -----------------------------------------------------------------------------------------------------
+    # -- acting -----------------------------------------------------------------------------------
 
     def claim(self, request_id: str, session_id: str) -> Grant | Refused:
         """The grant of an allowed or approved request, once; the reason why not for any other."""
@@ -318,15 +401,24 @@ class Gate:
         """`claim` for each, in one write to the record and one to the database."""
         requests = self.queue.get_all(request_ids)
         if len(requests) != len(set(request_ids)):
-            self.get(next(one for one in request_ids if one not in {request.id for request in requests}))
+            self.get(
+                next(one for one in request_ids if one not in {request.id for request in requests})
+            )
         if stopped := self.rulings.why_stopped():
             return [Refused(why=stopped, request_id=one) for one in request_ids]
-        refused = {request.id: why for request in requests if (why := self._why_not(request, session_id))}
-        begun = self._begin_all([request for request in requests if request.id not in refused], resumed=False)
+        refused = {
+            request.id: why for request in requests if (why := self._why_not(request, session_id))
+        }
+        begun = self._begin_all(
+            [request for request in requests if request.id not in refused], resumed=False
+        )
         return [(refused | begun)[request_id] for request_id in request_ids]
 
-    async def claim_together(self, request_ids: Sequence[str], session_id: str) -> list[Grant | Refused]:
-        """`claim_all` for thousands: all of them in one transaction still, but what is read, judged and encoded before it in turns."""
+    async def claim_together(
+        self, request_ids: Sequence[str], session_id: str
+    ) -> list[Grant | Refused]:
+        """`claim_all` for thousands: all of them in one transaction still, but what is read,
+        judged and encoded before it in turns."""
         while True:
             policy, requests = self.rulings.policies_of(session_id).current(), list[Request]()
             refused: dict[str, Grant | Refused] = {}
@@ -337,12 +429,17 @@ class Gate:
                         refused[request.id] = why
                     else:
                         requests.append(request)
-                        lines[request.id] = self.audit.encoded(audit_lines.begun(request, resumed=False))
-            # INVARIANT: nothing awaits from here on. What was judged under other rules is judged anew.
+                        lines[request.id] = self.audit.encoded(
+                            audit_lines.begun(request, resumed=False)
+                        )
+            # INVARIANT: nothing awaits from here on. What was judged under other rules is judged
+            # anew.
             if self.rulings.policies_of(session_id).current() is not policy:
                 continue
             if (stopped := self.rulings.why_stopped()) or not self.rulings.is_open(session_id):
-                return [Refused(why=stopped or SESSION_ENDED, request_id=one) for one in request_ids]
+                return [
+                    Refused(why=stopped or SESSION_ENDED, request_id=one) for one in request_ids
+                ]
             found = refused | self._begin_all(requests, resumed=False, lines=lines)
             return [found.get(one) or self._refused(self.get(one)) for one in request_ids]
 
@@ -353,17 +450,22 @@ class Gate:
         verdict = self.rulings.verdict(self.action_of(request), session_id)
         if verdict.decision == "deny":
             self.close(request.id, verdict.why)
-            return Refused(why=verdict.why, rule=verdict.rule, remedy=verdict.remedy, request_id=request.id)
+            return Refused(
+                why=verdict.why, rule=verdict.rule, remedy=verdict.remedy, request_id=request.id
+            )
         return None
 
     def _refused(self, request: Request) -> Refused:
         if status(request) == "used":
             return taken(request)
         remedy = self.remedy_of(request)
-        return Refused(why=explanation(request), rule=request.rule, remedy=remedy, request_id=request.id)
+        return Refused(
+            why=explanation(request), rule=request.rule, remedy=remedy, request_id=request.id
+        )
 
     def remedy_of(self, request: Request) -> str:
-        """What an agent may do about a request. What rules deny by now (`deny --always`) may not be asked again, whoever denied it."""
+        """What an agent may do about a request. What rules deny by now (`deny --always`) may not
+        be asked again, whoever denied it."""
         ruled = self.ruled_out(request)
         return self.repeats.remedy_of(request) if ruled is None else ruled.remedy
 
@@ -375,12 +477,18 @@ class Gate:
         return verdict if verdict.decision == "deny" else None
 
     def unsettled(self, session_id: str) -> list[Request]:
-        """What an earlier run of the supervisor began for this session, and died before it knew the outcome."""
+        """What an earlier run of the supervisor began for this session, and died before it knew
+        the outcome."""
         left = self.queue.unsettled()
-        return [request for request in left if request.session_id == session_id and request.id not in self._begun]
+        return [
+            request
+            for request in left
+            if request.session_id == session_id and request.id not in self._begun
+        ]
 
     def resume(self, request_id: str, session_id: str) -> Grant | Refused:
-        """The grant of an `unsettled` request anew, once: only for effects that can be found done and not be done twice."""
+        """The grant of an `unsettled` request anew, once: only for effects that can be found
+        done and not be done twice."""
         return self.resume_all([request_id], session_id)[0]
 
     def resume_all(self, request_ids: Sequence[str], session_id: str) -> list[Grant | Refused]:
@@ -388,63 +496,99 @@ class Gate:
         if stopped := self.rulings.why_stopped():
             return [Refused(why=stopped, request_id=one) for one in request_ids]
         wanted = set(request_ids)
-        found = self._begin_all([one for one in self.unsettled(session_id) if one.id in wanted], resumed=True)
+        found = self._begin_all(
+            [one for one in self.unsettled(session_id) if one.id in wanted], resumed=True
+        )
         why = "this request isn't one that a crash left"
-        return [found.get(one) or Refused(why=why, remedy="ask again", request_id=one) for one in request_ids]
+        return [
+            found.get(one) or Refused(why=why, remedy="ask again", request_id=one)
+            for one in request_ids
+        ]
 
     def action_of(self, request: Request) -> Action:
-        """The action as it was asked. After a restart one that held a secret is only known redacted, and no grant fits it."""
+        """The action as it was asked. After a restart one that held a secret is only known
+        redacted, and no grant fits it."""
         return self._actions.get(request.id, request.action)
 
     def settle(self, grant: Grant, outcome: Outcome, detail: dict[str, Any]) -> None:
-        """Record what came of an effect. It has happened: an audit that can't be written stops the next one, not this."""
+        """Record what came of an effect. It has happened: an audit that can't be written stops
+        the next one, not this."""
         self.settle_all([(grant, outcome, detail)])
 
     def settle_all(self, settled: Iterable[tuple[Grant, Outcome, dict[str, Any]]]) -> None:
         """`settle` for each, in one write to the record and one to the database."""
         facts = [(grant, self._outcome(grant, said, detail)) for grant, said, detail in settled]
-        self._unwritten.settle({grant.request_id: fact for grant, fact in facts if grant.request_id is not None})
+        self._unwritten.settle(
+            {grant.request_id: fact for grant, fact in facts if grant.request_id is not None}
+        )
         for grant, _ in facts:
             self._actions.pop(grant.request_id or "", None)
         try:
-            self.audit.record_all([("effect_settled", audit_lines.settled(grant, fact)) for grant, fact in facts])
+            self.audit.record_all(
+                [("effect_settled", audit_lines.settled(grant, fact)) for grant, fact in facts]
+            )
         except StorageError as error:
-            log.error("effects not recorded", error=str(error), requests=[grant.request_id for grant, _ in facts])
+            log.error(
+                "effects not recorded",
+                error=str(error),
+                requests=[grant.request_id for grant, _ in facts],
+            )
 
     def _outcome(self, grant: Grant, said: Outcome, detail: dict[str, Any]) -> dict[str, Any]:
-        """What came of an effect, without secrets: those of its own command, which programs say again, too."""
+        """What came of an effect, without secrets: those of its own command, which programs say
+        again, too."""
         action = self._actions.get(grant.request_id or "")
         known = () if action is None else command_secrets.secrets_in(action)
-        texts = {name: command_secrets.without(one, known) for name, one in detail.items() if isinstance(one, str)}
+        texts = {
+            name: command_secrets.without(one, known)
+            for name, one in detail.items()
+            if isinstance(one, str)
+        }
         shown = {name: self.redactor.printed(one) for name, one in texts.items()}
         facts: dict[str, Any] = self.redactor.data({"ok": said == "done", **detail, **shown})
         return facts
 
     def note_taken_back(self, whys: Mapping[str, str | None]) -> None:
-        """Say with requests, by id, that the operator took back what they did; None: it is in force again."""
+        """Say with requests, by id, that the operator took back what they did; None: it is in
+        force again."""
         self._unwritten.write()
         self.queue.note_taken_back(whys)
 
     def offer_ready(self) -> None:
-        """Offer every request that may be carried out and wasn't to its channel: at start-up, after a crash."""
-        self.handlers.offer([request for request in self.queue.ready() if self.rulings.is_open(request.session_id)])
+        """Offer every request that may be carried out and wasn't to its channel: at start-up,
+        after a crash."""
+        self.handlers.offer(
+            [request for request in self.queue.ready() if self.rulings.is_open(request.session_id)]
+        )
 
     def write_hits(self) -> None:
-        """Put what isn't in the database yet into it (see `Unwritten.write`); called now and then, and at the end."""
+        """Put what isn't in the database yet into it (see `Unwritten.write`); called now and
+        then, and at the end."""
         self._unwritten.write()
 
-    # -- inside -----------------------------------------------------------------------------------------------------
+    # -- inside -----------------------------------------------------------------------------------
 
     def _begin_all(
-        self, requests: Sequence[Request], *, resumed: bool, lines: Mapping[str, Encoded | None] = NO_LINES
+        self,
+        requests: Sequence[Request],
+        *,
+        resumed: bool,
+        lines: Mapping[str, Encoded | None] = NO_LINES,
     ) -> dict[str, Grant | Refused]:
-        """Record that effects begin, then give grants out: a kill between leaves a line, and no effect. `lines`: encoded before."""
+        """Record that effects begin, then give grants out: a kill between leaves a line, and no
+        effect. `lines`: encoded before."""
         try:
             self.audit.record_all(
-                [("effect_started", lines.get(one.id) or audit_lines.begun(one, resumed=resumed)) for one in requests]
+                [
+                    ("effect_started", lines.get(one.id) or audit_lines.begun(one, resumed=resumed))
+                    for one in requests
+                ]
             )
         except StorageError as error:
-            return {one.id: Refused(why=error.message, remedy=error.remedy, request_id=one.id) for one in requests}
+            return {
+                one.id: Refused(why=error.message, remedy=error.remedy, request_id=one.id)
+                for one in requests
+            }
         made: dict[str, Grant | Refused] = {}
         now = self._clock.now()
         given = {one.id for one in requests}
@@ -459,7 +603,8 @@ class Gate:
         return made
 
     def _grant(self, request: Request) -> Grant:
-        """The ONE place where a request becomes a Grant: its effect is on record as begun, and it as used."""
+        """The ONE place where a request becomes a Grant: its effect is on record as begun, and
+        it as used."""
         self._begun.add(request.id)
         return Grant(
             session_id=request.session_id,
@@ -470,26 +615,41 @@ class Gate:
         )
 
     def _record_requests(self, requests: Sequence[Request], superseding: str) -> list[Request]:
-        """Audit first, then the database. Where either fails the requests are denied, and nothing was superseded."""
+        """Audit first, then the database. Where either fails the requests are denied, and
+        nothing was superseded."""
         try:
             self.audit.record_all(
                 [
                     *(("request_asked", audit_lines.asked(one)) for one in requests),
-                    *(("effect_started", audit_lines.begun(one, resumed=False)) for one in requests if one.used_at),
+                    *(
+                        ("effect_started", audit_lines.begun(one, resumed=False))
+                        for one in requests
+                        if one.used_at
+                    ),
                 ]
             )
             superseded = self.queue.add_all(requests, superseding)
         except StorageError as error:
-            denial = {"decision": "deny", "why": error.message, "remedy": error.remedy, "used_at": None}
+            denial = {
+                "decision": "deny",
+                "why": error.message,
+                "remedy": error.remedy,
+                "used_at": None,
+            }
             return [msgspec.structs.replace(request, **denial) for request in requests]
         for older, _ in superseded:
             self._actions.pop(older.id, None)
         self.audit.record_all(
-            [("request_superseded", audit_lines.superseded(older.id, newer)) for older, newer in superseded]
+            [
+                ("request_superseded", audit_lines.superseded(older.id, newer))
+                for older, newer in superseded
+            ]
         )
         return list(requests)
 
-    def _on_record(self, action: Action, session_id: str, verdict: Verdict, *, is_use: bool = True) -> Verdict:
+    def _on_record(
+        self, action: Action, session_id: str, verdict: Verdict, *, is_use: bool = True
+    ) -> Verdict:
         """The verdict, once it is on record and counted; a denial where that can't be."""
         try:
             self._lines.write(action, verdict, session_id)

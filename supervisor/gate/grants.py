@@ -1,6 +1,8 @@
-"""What the gate gives: a `Grant`, the right to do exactly one action once, or `Refused`, with the why.
+"""What the gate gives: a `Grant`, the right to do exactly one action once, or `Refused`, with the
+why.
 
-INVARIANT: only `gate` makes a Grant; `tests/test_architecture.py` holds it. Channels import both from `gate`.
+INVARIANT: only `gate` makes a Grant; `tests/test_architecture.py` holds it. Channels import both
+from `gate`.
 """
 
 import functools
@@ -14,8 +16,9 @@ from supervisor.errors import RefusedError
 
 
 class Refused(msgspec.Struct, frozen=True, kw_only=True):
-    """The gate's no. `decision` is `ask` where nobody answered in time: the request stays in the inbox. `is_taken`: there was an approval, and
-    another that waited for the same answer had its one grant."""
+    """The gate's no. `decision` is `ask` where nobody answered in time: the request stays in the
+    inbox. `is_taken`: there was an approval, and another that waited for the same answer had its
+    one grant."""
 
     why: str
     decision: Effect = "deny"
@@ -51,7 +54,13 @@ class Grant:
     """The right to do exactly one action once. Only `Gate` makes one."""
 
     def __init__(
-        self, *, session_id: str, bound_to: Action | str, request_id: str | None, rule: str | None, why: str
+        self,
+        *,
+        session_id: str,
+        bound_to: Action | str,
+        request_id: str | None,
+        rule: str | None,
+        why: str,
     ) -> None:
         """`bound_to` is the action that was judged, or its fingerprint."""
         self.session_id = session_id
@@ -67,18 +76,25 @@ class Grant:
         return os.urandom(8).hex()
 
     def use(self, action: Action) -> None:
-        """Spend the grant on `action`; `RefusedError` where it was spent before or is for something else.
+        """Spend the grant on `action`; `RefusedError` where it was spent before or is for something
+        else.
 
         INVARIANT: a grant is used at most once, and only for the action that was judged (law 2).
         """
         if self._spent:
-            raise RefusedError("this grant was used before", "ask again", request_id=self.request_id)
+            raise RefusedError(
+                "this grant was used before", "ask again", request_id=self.request_id
+            )
         self._spent = True
         bound_to = self._bound_to
         # That very object: an action is frozen.
         if action is bound_to:
             return
-        if fingerprint(action) != (bound_to if isinstance(bound_to, str) else fingerprint(bound_to)):
+        if fingerprint(action) != (
+            bound_to if isinstance(bound_to, str) else fingerprint(bound_to)
+        ):
             raise RefusedError(
-                f"`{title(action)}` is not the action that was judged", "ask again", request_id=self.request_id
+                f"`{title(action)}` is not the action that was judged",
+                "ask again",
+                request_id=self.request_id,
             )

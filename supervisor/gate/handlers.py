@@ -1,7 +1,9 @@
-"""Who carries out what became ready: each kind of request by its channel, several of a session at once together where it can.
+"""Who carries out what became ready: each kind of request by its channel, several of a session at
+once together where it can.
 
-It is separate from `gate`, which says what is ready and never calls a channel. It decides nothing and makes no grant. A channel that
-fails takes nobody along: what it had is settled as failed, with the reason.
+It is separate from `gate`, which says what is ready and never calls a channel. It decides
+nothing and makes no grant. A channel that fails takes nobody along: what it had is settled as
+failed, with the reason.
 """
 
 import asyncio
@@ -24,7 +26,9 @@ type GroupHandler = Callable[[Sequence[Request]], Awaitable[None]]
 class Handlers:
     """`settle` says with requests, by id, what came of them."""
 
-    def __init__(self, redactor: Redactor, settle: Callable[[Mapping[str, dict[str, Any]]], None]) -> None:
+    def __init__(
+        self, redactor: Redactor, settle: Callable[[Mapping[str, dict[str, Any]]], None]
+    ) -> None:
         self._redactor = redactor
         self._settle = settle
         self._each: dict[tuple[Category, Origin], ReadyHandler] = {}
@@ -38,11 +42,13 @@ class Handlers:
         self._impossible.pop((category, origin), None)
 
     def on_ready_together(self, category: Category, origin: Origin, handler: GroupHandler) -> None:
-        """What carries out several requests of one session that became ready at once, as all or nothing."""
+        """What carries out several requests of one session that became ready at once, as all or
+        nothing."""
         self._together[category, origin] = handler
 
     def is_together(self, request: Request) -> bool:
-        """Whether such requests are carried out as all or nothing where several became ready at once."""
+        """Whether such requests are carried out as all or nothing where several became ready at
+        once."""
         return (category_of(request.action), request.origin) in self._together
 
     def cannot(self, category: Category, origin: Origin, why: str) -> None:
@@ -50,21 +56,26 @@ class Handlers:
         self._impossible[category, origin] = why
 
     def why_impossible(self, request: Request) -> str:
-        """Why a yes to this request would come to nothing; empty where a channel carries it out. The one place that says so."""
+        """Why a yes to this request would come to nothing; empty where a channel carries it out.
+        The one place that says so."""
         return self.why_not(category_of(request.action), request.origin)
 
     def check_possible(self, requests: Iterable[Request]) -> None:
         """`UserError` where a yes to one of these would come to nothing."""
         for request in requests:
             if why := self.why_impossible(request):
-                raise UserError(f"this can't be approved: {why}", "deny it, or do it yourself outside of Gatehouse")
+                raise UserError(
+                    f"this can't be approved: {why}",
+                    "deny it, or do it yourself outside of Gatehouse",
+                )
 
     def why_not(self, category: Category, origin: Origin) -> str:
         """The same of all requests of a kind."""
         return self._impossible.get((category, origin), "")
 
     def run_in(self, tasks: asyncio.TaskGroup) -> None:
-        """The task group that they run in; before it is known, what is ready waits for `Gate.offer_ready`."""
+        """The task group that they run in; before it is known, what is ready waits for
+        `Gate.offer_ready`."""
         self._tasks = tasks
 
     def run(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
@@ -73,30 +84,45 @@ class Handlers:
             work.close()
             raise RuntimeError("there is no task group yet")
         task = self._tasks.create_task(_logged(work, name), name=name)
-        task.add_done_callback(lambda _: work.close())  # cancelled before it began, nothing else would
+        task.add_done_callback(
+            lambda _: work.close()
+        )  # cancelled before it began, nothing else would
         return task
 
     def offer(self, requests: Sequence[Request]) -> None:
-        """Give each kind of request to its handler: together, where it takes several of a session at once."""
+        """Give each kind of request to its handler: together, where it takes several of a
+        session at once."""
         groups: dict[tuple[Category, Origin, str], list[Request]] = {}
         for request in requests:
-            groups.setdefault((category_of(request.action), request.origin, request.session_id), []).append(request)
+            groups.setdefault(
+                (category_of(request.action), request.origin, request.session_id), []
+            ).append(request)
         for (category, origin, _), group in groups.items():
-            together, each = self._together.get((category, origin)), self._each.get((category, origin))
+            together, each = (
+                self._together.get((category, origin)),
+                self._each.get((category, origin)),
+            )
             if self._tasks is None:
                 continue
             if together is not None and len(group) > 1:
-                self._tasks.create_task(self._carry_out(together(group), group), name=f"carry-out-{group[0].id}")
+                self._tasks.create_task(
+                    self._carry_out(together(group), group), name=f"carry-out-{group[0].id}"
+                )
             elif each is not None:
                 for request in group:
-                    self._tasks.create_task(self._carry_out(each(request), [request]), name=f"carry-out-{request.id}")
+                    self._tasks.create_task(
+                        self._carry_out(each(request), [request]), name=f"carry-out-{request.id}"
+                    )
 
     async def _carry_out(self, work: Awaitable[None], requests: Sequence[Request]) -> None:
         try:
             await work
         except Exception as error:  # a channel that fails must not take the others along
             log.exception("carrying out failed", requests=[request.id for request in requests])
-            facts = {"ok": False, "error": f"carrying it out failed: {self._redactor.text(str(error))[:500]}"}
+            facts = {
+                "ok": False,
+                "error": f"carrying it out failed: {self._redactor.text(str(error))[:500]}",
+            }
             self._settle({request.id: facts for request in requests})
 
 

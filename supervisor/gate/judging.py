@@ -1,7 +1,8 @@
-"""What the rules say of a session's action, here and now: kill switch, the policy in force, our own files.
+"""What the rules say of a session's action, here and now: kill switch, the policy in force, our own
+files.
 
-Apart from `gate`, which records and grants: nothing here is recorded, and nothing that comes from here lets a channel act. Whatever
-goes wrong in here is a denial (law 3).
+Apart from `gate`, which records and grants: nothing here is recorded, and nothing that comes
+from here lets a channel act. Whatever goes wrong in here is a denial (law 3).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,8 +29,9 @@ _EACH_BY_ITSELF = Verdict(decision="ask", why="name and addresses are judged eac
 
 
 class Rulings:
-    """One per gate. `policies` are the supervisor's, `policy_sets` knows those of sessions that have others. `uses` is how
-    often each rule matched so far, by its id; it is read at each verdict."""
+    """One per gate. `policies` are the supervisor's, `policy_sets` knows those of sessions that
+    have others. `uses` is how often each rule matched so far, by its id; it is read at each
+    verdict."""
 
     def __init__(
         self,
@@ -55,8 +57,13 @@ class Rulings:
         self._sessions[session.id] = session
         self._set_of[session.id] = self.policy_sets.of(session)
         # A policy of one session may lie in the workspace of another.
-        own = [*self._own_files, *(file for one in self.policy_sets.all() for file in (one.file, one.saved_file))]
-        self._own_in = {one.id: own_paths(Path(one.workspace), own) for one in self._sessions.values()}
+        own = [
+            *self._own_files,
+            *(file for one in self.policy_sets.all() for file in (one.file, one.saved_file)),
+        ]
+        self._own_in = {
+            one.id: own_paths(Path(one.workspace), own) for one in self._sessions.values()
+        }
 
     def close_session(self, session_id: str) -> None:
         """Everything that this session asks from now on is denied."""
@@ -83,7 +90,8 @@ class Rulings:
         return None if reason is None else f"{STOPPED}: {reason}"
 
     def verdict(self, action: Action, session_id: str, *, is_running: bool = False) -> Verdict:
-        """What is said of an action now. `is_running`: it began when it was allowed, so the use it took doesn't count. Never raises."""
+        """What is said of an action now. `is_running`: it began when it was allowed, so the use
+        it took doesn't count. Never raises."""
         return self.verdicts([action], session_id, is_running=is_running)[0]
 
     def verdicts(
@@ -94,14 +102,19 @@ class Rulings:
         is_running: bool = False,
         used: Callable[[str], None] = lambda rule_id: None,
     ) -> list[Verdict]:
-        """What is said of each at this one moment. `used` is told of the rule that allows one, by its id, before the next is looked
-        at: a limit of its uses holds among them, too. Never raises."""
+        """What is said of each at this one moment. `used` is told of the rule that allows one,
+        by its id, before the next is looked at: a limit of its uses holds among them, too. Never
+        raises."""
         stopped = self.why_stopped()
         if stopped is not None:
-            return [Verdict(decision="deny", why=stopped, remedy="the operator can resume")] * len(actions)
+            return [Verdict(decision="deny", why=stopped, remedy="the operator can resume")] * len(
+                actions
+            )
         session = self._sessions.get(session_id)
         if session is None:
-            return [Verdict(decision="deny", why=SESSION_ENDED, remedy="start a new session")] * len(actions)
+            return [
+                Verdict(decision="deny", why=SESSION_ENDED, remedy="start a new session")
+            ] * len(actions)
         uses = {} if is_running else self._uses
         try:
             policy = self._set_of[session_id].for_session(session.policy_text)
@@ -114,44 +127,58 @@ class Rulings:
             return verdicts
         except Exception as error:
             log.exception("verdict failed")
-            return [Verdict(decision="deny", why=f"{NOT_EVALUATED}: {type(error).__name__}")] * len(actions)
+            return [Verdict(decision="deny", why=f"{NOT_EVALUATED}: {type(error).__name__}")] * len(
+                actions
+            )
 
     def in_force(self, session_id: str) -> InForce:
-        """What the verdict on something of this session's that goes on depends on, besides itself. Never raises."""
+        """What the verdict on something of this session's that goes on depends on, besides
+        itself. Never raises."""
         session = self._sessions.get(session_id)
         try:
-            policy = None if session is None else self._set_of[session_id].for_session(session.policy_text)
+            policy = (
+                None
+                if session is None
+                else self._set_of[session_id].for_session(session.policy_text)
+            )
         except Exception:
             log.exception("what is in force was not found")
             policy = None
         if policy is None:
             return InForce(None, frozenset())
         context = self._context(policy, session_id)
-        return InForce(policy, frozenset(rule.id for rule in policy.ending if context.is_over(rule)))
+        return InForce(
+            policy, frozenset(rule.id for rule in policy.ending if context.is_over(rule))
+        )
 
     def reaching(self, action: Action, session_id: str) -> Verdict:
-        """What is said of a connection together with the addresses that it goes to, where one rule allows both in the same words;
-        else to ask, which says nothing but that each wants a verdict of its own. Never raises."""
+        """What is said of a connection together with the addresses that it goes to, where one
+        rule allows both in the same words; else to ask, which says nothing but that each wants a
+        verdict of its own. Never raises."""
         session = self._sessions.get(session_id)
         if not isinstance(action, Network) or session is None or self.why_stopped() is not None:
             return _EACH_BY_ITSELF
         try:
             policy = self._set_of[session_id].for_session(session.policy_text)
-            return evaluate_reaching(policy, action, self._context(policy, session_id)) or _EACH_BY_ITSELF
+            return (
+                evaluate_reaching(policy, action, self._context(policy, session_id))
+                or _EACH_BY_ITSELF
+            )
         except Exception:
             log.exception("verdict failed")
             return _EACH_BY_ITSELF
 
     def passing(self, host: str, rule: str | None, session_id: str) -> Passing:
-        """What is to be known of a connection that was just allowed, by the rules that did; the stricter where that can't be said."""
+        """What is to be known of a connection that was just allowed, by the rules that did; the
+        stricter where that can't be said."""
         session = self._sessions.get(session_id)
         if session is None:
             return Passing(looks_inside=True, is_limited=True)
         return self._set_of[session_id].known_for_session(session.policy_text).passing(host, rule)
 
     def hold_s(self, session_id: str, otherwise: float) -> float:
-        """How long an asked connection of the session is held for an answer: what its policy says, else its own limit, else
-        `otherwise`."""
+        """How long an asked connection of the session is held for an answer: what its policy
+        says, else its own limit, else `otherwise`."""
         session = self._sessions.get(session_id)
         if session is None:
             return otherwise
@@ -160,29 +187,42 @@ class Rulings:
         return otherwise if own is None else own
 
     def open_near(self, action: Network, session_id: str) -> str:
-        """What the rules allow near a request or connection that was denied; empty where that is nothing, or can't be said."""
+        """What the rules allow near a request or connection that was denied; empty where that is
+        nothing, or can't be said."""
         session = self._sessions.get(session_id)
         if session is None or self.why_stopped() is not None:
             return ""
         try:
             policy = self._set_of[session_id].for_session(session.policy_text)
             disputed = self.policies_of(session_id).ends.disputed(policy)
-            rules = allowing_near(policy, action, now=self._clock.now(), session_id=session_id, disputed=disputed)
+            rules = allowing_near(
+                policy, action, now=self._clock.now(), session_id=session_id, disputed=disputed
+            )
             return open_near(action, lambda other: self.under(policy, other, session_id), rules)
         except Exception:
             log.exception("what is open was not found")
             return ""
 
-    def under(self, policy: Policy, action: Action, session_id: str, uses: Mapping[str, int] | None = None) -> Verdict:
-        """What `policy`, which need not be in force, says of an action. `uses` as they were counted by default."""
+    def under(
+        self, policy: Policy, action: Action, session_id: str, uses: Mapping[str, int] | None = None
+    ) -> Verdict:
+        """What `policy`, which need not be in force, says of an action. `uses` as they were
+        counted by default."""
         verdict = evaluate_in(policy, action, self._context(policy, session_id, uses))
         own = self._own_in.get(session_id)
-        if own and verdict.decision != "deny" and isinstance(action, FileChange) and touches(action, own):
+        if (
+            own
+            and verdict.decision != "deny"
+            and isinstance(action, FileChange)
+            and touches(action, own)
+        ):
             # INVARIANT: what decides over the agent is never changed by a rule, however wide.
             return Verdict(decision="ask", why=OWN_FILE, sticky=True)
         return verdict
 
-    def _context(self, policy: Policy, session_id: str, uses: Mapping[str, int] | None = None) -> Context:
+    def _context(
+        self, policy: Policy, session_id: str, uses: Mapping[str, int] | None = None
+    ) -> Context:
         session = self._sessions.get(session_id)
         return Context(
             self._clock.now(),

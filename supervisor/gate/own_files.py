@@ -1,8 +1,9 @@
 """Which paths of a workspace are Gatehouse's own: its policy, its code, its pages.
 
-A workspace may hold them: `gatehouse run --policy ./policy.yaml --workspace .`, or Gatehouse supervising work on itself. A rule that
-allows files there would let the agent write its own rules, so the gate always asks for these. Pure but for resolving links when a
-session begins. It must never make anything looser: it only names paths that are asked about.
+A workspace may hold them: `gatehouse run --policy ./policy.yaml --workspace .`, or Gatehouse
+supervising work on itself. A rule that allows files there would let the agent write its own
+rules, so the gate always asks for these. Pure but for resolving links when a session begins. It
+must never make anything looser: it only names paths that are asked about.
 """
 
 import os
@@ -16,7 +17,8 @@ from supervisor.core.text.paths import canonical, fold
 def own_paths(workspace: Path, own_files: Iterable[Path]) -> frozenset[str]:
     """Those of the files and folders that lie in the workspace, relative to it, in folded spelling.
 
-    A path that leads through links counts in each spelling: whoever replaces a link on the way replaces the file.
+    A path that leads through links counts in each spelling: whoever replaces a link on the way
+    replaces the file.
     """
     root = _real(workspace)
     found = set()
@@ -30,7 +32,8 @@ def own_paths(workspace: Path, own_files: Iterable[Path]) -> frozenset[str]:
 
 
 def touches(action: FileChange, own: frozenset[str]) -> bool:
-    """Whether the change is of an own path, of something below one, or of a folder above one. `ValueError` for what is no path."""
+    """Whether the change is of an own path, of something below one, or of a folder above one.
+    `ValueError` for what is no path."""
     named = [canonical(action.path, action.path_b64).folded]
     if action.to is not None:
         named.append(canonical(action.to, action.to_b64).folded)

@@ -1,7 +1,8 @@
-"""What the gate knows and the database doesn't yet: how often rules matched, and outcomes that a full disk kept out of it.
+"""What the gate knows and the database doesn't yet: how often rules matched, and outcomes that a
+full disk kept out of it.
 
-Counting in memory keeps a write out of each verdict. An outcome is of an effect that has happened, so it must not be lost because the
-disk is full just then. It decides nothing.
+Counting in memory keeps a write out of each verdict. An outcome is of an effect that has
+happened, so it must not be lost because the disk is full just then. It decides nothing.
 """
 
 from collections import Counter
@@ -33,8 +34,13 @@ class Unwritten:
         self.uses[rule_id] = self.uses.get(rule_id, 0) + 1
 
     def settle(self, outcomes: Mapping[str, dict[str, Any]]) -> None:
-        """Keep outcomes by request id, each once; where the database can't be written now, `write` does it later."""
-        new = {request_id: facts for request_id, facts in outcomes.items() if request_id not in self._owed}
+        """Keep outcomes by request id, each once; where the database can't be written now,
+        `write` does it later."""
+        new = {
+            request_id: facts
+            for request_id, facts in outcomes.items()
+            if request_id not in self._owed
+        }
         if not new:
             return  # what rules alone allowed is no request
         try:

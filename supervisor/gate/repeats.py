@@ -1,13 +1,18 @@
-"""What an agent asks again: what it asked already, what was denied a while ago, and more than a person can look at.
+"""What an agent asks again: what it asked already, what was denied a while ago, and more than a
+person can look at.
 
     identical, and it waits      one card with a count
-    alike, and denied            denied at once for a while, with when it may be asked again; a person can lift that
-    alike, and several wait      held without a card of its own until there is room, on connections; what nobody waits for any more makes room
+    alike, and denied            denied at once for a while, with when it may be asked again; a
+                                 person can lift that
+    alike, and several wait      held without a card of its own until there is room, on connections;
+                                 what nobody waits for any more makes room
     many connections wait        the same
-    its clients all hung up      the card says so at once, and keeps its place for as long as it would have been held
+    its clients all hung up      the card says so at once, and keeps its place for as long as it
+                                 would have been held
 
-It is apart from `gate`, which records and grants. INVARIANT: nothing here allows: what comes of it is an earlier request, a denial or a
-wait. What was denied is derived from the requests in the database; only the counts that a person sees are kept here.
+It is apart from `gate`, which records and grants. INVARIANT: nothing here allows: what comes of
+it is an earlier request, a denial or a wait. What was denied is derived from the requests in the
+database; only the counts that a person sees are kept here.
 """
 
 import asyncio
@@ -34,17 +39,20 @@ from supervisor.records.approval_queue import ApprovalQueue
 
 log = structlog.get_logger("gate")
 
-# How many cards there may be that differ in next to nothing, and for connections of one session at all. The rest is held without.
+# How many cards there may be that differ in next to nothing, and for connections of one session at
+# all. The rest is held without.
 MOST_ALIKE = 3
 MOST_CONNECTIONS = 20
-# A change of the rules may make room without any request changing, so whoever waits looks now and then.
+# A change of the rules may make room without any request changing, so whoever waits looks now and
+# then.
 LOOK_EVERY_S = 2.0
 MOST_TITLES = 50
 MOST_READ = 1000
 
 
 class Denied(msgspec.Struct, frozen=True, kw_only=True):
-    """A wish that a person denied and that was asked again: `asked_again` times since Gatehouse started. `until` None: to the end of the session."""
+    """A wish that a person denied and that was asked again: `asked_again` times since Gatehouse
+    started. `until` None: to the end of the session."""
 
     request_id: str
     title: str
@@ -54,7 +62,8 @@ class Denied(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Quiet(msgspec.Struct, frozen=True, kw_only=True):
-    """What a session asks without a card of its own. `held` are the titles of what waits for room, the first of so many."""
+    """What a session asks without a card of its own. `held` are the titles of what waits for
+    room, the first of so many."""
 
     session_id: str
     denied: tuple[Denied, ...]
@@ -63,7 +72,8 @@ class Quiet(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Card(NamedTuple):
-    """A request that waits. `place_until`: it gives its place to another from then on; who asked is gone by then, and may have gone before."""
+    """A request that waits. `place_until`: it gives its place to another from then on; who asked
+    is gone by then, and may have gone before."""
 
     fingerprint: str
     like: Likeness | None
@@ -86,8 +96,10 @@ class _Waiter:
 
 @dataclass(eq=False)
 class _Session:
-    """`waiting`: by request id, what waits; `held_until`: of that, when those would have gone who hung up before. `denied`: by likeness, the requests that a person denied. `again`: how often that was asked since.
-    `held`: what waits for room, and `titles` how often each is asked."""
+    """`waiting`: by request id, what waits; `held_until`: of that, when those would have gone
+    who hung up before. `denied`: by likeness, the requests that a person denied. `again`: how
+    often that was asked since. `held`: what waits for room, and `titles` how often each is
+    asked."""
 
     waiting: dict[str, _Card] = field(default_factory=dict)
     held_until: dict[str, float] = field(default_factory=dict)
@@ -107,7 +119,9 @@ class _Session:
             until = request.hold_until
             if until is not None:
                 until = max(until, self.held_until.get(request.id, until))
-            self.waiting[request.id] = _Card(request.fingerprint, like, is_connection, request.asked_at, until)
+            self.waiting[request.id] = _Card(
+                request.fingerprint, like, is_connection, request.asked_at, until
+            )
         else:
             self.held_until.pop(request.id, None)
         if like is None:
@@ -121,7 +135,8 @@ class _Session:
 
 
 class Repeats:
-    """One per gate. `on_change(session_id)` is called when what `quiet` says of a session may be another. `close(request_id, why)` ends a request."""
+    """One per gate. `on_change(session_id)` is called when what `quiet` says of a session may be
+    another. `close(request_id, why)` ends a request."""
 
     def __init__(
         self,
@@ -141,15 +156,17 @@ class Repeats:
         self.on_change: Callable[[str], None] = lambda session_id: None
         queue.on_change(self._changed)
 
-    # -- what was asked before ----------------------------------------------------------------------------------------
+    # -- what was asked before --------------------------------------------------------------------
 
     def known(
         self, action: Action, session_id: str, earlier: Request | None, hold_until: float | None
     ) -> Request | None:
-        """The earlier request that speaks for this one, counted: it waits, is approved and unused, or was denied. `earlier` is the newest for
-        exactly this action."""
+        """The earlier request that speaks for this one, counted: it waits, is approved and
+        unused, or was denied. `earlier` is the newest for exactly this action."""
         if earlier is not None and status(earlier) in ("pending", "approved"):
-            return self._queue.ask_again(earlier.id, hold_until if status(earlier) == "pending" else None)
+            return self._queue.ask_again(
+                earlier.id, hold_until if status(earlier) == "pending" else None
+            )
         like = self._likeness(action)
         if like is not None:
             return self._denied_before(like, session_id)
@@ -158,7 +175,8 @@ class Repeats:
         return None
 
     def remedy_of(self, request: Request) -> str:
-        """What an agent may do about a request: what was said with it, else of a person's denial when it may be asked again."""
+        """What an agent may do about a request: what was said with it, else of a person's denial
+        when it may be asked again."""
         like = likeness(request.action)
         denied = None if like is None else self._of(request.session_id).denied.get(like)
         if request.remedy or not denied or request.id not in denied:
@@ -184,22 +202,31 @@ class Repeats:
         counted = self._queue.ask_again(last.id, None) or last
         return msgspec.structs.replace(counted, remedy=what)
 
-    # -- too much at once ---------------------------------------------------------------------------------------------
+    # -- too much at once -------------------------------------------------------------------------
 
     def crowd(self, action: Action, session_id: str) -> str | None:
-        """Why there is no room for a card for this; None where there is, where it has one, and where it was denied. What nobody waits for any more is
-        ended where it takes the room."""
+        """Why there is no room for a card for this; None where there is, where it has one, and
+        where it was denied. What nobody waits for any more is ended where it takes the room."""
         waiting = self._of(session_id).waiting
         mark = fingerprint(action)
         if any(mark == one.fingerprint for one in waiting.values()):
             return None
         like = self._likeness(action)
-        alike = {known: one for known, one in waiting.items() if like is not None and like == one.like}
+        alike = {
+            known: one for known, one in waiting.items() if like is not None and like == one.like
+        }
         if len(alike) >= MOST_ALIKE and not self._makes_room(alike):
             return f"{MOST_ALIKE} requests like this wait for an answer already"
         connections = {known: one for known, one in waiting.items() if one.is_connection}
-        if isinstance(action, Network) and len(connections) >= MOST_CONNECTIONS and not self._makes_room(connections):
-            return f"{MOST_CONNECTIONS} requests of this session for the network wait for an answer already"
+        if (
+            isinstance(action, Network)
+            and len(connections) >= MOST_CONNECTIONS
+            and not self._makes_room(connections)
+        ):
+            return (
+                f"{MOST_CONNECTIONS} requests of this session for the network wait for an answer"
+                " already"
+            )
         return None
 
     def _makes_room(self, cards: dict[str, _Card]) -> bool:
@@ -215,15 +242,24 @@ class Repeats:
         return True
 
     async def until_room(
-        self, action: Action, session_id: str, hold_s: float, verdict: Callable[[Action, str], Verdict]
+        self,
+        action: Action,
+        session_id: str,
+        hold_s: float,
+        verdict: Callable[[Action, str], Verdict],
     ) -> tuple[Refused | None, float]:
-        """Wait, at most `hold_s` seconds, while this would be asked and there is no room for its card: the refusal where there is
-        none still, and how many seconds are left."""
+        """Wait, at most `hold_s` seconds, while this would be asked and there is no room for its
+        card: the refusal where there is none still, and how many seconds are left."""
         deadline = self._clock.monotonic() + hold_s
         waiter = _Waiter(action, title(redacted(action, self._redactor)))
         while True:
             if waiter.turned_away:
-                return Refused(why=waiter.turned_away, remedy="do without it, or say why it is needed"), 0.0
+                return (
+                    Refused(
+                        why=waiter.turned_away, remedy="do without it, or say why it is needed"
+                    ),
+                    0.0,
+                )
             asked = verdict(action, session_id)
             crowded = self.crowd(action, session_id) if asked.decision == "ask" else None
             left_s = max(0.0, deadline - self._clock.monotonic())
@@ -231,19 +267,24 @@ class Repeats:
                 return None, left_s
             if not left_s:
                 why = f"{crowded}: {asked.why}"
-                return Refused(why=why, decision="ask", remedy="try again after they are answered"), 0.0
+                return (
+                    Refused(why=why, decision="ask", remedy="try again after they are answered"),
+                    0.0,
+                )
             with self._held(waiter, session_id), contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(min(left_s, LOOK_EVERY_S)):
                     await self._queue.next_change_in_session(session_id)
 
-    # -- who waits for an answer ----------------------------------------------------------------------------------------
+    # -- who waits for an answer ------------------------------------------------------------------
 
     @contextlib.contextmanager
     def waited_for(self, request: Request) -> Iterator[None]:
-        """Around the wait for an answer, which lasts to the limit of the request as it is now: cancelled, it is that of a client that hung up. Once
-        all did, nobody waits any more, and that is shown; where others do, it lasts as long as theirs.
+        """Around the wait for an answer, which lasts to the limit of the request as it is now:
+        cancelled, it is that of a client that hung up. Once all did, nobody waits any more, and
+        that is shown; where others do, it lasts as long as theirs.
 
-        INVARIANT: its place is its own for as long as it would have been otherwise: who asks and hangs up in a loop makes no more cards than who waits.
+        INVARIANT: its place is its own for as long as it would have been otherwise: who asks and
+        hangs up in a loop makes no more cards than who waits.
         """
         until, is_left = request.hold_until, False
         if until is None or request.origin != "egress":
@@ -294,16 +335,21 @@ class Repeats:
         return [one.action for one in self._of(session_id).held if isinstance(one.action, Network)]
 
     def turn_away(self, session_id: str, why: str) -> None:
-        """Deny these, when the session's requests change next. That it was done is for the caller to record, before."""
+        """Deny these, when the session's requests change next. That it was done is for the
+        caller to record, before."""
         for one in self._of(session_id).held:
             if isinstance(one.action, Network):
                 one.turned_away = why
 
-    # -- for the person -------------------------------------------------------------------------------------------------
+    # -- for the person ---------------------------------------------------------------------------
 
     def quiet(self) -> list[Quiet]:
         """What the open sessions ask without a card, of those that do."""
-        found = [self._quiet(one, session) for one, session in self._sessions.items() if self._is_open(one)]
+        found = [
+            self._quiet(one, session)
+            for one, session in self._sessions.items()
+            if self._is_open(one)
+        ]
         return [one for one in found if one.denied or one.held_count]
 
     def _quiet(self, session_id: str, session: _Session) -> Quiet:
@@ -316,11 +362,17 @@ class Repeats:
                 last = max(of_wish.values(), key=_denied_at)
                 name, at = title(last.action), _denied_at(last)
                 end = None if until == math.inf else until
-                denied.append(Denied(request_id=last.id, title=name, denied_at=at, asked_again=count, until=end))
+                denied.append(
+                    Denied(
+                        request_id=last.id, title=name, denied_at=at, asked_again=count, until=end
+                    )
+                )
         held = tuple(session.titles)[:MOST_TITLES]
-        return Quiet(session_id=session_id, denied=tuple(denied), held=held, held_count=len(session.titles))
+        return Quiet(
+            session_id=session_id, denied=tuple(denied), held=held, held_count=len(session.titles)
+        )
 
-    # -- inside -----------------------------------------------------------------------------------------------------------
+    # -- inside -----------------------------------------------------------------------------------
 
     def _of(self, session_id: str) -> _Session:
         """What is known of a session, from the database where it is asked for the first time."""
@@ -329,7 +381,9 @@ class Repeats:
             for over in [one for one in self._sessions if not self._is_open(one)]:
                 del self._sessions[over]
             found = _Session()
-            waiting = self._queue.pending_but([session_id], session_id, limit=MOST_READ, now=self._clock.now())
+            waiting = self._queue.pending_but(
+                [session_id], session_id, limit=MOST_READ, now=self._clock.now()
+            )
             for request in (*waiting, *self._queue.denied(session_id)):
                 found.note(request)
             self._sessions[session_id] = found

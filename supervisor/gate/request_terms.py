@@ -1,6 +1,8 @@
-"""What becomes of an action that is asked for: the `Request` that is recorded, as far as it doesn't hang on anything else.
+"""What becomes of an action that is asked for: the `Request` that is recorded, as far as it doesn't
+hang on anything else.
 
-Apart from `gate`, which judges and records: nothing here decides. It must never put into a request what holds a secret.
+Apart from `gate`, which judges and records: nothing here decides. It must never put into a
+request what holds a secret.
 """
 
 import secrets
@@ -15,7 +17,8 @@ MOST_REASON_CHARS = 2000
 
 
 class Terms(NamedTuple):
-    """What requests that are asked for together have in common. With `claims` those that rules allow begin at once."""
+    """What requests that are asked for together have in common. With `claims` those that rules
+    allow begin at once."""
 
     session_id: str
     reason: str

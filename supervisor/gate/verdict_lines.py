@@ -1,8 +1,10 @@
-"""The lines for the record of verdicts. Those on connections, which programs make again and again, are put together and looked through once.
+"""The lines for the record of verdicts. Those on connections, which programs make again and again,
+are put together and looked through once.
 
-It decides only when what was made of a verdict before may be written again: for the same action, verdict and session, and while no secret
-became known since. It is apart from `gate` because it grants nothing, and from `audit` because that knows no actions. It must never keep a line
-back: each verdict is written, by itself, before this returns.
+It decides only when what was made of a verdict before may be written again: for the same action,
+verdict and session, and while no secret became known since. It is apart from `gate` because it
+grants nothing, and from `audit` because that knows no actions. It must never keep a line back:
+each verdict is written, by itself, before this returns.
 """
 
 from typing import NamedTuple
@@ -33,16 +35,24 @@ class VerdictLines:
         self._known_secrets = redactor.changes
         self._kept: dict[_Judged, Encoded] = {}
 
-    def write(self, action: Action, verdict: Verdict, session_id: str, by: str | None = None) -> None:
-        """Put a verdict on record; `by` is who refused, where no rules were asked. `StorageError` where it can't be written."""
+    def write(
+        self, action: Action, verdict: Verdict, session_id: str, by: str | None = None
+    ) -> None:
+        """Put a verdict on record; `by` is who refused, where no rules were asked.
+        `StorageError` where it can't be written."""
         if by is None and isinstance(action, Network) and action.operation == "connect":
-            self._audit.record_all([("verdict_given", self._fields(_Judged(action, verdict, session_id)))])
+            self._audit.record_all(
+                [("verdict_given", self._fields(_Judged(action, verdict, session_id)))]
+            )
         else:
-            self._audit.record("verdict_given", **audit_lines.judged(action, verdict, session_id, by))
+            self._audit.record(
+                "verdict_given", **audit_lines.judged(action, verdict, session_id, by)
+            )
 
     def _fields(self, judged: _Judged) -> Encoded | dict[str, object]:
         if self._known_secrets != self._redactor.changes:
-            # INVARIANT: what was clean is looked through anew once there is another secret to look for.
+            # INVARIANT: what was clean is looked through anew once there is another secret to look
+            # for.
             self._kept.clear()
             self._known_secrets = self._redactor.changes
         try:

@@ -1,11 +1,15 @@
-"""What model calls spent, and whether one more fits: the ledger in the database and the budgets over it.
+"""What model calls spent, and whether one more fits: the ledger in the database and the budgets
+over it.
 
-    reserve   before a call goes out: recorded at the most that it can cost, or refused with the limit that it would pass
+    reserve   before a call goes out: recorded at the most that it can cost, or refused with the
+              limit that it would pass
     settle    after it: at what it did cost
-    lose      its end was never seen (a crash, egress gone): it stays at what was reserved, and is flagged
+    lose      its end was never seen (a crash, egress gone): it stays at what was reserved, and is
+              flagged
 
-INVARIANT: sums are taken and the reservation is written in one transaction, with nothing awaited between: however many calls ask at once, what
-is spent and reserved together never passes a limit. It decides nothing about who may raise one: the gate asks a person.
+INVARIANT: sums are taken and the reservation is written in one transaction, with nothing awaited
+between: however many calls ask at once, what is spent and reserved together never passes a
+limit. It decides nothing about who may raise one: the gate asks a person.
 """
 
 import secrets
@@ -75,7 +79,14 @@ class Spending:
     """One per supervisor; every method runs in the event loop."""
 
     def __init__(
-        self, engine: Engine, audit: Audit, clock: Clock, table: PriceTable, *, per_day: Limits, total: Limits
+        self,
+        engine: Engine,
+        audit: Audit,
+        clock: Clock,
+        table: PriceTable,
+        *,
+        per_day: Limits,
+        total: Limits,
     ) -> None:
         self._engine = engine
         self._audit = audit
@@ -104,10 +115,15 @@ class Spending:
         self._budgets.pop(session_id, None)
 
     def key(self, scope: Scope, session_id: str) -> str:
-        """What a scope's sums are about: the session, this day (of this machine's zone), or everything."""
+        """What a scope's sums are about: the session, this day (of this machine's zone), or
+        everything."""
         if scope == "session":
             return session_id
-        return datetime.fromtimestamp(self._clock.now()).astimezone().date().isoformat() if scope == "day" else ""
+        return (
+            datetime.fromtimestamp(self._clock.now()).astimezone().date().isoformat()
+            if scope == "day"
+            else ""
+        )
 
     def reserve(self, session_id: str, host: str, call: ModelCall) -> str | Over | Refusal:
         """The reservation's id, or why there is none. `StorageError` where it can't be recorded."""
@@ -118,7 +134,10 @@ class Spending:
         with self._engine.begin() as connection:
             limits, used = self._standing(connection, session_id)
             if call.api == "unmetered":
-                if any(limits[scope].cost is not None or limits[scope].tokens is not None for scope in SCOPES):
+                if any(
+                    limits[scope].cost is not None or limits[scope].tokens is not None
+                    for scope in SCOPES
+                ):
                     return Refusal(
                         "this call of a model's API can't be metered, and a budget is set",
                         "use the Messages, chat completions, responses, invoke or converse API",
@@ -126,8 +145,11 @@ class Spending:
                 reserved = Charge(tokens=Tokens(), cost_picousd=0)
             elif call.bills_more and any(limits[scope].cost is not None for scope in SCOPES):
                 return Refusal(
-                    "this call has the provider use a tool whose cost can't be metered, or may do so by what is kept there or can't be read here, and a budget is set",
-                    "leave out tools that the provider runs, but web search, web fetch and file search, models that always search, presets and prompts kept there, and JSON that says a key twice or is coded otherwise than with gzip or zstd",
+                    "this call has the provider use a tool whose cost can't be metered, or may do"
+                    " so by what is kept there or can't be read here, and a budget is set",
+                    "leave out tools that the provider runs, but web search, web fetch and file"
+                    " search, models that always search, presets and prompts kept there, and JSON"
+                    " that says a key twice or is coded otherwise than with gzip or zstd",
                 )
             wanted = Amounts(cost=reserved.cost_picousd, tokens=reserved.tokens.total)
             over = first_over(limits, used, wanted)
@@ -164,7 +186,8 @@ class Spending:
         return reservation_id
 
     def settle(self, reservation_id: str, usage: Usage | None) -> Charge | None:
-        """Record what a call cost; `usage` None: nobody saw its end. None where it was settled before, or never reserved."""
+        """Record what a call cost; `usage` None: nobody saw its end. None where it was settled
+        before, or never reserved."""
         with self._engine.begin() as connection:
             found = store.unsettled(connection, reservation_id)
             if not found:
@@ -211,7 +234,8 @@ class Spending:
         return self._table.find(model)[1]
 
     def raise_limit(self, session_id: str, over: Over, by: int, of: str) -> None:
-        """Add to a budget, as a person approved. `of`: the session or the day (`key`) that they were asked for, which may be over by now."""
+        """Add to a budget, as a person approved. `of`: the session or the day (`key`) that they
+        were asked for, which may be over by now."""
         facts = {"scope": over.scope, "of": of, "kind": over.kind, "by": by}
         self._audit.record("budget_raised", session=session_id, **facts)
         with self._engine.begin() as connection:
@@ -226,7 +250,8 @@ class Spending:
             )
 
     def is_raised(self, session_id: str, over: Over, of: str) -> bool:
-        """Whether somebody added to a limit of the same session or day since it was found to be reached."""
+        """Whether somebody added to a limit of the same session or day since it was found to be
+        reached."""
         budgets = self._fixed | {"session": self._budgets.get(session_id, Limits())}
         with self._engine.connect() as connection:
             limits = budgets[over.scope].raised(store.raises(connection, over.scope, of))
@@ -236,8 +261,13 @@ class Spending:
     def standing(self, session_id: str = "", budget: str = "") -> Standing:
         """What was used of each budget so far, of those without a limit as well."""
         with self._engine.connect() as connection:
-            limits = self._limits(connection, session_id, parse_budget(budget, "the session's budget"))
-            used = {scope: store.used(connection, scope, self.key(scope, session_id)) for scope in SCOPES}
+            limits = self._limits(
+                connection, session_id, parse_budget(budget, "the session's budget")
+            )
+            used = {
+                scope: store.used(connection, scope, self.key(scope, session_id))
+                for scope in SCOPES
+            }
         return Standing(used, limits, nearly_used(limits, used))
 
     def began_at(self, session_id: str | None = None) -> float | None:
@@ -251,7 +281,12 @@ class Spending:
         """What was spent since then, by time and model (`store.over_time`)."""
         with self._engine.connect() as connection:
             return store.over_time(
-                connection, since=since, width_s=width_s, models=models, others=others, session_id=session_id
+                connection,
+                since=since,
+                width_s=width_s,
+                models=models,
+                others=others,
+                session_id=session_id,
             )
 
     def summary(self, session: Session) -> Summary:
@@ -275,22 +310,31 @@ class Spending:
             return reserved
         return charge(msgspec.convert(one.call, ModelCall), usage, reserved, self._table)
 
-    def _limits(self, connection: Connection, session_id: str, budget: Limits) -> dict[Scope, Limits]:
+    def _limits(
+        self, connection: Connection, session_id: str, budget: Limits
+    ) -> dict[Scope, Limits]:
         limits = self._fixed | {"session": budget}
         return {
-            scope: limits[scope].raised(store.raises(connection, scope, self.key(scope, session_id)))
+            scope: (
+                limits[scope].raised(store.raises(connection, scope, self.key(scope, session_id)))
+            )
             for scope in SCOPES
         }
 
     def _standing(
         self, connection: Connection, session_id: str, budget: Limits | None = None
     ) -> tuple[dict[Scope, Limits], dict[Scope, Amounts]]:
-        """Limits, the session's own as they are while it is open where `budget` says none, and what is used of them."""
-        limits = self._limits(connection, session_id, budget or self._budgets.get(session_id, Limits()))
+        """Limits, the session's own as they are while it is open where `budget` says none, and
+        what is used of them."""
+        limits = self._limits(
+            connection, session_id, budget or self._budgets.get(session_id, Limits())
+        )
         # What has no limit is summed for the session only, which the page shows.
         wanted = [scope for scope in SCOPES if limits[scope] or scope == "session"]
         used = dict.fromkeys(SCOPES, Amounts())
-        used |= {scope: store.used(connection, scope, self.key(scope, session_id)) for scope in wanted}
+        used |= {
+            scope: store.used(connection, scope, self.key(scope, session_id)) for scope in wanted
+        }
         return limits, used
 
     def _sent(self, session_id: str) -> None:
@@ -299,7 +343,8 @@ class Spending:
         self._tell(session_id)
 
     def _notice(self, session_id: str) -> None:
-        """Put on record, once, that 80 % of a limit is used: by calls that are over, for most of what is reserved is given back."""
+        """Put on record, once, that 80 % of a limit is used: by calls that are over, for most of
+        what is reserved is given back."""
         with self._engine.connect() as connection:
             limits = self._limits(connection, session_id, self._budgets.get(session_id, Limits()))
             used = {
@@ -310,7 +355,12 @@ class Spending:
         for scope, kind in nearly_used(limits, used):
             mark = (scope, self.key(scope, session_id), kind, getattr(limits[scope], kind))
             if mark not in self._noticed:
-                facts = {"scope": scope, "kind": kind, "limit": mark[3], "used": getattr(used[scope], kind)}
+                facts = {
+                    "scope": scope,
+                    "kind": kind,
+                    "limit": mark[3],
+                    "used": getattr(used[scope], kind),
+                }
                 self._audit.record("budget_nearly_used", session=session_id, **facts)
                 self._noticed.add(mark)
 
@@ -321,5 +371,6 @@ def read_prices(path: Path) -> PriceTable:
         return parse_prices(plain_files.read_text(path), str(path))
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(
-            f"{path}: {plain_files.why_not_text(error)}", "give the price table with GATEHOUSE_PRICES"
+            f"{path}: {plain_files.why_not_text(error)}",
+            "give the price table with GATEHOUSE_PRICES",
         ) from error

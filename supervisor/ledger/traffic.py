@@ -1,11 +1,14 @@
-"""What sessions send, whatever it is and wherever it goes: counted, and within the budgets of requests and bytes.
+"""What sessions send, whatever it is and wherever it goes: counted, and within the budgets of
+requests and bytes.
 
-    draw   before anything goes out: egress gets a portion, which counts from then on, or is told the limit that it would pass
+    draw   before anything goes out: egress gets a portion, which counts from then on, or is told
+           the limit that it would pass
     use    what went out of it, said every now and then and at the session's end
     lose   nobody knows what went out (a crash, egress gone): the whole portion counts
 
-It is apart from `spending`, whose limits it keeps to, because a request is no call of a model: it is counted by egress itself, out of a portion, and
-not put on record one by one. INVARIANT: sums are taken and the portion is recorded in one transaction, with nothing awaited between.
+It is apart from `spending`, whose limits it keeps to, because a request is no call of a model:
+it is counted by egress itself, out of a portion, and not put on record one by one. INVARIANT:
+sums are taken and the portion is recorded in one transaction, with nothing awaited between.
 """
 
 from collections.abc import Callable
@@ -21,10 +24,15 @@ type Standing = Callable[[Connection, str], tuple[dict[Scope, Limits], dict[Scop
 
 
 class Traffic:
-    """One per supervisor. `standing` gives limits and what is used of them; `day` is today's key; `changed` is told the session."""
+    """One per supervisor. `standing` gives limits and what is used of them; `day` is today's
+    key; `changed` is told the session."""
 
     def __init__(
-        self, engine: Engine, standing: Standing, day: Callable[[], str], changed: Callable[[str], None]
+        self,
+        engine: Engine,
+        standing: Standing,
+        day: Callable[[], str],
+        changed: Callable[[str], None],
     ) -> None:
         self._engine = engine
         self._standing = standing
@@ -32,7 +40,8 @@ class Traffic:
         self._changed = changed
 
     def draw(self, session_id: str, kind: Kind, wanted: int) -> int | Over:
-        """How much the session may send from now on, at least what it wants; or the limit that this would pass."""
+        """How much the session may send from now on, at least what it wants; or the limit that
+        this would pass."""
         with self._engine.begin() as connection:
             limits, used = self._standing(connection, session_id)
             over = first_over(limits, used, Amounts(**{kind: wanted}))
@@ -49,7 +58,12 @@ class Traffic:
         """Record what was sent; with `is_last` give back what is left."""
         with self._engine.begin() as connection:
             if requests or bytes_out:
-                store.use(connection, session_id, self._day(), {"requests": requests, "bytes_out": bytes_out})
+                store.use(
+                    connection,
+                    session_id,
+                    self._day(),
+                    {"requests": requests, "bytes_out": bytes_out},
+                )
             if is_last:
                 store.release(connection, session_id)
         self._changed(session_id)

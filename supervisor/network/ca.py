@@ -1,8 +1,10 @@
 """The installation's certificate authority, and the bundle of authorities that a sandbox trusts.
 
-Egress signs certificates with it so that HTTPS can be judged by what it says. It is made here, by the supervisor, so that nothing
-but egress needs mitmproxy. The key stays in `ca/` (0600, folder 0700) and never enters a sandbox: a sandbox gets the bundle,
-which holds public certificates only, and the same as a trust store for Java, which reads no PEM. The files have the names and the format that mitmproxy reads.
+Egress signs certificates with it so that HTTPS can be judged by what it says. It is made here,
+by the supervisor, so that nothing but egress needs mitmproxy. The key stays in `ca/` (0600,
+folder 0700) and never enters a sandbox: a sandbox gets the bundle, which holds public
+certificates only, and the same as a trust store for Java, which reads no PEM. The files have the
+names and the format that mitmproxy reads.
 """
 
 import contextlib
@@ -51,7 +53,8 @@ def ensure_ca(directory: Path, clock: Clock) -> Path:
     directory.chmod(0o700)
     key_file = directory / KEY_AND_CERTIFICATE
     if not key_file.exists():
-        # Linked into place: of two that start at once one wins, and both go on with the same authority.
+        # Linked into place: of two that start at once one wins, and both go on with the same
+        # authority.
         with contextlib.suppress(FileExistsError):
             _write_new(key_file, _create(clock.now()))
     problem = check_ca(directory, clock)
@@ -63,7 +66,8 @@ def ensure_ca(directory: Path, clock: Clock) -> Path:
 
 
 def check_ca(directory: Path, clock: Clock) -> tuple[str, str] | None:
-    """What is wrong with the authority, and what to do; None where it can be used. For `doctor` too."""
+    """What is wrong with the authority, and what to do; None where it can be used. For `doctor`
+    too."""
     key_file = directory / KEY_AND_CERTIFICATE
     remedy = f"move `{directory}` away; a new authority is made at the next start"
     try:
@@ -87,23 +91,31 @@ def system_bundle() -> Path:
     for candidate in candidates:
         if candidate and Path(candidate).is_file():
             return Path(candidate)
-    raise UserError("no bundle of certificate authorities was found", "install the package `ca-certificates`")
+    raise UserError(
+        "no bundle of certificate authorities was found", "install the package `ca-certificates`"
+    )
 
 
 def write_bundle(target: Path, *sources: Path) -> Path:
-    """Write the certificates of all `sources` into one PEM file; for a sandbox, and for what egress itself trusts.
+    """Write the certificates of all `sources` into one PEM file; for a sandbox, and for what egress
+    itself trusts.
 
     INVARIANT: only certificates are copied, so that no key gets in whatever the files hold.
     """
     parts = []
     for source in sources:
         try:
-            found = _CERTIFICATE_BLOCK.findall(plain_files.read_text(source, "latin-1").replace("\r\n", "\n"))
-            # By OpenSSL, which will read the bundle: stricter readers refuse authorities that systems still carry.
+            found = _CERTIFICATE_BLOCK.findall(
+                plain_files.read_text(source, "latin-1").replace("\r\n", "\n")
+            )
+            # By OpenSSL, which will read the bundle: stricter readers refuse authorities that
+            # systems still carry.
             ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata="\n".join(found))
         except (OSError, ValueError) as error:
             raise UserError(
-                f"`{source}` is not a PEM file of certificates: {getattr(error, 'strerror', None) or type(error).__name__}",
+                f"`{source}` is not a PEM file of certificates: {
+                    getattr(error, 'strerror', None) or type(error).__name__
+                }",
                 "check the path",
             ) from error
         parts += [f"{block}\n" for block in found]
@@ -112,7 +124,8 @@ def write_bundle(target: Path, *sources: Path) -> Path:
 
 
 def write_java_store(target: Path, bundle: Path) -> Path:
-    """Write the certificates of a bundle as a PKCS12 trust store of Java's: without a password, since it holds nothing secret.
+    """Write the certificates of a bundle as a PKCS12 trust store of Java's: without a password,
+    since it holds nothing secret.
 
     One that this reader doesn't take is left out: Java then doesn't trust that authority.
     """
@@ -129,7 +142,8 @@ def write_java_store(target: Path, bundle: Path) -> Path:
 
 
 def _create(now: float) -> bytes:
-    """A new authority as PEM, key first. P-256: a handshake with a new host is signed ten times as fast as with RSA."""
+    """A new authority as PEM, key first. P-256: a handshake with a new host is signed ten times
+    as fast as with RSA."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name(
         [
@@ -137,7 +151,9 @@ def _create(now: float) -> bytes:
             x509.NameAttribute(NameOID.ORGANIZATION_NAME, "Gatehouse"),
         ]
     )
-    start = datetime.datetime.fromtimestamp(now, datetime.UTC) - datetime.timedelta(days=BACKDATED_DAYS)
+    start = datetime.datetime.fromtimestamp(now, datetime.UTC) - datetime.timedelta(
+        days=BACKDATED_DAYS
+    )
     usage = x509.KeyUsage(
         digital_signature=False,
         content_commitment=False,

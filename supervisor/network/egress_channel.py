@@ -1,7 +1,9 @@
-"""The supervisor's end of the control channel: packets out in order with their descriptors, packets in as they come.
+"""The supervisor's end of the control channel: packets out in order with their descriptors, packets
+in as they come.
 
-It decides only when the channel is over: egress that is gone, doesn't read or says what can't be read is cut off, for what it misses then
-is never an allow. It is separate from `network` because it knows nothing of sessions and questions. It must never block the event loop.
+It decides only when the channel is over: egress that is gone, doesn't read or says what can't be
+read is cut off, for what it misses then is never an allow. It is separate from `network` because
+it knows nothing of sessions and questions. It must never block the event loop.
 """
 
 import asyncio
@@ -13,7 +15,13 @@ from collections.abc import Callable
 import msgspec
 import structlog
 
-from supervisor.core.network.egress_wire import MAX_MESSAGE_BYTES, FromEgress, ToEgress, decode_from_egress, encode
+from supervisor.core.network.egress_wire import (
+    MAX_MESSAGE_BYTES,
+    FromEgress,
+    ToEgress,
+    decode_from_egress,
+    encode,
+)
 
 log = structlog.get_logger("network")
 
@@ -25,11 +33,14 @@ LOOK_S = 0.01
 
 
 class Channel:
-    """One per egress process. `on_pause` follows the last of the messages that came at once. What either raises ends it, and is raised
-    again by `read`."""
+    """One per egress process. `on_pause` follows the last of the messages that came at once.
+    What either raises ends it, and is raised again by `read`."""
 
     def __init__(
-        self, sock: socket.socket, on_message: Callable[[FromEgress], None], on_pause: Callable[[], None]
+        self,
+        sock: socket.socket,
+        on_message: Callable[[FromEgress], None],
+        on_pause: Callable[[], None],
     ) -> None:
         sock.setblocking(False)
         self._sock = sock
@@ -60,7 +71,8 @@ class Channel:
             self._flush()
 
     async def sent(self) -> None:
-        """Let others have their turn, and egress read what is queued: who has thousands of messages would take it for one that doesn't read."""
+        """Let others have their turn, and egress read what is queued: who has thousands of
+        messages would take it for one that doesn't read."""
         await asyncio.sleep(0)
         while self._queue and self._is_up:  # noqa: ASYNC110  # nothing else waits for it
             await asyncio.sleep(LOOK_S)

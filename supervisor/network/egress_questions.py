@@ -2,13 +2,16 @@
 
     a CONNECT, a plain request      decided: a person may be asked, and the client is held meanwhile
     the addresses of either         judged by the rules, once the name was looked up
-    a request inside of a CONNECT   judged by the rules; where none speaks, or only the one that had the CONNECT asked,
-                                    the person's answer to the CONNECT covers it; else decided, and its addresses judged once it was
+    a request inside of a CONNECT   judged by the rules; where none speaks, or only the one that had
+                                    the CONNECT asked, the person's answer to the CONNECT covers it;
+                                    else decided, and its addresses judged once it was
 
-A connection to a host that only host rules speak of is passed on unread, of a WebSocket only the upgrade is judged, and a request may go on for
-hours: each lasts as long as the rules allow it. `reconsider` names those that they don't any more.
+A connection to a host that only host rules speak of is passed on unread, of a WebSocket only the
+upgrade is judged, and a request may go on for hours: each lasts as long as the rules allow it.
+`reconsider` names those that they don't any more.
 
-It is separate from `network` because it knows nothing of processes and sockets. Whatever fails in here is a denial (law 3).
+It is separate from `network` because it knows nothing of processes and sockets. Whatever fails
+in here is a denial (law 3).
 """
 
 import asyncio
@@ -18,7 +21,15 @@ import msgspec
 import structlog
 
 from supervisor.core.actions import Network, fingerprint
-from supervisor.core.network.egress_wire import TELL_OPERATOR, Answer, CloseConnection, Draw, Question, Reserve, Settled
+from supervisor.core.network.egress_wire import (
+    TELL_OPERATOR,
+    Answer,
+    CloseConnection,
+    Draw,
+    Question,
+    Reserve,
+    Settled,
+)
 from supervisor.core.network.egress_wire import Refused as RefusedByEgress
 from supervisor.core.policy.rules import InForce, Verdict
 from supervisor.core.secrets import url_secrets
@@ -43,9 +54,11 @@ class _Approved(msgspec.Struct, frozen=True):
 
 
 class _UnderWay(msgspec.Struct, frozen=True):
-    """A connection in which nothing is asked, or a request that was let through: from its verdict until its end is reported.
+    """A connection in which nothing is asked, or a request that was let through: from its verdict
+    until its end is reported.
 
-    As it was allowed, and with the addresses that it goes to once they were judged. `is_told`: it is being ended.
+    As it was allowed, and with the addresses that it goes to once they were judged. `is_told`:
+    it is being ended.
     """
 
     session_id: str
@@ -67,11 +80,13 @@ class EgressQuestions:
         self._under_way: dict[int, _UnderWay] = {}
         # By session: what was in force when all that it had under way was judged last.
         self._judged_by: dict[str, InForce] = {}
-        # By the question of a name, which alone is reported as ended: that of its addresses, where a person allowed these.
+        # By the question of a name, which alone is reported as ended: that of its addresses, where
+        # a person allowed these.
         self._of_addresses: dict[int, int] = {}
 
     def by_rules(self, question: Question) -> Answer | None:
-        """The answer to a connection whose addresses are known, where one rule allows it and them: at once, since that is nearly every one.
+        """The answer to a connection whose addresses are known, where one rule allows it and them:
+        at once, since that is nearly every one.
 
         None where it is for `answer` to say. Never raises.
         """
@@ -82,16 +97,20 @@ class EgressQuestions:
             if not isinstance(grant, Grant):
                 return None
             named = msgspec.structs.replace(question.action, resolved=())
-            # INVARIANT (core.network_rules): a verdict other than deny means that rules name every address that isn't public.
+            # INVARIANT (core.network_rules): a verdict other than deny means that rules name every
+            # address that isn't public.
             return self._granted(question, grant, named, question.action, private_ok=True)
         except Exception as error:
             return self._failed(question, error)
 
     async def answer(self, question: Question) -> Answer:
-        """The gate's answer to what `by_rules` said nothing of. Never raises but when it is cancelled."""
+        """The gate's answer to what `by_rules` said nothing of. Never raises but when it is
+        cancelled."""
         try:
             answer = await self._answer(question)
-            return answer if answer.decision == "allow" else self._with_what_is_open(answer, question)
+            return (
+                answer if answer.decision == "allow" else self._with_what_is_open(answer, question)
+            )
         except Exception as error:
             return self._failed(question, error)
 
@@ -115,11 +134,17 @@ class EgressQuestions:
     def _with_what_is_open(self, answer: Answer, question: Question) -> Answer:
         """A denial says what the agent may do instead."""
         near = self._gate.rulings.open_near(question.action, question.session_id)
-        return msgspec.structs.replace(answer, remedy="; ".join(filter(None, (near, answer.remedy))))
+        return msgspec.structs.replace(
+            answer, remedy="; ".join(filter(None, (near, answer.remedy)))
+        )
 
     def settle(self, *settled: Settled) -> None:
         """Record what came of allowed questions, in one write."""
-        ended = [(question_id, one) for one in settled for question_id in self._ending_with(one.question_id)]
+        ended = [
+            (question_id, one)
+            for one in settled
+            for question_id in self._ending_with(one.question_id)
+        ]
         gone = {question_id for question_id, _ in ended}
         for question_id in gone:
             self._under_way.pop(question_id, None)
@@ -127,14 +152,17 @@ class EgressQuestions:
             if approved.question_id in gone:
                 del self._approved[connection_id]
         grants = [(self._grants.pop(question_id, None), one) for question_id, one in ended]
-        self._gate.settle_all([(grant, one.outcome, dict(one.detail)) for grant, one in grants if grant is not None])
+        self._gate.settle_all(
+            [(grant, one.outcome, dict(one.detail)) for grant, one in grants if grant is not None]
+        )
 
     def _ending_with(self, question_id: int) -> tuple[int, ...]:
         of_addresses = self._of_addresses.pop(question_id, None)
         return (question_id,) if of_addresses is None else (question_id, of_addresses)
 
     def refused(self, refused: RefusedByEgress) -> None:
-        """Put what egress refused by itself on record, like a verdict of the rules: so many that are alike in one line."""
+        """Put what egress refused by itself on record, like a verdict of the rules: so many that
+        are alike in one line."""
         try:
             self._gate.audit.record(
                 "verdict_given",
@@ -166,14 +194,17 @@ class EgressQuestions:
     def reconsider(self) -> Iterator[list[CloseConnection]]:
         """What to end: whatever is under way, and the rules don't allow so any more. Never raises.
 
-        So many at a time as take milliseconds, since one session may have tens of thousands of requests under way; and of a session that the same rules
-        are in force for as before, none.
+        So many at a time as take milliseconds, since one session may have tens of thousands of
+        requests under way; and of a session that the same rules are in force for as before,
+        none.
         """
         by_session: dict[str, list[int]] = {}
         for question_id, one in self._under_way.items():
             by_session.setdefault(one.session_id, []).append(question_id)
         self._judged_by = {
-            session_id: found for session_id, found in self._judged_by.items() if session_id in by_session
+            session_id: found
+            for session_id, found in self._judged_by.items()
+            if session_id in by_session
         }
         for session_id, question_ids in by_session.items():
             in_force = self._gate.rulings.in_force(session_id)
@@ -181,12 +212,20 @@ class EgressQuestions:
                 continue
             for at in range(0, len(question_ids), JUDGED_AT_ONCE):
                 yield self._ended(session_id, question_ids[at : at + JUDGED_AT_ONCE])
-            self._judged_by[session_id] = in_force  # as it was at first: what changed meanwhile is another one
+            self._judged_by[session_id] = (
+                in_force  # as it was at first: what changed meanwhile is another one
+            )
 
     def _ended(self, session_id: str, question_ids: list[int]) -> list[CloseConnection]:
         """Those of a session's that are still under way, and may not go on."""
-        still = {question_id: found for question_id in question_ids if (found := self._under_way.get(question_id))}
-        actions = list({action: None for one in still.values() for action in (one.action, one.judged)})
+        still = {
+            question_id: found
+            for question_id in question_ids
+            if (found := self._under_way.get(question_id))
+        }
+        actions = list(
+            {action: None for one in still.values() for action in (one.action, one.judged)}
+        )
         verdicts = self._gate.rulings.verdicts(actions, session_id, is_running=True)
         said = dict(zip(actions, verdicts, strict=True))
         return [
@@ -196,7 +235,8 @@ class EgressQuestions:
         ]
 
     def _ending(self, question_id: int, why: str) -> CloseConnection:
-        """The word that ends it. Where its end isn't on record as that of a grant, the verdict that ends it is."""
+        """The word that ends it. Where its end isn't on record as that of a grant, the verdict
+        that ends it is."""
         found = self._under_way[question_id]
         if not found.is_told:
             self._under_way[question_id] = msgspec.structs.replace(found, is_told=True)
@@ -210,19 +250,26 @@ class EgressQuestions:
         )
 
     def _why_not(self, found: _UnderWay, verdict: Verdict, of_addresses: Verdict) -> str | None:
-        """Why something may not go on; None while it may. What a person approved, only a denial ends."""
-        if verdict.decision == "deny" or (verdict.decision == "ask" and not self._by_person(found, verdict)):
+        """Why something may not go on; None while it may. What a person approved, only a denial
+        ends."""
+        if verdict.decision == "deny" or (
+            verdict.decision == "ask" and not self._by_person(found, verdict)
+        ):
             return f"allowed no longer: {verdict.why}"
         if of_addresses.decision == "deny":
             return f"allowed no longer: {of_addresses.why}"
         is_unread = found.action.operation == "connect"
-        looks_inside = is_unread and self._passing(found.action, None, found.session_id).looks_inside
+        looks_inside = (
+            is_unread and self._passing(found.action, None, found.session_id).looks_inside
+        )
         return "a rule looks into this host now" if looks_inside else None
 
     def _by_person(self, found: _UnderWay, verdict: Verdict) -> bool:
-        """Whether a person let it through: itself, or by now the connection that it is inside of."""
+        """Whether a person let it through: itself, or by now the connection that it is inside
+        of."""
         return found.by_person or (
-            found.action.operation == "request" and self._is_covered(found.connection_id, found.action, verdict)
+            found.action.operation == "request"
+            and self._is_covered(found.connection_id, found.action, verdict)
         )
 
     def _passing(self, action: Network, rule: str | None, session_id: str) -> Passing:
@@ -237,7 +284,9 @@ class EgressQuestions:
         session_id = question.session_id
         grant = self._gate.decide_by_rules(action, session_id)
         if grant is None:
-            grant = await self._held(action, session_id, self._gate.rulings.hold_s(session_id, self._hold_s))
+            grant = await self._held(
+                action, session_id, self._gate.rulings.hold_s(session_id, self._hold_s)
+            )
         if isinstance(grant, Refused):
             return Answer(
                 question_id=question.question_id,
@@ -250,27 +299,37 @@ class EgressQuestions:
         return self._granted(question, grant, action, action)
 
     async def _held(self, action: Network, session_id: str, hold_s: float) -> Grant | Refused:
-        """The gate's answer to this one. Of several that wait on one card an approval lets one through: the others are held on, on a new
-        card unless a rule speaks for them by now."""
+        """The gate's answer to this one. Of several that wait on one card an approval lets one
+        through: the others are held on, on a new card unless a rule speaks for them by now."""
         now = asyncio.get_running_loop().time
         until = now() + hold_s
         while True:
-            grant = await self._gate.decide(action, session_id=session_id, origin="egress", hold_s=hold_s)
+            grant = await self._gate.decide(
+                action, session_id=session_id, origin="egress", hold_s=hold_s
+            )
             if isinstance(grant, Grant) or not grant.is_taken:
                 return grant
             hold_s = max(0.0, round(until - now(), 1))
 
     def _granted(
-        self, question: Question, grant: Grant, action: Network, judged: Network, *, private_ok: bool = False
+        self,
+        question: Question,
+        grant: Grant,
+        action: Network,
+        judged: Network,
+        *,
+        private_ok: bool = False,
     ) -> Answer:
-        """What was allowed may go out: `judged` is the action with as much of its addresses as was judged."""
+        """What was allowed may go out: `judged` is the action with as much of its addresses as
+        was judged."""
         # What egress does when it is allowed is exactly this: it asked with what it is about to do.
         grant.use(judged)
         self._grants[question.question_id] = grant
-        # A rule that was saved meanwhile may have answered instead of the person: a rule for one path lets a CONNECT be looked
-        # into, and must not become an approval of everything inside.
+        # A rule that was saved meanwhile may have answered instead of the person: a rule for one
+        # path lets a CONNECT be looked into, and must not become an approval of everything inside.
         by_person = (
-            grant.request_id is not None and self._gate.rulings.verdict(action, question.session_id).decision == "ask"
+            grant.request_id is not None
+            and self._gate.rulings.verdict(action, question.session_id).decision == "ask"
         )
         if action.operation == "connect" and by_person:
             self._approved[question.connection_id] = _Approved(
@@ -292,14 +351,18 @@ class EgressQuestions:
             lasts=grant.request_id is None and not passing.is_limited,
         )
 
-    def _goes_on(self, question: Question, action: Network, judged: Network, *, by_person: bool) -> None:
-        """It is under way from now on, until `settle`: whatever is noted here is answered so that its end is reported."""
+    def _goes_on(
+        self, question: Question, action: Network, judged: Network, *, by_person: bool
+    ) -> None:
+        """It is under way from now on, until `settle`: whatever is noted here is answered so
+        that its end is reported."""
         self._under_way[question.question_id] = _UnderWay(
             question.session_id, question.connection_id, action, judged, by_person
         )
 
     async def _decide_with_addresses(self, question: Question) -> Answer:
-        """Both, where the addresses are known already and no rule allows both: the name, as ever, and then its addresses."""
+        """Both, where the addresses are known already and no rule allows both: the name, as
+        ever, and then its addresses."""
         named = msgspec.structs.replace(question.action, resolved=())
         allowed = await self._decide(question, named)
         if allowed.decision != "allow":
@@ -308,11 +371,24 @@ class EgressQuestions:
         try:
             of_addresses = await self._judge_addresses(question, question.question_id)
         except BaseException:
-            # Whoever asked went away while a person was asked about the addresses, and will report nothing.
-            self.settle(Settled(question_id=question.question_id, outcome="failed", detail={"error": _NOBODY_WAITS}))
+            # Whoever asked went away while a person was asked about the addresses, and will report
+            # nothing.
+            self.settle(
+                Settled(
+                    question_id=question.question_id,
+                    outcome="failed",
+                    detail={"error": _NOBODY_WAITS},
+                )
+            )
             raise
         if of_addresses.decision != "allow":
-            self.settle(Settled(question_id=question.question_id, outcome="failed", detail={"error": of_addresses.why}))
+            self.settle(
+                Settled(
+                    question_id=question.question_id,
+                    outcome="failed",
+                    detail={"error": of_addresses.why},
+                )
+            )
             return of_addresses
         if self._grants.get(question.question_id) is not granted:
             # A person approved the addresses by a grant of their own, which is settled at the end.
@@ -331,11 +407,13 @@ class EgressQuestions:
             self._goes_on(question, action, action, by_person=True)
             why = "covered by the approval of its connection"
             return Answer(question_id=question.question_id, decision="allow", why=why, settle=True)
-        # The name first, without the addresses: they may differ at the next try, and an approval is bound to the action.
+        # The name first, without the addresses: they may differ at the next try, and an approval is
+        # bound to the action.
         return await self._decide_with_addresses(question)
 
     def _is_covered(self, connection_id: str, action: Network, verdict: Verdict) -> bool:
-        """Whether a request that is asked needs no question of its own: a person approved the connection that it is inside of."""
+        """Whether a request that is asked needs no question of its own: a person approved the
+        connection that it is inside of."""
         approved = self._approved.get(connection_id)
         if approved is None or (approved.host, approved.port) != (action.host, action.port):
             return False
@@ -354,15 +432,26 @@ class EgressQuestions:
         if verdict.decision == "deny":
             return _of_verdict(question, verdict)
         self._addresses_judged(after, question.action)
-        if verdict.decision == "ask" and verdict.sticky and verdict.rule is not None and grant.request_id is None:
-            # A written ask rule names the address of a name that a rule allowed: only now is there something to ask.
+        if (
+            verdict.decision == "ask"
+            and verdict.sticky
+            and verdict.rule is not None
+            and grant.request_id is None
+        ):
+            # A written ask rule names the address of a name that a rule allowed: only now is there
+            # something to ask.
             decided = await self._decide(question, question.action)
             if decided.decision == "allow" and question.question_id != after:
                 self._of_addresses[after] = question.question_id
             return msgspec.structs.replace(decided, private_ok=decided.decision == "allow")
-        # INVARIANT (core.network_rules): a verdict other than deny means that rules name every address that isn't public.
+        # INVARIANT (core.network_rules): a verdict other than deny means that rules name every
+        # address that isn't public.
         return Answer(
-            question_id=question.question_id, decision="allow", why=grant.why, rule=verdict.rule, private_ok=True
+            question_id=question.question_id,
+            decision="allow",
+            why=grant.why,
+            rule=verdict.rule,
+            private_ok=True,
         )
 
 
@@ -372,7 +461,8 @@ def deny(question: Question | Reserve | Draw, why: str, remedy: str) -> Answer:
 
 
 def _of_verdict(question: Question, verdict: Verdict) -> Answer:
-    """An allow or a denial by rules. The end of what is allowed is reported, though there is no grant that it would settle."""
+    """An allow or a denial by rules. The end of what is allowed is reported, though there is no
+    grant that it would settle."""
     return Answer(
         question_id=question.question_id,
         decision="allow" if verdict.decision == "allow" else "deny",

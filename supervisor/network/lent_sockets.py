@@ -1,4 +1,5 @@
-"""A session's listening socket: our own copy of what is lent to egress, and what it answers while egress is down."""
+"""A session's listening socket: our own copy of what is lent to egress, and what it answers
+while egress is down."""
 
 import asyncio
 import contextlib
@@ -24,7 +25,8 @@ class Lent(NamedTuple):
 
 
 def refuse_on(lent: Lent) -> None:
-    """While egress is down clients get a refusal at once instead of a connection that hangs. Queries of names wait for the next one."""
+    """While egress is down clients get a refusal at once instead of a connection that hangs.
+    Queries of names wait for the next one."""
     if lent.kind != "names":
         asyncio.get_running_loop().add_reader(lent.socket, _accept_and_refuse, lent.socket)
 

@@ -1,7 +1,8 @@
-"""How egress is answered that wants to let a model call out, or to send more: reserved, or held until a person adds to the budget, or denied.
+"""How egress is answered that wants to let a model call out, or to send more: reserved, or held
+until a person adds to the budget, or denied.
 
-It is separate from `egress_questions`: the request itself was allowed by the rules before this is asked; here it is only about what it may
-cost. Whatever fails in here is a denial (law 3).
+It is separate from `egress_questions`: the request itself was allowed by the rules before this
+is asked; here it is only about what it may cost. Whatever fails in here is a denial (law 3).
 """
 
 import asyncio
@@ -31,10 +32,12 @@ TOLD_S = 1.0
 
 
 class ModelCalls:
-    """The model calls and the traffic of one egress process, from its start to its end. Without `spending` every call is denied, and no traffic
-    is counted."""
+    """The model calls and the traffic of one egress process, from its start to its end. Without
+    `spending` every call is denied, and no traffic is counted."""
 
-    def __init__(self, gate: Gate, spending: Spending | None, hold_s: float, *, ask_at_limit: bool) -> None:
+    def __init__(
+        self, gate: Gate, spending: Spending | None, hold_s: float, *, ask_at_limit: bool
+    ) -> None:
         self._gate = gate
         self._spending = spending
         self._hold_s = hold_s
@@ -45,7 +48,8 @@ class ModelCalls:
         self._told = asyncio.Event()
 
     async def answer(self, wanted: Reserve | Draw) -> Answer:
-        """Whether the call may go out, or so much traffic. Never raises but when it is cancelled."""
+        """Whether the call may go out, or so much traffic. Never raises but when it is
+        cancelled."""
         if self._spending is None:
             if isinstance(wanted, Draw):
                 return Answer(question_id=wanted.question_id, decision="allow", granted=UNLIMITED)
@@ -75,7 +79,9 @@ class ModelCalls:
             return None
         try:
             return self._spending.settle(reservation, spent.usage)
-        except StorageError as error:  # it stays at what was reserved, and is settled so at the next start
+        except (
+            StorageError
+        ) as error:  # it stays at what was reserved, and is settled so at the next start
             log.error("not settled", error=str(error), reservation=reservation)
             return None
 
@@ -84,7 +90,8 @@ class ModelCalls:
         self._untold.add(session_id)
 
     async def all_told(self) -> None:
-        """Until that was said of every closed session, or it takes too long: what was handed out to those then counts as sent."""
+        """Until that was said of every closed session, or it takes too long: what was handed out
+        to those then counts as sent."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(TOLD_S):
                 while self._untold:
@@ -99,12 +106,15 @@ class ModelCalls:
         if self._spending is None:
             return
         try:
-            self._spending.traffic.use(used.session_id, used.requests, used.bytes_out, is_last=used.is_last)
+            self._spending.traffic.use(
+                used.session_id, used.requests, used.bytes_out, is_last=used.is_last
+            )
         except StorageError as error:  # what was handed out for it goes on counting
             log.error("traffic not recorded", error=str(error), session=used.session_id)
 
     def lose_all(self) -> list[tuple[Spent, Charge | None]]:
-        """Egress is gone: what its calls used, and what it sent, isn't known. Gives what each of the calls counts as."""
+        """Egress is gone: what its calls used, and what it sent, isn't known. Gives what each of
+        the calls counts as."""
         self._untold.clear()
         self._told.set()
         ends = [Spent(question_id=question_id, usage=None) for question_id in self._reservations]
@@ -117,7 +127,9 @@ class ModelCalls:
         return lost
 
     async def _reserve(self, wanted: Reserve, spending: Spending) -> Answer:
-        found = await self._fit(wanted, spending, lambda: spending.reserve(wanted.session_id, wanted.host, wanted.call))
+        found = await self._fit(
+            wanted, spending, lambda: spending.reserve(wanted.session_id, wanted.host, wanted.call)
+        )
         if isinstance(found, Answer):
             return found
         self._reservations[wanted.question_id] = found
@@ -125,13 +137,20 @@ class ModelCalls:
 
     async def _draw(self, wanted: Draw, spending: Spending) -> Answer:
         found = await self._fit(
-            wanted, spending, lambda: spending.traffic.draw(wanted.session_id, wanted.kind, wanted.wanted)
+            wanted,
+            spending,
+            lambda: spending.traffic.draw(wanted.session_id, wanted.kind, wanted.wanted),
         )
         if isinstance(found, Answer):
             return found
         return Answer(question_id=wanted.question_id, decision="allow", granted=found)
 
-    async def _fit[T: (str, int)](
+    async def _fit[
+        T: (
+            str,
+            int,
+        )
+    ](
         self, wanted: Reserve | Draw, spending: Spending, take: Callable[[], T | Over | Refusal]
     ) -> T | Answer:
         """What the ledger gave, where need be once a person added to a limit; or the denial."""
@@ -144,7 +163,9 @@ class ModelCalls:
             refusal = await self._ask(wanted, spending, found)
             if refusal is not None:
                 return refusal
-        return self._refuse(wanted, "the budget was raised, and used up by others, again and again", AT_LIMIT)
+        return self._refuse(
+            wanted, "the budget was raised, and used up by others, again and again", AT_LIMIT
+        )
 
     async def _ask(self, wanted: Reserve | Draw, spending: Spending, over: Over) -> Answer | None:
         """A denial, or None where the limit is higher now."""
@@ -174,14 +195,18 @@ class ModelCalls:
                 raise
             self._gate.settle(answer, "done", {})
             return None
-        # Of several that waited for one answer only one gets the grant; the limit is higher for all of them.
+        # Of several that waited for one answer only one gets the grant; the limit is higher for all
+        # of them.
         if spending.is_raised(wanted.session_id, over, action.of):
             return None
         return self._refuse(wanted, f"{why}; {answer.why}", AT_LIMIT, request_id=answer.request_id)
 
-    def _refuse(self, wanted: Reserve | Draw, why: str, remedy: str, request_id: str | None = None) -> Answer:
+    def _refuse(
+        self, wanted: Reserve | Draw, why: str, remedy: str, request_id: str | None = None
+    ) -> Answer:
         facts = {"kind": wanted.kind} if isinstance(wanted, Draw) else _call_facts(wanted)
-        # Of requests that are refused for the same reason again and again, the first is put on record.
+        # Of requests that are refused for the same reason again and again, the first is put on
+        # record.
         if not (isinstance(wanted, Draw) and self._refused.get(wanted.session_id) == why):
             self._gate.audit.record("budget_refused", session=wanted.session_id, why=why, **facts)
         if isinstance(wanted, Draw):
@@ -190,12 +215,24 @@ class ModelCalls:
 
 
 def _named(wanted: Reserve, spending: Spending) -> str:
-    """The call that a person is asked to add to a budget for. Its model's name is whatever the agent wrote."""
+    """The call that a person is asked to add to a budget for. Its model's name is whatever the
+    agent wrote."""
     model = visible(wanted.call.model[:MOST_MODEL_CHARS], one_line=True).replace("`", "'")
-    named = f"a call of `{model}` at {wanted.host}" if model else f"a call that names no model at {wanted.host}"
+    named = (
+        f"a call of `{model}` at {wanted.host}"
+        if model
+        else f"a call that names no model at {wanted.host}"
+    )
     if model and wanted.call.steps > 1:
-        named += ", with tools that the provider runs itself, after each of which everything is read again"
-    return named if spending.is_priced(wanted.call.model) else f"{named}, priced at the highest for want of a price"
+        named += (
+            ", with tools that the provider runs itself, after each of which everything is read"
+            " again"
+        )
+    return (
+        named
+        if spending.is_priced(wanted.call.model)
+        else f"{named}, priced at the highest for want of a price"
+    )
 
 
 def _call_facts(wanted: Reserve) -> dict[str, str]:

@@ -1,7 +1,9 @@
-"""The supervisor's side of egress: runs the egress process and hands it the sessions' listening sockets.
+"""The supervisor's side of egress: runs the egress process and hands it the sessions' listening
+sockets.
 
-It decides only that nothing is let through while egress is down: its sockets then answer 503 at once. The process is started
-again, and the sockets, of which this side keeps its own copies, are handed over anew. It holds no key and never sees the traffic.
+It decides only that nothing is let through while egress is down: its sockets then answer 503 at
+once. The process is started again, and the sockets, of which this side keeps its own copies, are
+handed over anew. It holds no key and never sees the traffic.
 """
 
 import asyncio
@@ -59,7 +61,8 @@ from supervisor.network.reconsidering import Reconsidering
 log = structlog.get_logger("network")
 
 READY_TIMEOUT_S = 30.0
-# Without the folder that it runs in on its path (-P): Gatehouse's own may be a workspace, and what an agent may add there is no module of egress.
+# Without the folder that it runs in on its path (-P): Gatehouse's own may be a workspace, and what
+# an agent may add there is no module of egress.
 EGRESS = (sys.executable, "-P", "-m", "supervisor.egress")
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 10.0
 # A process that lived this long was well: the next pause is the first again.
@@ -71,8 +74,9 @@ MOST_OPEN_QUESTIONS = 2048
 def environment() -> dict[str, str]:
     """What egress is started with.
 
-    INVARIANT: the name that is looked up is the one that was judged. `search` in this machine's resolv.conf would make another of one that
-    isn't known (`api.example.com.corp.example`); LOCALDOMAIN (resolver(5)) stands in for that list, and /etc/hosts counts as before.
+    INVARIANT: the name that is looked up is the one that was judged. `search` in this machine's
+    resolv.conf would make another of one that isn't known (`api.example.com.corp.example`);
+    LOCALDOMAIN (resolver(5)) stands in for that list, and /etc/hosts counts as before.
     """
     return settings.inherited("LANG", "PATH") | settings.for_our_python() | {"LOCALDOMAIN": "."}
 
@@ -102,7 +106,8 @@ class _Run:
 
 
 class NetworkBroker:
-    """One per supervisor. Without `spending` no model is called. `command` starts egress; `names` stands in for DNS (tests)."""
+    """One per supervisor. Without `spending` no model is called. `command` starts egress;
+    `names` stands in for DNS (tests)."""
 
     def __init__(
         self,
@@ -144,7 +149,7 @@ class NetworkBroker:
         self._served = asyncio.Condition()
         self._task: asyncio.Task[None] | None = None
 
-    # -- for the composition root ------------------------------------------------------------------------------------------
+    # -- for the composition root -----------------------------------------------------------------
 
     @property
     def healthy(self) -> bool:
@@ -195,9 +200,11 @@ class NetworkBroker:
         *,
         kind: Listener = "proxy",
     ) -> None:
-        """Serve a socket: whoever connects to it is this session. The socket stays the caller's to close.
+        """Serve a socket: whoever connects to it is this session. The socket stays the caller's to
+        close.
 
-        Called again for the same session it serves one more socket; credentials are only replaced by others.
+        Called again for the same session it serves one more socket; credentials are only
+        replaced by others.
         """
         session = self._sessions.setdefault(session_id, _Session())
         listener_id = next(self._listener_ids)
@@ -206,7 +213,9 @@ class NetworkBroker:
         if credentials:
             session.credentials = tuple(credentials)
         if self._run is not None and self._run.serves:
-            self._run.channel.send(PutCredentials(session_id=session_id, credentials=session.credentials))
+            self._run.channel.send(
+                PutCredentials(session_id=session_id, credentials=session.credentials)
+            )
             self._run.channel.send(_opening(session_id, listener_id, lent), lent.socket)
         else:
             refuse_on(lent)
@@ -224,13 +233,16 @@ class NetworkBroker:
             self._run.channel.send(message)
 
     async def close_listener(self, session_id: str, listener: socket.socket) -> None:
-        """Stop serving one socket of a session (a tool sandbox that ended). Nothing happens where it isn't served."""
+        """Stop serving one socket of a session (a tool sandbox that ended). Nothing happens
+        where it isn't served."""
         session = self._sessions.get(session_id)
         for listener_id, lent in list(session.listeners.items()) if session is not None else ():
             if session is not None and is_same(lent.socket, listener):
                 give_up(session.listeners.pop(listener_id))
                 if self._run is not None:
-                    self._run.channel.send(CloseListener(session_id=session_id, listener_id=listener_id))
+                    self._run.channel.send(
+                        CloseListener(session_id=session_id, listener_id=listener_id)
+                    )
 
     async def close_session(self, session_id: str) -> None:
         """Serve it no more, and end its connections."""
@@ -244,7 +256,8 @@ class NetworkBroker:
             self._run.channel.send(CloseSession(session_id=session_id))
 
     def keep_bodies(self, session_id: str, *, is_on: bool) -> None:
-        """Keep the beginnings of bodies of a session that is open, from now on, or keep them no more. It may be said again."""
+        """Keep the beginnings of bodies of a session that is open, from now on, or keep them no
+        more. It may be said again."""
         session = self._sessions.get(session_id)
         if session is None or session.keeps_bodies == is_on:
             return
@@ -252,17 +265,20 @@ class NetworkBroker:
         self._tell(KeepBodies(session_id=session_id, is_on=is_on))
 
     def end_connections(self) -> None:
-        """Cut every connection of every session now, streams and WebSockets among them; egress is started anew."""
+        """Cut every connection of every session now, streams and WebSockets among them; egress
+        is started anew."""
         if self._run is not None:
             self._run.channel.cut()
 
     def reconsider(self) -> None:
-        """The rules may have changed: end what goes on and they don't allow any more, in the background."""
+        """The rules may have changed: end what goes on and they don't allow any more, in the
+        background."""
         if self._run is not None:
             self._run.reconsidering.begin()
 
     def rules_changed(self) -> None:
-        """The rules may have changed: `reconsider`, and what was allowed says nothing of what will be."""
+        """The rules may have changed: `reconsider`, and what was allowed says nothing of what
+        will be."""
         if self._run is not None:
             self._run.channel.send(RulesChanged())
         self.reconsider()
@@ -273,7 +289,7 @@ class NetworkBroker:
         if self._run is not None:
             self._run.channel.send(ForbidEndpoints(endpoints=self._forbidden))
 
-    # -- the process -----------------------------------------------------------------------------------------------------
+    # -- the process ------------------------------------------------------------------------------
 
     async def _supervise(self) -> None:
         """Start egress, again and again, until stopped."""
@@ -283,11 +299,17 @@ class NetworkBroker:
             began = loop.time()
             try:
                 await self._run_once()
-            except Exception as error:  # whatever it was: nothing is let through, and it is tried again
+            except (
+                Exception
+            ) as error:  # whatever it was: nothing is let through, and it is tried again
                 log.exception("egress failed", error=type(error).__name__)
             if self._stopping.is_set():
                 return
-            pause_s = FIRST_PAUSE_S if loop.time() - began > WELL_AFTER_S else min(pause_s * 2, LONGEST_PAUSE_S)
+            pause_s = (
+                FIRST_PAUSE_S
+                if loop.time() - began > WELL_AFTER_S
+                else min(pause_s * 2, LONGEST_PAUSE_S)
+            )
             self._record("egress_lost", pause_s=pause_s)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):
@@ -306,8 +328,12 @@ class NetworkBroker:
                 )
             async with asyncio.TaskGroup() as tasks:
                 hold_s = self._hold_s
-                calls = ModelCalls(self._gate, self._spending, hold_s, ask_at_limit=self._ask_at_limit)
-                channel = Channel(ours, lambda message: self._obey(run, message), lambda: self._settle(run))
+                calls = ModelCalls(
+                    self._gate, self._spending, hold_s, ask_at_limit=self._ask_at_limit
+                )
+                channel = Channel(
+                    ours, lambda message: self._obey(run, message), lambda: self._settle(run)
+                )
                 questions = EgressQuestions(self._gate, hold_s)
                 again = Reconsidering(tasks, questions, channel)
                 run = self._run = _Run(tasks, channel, questions, calls, again)
@@ -379,7 +405,7 @@ class NetworkBroker:
         except StorageError as error:
             log.error("not recorded", event_name=event, error=str(error))
 
-    # -- the channel -----------------------------------------------------------------------------------------------------
+    # -- the channel ------------------------------------------------------------------------------
 
     def _obey(self, run: _Run, message: FromEgress) -> None:
         match message:
@@ -420,17 +446,27 @@ class NetworkBroker:
         if question.session_id not in self._sessions:
             run.channel.send(deny(question, "the session has ended", "start a new session"))
         elif question.question_id in run.asking or len(run.asking) >= MOST_OPEN_QUESTIONS:
-            run.channel.send(deny(question, "too many requests wait for an answer", "send fewer at a time"))
-        elif isinstance(question, Question) and (answer := run.questions.by_rules(question)) is not None:
+            run.channel.send(
+                deny(question, "too many requests wait for an answer", "send fewer at a time")
+            )
+        elif (
+            isinstance(question, Question)
+            and (answer := run.questions.by_rules(question)) is not None
+        ):
             self._reply(run, question, answer)
         else:
-            # What rules alone answer is answered before this returns; whatever waits for somebody is the group's.
-            begun = asyncio.Task(self._answer(run, question), loop=asyncio.get_running_loop(), eager_start=True)
+            # What rules alone answer is answered before this returns; whatever waits for somebody
+            # is the group's.
+            begun = asyncio.Task(
+                self._answer(run, question), loop=asyncio.get_running_loop(), eager_start=True
+            )
             if begun.done():
                 begun.result()
                 return
             try:
-                task = run.tasks.create_task(_end_of(begun), name=f"question-{question.question_id}")
+                task = run.tasks.create_task(
+                    _end_of(begun), name=f"question-{question.question_id}"
+                )
             except RuntimeError:  # the group is ending
                 begun.cancel()
                 raise

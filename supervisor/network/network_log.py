@@ -1,9 +1,12 @@
 """What goes over the network of each session, kept for the Network page while Gatehouse runs.
 
-It is fed by the network broker and read by the pages. It is separate from the audit log, which has every verdict for good: here
-are bytes, times and headers of the last exchanges, in memory, bounded. It decides nothing, and must never hold back an answer.
+It is fed by the network broker and read by the pages. It is separate from the audit log, which has
+every verdict for good: here are bytes, times and headers of the last exchanges, in memory, bounded.
+It decides nothing, and must never hold back an answer.
 
-INVARIANT: what is read here passed the redactor, and what authenticates is kept nowhere here, nor the values of a query that do; bodies come only where it was asked for, and only their beginnings.
+INVARIANT: what is read here passed the redactor, and what authenticates is kept nowhere here,
+nor the values of a query that do; bodies come only where it was asked for, and only their
+beginnings.
 """
 
 import base64
@@ -17,8 +20,24 @@ from supervisor.base.clock import Clock
 from supervisor.core.models.spend import Charge
 from supervisor.core.money import microusd
 from supervisor.core.network import body_text
-from supervisor.core.network.egress_wire import Answer, Body, Moving, Question, Refused, Reserve, Settled, Spent
-from supervisor.core.network.exchanges import NO_BODIES, Bodies, CallOfModel, Exchange, KeptBody, name_of
+from supervisor.core.network.egress_wire import (
+    Answer,
+    Body,
+    Moving,
+    Question,
+    Refused,
+    Reserve,
+    Settled,
+    Spent,
+)
+from supervisor.core.network.exchanges import (
+    NO_BODIES,
+    Bodies,
+    CallOfModel,
+    Exchange,
+    KeptBody,
+    name_of,
+)
 from supervisor.core.secrets import url_secrets
 from supervisor.core.secrets.redact import Redactor
 from supervisor.core.secrets.token_shapes import MARK
@@ -28,16 +47,18 @@ MOST_SESSIONS = 50
 MOST_HEADERS = 60
 # Answers that are noted and not kept yet.
 MOST_NOTED = 64
-# What is shown of a body, in characters, or in bytes where it is no text; and of all that are kept, in characters.
+# What is shown of a body, in characters, or in bytes where it is no text; and of all that are kept,
+# in characters.
 MOST_BODY_CHARS = 64 * 1024
 MOST_BODIES_CHARS = 16 * 1024 * 1024
 
 
 class Held(NamedTuple):
-    """What is held of a session, as it is now; what is logged later changes none of it, so that it can be read in a thread.
+    """What is held of a session, as it is now; what is logged later changes none of it, so that it
+    can be read in a thread.
 
-    `exchanges` are newest first, `cut` is how many older ones are held no more. `places`: by a host's name a number that stays as long as it is
-    known, higher where the host came later.
+    `exchanges` are newest first, `cut` is how many older ones are held no more. `places`: by a
+    host's name a number that stays as long as it is known, higher where the host came later.
     """
 
     exchanges: list[Exchange]
@@ -46,7 +67,8 @@ class Held(NamedTuple):
 
 
 class NetworkLog:
-    """The last exchanges of the last sessions since `began_at`. `on_change` is called with a session's id after each change."""
+    """The last exchanges of the last sessions since `began_at`. `on_change` is called with a
+    session's id after each change."""
 
     def __init__(self, clock: Clock, redactor: Redactor) -> None:
         self._clock = clock
@@ -70,27 +92,37 @@ class NetworkLog:
 
     def held(self, session_id: str) -> Held:
         """What is held of it now, for whoever works on it in a thread."""
-        return Held(self.of_session(session_id), self._cut[session_id], dict(self._places.get(session_id, {})))
+        return Held(
+            self.of_session(session_id),
+            self._cut[session_id],
+            dict(self._places.get(session_id, {})),
+        )
 
     def bodies(self, session_id: str) -> dict[int, Bodies]:
         """The bodies of its exchanges that are kept, by the exchanges' numbers."""
-        return {number: found for (owner, number), found in self._bodies.items() if owner == session_id}
+        return {
+            number: found for (owner, number), found in self._bodies.items() if owner == session_id
+        }
 
     def body(self, body: Body) -> None:
-        """The beginning of a body of an open exchange. Of all that are kept the oldest go where there are too many."""
+        """The beginning of a body of an open exchange. Of all that are kept the oldest go where
+        there are too many."""
         self._catch_up()
         session_id, number = self._open.get(body.question_id, ("", 0))
         if number not in self._sessions.get(session_id, {}):
             return
         key = (session_id, number)
         kept = self._kept(body)
-        self._bodies[key] = msgspec.structs.replace(self._bodies.get(key, NO_BODIES), **{body.of: kept})
+        self._bodies[key] = msgspec.structs.replace(
+            self._bodies.get(key, NO_BODIES), **{body.of: kept}
+        )
         self._bodies_chars += len(kept.text)
         while self._bodies_chars > MOST_BODIES_CHARS:
             self._drop_bodies(next(iter(self._bodies)))
 
     def _kept(self, body: Body) -> KeptBody:
-        """INVARIANT: secrets are taken out of the bytes before anybody reads a text or another coding in them."""
+        """INVARIANT: secrets are taken out of the bytes before anybody reads a text or another
+        coding in them."""
         is_cut = max(len(body.data), body.whole_bytes) > MOST_BODY_CHARS
         charset = body_text.charset_of(body.data, body.media_type, is_cut=is_cut)
         if charset is None:
@@ -98,11 +130,12 @@ class NetworkLog:
             clean_bytes = self._redactor.text(clean).encode("latin-1", "replace")[:MOST_BODY_CHARS]
             text = base64.b64encode(clean_bytes).decode()
         else:
-            # As the text around it is written, but for the half of a character that isn't part of a secret there.
+            # As the text around it is written, but for the half of a character that isn't part of a
+            # secret there.
             mark = MARK.encode(charset).strip(b"\0")
-            text = self._redactor.text(body_text.decoded(self._redactor.body(body.data, mark), charset))[
-                :MOST_BODY_CHARS
-            ]
+            text = self._redactor.text(
+                body_text.decoded(self._redactor.body(body.data, mark), charset)
+            )[:MOST_BODY_CHARS]
         return KeptBody(
             media_type=self._redactor.text(body.media_type),
             text=text,
@@ -113,7 +146,8 @@ class NetworkLog:
         )
 
     def answered(self, question: Question, answer: Answer, held_s: float = 0.0) -> None:
-        """A question of egress was answered, after it was held so long for a person. What is asked about addresses afterwards belongs to the same exchange.
+        """A question of egress was answered, after it was held so long for a person. What is asked
+        about addresses afterwards belongs to the same exchange.
 
         Most are only noted here: whoever asked goes on in this moment, often on the same processor.
         """
@@ -124,7 +158,9 @@ class NetworkLog:
             self.on_change(question.session_id)
         elif answer.decision != "allow":
             self._catch_up()
-            self._change(question.after, verdict=answer.decision, why=self._redactor.text(answer.why))
+            self._change(
+                question.after, verdict=answer.decision, why=self._redactor.text(answer.why)
+            )
 
     def _catch_up(self) -> None:
         """Keep what was only noted: before anything is read, or kept after it."""
@@ -156,7 +192,8 @@ class NetworkLog:
         why = refused.why if refused.count == 1 else f"{refused.why} ({refused.count} times)"
         self._keep(
             Exchange(
-                number=0, session_id=refused.session_id, action=url_secrets.hidden(refused.action), at=now,
+                number=0, session_id=refused.session_id, action=url_secrets.hidden(refused.action),
+                at=now,
                 verdict="deny", why=why, ended_at=now,
             ),
         )  # fmt: skip
@@ -183,7 +220,9 @@ class NetworkLog:
             error=self._redactor.text(str(detail.get("error") or "")),
             up_bytes=_whole(detail.get("up_bytes")) or 0,
             down_bytes=_whole(detail.get("down_bytes")) or 0,
-            duration_s=duration if isinstance(duration := detail.get("duration_s"), int | float) else None,
+            duration_s=duration
+            if isinstance(duration := detail.get("duration_s"), int | float)
+            else None,
         )
         self._open.pop(settled.question_id, None)
 
@@ -229,9 +268,11 @@ class NetworkLog:
         return kept
 
     def _place(self, exchange: Exchange) -> None:
-        """Its host has a place from the first of its exchanges on, also when that is held no more: a list must not move under who reads it.
+        """Its host has a place from the first of its exchanges on, also when that is held no more:
+        a list must not move under who reads it.
 
-        As many hosts are known as exchanges are held, those used last: each that has one of these is among them.
+        As many hosts are known as exchanges are held, those used last: each that has one of
+        these is among them.
         """
         places = self._places.setdefault(exchange.session_id, OrderedDict())
         places.setdefault(name_of(exchange.action), exchange.number)
@@ -241,7 +282,9 @@ class NetworkLog:
 
     def _drop_bodies(self, key: tuple[str, int]) -> None:
         gone = self._bodies.pop(key, NO_BODIES)
-        self._bodies_chars -= sum(len(one.text) for one in (gone.request, gone.response) if one is not None)
+        self._bodies_chars -= sum(
+            len(one.text) for one in (gone.request, gone.response) if one is not None
+        )
 
     def _change(self, question_id: int, **facts: object) -> None:
         self._change_exchange(self._open.get(question_id, ("", 0)), **facts)

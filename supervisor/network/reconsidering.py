@@ -1,6 +1,8 @@
-"""When what goes on is judged again: each time that the rules may have changed, a little at a time and in the background.
+"""When what goes on is judged again: each time that the rules may have changed, a little at a time
+and in the background.
 
-It is separate from `egress_questions`, which judges, because that knows nothing of the channel, which must take all that is to be ended.
+It is separate from `egress_questions`, which judges, because that knows nothing of the channel,
+which must take all that is to be ended.
 """
 
 import asyncio
@@ -12,7 +14,9 @@ from supervisor.network.egress_questions import EgressQuestions
 class Reconsidering:
     """One per egress process."""
 
-    def __init__(self, tasks: asyncio.TaskGroup, questions: EgressQuestions, channel: Channel) -> None:
+    def __init__(
+        self, tasks: asyncio.TaskGroup, questions: EgressQuestions, channel: Channel
+    ) -> None:
         self._tasks = tasks
         self._questions = questions
         self._channel = channel

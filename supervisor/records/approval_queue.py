@@ -1,7 +1,9 @@
-"""Requests that wait: keeps their facts in the database, wakes whoever waits, and tells whoever watches.
+"""Requests that wait: keeps their facts in the database, wakes whoever waits, and tells whoever
+watches.
 
-It decides nothing: `gate` does. Waiting needs no state of its own. A waiter looks at the facts, sleeps until some fact of
-its request changes, and looks again; so a wait that is begun anew after a restart finds the same answer.
+It decides nothing: `gate` does. Waiting needs no state of its own. A waiter looks at the facts,
+sleeps until some fact of its request changes, and looks again; so a wait that is begun anew
+after a restart finds the same answer.
 """
 
 import asyncio
@@ -30,7 +32,8 @@ class _Joint(NamedTuple):
 
 
 class ApprovalQueue:
-    """The requests of all sessions. `on_change` callbacks get each request after any of its facts changed."""
+    """The requests of all sessions. `on_change` callbacks get each request after any of its
+    facts changed."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -40,14 +43,16 @@ class ApprovalQueue:
         self._joint: _Joint | None = None
 
     def on_change(self, callback: Callable[[Request], None]) -> None:
-        """Call `callback(request)`, in the event loop, after each change. It must not block or raise."""
+        """Call `callback(request)`, in the event loop, after each change. It must not block or
+        raise."""
         self._watchers.append(callback)
 
-    # -- facts: each is one transaction, and a compare-and-swap that gives None where another was first ---------------------------
+    # -- facts: each is one transaction, and a compare-and-swap that gives None where another was f
 
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
-        """Make the changes of this block one transaction: all of them are facts at its end, or none is. It must not await."""
+        """Make the changes of this block one transaction: all of them are facts at its end, or
+        none is. It must not await."""
         if self._joint is not None:
             yield
             return
@@ -61,17 +66,28 @@ class ApprovalQueue:
         for request in changed:
             self.announce(request)
 
-    def add_all(self, requests: Sequence[Request], why: str = SUPERSEDED) -> list[tuple[Request, Request]]:
-        """Record new requests. Those that wait for the same thing were denied in the same transaction, and told `why`; they
-        are given back, each with the one that superseded it. The same thing is any path of a move's two: of what waits,
-        no two requests are about one path."""
+    def add_all(
+        self, requests: Sequence[Request], why: str = SUPERSEDED
+    ) -> list[tuple[Request, Request]]:
+        """Record new requests. Those that wait for the same thing were denied in the same
+        transaction, and told `why`; they are given back, each with the one that superseded it.
+        The same thing is any path of a move's two: of what waits, no two requests are about one
+        path."""
         superseded: list[tuple[Request, Request]] = []
         with self._transaction() as (connection, changed):
             for part in _of_distinct_subjects(requests):
-                asked = {about: one for one in part if one.decision != "deny" for about in targets(one.subject)}
+                asked = {
+                    about: one
+                    for one in part
+                    if one.decision != "deny"
+                    for about in targets(one.subject)
+                }
                 sessions = {one.session_id for one in part}
                 older = [o for one in sessions for o in store.pending_about(connection, one, asked)]
-                pairs = [(one, asked[next(about for about in targets(one.subject) if about in asked)]) for one in older]
+                pairs = [
+                    (one, asked[next(about for about in targets(one.subject) if about in asked)])
+                    for one in older
+                ]
                 denied = store.supersede_all(connection, pairs, why)
                 store.add_all(connection, part)
                 superseded += [(one, newer) for one, (_, newer) in zip(denied, pairs, strict=True)]
@@ -91,8 +107,8 @@ class ApprovalQueue:
         return self._change_all(lambda c: store.answer_all(c, answered))
 
     def answer_untold(self, answered: Sequence[Request], *, all_of_them: bool) -> set[str]:
-        """The same for so many that the caller announces them in turns, later: the ids of those answered. `ChangedError`, and
-        nothing was answered, where they aren't `all_of_them`."""
+        """The same for so many that the caller announces them in turns, later: the ids of those
+        answered. `ChangedError`, and nothing was answered, where they aren't `all_of_them`."""
         with self._engine.begin() as connection:
             if all_of_them:
                 store.answer_exactly(connection, answered)
@@ -116,7 +132,8 @@ class ApprovalQueue:
         return self._change_all(lambda c: store.settle_all(c, outcomes, at))
 
     def note_taken_back(self, whys: Mapping[str, str | None]) -> list[Request]:
-        """Say by id that the person took back what requests did, or with None that it is in force again."""
+        """Say by id that the person took back what requests did, or with None that it is in
+        force again."""
         return self._change_all(lambda c: store.note_taken_back(c, whys))
 
     def get(self, request_id: str) -> Request | None:
@@ -128,7 +145,8 @@ class ApprovalQueue:
         return self.read(lambda c: store.get_all(c, request_ids))
 
     def pending_about(self, session_id: str, subjects: Collection[str]) -> list[Request]:
-        """Those of a session that wait and are about any of these: what a new request about them supersedes."""
+        """Those of a session that wait and are about any of these: what a new request about them
+        supersedes."""
         return self.read(lambda c: store.pending_about(c, session_id, subjects))
 
     def pending(self, session_id: str | None = None) -> list[Request]:
@@ -152,10 +170,15 @@ class ApprovalQueue:
         return self.read(store.waiting_changes)
 
     def pending_but(
-        self, without_changes_of: Sequence[str], session_id: str | None = None, *, limit: int, now: float
+        self,
+        without_changes_of: Sequence[str],
+        session_id: str | None = None,
+        *,
+        limit: int,
+        now: float,
     ) -> list[Request]:
-        """The first that wait, without the changed files of these sessions, which are shown as one: those that somebody waits for still, then
-        those that were left; each oldest first."""
+        """The first that wait, without the changed files of these sessions, which are shown as
+        one: those that somebody waits for still, then those that were left; each oldest first."""
         return self.read(lambda c: store.pending_but(c, without_changes_of, session_id, limit, now))
 
     def pending_ids_but(
@@ -165,16 +188,19 @@ class ApprovalQueue:
         return self.read(lambda c: store.pending_ids_but(c, without_changes_of, session_id, now))
 
     def changes_of(self, session_id: str) -> list[Waiting]:
-        """The changed files of a session that wait, oldest first. May be called in a thread, for there can be thousands."""
+        """The changed files of a session that wait, oldest first. May be called in a thread, for
+        there can be thousands."""
         with self._engine.connect() as connection:
             return store.changes_of(connection, session_id)
 
     def open_changes(self, session_id: str) -> list[str]:
-        """The stored actions of those changes of a session's files that are not over: one may still be carried out."""
+        """The stored actions of those changes of a session's files that are not over: one may
+        still be carried out."""
         return self.read(lambda c: store.open_changes(c, session_id))
 
     def last_answered_changes(self, session_id: str) -> list[tuple[Any, dict[str, Any] | None]]:
-        """Answer and outcome of those changed files of a session that were answered last, at once. May be called in a thread."""
+        """Answer and outcome of those changed files of a session that were answered last, at
+        once. May be called in a thread."""
         with self._engine.connect() as connection:
             return store.last_answered_changes(connection, session_id)
 
@@ -183,7 +209,8 @@ class ApprovalQueue:
         return self.read(lambda c: store.ready(c, session_id))
 
     def denied(self, session_id: str) -> list[Request]:
-        """Those of a session that a person denied, oldest first, but for changed files and for denials that were lifted."""
+        """Those of a session that a person denied, oldest first, but for changed files and for
+        denials that were lifted."""
         return self.read(lambda c: store.denied(c, session_id))
 
     def unsettled(self) -> list[Request]:
@@ -203,7 +230,8 @@ class ApprovalQueue:
         return self.read(lambda c: store.latest_for_fingerprints(c, session_id, fingerprints))
 
     def room(self, session_id: str, origin: Origin) -> int:
-        """How many further requests of the session may wait. Changed files have room of their own: they are shown as one."""
+        """How many further requests of the session may wait. Changed files have room of their
+        own: they are shown as one."""
         is_change = origin == "workspace"
         waiting = self.read(lambda c: store.count_pending(c, session_id, of_workspace=is_change))
         return (MOST_CHANGES_PER_SESSION if is_change else MOST_PENDING_PER_SESSION) - waiting
@@ -224,7 +252,7 @@ class ApprovalQueue:
         with self._engine.connect() as connection:
             return operation(connection)
 
-    # -- waiting and watching -----------------------------------------------------------------------------------------------
+    # -- waiting and watching ---------------------------------------------------------------------
 
     async def next_change(self, request_id: str, timeout_s: float) -> bool:
         """Wait until a fact of the request changes; False when the time ran out first."""
@@ -269,14 +297,16 @@ class ApprovalQueue:
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator["_Joint"]:
-        """The block's that we are in, else one of our own. Watchers hear of changes when they are facts."""
+        """The block's that we are in, else one of our own. Watchers hear of changes when they
+        are facts."""
         with self.together():
             assert self._joint is not None
             yield self._joint
 
 
 def _of_distinct_subjects(requests: Sequence[Request]) -> Iterator[list[Request]]:
-    """In order, in parts that have each subject once: of two for the same thing the later supersedes the earlier."""
+    """In order, in parts that have each subject once: of two for the same thing the later
+    supersedes the earlier."""
     part: list[Request] = []
     subjects: set[str] = set()
     for request in requests:

@@ -1,12 +1,14 @@
 """The audit log: JSON lines, append-only, each with the SHA-256 of the line before.
 
-What it must never do: let an effect happen whose verdict isn't in the file. So a line is written (not only queued)
-before the caller goes on; writing to the page cache takes microseconds and survives kill -9 of any of our processes.
-Flushing to the disk happens in a thread of its own and blocks no answer. A write that fails raises `StorageError`,
-which the gate turns into a denial; the next write tries again, so that a freed disk heals by itself.
+What it must never do: let an effect happen whose verdict isn't in the file. So a line is written
+(not only queued) before the caller goes on; writing to the page cache takes microseconds and
+survives kill -9 of any of our processes. Flushing to the disk happens in a thread of its own and
+blocks no answer. A write that fails raises `StorageError`, which the gate turns into a denial; the
+next write tries again, so that a freed disk heals by itself.
 
-It is written to a regular file that is ours alone. Another one in its place, or a length that isn't what we wrote, is a write
-that fails. With `Heads` how far it goes is signed, and kept beside it (`audit_heads`).
+It is written to a regular file that is ours alone. Another one in its place, or a length that isn't
+what we wrote, is a write that fails. With `Heads` how far it goes is signed, and kept beside it
+(`audit_heads`).
 
 `EVENTS` names every event that can stand in the file.
 """
@@ -84,8 +86,11 @@ _ENCODER = json.JSONEncoder(ensure_ascii=True, separators=(",", ":"))
 
 
 def _encoded(body: dict[str, Any]) -> bytes:
-    """One line, in ASCII whatever is in it. msgspec leaves other characters as they are, and takes a tenth of the time."""
-    with contextlib.suppress(TypeError, ValueError, OverflowError):  # half a surrogate pair: a name that isn't UTF-8
+    """One line, in ASCII whatever is in it. msgspec leaves other characters as they are, and
+    takes a tenth of the time."""
+    with contextlib.suppress(
+        TypeError, ValueError, OverflowError
+    ):  # half a surrogate pair: a name that isn't UTF-8
         line = msgspec.json.encode(body)
         if line.isascii():
             return line
@@ -99,12 +104,16 @@ class Encoded(NamedTuple):
 
 
 class Audit:
-    """One writer of one file. `failure` says why nothing can be written, `broken` in which way the log isn't as it was written.
+    """One writer of one file. `failure` says why nothing can be written, `broken` in which way the
+    log isn't as it was written.
 
-    Both are None while all is well. Without `heads` nothing is signed: for tests of what only records.
+    Both are None while all is well. Without `heads` nothing is signed: for tests of what only
+    records.
     """
 
-    def __init__(self, path: Path, clock: Clock, redactor: Redactor, heads: Heads | None = None) -> None:
+    def __init__(
+        self, path: Path, clock: Clock, redactor: Redactor, heads: Heads | None = None
+    ) -> None:
         self._path = path
         self._name = str(path)
         self._clock = clock
@@ -141,12 +150,15 @@ class Audit:
         # INVARIANT: what was found is on record before a head is of the log as it is now.
         if self._write_failure is None:
             self._flush_now()
-        self._flusher = threading.Thread(target=self._flush_when_wanted, name="audit-flush", daemon=True)
+        self._flusher = threading.Thread(
+            target=self._flush_when_wanted, name="audit-flush", daemon=True
+        )
         self._flusher.start()
 
     @property
     def broken(self) -> str | None:
-        """In which way the log isn't as it was written, as the start or the last `examine` found it."""
+        """In which way the log isn't as it was written, as the start or the last `examine` found
+        it."""
         return self._broken_now or self._broken_before
 
     @property
@@ -161,7 +173,8 @@ class Audit:
         self.record_all([(event, fields)])
 
     def record_all(self, events: Sequence[tuple[Event, Mapping[str, Any] | Encoded]]) -> None:
-        """Write a line for each, all of them in one write; `StorageError` where that fails, and then none is there."""
+        """Write a line for each, all of them in one write; `StorageError` where that fails, and
+        then none is there."""
         with self._lock:
             last, lines = self._last, []
             signature = self._due_signature()
@@ -178,7 +191,8 @@ class Audit:
             self._wanted.set()
 
     def encoded(self, fields: dict[str, Any]) -> Encoded | None:
-        """Fields for who writes the same again, for as long as no secret becomes known; None where there may be one in them, or there are none."""
+        """Fields for who writes the same again, for as long as no secret becomes known; None
+        where there may be one in them, or there are none."""
         with contextlib.suppress(TypeError, ValueError, OverflowError):
             line = msgspec.json.encode(fields)
             if fields and line.isascii() and self._redactor.is_clean_json(line):
@@ -199,10 +213,11 @@ class Audit:
             self._heads.close()
         os.close(self._descriptor)
 
-    # -- whether all is well ------------------------------------------------------------------------------------------------
+    # -- whether all is well ----------------------------------------------------------------------
 
     def look(self) -> bool:
-        """Look whether the log can be written and lies where it should; for who does so now and then. Whether `examine` has something to do.
+        """Look whether the log can be written and lies where it should; for who does so now and
+        then. Whether `examine` has something to do.
 
         What heals is found here, too: the first line afterwards says how many were missed.
         """
@@ -218,7 +233,8 @@ class Audit:
             return found is not None and found.st_ctime_ns != self._changed_at
 
     def examine(self) -> str | None:
-        """Check the whole log, and set `broken`; what is wrong. Takes seconds for a long one: for a thread."""
+        """Check the whole log, and set `broken`; what is wrong. Takes seconds for a long one:
+        for a thread."""
         with self._lock:
             found = self._found()
             self._changed_at = found.st_ctime_ns if found is not None else None
@@ -233,7 +249,7 @@ class Audit:
             self._broken_now = None
         return self.broken
 
-    # -- inside -------------------------------------------------------------------------------------------------------------
+    # -- inside -----------------------------------------------------------------------------------
 
     def _try_to_record(self, event: Event, **fields: Any) -> None:
         with contextlib.suppress(StorageError):  # `failure` says so
@@ -243,7 +259,9 @@ class Audit:
         if self._heads is None:
             return
         try:
-            found = self._heads.begin(self._last, lambda seq: hash_at(self._path, seq), self._is_signed)
+            found = self._heads.begin(
+                self._last, lambda seq: hash_at(self._path, seq), self._is_signed
+            )
             self._broken_before = f"{self._path}: {found}" if found else None
             if found is None:
                 self._heads.mark(self._last)
@@ -276,16 +294,31 @@ class Audit:
         try:
             self._heads.keep(self._flushed)
             self._kept = self._flushed
-        except StorageError as error:  # the mark still says how far the log goes, and the next second tries again
+        except (
+            StorageError
+        ) as error:  # the mark still says how far the log goes, and the next second tries again
             log.error("the audit log's head can't be kept", error=str(error))
 
     def _line(
-        self, last: Point, at: float, event: Event, fields: Mapping[str, Any] | Encoded, signature: str | None
+        self,
+        last: Point,
+        at: float,
+        event: Event,
+        fields: Mapping[str, Any] | Encoded,
+        signature: str | None,
     ) -> bytes:
-        """One line without secrets: nearly always there are none, and then what was looked through is what is written."""
+        """One line without secrets: nearly always there are none, and then what was looked
+        through is what is written."""
         if isinstance(fields, Encoded):
             signed = b"" if signature is None else b',"signed":"%b"' % signature.encode()
-            return _ENCODED_LINE % (last.seq + 1, at, event.encode(), fields.text, signed, last.hash.encode())
+            return _ENCODED_LINE % (
+                last.seq + 1,
+                at,
+                event.encode(),
+                fields.text,
+                signed,
+                last.hash.encode(),
+            )
         head = {"seq": last.seq + 1, "at": at, "event": event}
         end = {"prev": last.hash} if signature is None else {"signed": signature, "prev": last.hash}
         with contextlib.suppress(TypeError, ValueError, OverflowError):
@@ -295,7 +328,8 @@ class Audit:
         return _encoded(head | self._redactor.data(dict(fields)) | end)
 
     def _append(self, data: bytes, last: Point, count: int) -> None:
-        """INVARIANT: the log first, then the mark. See `audit_heads` for what a crash between the two leaves."""
+        """INVARIANT: the log first, then the mark. See `audit_heads` for what a crash between
+        the two leaves."""
         try:
             found = self._found()
             wrong = self._why_not(found)
@@ -305,7 +339,9 @@ class Audit:
             self._is_torn = True
             written = os.write(self._descriptor, data)
             if written != len(data):
-                raise OSError(28, "no space left on device")  # a short write to a file means just that
+                raise OSError(
+                    28, "no space left on device"
+                )  # a short write to a file means just that
             if self._heads is not None:
                 self._heads.mark(last)
         except OSError as error:
@@ -313,7 +349,8 @@ class Audit:
             self._write_failure = f"the audit log can't be written: {error.strerror}"
             self._drop_torn_end()
             raise StorageError(
-                self._write_failure, f"free or repair {self._path}; nothing is allowed until it can be written"
+                self._write_failure,
+                f"free or repair {self._path}; nothing is allowed until it can be written",
             ) from error
         self._write_failure, self._missed, self._is_torn = None, 0, False
         self._last, self._size = last, self._size + len(data)
@@ -330,7 +367,10 @@ class Audit:
         if found is None:
             return "it was deleted; restart Gatehouse to begin a new one"
         if (found.st_dev, found.st_ino) != self._identity:
-            return "something else lies in its place; put the log back, or restart Gatehouse to begin a new one"
+            return (
+                "something else lies in its place; put the log back, or restart Gatehouse to begin"
+                " a new one"
+            )
         if found.st_uid != os.geteuid() or found.st_mode & _OTHERS_MAY:
             return "others can read or change it; chmod 600, owned by you"
         if found.st_size > self._size:
@@ -347,14 +387,18 @@ class Audit:
                 os.ftruncate(self._descriptor, self._size)
             self._is_torn = False
         except OSError:
-            pass  # it is tried again before the next line; and the next start finds the torn one and says so
+            # it is tried again before the next line; and the next start finds the torn one and says
+            # so
+            pass
 
     def _read_end(self) -> int:
-        """Continue the chain of an existing file. Gives the bytes of a torn last line, which is dropped."""
+        """Continue the chain of an existing file. Gives the bytes of a torn last line, which is
+        dropped."""
         size = os.fstat(self._descriptor).st_size
         tail = b""
         with opened(self._path) as file:
-            # Doubled until a whole last line is in it: a log of gigabytes costs no more than its last line.
+            # Doubled until a whole last line is in it: a log of gigabytes costs no more than its
+            # last line.
             length = _TAIL_BYTES
             while len(tail) < size and tail.count(b"\n") < 2:
                 file.seek(max(0, size - length))
@@ -369,7 +413,8 @@ class Audit:
             self._last = Point(int(json.loads(last)["seq"]), line_hash(last)) if last else START
         except (ValueError, KeyError, TypeError) as error:
             raise StorageError(
-                f"{self._path}: the last line is no audit record", "move the file away to start a new one"
+                f"{self._path}: the last line is no audit record",
+                "move the file away to start a new one",
             ) from error
         return torn
 
@@ -379,7 +424,8 @@ class Audit:
             # What comes meanwhile goes along: a line by itself costs a disk no less than a hundred.
             self._stopping.wait(GATHER_S)
             if self._is_flushed:
-                # Nothing came for a while: from here on the next line wakes us. INVARIANT: a line that comes between is seen below.
+                # Nothing came for a while: from here on the next line wakes us. INVARIANT: a line
+                # that comes between is seen below.
                 self._wanted.clear()
                 if self._is_flushed:
                     if self._until_head_is_due() == 0:
@@ -405,8 +451,17 @@ class Audit:
 
 
 def _opened(path: Path) -> int:
-    """A descriptor to append by. `StorageError` where the log is no regular file that is ours alone."""
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
+    """A descriptor to append by. `StorageError` where the log is no regular file that is ours
+    alone."""
+    flags = (
+        os.O_WRONLY
+        | os.O_APPEND
+        | os.O_CREAT
+        | os.O_CLOEXEC
+        | os.O_NOFOLLOW
+        | os.O_NONBLOCK
+        | os.O_NOCTTY
+    )
     remedy = "the audit log must be a file of your own, with mode 600: move away what lies there"
     try:
         descriptor = os.open(path, flags, 0o600)

@@ -1,7 +1,7 @@
 """Read the audit log: lines from its end, and the hash that chains them.
 
-Only a regular file is read, and no link is followed: what lies behind one isn't ours. It writes nothing (`audit` does) and
-judges nothing (`audit_check` does).
+Only a regular file is read, and no link is followed: what lies behind one isn't ours. It writes
+nothing (`audit` does) and judges nothing (`audit_check` does).
 """
 
 import hashlib
@@ -18,7 +18,8 @@ _BLOCK_BYTES = 64 * 1024
 
 
 class Point(NamedTuple):
-    """A place in the log: the number of a record and the hash of its line. It stands for all records up to there."""
+    """A place in the log: the number of a record and the hash of its line. It stands for all
+    records up to there."""
 
     seq: int
     hash: str
@@ -28,7 +29,8 @@ START = Point(0, GENESIS)
 
 
 def line_hash(line: bytes) -> str:
-    """SHA-256 of a line without its newline, hex: `head -n1 audit.log | tr -d '\\n' | sha256sum` gives the same."""
+    """SHA-256 of a line without its newline, hex: `head -n1 audit.log | tr -d '\\n' | sha256sum`
+    gives the same."""
     return hashlib.sha256(line).hexdigest()
 
 
@@ -53,7 +55,8 @@ def newest_first(path: Path, limit: int, before_seq: int | None = None) -> list[
 
 
 def hash_at(path: Path, seq: int) -> str | None:
-    """The hash of the line of a record; None where there is no such record. It is looked for from the end."""
+    """The hash of the line of a record; None where there is no such record. It is looked for
+    from the end."""
     if seq == 0:
         return GENESIS
     for line in _lines_backwards(path):
@@ -67,7 +70,8 @@ def hash_at(path: Path, seq: int) -> str | None:
 
 
 def _lines_backwards(path: Path) -> Iterator[bytes]:
-    """The lines from the end, read in blocks so that a long file costs what is looked at. None where no log lies there."""
+    """The lines from the end, read in blocks so that a long file costs what is looked at. None
+    where no log lies there."""
     try:
         file = opened(path)
     except OSError:

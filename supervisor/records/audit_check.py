@@ -1,6 +1,7 @@
 """Check the whole audit log: its chain, its signatures, and what is kept outside of it.
 
-It reads and judges; what is shown of it, and when, is others' affair. `docs/record.md` says what a good log proves.
+It reads and judges; what is shown of it, and when, is others' affair. `docs/record.md` says what
+a good log proves.
 """
 
 import json
@@ -44,7 +45,8 @@ class Outside(NamedTuple):
 
 
 class Checked(NamedTuple):
-    """A good log: how far it goes, from which record on it is signed, and what it says of the one before it."""
+    """A good log: how far it goes, from which record on it is signed, and what it says of the
+    one before it."""
 
     last: Point
     signed_from: int | None = None
@@ -52,10 +54,11 @@ class Checked(NamedTuple):
 
 
 def verify(path: Path, outside: Outside | None = None) -> Checked:
-    """How far a log goes, when nothing of it was changed, removed or added. `StorageError` says where and what is wrong.
+    """How far a log goes, when nothing of it was changed, removed or added. `StorageError` says
+    where and what is wrong.
 
-    Without `outside`, as for a copy, only the chain is checked. A last line without its line break is being written, or a crash
-    cut it off: it counts for nothing.
+    Without `outside`, as for a copy, only the chain is checked. A last line without its line
+    break is being written, or a crash cut it off: it counts for nothing.
     """
     asked = {one.seq for one in _points(outside)}
     hashes = {0: GENESIS}
@@ -64,31 +67,44 @@ def verify(path: Path, outside: Outside | None = None) -> Checked:
         record = _decoded(line)
         if record is None or record.prev != last.hash or record.seq != number:
             raise StorageError(
-                f"{path}:{number}: the chain is broken here: a line was changed, removed or added", _REMEDY
+                f"{path}:{number}: the chain is broken here: a line was changed, removed or added",
+                _REMEDY,
             )
         if record.signed is not None:
             signatures.append((number, last, record.signed))
         if record.event == BROKEN and number > 1:
-            raise StorageError(f"{path}:{number}: this record says that the log was changed: {record.why}", _REMEDY)
+            raise StorageError(
+                f"{path}:{number}: this record says that the log was changed: {record.why}", _REMEDY
+            )
         before = record.why if record.event == BROKEN else before
         last = Point(number, line_hash(line))
         if number in asked:
             hashes[number] = last.hash
     if outside is not None:
-        _check_outside(path, outside, Seen(last.seq, hashes.get, lambda: bool(signatures)), signatures)
+        _check_outside(
+            path, outside, Seen(last.seq, hashes.get, lambda: bool(signatures)), signatures
+        )
     return Checked(last, signatures[0][0] if signatures else None, before)
 
 
-def _check_outside(path: Path, outside: Outside, log: Seen, signatures: list[tuple[int, Point, str]]) -> None:
+def _check_outside(
+    path: Path, outside: Outside, log: Seen, signatures: list[tuple[int, Point, str]]
+) -> None:
     if outside.key is None:
         if signatures or outside.head is not None or outside.mark is not None:
-            raise StorageError(f"{key_path(path)}: it is gone, and {path} is signed with it", "put it back from a copy")
+            raise StorageError(
+                f"{key_path(path)}: it is gone, and {path} is signed with it",
+                "put it back from a copy",
+            )
         return
-    # The newest stands for all before it. Where it is wrong, the first wrong one says from where on.
+    # The newest stands for all before it. Where it is wrong, the first wrong one says from where
+    # on.
     if signatures and not outside.key.has_signed(*signatures[-1][1:]):
         for number, point, signature in signatures:
             if not outside.key.has_signed(point, signature):
-                raise StorageError(f"{path}:{number}: the signature of what is before this line is wrong", _REMEDY)
+                raise StorageError(
+                    f"{path}:{number}: the signature of what is before this line is wrong", _REMEDY
+                )
     if why := problem(outside.key, outside.head, outside.mark, log):
         raise StorageError(f"{path}: {why}", _REMEDY)
 
@@ -123,7 +139,12 @@ def _decoded(line: bytes) -> Line | None:
         pass
     try:  # half a surrogate pair, which msgspec takes for none
         return msgspec.convert(
-            {key: value for key, value in json.loads(line).items() if key in Line.__struct_fields__}, Line
+            {
+                key: value
+                for key, value in json.loads(line).items()
+                if key in Line.__struct_fields__
+            },
+            Line,
         )
     except (ValueError, AttributeError, RecursionError, msgspec.MsgspecError):
         return None

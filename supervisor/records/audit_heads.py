@@ -1,17 +1,21 @@
 """Sign how far the audit log goes, and keep that outside of it.
 
-A hash chain alone can be made anew after a change, and shows nothing of a missing end. So the log's newest head (a record's
-number and the hash of its line) is signed with Ed25519 and kept in the database, `KEEP_EVERY_S` apart and at the end. Before
-that comes the mark: with each append, `audit.end` gets the log's length and hash, with a MAC, in the same step.
+A hash chain alone can be made anew after a change, and shows nothing of a missing end. So the log's
+newest head (a record's number and the hash of its line) is signed with Ed25519 and kept in the
+database, `KEEP_EVERY_S` apart and at the end. Before that comes the mark: with each append,
+`audit.end` gets the log's length and hash, with a MAC, in the same step.
 
-INVARIANT: the order of writes is log, then mark; log on the disk, then head in the database. So these states are legal, and
-`problem` finds every other one:
+INVARIANT: the order of writes is log, then mark; log on the disk, then head in the database. So
+these states are legal, and `problem` finds every other one:
 
     the log is as long as the mark says          in order
     the log is longer than the mark              killed between the two writes
-    the mark is further than the head            less than `KEEP_EVERY_S` passed, or killed before the head was kept
-    no head, and no record is signed             a log of before there were signatures, or a first start that was cut off
-    the mark is further than the log, but was    the machine went down: what wasn't flushed is lost, and the head counts
+    the mark is further than the head            less than `KEEP_EVERY_S` passed, or killed before
+                                                 the head was kept
+    no head, and no record is signed             a log of before there were signatures, or a first
+                                                 start that was cut off
+    the mark is further than the log, but was    the machine went down: what wasn't flushed is lost,
+                                                 and the head counts
       written before this boot
 """
 
@@ -59,7 +63,10 @@ class Key:
     @classmethod
     def read(cls, path: Path) -> "Key | None":
         """The key in a file; None where there is none. `StorageError` where it can't be used."""
-        remedy = "put it back from a copy, with mode 600; or move it away together with audit.log to begin anew"
+        remedy = (
+            "put it back from a copy, with mode 600; or move it away together with audit.log to"
+            " begin anew"
+        )
         try:
             descriptor = plain_files.opened(path, os.O_NOFOLLOW)
         except FileNotFoundError:
@@ -69,7 +76,9 @@ class Key:
         with os.fdopen(descriptor, "rb") as file:
             facts = os.fstat(descriptor)
             if facts.st_uid != os.geteuid() or stat.S_IMODE(facts.st_mode) & 0o077:
-                raise StorageError(f"{path}: others can read or change it", f"chmod 600 {path}, owned by you")
+                raise StorageError(
+                    f"{path}: others can read or change it", f"chmod 600 {path}, owned by you"
+                )
             data = file.read(_MOST_KEY_BYTES)
         try:
             private = load_pem_private_key(data, None)
@@ -83,7 +92,9 @@ class Key:
     def make(cls, path: Path) -> "Key":
         """A new key, kept in a file of mode 600; `OSError` where that can't be written."""
         private = Ed25519PrivateKey.generate()
-        whole_files.replace(path, private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+        whole_files.replace(
+            path, private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        )
         return cls(private)
 
     def sign(self, point: Point) -> str:
@@ -93,13 +104,16 @@ class Key:
     def has_signed(self, point: Point, signature: str) -> bool:
         """Whether a signature is of this key and this head."""
         try:
-            self._private.public_key().verify(base64.b64decode(signature, validate=True), _message(point))
+            self._private.public_key().verify(
+                base64.b64decode(signature, validate=True), _message(point)
+            )
         except (InvalidSignature, ValueError):
             return False
         return True
 
     def mac(self, text: str) -> str:
-        """The MAC of a mark: it is made with each append, and a signature would take thirty times as long."""
+        """The MAC of a mark: it is made with each append, and a signature would take thirty
+        times as long."""
         return hmac.digest(self._for_marks, text.encode(), "sha256").hex()
 
 
@@ -127,10 +141,14 @@ class Heads:
         assert self._key is not None
         return self._key
 
-    def begin(self, last: Point, hash_at: Callable[[int], str | None], is_signed: Callable[[], bool]) -> str | None:
-        """Read the key, or make it; why the log, which ends with `last`, isn't as it was written, None where it is.
+    def begin(
+        self, last: Point, hash_at: Callable[[int], str | None], is_signed: Callable[[], bool]
+    ) -> str | None:
+        """Read the key, or make it; why the log, which ends with `last`, isn't as it was written,
+        None where it is.
 
-        `StorageError` where the log is signed and the key is gone: it couldn't be told from a forged one.
+        `StorageError` where the log is signed and the key is gone: it couldn't be told from a
+        forged one.
         """
         head, mark = self.kept(), read_mark(self._mark_path)
         key = Key.read(key_path(self._log))
@@ -158,20 +176,23 @@ class Heads:
         if self._descriptor is None:
             flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
             self._descriptor = os.open(self._mark_path, flags, 0o600)
-        # In place, and always of one length: it needs no new room on the disk, and is never half written.
+        # In place, and always of one length: it needs no new room on the disk, and is never half
+        # written.
         if os.pwrite(self._descriptor, line, 0) != len(line):
             raise OSError(28, "no space left on device")
         if is_new:
             os.fsync(self._descriptor)
 
     def keep(self, point: Point) -> None:
-        """Sign a head and keep it in the database. INVARIANT: all up to there is on the disk already.
+        """Sign a head and keep it in the database. INVARIANT: all up to there is on the disk
+        already.
 
         `StorageError` where the database can't be written.
         """
         head = AuditHead(point.seq, point.hash, self.key.sign(point))
         with self._engine.connect() as connection:
-            # No flush for it: an older head than the newest is a legal one, and a flush would hold up who writes meanwhile.
+            # No flush for it: an older head than the newest is a legal one, and a flush would hold
+            # up who writes meanwhile.
             connection.exec_driver_sql("PRAGMA synchronous=NORMAL")
             try:
                 audit_head.write(connection, head)
@@ -188,7 +209,8 @@ class Heads:
 
 
 class Seen(NamedTuple):
-    """What was seen of a log: its last record's number, the hash of any line, whether any record has a signature."""
+    """What was seen of a log: its last record's number, the hash of any line, whether any record
+    has a signature."""
 
     seq: int
     hash_at: Callable[[int], str | None]
@@ -217,7 +239,8 @@ def problem(key: Key, head: AuditHead | None, mark: Mark | None, log: Seen) -> s
 
 
 def read_mark(path: Path) -> Mark | None:
-    """What `audit.end` says; None where there is none. What is none of ours has a MAC that fits nothing."""
+    """What `audit.end` says; None where there is none. What is none of ours has a MAC that fits
+    nothing."""
     try:
         descriptor = plain_files.opened(path, os.O_NOFOLLOW)
     except FileNotFoundError:

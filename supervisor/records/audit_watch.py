@@ -1,4 +1,5 @@
-"""Look after the audit log while the supervisor runs: what is wrong with it is shown as it happens, and so is its end.
+"""Look after the audit log while the supervisor runs: what is wrong with it is shown as it happens,
+and so is its end.
 
 It decides nothing: a log that can't be written allows nothing by itself (`audit`).
 """
@@ -16,7 +17,8 @@ LOOK_EVERY_S = 1.0
 
 
 async def watch(audit: Audit, changed: Callable[[], None]) -> None:
-    """Until cancelled. `changed` is called when `failure` or `broken` became another; the terminal is told what is wrong."""
+    """Until cancelled. `changed` is called when `failure` or `broken` became another; the
+    terminal is told what is wrong."""
     told: tuple[str | None, str | None] = (None, None)
     while True:
         try:

@@ -1,6 +1,8 @@
-"""Stop everything: while it is on, the gate denies every action of every session, whatever the rules say.
+"""Stop everything: while it is on, the gate denies every action of every session, whatever the
+rules say.
 
-A file holds it, so that it outlives a crash and can be set by hand (`touch data/stopped`) when nothing else answers.
+A file holds it, so that it outlives a crash and can be set by hand (`touch data/stopped`) when
+nothing else answers.
 """
 
 import os
@@ -9,7 +11,8 @@ from pathlib import Path
 
 
 class KillSwitch:
-    """The file's presence is the state; its text is the reason. `on_stop` is called when it is thrown here, not by hand."""
+    """The file's presence is the state; its text is the reason. `on_stop` is called when it is
+    thrown here, not by hand."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -17,7 +20,8 @@ class KillSwitch:
         self.on_stop: Callable[[], None] | None = None
 
     def reason(self) -> str | None:
-        """Why everything is stopped; None while it isn't. A file that can't be read counts as on (law 3)."""
+        """Why everything is stopped; None while it isn't. A file that can't be read counts as on
+        (law 3)."""
         try:
             os.stat(self._name)  # noqa: PTH116  # asked before every verdict: a file that isn't there costs least so
             return self._path.read_text(errors="replace").strip() or "stopped by hand"

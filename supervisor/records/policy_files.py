@@ -1,8 +1,10 @@
-"""The policy in force: the base file, the operator's saved rules, and the rules of one session, merged.
+"""The policy in force: the base file, the operator's saved rules, and the rules of one session,
+merged.
 
-Files are read from outside the workspace only. A file that changes on disk is noticed at the next decision. One that
-no longer parses, or vanished, keeps the last good policy in force and raises a banner (law 3); where there never was a good
-one, everything is denied. Saved rules are written atomically: what `add_rule` returned from survives a crash (law 7).
+Files are read from outside the workspace only. A file that changes on disk is noticed at the
+next decision. One that no longer parses, or vanished, keeps the last good policy in force and
+raises a banner (law 3); where there never was a good one, everything is denied. Saved rules are
+written atomically: what `add_rule` returned from survives a crash (law 7).
 """
 
 import contextlib
@@ -25,7 +27,10 @@ from supervisor.core.text import policy_yaml
 from supervisor.errors import GatehouseError, NotFoundError, PolicyError
 from supervisor.records.rule_ends import RuleEnds
 
-_HEADER = "# Rules that were saved from the inbox, the Rules page or `gatehouse rules add`. Edit freely; comments are not kept.\n"
+_HEADER = (
+    "# Rules that were saved from the inbox, the Rules page or `gatehouse rules add`. Edit freely;"
+    " comments are not kept.\n"
+)
 
 
 def _plain(value: Any) -> Any:
@@ -38,7 +43,8 @@ def _plain(value: Any) -> Any:
 
 
 class Until(NamedTuple):
-    """How long a saved rule holds: to a time in seconds since the epoch, in one session, or (neither) until it is removed."""
+    """How long a saved rule holds: to a time in seconds since the epoch, in one session, or
+    (neither) until it is removed."""
 
     at: float | None = None
     session_id: str | None = None
@@ -48,7 +54,8 @@ ALWAYS = Until()
 
 
 def check_policy(path: Path) -> None:
-    """`PolicyError` in one line where a file can't be used as a policy: for what is to be said before anything starts."""
+    """`PolicyError` in one line where a file can't be used as a policy: for what is to be said
+    before anything starts."""
     try:
         parse_policy(plain_files.read_text(path), str(path))
     except OSError as error:
@@ -103,13 +110,19 @@ class _File:
 def _drop(data: dict[str, Any], is_over: Callable[[dict[str, Any]], bool]) -> None:
     for effect in EFFECTS:
         if effect in data:
-            data[effect] = [entry for entry in data[effect] or [] if not (isinstance(entry, dict) and is_over(entry))]
+            data[effect] = [
+                entry
+                for entry in data[effect] or []
+                if not (isinstance(entry, dict) and is_over(entry))
+            ]
 
 
 class PolicyFiles:
-    """The one holder of policies. `on_change(is_saved)` is called after every change of what is in force, or of the banner.
+    """The one holder of policies. `on_change(is_saved)` is called after every change of what is in
+    force, or of the banner.
 
-    `is_saved`: it came through `add_rule` or `remove_rule`, whose caller lets it answer what waits, in a person's name.
+    `is_saved`: it came through `add_rule` or `remove_rule`, whose caller lets it answer what
+    waits, in a person's name.
     """
 
     def __init__(self, base: Path, saved: Path, clock: Clock) -> None:
@@ -133,7 +146,8 @@ class PolicyFiles:
         return self._saved.path
 
     def on_record(self) -> dict[str, Any]:
-        """Which files are in force, for the record: by path, and by the SHA-256 of what they held when they were last good."""
+        """Which files are in force, for the record: by path, and by the SHA-256 of what they
+        held when they were last good."""
         return {
             "policy": str(self.file),
             "policy_sha256": self._base.sha256,
@@ -163,15 +177,21 @@ class PolicyFiles:
         return self.known_for_session(policy_text)
 
     def known_for_session(self, policy_text: str) -> Policy:
-        """The same as it was at the last look: for who has a verdict already, and asks what else it means."""
+        """The same as it was at the last look: for who has a verdict already, and asks what else
+        it means."""
         if not policy_text:
             return self._merged
         if policy_text not in self._of_session:
-            self._of_session[policy_text] = merge(self._merged, parse_policy(policy_text, "this session"))
+            self._of_session[policy_text] = merge(
+                self._merged, parse_policy(policy_text, "this session")
+            )
         return self._of_session[policy_text]
 
-    def add_rule(self, effect: Effect, rule: str, *, why: str, by: str, until: Until = ALWAYS) -> str:
-        """Save a rule; its new id. `PolicyError` where it doesn't parse or may not be saved; nothing is written then."""
+    def add_rule(
+        self, effect: Effect, rule: str, *, why: str, by: str, until: Until = ALWAYS
+    ) -> str:
+        """Save a rule; its new id. `PolicyError` where it doesn't parse or may not be saved;
+        nothing is written then."""
         parse_rule(rule)
         now = self._clock.now()
         data = self._read_saved()
@@ -204,11 +224,13 @@ class PolicyFiles:
         return any(rule.id == rule_id for rule in self._saved_rules())
 
     def drop_ended(self, is_over: Callable[[str], bool]) -> list[Rule]:
-        """Take away the saved rules whose time, or session, is over: those. They can match nothing any more, so what fails does no harm."""
+        """Take away the saved rules whose time, or session, is over: those. They can match
+        nothing any more, so what fails does no harm."""
         ended = [
             found
             for found in self._saved_rules()
-            if (found.until_session_ends and is_over(found.session or "")) or self.ends.is_over(found)
+            if (found.until_session_ends and is_over(found.session or ""))
+            or self.ends.is_over(found)
         ]
         ids = {found.id for found in ended}
         with contextlib.suppress(GatehouseError, OSError):
@@ -230,9 +252,12 @@ class PolicyFiles:
         except FileNotFoundError:
             return {"version": 1}
         parse_policy(text, str(path))  # never build on a file that can't be used
-        # As the policy was read: a date, or a why of `no`, stays the text that it is, and nothing recurses.
+        # As the policy was read: a date, or a why of `no`, stays the text that it is, and nothing
+        # recurses.
         data = _plain(policy_yaml.load(text, str(path)) or {})
-        return {"version": 1} | {key: value for key, value in data.items() if key != "version" and value is not None}
+        return {"version": 1} | {
+            key: value for key, value in data.items() if key != "version" and value is not None
+        }
 
     def _write_saved(self, data: dict[str, Any]) -> None:
         path = self._saved.path
@@ -248,7 +273,9 @@ class PolicyFiles:
         policies = [file.policy for file in (self._base, self._saved)]
         try:
             # A saved file that never parsed may hold denials: without it nothing is allowed either.
-            self._merged = DENY_ALL if None in policies else merge(*(policy for policy in policies if policy))
+            self._merged = (
+                DENY_ALL if None in policies else merge(*(policy for policy in policies if policy))
+            )
         except GatehouseError as error:
             self._base.error = str(error)
         self._of_session.clear()

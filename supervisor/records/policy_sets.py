@@ -1,9 +1,11 @@
-"""Which policy judges which session: the supervisor's, or the file that the session was started with.
+"""Which policy judges which session: the supervisor's, or the file that the session was started
+with.
 
-A set is a policy file and the rules that were saved for it (`policy_files`). The supervisor's rules are saved in its data
-folder, those of any other file beside that file, so that "always" in one session loosens no session of another policy.
-It is separate from `rulings`, which judges, and must never let a session without a good policy of its own fall back to
-the supervisor's: such a set denies everything.
+A set is a policy file and the rules that were saved for it (`policy_files`). The supervisor's
+rules are saved in its data folder, those of any other file beside that file, so that "always" in
+one session loosens no session of another policy. It is separate from `rulings`, which judges,
+and must never let a session without a good policy of its own fall back to the supervisor's: such
+a set denies everything.
 """
 
 from collections.abc import Callable, Iterable
@@ -24,7 +26,8 @@ def saved_beside(policy: Path) -> Path:
 class PolicySets:
     """The supervisor's set, `main`, and those of open sessions that have another.
 
-    `on_change(set, is_saved)` is called for these others as `PolicyFiles.on_change` is for the main one.
+    `on_change(set, is_saved)` is called for these others as `PolicyFiles.on_change` is for the
+    main one.
     """
 
     def __init__(self, main: PolicyFiles, clock: Clock) -> None:
@@ -59,12 +62,15 @@ class PolicySets:
         return "; ".join(filter(None, (one.banner for one in self.all()))) or None
 
     def wanted(self, policy: Path | None) -> dict[str, Any]:
-        """The facts of a new session that wants this policy, or none in particular. `UserError` where it can't be used."""
+        """The facts of a new session that wants this policy, or none in particular. `UserError`
+        where it can't be used."""
         main = {"policy_file": str(self.main.file)}
         if policy is None:
             return main
         if not policy.is_absolute():
-            raise UserError(f"the policy `{policy}` is not a whole path", "write the file from / on")
+            raise UserError(
+                f"the policy `{policy}` is not a whole path", "write the file from / on"
+            )
         if policy.resolve() == self.main.file.resolve():
             return main
         check_policy(policy)
@@ -74,4 +80,6 @@ class PolicySets:
         return {"policy_file": str(policy), "saved_rules_file": str(saved)}
 
     def _key(self, session: Session) -> tuple[str, str]:
-        return session.policy_file or str(self.main.file), session.saved_rules_file or str(self.main.saved_file)
+        return session.policy_file or str(self.main.file), session.saved_rules_file or str(
+            self.main.saved_file
+        )

@@ -1,11 +1,14 @@
-"""When rules that hold for a time are over: by the clock on the wall, and by the time that really went by.
+"""When rules that hold for a time are over: by the clock on the wall, and by the time that really
+went by.
 
-A rule's end is stored as a time of the clock on the wall, or a restart would forget it. But that clock can be set: set back it would make "for 15 minutes"
-an hour. So while this process runs the time that went by since a rule was first seen counts as well, and where the two disagree the stricter holds
-(`core.verdicts.Context.is_over`). It decides nothing else, and is apart from `policy_files` because files know nothing of clocks.
+A rule's end is stored as a time of the clock on the wall, or a restart would forget it. But that
+clock can be set: set back it would make "for 15 minutes" an hour. So while this process runs the
+time that went by since a rule was first seen counts as well, and where the two disagree the
+stricter holds (`core.verdicts.Context.is_over`). It decides nothing else, and is apart from
+`policy_files` because files know nothing of clocks.
 
-After a restart there is the clock on the wall alone: but a rule that was added in what is now the future is over, since nobody can say how much of its
-time is left.
+After a restart there is the clock on the wall alone: but a rule that was added in what is now
+the future is over, since nobody can say how much of its time is left.
 """
 
 import math
@@ -36,7 +39,9 @@ class RuleEnds:
     def is_over(self, rule: Rule) -> bool:
         """Whether a rule's time is over, the stricter of both clocks."""
         now = self._clock.now()
-        return Context(now, "", None, frozenset(), frozenset(), None, self._disputed([rule])).is_over(rule)
+        return Context(
+            now, "", None, frozenset(), frozenset(), None, self._disputed([rule])
+        ).is_over(rule)
 
     def _disputed(self, rules: Iterable[Rule]) -> frozenset[str]:
         now, went_by = self._clock.now(), self._clock.monotonic()
@@ -53,6 +58,10 @@ class RuleEnds:
         key = (rule.id, expires_at)
         found = self._ends.get(key)
         if found is None:
-            is_from_ahead = rule.effect == "allow" and rule.added_at is not None and rule.added_at > now + _ROUNDED_S
+            is_from_ahead = (
+                rule.effect == "allow"
+                and rule.added_at is not None
+                and rule.added_at > now + _ROUNDED_S
+            )
             found = self._ends[key] = -math.inf if is_from_ahead else went_by + expires_at - now
         return found

@@ -1,5 +1,6 @@
 """Where agents run: a Protocol, and bubblewrap, the embedded default, behind it.
 
-A backend either gives a sandbox as strong as asked or raises SandboxError with nothing left behind. It
-decides nothing about actions, and never imports the gate. Start with `base`, then `bubblewrap`.
+A backend either gives a sandbox as strong as asked or raises SandboxError with nothing left
+behind. It decides nothing about actions, and never imports the gate. Start with `base`, then
+`bubblewrap`.
 """

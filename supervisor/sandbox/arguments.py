@@ -1,7 +1,8 @@
 """A Spec as bubblewrap's options: what an agent can see and touch of this machine. Pure.
 
-The mounts are laid one over another, so their order is the policy. It is separate from `bubblewrap`, which starts what is said
-here and opens and bounds it from outside. It must never leave a way out for want of an option: what isn't named isn't there.
+The mounts are laid one over another, so their order is the policy. It is separate from
+`bubblewrap`, which starts what is said here and opens and bounds it from outside. It must never
+leave a way out for want of an option: what isn't named isn't there.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,17 +18,29 @@ PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 def arguments(spec: Spec, host: Host, *, covers: Sequence[tuple[str, bool]] = ()) -> list[str]:
     """bubblewrap's options for `spec`, in the order in which they take effect. Pure.
 
-    Mounts are laid one over another, so the order is the policy: (1) programs and /etc, read-only; (2) /proc with what
-    tells of the host covered, a minimal /dev; (3) empty, bounded tmpfs where programs write; (4) the caller's binds; (5)
-    the workspace read-only; (6) covers over everything that must not show through 1 to 5 (`covers`: path inside, is it a
-    directory); (7) the private copy, which may itself lie in a covered place; (8) the root and /dev closed for writing,
-    so that every writable place has a bound or is the copy.
+    Mounts are laid one over another, so the order is the policy: (1) programs and /etc,
+    read-only; (2) /proc with what tells of the host covered, a minimal /dev; (3) empty, bounded
+    tmpfs where programs write; (4) the caller's binds; (5) the workspace read-only; (6) covers
+    over everything that must not show through 1 to 5 (`covers`: path inside, is it a directory);
+    (7) the private copy, which may itself lie in a covered place; (8) the root and /dev closed
+    for writing, so that every writable place has a bound or is the copy.
     """
     size = str(spec.limits.tmpfs_bytes)
-    tmpfs = [word for path in TMPFS for word in ("--size", size, "--perms", "0700", "--tmpfs", path)]
-    binds = [word for source, inside in spec.readonly_binds for word in ("--ro-bind", str(source), inside)]
+    tmpfs = [
+        word for path in TMPFS for word in ("--size", size, "--perms", "0700", "--tmpfs", path)
+    ]
+    binds = [
+        word
+        for source, inside in spec.readonly_binds
+        for word in ("--ro-bind", str(source), inside)
+    ]
     trusted = ((spec.ca_bundle, CA_BUNDLE), (spec.java_store, JAVA_STORE))
-    trust = [word for file, inside in trusted if file is not None for word in ("--ro-bind", str(file), inside)]
+    trust = [
+        word
+        for file, inside in trusted
+        if file is not None
+        for word in ("--ro-bind", str(file), inside)
+    ]
     return [
         *_isolation(spec),
         *_programs(host),
@@ -47,11 +60,27 @@ def arguments(spec: Spec, host: Host, *, covers: Sequence[tuple[str, bool]] = ()
 
 
 def _isolation(spec: Spec) -> list[str]:
-    options = ["--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-net", "--unshare-cgroup"]
-    options += ["--disable-userns", "--uid", str(UID), "--gid", str(GID), "--hostname", spec.hostname]
+    options = [
+        "--unshare-user",
+        "--unshare-pid",
+        "--unshare-ipc",
+        "--unshare-uts",
+        "--unshare-net",
+        "--unshare-cgroup",
+    ]
+    options += [
+        "--disable-userns",
+        "--uid",
+        str(UID),
+        "--gid",
+        str(GID),
+        "--hostname",
+        spec.hostname,
+    ]
     options += ["--cap-drop", "ALL", "--die-with-parent"]
-    # With a terminal the command gets a session and that terminal from the gate; bubblewrap itself has a session of its
-    # own in any case (process.spawn), so the supervisor's terminal is out of reach either way.
+    # With a terminal the command gets a session and that terminal from the gate; bubblewrap itself
+    # has a session of its own in any case (process.spawn), so the supervisor's terminal is out of
+    # reach either way.
     return options if spec.tty else [*options, "--new-session"]
 
 
@@ -69,7 +98,8 @@ def _kernel(host: Host) -> Iterator[str]:
         yield from ("--ro-bind", "/dev/null", f"/proc/{name}")
     for name in host.proc_directories:
         yield from _cover(f"/proc/{name}", is_directory=True)
-    # bubblewrap covers /proc/sys only where its directory is writable; its files are, to a sandbox whose owner is root.
+    # bubblewrap covers /proc/sys only where its directory is writable; its files are, to a sandbox
+    # whose owner is root.
     yield from ("--remount-ro", "/proc")
 
 
@@ -82,5 +112,11 @@ def _cover(path: str, is_directory: bool) -> tuple[str, ...]:
 
 def _environment(spec: Spec) -> Iterator[str]:
     yield "--clearenv"
-    for name, value in {"PATH": PATH, "HOME": HOME, "USER": "agent", "LANG": "C.UTF-8", **spec.env}.items():
+    for name, value in {
+        "PATH": PATH,
+        "HOME": HOME,
+        "USER": "agent",
+        "LANG": "C.UTF-8",
+        **spec.env,
+    }.items():
         yield from ("--setenv", name, value)

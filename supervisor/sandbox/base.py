@@ -1,7 +1,9 @@
-"""What a sandbox is, whichever backend makes it: what is asked of it, what is given back, what doctor says.
+"""What a sandbox is, whichever backend makes it: what is asked of it, what is given back, what
+doctor says.
 
-It is separate so that callers know only this. It must never hold a backend's detail, and no field here may make a
-sandbox weaker than its default: a Spec adds (a bind, a port), it never switches isolation off.
+It is separate so that callers know only this. It must never hold a backend's detail, and no
+field here may make a sandbox weaker than its default: a Spec adds (a bind, a port), it never
+switches isolation off.
 """
 
 import socket
@@ -20,7 +22,8 @@ MERGED = WORKSPACE
 HOME = "/home/agent"
 CA_BUNDLE = "/etc/gatehouse/ca-bundle.pem"
 JAVA_STORE = "/etc/gatehouse/ca-bundle.p12"
-# Where a sandbox with `Spec.redirected` has its door and its name server (`host` writes that into its resolv.conf).
+# Where a sandbox with `Spec.redirected` has its door and its name server (`host` writes that into
+# its resolv.conf).
 DOOR_PORT = 3129
 NAMES_PORT = 53
 
@@ -28,19 +31,23 @@ MIB = 1024 * 1024
 GIB = 1024 * MIB
 
 OnOutput = Callable[[bytes], None]
-# Called with the listening sockets before the command starts, so that somebody serves them from its first instant.
+# Called with the listening sockets before the command starts, so that somebody serves them from its
+# first instant.
 OnListeners = Callable[[Mapping[int, socket.socket]], Awaitable[None]]
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The bounds of one sandbox as a whole. Above memory, processes or CPU time it is killed, with the reason.
+    """The bounds of one sandbox as a whole. Above memory, processes or CPU time it is killed, with
+    the reason.
 
-    `cpu_s`: CPU seconds of all its processes together, None for no bound. `memory_bytes`: resident anonymous and shared
-    memory, files in its tmpfs included where cgroups hold. `processes`: tasks, so threads count. `output_bytes`: what
-    is passed on of its output; the rest is dropped, and that is said once. `files`: open descriptors of one process.
-    `file_bytes`: size of one file. `tmpfs_bytes`: each of /tmp, /home/agent, /var/tmp, /run and /dev/shm.
-    `free_disk_bytes`: what is left free where the private copy is, but never more than a twentieth of that file system:
-    below it the sandbox is killed, so that no agent fills the disk that the host and the record need.
+    `cpu_s`: CPU seconds of all its processes together, None for no bound. `memory_bytes`:
+    resident anonymous and shared memory, files in its tmpfs included where cgroups hold.
+    `processes`: tasks, so threads count. `output_bytes`: what is passed on of its output; the
+    rest is dropped, and that is said once. `files`: open descriptors of one process.
+    `file_bytes`: size of one file. `tmpfs_bytes`: each of /tmp, /home/agent, /var/tmp, /run and
+    /dev/shm. `free_disk_bytes`: what is left free where the private copy is, but never more than
+    a twentieth of that file system: below it the sandbox is killed, so that no agent fills the
+    disk that the host and the record need.
     """
 
     cpu_s: int | None = None
@@ -56,13 +63,16 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One sandbox: a command, its environment, and what it sees of the host.
 
-    `command` is started in `cwd` (a path inside) with exactly `env`. `workspace_lower` shows read-only at LOWER,
-    `workspace_merged` writable at MERGED. `masked` are host paths that must show nowhere inside (the data directory), also
-    where they lie below the workspace, /usr or a bind. `readonly_binds` are pairs of host path and path inside. `ports`
-    are opened as listening sockets on 127.0.0.1 in the sandbox's own network. `redirected`: every TCP connection but those to loopback
-    comes to a listening socket at DOOR_PORT, and queries of names to a socket for datagrams at NAMES_PORT. `tty` gives the command a terminal.
-    `within` are descriptors of a user and a mount namespace to make the sandbox in: those where `workspace_merged` is
-    mounted (`overlay_mount`). Whoever gives them keeps them open until the sandbox has started.
+    `command` is started in `cwd` (a path inside) with exactly `env`. `workspace_lower` shows
+    read-only at LOWER, `workspace_merged` writable at MERGED. `masked` are host paths that must
+    show nowhere inside (the data directory), also where they lie below the workspace, /usr or a
+    bind. `readonly_binds` are pairs of host path and path inside. `ports` are opened as
+    listening sockets on 127.0.0.1 in the sandbox's own network. `redirected`: every TCP
+    connection but those to loopback comes to a listening socket at DOOR_PORT, and queries of
+    names to a socket for datagrams at NAMES_PORT. `tty` gives the command a terminal. `within`
+    are descriptors of a user and a mount namespace to make the sandbox in: those where
+    `workspace_merged` is mounted (`overlay_mount`). Whoever gives them keeps them open until the
+    sandbox has started.
     """
 
     command: tuple[str, ...]
@@ -92,7 +102,8 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
-    """One command that ran in a sandbox of its own. `killed_why` says which bound ended it, "" where none did."""
+    """One command that ran in a sandbox of its own. `killed_why` says which bound ended it, ""
+    where none did."""
 
     exit_code: int
     stdout: bytes
@@ -103,9 +114,11 @@ class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Running(Protocol):
-    """A sandbox that runs. `pid` is its init as the host numbers it, `pid_started` that process's start in clock ticks.
+    """A sandbox that runs. `pid` is its init as the host numbers it, `pid_started` that process's
+    start in clock ticks.
 
-    `listeners` belong to the caller, who closes them. `limits_in_force` names the layers that bound it.
+    `listeners` belong to the caller, who closes them. `limits_in_force` names the layers that
+    bound it.
     """
 
     pid: int
@@ -123,7 +136,8 @@ class Running(Protocol):
         """Whether output was dropped."""
 
     async def wait(self) -> int:
-        """Wait until every process in it is gone and all output was passed on; the command's exit code (128 + signal)."""
+        """Wait until every process in it is gone and all output was passed on; the command's
+        exit code (128 + signal)."""
 
     def terminate(self) -> None:
         """SIGTERM to every process of the agent's."""
@@ -151,11 +165,13 @@ class Sandbox(Protocol):
     ) -> Running:
         """Start `spec`, or raise SandboxError with the cause and a remedy, and nothing left behind.
 
-        `on_output` gets standard output and error in the order written; with `on_error` they are told apart. Both are
-        called in the event loop and must not block.
+        `on_output` gets standard output and error in the order written; with `on_error` they are
+        told apart. Both are called in the event loop and must not block.
         """
 
-    async def run_tool(self, spec: Spec, *, timeout_s: float, on_listeners: OnListeners | None = None) -> ToolResult:
+    async def run_tool(
+        self, spec: Spec, *, timeout_s: float, on_listeners: OnListeners | None = None
+    ) -> ToolResult:
         """Run `spec` to its end and give its output; at `timeout_s` all of it is killed."""
 
     async def check(self) -> list[Finding]:

@@ -1,12 +1,14 @@
 """The bubblewrap backend: what `arguments` makes of a Spec becomes a running sandbox.
 
-It decides when what is to run may begin. It is separate from what runs inside, and must never start anything weaker than
-`arguments` says: whatever can't be had (a namespace, the filter, a bound, a socket) is a SandboxError.
+It decides when what is to run may begin. It is separate from what runs inside, and must never start
+anything weaker than `arguments` says: whatever can't be had (a namespace, the filter, a bound, a
+socket) is a SandboxError.
 
-How a start goes. bubblewrap makes the namespaces and mounts; inside, a gate (`sh`, on a socket that only we hold) says
-that it is there, under the filter already, and waits. Then, from outside, the bounds are set on the two processes there are,
-the listening sockets are opened and handed on, and only then the gate is told to become the command. When the supervisor
-dies before that, the gate reads the end of its input and nothing ever runs.
+How a start goes. bubblewrap makes the namespaces and mounts; inside, a gate (`sh`, on a socket
+that only we hold) says that it is there, under the filter already, and waits. Then, from
+outside, the bounds are set on the two processes there are, the listening sockets are opened and
+handed on, and only then the gate is told to become the command. When the supervisor dies before
+that, the gate reads the end of its input and nothing ever runs.
 """
 
 import asyncio
@@ -43,7 +45,8 @@ BWRAP = "/usr/bin/bwrap"
 DEVICES = ("/dev/full", "/dev/null", "/dev/random", "/dev/tty", "/dev/urandom", "/dev/zero")
 START_S = 20.0
 INFO_BYTES = 64 * 1024
-# The gate: says that it is there, waits for a whole line (end of input is no line), gives up the socket, becomes the command.
+# The gate: says that it is there, waits for a whole line (end of input is no line), gives up the
+# socket, becomes the command.
 GATE = 'echo >&0 && read -r _ && exec "$@" </dev/null'
 # With a terminal: it becomes the input, and (setsid -c) the controlling terminal of a new session.
 GATE_TTY = 'echo >&0 && read -r _ && exec setsid -c "$@" <&1'
@@ -52,8 +55,9 @@ GATE_TTY = 'echo >&0 && read -r _ && exec setsid -c "$@" <&1'
 class Bubblewrap:
     """The backend. One object serves all sandboxes of a supervisor, from one event loop.
 
-    `runtime_dir` is where the small /etc is kept (a temporary directory without one). The thread of the event loop must be
-    the one that lives longest: the kernel kills a sandbox when the thread that started it ends (PR_SET_PDEATHSIG(2const)).
+    `runtime_dir` is where the small /etc is kept (a temporary directory without one). The thread
+    of the event loop must be the one that lives longest: the kernel kills a sandbox when the
+    thread that started it ends (PR_SET_PDEATHSIG(2const)).
     """
 
     def __init__(self, runtime_dir: Path | None = None, *, bwrap: str = BWRAP) -> None:
@@ -80,21 +84,31 @@ class Bubblewrap:
         try:
             async with asyncio.timeout(START_S):
                 running = await start.go(
-                    self.found(), arguments(spec, host, covers=paths.covers(spec)), on_output, on_error, on_listeners
+                    self.found(),
+                    arguments(spec, host, covers=paths.covers(spec)),
+                    on_output,
+                    on_error,
+                    on_listeners,
                 )
         except TimeoutError as error:
             await start.undo()
-            raise SandboxError(f"the sandbox wasn't ready after {START_S:g} s", "see `gatehouse doctor`") from error
+            raise SandboxError(
+                f"the sandbox wasn't ready after {START_S:g} s", "see `gatehouse doctor`"
+            ) from error
         except (OSError, UserError) as error:
             await start.undo()
-            raise SandboxError(f"the sandbox can't be started: {error}", "see `gatehouse doctor`") from error
+            raise SandboxError(
+                f"the sandbox can't be started: {error}", "see `gatehouse doctor`"
+            ) from error
         except BaseException:
             await start.undo()
             raise
         self._running = {one for one in self._running if not one.is_over} | {running}
         return running
 
-    async def run_tool(self, spec: Spec, *, timeout_s: float, on_listeners: OnListeners | None = None) -> ToolResult:
+    async def run_tool(
+        self, spec: Spec, *, timeout_s: float, on_listeners: OnListeners | None = None
+    ) -> ToolResult:
         """See `base.Sandbox.run_tool`."""
         out, err = Capture(), Capture()
         timed_out = False
@@ -143,18 +157,27 @@ class Bubblewrap:
     def found(self) -> str:
         """The program. Raises SandboxError where there is none."""
         if self.program is None:
-            raise SandboxError("bubblewrap isn't installed", "install it (Debian, Ubuntu: apt install bubblewrap)")
+            raise SandboxError(
+                "bubblewrap isn't installed", "install it (Debian, Ubuntu: apt install bubblewrap)"
+            )
         return self.program
 
     def _own_dir(self) -> Path:
-        """A directory of this object's alone: another supervisor's, or doctor's, must not take away what ours have mounted."""
+        """A directory of this object's alone: another supervisor's, or doctor's, must not take
+        away what ours have mounted."""
         prefix = "gatehouse-etc-"
         parent = self._given_dir or Path(tempfile.gettempdir())
         parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         for path in parent.glob(f"{prefix}*"):
             maker = path.name.removeprefix(prefix).partition("-")[0]
-            with contextlib.suppress(FileNotFoundError):  # another one that starts takes it away, too
-                if maker.isdigit() and not Path("/proc", maker).exists() and path.lstat().st_uid == os.geteuid():
+            with contextlib.suppress(
+                FileNotFoundError
+            ):  # another one that starts takes it away, too
+                if (
+                    maker.isdigit()
+                    and not Path("/proc", maker).exists()
+                    and path.lstat().st_uid == os.geteuid()
+                ):
                     shutil.rmtree(path, ignore_errors=True)
         self._dir = Path(tempfile.mkdtemp(prefix=f"{prefix}{os.getpid()}-", dir=parent))
         return self._dir
@@ -165,7 +188,9 @@ class Bubblewrap:
                 self._host = read_host(self._own_dir() / "etc")
                 Cgroup.sweep()
             except OSError as error:
-                raise SandboxError(f"no place for the sandbox's /etc: {error}", "check the data directory") from error
+                raise SandboxError(
+                    f"no place for the sandbox's /etc: {error}", "check the data directory"
+                ) from error
         return self._host
 
 
@@ -198,7 +223,9 @@ class _Start:
             init_pid, inodes = await self._introduce()
             self._listeners = await self._listen(init_pid, inodes)
             if await asyncio.get_running_loop().sock_recv(gate, 16) != b"\n":
-                raise SandboxError(f"bubblewrap gave up: {await self._complaint()}", "see `gatehouse doctor`")
+                raise SandboxError(
+                    f"bubblewrap gave up: {await self._complaint()}", "see `gatehouse doctor`"
+                )
             await self._close_devices(init_pid, inodes)
             await self._redirect(init_pid, inodes)
             assert self._running is not None
@@ -237,10 +264,20 @@ class _Start:
             filters = [_memfd(handed, program) for program in seccomp.programs()]
             options = [*options, "--info-fd", str(info)]
             options += [word for one in filters for word in ("--add-seccomp-fd", str(one))]
-            # By descriptor: the environment holds the session's token, and every user of the host can read an argument list.
+            # By descriptor: the environment holds the session's token, and every user of the host
+            # can read an argument list.
             listed = _memfd(handed, b"".join(os.fsencode(word) + b"\0" for word in options))
             out, err = self._output(handed, split=split)
-            argv = [bwrap, "--args", str(listed), "--", "/bin/sh", "-c", GATE_TTY if self._spec.tty else GATE, "sh"]
+            argv = [
+                bwrap,
+                "--args",
+                str(listed),
+                "--",
+                "/bin/sh",
+                "-c",
+                GATE_TTY if self._spec.tty else GATE,
+                "sh",
+            ]
             self._child = await spawn(
                 [*_entering(self._spec), *argv, *self._spec.command],
                 env={},
@@ -259,7 +296,8 @@ class _Start:
         return ours, theirs
 
     def _output(self, handed: contextlib.ExitStack, *, split: bool) -> tuple[int, int]:
-        """Where standard output and error go: a terminal, one pipe for both (in the order written), or two."""
+        """Where standard output and error go: a terminal, one pipe for both (in the order
+        written), or two."""
         if self._spec.tty:
             master, slave = os.openpty()
             handed.callback(os.close, slave)
@@ -274,14 +312,20 @@ class _Start:
         return out, err
 
     async def _introduce(self) -> tuple[int, dict[str, int]]:
-        """The sandbox's init as bubblewrap names it, held by a pidfd from here on, and the inodes of its namespaces."""
+        """The sandbox's init as bubblewrap names it, held by a pidfd from here on, and the
+        inodes of its namespaces."""
         assert self._child is not None
         try:
             info = json.loads(await _read_all(self._info_fd))
-            init_pid, inodes = int(info["child-pid"]), {kind: int(info[f"{kind}-namespace"]) for kind in ("net", "mnt")}
+            init_pid, inodes = (
+                int(info["child-pid"]),
+                {kind: int(info[f"{kind}-namespace"]) for kind in ("net", "mnt")},
+            )
             init_fd = os.pidfd_open(init_pid)
         except (ValueError, KeyError, ProcessLookupError) as error:
-            raise SandboxError(f"bubblewrap gave up: {await self._complaint()}", "see `gatehouse doctor`") from error
+            raise SandboxError(
+                f"bubblewrap gave up: {await self._complaint()}", "see `gatehouse doctor`"
+            ) from error
         self._watched = Watched(
             init_pid=init_pid,
             init_fd=init_fd,
@@ -289,10 +333,12 @@ class _Start:
             cgroup=None,
             disk=self._spec.workspace_merged.parent,
         )
-        # INVARIANT: the pidfd is of bubblewrap's own child: looked up after it was taken, and the child isn't reaped as
-        # long as it is listed.
+        # INVARIANT: the pidfd is of bubblewrap's own child: looked up after it was taken, and the
+        # child isn't reaped as long as it is listed.
         if init_pid not in children(self._child.pid):
-            raise SandboxError(f"bubblewrap gave up: {await self._complaint()}", "see `gatehouse doctor`")
+            raise SandboxError(
+                f"bubblewrap gave up: {await self._complaint()}", "see `gatehouse doctor`"
+            )
         budget = Budget(self._spec.limits.output_bytes)
         self._running = BubblewrapRunning(self._child, self._watched, self._watchdog, budget)
         return init_pid, inodes
@@ -301,19 +347,23 @@ class _Start:
         if not self._spec.ports and not self._spec.redirected:
             return {}
         with self._entered(init_pid, "net", inodes) as namespaces:
-            return await self._opener.open(namespaces, self._spec.ports, redirected=self._spec.redirected)
+            return await self._opener.open(
+                namespaces, self._spec.ports, redirected=self._spec.redirected
+            )
 
     async def _redirect(self, init_pid: int, inodes: dict[str, int]) -> None:
-        """Lead every connection to the door, now that bubblewrap has set up the loopback interface, and nothing runs yet."""
+        """Lead every connection to the door, now that bubblewrap has set up the loopback
+        interface, and nothing runs yet."""
         if self._spec.redirected:
             with self._entered(init_pid, "net", inodes) as namespaces:
                 await self._opener.redirect(namespaces, self._listeners[DOOR_PORT])
 
     async def _close_devices(self, init_pid: int, inodes: dict[str, int]) -> None:
-        """Where the supervisor owns the host's device files, as root does, by whatever number it goes in a user namespace, the
-        agent owns them in its /dev: keep it from changing them.
+        """Where the supervisor owns the host's device files, as root does, by whatever number it
+        goes in a user namespace, the agent owns them in its /dev: keep it from changing them.
 
-        bubblewrap has no bind that is read-only and has devices. Reading and writing the devices isn't touched.
+        bubblewrap has no bind that is read-only and has devices. Reading and writing the devices
+        isn't touched.
         """
         if any(_is_ours(device) for device in DEVICES):
             with self._entered(init_pid, "mnt", inodes) as namespaces:
@@ -329,7 +379,8 @@ class _Start:
             namespaces.close()
 
     def _bound(self, init_pid: int) -> tuple[str, ...]:
-        """Set the bounds on the only two processes there are, init and the gate; what holds them."""
+        """Set the bounds on the only two processes there are, init and the gate; what holds
+        them."""
         assert self._watched is not None
         limits = self._spec.limits
         inside = children(init_pid)
@@ -356,21 +407,31 @@ class _Start:
         assert self._child is not None
         self._child.kill_tree()
         code = await self._child.wait()
-        text = b"".join(_read_now(descriptor) for descriptor in self._outputs).decode(errors="replace")
+        text = b"".join(_read_now(descriptor) for descriptor in self._outputs).decode(
+            errors="replace"
+        )
         lines = [line.strip() for line in text.splitlines() if line.strip()]
         return lines[-1] if lines else f"exit code {code}"
 
 
 def _entering(spec: Spec) -> list[str]:
-    """The words before bubblewrap's own that have it start in the namespaces of the spec, with the rights of an ordinary process.
+    """The words before bubblewrap's own that have it start in the namespaces of the spec, with the
+    rights of an ordinary process.
 
-    Named by our own process's descriptors, not handed on: none of them may stay open in the sandbox.
+    Named by our own process's descriptors, not handed on: none of them may stay open in the
+    sandbox.
     """
     if spec.within is None:
         return []
     ours = f"/proc/{os.getpid()}/fd"
     user, mounts = spec.within
-    return [NSENTER, "--preserve-credentials", f"--user={ours}/{user}", f"--mount={ours}/{mounts}", "--"]
+    return [
+        NSENTER,
+        "--preserve-credentials",
+        f"--user={ours}/{user}",
+        f"--mount={ours}/{mounts}",
+        "--",
+    ]
 
 
 def _memfd(handed: contextlib.ExitStack, data: bytes) -> int:

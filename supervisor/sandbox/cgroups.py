@@ -1,9 +1,11 @@
-"""One control group per sandbox, where this machine lets us make one: the kernel then counts, exactly and at once.
+"""One control group per sandbox, where this machine lets us make one: the kernel then counts,
+exactly and at once.
 
-It is a layer, not the boundary: many machines delegate no group to an ordinary user, so the watchdog (`limits.py`) never
-depends on it. Version 2 (one tree) and version 1 (a tree per controller, and the hybrid of both) are used alike. It
-must never move a process that isn't the sandbox's, nor change a group that it didn't make, but for switching controllers on
-for its children.
+It is a layer, not the boundary: many machines delegate no group to an ordinary user, so the
+watchdog (`limits.py`) never depends on it. Version 2 (one tree) and version 1 (a tree per
+controller, and the hybrid of both) are used alike. It must never move a process that isn't the
+sandbox's, nor change a group that it didn't make, but for switching controllers on for its
+children.
 """
 
 import contextlib
@@ -24,18 +26,22 @@ class Cgroup:
 
     @classmethod
     def make(cls, name: str, *, memory_bytes: int, processes: int) -> "Cgroup | None":
-        """A new group with these bounds, or None where this machine gives us no controller. What fails halfway is removed."""
+        """A new group with these bounds, or None where this machine gives us no controller. What
+        fails halfway is removed."""
         for version, parents in ((2, _parent_v2()), (1, _parents_v1())):
             group = cls({}, version)
             for controller, parent in parents.items():
-                group._add(controller, parent / f"{PREFIX}{os.getpid()}-{name}", memory_bytes, processes)
+                group._add(
+                    controller, parent / f"{PREFIX}{os.getpid()}-{name}", memory_bytes, processes
+                )
             if group._directories:
                 return group
         return None
 
     @staticmethod
     def sweep() -> None:
-        """Remove the empty groups of supervisors that were killed. A group's name begins with its maker's pid."""
+        """Remove the empty groups of supervisors that were killed. A group's name begins with
+        its maker's pid."""
         for parent in {*_parent_v2().values(), *_parents_v1().values()}:
             for directory in parent.glob(f"{PREFIX}*"):
                 maker = directory.name.removeprefix(PREFIX).partition("-")[0]
@@ -118,7 +124,8 @@ class Cgroup:
 
 
 def _own_paths() -> dict[str, str]:
-    """`controllers -> path` of this process (cgroups(7), /proc/pid/cgroup); the v2 tree has no controllers named: ""."""
+    """`controllers -> path` of this process (cgroups(7), /proc/pid/cgroup); the v2 tree has no
+    controllers named: ""."""
     lines = Path("/proc/self/cgroup").read_text().splitlines()
     return {name: path for _, name, path in (line.split(":", 2) for line in lines)}
 
@@ -133,7 +140,8 @@ def _parent_v2() -> dict[str, Path]:
     if not os.access(parent, os.W_OK):
         return {}
     with contextlib.suppress(OSError):
-        # Refused (EBUSY) where we are in it ourselves, but for the root: then what is on already has to do.
+        # Refused (EBUSY) where we are in it ourselves, but for the root: then what is on already
+        # has to do.
         (parent / "cgroup.subtree_control").write_text("+memory +pids")
     enabled = _words(parent / "cgroup.subtree_control")
     found = {name: parent for name in ("memory", "pids") if name in enabled}

@@ -1,7 +1,9 @@
-"""What this machine gives a sandbox, checked by trying: for `gatehouse doctor`, and to explain a start that failed.
+"""What this machine gives a sandbox, checked by trying: for `gatehouse doctor`, and to explain a
+start that failed.
 
-Each check looks at one need and says what to do about it. The trial at the end is the only proof: it starts the real
-thing and asks from inside whether it is one. Nothing here may make a sandbox start weaker, or change the machine.
+Each check looks at one need and says what to do about it. The trial at the end is the only
+proof: it starts the real thing and asks from inside whether it is one. Nothing here may make a
+sandbox start weaker, or change the machine.
 """
 
 import re
@@ -24,12 +26,13 @@ NF_CONNTRACK_MAX = Path("/proc/sys/net/netfilter/nf_conntrack_max")
 # A session may have 512 connections at a time; one that ended is kept in mind for two minutes.
 LEAST_TRACKED = 16_384
 TRIAL_PORT = 3128
-# Prints `ok` only where each line holds: own pid 1, own user, nothing writable that shouldn't be, filter and no_new_privs on.
+# Prints `ok` only where each line holds: own pid 1, own user, nothing writable that shouldn't be,
+# filter and no_new_privs on.
 TRIAL = """
 test "$(id -u)" = 1000 && test "$$" -lt 10 && ! touch /workspace/lower/x 2>/dev/null && ! touch /usr/x 2>/dev/null &&
 grep -q '^Seccomp:[[:space:]]*2' /proc/self/status && grep -q '^NoNewPrivs:[[:space:]]*1' /proc/self/status &&
 ! test -e /etc/shadow && touch /workspace/merged/made && echo ok
-"""
+"""  # noqa: E501
 
 
 async def check(backend: Sandbox, program: str | None) -> list[Finding]:
@@ -46,7 +49,10 @@ async def check(backend: Sandbox, program: str | None) -> list[Finding]:
 
 async def bubblewrap(program: str | None) -> Finding:
     """bubblewrap and its version."""
-    name, install = "bubblewrap", "install bubblewrap 0.8.0 or later (Debian, Ubuntu: apt install bubblewrap)"
+    name, install = (
+        "bubblewrap",
+        "install bubblewrap 0.8.0 or later (Debian, Ubuntu: apt install bubblewrap)",
+    )
     if program is None:
         return bad(name, "not found", install)
     try:
@@ -58,14 +64,20 @@ async def bubblewrap(program: str | None) -> Finding:
     if found is None or tuple(int(part) for part in found.groups()) < BWRAP_AT_LEAST:
         return bad(name, f"{program} is `{text}`", install)
     if _is_setuid(program):
-        return bad(name, f"{program} is setuid root", f"run `sudo chmod u-s {program}`: user namespaces do without")
+        return bad(
+            name,
+            f"{program} is setuid root",
+            f"run `sudo chmod u-s {program}`: user namespaces do without",
+        )
     return Finding(name=name, ok=True, detail=f"{program}, {text}")
 
 
 async def git() -> Finding:
     """git: without it sessions work, but for what needs a repository."""
     try:
-        done = await run(["git", "--version"], env={"PATH": "/usr/local/bin:/usr/bin:/bin"}, timeout_s=TIMEOUT_S)
+        done = await run(
+            ["git", "--version"], env={"PATH": "/usr/local/bin:/usr/bin:/bin"}, timeout_s=TIMEOUT_S
+        )
     except GatehouseError:
         return bad("git", "not found", "install git (Debian, Ubuntu: apt install git)")
     return Finding(name="git", ok=done.ok, detail=done.stdout.decode(errors="replace").strip())
@@ -77,11 +89,14 @@ def filters() -> Finding:
         sizes = [len(program) // 8 for program in seccomp.programs()]
     except GatehouseError as error:
         return bad("seccomp", error.message, error.remedy)
-    return Finding(name="seccomp", ok=True, detail=f"two filters of {sizes[0]} and {sizes[1]} instructions")
+    return Finding(
+        name="seccomp", ok=True, detail=f"two filters of {sizes[0]} and {sizes[1]} instructions"
+    )
 
 
 def cgroups() -> Finding:
-    """Control groups of our own: with them the kernel holds the bounds, without them the watchdog does."""
+    """Control groups of our own: with them the kernel holds the bounds, without them the
+    watchdog does."""
     group = Cgroup.make(f"doctor-{secrets.token_hex(4)}", memory_bytes=1 << 30, processes=64)
     if group is None:
         return bad(
@@ -98,37 +113,68 @@ def cgroups() -> Finding:
 async def trial(backend: Sandbox) -> Finding:
     """A real sandbox, which says from inside that it is one."""
     name = "trial sandbox"
-    with tempfile.TemporaryDirectory(prefix="gatehouse-trial-", ignore_cleanup_errors=True) as folder:
+    with tempfile.TemporaryDirectory(
+        prefix="gatehouse-trial-", ignore_cleanup_errors=True
+    ) as folder:
         spec = _trial_spec(Path(folder))
         try:
             result = await backend.run_tool(spec, timeout_s=TIMEOUT_S)
         except GatehouseError as error:
             return bad(name, error.message, "mend what is named above first")
-        if result.exit_code != 0 or result.stdout != b"ok\n" or not _holds(spec.workspace_merged, "made"):
-            why = (result.killed_why or (result.stdout + result.stderr).decode(errors="replace").strip())[-200:]
+        if (
+            result.exit_code != 0
+            or result.stdout != b"ok\n"
+            or not _holds(spec.workspace_merged, "made")
+        ):
+            why = (
+                result.killed_why
+                or (result.stdout + result.stderr).decode(errors="replace").strip()
+            )[-200:]
             return bad(name, f"it started, but isn't as it must be: {why}", "report this")
     return Finding(name=name, ok=True, detail="started, isolated and ended")
 
 
 async def redirection(backend: Sandbox) -> Finding:
-    """Whether connections of programs that know no proxy can be redirected: nftables, in a sandbox's own network."""
+    """Whether connections of programs that know no proxy can be redirected: nftables, in a
+    sandbox's own network."""
     name = "transparent network"
-    with tempfile.TemporaryDirectory(prefix="gatehouse-trial-", ignore_cleanup_errors=True) as folder:
+    with tempfile.TemporaryDirectory(
+        prefix="gatehouse-trial-", ignore_cleanup_errors=True
+    ) as folder:
         spec = msgspec.structs.replace(_trial_spec(Path(folder)), redirected=True)
         try:
             await backend.run_tool(spec, timeout_s=TIMEOUT_S)
         except GatehouseError as error:
-            modules = "`sudo modprobe -a nf_tables nft_chain_nat nft_redir` (CONFIG_NF_TABLES_INET, CONFIG_NFT_REDIR)"
-            return bad(name, error.message, f"only `--network=transparent` needs it: {modules}", needed=False)
+            modules = (
+                "`sudo modprobe -a nf_tables nft_chain_nat nft_redir` (CONFIG_NF_TABLES_INET,"
+                " CONFIG_NFT_REDIR)"
+            )
+            return bad(
+                name,
+                error.message,
+                f"only `--network=transparent` needs it: {modules}",
+                needed=False,
+            )
     most = _most_tracked()
     if most is not None and most < LEAST_TRACKED:
-        detail = f"the kernel keeps {most} connections of a sandbox in mind; whatever is beyond is dropped, and waits in vain"
-        return bad(name, detail, f"`sudo sysctl -w net.netfilter.nf_conntrack_max={16 * LEAST_TRACKED}`", needed=False)
-    return Finding(name=name, ok=True, detail="every TCP connection can be led to the door", needed=False)
+        detail = (
+            f"the kernel keeps {most} connections of a sandbox in mind; whatever is beyond is"
+            " dropped, and waits in vain"
+        )
+        return bad(
+            name,
+            detail,
+            f"`sudo sysctl -w net.netfilter.nf_conntrack_max={16 * LEAST_TRACKED}`",
+            needed=False,
+        )
+    return Finding(
+        name=name, ok=True, detail="every TCP connection can be led to the door", needed=False
+    )
 
 
 def _most_tracked() -> int | None:
-    """How many connections are redirected at once, those of the last two minutes among them: the same for every network (it is the machine's to say)."""
+    """How many connections are redirected at once, those of the last two minutes among them: the
+    same for every network (it is the machine's to say)."""
     try:
         return int(NF_CONNTRACK_MAX.read_text())
     except (OSError, ValueError):

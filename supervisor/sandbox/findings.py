@@ -4,7 +4,8 @@ from typing import NamedTuple
 
 
 class Finding(NamedTuple):
-    """`remedy` says what to do where `ok` is False; `needed` False is advice only. A named tuple, so that doctor starts at once."""
+    """`remedy` says what to do where `ok` is False; `needed` False is advice only. A named
+    tuple, so that doctor starts at once."""
 
     name: str
     ok: bool

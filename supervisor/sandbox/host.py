@@ -1,10 +1,12 @@
-"""What the sandbox takes from this machine's file system, read once: where programs lie, and a small /etc made for it.
+"""What the sandbox takes from this machine's file system, read once: where programs lie, and a
+small /etc made for it.
 
-It is separate from `arguments`, which is pure. The /etc is a directory of our own, bound read-only in one
-mount: copies of the few files that programs need, and users, hosts and name services that know only the sandbox.
-It must never copy what names this machine or its users, or holds a credential: of what is listed here only what everybody on this
-machine may read, whoever Gatehouse runs as; and no file that such a program is told its passwords in (`maven/settings.xml`, `npmrc`,
-`pip.conf`, `gitconfig`, `R/Renviron.site`).
+It is separate from `arguments`, which is pure. The /etc is a directory of our own, bound
+read-only in one mount: copies of the few files that programs need, and users, hosts and name
+services that know only the sandbox. It must never copy what names this machine or its users, or
+holds a credential: of what is listed here only what everybody on this machine may read, whoever
+Gatehouse runs as; and no file that such a program is told its passwords in
+(`maven/settings.xml`, `npmrc`, `pip.conf`, `gitconfig`, `R/Renviron.site`).
 """
 
 import os
@@ -56,11 +58,17 @@ ETC = (
 )
 ETC_PATTERNS = ("java*", "python3*")
 # Where programs of different families look for authorities: each becomes a link to the one bundle.
-CA_PLACES = ("ssl/certs/ca-certificates.crt", "ssl/cert.pem", "pki/tls/certs/ca-bundle.crt", "ssl/ca-bundle.pem")
+CA_PLACES = (
+    "ssl/certs/ca-certificates.crt",
+    "ssl/cert.pem",
+    "pki/tls/certs/ca-bundle.crt",
+    "ssl/ca-bundle.pem",
+)
 CA_TARGET = "gatehouse/ca-bundle.pem"
 JAVA_TARGET = "gatehouse/ca-bundle.p12"
 
-# Kernel files that tell about the host or act on it, and that a sandbox whose owner is root could open.
+# Kernel files that tell about the host or act on it, and that a sandbox whose owner is root could
+# open.
 PROC_MASKED_FILES = (
     "kallsyms",
     "kcore",
@@ -81,12 +89,14 @@ PROC_MASKED_FILES = (
     "vmallocinfo",
 )
 PROC_MASKED_DIRECTORIES = ("acpi", "asound", "driver", "fs", "scsi", "pressure")
-# Top-level directories that are links into /usr on most machines (merged /usr), and real directories on some.
+# Top-level directories that are links into /usr on most machines (merged /usr), and real
+# directories on some.
 PROGRAM_DIRECTORIES = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 
 
 class Host(msgspec.Struct, frozen=True, kw_only=True):
-    """`links`: name at the root and its target; `directories`: those that are real; `proc_*`: what exists to be covered."""
+    """`links`: name at the root and its target; `directories`: those that are real; `proc_*`:
+    what exists to be covered."""
 
     etc: Path
     links: tuple[tuple[str, str], ...]
@@ -96,7 +106,8 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_host(etc: Path, of: Path = Path("/etc")) -> Host:
-    """Look at this machine and fill `etc`, a directory of the caller's that is empty or from an earlier call, with what is in `of`."""
+    """Look at this machine and fill `etc`, a directory of the caller's that is empty or from an
+    earlier call, with what is in `of`."""
     _make_etc(etc, of)
     found = [Path("/", name) for name in PROGRAM_DIRECTORIES]
     return Host(
@@ -104,7 +115,9 @@ def read_host(etc: Path, of: Path = Path("/etc")) -> Host:
         links=tuple((path.name, str(path.readlink())) for path in found if path.is_symlink()),
         directories=tuple(path.name for path in found if path.is_dir() and not path.is_symlink()),
         proc_files=tuple(name for name in PROC_MASKED_FILES if Path("/proc", name).is_file()),
-        proc_directories=tuple(name for name in PROC_MASKED_DIRECTORIES if Path("/proc", name).is_dir()),
+        proc_directories=tuple(
+            name for name in PROC_MASKED_DIRECTORIES if Path("/proc", name).is_dir()
+        ),
     )
 
 
@@ -144,7 +157,8 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def _closed(folder: str, names: Iterable[str]) -> set[str]:
-    """Which of a folder's names aren't there for everybody: Java's `jmxremote.password` is such a one."""
+    """Which of a folder's names aren't there for everybody: Java's `jmxremote.password` is such
+    a one."""
     found = set()
     for name in names:
         try:
@@ -159,14 +173,19 @@ def _closed(folder: str, names: Iterable[str]) -> set[str]:
 
 def _texts() -> dict[str, str]:
     return {
-        "passwd": "root:x:0:0:root:/nonexistent:/usr/sbin/nologin\n"
-        f"agent:x:{UID}:{GID}:agent:{HOME}:/bin/bash\n"
-        "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
+        "passwd": (
+            "root:x:0:0:root:/nonexistent:/usr/sbin/nologin\n"
+            f"agent:x:{UID}:{GID}:agent:{HOME}:/bin/bash\n"
+            "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"
+        ),
         "group": f"root:x:0:\ntty:x:5:\nagent:x:{GID}:\nnogroup:x:65534:\n",
         "hosts": "127.0.0.1 localhost gatehouse\n::1 localhost\n",
-        "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\nservices: files\nprotocols: files\n",
-        # But in a sandbox with `Spec.redirected` nothing is at port 53: the proxy resolves names, and a direct look-up is refused at once.
-        # Where there is a name server, who asks for many waits: without options the resolver has patience.
+        "nsswitch.conf": (
+            "passwd: files\ngroup: files\nhosts: files dns\nservices: files\nprotocols: files\n"
+        ),
+        # But in a sandbox with `Spec.redirected` nothing is at port 53: the proxy resolves names,
+        # and a direct look-up is refused at once. Where there is a name server, who asks for many
+        # waits: without options the resolver has patience.
         "resolv.conf": "nameserver 127.0.0.1\n",
         "shells": "/bin/sh\n/bin/bash\n",
     }

@@ -1,4 +1,5 @@
-"""What the running kernel gives a sandbox, read from its own files: the first lines of `gatehouse doctor`.
+"""What the running kernel gives a sandbox, read from its own files: the first lines of `gatehouse
+doctor`.
 
 Apart from `doctor`, which starts programs: these answer at once, and import next to nothing.
 """
@@ -10,7 +11,8 @@ from pathlib import Path
 from supervisor.sandbox.findings import Finding, bad
 
 AT_LEAST = (5, 14)  # RLIMIT_NPROC counts by user namespace
-# landlock_create_ruleset(2) has the same number on every architecture; with this flag it gives the ABI's version.
+# landlock_create_ruleset(2) has the same number on every architecture; with this flag it gives the
+# ABI's version.
 LANDLOCK_CREATE_RULESET = 444
 LANDLOCK_VERSION_FLAG = 1
 SYSCTL = Path("/proc/sys")
@@ -26,7 +28,12 @@ def kernel(release: str) -> Finding:
     found = re.match(r"(\d+)\.(\d+)", release)
     ok = found is not None and tuple(int(part) for part in found.groups()) >= AT_LEAST
     least = ".".join(str(part) for part in AT_LEAST)
-    return Finding(name="kernel", ok=ok, detail=f"Linux {release}", remedy="" if ok else f"use Linux {least} or later")
+    return Finding(
+        name="kernel",
+        ok=ok,
+        detail=f"Linux {release}",
+        remedy="" if ok else f"use Linux {least} or later",
+    )
 
 
 def user_namespaces(sysctl: Path) -> Finding:
@@ -35,7 +42,11 @@ def user_namespaces(sysctl: Path) -> Finding:
     switch = _read(sysctl / "kernel/unprivileged_userns_clone")
     most = _read(sysctl / "user/max_user_namespaces")
     if most == "0":
-        return bad(name, "user.max_user_namespaces is 0", "run `sudo sysctl -w user.max_user_namespaces=15000`")
+        return bad(
+            name,
+            "user.max_user_namespaces is 0",
+            "run `sudo sysctl -w user.max_user_namespaces=15000`",
+        )
     if switch == "0" and os.geteuid() != 0:
         detail = "kernel.unprivileged_userns_clone is 0"
         return bad(name, detail, "run `sudo sysctl -w kernel.unprivileged_userns_clone=1`")
@@ -45,7 +56,8 @@ def user_namespaces(sysctl: Path) -> Finding:
 
 
 def apparmor(sysctl: Path) -> Finding:
-    """Ubuntu's restriction of user namespaces to programs with an AppArmor profile (Ubuntu 23.10 and later)."""
+    """Ubuntu's restriction of user namespaces to programs with an AppArmor profile (Ubuntu 23.10
+    and later)."""
     name = "AppArmor"
     if _read(sysctl / "kernel/apparmor_restrict_unprivileged_userns") != "1" or os.geteuid() == 0:
         return Finding(name=name, ok=True, detail="doesn't restrict user namespaces here")
@@ -56,8 +68,9 @@ def apparmor(sysctl: Path) -> Finding:
     return bad(
         name,
         f"{detail}, and bubblewrap has none",
-        "run `sudo apt install apparmor-profiles && sudo ln -s /usr/share/apparmor/extra-profiles/bwrap-userns-restrict"
-        " /etc/apparmor.d/ && sudo systemctl reload apparmor`",
+        "run `sudo apt install apparmor-profiles && sudo ln -s"
+        " /usr/share/apparmor/extra-profiles/bwrap-userns-restrict /etc/apparmor.d/ && sudo"
+        " systemctl reload apparmor`",
     )
 
 
@@ -69,7 +82,12 @@ def landlock() -> Finding:
     version = libc.syscall(LANDLOCK_CREATE_RULESET, None, ctypes.c_size_t(0), LANDLOCK_VERSION_FLAG)
     if version < 1:
         detail = "not available; nothing here rests on it"
-        return bad("Landlock", detail, "boot with `lsm=landlock,...` (CONFIG_SECURITY_LANDLOCK)", needed=False)
+        return bad(
+            "Landlock",
+            detail,
+            "boot with `lsm=landlock,...` (CONFIG_SECURITY_LANDLOCK)",
+            needed=False,
+        )
     return Finding(name="Landlock", ok=True, detail=f"ABI {version}", needed=False)
 
 

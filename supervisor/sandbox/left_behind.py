@@ -1,7 +1,9 @@
-"""Sandboxes that outlived their supervisor: named by a process's number and its start, so that a later one is never mistaken for it.
+"""Sandboxes that outlived their supervisor: named by a process's number and its start, so that a
+later one is never mistaken for it.
 
-A number is used again once its process has ended; number and start together are not. What is to be signalled is held by a
-pidfd before its start is looked at: a signal can't reach whatever took the number in between.
+A number is used again once its process has ended; number and start together are not. What is to
+be signalled is held by a pidfd before its start is looked at: a signal can't reach whatever took
+the number in between.
 """
 
 import contextlib
@@ -11,7 +13,8 @@ from pathlib import Path
 
 
 def started_ticks(pid: int) -> int:
-    """When it was started, in clock ticks since boot (proc_pid_stat(5), fields 3 and 22); 0 where it has ended, reaped or not."""
+    """When it was started, in clock ticks since boot (proc_pid_stat(5), fields 3 and 22); 0
+    where it has ended, reaped or not."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:

@@ -1,9 +1,11 @@
 """The bounds of a sandbox: per-process ones in the kernel, and a watchdog over the whole of it.
 
-Three layers, each alone enough against an accident, together against an attack: rlimits, set from outside on a process
-that can't run yet; a control group where the machine gives one (`cgroups.py`); and always the watchdog, which counts a few
-times a second and ends the whole sandbox, with the reason. It has a thread of its own, so a busy or stuck event loop
-doesn't suspend the bounds. It must never judge by a process's own word, nor signal by a number that may have been reused.
+Three layers, each alone enough against an accident, together against an attack: rlimits, set
+from outside on a process that can't run yet; a control group where the machine gives one
+(`cgroups.py`); and always the watchdog, which counts a few times a second and ends the whole
+sandbox, with the reason. It has a thread of its own, so a busy or stuck event loop doesn't
+suspend the bounds. It must never judge by a process's own word, nor signal by a number that may
+have been reused.
 """
 
 import contextlib
@@ -22,15 +24,17 @@ INTERVAL_S = 0.2
 CPU_MARGIN_S = 2
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-# Address space that a program reserves for writing but never touches (thread stacks, heaps of node, bun and JVMs) is no
-# memory: the rlimit stops only what is far beyond the bound, at once; the watchdog and the group hold the bound itself.
+# Address space that a program reserves for writing but never touches (thread stacks, heaps of node,
+# bun and JVMs) is no memory: the rlimit stops only what is far beyond the bound, at once; the
+# watchdog and the group hold the bound itself.
 DATA_FACTOR = 2
 DATA_FLOOR_BYTES = 2 * 1024**3
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What a sandbox uses at one moment. `cpu_s` never goes down. `missing_disk_bytes`: how far the disk is below its floor."""
+    """What a sandbox uses at one moment. `cpu_s` never goes down. `missing_disk_bytes`: how far
+    the disk is below its floor."""
 
     tasks: int
     memory_bytes: int
@@ -40,7 +44,8 @@ class Sample:
 
 @dataclass(slots=True)
 class Watched:
-    """One sandbox under watch. `init_fd` is a pidfd of its init, whose end is the end of everything in it.
+    """One sandbox under watch. `init_fd` is a pidfd of its init, whose end is the end of everything
+    in it.
 
     `disk` is a folder of the file system that it writes to, None where it writes to none.
     """
@@ -65,7 +70,8 @@ class Watched:
 
 
 def rlimits(limits: Limits) -> dict[int, int]:
-    """The per-process bounds, by resource. NPROC counts the sandbox's own user namespace (Linux 5.14), but not for root."""
+    """The per-process bounds, by resource. NPROC counts the sandbox's own user namespace (Linux
+    5.14), but not for root."""
     bounds = {
         resource.RLIMIT_CORE: 0,
         resource.RLIMIT_NPROC: limits.processes,
@@ -106,7 +112,9 @@ class Watchdog:
         with self._changed:
             self._watched.append(watched)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="sandbox-watchdog", daemon=True)
+                self._thread = threading.Thread(
+                    target=self._run, name="sandbox-watchdog", daemon=True
+                )
                 self._thread.start()
             self._changed.notify()
 
@@ -150,12 +158,15 @@ def exceeded(one: Watched, now: Sample) -> str:
     if limits.cpu_s is not None and now.cpu_s > limits.cpu_s:
         return f"more than {limits.cpu_s} s of CPU time"
     if now.missing_disk_bytes > 0:
-        return f"the disk of its copy is nearly full: {now.missing_disk_bytes} bytes too few are free"
+        return (
+            f"the disk of its copy is nearly full: {now.missing_disk_bytes} bytes too few are free"
+        )
     return ""
 
 
 def sample(one: Watched) -> Sample:
-    """Count what the sandbox uses now, from outside: its processes are the descendants of its init."""
+    """Count what the sandbox uses now, from outside: its processes are the descendants of its
+    init."""
     pids = [one.init_pid, *descendants(one.init_pid)]
     tasks, cpu_s = 0, 0.0
     for pid in pids:
@@ -166,20 +177,26 @@ def sample(one: Watched) -> Sample:
     counted = group.cpu_s() if group is not None else None
     charged = group.memory_bytes() if group is not None else None
     memory = _memory_bytes(pids, one.limits.memory_bytes) if charged is None else charged
-    missing = _missing_disk_bytes(one.disk, one.limits.free_disk_bytes) if one.disk is not None else 0
-    one.last = Sample(tasks, memory, max(one.last.cpu_s, cpu_s if counted is None else counted), missing)
+    missing = (
+        _missing_disk_bytes(one.disk, one.limits.free_disk_bytes) if one.disk is not None else 0
+    )
+    one.last = Sample(
+        tasks, memory, max(one.last.cpu_s, cpu_s if counted is None else counted), missing
+    )
     return one.last
 
 
 def _missing_disk_bytes(folder: Path, wanted_bytes: int) -> int:
-    """How many bytes more ought to be free there; 0 where enough are. A small file system keeps a twentieth."""
+    """How many bytes more ought to be free there; 0 where enough are. A small file system keeps
+    a twentieth."""
     status = os.statvfs(folder)
     floor = min(wanted_bytes, status.f_blocks * status.f_frsize // 20)
     return max(0, floor - status.f_bavail * status.f_frsize)
 
 
 def _stat(pid: int) -> tuple[int, float]:
-    """Threads, and CPU seconds with those of waited-for children (proc_pid_stat(5), fields 14 to 17 and 20)."""
+    """Threads, and CPU seconds with those of waited-for children (proc_pid_stat(5), fields 14 to
+    17 and 20)."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -190,14 +207,17 @@ def _stat(pid: int) -> tuple[int, float]:
 def _memory_bytes(pids: list[int], limit_bytes: int) -> int:
     """Anonymous and shared memory of these processes.
 
-    The quick sum counts a page once for each process that shares it, so it is only a first look: above the limit the
-    proportional figure is read, which counts each page once. Where that may not be read, the quick one stands. A memfd
-    may or may not be mapped, so of mapped shared memory and memfds the larger counts.
+    The quick sum counts a page once for each process that shares it, so it is only a first look:
+    above the limit the proportional figure is read, which counts each page once. Where that may
+    not be read, the quick one stands. A memfd may or may not be mapped, so of mapped shared
+    memory and memfds the larger counts.
     """
     memfds = sum(_memfd_bytes(pids).values())
     quick = [_kilobytes(Path(f"/proc/{pid}/status"), "RssAnon:", "RssShmem:") for pid in pids]
     if sum(a for a, _ in quick) + max(memfds, sum(s for _, s in quick)) > limit_bytes:
-        exact = [_kilobytes(Path(f"/proc/{pid}/smaps_rollup"), "Pss_Anon:", "Pss_Shmem:") for pid in pids]
+        exact = [
+            _kilobytes(Path(f"/proc/{pid}/smaps_rollup"), "Pss_Anon:", "Pss_Shmem:") for pid in pids
+        ]
         quick = [fine if any(fine) else coarse for fine, coarse in zip(exact, quick, strict=True)]
     return sum(a for a, _ in quick) + max(memfds, sum(s for _, s in quick))
 
@@ -216,7 +236,8 @@ def _kilobytes(path: Path, *names: str) -> tuple[int, ...]:
 
 
 def _memfd_bytes(pids: list[int]) -> dict[int, int]:
-    """Memory in memfds by inode: written to but never mapped, it shows in no process's resident set."""
+    """Memory in memfds by inode: written to but never mapped, it shows in no process's resident
+    set."""
     found: dict[int, int] = {}
     for pid in pids:
         with contextlib.suppress(OSError):

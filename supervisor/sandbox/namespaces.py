@@ -1,9 +1,11 @@
-"""Listening sockets inside a sandbox's network, opened from outside: nothing of ours has to live in the sandbox.
+"""Listening sockets inside a sandbox's network, opened from outside: nothing of ours has to live in
+the sandbox.
 
-A socket belongs to the network namespace that it was made in, for good. So a helper (`port_opener.py`) enters the
-namespace, listens, and passes the descriptor back; whoever holds it then accepts the sandbox's connections, and knows by the
-socket which session they come from. It must never open a socket in a namespace that it hasn't proven to be the
-sandbox's: a mistake here would listen on the host.
+A socket belongs to the network namespace that it was made in, for good. So a helper
+(`port_opener.py`) enters the namespace, listens, and passes the descriptor back; whoever holds
+it then accepts the sandbox's connections, and knows by the socket which session they come from.
+It must never open a socket in a namespace that it hasn't proven to be the sandbox's: a mistake
+here would listen on the host.
 """
 
 import asyncio
@@ -25,7 +27,8 @@ from supervisor.settings import for_our_python
 
 NSENTER = "/usr/bin/nsenter"  # util-linux, as `setsid`
 HELPER = Path(__file__).with_name("port_opener.py")
-# linux/nsfs.h: the user namespace that owns a namespace. The process's own user namespace may be nested below it.
+# linux/nsfs.h: the user namespace that owns a namespace. The process's own user namespace may be
+# nested below it.
 NS_GET_USERNS = 0xB701
 ANSWER_S = 10.0
 ANSWER_BYTES = 4096
@@ -33,7 +36,8 @@ MAX_PORTS = 32
 
 
 class Namespaces:
-    """One namespace of a sandbox (`net` or `mnt`) and the user namespace that owns it, held open. `close` when done."""
+    """One namespace of a sandbox (`net` or `mnt`) and the user namespace that owns it, held
+    open. `close` when done."""
 
     def __init__(self, user_fd: int, fd: int) -> None:
         self.user_fd = user_fd
@@ -41,21 +45,31 @@ class Namespaces:
 
     @classmethod
     def of(cls, pid: int, pidfd: int, kind: str, inode: int) -> "Namespaces":
-        """Those of a live process. `inode` is what bubblewrap says of this namespace. Raises SandboxError."""
+        """Those of a live process. `inode` is what bubblewrap says of this namespace. Raises
+        SandboxError."""
         try:
             fd = os.open(f"/proc/{pid}/ns/{kind}", os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
-            raise SandboxError(f"the sandbox can't be entered: {error}", "see `gatehouse doctor`") from error
+            raise SandboxError(
+                f"the sandbox can't be entered: {error}", "see `gatehouse doctor`"
+            ) from error
         try:
             found = os.fstat(fd).st_ino
-            # INVARIANT: the namespace is the sandbox's own: the process still lives (so its number is still its own), and
-            # this is the namespace that bubblewrap made for it, not the supervisor's.
-            if _has_ended(pidfd) or found != inode or found == Path(f"/proc/self/ns/{kind}").stat().st_ino:
+            # INVARIANT: the namespace is the sandbox's own: the process still lives (so its number
+            # is still its own), and this is the namespace that bubblewrap made for it, not the
+            # supervisor's.
+            if (
+                _has_ended(pidfd)
+                or found != inode
+                or found == Path(f"/proc/self/ns/{kind}").stat().st_ino
+            ):
                 raise SandboxError("the sandbox ended, or isn't one", "see `gatehouse doctor`")
             user_fd = fcntl.ioctl(fd, NS_GET_USERNS)
         except OSError as error:
             os.close(fd)
-            raise SandboxError(f"the sandbox has no owner to enter: {error}", "use Linux 4.9 or later") from error
+            raise SandboxError(
+                f"the sandbox has no owner to enter: {error}", "use Linux 4.9 or later"
+            ) from error
         except BaseException:
             os.close(fd)
             raise
@@ -80,12 +94,19 @@ class PortOpener:
     async def open(
         self, namespaces: Namespaces, ports: Sequence[int], *, redirected: bool = False
     ) -> dict[int, socket.socket]:
-        """Listening, non-blocking sockets on 127.0.0.1 inside, by port. Raises SandboxError; then none is left open.
+        """Listening, non-blocking sockets on 127.0.0.1 inside, by port. Raises SandboxError; then
+        none is left open.
 
         `redirected`: the door and the socket for names, too; `redirect` leads connections there.
         """
-        if len(ports) > MAX_PORTS or len(set(ports)) != len(ports) or not all(0 < port < 65536 for port in ports):
-            raise SandboxError(f"can't listen on `{list(ports)}`", f"name up to {MAX_PORTS} different ports")
+        if (
+            len(ports) > MAX_PORTS
+            or len(set(ports)) != len(ports)
+            or not all(0 < port < 65536 for port in ports)
+        ):
+            raise SandboxError(
+                f"can't listen on `{list(ports)}`", f"name up to {MAX_PORTS} different ports"
+            )
         door, names = (DOOR_PORT, NAMES_PORT) if redirected else (None, None)
         opened = [*ports, *([DOOR_PORT, NAMES_PORT] if redirected else [])]
         request: dict[str, object] = {"ports": list(ports), "door": door, "names": names}
@@ -93,7 +114,8 @@ class PortOpener:
         return dict(zip(opened, listeners, strict=True))
 
     async def redirect(self, namespaces: Namespaces, door: socket.socket) -> None:
-        """Lead every TCP connection inside to its door, and prove it. Raises SandboxError; then it isn't to be relied on."""
+        """Lead every TCP connection inside to its door, and prove it. Raises SandboxError; then
+        it isn't to be relied on."""
         await self._asked(namespaces, {"redirect": steps(DOOR_PORT)}, 0, door.fileno())
 
     async def close_mounts(self, namespaces: Namespaces, paths: Sequence[str]) -> None:
@@ -107,7 +129,9 @@ class PortOpener:
         async with self._lock:
             try:
                 async with asyncio.timeout(ANSWER_S):
-                    return await self._ask(namespaces, json.dumps(request).encode(), count, more_fds)
+                    return await self._ask(
+                        namespaces, json.dumps(request).encode(), count, more_fds
+                    )
             except (OSError, TimeoutError) as error:
                 self._stop()
                 raise SandboxError(
@@ -140,7 +164,9 @@ class PortOpener:
             ours.setblocking(False)
             argv = [sys.executable, "-I", "-S", str(HELPER), str(theirs.fileno())]
             try:
-                self._child = await spawn(argv, env=for_our_python(), cwd="/", pass_fds=[theirs.fileno()])
+                self._child = await spawn(
+                    argv, env=for_our_python(), cwd="/", pass_fds=[theirs.fileno()]
+                )
             except BaseException:
                 ours.close()
                 raise
@@ -153,13 +179,17 @@ class PortOpener:
         channel = await self._started()
         socket.send_fds(channel, [request], [namespaces.user_fd, namespaces.fd, *more_fds])
         await readable(channel)
-        answer, descriptors, flags, _ = socket.recv_fds(channel, ANSWER_BYTES, MAX_PORTS, socket.MSG_CMSG_CLOEXEC)
+        answer, descriptors, flags, _ = socket.recv_fds(
+            channel, ANSWER_BYTES, MAX_PORTS, socket.MSG_CMSG_CLOEXEC
+        )
         listeners = [socket.socket(fileno=descriptor) for descriptor in descriptors]
         why = "the helper ended" if not answer else json.loads(answer)["error"]
         if why is not None or flags & socket.MSG_CTRUNC or len(listeners) != count:
             for listener in listeners:
                 listener.close()
-            raise SandboxError(f"the sandbox can't be set up from outside: {why}", "see `gatehouse doctor`")
+            raise SandboxError(
+                f"the sandbox can't be set up from outside: {why}", "see `gatehouse doctor`"
+            )
         for listener in listeners:
             listener.setblocking(False)
         return listeners

@@ -1,8 +1,10 @@
-"""An overlay over the workspace, mounted where only a sandbox of ours sees it: the private copy without copying.
+"""An overlay over the workspace, mounted where only a sandbox of ours sees it: the private copy
+without copying.
 
-`Preparing` is the helper (`overlay_mounter.py`) waiting in namespaces of its own, `OverlayMount` what it gave us. It is
-separate from `bubblewrap`, which only has to be started inside. It must never leave a mount in the host's own tree, or one
-that outlives the supervisor: nothing but our descriptors holds it.
+`Preparing` is the helper (`overlay_mounter.py`) waiting in namespaces of its own, `OverlayMount`
+what it gave us. It is separate from `bubblewrap`, which only has to be started inside. It must
+never leave a mount in the host's own tree, or one that outlives the supervisor: nothing but our
+descriptors holds it.
 """
 
 import asyncio
@@ -25,13 +27,15 @@ from supervisor.settings import for_our_python
 HELPER = Path(__file__).with_name("overlay_mounter.py")
 ANSWER_S = 10.0
 ANSWER_BYTES = 4096
-# What the session's folder has for it. `upper` and `work` must be on one file system, and below no folder that is shown.
+# What the session's folder has for it. `upper` and `work` must be on one file system, and below no
+# folder that is shown.
 FOLDERS = ("lower", "upper", "work", "merged")
 REMEDY = "use `--copy=copy`, or see `gatehouse doctor`"
 
 
 class OverlayMount:
-    """A mounted overlay: the namespaces to start a sandbox in, and the folder that is mounted at `place` there. `close` when done.
+    """A mounted overlay: the namespaces to start a sandbox in, and the folder that is mounted at
+    `place` there. `close` when done.
 
     The mount is gone when these descriptors are closed and no sandbox is left in it.
     """
@@ -43,9 +47,11 @@ class OverlayMount:
         self.merged_fd = merged_fd
 
     async def refresh(self) -> None:
-        """Have the kernel forget what it remembers of the view but doesn't use, by mounting it anew in place. SandboxError.
+        """Have the kernel forget what it remembers of the view but doesn't use, by mounting it anew
+        in place. SandboxError.
 
-        It remembers folders that the host has deleted or replaced since, and look-ups; remounting is what makes it ask again.
+        It remembers folders that the host has deleted or replaced since, and look-ups;
+        remounting is what makes it ask again.
         """
         fds = [self.user_fd, self.mount_fd]
         argv = [sys.executable, "-I", "-S", str(HELPER), *map(str, fds), str(self.place)]
@@ -87,15 +93,23 @@ class Preparing:
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._channel.close()
         await self._child.end()
 
     async def mount(self, lower: Path, folder: Path) -> OverlayMount:
-        """Mount `folder/upper` over `lower` at `folder/merged`. Raises SandboxError with the step that the kernel refused."""
+        """Mount `folder/upper` over `lower` at `folder/merged`. Raises SandboxError with the
+        step that the kernel refused."""
         status = await asyncio.to_thread(lower.stat)
-        request = {"lower": str(lower), "identity": [status.st_dev, status.st_ino], "folder": str(folder)}
+        request = {
+            "lower": str(lower),
+            "identity": [status.st_dev, status.st_ino],
+            "folder": str(folder),
+        }
         try:
             async with asyncio.timeout(ANSWER_S):
                 self._channel.send(json.dumps(request).encode())
@@ -104,13 +118,16 @@ class Preparing:
                     self._channel, ANSWER_BYTES, len(FOLDERS), socket.MSG_CMSG_CLOEXEC
                 )
         except (OSError, TimeoutError) as error:
-            raise SandboxError(f"the overlay can't be mounted: {error or 'no answer'}", REMEDY) from error
+            raise SandboxError(
+                f"the overlay can't be mounted: {error or 'no answer'}", REMEDY
+            ) from error
         answer = json.loads(data) if data else {"error": "the helper ended", "step": "prepare"}
         if answer["error"] is not None or len(fds) != 3 or flags & socket.MSG_CTRUNC:
             for fd in fds:
                 os.close(fd)
             raise SandboxError(
-                f"the overlay can't be mounted: {answer.get('step', 'answer')}: {answer['error']}", REMEDY
+                f"the overlay can't be mounted: {answer.get('step', 'answer')}: {answer['error']}",
+                REMEDY,
             )
         return OverlayMount(folder / "merged", *fds)
 
@@ -122,7 +139,8 @@ async def mount_overlay(lower: Path, folder: Path) -> OverlayMount:
 
 
 async def check(place: Path) -> Finding:
-    """For doctor: whether an overlay can be mounted with its upper folder below `place`, and works as it must."""
+    """For doctor: whether an overlay can be mounted with its upper folder below `place`, and
+    works as it must."""
     name = "overlay"
     try:
         with tempfile.TemporaryDirectory(prefix="gatehouse-overlay-", dir=place) as made:
@@ -130,9 +148,15 @@ async def check(place: Path) -> Finding:
     except OSError as error:
         why = f"`{place}` can't be written: {error.strerror}"
     if not why:
-        return Finding(name=name, ok=True, detail="can be mounted: large workspaces are ready at once", needed=False)
+        return Finding(
+            name=name,
+            ok=True,
+            detail="can be mounted: large workspaces are ready at once",
+            needed=False,
+        )
     remedy = (
-        "use Linux 5.12 or later, user namespaces without restrictions and a data folder on ext4, XFS, Btrfs or tmpfs"
+        "use Linux 5.12 or later, user namespaces without restrictions and a data folder on ext4,"
+        " XFS, Btrfs or tmpfs"
     )
     return bad(name, f"{why}; every private copy is copied", remedy, needed=False)
 
@@ -167,13 +191,16 @@ async def _trial(folder: Path) -> str:
 
 
 def _write_and_remove(merged_fd: int) -> None:
-    fd = os.open("made", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=merged_fd)
+    fd = os.open(
+        "made", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=merged_fd
+    )
     os.close(fd)
     os.unlink("file", dir_fd=merged_fd)
 
 
 def _replace(folder: Path, merged_fd: int) -> None:
-    """Have the kernel remember a folder of the host's, then put another one there, as a branch switch does."""
+    """Have the kernel remember a folder of the host's, then put another one there, as a branch
+    switch does."""
     os.close(os.open("sub", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=merged_fd))
     folder.rmdir()
     folder.mkdir()
@@ -181,6 +208,7 @@ def _replace(folder: Path, merged_fd: int) -> None:
 
 
 def make_removable(folder: Path) -> None:
-    """The kernel's folder in `work` has no permissions at all: give its owner some, so that it can be removed."""
+    """The kernel's folder in `work` has no permissions at all: give its owner some, so that it
+    can be removed."""
     with contextlib.suppress(OSError):
         (folder / "work" / "work").chmod(0o700)

@@ -1,16 +1,20 @@
-"""The helper that mounts an overlay in namespaces of its own. Runs as `python -I -S overlay_mounter.py FD`.
+"""The helper that mounts an overlay in namespaces of its own. Runs as `python -I -S
+overlay_mounter.py FD`.
 
-The supervisor has threads and no right to mount; this process makes a user and a mount namespace, in which it has the right,
-mounts there, passes on what holds the mount (both namespaces and the mounted folder, as descriptors) and is gone: when the
-supervisor dies the last descriptor closes, and the kernel takes namespaces and mount away. It never runs anything.
+The supervisor has threads and no right to mount; this process makes a user and a mount namespace,
+in which it has the right, mounts there, passes on what holds the mount (both namespaces and the
+mounted folder, as descriptors) and is gone: when the supervisor dies the last descriptor closes,
+and the kernel takes namespaces and mount away. It never runs anything.
 
-A request is one packet of JSON, `{"lower": PATH, "identity": [DEVICE, INODE], "folder": PATH}`: the folder to show, which one
-it is, and the session's folder, which has `lower`, `upper`, `work` and `merged`. The answer is one packet, JSON
-`{"error": null}` with three descriptors (user namespace, mount namespace, `merged`) or `{"error": "...", "step": "..."}`.
+A request is one packet of JSON, `{"lower": PATH, "identity": [DEVICE, INODE], "folder": PATH}`: the
+folder to show, which one it is, and the session's folder, which has `lower`, `upper`, `work` and
+`merged`. The answer is one packet, JSON `{"error": null}` with three descriptors (user namespace,
+mount namespace, `merged`) or `{"error": "...", "step": "..."}`.
 
-`overlay_mounter.py USER_FD MOUNT_FD PLACE` enters these namespaces and mounts the overlay at PLACE anew in place; what the
-kernel says against it goes to stderr, with exit code 1. No `nsenter` and `mount` do it: whoever isn't root in the namespace,
-as an ordinary user isn't, has the rights there until they start a program, and none after that (capabilities(7)).
+`overlay_mounter.py USER_FD MOUNT_FD PLACE` enters these namespaces and mounts the overlay at
+PLACE anew in place; what the kernel says against it goes to stderr, with exit code 1. No
+`nsenter` and `mount` do it: whoever isn't root in the namespace, as an ordinary user isn't, has
+the rights there until they start a program, and none after that (capabilities(7)).
 """
 
 import ctypes
@@ -25,9 +29,10 @@ MS_NOSUID, MS_NODEV, MS_REMOUNT, MS_BIND, MS_REC, MS_SLAVE = 2, 4, 32, 4096, 163
 MOUNT_SETATTR = 442
 MOUNT_ATTR_RDONLY, MOUNT_ATTR_NOSUID, MOUNT_ATTR_NODEV = 1, 2, 4
 AT_FDCWD = -100
-# Everything that could make a name in the upper folder stand for something elsewhere is off: `redirect_dir` and `metacopy`
-# would have content looked for at a path that an attribute names, `index` would tie hard links and survive in `work`.
-OPTIONS = b"userxattr,redirect_dir=nofollow,metacopy=off,index=off,xino=off,lowerdir=lower,upperdir=upper,workdir=work"
+# Everything that could make a name in the upper folder stand for something elsewhere is off:
+# `redirect_dir` and `metacopy` would have content looked for at a path that an attribute names,
+# `index` would tie hard links and survive in `work`.
+OPTIONS = b"userxattr,redirect_dir=nofollow,metacopy=off,index=off,xino=off,lowerdir=lower,upperdir=upper,workdir=work"  # noqa: E501
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -40,34 +45,42 @@ class StepError(Exception):
         self.step, self.error = step, error
 
 
-def mount(source: bytes, target: bytes, kind: bytes | None, flags: int, options: bytes | None = None) -> None:
+def mount(
+    source: bytes, target: bytes, kind: bytes | None, flags: int, options: bytes | None = None
+) -> None:
     """mount(2)."""
     if _libc.mount(source, target, kind, ctypes.c_ulong(flags), options):
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
 def remount(place: bytes) -> None:
-    """Mount an overlay anew in place: the kernel forgets what it remembers of it but doesn't use."""
+    """Mount an overlay anew in place: the kernel forgets what it remembers of it but doesn't
+    use."""
     mount(b"overlay", place, None, MS_REMOUNT | MS_NOSUID | MS_NODEV)
 
 
 def close_for_writing(path: bytes) -> None:
     """Add read-only, nosuid and nodev to a mount, its other flags untouched (mount_setattr(2))."""
-    attributes = (ctypes.c_uint64 * 4)(MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, 0, 0, 0)
+    attributes = (ctypes.c_uint64 * 4)(
+        MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, 0, 0, 0
+    )
     size = ctypes.c_size_t(ctypes.sizeof(attributes))
     if _libc.syscall(MOUNT_SETATTR, AT_FDCWD, path, 0, ctypes.byref(attributes), size):
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
 def map_users(pid: int) -> None:
-    """Give the namespace of `pid` the users that there are here, each as itself: all of them where we may, else our own."""
+    """Give the namespace of `pid` the users that there are here, each as itself: all of them
+    where we may, else our own."""
     for kind, own in (("uid", os.geteuid()), ("gid", os.getegid())):
         ranges = [line.split() for line in _read(f"/proc/self/{kind}_map").splitlines()]
         everybody = "\n".join(f"{inside} {inside} {count}" for inside, _, count in ranges)
         try:
             _write(f"/proc/{pid}/{kind}_map", everybody)
         except PermissionError:
-            if kind == "gid":  # a map of one group is allowed only to whoever can't drop groups (user_namespaces(7))
+            if (
+                kind == "gid"
+            ):  # a map of one group is allowed only to whoever can't drop groups (user_namespaces(7))  # noqa: E501
                 _write(f"/proc/{pid}/setgroups", "deny")
             _write(f"/proc/{pid}/{kind}_map", f"{own} {own} 1")
 
@@ -89,7 +102,8 @@ def _write(path: str, text: str) -> None:
 
 
 def enter(channel: socket.socket) -> None:
-    """Be in a user and a mount namespace of our own. The maps are written from outside: only there is the right to it."""
+    """Be in a user and a mount namespace of our own. The maps are written from outside: only
+    there is the right to it."""
     ready, made = os.pipe()
     mapped, done = os.pipe()
     pid = os.fork()
@@ -113,11 +127,12 @@ def enter(channel: socket.socket) -> None:
 
 
 def build(lower: bytes, identity: list[int], folder: bytes) -> None:
-    """Mount, by names that tell nothing about the host: every process inside can read the options of its mounts."""
+    """Mount, by names that tell nothing about the host: every process inside can read the
+    options of its mounts."""
     _try("keep mounts apart", mount, b"", b"/", None, MS_REC | MS_SLAVE)
     os.chdir(folder)
-    # Not with MS_REC: what else is mounted below the workspace isn't part of it, and the kernel refuses to uncover what
-    # is below such a mount.
+    # Not with MS_REC: what else is mounted below the workspace isn't part of it, and the kernel
+    # refuses to uncover what is below such a mount.
     _try("show the workspace", mount, lower, b"lower", None, MS_BIND)
     shown = os.open("lower", os.O_PATH | os.O_CLOEXEC)
     status = os.fstat(shown)
@@ -125,7 +140,9 @@ def build(lower: bytes, identity: list[int], folder: bytes) -> None:
     if [status.st_dev, status.st_ino] != identity:
         raise StepError("show the workspace", OSError(116, "another folder is there by now"))
     _try("close the workspace for writing", close_for_writing, b"lower")
-    _try("mount the overlay", mount, b"overlay", b"merged", b"overlay", MS_NOSUID | MS_NODEV, OPTIONS)
+    _try(
+        "mount the overlay", mount, b"overlay", b"merged", b"overlay", MS_NOSUID | MS_NODEV, OPTIONS
+    )
     _try("refresh the overlay", remount, b"merged")
 
 
@@ -137,8 +154,8 @@ def _try(step: str, work: object, *arguments: object) -> None:
 
 
 def answer(channel: socket.socket) -> None:
-    """Enter, wait for the one request, and answer it, whatever became of entering: an answer that comes before the request
-    is lost with the channel."""
+    """Enter, wait for the one request, and answer it, whatever became of entering: an answer
+    that comes before the request is lost with the channel."""
     failure: StepError | None = None
     try:
         _try("make a user namespace", enter, channel)
@@ -158,7 +175,9 @@ def answer(channel: socket.socket) -> None:
         told = {"error": error.error.strerror or str(error.error), "step": error.step}
         channel.send(json.dumps(told).encode())
     except Exception as error:  # it is all told to the one who asked, and this process ends
-        channel.send(json.dumps({"error": f"{type(error).__name__}: {error}", "step": "prepare"}).encode())
+        channel.send(
+            json.dumps({"error": f"{type(error).__name__}: {error}", "step": "prepare"}).encode()
+        )
     else:
         socket.send_fds(channel, [b'{"error": null}'], descriptors)
 

@@ -1,8 +1,10 @@
-"""Which host paths a sandbox may be given, and which places inside must be covered so that a masked path shows nowhere.
+"""Which host paths a sandbox may be given, and which places inside must be covered so that a masked
+path shows nowhere.
 
-It is separate because a mistake here shows the host's secrets whatever the isolation. Everything is resolved once, before
-it is judged, and the resolved paths are the ones that are mounted. It must never guess: a path that doesn't exist, or
-that would show the whole machine or a home directory, is an error.
+It is separate because a mistake here shows the host's secrets whatever the isolation. Everything
+is resolved once, before it is judged, and the resolved paths are the ones that are mounted. It
+must never guess: a path that doesn't exist, or that would show the whole machine or a home
+directory, is an error.
 """
 
 import functools
@@ -17,7 +19,20 @@ from supervisor.errors import SandboxError
 from supervisor.sandbox.base import LOWER, Spec
 
 # A workspace that is one of these, or above one, would show what isn't the project's.
-TOO_WIDE = ("/bin", "/boot", "/dev", "/etc", "/lib", "/proc", "/root", "/run", "/sbin", "/sys", "/usr", "/var")
+TOO_WIDE = (
+    "/bin",
+    "/boot",
+    "/dev",
+    "/etc",
+    "/lib",
+    "/proc",
+    "/root",
+    "/run",
+    "/sbin",
+    "/sys",
+    "/usr",
+    "/var",
+)
 # Below these lie the kernel's own files and other programs' sockets.
 NEVER_BELOW = ("/dev", "/proc", "/sys", "/run")
 OWN_PLACES = ("/proc", "/dev", "/etc", "/workspace", "/usr", "/sys")
@@ -30,7 +45,9 @@ def resolved(spec: Spec) -> Spec:
         workspace_lower=_directory(spec.workspace_lower, "workspace"),
         workspace_merged=_directory(spec.workspace_merged, "private copy"),
         masked=tuple(_existing(path, "masked path") for path in spec.masked),
-        readonly_binds=tuple((_existing(source, "bind"), _inside(inside)) for source, inside in spec.readonly_binds),
+        readonly_binds=tuple(
+            (_existing(source, "bind"), _inside(inside)) for source, inside in spec.readonly_binds
+        ),
         ca_bundle=None if spec.ca_bundle is None else _existing(spec.ca_bundle, "CA bundle"),
         java_store=None if spec.java_store is None else _existing(spec.java_store, "trust store"),
     )
@@ -46,7 +63,8 @@ def resolved(spec: Spec) -> Spec:
 def covers(
     spec: Spec, sources: tuple[tuple[Path, str], ...] = ((Path("/usr"), "/usr"),)
 ) -> tuple[tuple[str, bool], ...]:
-    """For a resolved spec: each place inside where a masked path would show, and whether it is a directory.
+    """For a resolved spec: each place inside where a masked path would show, and whether it is a
+    directory.
 
     `sources` are the host directories that every sandbox shows, with their places inside.
     """
@@ -63,42 +81,62 @@ def _judge_command(spec: Spec) -> None:
     texts = [*spec.command, *spec.env.values(), spec.cwd, spec.hostname]
     if not spec.command or not spec.command[0]:
         raise SandboxError("no command to run", "name one after `--`")
-    if any("\0" in text for text in texts) or any("=" in name or "\0" in name or not name for name in spec.env):
-        raise SandboxError("a command or an environment that no program can be given", "remove NUL, and `=` from names")
+    if any("\0" in text for text in texts) or any(
+        "=" in name or "\0" in name or not name for name in spec.env
+    ):
+        raise SandboxError(
+            "a command or an environment that no program can be given",
+            "remove NUL, and `=` from names",
+        )
     if spec.command[0].startswith("-"):
-        raise SandboxError(f"`{spec.command[0]}` is no program's name", "give the program before its options")
+        raise SandboxError(
+            f"`{spec.command[0]}` is no program's name", "give the program before its options"
+        )
     if not spec.cwd.startswith("/"):
-        raise SandboxError(f"the working directory `{spec.cwd}` isn't absolute", "give a path inside the sandbox")
+        raise SandboxError(
+            f"the working directory `{spec.cwd}` isn't absolute", "give a path inside the sandbox"
+        )
 
 
 def _judge_workspace(lower: Path) -> None:
     wide = [Path(path) for path in (*TOO_WIDE, *_homes())]
-    if any(path.is_relative_to(lower) for path in wide) or _within(lower, [Path(path) for path in NEVER_BELOW]):
+    if any(path.is_relative_to(lower) for path in wide) or _within(
+        lower, [Path(path) for path in NEVER_BELOW]
+    ):
         raise SandboxError(
-            f"`{lower}` as workspace would show far more than a project", "choose the project's own folder"
+            f"`{lower}` as workspace would show far more than a project",
+            "choose the project's own folder",
         )
 
 
 def _judge_copy(spec: Spec) -> None:
     lower, merged = spec.workspace_lower, spec.workspace_merged
     for masked in spec.masked:
-        # The copy's own mount lies over its cover; anything else that is shown must not be covered as a whole.
+        # The copy's own mount lies over its cover; anything else that is shown must not be covered
+        # as a whole.
         if lower.is_relative_to(masked):
             raise SandboxError(
-                f"the workspace `{lower}` lies in `{masked}`, which agents never see", "choose another data directory"
+                f"the workspace `{lower}` lies in `{masked}`, which agents never see",
+                "choose another data directory",
             )
     if lower.is_relative_to(merged):
-        raise SandboxError(f"the private copy `{merged}` holds the workspace itself", "choose another data directory")
+        raise SandboxError(
+            f"the private copy `{merged}` holds the workspace itself",
+            "choose another data directory",
+        )
     if merged.is_relative_to(lower) and not _within(merged, list(spec.masked)):
         raise SandboxError(
-            f"the private copy `{merged}` lies in the workspace and isn't masked there", "mask the data directory"
+            f"the private copy `{merged}` lies in the workspace and isn't masked there",
+            "mask the data directory",
         )
 
 
 @functools.cache
 def _homes() -> tuple[str, ...]:
     """Home directories of people: what lies there is keys and mail, not one project."""
-    people = [entry for entry in pwd.getpwall() if entry.pw_uid == os.getuid() or entry.pw_uid >= 1000]
+    people = [
+        entry for entry in pwd.getpwall() if entry.pw_uid == os.getuid() or entry.pw_uid >= 1000
+    ]
     homes = {entry.pw_dir for entry in people if entry.pw_dir.startswith("/")}
     return tuple(sorted(homes - {"/", "/nonexistent"}))
 
@@ -111,7 +149,9 @@ def _existing(path: Path, what: str) -> Path:
     try:
         return path.resolve(strict=True)
     except (OSError, RuntimeError) as error:
-        raise SandboxError(f"the {what} `{path}` can't be used: {error}", "create it or name another") from error
+        raise SandboxError(
+            f"the {what} `{path}` can't be used: {error}", "create it or name another"
+        ) from error
 
 
 def _directory(path: Path, what: str) -> Path:
@@ -123,6 +163,10 @@ def _directory(path: Path, what: str) -> Path:
 
 def _inside(inside: str) -> str:
     clean = os.path.normpath(inside)
-    if not inside.startswith("/") or clean in ("/", "//") or _within(Path(clean), [Path(path) for path in OWN_PLACES]):
+    if (
+        not inside.startswith("/")
+        or clean in ("/", "//")
+        or _within(Path(clean), [Path(path) for path in OWN_PLACES])
+    ):
         raise SandboxError(f"nothing can be bound at `{inside}`", "choose a place like /opt/NAME")
     return clean

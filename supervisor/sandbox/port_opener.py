@@ -1,13 +1,18 @@
-"""The helper that works inside a sandbox's namespaces from outside. Runs as `python -I -S port_opener.py FD`.
+"""The helper that works inside a sandbox's namespaces from outside. Runs as `python -I -S
+port_opener.py FD`.
 
-Entering a user namespace can't be undone and is refused to a process with threads, so the supervisor can't do it, nor
-fork to do it. This process has one thread and imports little; it forks once per request, and the fork enters, does the
-one thing, answers and is gone. It never runs anything, and ends when the supervisor's end of the channel closes.
+Entering a user namespace can't be undone and is refused to a process with threads, so the
+supervisor can't do it, nor fork to do it. This process has one thread and imports little; it forks
+once per request, and the fork enters, does the one thing, answers and is gone. It never runs
+anything, and ends when the supervisor's end of the channel closes.
 
-A request is one packet of JSON with two descriptors, the owning user namespace and the one to work in:
-- `{"ports": [..], "door": null, "names": null}` with a network namespace: listen on 127.0.0.1 at `ports`, at every address at `door`, and
+A request is one packet of JSON with two descriptors, the owning user namespace and the one to work
+in:
+- `{"ports": [..], "door": null, "names": null}` with a network namespace: listen on 127.0.0.1 at
+  `ports`, at every address at `door`, and
   for datagrams on 127.0.0.1 at `names`. The answer carries one descriptor per port, in order.
-- `{"redirect": [..]}` with a network namespace, and the listening socket of its door as third descriptor: set up what `redirect.steps`
+- `{"redirect": [..]}` with a network namespace, and the listening socket of its door as third
+  descriptor: set up what `redirect.steps`
   says, and try that it leads to the door.
 - `{"read_only": [..]}` with a mount namespace: close these mounts for writing to what they hold.
 The answer is one packet, JSON `{"error": null}` or `{"error": "..."}`.
@@ -76,7 +81,8 @@ def datagrams(port: int) -> socket.socket:
 
 
 def redirect(steps: list[list[Any]], door_fd: int) -> None:
-    """Set up each step, and try that its probe leads to the door. Whatever isn't so is an OSError."""
+    """Set up each step, and try that its probe leads to the door. Whatever isn't so is an
+    OSError."""
     with socket.socket(fileno=door_fd) as listener:
         for packets, probe, needed in steps:
             try:
@@ -111,13 +117,21 @@ def tell_kernel(protocol: int, messages: bytes, acks: int) -> None:
 
 
 def close_mounts(user_fd: int, mount_fd: int, paths: list[str]) -> None:
-    """Enter both namespaces and make each of these mounts read-only, its other flags untouched (mount_setattr(2))."""
+    """Enter both namespaces and make each of these mounts read-only, its other flags untouched
+    (mount_setattr(2))."""
     enter(user_fd, mount_fd, os.CLONE_NEWNS)
     libc = ctypes.CDLL(None, use_errno=True)
     attributes = (ctypes.c_uint64 * 4)(MOUNT_ATTR_RDONLY, 0, 0, 0)
     for path in paths:
         if (
-            libc.syscall(MOUNT_SETATTR, AT_FDCWD, path.encode(), 0, ctypes.byref(attributes), ctypes.sizeof(attributes))
+            libc.syscall(
+                MOUNT_SETATTR,
+                AT_FDCWD,
+                path.encode(),
+                0,
+                ctypes.byref(attributes),
+                ctypes.sizeof(attributes),
+            )
             != 0
         ):
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), path)

@@ -1,7 +1,8 @@
 """Where the agent's program lies, and what of the host must be shown read-only for it to run.
 
-Programs below /usr are in every sandbox. One in the person's home (`~/.local/bin/claude`, a node of nvm's) isn't, since the
-home is invisible: its own folder, and nothing else of the home, is shown. It must never show a home folder whole.
+Programs below /usr are in every sandbox. One in the person's home (`~/.local/bin/claude`, a node
+of nvm's) isn't, since the home is invisible: its own folder, and nothing else of the home, is
+shown. It must never show a home folder whole.
 """
 
 import os
@@ -11,24 +12,37 @@ from pathlib import Path
 from supervisor.errors import UserError
 
 _ALWAYS_THERE = (Path("/usr"), Path("/bin"), Path("/sbin"), Path("/lib"), Path("/lib64"))
-# What a folder of this name holds is made to be moved as a whole: PREFIX/bin/x with PREFIX/lib beside it.
+# What a folder of this name holds is made to be moved as a whole: PREFIX/bin/x with PREFIX/lib
+# beside it.
 _PREFIX_MARKS = ("lib", "share", "libexec")
-# What only a home has. It may be another person's (sudo), or be reached by another name than HOME's (a link).
+# What only a home has. It may be another person's (sudo), or be reached by another name than HOME's
+# (a link).
 _HOME_MARKS = (".local", ".config", ".ssh", ".gnupg", ".aws", ".bashrc", ".profile", ".cache")
 
 
-def find_program(name: str, search_path: str, home: Path) -> tuple[str, tuple[tuple[Path, str], ...]]:
-    """The path to run inside, and the (host path, path inside) pairs to bind read-only. `UserError` where there is none."""
+def find_program(
+    name: str, search_path: str, home: Path
+) -> tuple[str, tuple[tuple[Path, str], ...]]:
+    """The path to run inside, and the (host path, path inside) pairs to bind read-only.
+    `UserError` where there is none."""
     found = shutil.which(name, path=search_path)
     if found is None:
         if "/" in name and not name.startswith("/"):
-            return name, ()  # a program of the workspace: looked up in the private copy, when it starts
-        raise UserError(f"`{name}` is not on the PATH", "install it, or give the path of the program")
+            return (
+                name,
+                (),
+            )  # a program of the workspace: looked up in the private copy, when it starts
+        raise UserError(
+            f"`{name}` is not on the PATH", "install it, or give the path of the program"
+        )
     path = Path(os.path.abspath(found))  # noqa: PTH100 - the symlink itself matters, so it isn't resolved
     if _is_shown(path) and _is_shown(path.resolve()):
         return str(path), ()
     binds = {
-        root: str(root) for step in _link_chain(path) if not _is_shown(step) for root in [_install_root(step, home)]
+        root: str(root)
+        for step in _link_chain(path)
+        if not _is_shown(step)
+        for root in [_install_root(step, home)]
     }
     return str(path), tuple(sorted(binds.items()))
 
@@ -38,7 +52,8 @@ def _is_shown(path: Path) -> bool:
 
 
 def _link_chain(path: Path) -> list[Path]:
-    """The path and every symlink's target on the way to the real file; at most 40, the kernel's own limit."""
+    """The path and every symlink's target on the way to the real file; at most 40, the kernel's
+    own limit."""
     chain = [path]
     while chain[-1].is_symlink() and len(chain) < 40:
         target = chain[-1].parent / chain[-1].readlink()
@@ -47,20 +62,30 @@ def _link_chain(path: Path) -> list[Path]:
 
 
 def _install_root(path: Path, home: Path) -> Path:
-    """The smallest folder that holds the program and what it needs; the file alone where that would be the home itself."""
+    """The smallest folder that holds the program and what it needs; the file alone where that
+    would be the home itself."""
     parts = path.parts
     if "node_modules" in parts:
         return Path(*parts[: parts.index("node_modules") + 1])
     prefix = path.parent.parent
-    is_prefix = path.parent.name == "bin" and any((prefix / mark).is_dir() for mark in _PREFIX_MARKS)
+    is_prefix = path.parent.name == "bin" and any(
+        (prefix / mark).is_dir() for mark in _PREFIX_MARKS
+    )
     return prefix if is_prefix and not _is_too_wide(prefix, home) else path
 
 
 def _is_too_wide(prefix: Path, home: Path) -> bool:
-    """Whether the folder is a home, lies above one, or holds what programs of a whole home keep (`.local/share`: keyrings too)."""
+    """Whether the folder is a home, lies above one, or holds what programs of a whole home keep
+    (`.local/share`: keyrings too)."""
     real = prefix.resolve()
-    if any(one.is_relative_to(folder) for one in (home, home.resolve()) for folder in (prefix, real)):
+    if any(
+        one.is_relative_to(folder) for one in (home, home.resolve()) for folder in (prefix, real)
+    ):
         return True
     names = {prefix.name, real.name}
     is_home = any((real / mark).exists() for mark in _HOME_MARKS)
-    return is_home or ".local" in names or real in (home.resolve() / "bin", Path("/opt"), Path("/"), Path("/home"))
+    return (
+        is_home
+        or ".local" in names
+        or real in (home.resolve() / "bin", Path("/opt"), Path("/"), Path("/home"))
+    )

@@ -1,34 +1,40 @@
-"""What makes a sandbox's network hand every TCP connection to one door: the messages that set it up, in its own namespace. Pure.
+"""What makes a sandbox's network hand every TCP connection to one door: the messages that set it
+up, in its own namespace. Pure.
 
-Two things are needed. Every address has to be routable, or connect(2) fails before anything can be redirected: a route of type `local`
-for everything (AnyIP) makes each address the sandbox's own, so that nothing is ever on the way out, and UDP fails at once. And one nftables
-rule for each family redirects TCP, so that one socket takes every port and the kernel tells where a connection was for.
+Two things are needed. Every address has to be routable, or connect(2) fails before anything can be
+redirected: a route of type `local` for everything (AnyIP) makes each address the sandbox's own, so
+that nothing is ever on the way out, and UDP fails at once. And one nftables rule for each family
+redirects TCP, so that one socket takes every port and the kernel tells where a connection was for.
 
-One address is the sandbox's in earnest. Programs that ask for theirs, which they do by what a socket to somewhere is bound to, are told
-that one, and what they connect to there is a server of their own: like loopback it isn't redirected.
+One address is the sandbox's in earnest. Programs that ask for theirs, which they do by what a
+socket to somewhere is bound to, are told that one, and what they connect to there is a server of
+their own: like loopback it isn't redirected.
 
     table inet gatehouse {
         chain first {
-            type filter hook output priority raw
-            meta l4proto != tcp notrack
-            meta nfproto ipv4 meta l4proto tcp ip daddr 127.0.0.0/8 tcp dport != 53 tcp dport != 3129 tcp sport != 3129 notrack
-            meta nfproto ipv6 meta l4proto tcp ip6 daddr ::1 tcp dport != 53 tcp dport != 3129 tcp sport != 3129 notrack
+            type filter hook output priority raw meta l4proto != tcp notrack meta nfproto ipv4 meta
+            l4proto tcp ip daddr 127.0.0.0/8 tcp dport != 53 tcp dport != 3129 tcp sport != 3129
+            notrack meta nfproto ipv6 meta l4proto tcp ip6 daddr ::1 tcp dport != 53 tcp dport !=
+            3129 tcp sport != 3129 notrack
         }
         chain out {
-            type nat hook output priority dstnat
-            meta l4proto tcp tcp dport 53 redirect to :3129
-            meta nfproto ipv4 meta l4proto tcp ip daddr != 127.0.0.0/8 ip daddr != 198.18.0.1 redirect to :3129
-            meta nfproto ipv6 meta l4proto tcp ip6 daddr != ::1 ip6 daddr != fd67:6174:6568:6f75::1 redirect to :3129
+            type nat hook output priority dstnat meta l4proto tcp tcp dport 53 redirect to :3129
+            meta nfproto ipv4 meta l4proto tcp ip daddr != 127.0.0.0/8 ip daddr != 198.18.0.1
+            redirect to :3129 meta nfproto ipv6 meta l4proto tcp ip6 daddr != ::1 ip6 daddr !=
+            fd67:6174:6568:6f75::1 redirect to :3129
         }
     }
 
-What is never redirected the kernel needn't remember, as it does each connection, and each address that a datagram went to, for minutes: without the
-first chain a program could fill its memory. What the door answers is for a connection that it does remember.
+What is never redirected the kernel needn't remember, as it does each connection, and each address
+that a datagram went to, for minutes: without the first chain a program could fill its memory. What
+the door answers is for a connection that it does remember.
 
-Weighed: the route alone, with IP_TRANSPARENT, needs no nftables, but a socket for each of 65,535 ports. The rules are written in netlink's
-own form because `nft` isn't on every machine, and because who runs it in the namespace would have to keep capabilities across exec; they
-never change, and `bubblewrap` proves them by a connection before anything runs. The sandboxed program can undo none of it: it has no
-capability in the namespace, can make no other, and its filter knows no netlink but the routing table's, to be read.
+Weighed: the route alone, with IP_TRANSPARENT, needs no nftables, but a socket for each of 65,535
+ports. The rules are written in netlink's own form because `nft` isn't on every machine, and because
+who runs it in the namespace would have to keep capabilities across exec; they never change, and
+`bubblewrap` proves them by a connection before anything runs. The sandboxed program can undo none
+of it: it has no capability in the namespace, can make no other, and its filter knows no netlink but
+the routing table's, to be read.
 
 Numbers: linux/netlink.h, rtnetlink.h, if_addr.h, netfilter/nfnetlink.h, netfilter/nf_tables.h.
 """
@@ -46,8 +52,12 @@ _NEW_ADDRESS, _NEW_ROUTE = 20, 24
 _ADDRESS, _LOCAL_ADDRESS, _OUTPUT_INTERFACE, _PREFERRED_SOURCE = 1, 2, 4, 7
 _NO_DUPLICATE_DETECTION = 0x2
 _TABLE_LOCAL, _BY_ADMINISTRATOR, _SCOPE_HOST, _SCOPE_ALL, _TYPE_LOCAL = 255, 4, 254, 0, 2
-# Not loopback's: without such an address getaddrinfo's AI_ADDRCONFIG finds that the machine speaks neither family. No name has it (`egress.names`).
-_OWN_ADDRESSES = {socket.AF_INET: ("198.18.0.1", 32), socket.AF_INET6: ("fd67:6174:6568:6f75::1", 128)}
+# Not loopback's: without such an address getaddrinfo's AI_ADDRCONFIG finds that the machine speaks
+# neither family. No name has it (`egress.names`).
+_OWN_ADDRESSES = {
+    socket.AF_INET: ("198.18.0.1", 32),
+    socket.AF_INET6: ("fd67:6174:6568:6f75::1", 128),
+}
 
 _BATCH_BEGIN, _BATCH_END, _NFTABLES = 0x10, 0x11, 10
 _NEW_TABLE, _NEW_CHAIN, _NEW_RULE = 0, 3, 6
@@ -62,7 +72,8 @@ _RULESET_ACKS = 9  # of a table, two chains and six rules
 
 
 class Packet(NamedTuple):
-    """Messages to the netlink `protocol`, in hexadecimal; the last of them are acknowledged, `acks` in all."""
+    """Messages to the netlink `protocol`, in hexadecimal; the last of them are acknowledged,
+    `acks` in all."""
 
     protocol: int
     data: str
@@ -70,8 +81,8 @@ class Packet(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What is set up together; `probe` is an address that leads to the door then. Where it isn't `needed`, the kernel may say no:
-    nothing has a route then, and nothing can be reached."""
+    """What is set up together; `probe` is an address that leads to the door then. Where it isn't
+    `needed`, the kernel may say no: nothing has a route then, and nothing can be reached."""
 
     packets: tuple[Packet, ...]
     probe: str | None = None
@@ -79,17 +90,22 @@ class Step(NamedTuple):
 
 
 def steps(port: int) -> tuple[Step, ...]:
-    """All of it, in order: every TCP connection that isn't to the sandbox itself, or that is to port 53, goes to `port`."""
+    """All of it, in order: every TCP connection that isn't to the sandbox itself, or that is to
+    port 53, goes to `port`."""
     rules = Packet(_NETLINK_NETFILTER, _ruleset(port).hex(), _RULESET_ACKS)
     return (
         Step((rules,)),
         Step(_routed(socket.AF_INET), probe="192.0.2.1"),
-        Step(_routed(socket.AF_INET6), probe="2001:db8::1", needed=False),  # there are machines without IPv6
+        Step(
+            _routed(socket.AF_INET6), probe="2001:db8::1", needed=False
+        ),  # there are machines without IPv6
     )
 
 
 def _routed(family: int) -> tuple[Packet, ...]:
-    return tuple(Packet(_NETLINK_ROUTE, data.hex(), 1) for data in (_address(family), _route(family)))
+    return tuple(
+        Packet(_NETLINK_ROUTE, data.hex(), 1) for data in (_address(family), _route(family))
+    )
 
 
 def _attribute(kind: int, *content: bytes) -> bytes:
@@ -118,13 +134,19 @@ def _address(family: int) -> bytes:
     flags = _NO_DUPLICATE_DETECTION if family == socket.AF_INET6 else 0
     head = struct.pack("=BBBBI", family, bits, flags, _SCOPE_ALL, _LOOPBACK)
     return _message(
-        _NEW_ADDRESS, _ACK | _CREATE, head, _attribute(_LOCAL_ADDRESS, packed), _attribute(_ADDRESS, packed)
+        _NEW_ADDRESS,
+        _ACK | _CREATE,
+        head,
+        _attribute(_LOCAL_ADDRESS, packed),
+        _attribute(_ADDRESS, packed),
     )
 
 
 def _route(family: int) -> bytes:
     scope = _SCOPE_HOST if family == socket.AF_INET else _SCOPE_ALL
-    head = struct.pack("=BBBBBBBBI", family, 0, 0, 0, _TABLE_LOCAL, _BY_ADMINISTRATOR, scope, _TYPE_LOCAL, 0)
+    head = struct.pack(
+        "=BBBBBBBBI", family, 0, 0, 0, _TABLE_LOCAL, _BY_ADMINISTRATOR, scope, _TYPE_LOCAL, 0
+    )
     by = _attribute(_OUTPUT_INTERFACE, struct.pack("=I", _LOOPBACK))
     source, _ = _own(family)
     return _message(_NEW_ROUTE, _ACK | _CREATE, head, by, _attribute(_PREFERRED_SOURCE, source))
@@ -142,7 +164,9 @@ def _ruleset(port: int) -> bytes:
         *(from_port, _compare(door, _NOT_EQUAL)),
     )
     # Of the destination the first byte, or all of it.
-    first_byte, to_v4, to_v6 = (_payload(_NETWORK_HEADER, *part) for part in ((16, 1), (16, 4), (24, 16)))
+    first_byte, to_v4, to_v6 = (
+        _payload(_NETWORK_HEADER, *part) for part in ((16, 1), (16, 4), (24, 16))
+    )
     loopback_v4, loopback_v6 = b"\x7f", socket.inet_pton(socket.AF_INET6, "::1")
     (own_v4, _), (own_v6, _) = _own(socket.AF_INET), _own(socket.AF_INET6)
     others_v4 = (first_byte, _compare(loopback_v4, _NOT_EQUAL), to_v4, _compare(own_v4, _NOT_EQUAL))
@@ -154,7 +178,15 @@ def _ruleset(port: int) -> bytes:
             _nft(_NEW_TABLE, _attribute(1, b"gatehouse\0")),
             _chain(b"first", b"filter", _RAW),
             _rule(b"first", *not_tcp, _UNTRACKED),
-            _rule(b"first", *ipv4, *tcp, first_byte, _compare(loopback_v4), *not_redirected, _UNTRACKED),
+            _rule(
+                b"first",
+                *ipv4,
+                *tcp,
+                first_byte,
+                _compare(loopback_v4),
+                *not_redirected,
+                _UNTRACKED,
+            ),
             _rule(b"first", *ipv6, *tcp, to_v6, _compare(loopback_v6), *not_redirected, _UNTRACKED),
             _chain(b"out", b"nat", _DSTNAT),
             _rule(b"out", *tcp, to_port, _compare(names), *to_door),
@@ -170,13 +202,21 @@ def _be32(number: int) -> bytes:
 
 
 def _nft(kind: int, *attributes: bytes, flags: int = 0) -> bytes:
-    return _message(_NFTABLES << 8 | kind, _ACK | _CREATE | flags, struct.pack("!BBH", _INET, 0, 0), *attributes)
+    return _message(
+        _NFTABLES << 8 | kind, _ACK | _CREATE | flags, struct.pack("!BBH", _INET, 0, 0), *attributes
+    )
 
 
 def _chain(name: bytes, kind: bytes, priority: int) -> bytes:
-    hook = _nested(4, _attribute(1, _be32(_HOOK_OUTPUT)), _attribute(2, struct.pack("!i", priority)))
+    hook = _nested(
+        4, _attribute(1, _be32(_HOOK_OUTPUT)), _attribute(2, struct.pack("!i", priority))
+    )
     return _nft(
-        _NEW_CHAIN, _attribute(1, b"gatehouse\0"), _attribute(3, name + b"\0"), hook, _attribute(7, kind + b"\0")
+        _NEW_CHAIN,
+        _attribute(1, b"gatehouse\0"),
+        _attribute(3, name + b"\0"),
+        hook,
+        _attribute(7, kind + b"\0"),
     )
 
 
@@ -198,11 +238,17 @@ def _meta(key: int) -> bytes:
 
 def _payload(base: int, offset: int, length: int) -> bytes:
     numbers = (_REGISTER, base, offset, length)
-    return _expression(b"payload", *(_attribute(kind, _be32(number)) for kind, number in enumerate(numbers, 1)))
+    return _expression(
+        b"payload", *(_attribute(kind, _be32(number)) for kind, number in enumerate(numbers, 1))
+    )
 
 
 def _compare(value: bytes, operation: int = _EQUAL) -> bytes:
-    parts = (_attribute(1, _be32(_REGISTER)), _attribute(2, _be32(operation)), _nested(3, _attribute(1, value)))
+    parts = (
+        _attribute(1, _be32(_REGISTER)),
+        _attribute(2, _be32(operation)),
+        _nested(3, _attribute(1, value)),
+    )
     return _expression(b"cmp", *parts)
 
 

@@ -1,8 +1,9 @@
 """One running bubblewrap sandbox: its output, its signals, its end.
 
-The end is found by facts: bubblewrap's own end, a pidfd of the sandbox's init (whose end is the end of all in it), and the
-end of every output. Only when all three are there is it over. Everything here is driven by the loop's readers, so that
-an agent's output moves, and its end is noticed, whoever is or isn't waiting.
+The end is found by facts: bubblewrap's own end, a pidfd of the sandbox's init (whose end is the
+end of all in it), and the end of every output. Only when all three are there is it over.
+Everything here is driven by the loop's readers, so that an agent's output moves, and its end is
+noticed, whoever is or isn't waiting.
 """
 
 import asyncio
@@ -44,9 +45,12 @@ class Budget:
 
 
 class Pump:
-    """Reads a pipe or a terminal for as long as it is open, whatever becomes of what it reads: the program never blocks."""
+    """Reads a pipe or a terminal for as long as it is open, whatever becomes of what it reads:
+    the program never blocks."""
 
-    def __init__(self, descriptor: int, budget: Budget, sink: OnOutput, on_end: Callable[[], None]) -> None:
+    def __init__(
+        self, descriptor: int, budget: Budget, sink: OnOutput, on_end: Callable[[], None]
+    ) -> None:
         self.descriptor = descriptor
         self._budget = budget
         self._sink = sink
@@ -76,7 +80,9 @@ class Pump:
         if passed:
             self._sink(passed)
         if reached:
-            self._sink(f"\n[gatehouse: output above {self._budget.limit_bytes} bytes is dropped]\n".encode())
+            self._sink(
+                f"\n[gatehouse: output above {self._budget.limit_bytes} bytes is dropped]\n".encode()  # noqa: E501
+            )
 
 
 class Capture:
@@ -120,12 +126,19 @@ class BubblewrapRunning:
     @property
     def is_over(self) -> bool:
         """Whether nothing of it is left."""
-        return self._child.returncode is not None and self._init_ended.is_set() and self._output_ended.is_set()
+        return (
+            self._child.returncode is not None
+            and self._init_ended.is_set()
+            and self._output_ended.is_set()
+        )
 
     def attach(self, descriptors: Sequence[int], sinks: Sequence[OnOutput]) -> None:
-        """Pass on what is written to these descriptors, which are ours from here on; their end belongs to its end."""
+        """Pass on what is written to these descriptors, which are ours from here on; their end
+        belongs to its end."""
         pairs = zip(descriptors, sinks, strict=False)
-        self._pumps = [Pump(descriptor, self._budget, sink, self.on_output_end) for descriptor, sink in pairs]
+        self._pumps = [
+            Pump(descriptor, self._budget, sink, self.on_output_end) for descriptor, sink in pairs
+        ]
 
     def on_output_end(self) -> None:
         """A stream has ended, or there is none."""
@@ -134,9 +147,11 @@ class BubblewrapRunning:
             self._output_ended.set()
 
     async def wait(self) -> int:
-        """See `base.Running`. Any number of callers may wait; one that is cancelled disturbs no other."""
+        """See `base.Running`. Any number of callers may wait; one that is cancelled disturbs no
+        other."""
         code = await self._child.wait()
-        # bubblewrap is gone, so its init has been told to go too (--die-with-parent); this doesn't rely on it.
+        # bubblewrap is gone, so its init has been told to go too (--die-with-parent); this doesn't
+        # rely on it.
         self._signal_init()
         await self._init_ended.wait()
         await self._output_ended.wait()
@@ -149,7 +164,8 @@ class BubblewrapRunning:
             with contextlib.suppress(OSError):
                 descriptor = os.pidfd_open(pid)
                 try:
-                    # INVARIANT: still one of ours: checked after its pidfd was taken, so the number can't be another's.
+                    # INVARIANT: still one of ours: checked after its pidfd was taken, so the number
+                    # can't be another's.
                     if pid in descendants(self.pid):
                         signal.pidfd_send_signal(descriptor, signal.SIGTERM)
                 finally:
@@ -163,7 +179,9 @@ class BubblewrapRunning:
     def resize(self, rows: int, columns: int) -> None:
         """See `base.Running`."""
         if self.master_fd is not None:
-            fcntl.ioctl(self.master_fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+            fcntl.ioctl(
+                self.master_fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0)
+            )
 
     def stats(self) -> Stats:
         """See `base.Running`."""
@@ -185,7 +203,8 @@ class BubblewrapRunning:
         group = self._watched.cgroup
         if group is not None and group.out_of_memory():
             self._watched.killed_why = (
-                self._watched.killed_why or f"memory above {self._watched.limits.memory_bytes} bytes"
+                self._watched.killed_why
+                or f"memory above {self._watched.limits.memory_bytes} bytes"
             )
         self._watchdog.forget(self._watched)
         os.close(self._watched.init_fd)

@@ -1,13 +1,15 @@
 """Which system calls a sandbox may make: two BPF programs, as bytes for bubblewrap to load.
 
-The first is an allow-list: a call that isn't on it doesn't exist (ENOSYS), so a call that a newer kernel adds is refused
-until somebody has read about it, and libraries fall back to what they did before it. The second narrows what is allowed
-by argument, where the right answer is a refusal. Two programs, because the kernel takes the strictest answer of all:
-one says what may be, the other what may not, and neither can undo the other.
+The first is an allow-list: a call that isn't on it doesn't exist (ENOSYS), so a call that a newer
+kernel adds is refused until somebody has read about it, and libraries fall back to what they did
+before it. The second narrows what is allowed by argument, where the right answer is a refusal. Two
+programs, because the kernel takes the strictest answer of all: one says what may be, the other what
+may not, and neither can undo the other.
 
-It is separate so that the lists can be read, and tested, by themselves. It must never allow a call that makes a namespace,
-mounts, loads code into the kernel, looks into another process, or reaches a unix socket by its path: a read-only bind of
-a folder doesn't stop `connect` to a socket that lies in it, so AF_UNIX sockets can't be made here at all (pairs can).
+It is separate so that the lists can be read, and tested, by themselves. It must never allow a
+call that makes a namespace, mounts, loads code into the kernel, looks into another process, or
+reaches a unix socket by its path: a read-only bind of a folder doesn't stop `connect` to a
+socket that lies in it, so AF_UNIX sockets can't be made here at all (pairs can).
 """
 
 import errno
@@ -21,47 +23,71 @@ from supervisor.errors import SandboxError
 
 SUPPORTED = ("x86_64", "aarch64")
 
-# By what they are for. A name that this machine's libseccomp or architecture doesn't know is left out.
+# By what they are for. A name that this machine's libseccomp or architecture doesn't know is left
+# out.
 FILES = """
-access chdir chmod chown chown32 close close_range copy_file_range creat dup dup2 dup3 faccessat faccessat2 fadvise64
-fallocate fchdir fchmod fchmodat fchown fchown32 fchownat fcntl fcntl64 fdatasync fgetxattr flistxattr flock fremovexattr
-fsetxattr fstat fstat64 fstatat64 fstatfs fstatfs64 fsync ftruncate ftruncate64 futimesat getcwd getdents getdents64
-getxattr inotify_add_watch inotify_init inotify_init1 inotify_rm_watch ioctl lchown lchown32 lgetxattr link linkat listxattr
-llistxattr lremovexattr lseek lsetxattr lstat lstat64 mkdir mkdirat mknod mknodat newfstatat open openat pipe pipe2
-pread64 preadv preadv2 pwrite64 pwritev pwritev2 read readahead readlink readlinkat readv removexattr rename renameat
-renameat2 rmdir sendfile sendfile64 setxattr splice stat stat64 statfs statfs64 statx symlink symlinkat sync
-sync_file_range syncfs tee truncate truncate64 umask unlink unlinkat utime utimensat utimes vmsplice write writev
+access chdir chmod chown chown32 close close_range copy_file_range creat dup dup2 dup3 faccessat
+faccessat2 fadvise64
+fallocate fchdir fchmod fchmodat fchown fchown32 fchownat fcntl fcntl64 fdatasync fgetxattr
+flistxattr flock fremovexattr
+fsetxattr fstat fstat64 fstatat64 fstatfs fstatfs64 fsync ftruncate ftruncate64 futimesat getcwd
+getdents getdents64
+getxattr inotify_add_watch inotify_init inotify_init1 inotify_rm_watch ioctl lchown lchown32
+lgetxattr link linkat listxattr
+llistxattr lremovexattr lseek lsetxattr lstat lstat64 mkdir mkdirat mknod mknodat newfstatat open
+openat pipe pipe2
+pread64 preadv preadv2 pwrite64 pwritev pwritev2 read readahead readlink readlinkat readv
+removexattr rename renameat
+renameat2 rmdir sendfile sendfile64 setxattr splice stat stat64 statfs statfs64 statx symlink
+symlinkat sync
+sync_file_range syncfs tee truncate truncate64 umask unlink unlinkat utime utimensat utimes
+vmsplice write writev
 """
 MEMORY = """
-brk get_mempolicy madvise mbind membarrier memfd_create mincore mlock mlock2 mlockall mmap mmap2 mprotect mremap msync
-munlock munlockall munmap pkey_alloc pkey_free pkey_mprotect remap_file_pages set_mempolicy shmat shmctl shmdt
+brk get_mempolicy madvise mbind membarrier memfd_create mincore mlock mlock2 mlockall mmap mmap2
+mprotect mremap msync
+munlock munlockall munmap pkey_alloc pkey_free pkey_mprotect remap_file_pages set_mempolicy shmat
+shmctl shmdt
 """
 PROCESSES = """
-alarm arch_prctl capget capset execve execveat exit exit_group fork futex futex_waitv get_robust_list get_thread_area
-getcpu getegid geteuid getgid getgroups getitimer getpgid getpgrp getpid getppid getpriority getresgid getresuid getrlimit
-getrusage getsid gettid getuid ioprio_get ioprio_set kill landlock_add_rule landlock_create_ruleset landlock_restrict_self
-pause pidfd_open pidfd_send_signal prctl prlimit64 restart_syscall rseq rt_sigaction rt_sigpending rt_sigprocmask
-rt_sigqueueinfo rt_sigreturn rt_sigsuspend rt_sigtimedwait rt_tgsigqueueinfo sched_get_priority_max sched_get_priority_min
-sched_getaffinity sched_getattr sched_getparam sched_getscheduler sched_rr_get_interval sched_setaffinity sched_setattr
-sched_setparam sched_setscheduler sched_yield seccomp set_robust_list set_thread_area set_tid_address setfsgid setfsuid
-setgid setgroups setitimer setpgid setpriority setregid setresgid setresuid setreuid setrlimit setsid setuid sigaltstack
+alarm arch_prctl capget capset execve execveat exit exit_group fork futex futex_waitv
+get_robust_list get_thread_area
+getcpu getegid geteuid getgid getgroups getitimer getpgid getpgrp getpid getppid getpriority
+getresgid getresuid getrlimit
+getrusage getsid gettid getuid ioprio_get ioprio_set kill landlock_add_rule
+landlock_create_ruleset landlock_restrict_self
+pause pidfd_open pidfd_send_signal prctl prlimit64 restart_syscall rseq rt_sigaction rt_sigpending
+rt_sigprocmask
+rt_sigqueueinfo rt_sigreturn rt_sigsuspend rt_sigtimedwait rt_tgsigqueueinfo
+sched_get_priority_max sched_get_priority_min
+sched_getaffinity sched_getattr sched_getparam sched_getscheduler sched_rr_get_interval
+sched_setaffinity sched_setattr
+sched_setparam sched_setscheduler sched_yield seccomp set_robust_list set_thread_area
+set_tid_address setfsgid setfsuid
+setgid setgroups setitimer setpgid setpriority setregid setresgid setresuid setreuid setrlimit
+setsid setuid sigaltstack
 sysinfo tgkill time times tkill uname vfork wait4 waitid waitpid
 """
 EVENTS = """
-clock_getres clock_gettime clock_nanosleep epoll_create epoll_create1 epoll_ctl epoll_pwait epoll_pwait2 epoll_wait
-eventfd eventfd2 gettimeofday getrandom io_cancel io_destroy io_getevents io_pgetevents io_setup io_submit mq_getsetattr
-mq_notify mq_open mq_timedreceive mq_timedsend mq_unlink nanosleep poll ppoll pselect6 select semctl semget semop
-semtimedop signalfd signalfd4 timer_create timer_delete timer_getoverrun timer_gettime timer_settime timerfd_create
+clock_getres clock_gettime clock_nanosleep epoll_create epoll_create1 epoll_ctl epoll_pwait
+epoll_pwait2 epoll_wait
+eventfd eventfd2 gettimeofday getrandom io_cancel io_destroy io_getevents io_pgetevents io_setup
+io_submit mq_getsetattr
+mq_notify mq_open mq_timedreceive mq_timedsend mq_unlink nanosleep poll ppoll pselect6 select
+semctl semget semop
+semtimedop signalfd signalfd4 timer_create timer_delete timer_getoverrun timer_gettime
+timer_settime timerfd_create
 timerfd_gettime timerfd_settime
 """
 SOCKETS = """
-accept accept4 bind connect getpeername getsockname getsockopt listen recv recvfrom recvmmsg recvmsg send sendmmsg sendmsg
+accept accept4 bind connect getpeername getsockname getsockopt listen recv recvfrom recvmmsg
+recvmsg send sendmmsg sendmsg
 sendto setsockopt shutdown
 """
 ALLOWED = tuple(" ".join((FILES, MEMORY, PROCESSES, EVENTS, SOCKETS)).split())
 
-# Calls newer than Debian 12's libseccomp 2.5.4. From 424 on a call has the same number on every architecture
-# (linux/arch/x86/entry/syscalls/syscall_64.tbl, include/uapi/asm-generic/unistd.h).
+# Calls newer than Debian 12's libseccomp 2.5.4. From 424 on a call has the same number on every
+# architecture (linux/arch/x86/entry/syscalls/syscall_64.tbl, include/uapi/asm-generic/unistd.h).
 ALLOWED_BY_NUMBER = {
     "cachestat": 451,
     "fchmodat2": 452,
@@ -76,16 +102,23 @@ ALLOWED_BY_NUMBER = {
     "removexattrat": 466,
 }
 
-# Known calls that are refused as forbidden rather than absent, so that the reason can be read in the errno.
-# What is on neither list gets ENOSYS; clone3 and openat2 are left out on purpose: what they ask for lies in memory, where
-# a filter can't see it, and programs fall back to clone and openat, whose flags and modes can be judged.
+# Known calls that are refused as forbidden rather than absent, so that the reason can be read in
+# the errno. What is on neither list gets ENOSYS; clone3 and openat2 are left out on purpose: what
+# they ask for lies in memory, where a filter can't see it, and programs fall back to clone and
+# openat, whose flags and modes can be judged.
 FORBIDDEN_TEXT = """
-acct add_key adjtimex bpf chroot clock_adjtime clock_settime create_module delete_module fanotify_init fanotify_mark
-finit_module fsconfig fsmount fsopen fspick get_kernel_syms init_module io_uring_enter io_uring_register io_uring_setup ioperm
-iopl kcmp kexec_file_load kexec_load keyctl lookup_dcookie migrate_pages modify_ldt mount mount_setattr move_mount move_pages
-msgctl msgget msgrcv msgsnd name_to_handle_at nfsservctl open_by_handle_at open_tree perf_event_open pidfd_getfd
-pivot_root process_madvise process_mrelease process_vm_readv process_vm_writev ptrace query_module quotactl quotactl_fd reboot
-request_key setdomainname sethostname setns settimeofday stime swapoff swapon syslog umount umount2 unshare uselib
+acct add_key adjtimex bpf chroot clock_adjtime clock_settime create_module delete_module
+fanotify_init fanotify_mark
+finit_module fsconfig fsmount fsopen fspick get_kernel_syms init_module io_uring_enter
+io_uring_register io_uring_setup ioperm
+iopl kcmp kexec_file_load kexec_load keyctl lookup_dcookie migrate_pages modify_ldt mount
+mount_setattr move_mount move_pages
+msgctl msgget msgrcv msgsnd name_to_handle_at nfsservctl open_by_handle_at open_tree
+perf_event_open pidfd_getfd
+pivot_root process_madvise process_mrelease process_vm_readv process_vm_writev ptrace query_module
+quotactl quotactl_fd reboot
+request_key setdomainname sethostname setns settimeofday stime swapoff swapon syslog umount
+umount2 unshare uselib
 userfaultfd vhangup vm86 vm86old
 """
 FORBIDDEN = tuple(FORBIDDEN_TEXT.split())
@@ -100,12 +133,15 @@ CLONE_NEW = {
     "CLONE_NEWPID": 0x20000000,
     "CLONE_NEWNET": 0x40000000,
 }
-# inode(7), open(2): a file that lends its owner's rights. The copy is mounted nosuid, but it lies on the host, where another
-# user could run it; where the supervisor is root it would be root's.
+# inode(7), open(2): a file that lends its owner's rights. The copy is mounted nosuid, but it lies
+# on the host, where another user could run it; where the supervisor is root it would be root's.
 SET_ID_BITS = (0o4000, 0o2000)
 MODE_ARGUMENT = {"chmod": 1, "fchmod": 1, "fchmodat": 2, "creat": 1, "mknod": 1, "mknodat": 2}
 OPEN_ARGUMENTS = {"open": (1, 2), "openat": (2, 3)}
-OPEN_WITH_MODE = (0o100, 0o20000000)  # O_CREAT, __O_TMPFILE: otherwise the mode isn't read, and may be anything
+OPEN_WITH_MODE = (
+    0o100,
+    0o20000000,
+)  # O_CREAT, __O_TMPFILE: otherwise the mode isn't read, and may be anything
 # asm-generic/ioctls.h: put characters into a terminal's input, and the console's paste.
 TTY_INJECTION = {"TIOCSTI": 0x5412, "TIOCLINUX": 0x541C}
 # sys/personality(2): PER_LINUX, the query, ADDR_NO_RANDOMIZE (debuggers), PER_LINUX32 (setarch).
@@ -116,22 +152,29 @@ LOW_32 = 0xFFFFFFFF
 # linux/socket.h: AF_MAX is 46 since Linux 5.10; whatever is above is refused as well.
 AF_MAX = 46
 NETLINK_ROUTE = 0
-# A segment that nobody has attached is memory that no process shows: PostgreSQL's interlock needs 56 bytes, and
-# 4,096 segments (SHMMNI) of this size stay below 256 MiB.
+# A segment that nobody has attached is memory that no process shows: PostgreSQL's interlock needs
+# 56 bytes, and 4,096 segments (SHMMNI) of this size stay below 256 MiB.
 SHM_BYTES = 64 * 1024
 
 
 @functools.cache
 def programs() -> tuple[bytes, bytes]:
-    """The two programs for this machine, as `struct sock_filter` arrays. Raises SandboxError where they can't be built."""
+    """The two programs for this machine, as `struct sock_filter` arrays. Raises SandboxError
+    where they can't be built."""
     machine = platform.machine()
     if machine not in SUPPORTED:
-        raise SandboxError(f"no system call filter for the processor `{machine}`", f"use one of {', '.join(SUPPORTED)}")
+        raise SandboxError(
+            f"no system call filter for the processor `{machine}`",
+            f"use one of {', '.join(SUPPORTED)}",
+        )
     try:
-        # Imported here: it looks for libseccomp by running ldconfig, which no CLI verb should wait for.
+        # Imported here: it looks for libseccomp by running ldconfig, which no CLI verb should wait
+        # for.
         import pyseccomp
     except (ImportError, RuntimeError, OSError, AttributeError) as error:
-        raise SandboxError(f"libseccomp can't be used: {error}", "install it (Debian, Ubuntu: libseccomp2)") from error
+        raise SandboxError(
+            f"libseccomp can't be used: {error}", "install it (Debian, Ubuntu: libseccomp2)"
+        ) from error
     try:
         return _export(_allow_list(pyseccomp)), _export(_narrowed(pyseccomp))
     except OSError as error:
@@ -141,7 +184,8 @@ def programs() -> tuple[bytes, bytes]:
 
 
 def _number(lib: Any, name: str) -> int | None:
-    """The call's number here; None where libseccomp doesn't know it or this architecture doesn't have it (negative)."""
+    """The call's number here; None where libseccomp doesn't know it or this architecture doesn't
+    have it (negative)."""
     number = int(lib.resolve_syscall(lib.Arch.NATIVE, name))
     number = number - (1 << 64) if number >= 1 << 63 else number
     number = number - (1 << 32) if number >= 1 << 31 else number
@@ -150,8 +194,8 @@ def _number(lib: Any, name: str) -> int | None:
 
 def _new_filter(lib: Any, default: int) -> Any:
     program = lib.SyscallFilter(default)
-    # INVARIANT: another architecture's calls (i386 by int 0x80, x32 by bit 30) end the process: their numbers mean
-    # other calls, so judging them by this list would be judging something else.
+    # INVARIANT: another architecture's calls (i386 by int 0x80, x32 by bit 30) end the process:
+    # their numbers mean other calls, so judging them by this list would be judging something else.
     program.set_attr(lib.Attr.ACT_BADARCH, lib.KILL_PROCESS)
     return program
 
@@ -177,7 +221,10 @@ def _allow_list(lib: Any) -> Any:
 
 def _allow_sockets(lib: Any, program: Any) -> None:
     """Streams and datagrams of TCP and UDP, the routing table to read, and connected pairs."""
-    kinds = {socket.SOCK_STREAM: (0, socket.IPPROTO_TCP), socket.SOCK_DGRAM: (0, socket.IPPROTO_UDP)}
+    kinds = {
+        socket.SOCK_STREAM: (0, socket.IPPROTO_TCP),
+        socket.SOCK_DGRAM: (0, socket.IPPROTO_UDP),
+    }
     for family in (socket.AF_INET, socket.AF_INET6):
         for kind, protocols in kinds.items():
             for protocol in protocols:
@@ -196,34 +243,51 @@ def _allow_sockets(lib: Any, program: Any) -> None:
             lib.Arg(1, lib.MASKED_EQ, TYPE_MASK, kind),
             lib.Arg(2, lib.EQ, NETLINK_ROUTE),
         )
-    # INVARIANT: no datagram pair: `sendto` on one takes a path, and so reaches any socket that can be seen.
+    # INVARIANT: no datagram pair: `sendto` on one takes a path, and so reaches any socket that can
+    # be seen.
     for kind in (socket.SOCK_STREAM, socket.SOCK_SEQPACKET):
         program.add_rule(
-            lib.ALLOW, "socketpair", lib.Arg(0, lib.EQ, socket.AF_UNIX), lib.Arg(1, lib.MASKED_EQ, TYPE_MASK, kind)
+            lib.ALLOW,
+            "socketpair",
+            lib.Arg(0, lib.EQ, socket.AF_UNIX),
+            lib.Arg(1, lib.MASKED_EQ, TYPE_MASK, kind),
         )
 
 
 def _narrowed(lib: Any) -> Any:
-    """Refusals by argument. Compared in the low 32 bits, as the kernel does: a high bit must not slip past (CVE-2019-7303)."""
+    """Refusals by argument. Compared in the low 32 bits, as the kernel does: a high bit must not
+    slip past (CVE-2019-7303)."""
     program = _new_filter(lib, lib.ALLOW)
     for bit in CLONE_NEW.values():
         program.add_rule(lib.ERRNO(errno.EPERM), "clone", lib.Arg(0, lib.MASKED_EQ, bit, bit))
     for request in TTY_INJECTION.values():
-        program.add_rule(lib.ERRNO(errno.EPERM), "ioctl", lib.Arg(1, lib.MASKED_EQ, LOW_32, request))
+        program.add_rule(
+            lib.ERRNO(errno.EPERM), "ioctl", lib.Arg(1, lib.MASKED_EQ, LOW_32, request)
+        )
     _refuse_set_id(lib, program)
     known = (socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK)
     for family in (number for number in range(AF_MAX) if number not in known):
-        program.add_rule(lib.ERRNO(errno.EAFNOSUPPORT), "socket", lib.Arg(0, lib.MASKED_EQ, LOW_32, family))
+        program.add_rule(
+            lib.ERRNO(errno.EAFNOSUPPORT), "socket", lib.Arg(0, lib.MASKED_EQ, LOW_32, family)
+        )
     program.add_rule(lib.ERRNO(errno.EAFNOSUPPORT), "socket", lib.Arg(0, lib.GE, AF_MAX))
     for kind in (socket.SOCK_DGRAM, socket.SOCK_RAW):
-        program.add_rule(lib.ERRNO(errno.EPROTONOSUPPORT), "socketpair", lib.Arg(1, lib.MASKED_EQ, TYPE_MASK, kind))
+        program.add_rule(
+            lib.ERRNO(errno.EPROTONOSUPPORT),
+            "socketpair",
+            lib.Arg(1, lib.MASKED_EQ, TYPE_MASK, kind),
+        )
     return program
 
 
 def _refuse_set_id(lib: Any, program: Any) -> None:
     """No set-user-id or set-group-id bit is given to a file by any call."""
     refuse = lib.ERRNO(errno.EPERM)
-    by_mode = {number: at for name, at in MODE_ARGUMENT.items() if (number := _number(lib, name)) is not None}
+    by_mode = {
+        number: at
+        for name, at in MODE_ARGUMENT.items()
+        if (number := _number(lib, name)) is not None
+    }
     by_mode[ALLOWED_BY_NUMBER["fchmodat2"]] = 2
     for bit in SET_ID_BITS:
         for number, at in by_mode.items():
@@ -232,7 +296,9 @@ def _refuse_set_id(lib: Any, program: Any) -> None:
             if (opening := _number(lib, name)) is not None:
                 for flag in OPEN_WITH_MODE:
                     has_mode = lib.Arg(flags_at, lib.MASKED_EQ, flag, flag)
-                    program.add_rule(refuse, opening, has_mode, lib.Arg(mode_at, lib.MASKED_EQ, bit, bit))
+                    program.add_rule(
+                        refuse, opening, has_mode, lib.Arg(mode_at, lib.MASKED_EQ, bit, bit)
+                    )
 
 
 def _export(program: Any) -> bytes:

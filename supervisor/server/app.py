@@ -1,6 +1,8 @@
-"""Builds the two Litestar apps, each behind its door, with the one error body and the body limits set once.
+"""Builds the two Litestar apps, each behind its door, with the one error body and the body limits
+set once.
 
-`build_operator_app` is called once, `build_agent_app` once for each session. Neither opens a socket: `serve` does.
+`build_operator_app` is called once, `build_agent_app` once for each session. Neither opens a
+socket: `serve` does.
 """
 
 from collections.abc import Sequence
@@ -40,7 +42,8 @@ from supervisor.server.operator.terminals import Terminals
 from supervisor.settings import ROOT
 
 STATIC_DIR = ROOT / "web" / "static"
-# No data behind these, and no caller needed. Everything else is closed, whether a route exists or not.
+# No data behind these, and no caller needed. Everything else is closed, whether a route exists or
+# not.
 PUBLIC_PATHS = ("/login", "/health", "/static/")
 OPERATOR_BODY_BYTES = 1024 * 1024
 AGENT_BODY_BYTES = 512 * 1024
@@ -55,12 +58,14 @@ def build_operator_app(
 ) -> Litestar:
     """The operator's app: JSON API, live state, static files, and whatever pages are given.
 
-    `app.state` has `parts`, `auth` and `live`; an authenticated caller is `request.state.caller`. `error_page` renders errors
-    for a person's browser as HTML, those of the door included; the API's errors stay JSON.
+    `app.state` has `parts`, `auth` and `live`; an authenticated caller is
+    `request.state.caller`. `error_page` renders errors for a person's browser as HTML, those of
+    the door included; the API's errors stay JSON.
     """
     live = Live(parts, auth)
     refused = RefusedAttempts(parts.audit, parts.clock)
-    # The document's path is that of litestar's whole documentation router: its catch-all answers in HTML, and stays below it.
+    # The document's path is that of litestar's whole documentation router: its catch-all answers in
+    # HTML, and stays below it.
     app = Litestar(
         route_handlers=[
             *operator_api.handlers(),
@@ -97,13 +102,16 @@ def build_operator_app(
         ),
         logging_config=None,
     )
-    door = OperatorDoor(app.asgi_handler, auth, public=PUBLIC_PATHS, refused=refused.note, error_page=error_page)
+    door = OperatorDoor(
+        app.asgi_handler, auth, public=PUBLIC_PATHS, refused=refused.note, error_page=error_page
+    )
     app.asgi_handler = cast("ASGIApp", door)
     return app
 
 
 def build_agent_app(parts: Parts, session_id: str) -> Litestar:
-    """The agent's app of one session. INVARIANT: it serves the listening socket of that session only."""
+    """The agent's app of one session. INVARIANT: it serves the listening socket of that session
+    only."""
     calls = AgentCalls(parts, session_id)
     app = Litestar(
         route_handlers=[*agent_api.handlers(calls), mcp.handler(calls)],
@@ -121,14 +129,19 @@ def build_agent_app(parts: Parts, session_id: str) -> Litestar:
         logging_config=None,
     )
     door = AgentDoor(
-        app.asgi_handler, lambda token: parts.sessions.authenticate(session_id, token), BadTokens(parts.clock)
+        app.asgi_handler,
+        lambda token: parts.sessions.authenticate(session_id, token),
+        BadTokens(parts.clock),
     )
     app.asgi_handler = cast("ASGIApp", door)
     return app
 
 
-def require_caller(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
-    """The second lock: a handler runs for an authenticated caller, or says itself that it is public."""
+def require_caller(
+    connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler
+) -> None:
+    """The second lock: a handler runs for an authenticated caller, or says itself that it is
+    public."""
     if connection.scope["state"].get("caller") is None and handler.opt.get("public") is not True:
         raise NotAuthorizedException("this route needs a caller")
 
@@ -136,4 +149,6 @@ def require_caller(connection: ASGIConnection[Any, Any, Any, Any], handler: Base
 def _static() -> list[Router]:
     if not STATIC_DIR.is_dir():
         return []
-    return [create_static_files_router(path="/static", directories=[STATIC_DIR], opt={"public": True})]
+    return [
+        create_static_files_router(path="/static", directories=[STATIC_DIR], opt={"public": True})
+    ]

@@ -1,7 +1,9 @@
-"""The values of named secrets: from files, the environment or commands, when the supervisor starts and as the files are saved.
+"""The values of named secrets: from files, the environment or commands, when the supervisor starts
+and as the files are saved.
 
-It decides nothing about where they go (`core.credentials`), and keeps them in memory only: it hands them to egress and to the redactor, never to a
-process's arguments or environment, a log line or an error. A secret that can't be read is an error: Gatehouse doesn't start with less than
+It decides nothing about where they go (`core.credentials`), and keeps them in memory only: it
+hands them to egress and to the redactor, never to a process's arguments or environment, a log
+line or an error. A secret that can't be read is an error: Gatehouse doesn't start with less than
 was asked for.
 """
 
@@ -36,7 +38,10 @@ COMMAND_S = 60.0
 MOST_BYTES = 64 * 1024
 # All of them reach egress in one packet, with the key of the review agent's model.
 MOST_TOLD_BYTES = MAX_MESSAGE_BYTES - 16 * 1024
-_HOST_OF = {"pip": ("pip", "config", "get", "global.index-url"), "npm": ("npm", "config", "get", "registry")}
+_HOST_OF = {
+    "pip": ("pip", "config", "get", "global.index-url"),
+    "npm": ("npm", "config", "get", "registry"),
+}
 
 
 class Named(NamedTuple):
@@ -59,36 +64,47 @@ class NamedSecrets:
         self._placeholders: dict[str, str] = {}
 
     async def load(self, file: Path, folder: Path, redactor: Redactor) -> None:
-        """Read what the file names; nothing where there is no file. `UserError` names the credential that can't be used.
+        """Read what the file names; nothing where there is no file. `UserError` names the
+        credential that can't be used.
 
-        Read again, a name keeps its placeholder, which running sandboxes have. What can't be used leaves all as it was.
+        Read again, a name keeps its placeholder, which running sandboxes have. What can't be
+        used leaves all as it was.
         """
         found: list[Named] = []
         bindings = _bindings(file)
         self._value_files = [folder / one.where for one in bindings if one.source == "file"]
         for binding in bindings:
-            value = check_secret(binding.name, await _value(binding, folder, file.parent), signs=binding.signs)
+            value = check_secret(
+                binding.name, await _value(binding, folder, file.parent), signs=binding.signs
+            )
             for part in (value, *(value.split(":", 2) if binding.signs else ())):
                 redactor.add(part)
             if binding.asks and not binding.hosts:
                 binding = msgspec.structs.replace(binding, hosts=(await _host_of(binding),))
-            git_user = next((user for begins, user in binding.git_users if value.startswith(begins)), binding.git_user)
+            git_user = next(
+                (user for begins, user in binding.git_users if value.startswith(begins)),
+                binding.git_user,
+            )
             binding = msgspec.structs.replace(binding, git_user=git_user)
             placeholder = self._placeholders.setdefault(
                 binding.name, f"gatehouse-placeholder-{binding.name}-{secrets.token_hex(12)}"
             )
             found.append(Named(binding, placeholder, credentials_of(binding, placeholder, value)))
-        told_bytes = len(msgspec.json.encode([credential for one in found for credential in one.credentials]))
+        told_bytes = len(
+            msgspec.json.encode([credential for one in found for credential in one.credentials])
+        )
         if told_bytes > MOST_TOLD_BYTES:
             raise UserError(
-                f"{file}: its credentials take {told_bytes:,} bytes with their hosts, methods and paths, and egress is told {MOST_TOLD_BYTES:,} at most",
+                f"{file}: its credentials take {told_bytes:,} bytes with their hosts, methods and"
+                f" paths, and egress is told {MOST_TOLD_BYTES:,} at most",
                 "name fewer of them, or fewer hosts, methods and paths",
             )
         self._named = found
 
     @property
     def value_files(self) -> list[Path]:
-        """Those that the values are in, as the file says that was read last, whether all of it could be used or not."""
+        """Those that the values are in, as the file says that was read last, whether all of it
+        could be used or not."""
         return self._value_files
 
     @property
@@ -118,10 +134,13 @@ def _bindings(file: Path) -> tuple[Binding, ...]:
             f"{file}: {plain_files.why_not_text(error)}", "give the file with GATEHOUSE_CREDENTIALS"
         ) from error
     if facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise UserError(f"{file}: others can write it, and say where credentials go", f"chmod go-w {file}")
+        raise UserError(
+            f"{file}: others can write it, and say where credentials go", f"chmod go-w {file}"
+        )
     if facts.st_uid not in (os.geteuid(), 0):
         raise UserError(
-            f"{file}: it belongs to somebody else, who could say where credentials go", f"chown $(id -un) {file}"
+            f"{file}: it belongs to somebody else, who could say where credentials go",
+            f"chown $(id -un) {file}",
         )
     return parse_credentials(text, str(file))
 
@@ -130,7 +149,10 @@ async def _value(binding: Binding, folder: Path, told_in: Path) -> str:
     if binding.source == "env":
         found = environment.inherited(binding.where).get(binding.where)
         if not found:
-            raise UserError(f"the credential `{binding.name}`: `{binding.where}` is not set", "set it, and start again")
+            raise UserError(
+                f"the credential `{binding.name}`: `{binding.where}` is not set",
+                "set it, and start again",
+            )
         return found
     if binding.source == "cmd":
         return await _of_command(binding, told_in)
@@ -142,23 +164,35 @@ def _of_file(binding: Binding, path: Path) -> str:
     try:
         descriptor = plain_files.opened(path, os.O_NOFOLLOW)
     except OSError as error:
-        why = "it is a symlink, which isn't followed" if error.errno == errno.ELOOP else error.strerror
+        why = (
+            "it is a symlink, which isn't followed"
+            if error.errno == errno.ELOOP
+            else error.strerror
+        )
         raise UserError(
-            f"the credential `{binding.name}`: {path}: {why}", f"write the secret into {path} itself"
+            f"the credential `{binding.name}`: {path}: {why}",
+            f"write the secret into {path} itself",
         ) from None
     with os.fdopen(descriptor, "rb") as file:
         facts = os.fstat(descriptor)
         if facts.st_mode & 0o077 or facts.st_uid != os.geteuid():
-            raise UserError(f"{path}: others can read it, or it belongs to somebody else", f"chmod 600 {path}")
+            raise UserError(
+                f"{path}: others can read it, or it belongs to somebody else", f"chmod 600 {path}"
+            )
         return file.read(MOST_BYTES).decode("utf-8", "replace").strip()
 
 
 async def _of_command(binding: Binding, told_in: Path) -> str:
-    """INVARIANT: never run in the folder that Gatehouse is started in, which is often a workspace: its own settings of tools (`.npmrc`, `mise.toml`) would count."""
+    """INVARIANT: never run in the folder that Gatehouse is started in, which is often a
+    workspace: its own settings of tools (`.npmrc`, `mise.toml`) would count."""
     words = shlex.split(binding.where)
     try:
         done = await run(
-            words, env=environment.everything(), cwd=told_in, timeout_s=COMMAND_S, output_limit_bytes=MOST_BYTES
+            words,
+            env=environment.everything(),
+            cwd=told_in,
+            timeout_s=COMMAND_S,
+            output_limit_bytes=MOST_BYTES,
         )
     except UserError as error:
         raise UserError(f"the credential `{binding.name}`: {error.message}", error.remedy) from None
@@ -169,12 +203,16 @@ async def _of_command(binding: Binding, told_in: Path) -> str:
         )
     if not done.ok:
         # Not what it wrote: that may be half of a secret.
-        raise UserError(f"the credential `{binding.name}`: `{words[0]}` failed", "run the command by hand and look")
+        raise UserError(
+            f"the credential `{binding.name}`: `{words[0]}` failed",
+            "run the command by hand and look",
+        )
     return done.stdout.decode("utf-8", "replace").strip()
 
 
 async def _host_of(binding: Binding) -> str:
-    """The host that a package manager of this machine, not of the folder that Gatehouse is started in, is set up with: Gatehouse names none by itself."""
+    """The host that a package manager of this machine, not of the folder that Gatehouse is
+    started in, is set up with: Gatehouse names none by itself."""
     command = _HOST_OF[binding.asks]
     remedy = "write `hosts:` in credentials.yaml, with the host that takes what is published"
     asks = f"the credential `{binding.name}`: `{' '.join(command)}`"
@@ -187,6 +225,8 @@ async def _host_of(binding: Binding) -> str:
         raise UserError(f"{asks} names no host", remedy) from None
     if index.scheme != "https":
         raise UserError(
-            f"{asks} names an address of `{index.scheme}`, and a credential goes out over https only", remedy
+            f"{asks} names an address of `{index.scheme}`, and a credential goes out over https"
+            " only",
+            remedy,
         )
     return named

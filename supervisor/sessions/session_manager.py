@@ -1,11 +1,15 @@
-"""Sessions from start to end: the private copy, the sandbox, MAX_UPTIME, the last pass, and what a crash left behind.
+"""Sessions from start to end: the private copy, the sandbox, MAX_UPTIME, the last pass, and what a
+crash left behind.
 
-    starting -> running -> waiting -> stopping -> ended        (core.sessions.state derives it from facts)
+    starting -> running -> waiting -> stopping -> ended        (core.sessions.state derives it from
+                                                               facts)
 
-Level, not edge: at start-up the sessions that nobody recorded an end of are taken up where they stand. Their sandboxes died with
-the supervisor, so they go on as `waiting`: what the agent had changed is compared once more, and the cards wait for answers.
+Level, not edge: at start-up the sessions that nobody recorded an end of are taken up where they
+stand. Their sandboxes died with the supervisor, so they go on as `waiting`: what the agent had
+changed is compared once more, and the cards wait for answers.
 
-It owns no channel. `Surroundings` are what `app` builds around a session: gate, egress, the agent's door, the workspace.
+It owns no channel. `Surroundings` are what `app` builds around a session: gate, egress, the
+agent's door, the workspace.
 """
 
 import asyncio
@@ -48,10 +52,12 @@ WAITS_FOR_ANSWER = "the agent is done; changes of its wait for your answer in th
 
 
 class Surroundings(Protocol):
-    """What `app` puts around sessions. Every method may be called again for a session that a crash left."""
+    """What `app` puts around sessions. Every method may be called again for a session that a
+    crash left."""
 
     async def plan(self, wanted: StartSession) -> dict[str, Any]:
-        """Further facts of the session (`command`, `policy_text`, `model`, `notices`); `UserError` for bad input."""
+        """Further facts of the session (`command`, `policy_text`, `model`, `notices`);
+        `UserError` for bad input."""
 
     def spec(self, session: Session, token: str, *, tty: bool) -> Spec:
         """The sandbox of the agent."""
@@ -68,13 +74,15 @@ class Surroundings(Protocol):
         """Make the private copy; lines that the person should know of it."""
 
     async def attach(self, session: Session, listeners: Mapping[int, socket.socket]) -> None:
-        """Serve the agent's door, lend the proxy's socket to egress, watch the copy: all before the agent's first instant."""
+        """Serve the agent's door, lend the proxy's socket to egress, watch the copy: all before
+        the agent's first instant."""
 
     async def final_pass(self, session: Session, why: str) -> None:
         """Compare the whole copy with the host once more."""
 
     def waits_for_person(self, session_id: str) -> bool:
-        """Whether changes of a session whose agent is done still wait for an answer, or for being applied."""
+        """Whether changes of a session whose agent is done still wait for an answer, or for
+        being applied."""
 
     async def until_something_is_answered(self, session_id: str) -> None:
         """Return when one of its requests changed."""
@@ -100,7 +108,8 @@ class _Live:
 
 
 class SessionManager:
-    """The sessions of this supervisor. `on_change` and `on_output` callbacks run in the event loop and must not block."""
+    """The sessions of this supervisor. `on_change` and `on_output` callbacks run in the event
+    loop and must not block."""
 
     def __init__(
         self,
@@ -126,14 +135,16 @@ class SessionManager:
         self._tasks: asyncio.TaskGroup | None = None
         self._stopping: str | None = None
 
-    # -- asking -----------------------------------------------------------------------------------------------------
+    # -- asking -----------------------------------------------------------------------------------
 
     def get(self, session_id: str) -> Session:
         """The session with all its facts, or `NotFoundError`."""
         with self._engine.connect() as connection:
             session = store.get(connection, session_id)
         if session is None:
-            raise NotFoundError(f"no session has the id `{session_id[:64]}`", "`gatehouse sessions` lists them")
+            raise NotFoundError(
+                f"no session has the id `{session_id[:64]}`", "`gatehouse sessions` lists them"
+            )
         return session
 
     def recent(self, limit: int = 100) -> list[Session]:
@@ -152,7 +163,8 @@ class SessionManager:
         return self._folder / session_id
 
     def output(self, session_id: str, offset: int) -> tuple[bytes, int]:
-        """What the agent printed from byte `offset` on, at most 256 kB, and the offset to go on from."""
+        """What the agent printed from byte `offset` on, at most 256 kB, and the offset to go on
+        from."""
         self.get(session_id)
         return session_output.read(self.folder(session_id), offset)
 
@@ -161,7 +173,8 @@ class SessionManager:
         return session_output.size(self.folder(session_id))
 
     def progress(self, session_id: str) -> dict[str, int] | None:
-        """How far the private copy is, while it is being made: `{"done", "total", "bytes"}` in files and bytes."""
+        """How far the private copy is, while it is being made: `{"done", "total", "bytes"}` in
+        files and bytes."""
         live = self._live.get(session_id)
         return live.progress if live else None
 
@@ -176,14 +189,15 @@ class SessionManager:
     def on_output(self, callback: Callable[[str, bytes], None]) -> None:
         self._output_watchers.append(callback)
 
-    # -- doing ------------------------------------------------------------------------------------------------------
+    # -- doing ------------------------------------------------------------------------------------
 
     def run_in(self, tasks: asyncio.TaskGroup) -> None:
         """The task group that sessions run in."""
         self._tasks = tasks
 
     async def start(self, wanted: StartSession) -> Session:
-        """Record a session and begin it; copying and starting go on after this returns. `UserError` for bad input."""
+        """Record a session and begin it; copying and starting go on after this returns.
+        `UserError` for bad input."""
         workspace = checked_workspace(wanted.workspace)
         if self._stopping is not None or self._tasks is None:
             raise UserError("Gatehouse is shutting down", "start it again first")
@@ -202,18 +216,23 @@ class SessionManager:
         )
         # What is kept and shown; the agent is started with the words that were given.
         session = msgspec.structs.replace(session, command=words_without_secrets(session.command))
-        self._audit.record("session_started", **as_started(session), **self._surroundings.policy_on_record(session))
+        self._audit.record(
+            "session_started", **as_started(session), **self._surroundings.policy_on_record(session)
+        )
         with self._engine.begin() as connection:
             store.add(connection, session)
         self.folder(session.id).mkdir(parents=True, mode=0o700)
         live = self._live[session.id] = _Live()
         self._surroundings.open(session, wanted)
         self._announce(session)
-        self._tasks.create_task(self._run(session, live, (wanted, token)), name=f"session-{session.id}")
+        self._tasks.create_task(
+            self._run(session, live, (wanted, token)), name=f"session-{session.id}"
+        )
         return session
 
     async def stop(self, session_id: str, *, reason: str, by: str) -> None:
-        """Begin the orderly end of a session; returns at once. Stopping one that has ended does nothing."""
+        """Begin the orderly end of a session; returns at once. Stopping one that has ended does
+        nothing."""
         self.get(session_id)
         live = self._live.get(session_id)
         if live is not None and live.stop_reason is None:
@@ -236,35 +255,50 @@ class SessionManager:
         return self.get(session_id)
 
     def record_review(self, session_id: str, review: dict[str, Any]) -> Session:
-        """Keep the findings that the review agent reported: with the session, and as `review.json` and `review.md` beside it.
+        """Keep the findings that the review agent reported: with the session, and as `review.json`
+        and `review.md` beside it.
 
-        `review` has the fields of the agent API's `ReviewBody`, checked there; a later report replaces an earlier one.
+        `review` has the fields of the agent API's `ReviewBody`, checked there; a later report
+        replaces an earlier one.
         """
-        self._audit.record("review_recorded", session=session_id, findings=len(review.get("findings", ())))
+        self._audit.record(
+            "review_recorded", session=session_id, findings=len(review.get("findings", ()))
+        )
         folder = self.folder(session_id)
         try:
-            whole_files.replace(folder / "review.json", msgspec.json.format(msgspec.json.encode(review)) + b"\n")
-            whole_files.replace(folder / "review.md", review_markdown(review).encode("utf-8", "backslashreplace"))
+            whole_files.replace(
+                folder / "review.json", msgspec.json.format(msgspec.json.encode(review)) + b"\n"
+            )
+            whole_files.replace(
+                folder / "review.md", review_markdown(review).encode("utf-8", "backslashreplace")
+            )
         except OSError as error:
-            raise StorageError(f"the review can't be written: {error.strerror}", "look at the data folder") from error
+            raise StorageError(
+                f"the review can't be written: {error.strerror}", "look at the data folder"
+            ) from error
         return self._change(session_id, review=review)
 
     def keep_bodies(self, session_id: str, *, is_on: bool, by: str) -> Session:
-        """From now on keep what its requests' bodies begin with for the Network page, or keep it no more."""
+        """From now on keep what its requests' bodies begin with for the Network page, or keep it
+        no more."""
         if self.get(session_id).ended_at is not None:
             raise UserError("the session has ended", "bodies of a running session can be kept")
         self._audit.record("bodies_switched", session=session_id, keep=is_on, by=by)
         return self._change(session_id, keep_bodies=is_on)
 
     def take_up_sessions(self) -> list[str]:
-        """At start-up: take up the sessions that a crash left, one line about each for the person."""
+        """At start-up: take up the sessions that a crash left, one line about each for the
+        person."""
         assert self._tasks is not None
         lines = []
         with self._engine.connect() as connection:
             left = store.not_ended(connection)
         for session in left:
             killed = left_behind.kill(session.pid, session.pid_started)
-            line = f"session {session.id} on {session.workspace} had no recorded end: the supervisor died; its agent was ended with it"
+            line = (
+                f"session {session.id} on {session.workspace} had no recorded end: the supervisor"
+                " died; its agent was ended with it"
+            )
             if killed:
                 line += " (its sandbox still ran, and was killed now)"
             policy = self._surroundings.policy_on_record(session)
@@ -273,19 +307,27 @@ class SessionManager:
             self._surroundings.open(session)
             notices = (
                 *session.notices,
-                "the supervisor died during this session; changes that the agent had made wait for your answer",
+                (
+                    "the supervisor died during this session; changes that the agent had made wait"
+                    " for your answer"
+                ),
             )
             session = self._change(
-                session.id, agent_exited_at=session.agent_exited_at or self._clock.now(), notices=notices
+                session.id,
+                agent_exited_at=session.agent_exited_at or self._clock.now(),
+                notices=notices,
             )
             self._tasks.create_task(self._run(session, live, None), name=f"session-{session.id}")
             lines.append(line)
         return lines
 
-    # -- the life of one session ------------------------------------------------------------------------------------------
+    # -- the life of one session ------------------------------------------------------------------
 
-    async def _run(self, session: Session, live: _Live, new: tuple[StartSession, str] | None) -> None:
-        """A session's whole life, with what was wanted and the token; without, what is left of one whose agent died in a crash."""
+    async def _run(
+        self, session: Session, live: _Live, new: tuple[StartSession, str] | None
+    ) -> None:
+        """A session's whole life, with what was wanted and the token; without, what is left of
+        one whose agent died in a crash."""
         reason = "failed"
         limit = asyncio.timeout(max(0.0, session.deadline_at - self._clock.now()))
         try:
@@ -305,7 +347,9 @@ class SessionManager:
         finally:
             await asyncio.shield(self._end(session, live, live.stop_reason or reason))
 
-    async def _start_agent(self, session: Session, live: _Live, wanted: StartSession, token: str) -> Session:
+    async def _start_agent(
+        self, session: Session, live: _Live, wanted: StartSession, token: str
+    ) -> Session:
         begun = told = self._clock.monotonic()
 
         def on_progress(done: int, total: int, size: int) -> None:
@@ -316,7 +360,9 @@ class SessionManager:
                 told = now
                 self._announce(session)
 
-        notes = await _unless(live.wanted_stop, self._surroundings.copy_workspace(session, wanted, on_progress))
+        notes = await _unless(
+            live.wanted_stop, self._surroundings.copy_workspace(session, wanted, on_progress)
+        )
         live.progress = None
         if notes:
             session = self._change(session.id, notices=(*session.notices, *notes))
@@ -341,10 +387,13 @@ class SessionManager:
         why = live.running.killed_why
         self._audit.record("agent_exited", session=session.id, exit_code=live.exit_code, why=why)
         notices = (*session.notices, why) if why else session.notices
-        return self._change(session.id, agent_exited_at=self._clock.now(), exit_code=live.exit_code, notices=notices)
+        return self._change(
+            session.id, agent_exited_at=self._clock.now(), exit_code=live.exit_code, notices=notices
+        )
 
     async def _until_answered(self, session: Session, live: _Live) -> str:
-        """After the agent: what only it could use is closed, its last changes are looked at, and the cards wait."""
+        """After the agent: what only it could use is closed, its last changes are looked at, and
+        the cards wait."""
         if live.wanted_stop.is_set():
             return live.stop_reason or "stopped"
         self._surroundings.close_requests(session.id, "the agent has exited", keep_changes=True)
@@ -353,13 +402,16 @@ class SessionManager:
             notices = (*self.get(session.id).notices, WAITS_FOR_ANSWER)
             self._change(session.id, notices=notices)
         while self._surroundings.waits_for_person(session.id):
-            await _unless(live.wanted_stop, self._surroundings.until_something_is_answered(session.id))
+            await _unless(
+                live.wanted_stop, self._surroundings.until_something_is_answered(session.id)
+            )
             if live.wanted_stop.is_set():
                 return live.stop_reason or "stopped"
         return "the agent has exited"
 
     async def _end(self, session: Session, live: _Live, reason: str) -> None:
-        """The orderly end, in the order that users rely on. A step that fails is said, and doesn't keep the others from running."""
+        """The orderly end, in the order that users rely on. A step that fails is said, and
+        doesn't keep the others from running."""
         session = self._try_change(session, stopping_at=self._clock.now())
         await self._step(session, "closing requests", self._close_requests(session, reason))
         await self._step(session, "final pass", self._surroundings.final_pass(session, reason))
@@ -377,7 +429,9 @@ class SessionManager:
                 by=live.stopped_by or "gatehouse",
                 exit_code=exit_code,
             )
-        self._try_change(session, ended_at=self._clock.now(), end_reason=reason, exit_code=exit_code)
+        self._try_change(
+            session, ended_at=self._clock.now(), end_reason=reason, exit_code=exit_code
+        )
         live.ended.set()
         del self._live[session.id]
 
@@ -405,7 +459,8 @@ class SessionManager:
         return session
 
     def _try_change(self, session: Session, **facts: object) -> Session:
-        """Record facts of an ending session. Where they can't be, the next start finds the session without an end."""
+        """Record facts of an ending session. Where they can't be, the next start finds the
+        session without an end."""
         try:
             return self._change(session.id, **facts)
         except GatehouseError as error:
@@ -418,7 +473,8 @@ class SessionManager:
 
 
 async def _unless[T](event: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
-    """What `work` gives, or None where the event came first and it was cancelled. Raises what `work` raises."""
+    """What `work` gives, or None where the event came first and it was cancelled. Raises what
+    `work` raises."""
     try:
         async with asyncio.TaskGroup() as tasks:
             working = tasks.create_task(work)
@@ -449,12 +505,21 @@ def checked_workspace(path: Path) -> Path:
         real = path.expanduser().resolve(strict=True)
     except (OSError, RuntimeError) as error:
         raise UserError(
-            f"workspace `{path}` does not exist", "give the folder of the project with --workspace DIR"
+            f"workspace `{path}` does not exist",
+            "give the folder of the project with --workspace DIR",
         ) from error
     if not real.is_dir():
-        raise UserError(f"workspace `{path}` is not a folder", "give the folder of the project with --workspace DIR")
+        raise UserError(
+            f"workspace `{path}` is not a folder",
+            "give the folder of the project with --workspace DIR",
+        )
     if not os.access(real, os.R_OK | os.X_OK):
-        raise UserError(f"workspace `{path}` can't be read", "run Gatehouse as a user who may read it")
+        raise UserError(
+            f"workspace `{path}` can't be read", "run Gatehouse as a user who may read it"
+        )
     if real == Path("/"):
-        raise UserError("workspace `/` is the whole machine", "give the folder of one project with --workspace DIR")
+        raise UserError(
+            "workspace `/` is the whole machine",
+            "give the folder of one project with --workspace DIR",
+        )
     return real

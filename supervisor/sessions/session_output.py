@@ -1,7 +1,8 @@
-"""What an agent printed, kept beside its session: `output.log`, bytes as they came, appended and never rewritten.
+"""What an agent printed, kept beside its session: `output.log`, bytes as they came, appended and
+never rewritten.
 
-It decides nothing but where the bytes are. Output that can't be kept is a line in the log: an agent is never held up, and its
-session never ended, because a disk is full.
+It decides nothing but where the bytes are. Output that can't be kept is a line in the log: an
+agent is never held up, and its session never ended, because a disk is full.
 """
 
 from pathlib import Path

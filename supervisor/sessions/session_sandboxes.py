@@ -1,7 +1,9 @@
-"""What the sandboxes of a session hold: command, environment, binds, bounds; the agent's, and that of one command.
+"""What the sandboxes of a session hold: command, environment, binds, bounds; the agent's, and that
+of one command.
 
-It is separate from `surroundings`, which opens and closes what stands around them, and from `sandbox`, which makes them. INVARIANT: no
-secret is in one of them, but placeholders of it; the token of the agent's door is in the agent's alone.
+It is separate from `surroundings`, which opens and closes what stands around them, and from
+`sandbox`, which makes them. INVARIANT: no secret is in one of them, but placeholders of it; the
+token of the agent's door is in the agent's alone.
 """
 
 import secrets
@@ -40,13 +42,20 @@ _CA_VARIABLES = (
     "NIX_SSL_CERT_FILE",
     "DENO_CERT",
 )
-# Java reads neither the proxy's variables nor PEM files: every virtual machine that starts takes these as its own options.
+# Java reads neither the proxy's variables nor PEM files: every virtual machine that starts takes
+# these as its own options.
 _JAVA_OPTIONS = " ".join(
     (
-        *(f"-D{scheme}.proxyHost=127.0.0.1 -D{scheme}.proxyPort={PROXY_PORT}" for scheme in ("http", "https")),
+        *(
+            f"-D{scheme}.proxyHost=127.0.0.1 -D{scheme}.proxyPort={PROXY_PORT}"
+            for scheme in ("http", "https")
+        ),
         f"-Djavax.net.ssl.trustStore={JAVA_STORE}",
         # Maven 3.9 has a client of its own that asks for this; Maven 4 calls it so.
-        *(f"-Daether.{name}.useSystemProperties=true" for name in ("connector.http", "transport.apache")),
+        *(
+            f"-Daether.{name}.useSystemProperties=true"
+            for name in ("connector.http", "transport.apache")
+        ),
     )
 )
 
@@ -57,7 +66,8 @@ type Within = tuple[int, int] | None
 
 
 class Caller(NamedTuple):
-    """The shell that a session was started in: where it finds programs, and the variables that the sandbox takes over."""
+    """The shell that a session was started in: where it finds programs, and the variables that
+    the sandbox takes over."""
 
     search_path: str
     variables: Mapping[str, str]
@@ -81,7 +91,9 @@ class SessionSandboxes:
         self._masked = masked
         self._placeholder = f"gatehouse-placeholder-{secrets.token_hex(12)}"
 
-    def of_agent(self, session: Session, token: str, within: Within, caller: Caller, *, tty: bool) -> Spec:
+    def of_agent(
+        self, session: Session, token: str, within: Within, caller: Caller, *, tty: bool
+    ) -> Spec:
         """The agent's sandbox."""
         command, binds = self._program(session, caller)
         door = f"http://127.0.0.1:{AGENT_PORT}"
@@ -93,14 +105,18 @@ class SessionSandboxes:
         if self._settings.anthropic_api_key:
             env["ANTHROPIC_API_KEY"] = self._placeholder
         env |= self._named_secrets.variables
-        return self._base(session, command, env, binds, within, ports=(PROXY_PORT, AGENT_PORT), tty=tty)
+        return self._base(
+            session, command, env, binds, within, ports=(PROXY_PORT, AGENT_PORT), tty=tty
+        )
 
     def of_tool(self, session: Session, action: Exec, within: Within, caller: Caller) -> Spec:
         """The sandbox of one command: no token, no key, no agent's door."""
         command = ("/bin/bash", "-c", action.command)
         env = self._environment(session, caller)
         spec = self._base(session, command, env, (), within, ports=(PROXY_PORT,), tty=False)
-        return msgspec.structs.replace(spec, cwd=MERGED if action.cwd in ("", ".") else f"{MERGED}/{action.cwd}")
+        return msgspec.structs.replace(
+            spec, cwd=MERGED if action.cwd in ("", ".") else f"{MERGED}/{action.cwd}"
+        )
 
     @property
     def model_url(self) -> str:
@@ -108,7 +124,8 @@ class SessionSandboxes:
         return self._settings.anthropic_base_url or "https://api.anthropic.com"
 
     def model_credentials(self) -> tuple[Credential, ...]:
-        """The model's key, in either of the headers that clients of the Messages API send it in; none where there is no key."""
+        """The model's key, in either of the headers that clients of the Messages API send it in;
+        none where there is no key."""
         if not self._settings.anthropic_api_key:
             return ()
         scheme, _, rest = self.model_url.partition("://")
@@ -124,7 +141,9 @@ class SessionSandboxes:
             for header in ("x-api-key", "authorization")
         )
 
-    def _program(self, session: Session, caller: Caller) -> tuple[tuple[str, ...], tuple[tuple[Path, str], ...]]:
+    def _program(
+        self, session: Session, caller: Caller
+    ) -> tuple[tuple[str, ...], tuple[tuple[Path, str], ...]]:
         if session.kind == "review":
             return _reviewer(session.base)
         path, binds = find_program(session.command[0], caller.search_path, Path.home())
@@ -193,7 +212,9 @@ class SessionSandboxes:
         env |= dict.fromkeys(_CA_VARIABLES, CA_BUNDLE)
         if session.kind == "review":
             env["GATEHOUSE_MODEL"] = "recorded" if session.model == "recorded" else "anthropic"
-            env["GATEHOUSE_REVIEW_MODEL"] = "" if session.model in ("recorded", DEFAULT_MODEL) else session.model or ""
+            env["GATEHOUSE_REVIEW_MODEL"] = (
+                "" if session.model in ("recorded", DEFAULT_MODEL) else session.model or ""
+            )
         return env
 
 
@@ -202,12 +223,22 @@ def _reviewer(base: str | None) -> tuple[tuple[str, ...], tuple[tuple[Path, str]
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     prefix = Path(sys.base_prefix).resolve()
     libraries = Path(sys.prefix) / "lib" / version / "site-packages"
-    binds = [(ROOT / "agent_image", f"{INSIDE}/agent_image"), (libraries.resolve(), f"{INSIDE}/site-packages")]
+    binds = [
+        (ROOT / "agent_image", f"{INSIDE}/agent_image"),
+        (libraries.resolve(), f"{INSIDE}/site-packages"),
+    ]
     python = f"/usr/bin/{version}"
     if not prefix.is_relative_to("/usr"):
-        # At its own place: a Python that is built with a shared library looks for it by the path that it was installed to.
+        # At its own place: a Python that is built with a shared library looks for it by the path
+        # that it was installed to.
         binds.append((prefix, str(prefix)))
         python = f"{prefix}/bin/{version}"
     elif prefix != Path("/usr"):
         python = f"{prefix}/bin/{version}"
-    return (python, "-I", f"{INSIDE}/agent_image/reviewer/__main__.py", "--base", base or "none"), tuple(binds)
+    return (
+        python,
+        "-I",
+        f"{INSIDE}/agent_image/reviewer/__main__.py",
+        "--base",
+        base or "none",
+    ), tuple(binds)

@@ -1,4 +1,5 @@
-"""What a person asks for when a session starts: the body of the operator's API, of the start form, and of the CLI's `run`."""
+"""What a person asks for when a session starts: the body of the operator's API, of the start
+form, and of the CLI's `run`."""
 
 from pathlib import Path
 from typing import Annotated
@@ -13,13 +14,16 @@ _Value = Annotated[str, msgspec.Meta(max_length=4096)]
 
 
 class StartSession(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """None means the supervisor's setting, and `command` is empty for a review. `include_ignored`: what git ignores comes into
-    the private copy, too; `copy`: how that is made; `network`: which of its programs can ask to get out; `keep_bodies`: the
-    Network page shows bodies; `policy`: the whole path of the file that judges it; `limits`: its own bounds.
+    """None means the supervisor's setting, and `command` is empty for a review. `include_ignored`:
+    what git ignores comes into the private copy, too; `copy`: how that is made; `network`: which of
+    its programs can ask to get out; `keep_bodies`: the Network page shows bodies; `policy`: the
+    whole path of the file that judges it; `limits`: its own bounds.
 
-    Of the shell that it is started in: `search_path` is where its program is looked for, and `environment` what the sandbox
-    takes over (`settings.TAKEN_OVER`). `expects` are settings that the person gave and that all sessions of a supervisor
-    share, as `Settings.for_all_sessions` has them: where the supervisor has another, the session isn't started.
+    Of the shell that it is started in: `search_path` is where its program is looked for, and
+    `environment` what the sandbox takes over (`settings.TAKEN_OVER`). `expects` are settings
+    that the person gave and that all sessions of a supervisor share, as
+    `Settings.for_all_sessions` has them: where the supervisor has another, the session isn't
+    started.
     """
 
     workspace: Path

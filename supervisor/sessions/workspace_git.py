@@ -22,8 +22,12 @@ async def remotes(workspace: Path) -> tuple[str, ...]:
     for entry in listed.stdout.decode(errors="replace").split("\0"):
         key, _, url = entry.partition("\n")
         if url:
-            # Without `user:password@`: this is stored and shown, and nothing that an agent asks for needs the password.
-            found |= {key.removeprefix("remote.").removesuffix(".url"): None, _CREDENTIALS.sub("", url): None}
+            # Without `user:password@`: this is stored and shown, and nothing that an agent asks for
+            # needs the password.
+            found |= {
+                key.removeprefix("remote.").removesuffix(".url"): None,
+                _CREDENTIALS.sub("", url): None,
+            }
     return tuple(found)
 
 
@@ -32,13 +36,20 @@ async def checked_base(workspace: Path, base: str | None) -> str | None:
     inside = await _git(workspace, "rev-parse", "--git-dir")
     if not inside.ok:
         if base not in (None, "none"):
-            raise UserError(f"`{workspace}` is no git repository, so it has no base `{base}`", "leave --base out")
+            raise UserError(
+                f"`{workspace}` is no git repository, so it has no base `{base}`",
+                "leave --base out",
+            )
         return None
     if base in (None, "auto", "none"):
         return base or "auto"
-    found = await _git(workspace, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{base}^{{commit}}")
+    found = await _git(
+        workspace, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{base}^{{commit}}"
+    )
     if not found.ok:
-        raise UserError(f"the base `{base}` is no revision of `{workspace}`", "give a branch, a tag or a commit")
+        raise UserError(
+            f"the base `{base}` is no revision of `{workspace}`", "give a branch, a tag or a commit"
+        )
     return base
 
 

@@ -1,7 +1,8 @@
 """Opening the database: pragmas, and the migrations up to the newest.
 
-SQLite runs in WAL mode with `synchronous=FULL`: what `commit` returned from survives kill -9 and a power cut
-(https://www.sqlite.org/pragma.html#pragma_synchronous). Calls are synchronous: each takes well under a millisecond.
+SQLite runs in WAL mode with `synchronous=FULL`: what `commit` returned from survives kill -9 and
+a power cut (https://www.sqlite.org/pragma.html#pragma_synchronous). Calls are synchronous: each
+takes well under a millisecond.
 """
 
 from pathlib import Path
@@ -15,7 +16,8 @@ from supervisor.errors import StorageError
 
 
 def open_database(path: Path) -> Engine:
-    """The engine, migrated. `StorageError` where the file can't be opened, or was written by a newer Gatehouse."""
+    """The engine, migrated. `StorageError` where the file can't be opened, or was written by a
+    newer Gatehouse."""
     engine = create_engine(f"sqlite:///{path}", connect_args={"timeout": 10})
     event.listen(engine, "connect", _set_pragmas)
     try:
@@ -37,15 +39,17 @@ def migrate(engine: Engine) -> None:
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
     with engine.begin() as connection:
-        # INVARIANT: one transaction. Python begins none before a CREATE or ALTER by itself, so each would be committed alone, and
-        # a crash between two of them left a schema that no start could bring up any more.
+        # INVARIANT: one transaction. Python begins none before a CREATE or ALTER by itself, so each
+        # would be committed alone, and a crash between two of them left a schema that no start
+        # could bring up any more.
         connection.exec_driver_sql("BEGIN")
         config.attributes["connection"] = connection
         command.upgrade(config, "head")
 
 
 def _as_storage_error(context: ExceptionContext) -> StorageError | None:
-    """A full disk, a lock that is never given up, a file that is gone: `StorageError`, which everybody takes for a denial."""
+    """A full disk, a lock that is never given up, a file that is gone: `StorageError`, which
+    everybody takes for a denial."""
     if not isinstance(context.sqlalchemy_exception, OperationalError):
         return None
     return StorageError(

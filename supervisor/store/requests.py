@@ -1,7 +1,8 @@
 """Requests in the database. Each function is one transaction or takes part in its caller's.
 
-INVARIANT: every change of a fact is a compare-and-swap on the facts it relies on, so that of two callers one wins
-and the other is told (an answer given twice, a grant claimed twice, a superseded request approved).
+INVARIANT: every change of a fact is a compare-and-swap on the facts it relies on, so that of two
+callers one wins and the other is told (an answer given twice, a grant claimed twice, a
+superseded request approved).
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -29,7 +30,8 @@ from supervisor.core.files.change_tree import Waiting, problem_of
 from supervisor.errors import ChangedError
 from supervisor.store.tables import requests as table
 
-# A literal, not a parameter: only then does the index of those that wait serve (https://www.sqlite.org/partialindex.html).
+# A literal, not a parameter: only then does the index of those that wait serve
+# (https://www.sqlite.org/partialindex.html).
 _PENDING: ColumnElement[bool] = and_(
     table.c.decision == literal_column("'ask'"),
     table.c.answer.is_(None),
@@ -79,7 +81,9 @@ def get_all(connection: Connection, request_ids: Sequence[str]) -> list[Request]
 
 def pending_ids(connection: Connection) -> list[str]:
     """The ids of all that wait, oldest first."""
-    return list(connection.execute(select(table.c.id).where(_PENDING).order_by(table.c.asked_at)).scalars())
+    return list(
+        connection.execute(select(table.c.id).where(_PENDING).order_by(table.c.asked_at)).scalars()
+    )
 
 
 def pending(connection: Connection, session_id: str | None = None) -> list[Request]:
@@ -98,18 +102,29 @@ def ready(connection: Connection, session_id: str | None = None) -> list[Request
 
 
 def unsettled(connection: Connection) -> list[Request]:
-    """Those that were begun and whose outcome isn't known: after a crash, the effect may or may not have happened."""
-    return _select(connection, and_(table.c.used_at.is_not(None), table.c.settled_at.is_(None)), None)
+    """Those that were begun and whose outcome isn't known: after a crash, the effect may or may
+    not have happened."""
+    return _select(
+        connection, and_(table.c.used_at.is_not(None), table.c.settled_at.is_(None)), None
+    )
 
 
 def of_session(connection: Connection, session_id: str, limit: int = 1000) -> list[Request]:
     """A session's requests, newest first."""
-    query = select(table).where(table.c.session_id == session_id).order_by(table.c.asked_at.desc()).limit(limit)
+    query = (
+        select(table)
+        .where(table.c.session_id == session_id)
+        .order_by(table.c.asked_at.desc())
+        .limit(limit)
+    )
     return [_request(row) for row in connection.execute(query)]
 
 
-def newest(connection: Connection, limit: int = 100, category: Category | None = None) -> list[Request]:
-    """The last `limit` requests of all sessions, newest first; of one category where it is given."""
+def newest(
+    connection: Connection, limit: int = 100, category: Category | None = None
+) -> list[Request]:
+    """The last `limit` requests of all sessions, newest first; of one category where it is
+    given."""
     query = select(table).order_by(table.c.asked_at.desc()).limit(limit)
     if category is not None:
         query = query.where(table.c.category == category)
@@ -119,26 +134,40 @@ def newest(connection: Connection, limit: int = 100, category: Category | None =
 def count_pending(connection: Connection, session_id: str, *, of_workspace: bool) -> int:
     """How many of a session wait: of its changed files, or of all else."""
     is_change = table.c.origin == "workspace" if of_workspace else table.c.origin != "workspace"
-    query = select(func.count()).select_from(table).where(_PENDING, table.c.session_id == session_id, is_change)
+    query = (
+        select(func.count())
+        .select_from(table)
+        .where(_PENDING, table.c.session_id == session_id, is_change)
+    )
     return int(connection.execute(query).scalar_one())
 
 
 def count_waiting(connection: Connection) -> int:
     """How many wait, of all sessions."""
-    return int(connection.execute(select(func.count()).select_from(table).where(_PENDING)).scalar_one())
+    return int(
+        connection.execute(select(func.count()).select_from(table).where(_PENDING)).scalar_one()
+    )
 
 
 def waiting_changes(connection: Connection) -> dict[str, int]:
     """How many changed files wait, by session."""
-    query = select(table.c.session_id, func.count()).where(_PENDING, _IS_CHANGE).group_by(table.c.session_id)
+    query = (
+        select(table.c.session_id, func.count())
+        .where(_PENDING, _IS_CHANGE)
+        .group_by(table.c.session_id)
+    )
     return {row[0]: int(row[1]) for row in connection.execute(query)}
 
 
 def pending_but(
-    connection: Connection, without_changes_of: Sequence[str], session_id: str | None, limit: int, now: float
+    connection: Connection,
+    without_changes_of: Sequence[str],
+    session_id: str | None,
+    limit: int,
+    now: float,
 ) -> list[Request]:
-    """The first that wait, without the changed files of these sessions: those that somebody waits for still, then those that were left; each
-    oldest first."""
+    """The first that wait, without the changed files of these sessions: those that somebody
+    waits for still, then those that were left; each oldest first."""
     condition = and_(_PENDING, not_(and_(_IS_CHANGE, table.c.session_id.in_(without_changes_of))))
     return _select(connection, condition, session_id, limit, (_left_by(now),))
 
@@ -155,76 +184,113 @@ def pending_ids_but(
 
 
 def changes_of(connection: Connection, session_id: str) -> list[Waiting]:
-    """The changed files of a session that wait: only what a card of many needs, since there can be 20,000."""
+    """The changed files of a session that wait: only what a card of many needs, since there can
+    be 20,000."""
     columns = (
-        table.c.id, table.c.fingerprint, table.c.asked_at, table.c.action, table.c.sticky, table.c.reason, table.c.origin
+        table.c.id, table.c.fingerprint, table.c.asked_at, table.c.action, table.c.sticky,
+        table.c.reason, table.c.origin
     )  # fmt: skip
     rows = connection.execute(
-        select(*columns).where(_PENDING, _IS_CHANGE, table.c.session_id == session_id).order_by(table.c.asked_at)
+        select(*columns)
+        .where(_PENDING, _IS_CHANGE, table.c.session_id == session_id)
+        .order_by(table.c.asked_at)
     )
     decode = msgspec.json.Decoder(FileChange).decode
     return [
         Waiting(
-            one.id, one.fingerprint, one.asked_at, decode(one.action), one.sticky, problem_of(one.reason, one.origin)
+            one.id,
+            one.fingerprint,
+            one.asked_at,
+            decode(one.action),
+            one.sticky,
+            problem_of(one.reason, one.origin),
         )
         for one in rows
     ]
 
 
 def open_changes(connection: Connection, session_id: str) -> list[str]:
-    """The actions, as they are stored, of those changes of a session's files that wait, may be carried out, or were begun and
-    their outcome isn't known."""
-    is_open = or_(_PENDING, _READY, and_(table.c.used_at.is_not(None), table.c.settled_at.is_(None)))
-    query = select(table.c.action).where(table.c.session_id == session_id, table.c.category == "filesystem", is_open)
+    """The actions, as they are stored, of those changes of a session's files that wait, may be
+    carried out, or were begun and their outcome isn't known."""
+    is_open = or_(
+        _PENDING, _READY, and_(table.c.used_at.is_not(None), table.c.settled_at.is_(None))
+    )
+    query = select(table.c.action).where(
+        table.c.session_id == session_id, table.c.category == "filesystem", is_open
+    )
     return list(connection.execute(query).scalars())
 
 
 def denied(connection: Connection, session_id: str) -> list[Request]:
-    """Those of a session that a person denied, oldest first, but for changed files and for denials that were lifted."""
-    return _select(connection, and_(_DENIED, table.c.closed_at.is_(None), not_(_IS_CHANGE)), session_id)
+    """Those of a session that a person denied, oldest first, but for changed files and for
+    denials that were lifted."""
+    return _select(
+        connection, and_(_DENIED, table.c.closed_at.is_(None), not_(_IS_CHANGE)), session_id
+    )
 
 
-def lift_all(connection: Connection, request_ids: Sequence[str], why: str, at: float) -> list[Request]:
+def lift_all(
+    connection: Connection, request_ids: Sequence[str], why: str, at: float
+) -> list[Request]:
     """End what the denials of these requests mean for later ones; they stay denied themselves."""
     condition = and_(_DENIED, table.c.closed_at.is_(None))
     return _change_all(connection, condition, request_ids, {"closed_at": at, "closed_why": why})
 
 
-def last_answered_changes(connection: Connection, session_id: str) -> list[tuple[str, dict[str, object] | None]]:
-    """Answer and outcome of those changed files of a session that a person answered last, at once."""
+def last_answered_changes(
+    connection: Connection, session_id: str
+) -> list[tuple[str, dict[str, object] | None]]:
+    """Answer and outcome of those changed files of a session that a person answered last, at
+    once."""
     answered = and_(
-        _IS_CHANGE, table.c.session_id == session_id, table.c.answer.is_not(None), table.c.superseded_by.is_(None)
+        _IS_CHANGE,
+        table.c.session_id == session_id,
+        table.c.answer.is_not(None),
+        table.c.superseded_by.is_(None),
     )
     last = select(func.max(table.c.answered_at)).where(answered).scalar_subquery()
     query = select(table.c.answer, table.c.outcome).where(answered, table.c.answered_at == last)
     return [(row.answer, row.outcome) for row in connection.execute(query)]
 
 
-def pending_about(connection: Connection, session_id: str, subjects: Collection[str]) -> list[Request]:
+def pending_about(
+    connection: Connection, session_id: str, subjects: Collection[str]
+) -> list[Request]:
     """Those of a session that wait and are about one of these; a move is about two.
 
-    Of all moves that wait the subjects are looked at, which lie side by side in the index; only those that count are read.
+    Of all moves that wait the subjects are looked at, which lie side by side in the index; only
+    those that count are read.
     """
     found: list[Request] = []
     of_session = and_(_PENDING, table.c.session_id == session_id)
     for part in _parts(list(subjects)):
-        found += map(_request, connection.execute(select(table).where(of_session, table.c.subject.in_(part))))
+        found += map(
+            _request, connection.execute(select(table).where(of_session, table.c.subject.in_(part)))
+        )
     is_move = and_(table.c.subject >= MOVES, table.c.subject < MOVES + "\U0010ffff")
     moves = connection.execute(select(table.c.id, table.c.subject).where(of_session, is_move))
-    return found + get_all(connection, [row.id for row in moves if not _disjoint(row.subject, subjects)])
+    return found + get_all(
+        connection, [row.id for row in moves if not _disjoint(row.subject, subjects)]
+    )
 
 
 def _disjoint(subject: str, subjects: Collection[str]) -> bool:
     return not any(about in subjects for about in targets(subject))
 
 
-def latest_for_fingerprints(connection: Connection, session_id: str, fingerprints: Sequence[str]) -> dict[str, Request]:
+def latest_for_fingerprints(
+    connection: Connection, session_id: str, fingerprints: Sequence[str]
+) -> dict[str, Request]:
     """By fingerprint, the newest asked request of this session for exactly this action."""
     found: dict[str, Request] = {}
     for part in _parts(fingerprints):
         query = (
             select(table)
-            .where(table.c.session_id == session_id, table.c.fingerprint.in_(part), table.c.decision == "ask")
+            .where(
+                table.c.session_id == session_id,
+                table.c.fingerprint.in_(part),
+                table.c.decision == "ask",
+            )
             .order_by(table.c.asked_at)
         )
         found |= {row.fingerprint: _request(row) for row in connection.execute(query)}
@@ -242,7 +308,9 @@ def ask_again(connection: Connection, request_id: str, hold_until: float | None)
 def hold_until(connection: Connection, request_id: str, until: float) -> Request | None:
     """Whoever waits for it is gone from then on already, where it waits still."""
     return _change(
-        connection, and_(_PENDING, table.c.id == request_id, table.c.hold_until > until), {"hold_until": until}
+        connection,
+        and_(_PENDING, table.c.id == request_id, table.c.hold_until > until),
+        {"hold_until": until},
     )
 
 
@@ -250,62 +318,94 @@ def answer_all(connection: Connection, answered: Sequence[Request]) -> list[Requ
     """Record the answers that these requests carry, for those that are pending still; these."""
     waiting: set[str] = set()
     for part in _parts([one.id for one in answered]):
-        waiting.update(connection.execute(select(table.c.id).where(_PENDING, table.c.id.in_(part))).scalars())
+        waiting.update(
+            connection.execute(select(table.c.id).where(_PENDING, table.c.id.in_(part))).scalars()
+        )
     done = [one for one in answered if one.id in waiting]
     answer_exactly(connection, done)
     return done
 
 
 def answer_exactly(connection: Connection, answered: Sequence[Request]) -> None:
-    """The same for all of them. INVARIANT: `ChangedError` where one isn't pending any more: then its caller takes all back."""
+    """The same for all of them. INVARIANT: `ChangedError` where one isn't pending any more: then
+    its caller takes all back."""
     if answered:
         # One statement for all of them, whatever each is told.
         rows = [{"of": one.id} | {name: getattr(one, name) for name in _ANSWER} for one in answered]
-        changed = connection.execute(update(table).where(_PENDING, table.c.id == bindparam("of")), rows).rowcount
+        changed = connection.execute(
+            update(table).where(_PENDING, table.c.id == bindparam("of")), rows
+        ).rowcount
         if changed != len(answered):
             raise ChangedError.several()
 
 
-def supersede_all(connection: Connection, pairs: Sequence[tuple[Request, Request]], why: str) -> list[Request]:
+def supersede_all(
+    connection: Connection, pairs: Sequence[tuple[Request, Request]], why: str
+) -> list[Request]:
     """Answer pending requests denied, each in favour of the newer one beside it."""
     same = {"answer": "denied", "answered_by": "gatehouse", "answer_reason": why}
-    changes = [{"superseded_by": newer.id, "answered_at": newer.asked_at} | same for _, newer in pairs]
+    changes = [
+        {"superseded_by": newer.id, "answered_at": newer.asked_at} | same for _, newer in pairs
+    ]
     if pairs:
         changing = update(table).where(_PENDING, table.c.id == bindparam("of"))
-        connection.execute(changing, [{"of": older.id} | one for (older, _), one in zip(pairs, changes, strict=True)])
-    return [msgspec.structs.replace(older, **one) for (older, _), one in zip(pairs, changes, strict=True)]
+        connection.execute(
+            changing,
+            [{"of": older.id} | one for (older, _), one in zip(pairs, changes, strict=True)],
+        )
+    return [
+        msgspec.structs.replace(older, **one)
+        for (older, _), one in zip(pairs, changes, strict=True)
+    ]
 
 
-def close_all(connection: Connection, request_ids: Sequence[str], why: str, at: float) -> list[Request]:
+def close_all(
+    connection: Connection, request_ids: Sequence[str], why: str, at: float
+) -> list[Request]:
     """End those of the requests that are pending or ready."""
-    return _change_all(connection, or_(_PENDING, _READY), request_ids, {"closed_at": at, "closed_why": why})
+    return _change_all(
+        connection, or_(_PENDING, _READY), request_ids, {"closed_at": at, "closed_why": why}
+    )
 
 
 def use_all(connection: Connection, requests: Sequence[Request], at: float) -> list[Request]:
-    """Mark those as used that are ready; they were read just now. INVARIANT: gives each request out once."""
+    """Mark those as used that are ready; they were read just now. INVARIANT: gives each request
+    out once."""
     given: set[str] = set()
     for part in _parts([one.id for one in requests]):
-        using = update(table).where(_READY, table.c.id.in_(part)).values(used_at=at).returning(table.c.id)
+        using = (
+            update(table)
+            .where(_READY, table.c.id.in_(part))
+            .values(used_at=at)
+            .returning(table.c.id)
+        )
         given.update(connection.execute(using).scalars())
     return [msgspec.structs.replace(one, used_at=at) for one in requests if one.id in given]
 
 
-def settle_all(connection: Connection, outcomes: Mapping[str, dict[str, object]], at: float) -> list[Request]:
+def settle_all(
+    connection: Connection, outcomes: Mapping[str, dict[str, object]], at: float
+) -> list[Request]:
     """Record by id what carrying out gave, for those of which it isn't known yet."""
     open_ones = [one for one in get_all(connection, list(outcomes)) if one.settled_at is None]
     if open_ones:
         changing = update(table).where(table.c.id == bindparam("of"), table.c.settled_at.is_(None))
         rows = [{"of": one.id, "outcome": outcomes[one.id], "settled_at": at} for one in open_ones]
         connection.execute(changing, rows)
-    return [msgspec.structs.replace(one, settled_at=at, outcome=outcomes[one.id]) for one in open_ones]
+    return [
+        msgspec.structs.replace(one, settled_at=at, outcome=outcomes[one.id]) for one in open_ones
+    ]
 
 
 def note_taken_back(connection: Connection, whys: Mapping[str, str | None]) -> list[Request]:
-    """Say by id in the outcomes of settled requests that they were taken back, or with None that they no longer are."""
+    """Say by id in the outcomes of settled requests that they were taken back, or with None that
+    they no longer are."""
     changed = []
     for request in get_all(connection, list(whys)):
         if request.outcome is not None:
-            outcome = {name: value for name, value in request.outcome.items() if name != "taken_back"}
+            outcome = {
+                name: value for name, value in request.outcome.items() if name != "taken_back"
+            }
             why = whys[request.id]
             outcome = outcome if why is None else outcome | {"taken_back": why}
             changed.append(msgspec.structs.replace(request, outcome=outcome))
@@ -338,24 +438,34 @@ def _parts(values: Sequence[str]) -> Iterator[Sequence[str]]:
     return (values[at : at + MOST_PARAMETERS] for at in range(0, len(values), MOST_PARAMETERS))
 
 
-def _change(connection: Connection, condition: ColumnElement[bool], values: dict[str, object]) -> Request | None:
-    row = connection.execute(update(table).where(condition).values(values).returning(table)).one_or_none()
+def _change(
+    connection: Connection, condition: ColumnElement[bool], values: dict[str, object]
+) -> Request | None:
+    row = connection.execute(
+        update(table).where(condition).values(values).returning(table)
+    ).one_or_none()
     return _request(row) if row else None
 
 
 def _change_all(
-    connection: Connection, condition: ColumnElement[bool], request_ids: Sequence[str], values: dict[str, object]
+    connection: Connection,
+    condition: ColumnElement[bool],
+    request_ids: Sequence[str],
+    values: dict[str, object],
 ) -> list[Request]:
     """Those of the requests that the condition held for, changed, in the order of their ids."""
     found: dict[str, Request] = {}
     for part in _parts(request_ids):
-        changing = update(table).where(condition, table.c.id.in_(part)).values(values).returning(table)
+        changing = (
+            update(table).where(condition, table.c.id.in_(part)).values(values).returning(table)
+        )
         found |= {row.id: _request(row) for row in connection.execute(changing)}
     return [found[one] for one in request_ids if one in found]
 
 
 def _request(row: Row) -> Request:  # type: ignore[type-arg]
-    # Thousands at once: a row's own mapping and a decoder made anew would take longer than all the rest.
+    # Thousands at once: a row's own mapping and a decoder made anew would take longer than all the
+    # rest.
     values = dict(zip(_COLUMNS, row, strict=True))
     del values["category"]
     values["action"] = _decode_action(values["action"])

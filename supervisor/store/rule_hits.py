@@ -13,7 +13,9 @@ def add(connection: Connection, counts: Mapping[str, int], at: float) -> None:
     for rule, count in counts.items():
         statement = insert(table).values(rule=rule, hits=count, last_at=at)
         connection.execute(
-            statement.on_conflict_do_update(index_elements=["rule"], set_={"hits": table.c.hits + count, "last_at": at})
+            statement.on_conflict_do_update(
+                index_elements=["rule"], set_={"hits": table.c.hits + count, "last_at": at}
+            )
         )
 
 

@@ -20,17 +20,26 @@ def get(connection: Connection, session_id: str) -> Session | None:
 
 def newest(connection: Connection, limit: int = 100) -> list[Session]:
     """The last `limit` sessions, newest first."""
-    return [_session(row) for row in connection.execute(select(table).order_by(table.c.created_at.desc()).limit(limit))]
+    return [
+        _session(row)
+        for row in connection.execute(
+            select(table).order_by(table.c.created_at.desc()).limit(limit)
+        )
+    ]
 
 
 def not_ended(connection: Connection) -> list[Session]:
     """Those that no one recorded an end of: at start-up, what a crash left."""
-    return [_session(row) for row in connection.execute(select(table).where(table.c.ended_at.is_(None)))]
+    return [
+        _session(row) for row in connection.execute(select(table).where(table.c.ended_at.is_(None)))
+    ]
 
 
 def change(connection: Connection, session_id: str, **facts: object) -> Session:
     """Record new facts of a session that exists."""
-    row = connection.execute(update(table).where(table.c.id == session_id).values(**facts).returning(table)).one()
+    row = connection.execute(
+        update(table).where(table.c.id == session_id).values(**facts).returning(table)
+    ).one()
     return _session(row)
 
 

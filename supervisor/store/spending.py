@@ -1,9 +1,22 @@
-"""The ledger of model calls in the database. Each function takes part in its caller's transaction; money is pico-dollars."""
+"""The ledger of model calls in the database. Each function takes part in its caller's
+transaction; money is pico-dollars."""
 
 from typing import Any, NamedTuple
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, Integer, Row, case, cast, func, insert, literal, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Integer,
+    Row,
+    case,
+    cast,
+    func,
+    insert,
+    literal,
+    select,
+    update,
+)
 
 from supervisor.core.budget import Amounts, Kind, Scope
 from supervisor.core.models.model_calls import Tokens
@@ -32,7 +45,8 @@ class OfModel(NamedTuple):
 
 
 class OfTime(NamedTuple):
-    """What calls of one model used in one stretch of time; the first of them was asked for at `first_at`."""
+    """What calls of one model used in one stretch of time; the first of them was asked for at
+    `first_at`."""
 
     when: int | str
     model: str
@@ -64,9 +78,11 @@ def settle(connection: Connection, reservation_id: str, tokens: Tokens, **facts:
 
 
 def used(connection: Connection, scope: Scope, key: str, *, is_over: bool = False) -> Amounts:
-    """What a session, a day or all used together: calls under way at what is reserved for them, traffic with what is held for it. With `is_over` only
-    calls that are over."""
-    sums = select(func.coalesce(func.sum(spending.c.cost), 0), func.coalesce(func.sum(spending.c.tokens), 0))
+    """What a session, a day or all used together: calls under way at what is reserved for them,
+    traffic with what is held for it. With `is_over` only calls that are over."""
+    sums = select(
+        func.coalesce(func.sum(spending.c.cost), 0), func.coalesce(func.sum(spending.c.tokens), 0)
+    )
     sums = sums.where(spending.c.settled_at.is_not(None)) if is_over else sums
     where = _of(scope, key)
     row = connection.execute(sums if where is None else sums.where(where)).one()
@@ -83,7 +99,9 @@ def by_model(connection: Connection, session_id: str) -> list[OfModel]:
         .group_by(spending.c.model)
         .order_by(cost.desc(), spending.c.model)
     )
-    return [OfModel(row[0], int(row[1]), int(row[2]), _tokens(row)) for row in connection.execute(query)]
+    return [
+        OfModel(row[0], int(row[1]), int(row[2]), _tokens(row)) for row in connection.execute(query)
+    ]
 
 
 def first_at(connection: Connection, session_id: str | None = None) -> float | None:
@@ -96,22 +114,42 @@ def first_at(connection: Connection, session_id: str | None = None) -> float | N
 
 
 def over_time(
-    connection: Connection, *, since: float, width_s: int | None, models: int, others: str, session_id: str | None
+    connection: Connection,
+    *,
+    since: float,
+    width_s: int | None,
+    models: int,
+    others: str,
+    session_id: str | None,
 ) -> list[OfTime]:
-    """What was spent since then, by time and by model: the dearest `models`, and the rest together as `others`.
+    """What was spent since then, by time and by model: the dearest `models`, and the rest together
+    as `others`.
 
-    `when` is the number of the stretch of `width_s` since `since`, or the day (of this machine's zone) where it is None.
+    `when` is the number of the stretch of `width_s` since `since`, or the day (of this machine's
+    zone) where it is None.
     """
     where = spending.c.asked_at >= since
     if session_id is not None:
         where &= _session(session_id)
     cost = func.sum(spending.c.cost)
     dearest = select(spending.c.model).where(where).group_by(spending.c.model)
-    named = connection.execute(dearest.order_by(cost.desc(), spending.c.model).limit(models)).scalars().all()
+    named = (
+        connection.execute(dearest.order_by(cost.desc(), spending.c.model).limit(models))
+        .scalars()
+        .all()
+    )
     model = case((spending.c.model.in_(named), spending.c.model), else_=literal(others))
-    when = spending.c.day if width_s is None else cast(func.floor((spending.c.asked_at - since) / width_s), Integer)
+    when = (
+        spending.c.day
+        if width_s is None
+        else cast(func.floor((spending.c.asked_at - since) / width_s), Integer)
+    )
     first_at = func.min(spending.c.asked_at).label("first_at")
-    query = select(when, model, func.count(), cost, *_KIND_SUMS, first_at).where(where).group_by(when, model)
+    query = (
+        select(when, model, func.count(), cost, *_KIND_SUMS, first_at)
+        .where(where)
+        .group_by(when, model)
+    )
     return [
         OfTime(row[0], row[1], int(row[2]), _tokens(row), int(row[3]), float(row.first_at))
         for row in connection.execute(query)
@@ -139,10 +177,24 @@ def raises(connection: Connection, scope: Scope, key: str) -> Amounts:
 
 
 def add_raise(
-    connection: Connection, *, raise_id: str, scope: Scope, key: str, kind: Kind, by: int, now: float
+    connection: Connection,
+    *,
+    raise_id: str,
+    scope: Scope,
+    key: str,
+    kind: Kind,
+    by: int,
+    now: float,
 ) -> None:
     """Record that a person added to a budget."""
-    values = {"id": raise_id, "scope": scope, "scope_key": key, "kind": kind, "amount": by, "raised_at": now}
+    values = {
+        "id": raise_id,
+        "scope": scope,
+        "scope_key": key,
+        "kind": kind,
+        "amount": by,
+        "raised_at": now,
+    }
     connection.execute(insert(budget_raises).values(values))
 
 

@@ -1,6 +1,19 @@
 """The tables. A migration in `migrations/versions` makes each of them; a test compares the two."""
 
-from sqlalchemy import JSON, BigInteger, Boolean, Column, Float, Index, Integer, MetaData, String, Table, Text, text
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Boolean,
+    Column,
+    Float,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    text,
+)
 
 from supervisor.core.models.model_calls import Tokens
 
@@ -72,8 +85,11 @@ requests = Table(
     Index("ix_requests_fingerprint", "session_id", "fingerprint"),
 )
 
-# INVARIANT: at most one request per session and subject is pending; the database holds it, not Python's care.
-_PENDING = text("decision = 'ask' AND answer IS NULL AND superseded_by IS NULL AND closed_at IS NULL")
+# INVARIANT: at most one request per session and subject is pending; the database holds it, not
+# Python's care.
+_PENDING = text(
+    "decision = 'ask' AND answer IS NULL AND superseded_by IS NULL AND closed_at IS NULL"
+)
 Index(
     "ux_requests_pending",
     requests.c.session_id,
@@ -91,8 +107,9 @@ rule_hits = Table(
     Column("last_at", Float, nullable=False),
 )
 
-# One row for each model call. Until it is settled `cost`, `tokens` and the kinds of tokens are what was reserved: so that sums need no cases, and a
-# call that a crash cut off counts as reserved. `tokens` is all of them that a budget counts. Money is pico-dollars.
+# One row for each model call. Until it is settled `cost`, `tokens` and the kinds of tokens are what
+# was reserved: so that sums need no cases, and a call that a crash cut off counts as reserved.
+# `tokens` is all of them that a budget counts. Money is pico-dollars.
 spending = Table(
     "spending",
     metadata,
@@ -115,7 +132,8 @@ spending = Table(
     Index("ix_spending_asked", "asked_at", "session_id", "day", "model", "cost", *TOKEN_KINDS),
 )
 
-# What a session sent on a day. What is held was handed out to egress and not used yet: it counts, so that a crash can't make more of it.
+# What a session sent on a day. What is held was handed out to egress and not used yet: it counts,
+# so that a crash can't make more of it.
 traffic = Table(
     "traffic",
     metadata,

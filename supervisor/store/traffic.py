@@ -1,4 +1,5 @@
-"""What sessions sent, in the database: by session and day. Each function takes part in its caller's transaction."""
+"""What sessions sent, in the database: by session and day. Each function takes part in its
+caller's transaction."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -26,13 +27,20 @@ def sums(connection: Connection, scope: Scope, key: str) -> tuple[int, int]:
 def hold(connection: Connection, session_id: str, day: str, kind: Kind, count: int) -> None:
     """Hold so much for a session."""
     _ensure(connection, session_id, day)
-    connection.execute(update(traffic).where(_row(session_id, day)).values({_HELD[kind]: _HELD[kind] + count}))
+    connection.execute(
+        update(traffic).where(_row(session_id, day)).values({_HELD[kind]: _HELD[kind] + count})
+    )
 
 
 def use(connection: Connection, session_id: str, day: str, used: Mapping[Kind, int]) -> None:
-    """A session sent so much: out of what is held for it, the oldest first, and beyond that on this day."""
+    """A session sent so much: out of what is held for it, the oldest first, and beyond that on
+    this day."""
     _ensure(connection, session_id, day)
-    rows = select(traffic.c.day, *_HELD.values()).where(traffic.c.session_id == session_id).order_by(traffic.c.day)
+    rows = (
+        select(traffic.c.day, *_HELD.values())
+        .where(traffic.c.session_id == session_id)
+        .order_by(traffic.c.day)
+    )
     found = connection.execute(rows).all()
     for at, kind in enumerate(KINDS, start=1):
         left = used[kind]
@@ -51,11 +59,15 @@ def release(connection: Connection, session_id: str) -> None:
 
 def lose_held(connection: Connection) -> None:
     """Nobody knows what of that which is held was sent: all of it counts."""
-    values = {_USED[kind]: _USED[kind] + _HELD[kind] for kind in KINDS} | dict.fromkeys(_HELD.values(), 0)
+    values = {_USED[kind]: _USED[kind] + _HELD[kind] for kind in KINDS} | dict.fromkeys(
+        _HELD.values(), 0
+    )
     connection.execute(update(traffic).values(values))
 
 
-def _move(connection: Connection, where: ColumnElement[bool], kind: Kind, *, used: int, held: int) -> None:
+def _move(
+    connection: Connection, where: ColumnElement[bool], kind: Kind, *, used: int, held: int
+) -> None:
     if used:
         values = {_USED[kind]: _USED[kind] + used, _HELD[kind]: _HELD[kind] - held}
         connection.execute(update(traffic).where(where).values(values))

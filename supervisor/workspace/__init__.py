@@ -1,9 +1,9 @@
 """The workspace channel: the agent's private copy of the host's folder, and the reviewed way back.
 
-INVARIANT: every path is opened relative to a directory descriptor, component by component, never through
-a symlink (`disk/beneath`). The copy belongs to a hostile writer at all times, and the host's folder is
-never assumed to hold still.
+INVARIANT: every path is opened relative to a directory descriptor, component by component, never
+through a symlink (`disk/beneath`). The copy belongs to a hostile writer at all times, and the
+host's folder is never assumed to hold still.
 
-`copy/` makes the copy, `compare/` finds and asks, `apply/` writes to the host, `incoming/` brings the
-host's changes in, `undo/` takes back, `trees/` knows both sides. Start with `channel`.
+`copy/` makes the copy, `compare/` finds and asks, `apply/` writes to the host, `incoming/` brings
+in the host's changes, `undo/` takes back, `trees/` knows both. Start with `channel`.
 """

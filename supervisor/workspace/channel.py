@@ -1,11 +1,13 @@
 """The workspace channel of one session: glues comparison, gate and effects together.
 
-    agent writes to the copy -> watch -> compare -> gate.ask -> (a person) -> carry_out -> apply -> host
-    agent API write, edit, delete, move  -> gate.ask -> (a person) -> carry_out -> apply -> host, and then the copy
+    agent writes to the copy -> watch -> compare -> gate.ask -> (a person) -> carry_out -> apply ->
+    host agent API write, edit, delete, move  -> gate.ask -> (a person) -> carry_out -> apply ->
+    host, and then the copy
 
-Each step holds `_turn`, so that the comparison never sees an effect half done. What is applied is the snapshot that the
-request is bound to; it is never read from the copy again. It is separate so that its parts stay testable alone. It must
-never decide what may be done (the gate does) nor show what an approval wouldn't apply.
+Each step holds `_turn`, so that the comparison never sees an effect half done. What is applied
+is the snapshot that the request is bound to; it is never read from the copy again. It is
+separate so that its parts stay testable alone. It must never decide what may be done (the gate
+does) nor show what an approval wouldn't apply.
 """
 
 import asyncio
@@ -71,11 +73,13 @@ class _Opened(NamedTuple):
 
 
 class WorkspaceChannel:
-    """One session's. Built before the copy is; `start` before the agent's first instant; `final_pass`, then `stop`.
+    """One session's. Built before the copy is; `start` before the agent's first instant;
+    `final_pass`, then `stop`.
 
-    `folder` is the session's own (`data/sessions/ID`), where `make_copy` makes the copy. `protected` are folders that
-    nothing is ever written to, even inside the workspace: the supervisor's data. After a crash every method may be called
-    without `start`: what the last supervisor had begun is finished first. `at` is `Applier`'s, for tests.
+    `folder` is the session's own (`data/sessions/ID`), where `make_copy` makes the copy.
+    `protected` are folders that nothing is ever written to, even inside the workspace: the
+    supervisor's data. After a crash every method may be called without `start`: what the last
+    supervisor had begun is finished first. `at` is `Applier`'s, for tests.
     """
 
     def __init__(
@@ -100,10 +104,11 @@ class WorkspaceChannel:
         self._mounted: OverlayMount | None = None
         self._loops: list[asyncio.Task[None]] = []
 
-    # -- an overlay ---------------------------------------------------------------------------------------------------
+    # -- an overlay -------------------------------------------------------------------------------
 
     def take_mount(self, mounted: OverlayMount) -> None:
-        """The copy is an overlay, mounted so. It is this channel's from now on, and closed at the end."""
+        """The copy is an overlay, mounted so. It is this channel's from now on, and closed at
+        the end."""
         self._mounted = mounted
 
     @property
@@ -112,17 +117,20 @@ class WorkspaceChannel:
         return None if self._mounted is None else (self._mounted.user_fd, self._mounted.mount_fd)
 
     async def _refresh_view(self, watcher: Watcher) -> None:
-        """Have the view forget folders that the host has replaced: what is watched of it is in use, and would be kept."""
+        """Have the view forget folders that the host has replaced: what is watched of it is in
+        use, and would be kept."""
         watcher.forget()
         if self._mounted is not None:
             await self._mounted.refresh()
 
-    # -- life -------------------------------------------------------------------------------------------------------
+    # -- life -------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Settle what a crash left open, compare everything once, and go on watching and comparing until `stop`.
+        """Settle what a crash left open, compare everything once, and go on watching and comparing
+        until `stop`.
 
-        A large copy is compared while the agent starts already: a session mustn't wait for a pass that finds nothing.
+        A large copy is compared while the agent starts already: a session mustn't wait for a
+        pass that finds nothing.
         """
         async with self._turn:
             opened = await self._open()
@@ -135,14 +143,17 @@ class WorkspaceChannel:
             self._loops = [
                 self._gate.handlers.run(self._follow(), f"workspace-{self.session_id}"),
                 self._gate.handlers.run(self._follow_host(), f"workspace-host-{self.session_id}"),
-                self._gate.handlers.run(self._fill_digests(), f"workspace-digests-{self.session_id}"),
+                self._gate.handlers.run(
+                    self._fill_digests(), f"workspace-digests-{self.session_id}"
+                ),
             ]
 
     async def final_pass(self, why: str) -> None:
-        """Compare everything once more: what is allowed is applied before this returns, all else is on record as asked.
+        """Compare everything once more: what is allowed is applied before this returns, all else is
+        on record as asked.
 
-        The copy stays. Whoever ends the session closes the requests that remain, with its reason. Nothing happens where
-        the copy was never finished.
+        The copy stays. Whoever ends the session closes the requests that remain, with its
+        reason. Nothing happens where the copy was never finished.
         """
         log.info("final pass", session=self.session_id, why=why)
         async with self._turn:
@@ -154,7 +165,8 @@ class WorkspaceChannel:
             await opened.comparison.run(None, last=True)
 
     async def stop(self) -> None:
-        """Stop watching and give all descriptors back. The copy and its snapshots stay on disk. May be called twice."""
+        """Stop watching and give all descriptors back. The copy and its snapshots stay on disk.
+        May be called twice."""
         loops, self._loops = self._loops, []
         for loop in loops:
             loop.cancel()
@@ -178,10 +190,15 @@ class WorkspaceChannel:
             self._opened.watcher.wake()
 
     async def _follow(self) -> None:
-        """Compare whenever something happens in the copy, and everything now and then. Ends by cancellation."""
+        """Compare whenever something happens in the copy, and everything now and then. Ends by
+        cancellation."""
         waited_s, full_s = 0.0, FULL_COMPARISON_S
         while self._opened is not None:
-            ignores, watcher, comparison = self._opened.ignores, self._opened.watcher, self._opened.comparison
+            ignores, watcher, comparison = (
+                self._opened.ignores,
+                self._opened.watcher,
+                self._opened.comparison,
+            )
             patience_s = IMPATIENT_S if comparison.holds_back or watcher.is_partial else full_s
             folders = await watcher.batch(patience_s, self._expect)
             waited_s = 0.0 if folders != set() else waited_s + patience_s
@@ -194,16 +211,21 @@ class WorkspaceChannel:
                     begun = asyncio.get_running_loop().time()
                     await comparison.run(folders or None)
                     if not folders:
-                        full_s = at_rest_s(FULL_COMPARISON_S, asyncio.get_running_loop().time() - begun)
+                        full_s = at_rest_s(
+                            FULL_COMPARISON_S, asyncio.get_running_loop().time() - begun
+                        )
                     self._now.incoming.copy_changed(folders or None)
                 waited_s = 0.0
-            except Exception:  # a comparison that fails is made again; it must not end the supervisor
+            except (
+                Exception
+            ):  # a comparison that fails is made again; it must not end the supervisor
                 log.exception("comparing failed", session=self.session_id)
                 await asyncio.sleep(IMPATIENT_S)
                 watcher.wake()
 
     async def _expect(self, names: set[str]) -> None:
-        """Find out, while it gets quiet, what the next comparison will have to know about these names."""
+        """Find out, while it gets quiet, what the next comparison will have to know about these
+        names."""
         files = await self._now.comparison.expect(names)
         async with self._turn:
             if self._opened is not None:
@@ -225,8 +247,9 @@ class WorkspaceChannel:
                 folders = None
 
     async def _fill_digests(self) -> None:
-        """Learn what both sides agreed on, a few files at a time, while the copy still shows it: so that later a file
-        that the person changed can be told from one that only looks changed."""
+        """Learn what both sides agreed on, a few files at a time, while the copy still shows it:
+        so that later a file that the person changed can be told from one that only looks
+        changed."""
         sides = self._now.sides
         names = sides.without_digest()
         for at in range(0, len(names), DIGESTS_AT_ONCE):
@@ -242,32 +265,53 @@ class WorkspaceChannel:
             if self._mounted is None and read_facts(self._folder) is not None:  # after a crash
                 self._mounted = await mount_overlay(self._workspace, self._folder)
             merged_fd = self._mounted.merged_fd if self._mounted is not None else None
-            sides = await asyncio.to_thread(lambda: Sides(self._workspace, self._folder, protected, merged_fd))
+            sides = await asyncio.to_thread(
+                lambda: Sides(self._workspace, self._folder, protected, merged_fd)
+            )
             is_git = await git_copy.find(self._workspace, []) is not None
             ignores = Ignores(sides.host, is_git, await git_copy.around(self._workspace))
             watcher = Watcher(sides.copy, *([sides.upper.root] if sides.upper is not None else []))
             refresh = None if self._mounted is None else lambda: self._refresh_view(watcher)
             incoming = HostChanges(sides, ignores, self._ask_anew, refresh=refresh)
             snapshots = LargeSnapshots(sides, self._gate, self.session_id)
-            effects = Effects(sides, self._gate, self.session_id, self._settled, self._at, self._ask_again)
+            effects = Effects(
+                sides, self._gate, self.session_id, self._settled, self._at, self._ask_again
+            )
             self._opened = _Opened(
                 sides,
                 effects,
                 AgentChanges(sides, self._gate, self.session_id, effects),
                 ignores,
                 watcher,
-                Comparison(sides, self._gate, self.session_id, ignores, watcher, snapshots, effects.carry_out_all),
+                Comparison(
+                    sides,
+                    self._gate,
+                    self.session_id,
+                    ignores,
+                    watcher,
+                    snapshots,
+                    effects.carry_out_all,
+                ),
                 incoming,
                 snapshots,
                 Conflicts(sides, self._gate, self.session_id, effects, incoming),
-                PartialAnswers(sides, self._gate, self.session_id, effects, self._ask_again, self._at),
-                Undo(sides, self._gate, self.session_id, self._folder, woken=self._undone, at=self._at),
+                PartialAnswers(
+                    sides, self._gate, self.session_id, effects, self._ask_again, self._at
+                ),
+                Undo(
+                    sides,
+                    self._gate,
+                    self.session_id,
+                    self._folder,
+                    woken=self._undone,
+                    at=self._at,
+                ),
             )
             await effects.recover()
             await self._opened.undo.recover()
         return self._opened
 
-    # -- the agent's API ----------------------------------------------------------------------------------------------
+    # -- the agent's API --------------------------------------------------------------------------
 
     async def write(self, path: str, content: bytes, reason: str) -> Request:
         """See `AgentChanges.write`."""
@@ -277,7 +321,9 @@ class WorkspaceChannel:
     async def edit(self, path: str, old: str, new: str, replace_all: bool, reason: str) -> Request:
         """See `AgentChanges.edit`."""
         async with self._turn:
-            return await self._tidied((await self._open()).agent.edit(path, old, new, replace_all, reason))
+            return await self._tidied(
+                (await self._open()).agent.edit(path, old, new, replace_all, reason)
+            )
 
     async def _tidied(self, asking: Awaitable[Request]) -> Request:
         request = await asking
@@ -297,7 +343,11 @@ class WorkspaceChannel:
     async def with_scripts(self, action: Exec) -> Exec:
         """A command with the scripts that it names, as they are in the private copy now."""
         wanted = operands(action.command, action.cwd)
-        found = await asyncio.to_thread(scripts_in, (await self._open()).sides.copy, wanted) if wanted else ()
+        found = (
+            await asyncio.to_thread(scripts_in, (await self._open()).sides.copy, wanted)
+            if wanted
+            else ()
+        )
         return msgspec.structs.replace(action, scripts=found)
 
     def card(self, request: Request) -> ChangeCard:
@@ -305,7 +355,8 @@ class WorkspaceChannel:
         return card_of(self._now.sides, self._now.effects.action_of(request), self._gate.redactor)
 
     def image(self, request: Request, side: Literal["old", "new"]) -> tuple[Image, bytes] | None:
-        """One side of a change, where it is an image that may be shown, and still what the request is about."""
+        """One side of a change, where it is an image that may be shown, and still what the
+        request is about."""
         action = self._now.effects.action_of(request)
         digest = action.before if side == "old" else action.after
         if side == "old":
@@ -318,26 +369,33 @@ class WorkspaceChannel:
         found = image_of(data, len(data))
         return (found, data) if found is not None and content_hash(data) == digest else None
 
-    # -- some hunks: only ever called for the operator ------------------------------------------------------------------
+    # -- some hunks: only ever called for the operator --------------------------------------------
 
     async def answer_part(
         self, request_id: str, hunks: Collection[str], rest: Rest, *, by: str, fingerprint: str
     ) -> PartAnswered:
         """Approve these hunks of a card and apply them; see `PartialAnswers.answer`."""
         async with self._turn:
-            return await self._now.partial.answer(request_id, hunks, rest, by=by, fingerprint=fingerprint)
+            return await self._now.partial.answer(
+                request_id, hunks, rest, by=by, fingerprint=fingerprint
+            )
 
-    # -- conflicts: only ever called for the operator -----------------------------------------------------------------
+    # -- conflicts: only ever called for the operator ---------------------------------------------
 
     async def conflict_card(self, request: Request) -> ConflictCard:
         """What the person and the agent each did to the request's path, and the merge of both."""
         return await self._now.conflicts.card(request)
 
-    async def apply_merge(self, request_id: str, shown: str, *, by: str, fingerprint: str) -> Request:
-        """Apply the merge whose hash was `shown`, on the host and in the copy: the new request, approved."""
+    async def apply_merge(
+        self, request_id: str, shown: str, *, by: str, fingerprint: str
+    ) -> Request:
+        """Apply the merge whose hash was `shown`, on the host and in the copy: the new request,
+        approved."""
         content, mode = await self._now.conflicts.merged(request_id, shown, fingerprint)
         async with self._turn:
-            return await self._now.conflicts.apply_merge(request_id, content, mode, by=by, fingerprint=fingerprint)
+            return await self._now.conflicts.apply_merge(
+                request_id, content, mode, by=by, fingerprint=fingerprint
+            )
 
     async def give_host(self, request_id: str, *, by: str, fingerprint: str) -> Request:
         """Deny, and give the host's version to the agent's copy."""
@@ -348,10 +406,11 @@ class WorkspaceChannel:
         """What a request's new content begins with; None where it isn't here."""
         return self._now.sides.blobs.read(digest, limit_bytes)
 
-    # -- effects ------------------------------------------------------------------------------------------------------
+    # -- effects ----------------------------------------------------------------------------------
 
     async def carry_out(self, request: Request) -> None:
-        """Carry out a request that is allowed or approved. Called by the gate; a second call finds it used."""
+        """Carry out a request that is allowed or approved. Called by the gate; a second call
+        finds it used."""
         async with self._turn:
             await (await self._open()).effects.carry_out(request)
 
@@ -361,12 +420,14 @@ class WorkspaceChannel:
             await (await self._open()).effects.carry_out_all(requests)
 
     def _ask_again(self, name: str, why: str = "") -> None:
-        """An answer came to nothing because of another path: the same is asked anew. `why`: because of this very path."""
+        """An answer came to nothing because of another path: the same is asked anew. `why`:
+        because of this very path."""
         self._now.comparison.ask_again(name, why)
         self._now.watcher.wake(name.rpartition("/")[0])
 
     def _settled(self, name: str, failed: bool) -> None:
-        """An effect happened, or couldn't: look at the path anew, and at the folders on the way, where something may wait for it."""
+        """An effect happened, or couldn't: look at the path anew, and at the folders on the way,
+        where something may wait for it."""
         if failed:
             self._now.comparison.look_at(name)
         else:
@@ -379,7 +440,8 @@ class WorkspaceChannel:
             self._now.watcher.wake(name)
 
     def _ask_anew(self, name: str) -> None:
-        """The host changed where the agent did, too, or both agree again: what was asked about it is out of date."""
+        """The host changed where the agent did, too, or both agree again: what was asked about
+        it is out of date."""
         self._now.comparison.look_at(name)
         self._now.watcher.wake(name.rpartition("/")[0])
 
@@ -393,22 +455,27 @@ class WorkspaceChannel:
 
     @contextlib.asynccontextmanager
     async def undoing(self) -> AsyncIterator[Undo]:
-        """Look at what was applied, and take it back; nothing else happens to the workspace meanwhile."""
+        """Look at what was applied, and take it back; nothing else happens to the workspace
+        meanwhile."""
         async with self._turn:
             try:
                 opened = await self._open()
             except FileNotFoundError:
-                raise NotFoundError("the session's copy was never finished", "nothing was changed by it") from None
+                raise NotFoundError(
+                    "the session's copy was never finished", "nothing was changed by it"
+                ) from None
             yield opened.undo
 
     def _undone(self, name: str) -> None:
         """The person took an effect back: what is asked about the path is out of date."""
         self._settled(name, True)
 
-    # -- small things -------------------------------------------------------------------------------------------------
+    # -- small things -----------------------------------------------------------------------------
 
     @property
     def _now(self) -> _Opened:
         if self._opened is None:
-            raise NotFoundError("the session's workspace is not open", "the session has ended, or hasn't begun")
+            raise NotFoundError(
+                "the session's workspace is not open", "the session has ended, or hasn't begun"
+            )
         return self._opened

@@ -22,7 +22,9 @@ GIT_ENV = {
 
 
 def git(folder: Path, *arguments: str, check: bool = True) -> str:
-    done = subprocess.run(["git", *arguments], cwd=folder, env=GIT_ENV, check=check, capture_output=True, text=True)
+    done = subprocess.run(
+        ["git", *arguments], cwd=folder, env=GIT_ENV, check=check, capture_output=True, text=True
+    )
     return done.stdout.strip()
 
 

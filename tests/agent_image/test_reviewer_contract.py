@@ -1,4 +1,5 @@
-"""The agent and the supervisor share no code, so this holds their two ideas of the agent API together."""
+"""The agent and the supervisor share no code, so this holds their two ideas of the agent API
+together."""
 
 import json
 from pathlib import Path
@@ -17,7 +18,8 @@ from tests.fakes.agent_api import ASK_ROUTES, AgentApi
 BODIES: dict[str, type[msgspec.Struct]] = dict(
     zip(
         ASK_ROUTES,
-        (agent_api.ExecBody, agent_api.WriteBody, agent_api.EditBody, agent_api.PackagesBody, agent_api.GitBody, agent_api.ProposalBody),
+        (agent_api.ExecBody, agent_api.WriteBody, agent_api.EditBody, agent_api.PackagesBody,
+         agent_api.GitBody, agent_api.ProposalBody),
         strict=True,
     )
 )  # fmt: skip
@@ -52,7 +54,8 @@ def test_the_longest_review_is_one_that_the_supervisor_takes(repo: Path) -> None
         suggestion="s" * 20_000,
     )
     report = Report(
-        model="recorded", base=change.base, head=None, summary="s" * 20_000, verdict="comment", findings=(finding,) * 30,
+        model="recorded", base=change.base, head=None, summary="s" * 20_000, verdict="comment",
+        findings=(finding,) * 30,
         usage=Usage(turns=20, input_tokens=1, output_tokens=1),
     )  # fmt: skip
     sent = json.dumps(msgspec.to_builtins(report))

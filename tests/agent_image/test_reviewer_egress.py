@@ -1,4 +1,5 @@
-"""What the agent says when egress says no: at CONNECT, and to a plain request, with the reason in one line."""
+"""What the agent says when egress says no: at CONNECT, and to a plain request, with the reason
+in one line."""
 
 import json
 import threading
@@ -12,7 +13,13 @@ from agent_image.reviewer.anthropic_model import AnthropicModel
 from agent_image.reviewer.egress import FetchError, fetch
 from agent_image.reviewer.model import ModelError, Request
 
-REFUSAL = {"error": "refused", "why": "no rule allows it", "remedy": "ask", "rule": "network(x)", "request_id": "r1"}
+REFUSAL = {
+    "error": "refused",
+    "why": "no rule allows it",
+    "remedy": "ask",
+    "rule": "network(x)",
+    "request_id": "r1",
+}
 
 
 class Proxy(BaseHTTPRequestHandler):
@@ -45,7 +52,9 @@ class Proxy(BaseHTTPRequestHandler):
 def proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Proxy)
     server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread = threading.Thread(
+        target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
+    )
     thread.start()
     for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
         monkeypatch.setenv(name, f"http://127.0.0.1:{server.server_address[1]}")
@@ -73,7 +82,8 @@ def test_a_page_is_fetched_through_the_proxy_and_cut() -> None:
 
 @pytest.mark.parametrize(
     "url",
-    ["file:///etc/passwd", "ftp://x/", "example.com", "http://", "http://a b/", "http://x/\r\nX: y", "http://x:99999/", "http://[x/"],
+    ["file:///etc/passwd", "ftp://x/", "example.com", "http://", "http://a b/", "http://x/\r\nX: y",
+     "http://x:99999/", "http://[x/"],
 )  # fmt: skip
 def test_other_addresses_are_refused_in_one_line(url: str) -> None:
     with pytest.raises(FetchError) as caught:
@@ -85,7 +95,9 @@ def test_a_model_whose_connection_is_refused_says_why() -> None:
     said: list[str] = []
     model = AnthropicModel("m", "placeholder", "https://model.example.test", sleep=lambda _s: None)
     ask = Request(system="s", messages=[{"role": "user", "content": "x"}], tools=[], max_tokens=10)
-    with pytest.raises(ModelError, match=r"refused: no rule allows it; rule network\(x\); ask; request r1") as caught:
+    with pytest.raises(
+        ModelError, match=r"refused: no rule allows it; rule network\(x\); ask; request r1"
+    ) as caught:
         model.reply(ask, said.append)
     assert caught.value.is_refusal
     assert said == []

@@ -1,4 +1,5 @@
-"""The agent API's client: it survives a restart, gives up in bounded time, and shows refusals as they were meant."""
+"""The agent API's client: it survives a restart, gives up in bounded time, and shows refusals as
+they were meant."""
 
 import threading
 
@@ -34,7 +35,13 @@ def test_each_ask_reaches_its_route(api: AgentApi) -> None:
     door.propose("allow", "exec(ls)", "w")
     assert tuple(route for route, _ in api.asks) == ASK_ROUTES
     assert api.asks[0][1] == {"command": "ls", "cwd": "src", "reason": "r", "timeout_s": 5}
-    assert api.asks[2][1] == {"path": "a", "old": "b", "new": "c", "replace_all": True, "reason": "r"}
+    assert api.asks[2][1] == {
+        "path": "a",
+        "old": "b",
+        "new": "c",
+        "replace_all": True,
+        "reason": "r",
+    }
     assert api.asks[5][1] == {"effect": "allow", "rule": "exec(ls)", "why": "w"}
 
 
@@ -42,7 +49,9 @@ def test_wait_returns_the_answer(api: AgentApi) -> None:
     door = client(api)
     ask = door.execute("ls")
     assert ask.status == "pending"
-    threading.Timer(0.05, api.resolve, (ask.id, "used"), {"outcome": {"ok": True, "exit_code": 0}}).start()
+    threading.Timer(
+        0.05, api.resolve, (ask.id, "used"), {"outcome": {"ok": True, "exit_code": 0}}
+    ).start()
     done = door.wait(ask.id, 20)
     assert done.is_granted
     assert done.outcome == {"ok": True, "exit_code": 0}

@@ -1,4 +1,5 @@
-"""The recorded model: announced as such, really executed, one ask of each kind at once, never waiting for ever."""
+"""The recorded model: announced as such, really executed, one ask of each kind at once, never
+waiting for ever."""
 
 import json
 import os
@@ -21,8 +22,10 @@ KINDS = {"/v1/exec", "/v1/files/write", "/v1/packages", "/v1/git", "/v1/policy-p
 
 def settings(repo: Path, api: AgentApi, wait_s: float = 10.0) -> Settings:
     return Settings(
-        base="auto", workspace=repo, output=None, gatehouse_url=api.url, gatehouse_token=api.token, recorded=True,
-        model_id="recorded", api_key="", base_url=None, limits=Limits(answer_wait_s=wait_s, outage_s=2),
+        base="auto", workspace=repo, output=None, gatehouse_url=api.url, gatehouse_token=api.token,
+        recorded=True,
+        model_id="recorded", api_key="", base_url=None, limits=Limits(answer_wait_s=wait_s,
+        outage_s=2),
     )  # fmt: skip
 
 
@@ -36,7 +39,11 @@ def test_all_asks_stand_in_the_inbox_before_any_is_answered(repo: Path, api: Age
     def answer_when_all_are_there(_route: str, _request: Json) -> None:
         if len(api.asks) == 6:
             for number, (route, _) in enumerate(list(api.asks), 1):
-                api.resolve(f"request-{number}", "used" if "exec" in route else "denied", outcome={"ok": True})
+                api.resolve(
+                    f"request-{number}",
+                    "used" if "exec" in route else "denied",
+                    outcome={"ok": True},
+                )
 
     api.on_ask = answer_when_all_are_there
     lines: list[str] = []
@@ -91,7 +98,10 @@ def test_the_script_fits_the_tools() -> None:
 
 def test_what_is_filled_in_is_not_looked_at_again() -> None:
     assert fill("x {{a}}", {"a": "{{b}}", "b": "no"}) == "x {{b}}"
-    assert fill({"line": "{{n}}", "none": "{{z}}"}, {"n": 3, "z": None}) == {"line": 3, "none": None}
+    assert fill({"line": "{{n}}", "none": "{{z}}"}, {"n": 3, "z": None}) == {
+        "line": 3,
+        "none": None,
+    }
 
 
 def test_as_a_process_without_the_sdk(repo: Path, api: AgentApi) -> None:

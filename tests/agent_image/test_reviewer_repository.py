@@ -40,7 +40,9 @@ def test_a_repository_without_commits_and_a_plain_folder(tmp_path: Path) -> None
     assert Repository(tmp_path).change("auto").untracked == ("a",)
 
 
-@pytest.mark.parametrize("base", ["nonsense", "--output=/tmp/x", "HEAD^{tree}", "", "a b", "HEAD --"])
+@pytest.mark.parametrize(
+    "base", ["nonsense", "--output=/tmp/x", "HEAD^{tree}", "", "a b", "HEAD --"]
+)
 def test_what_is_no_commit_is_refused(repo: Path, base: str) -> None:
     with pytest.raises(GitError, match="no revision"):
         Repository(repo).change(base)
@@ -61,9 +63,12 @@ def test_nothing_of_the_repository_is_run(repo: Path, tmp_path: Path) -> None:
     trap.write_text(f'#!/bin/sh\necho "$0 $*" >> {tmp_path}/sprung\ncat 2>/dev/null\n')
     trap.chmod(0o755)
     for setting in (
-        "core.fsmonitor", "diff.external", "core.pager", "pager.diff", "core.sshCommand", "core.editor", "diff.evil.command",
-        "diff.evil.textconv", "filter.evil.clean", "filter.evil.smudge", "filter.evil.process", "filter.a.b c.clean",
-        "credential.helper", "core.alternateRefsCommand", "interactive.diffFilter", "gpg.program", "core.askPass",
+        "core.fsmonitor", "diff.external", "core.pager", "pager.diff", "core.sshCommand",
+        "core.editor", "diff.evil.command",
+        "diff.evil.textconv", "filter.evil.clean", "filter.evil.smudge", "filter.evil.process",
+        "filter.a.b c.clean",
+        "credential.helper", "core.alternateRefsCommand", "interactive.diffFilter", "gpg.program",
+        "core.askPass",
     ):  # fmt: skip
         git(repo, "config", setting, str(trap))
     git(repo, "config", "core.hooksPath", str(tmp_path))

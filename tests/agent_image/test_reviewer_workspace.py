@@ -27,8 +27,10 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(
     "name",
-    ["../secret.txt", "src/../../secret.txt", "/etc/passwd", "out.txt", "out/secret.txt", "/proc/self/environ",
-     "../merged-too/x", "inner/../../secret.txt", "loop", "", "a\0b", "nothing", "src/a.py/x", "x" * 5000],
+    ["../secret.txt", "src/../../secret.txt", "/etc/passwd", "out.txt", "out/secret.txt",
+     "/proc/self/environ",
+     "../merged-too/x", "inner/../../secret.txt", "loop", "", "a\0b", "nothing", "src/a.py/x",
+     "x" * 5000],
 )  # fmt: skip
 def test_ways_out_are_refused(root: Path, name: str) -> None:
     with pytest.raises(PathError):
@@ -44,7 +46,9 @@ def test_an_absolute_path_inside_is_accepted(root: Path) -> None:
     assert Workspace(root).read(str(root / "src" / "a.py"), 3) == (b"ins", 7)
 
 
-def test_a_swap_between_check_and_use_is_caught(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_swap_between_check_and_use_is_caught(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     workspace = Workspace(root)
     checked = workspace.relative
 
@@ -86,7 +90,9 @@ def test_walk_stays_inside_and_leaves_git_out(root: Path) -> None:
     workspace = Workspace(root)
     assert list(workspace.walk("src")) == ["src/a.py"]
     assert "src/a.py" in list(workspace.walk("."))
-    assert not [name for name in workspace.walk(".") if name.startswith(".git/") or "secret" in name]
+    assert not [
+        name for name in workspace.walk(".") if name.startswith(".git/") or "secret" in name
+    ]
     assert list(workspace.walk(".", "*.py")) == ["src/a.py"]
     with pytest.raises(PathError):
         list(workspace.walk("out"))

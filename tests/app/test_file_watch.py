@@ -1,4 +1,5 @@
-"""Files are read anew as they are saved: however an editor does that, wherever the file appears, and with the old one kept on an error."""
+"""Files are read anew as they are saved: however an editor does that, wherever the file appears,
+and with the old one kept on an error."""
 
 import asyncio
 import contextlib
@@ -74,7 +75,9 @@ def only_events(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("save", [in_place, by_rename, moved_away_first])
-async def test_a_file_is_read_anew_however_it_is_saved(tmp_path: Path, save: Callable[[Path, str], None]) -> None:
+async def test_a_file_is_read_anew_however_it_is_saved(
+    tmp_path: Path, save: Callable[[Path, str], None]
+) -> None:
     path = tmp_path / "it.yaml"
     path.write_text("one")
     async with Watched(path, tmp_path / "data").running() as it:
@@ -107,7 +110,9 @@ async def started(it: Watched) -> None:
     it.kind.look = look  # type: ignore[method-assign]
 
 
-async def test_a_file_that_appears_later_is_read_though_its_folder_is_missing(tmp_path: Path) -> None:
+async def test_a_file_that_appears_later_is_read_though_its_folder_is_missing(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "a/b/it.yaml"
     async with Watched(path, tmp_path / "data").running() as it:
         await started(it)
@@ -121,7 +126,9 @@ async def test_a_file_that_appears_later_is_read_though_its_folder_is_missing(tm
         await it.until(lambda: it.text == "")
 
 
-async def test_a_link_to_a_file_is_followed_where_it_leads_and_when_it_is_swapped(tmp_path: Path) -> None:
+async def test_a_link_to_a_file_is_followed_where_it_leads_and_when_it_is_swapped(
+    tmp_path: Path,
+) -> None:
     for name in ("old", "new"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "it.yaml").write_text(name)
@@ -137,7 +144,9 @@ async def test_a_link_to_a_file_is_followed_where_it_leads_and_when_it_is_swappe
         await it.until(lambda: it.text == "new")
 
 
-async def test_what_cant_be_used_keeps_the_old_and_is_a_banner_until_it_is_mended(tmp_path: Path) -> None:
+async def test_what_cant_be_used_keeps_the_old_and_is_a_banner_until_it_is_mended(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "it.yaml"
     path.write_text("good")
     async with Watched(path, tmp_path / "data").running() as it:
@@ -145,7 +154,9 @@ async def test_what_cant_be_used_keeps_the_old_and_is_a_banner_until_it_is_mende
         assert it.watch.banner is None
         by_rename(path, "bad")
         await it.until(lambda: it.watch.banner is not None)
-        assert it.watch.banner == f"{path}: it is bad; mend it (what was read before stays in force)"
+        assert (
+            it.watch.banner == f"{path}: it is bad; mend it (what was read before stays in force)"
+        )
         assert it.text == "good"
         by_rename(path, "better")
         await it.until(lambda: it.watch.banner is None)
@@ -153,7 +164,9 @@ async def test_what_cant_be_used_keeps_the_old_and_is_a_banner_until_it_is_mende
 
 
 @pytest.mark.parametrize("save", [in_place, by_rename])
-async def test_a_file_in_the_busy_folder_is_read_too(tmp_path: Path, save: Callable[[Path, str], None]) -> None:
+async def test_a_file_in_the_busy_folder_is_read_too(
+    tmp_path: Path, save: Callable[[Path, str], None]
+) -> None:
     """What we write there ourselves wakes nobody."""
     path = tmp_path / "it.yaml"
     async with Watched(path, tmp_path).running() as it:

@@ -36,7 +36,10 @@ async def test_a_password_in_a_remotes_url_is_stored_nowhere(tmp_path: Path) -> 
     git(workspace, "remote", "add", "origin", "https://me:the-password@git.example.org/project")
     async with supervised(settings_in(tmp_path, POLICY)) as running:
         session, output = await running.run(workspace, "sh", "-c", "git remote -v")
-        assert set(running.parts.sessions.get(session.id).remotes) == {"origin", "https://git.example.org/project"}
+        assert set(running.parts.sessions.get(session.id).remotes) == {
+            "origin",
+            "https://git.example.org/project",
+        }
         data = running.parts.settings.data_dir
     assert "the-password" not in output
     for path in data.rglob("*"):
@@ -45,7 +48,8 @@ async def test_a_password_in_a_remotes_url_is_stored_nowhere(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("setting", "wanted", "expected"), [(False, True, True), (True, None, True), (True, False, False)]
+    ("setting", "wanted", "expected"),
+    [(False, True, True), (True, None, True), (True, False, False)],
 )
 @pytest.mark.parametrize("copy", ["copy", "overlay"])
 async def test_what_git_ignores_is_in_the_copy_only_where_it_is_wanted(
@@ -57,7 +61,9 @@ async def test_what_git_ignores_is_in_the_copy_only_where_it_is_wanted(
     (workspace / ".venv/tool").write_text("from the host")
     settings = settings_in(tmp_path, POLICY)._replace(include_ignored=setting)
     async with supervised(settings) as running:
-        _, output = await running.run(workspace, "cat", ".venv/tool", include_ignored=wanted, copy=copy)
+        _, output = await running.run(
+            workspace, "cat", ".venv/tool", include_ignored=wanted, copy=copy
+        )
     assert ("from the host" in output) == expected
 
 
@@ -66,7 +72,9 @@ async def test_a_session_that_is_stopped_while_its_copy_is_made_leaves_none(
 ) -> None:
     monkeypatch.setattr(copy_pool, "FEW_FILES", 0)
     monkeypatch.setattr(copy_pool, "PIECE_FILES", 1)
-    workspace = make_repository(tmp_path / "checkout", {f"{number}/{number}.txt": "x" for number in range(1500)})
+    workspace = make_repository(
+        tmp_path / "checkout", {f"{number}/{number}.txt": "x" for number in range(1500)}
+    )
     async with supervised(settings_in(tmp_path, POLICY)) as running:
         session = await running.start(workspace, "sh", "-c", "echo ran")
         sessions = running.parts.sessions

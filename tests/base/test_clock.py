@@ -19,7 +19,9 @@ def test_after_the_wait_the_tick_is_over(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ahead_ns", [LONGEST_TICK_NS * 100, -1, -(10**18)])
-def test_a_time_of_another_clock_is_not_waited_for(ahead_ns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_time_of_another_clock_is_not_waited_for(
+    ahead_ns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(time, "sleep", lambda seconds: pytest.fail("waited"))
     wait_out_tick(time.clock_gettime_ns(REALTIME_COARSE) + ahead_ns)
 

@@ -1,4 +1,5 @@
-"""What stands in the place of a file that a person told us to read is refused at once, and what it is is said."""
+"""What stands in the place of a file that a person told us to read is refused at once, and what
+it is is said."""
 
 import os
 import socket
@@ -59,7 +60,9 @@ def test_a_policy_while_it_is_in_force(odd: tuple[Path, str], tmp_path: Path) ->
     path.rename(base)
     action = Network(operation="connect", host="a.example.org", port=443)
     assert evaluate(files.current(), action, now=0).decision == "allow"
-    assert files.banner == f"{why.replace(str(path), str(base))} (the last good policy stays in force)"
+    assert (
+        files.banner == f"{why.replace(str(path), str(base))} (the last good policy stays in force)"
+    )
 
 
 def test_prices(odd: tuple[Path, str]) -> None:

@@ -1,4 +1,5 @@
-"""process.py: what starts is a list with an explicit environment, and what ends takes its tree along."""
+"""process.py: what starts is a list with an explicit environment, and what ends takes its tree
+along."""
 
 import asyncio
 import gc
@@ -31,8 +32,15 @@ async def gone(pid: int) -> bool:
 
 
 async def test_output_exit_code_and_stdin_travel() -> None:
-    done = await run(["sh", "-c", "cat; echo err >&2; exit 3"], env=ENV, stdin=b"in" * 100_000, timeout_s=60)
-    assert (done.exit_code, done.stdout, done.stderr, done.ok) == (3, b"in" * 100_000, b"err\n", False)
+    done = await run(
+        ["sh", "-c", "cat; echo err >&2; exit 3"], env=ENV, stdin=b"in" * 100_000, timeout_s=60
+    )
+    assert (done.exit_code, done.stdout, done.stderr, done.ok) == (
+        3,
+        b"in" * 100_000,
+        b"err\n",
+        False,
+    )
 
 
 async def test_arguments_are_never_a_shell_line(tmp_path: Path) -> None:
@@ -65,7 +73,9 @@ async def test_descriptors_are_closed_but_for_those_named() -> None:
 
 
 async def test_output_beyond_the_limit_is_dropped_and_said() -> None:
-    done = await run(["head", "-c", "3000000", "/dev/zero"], env=ENV, timeout_s=60, output_limit_bytes=1000)
+    done = await run(
+        ["head", "-c", "3000000", "/dev/zero"], env=ENV, timeout_s=60, output_limit_bytes=1000
+    )
     assert (len(done.stdout), done.truncated, done.exit_code, done.ok) == (1000, True, 0, False)
 
 
@@ -94,9 +104,13 @@ async def test_a_cancelled_caller_leaves_nothing() -> None:
     child.close()
     assert await child.wait() == 128 + signal.SIGKILL
     task = asyncio.ensure_future(run(["sleep", "61"], env=ENV, timeout_s=60))
-    while not any(b"61" in Path(f"/proc/{pid}/cmdline").read_bytes() for pid in children(os.getpid())):
+    while not any(
+        b"61" in Path(f"/proc/{pid}/cmdline").read_bytes() for pid in children(os.getpid())
+    ):
         await asyncio.sleep(0.01)
-    pid = next(pid for pid in children(os.getpid()) if b"61" in Path(f"/proc/{pid}/cmdline").read_bytes())
+    pid = next(
+        pid for pid in children(os.getpid()) if b"61" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    )
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -133,7 +147,9 @@ async def test_an_end_is_waited_for_by_whoever_is_cancelled_meanwhile() -> None:
     assert told == [128 + signal.SIGKILL]
 
 
-async def test_a_caller_that_goes_away_at_once_leaves_no_pipe_open(recwarn: pytest.WarningsRecorder) -> None:
+async def test_a_caller_that_goes_away_at_once_leaves_no_pipe_open(
+    recwarn: pytest.WarningsRecorder,
+) -> None:
     for turns in range(8):  # one of them for each step of the way
         task = asyncio.ensure_future(run(["sleep", "60"], env=ENV, timeout_s=60))
         for _ in range(turns):

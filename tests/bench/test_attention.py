@@ -11,15 +11,20 @@ from supervisor.core.policy.policy_text import parse_policy
 
 WORTH = {
     "a push": ["git push", "git -C x push origin main", "git commit -m x && git push 2>&1"],
-    "a GitHub write": ["gh pr create --fill", "gh run cancel 7", "gh api -X PUT x", "curl -s -X PATCH https://api.example.org"],
-    "an install": ["npm install x", "npm --prefix site ci", "python -m pip install x", "cd a && uv add x"],
-    "an external download": ["curl -sL https://example.org/x -o y", "gh release download v1", "git clone https://example.org/x"],
+    "a GitHub write": ["gh pr create --fill", "gh run cancel 7", "gh api -X PUT x",
+    "curl -s -X PATCH https://api.example.org"],
+    "an install": ["npm install x", "npm --prefix site ci", "python -m pip install x",
+    "cd a && uv add x"],
+    "an external download": ["curl -sL https://example.org/x -o y", "gh release download v1",
+    "git clone https://example.org/x"],
     "another machine, or a deployment": ["ssh host", "firebase deploy", "npm publish"],
     "another user": ["sudo id", "ls; sudo id"],
-    "a secret": ["cat .env", "cat a/.env.local", "grep -o x web/.env", "sed -i '' \\\n 's/a/b/' \\\n .env", "env", "gh auth token"],
+    "a secret": ["cat .env", "cat a/.env.local", "grep -o x web/.env",
+    "sed -i '' \\\n 's/a/b/' \\\n .env", "env", "gh auth token"],
     "SQL that alters": ["psql -c 'DROP TABLE x'", "python manage.py migrate"],
     "git's configuration or credentials": ["git config user.email x", "git remote add x y"],
-    "a delete outside of the project": ["rm -rf /workspace-other", "rm -f ~/x", "cd a && rm -r ../b", "rm -rf $X", "rm /workspace/../x"],
+    "a delete outside of the project": ["rm -rf /workspace-other", "rm -f ~/x",
+    "cd a && rm -r ../b", "rm -rf $X", "rm /workspace/../x"],
 }  # fmt: skip
 ROUTINE = [
     "git status",
@@ -41,7 +46,9 @@ ROUTINE = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "command"), [(kind, one) for kind, commands in WORTH.items() for one in commands])
+@pytest.mark.parametrize(
+    ("kind", "command"), [(kind, one) for kind, commands in WORTH.items() for one in commands]
+)
 def test_what_is_worth_asking(kind: str, command: str) -> None:
     assert worth_asking(command, "/workspace") == kind
 
@@ -56,16 +63,24 @@ def test_in_doubt_it_is_worth_asking() -> None:
 
 
 def recording(*commands: tuple[str, str]) -> list[bytes]:
-    actions = [{"category": category, "command": command, "cwd": "."} for category, command in commands]
+    actions = [
+        {"category": category, "command": command, "cwd": "."} for category, command in commands
+    ]
     actions.insert(0, {"category": "filesystem", "operation": "read", "path": "a.py"})
     return [json.dumps({"id": "one", "project": "p", "actions": actions}).encode(), b""]
 
 
 def test_it_counts_what_is_answered_asked_and_answered_wrongly() -> None:
     policy = parse_policy("version: 1\nallow: [exec(git *), exec(ls *)]\n", "test")
-    commands = attention.read_commands(recording(("exec", "ls"), ("git", "git push origin x"), ("exec", "make")))
+    commands = attention.read_commands(
+        recording(("exec", "ls"), ("git", "git push origin x"), ("exec", "make"))
+    )
     answers = attention.answered(policy, commands)
-    assert [(one.is_answered, one.command.worth) for one in answers] == [(True, ""), (True, "a push"), (False, "")]
+    assert [(one.is_answered, one.command.worth) for one in answers] == [
+        (True, ""),
+        (True, "a push"),
+        (False, ""),
+    ]
     assert attention.totals({"p": answers}).splitlines()[-1].split() == [
         "p",
         "3",

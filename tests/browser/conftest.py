@@ -1,4 +1,5 @@
-"""One headless Chromium for all tests of this folder, a site and a signed-in page for each; whatever the page complains of fails it."""
+"""One headless Chromium for all tests of this folder, a site and a signed-in page for each;
+whatever the page complains of fails it."""
 
 import asyncio
 import inspect
@@ -13,14 +14,18 @@ from playwright.async_api import Browser, BrowserContext, Page, async_playwright
 from tests.browser.operator_site import Site, serving
 
 ARGS = [
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
 # A bound for what should take milliseconds, on a machine that does ten other things.
 PATIENCE_MS = 90_000
 PATIENCE_S = PATIENCE_MS / 1000
 # Two frames and a turn: whatever an answer does to a page, it has done.
-SHOWN = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done))))"
+SHOWN = (
+    "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() =>"
+    " setTimeout(done))))"
+)
 expect.set_options(timeout=PATIENCE_MS)
 
 
@@ -59,11 +64,17 @@ class Watch:
     def follow(self, page: Page) -> None:
         page.on(
             "console",
-            lambda message: self.note(f"console {message.type}: {message.text} {message.location}", message.type),
+            lambda message: self.note(
+                f"console {message.type}: {message.text} {message.location}", message.type
+            ),
         )
         page.on("pageerror", lambda error: self.note(f"error: {error}"))
         page.on(
-            "dialog", lambda dialog: (self.note(f"dialog: {dialog.message}"), asyncio.ensure_future(dialog.dismiss()))
+            "dialog",
+            lambda dialog: (
+                self.note(f"dialog: {dialog.message}"),
+                asyncio.ensure_future(dialog.dismiss()),
+            ),
         )
         page.on("request", lambda request: self.request(request.url))
 
@@ -91,7 +102,8 @@ async def context(browser: Browser, site: Site, watch: Watch) -> AsyncIterator[B
     made.on("page", watch.follow)
     value = site.auth.sign_in(site.auth.new_login_token())
     await made.add_cookies([
-        {"name": site.auth.cookie_name, "value": value or "", "url": site.url, "httpOnly": True, "sameSite": "Strict"}
+        {"name": site.auth.cookie_name, "value": value or "", "url": site.url, "httpOnly": True,
+         "sameSite": "Strict"}
     ])  # fmt: skip
     yield made
     await made.close()

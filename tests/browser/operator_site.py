@@ -1,6 +1,8 @@
-"""The operator's pages on a loopback port, over real gate, queue, audit and policies, and an agent that asks for things.
+"""The operator's pages on a loopback port, over real gate, queue, audit and policies, and an agent
+that asks for things.
 
-Files are the one thing that is made up: `SampleWorkspace` keeps both sides of each change and lets the real `make_card` compare.
+Files are the one thing that is made up: `SampleWorkspace` keeps both sides of each change and
+lets the real `make_card` compare.
 """
 
 import asyncio
@@ -82,7 +84,8 @@ class SampleWorkspace:
 
 
 class Site:
-    """The parts of one Gatehouse and its operator's door. `restart` closes the door and opens it again on the same port."""
+    """The parts of one Gatehouse and its operator's door. `restart` closes the door and opens it
+    again on the same port."""
 
     def __init__(self, folder: Path, policy: str = POLICY) -> None:
         self.parts = FakeParts(folder, policy, RealClock())
@@ -90,7 +93,8 @@ class Site:
         self.parts.workspace_of = lambda session_id: self.workspace  # type: ignore[assignment, return-value]
         self.parts.gate.handlers.on_ready("filesystem", "agent_api", self._apply)
         self.tasks: asyncio.TaskGroup
-        # Bound and never listening: while the door is closed, nobody else's connection is given its port.
+        # Bound and never listening: while the door is closed, nobody else's connection is given its
+        # port.
         self._place = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         self._place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self._place.bind(("127.0.0.1", 0))
@@ -104,11 +108,14 @@ class Site:
         return f"http://127.0.0.1:{self.port}"
 
     async def open(self, *, is_signed_out: bool = False) -> None:
-        """Serve; with `is_signed_out` as a Gatehouse that was started anew does, which knows no cookie."""
+        """Serve; with `is_signed_out` as a Gatehouse that was started anew does, which knows no
+        cookie."""
         sock = listen(self.port)
         if is_signed_out or not hasattr(self, "auth"):
             self.auth = self.parts.new_auth(self.port)
-        self.app = build_operator_app(self.parts, self.auth, pages.handlers(), error_page=pages.error_page)
+        self.app = build_operator_app(
+            self.parts, self.auth, pages.handlers(), error_page=pages.error_page
+        )
         self._door = serve_operator(self.app, sock)
         self._running = self.tasks.create_task(self._door.run())
         await self._door.started.wait()
@@ -139,7 +146,9 @@ class Site:
         hold_s: float | None = None,
     ) -> Request:
         """The agent asks."""
-        return self.parts.gate.ask(action, session_id=session_id, reason=reason, origin=origin, hold_s=hold_s)
+        return self.parts.gate.ask(
+            action, session_id=session_id, reason=reason, origin=origin, hold_s=hold_s
+        )
 
     def ask_change(
         self,
@@ -191,7 +200,8 @@ def fill(site: Site) -> list[Request]:
             Exec(command="pytest tests/parser -q --maxfail=1"),
             reason="I changed the tokenizer and want to see that nothing else broke.",
         ),
-        site.ask_change("src/parser/tokens.py", OLD, NEW, operation="edit", reason="Escapes inside quotes were dropped."),
+        site.ask_change("src/parser/tokens.py", OLD, NEW, operation="edit",
+        reason="Escapes inside quotes were dropped."),
         site.ask(
             Network(
                 operation="request",
@@ -209,7 +219,8 @@ def fill(site: Site) -> list[Request]:
             Git(operation="push", remote="origin", refspecs=("fix/quoted-escapes",)),
             reason="The fix and its test are committed.",
         ),
-        site.ask(Packages(manager="pip", operation="install", names=("hypothesis==6.140.0",)), reason="For the property test."),
+        site.ask(Packages(manager="pip", operation="install", names=("hypothesis==6.140.0",)),
+        reason="For the property test."),
         site.ask(
             Proposal(effect="allow", rule="exec(pytest *)", why="the tests are run often"),
             reason="I run the tests after each change.",

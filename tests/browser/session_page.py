@@ -1,4 +1,5 @@
-"""The page of one session of a whole supervisor, signed in to; whatever it complains of fails the test."""
+"""The page of one session of a whole supervisor, signed in to; whatever it complains of fails
+the test."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,7 +17,10 @@ async def page_of(browser: Browser, running: Supervised, session: Session) -> As
     context.set_default_timeout(PATIENCE_MS)
     complaints: list[str] = []
     made = await context.new_page()
-    made.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+    made.on(
+        "console",
+        lambda message: complaints.append(message.text) if message.type == "error" else None,
+    )
     made.on("pageerror", lambda error: complaints.append(str(error)))
     made.on("dialog", lambda dialog: complaints.append(dialog.message))
     await made.goto(running.supervisor.login_url())

@@ -1,4 +1,5 @@
-"""Many changed files as one card in the browser: opened folder by folder, one denied, a folder approved, then the rest; by keyboard, too."""
+"""Many changed files as one card in the browser: opened folder by folder, one denied, a folder
+approved, then the rest; by keyboard, too."""
 
 import re
 
@@ -15,12 +16,18 @@ HOSTILE = "<script>document.title='x'</script>\u202e.py"
 OLD, NEW = b"x=1\n", b"x = 1\n"
 
 
-def change(site: Site, path: str, *, new: bytes | None = NEW, hazards: tuple[str, ...] = ()) -> FileChange:
+def change(
+    site: Site, path: str, *, new: bytes | None = NEW, hazards: tuple[str, ...] = ()
+) -> FileChange:
     before, after = content_hash(OLD), None if new is None else content_hash(new)
     operation = "delete" if new is None else "write"
     action = FileChange(operation=operation, path=path, before=before, after=after, hazards=hazards)  # type: ignore[arg-type]
     side = None if new is None else Side(data=new, size=len(new), mode=0o644)
-    site.workspace.sides[fingerprint(action)] = (Side(data=OLD, size=len(OLD), mode=0o644), side, False)
+    site.workspace.sides[fingerprint(action)] = (
+        Side(data=OLD, size=len(OLD), mode=0o644),
+        side,
+        False,
+    )
     return action
 
 
@@ -36,11 +43,15 @@ def states(site: Site, requests: list[Request]) -> list[str]:
 async def requests(site: Site) -> list[Request]:
     """What a formatter did."""
     site.parts.gate.handlers.on_ready("filesystem", "workspace", site._apply)
-    names = [f"{folder}/{number}.py" for folder in ("src", "src/deep", "tests") for number in range(20)]
+    names = [
+        f"{folder}/{number}.py" for folder in ("src", "src/deep", "tests") for number in range(20)
+    ]
     return ask(site, [change(site, name) for name in names])
 
 
-async def test_open_deny_one_approve_a_folder_approve_the_rest(site: Site, page: Page, requests: list[Request]) -> None:
+async def test_open_deny_one_approve_a_folder_approve_the_rest(
+    site: Site, page: Page, requests: list[Request]
+) -> None:
     card = page.locator("#changes-one")
     await expect(card.locator("[data-role=sum]")).to_have_text("60 files changed")
     await expect(card.locator("[data-role=changed]")).to_have_text("60 changed")
@@ -87,9 +98,15 @@ async def test_what_changes_meanwhile_is_told_and_never_answered(
     assert status(site.parts.gate.get(newer.id)) == "used"
 
 
-async def test_later_ones_stay_and_hazards_must_be_ticked(site: Site, page: Page, requests: list[Request]) -> None:
+async def test_later_ones_stay_and_hazards_must_be_ticked(
+    site: Site, page: Page, requests: list[Request]
+) -> None:
     link, other = ask(
-        site, [change(site, "a-link", hazards=("symlink",)), change(site, "b-exec", hazards=("new-executable",))]
+        site,
+        [
+            change(site, "a-link", hazards=("symlink",)),
+            change(site, "b-exec", hazards=("new-executable",)),
+        ],
     )
     card = page.locator("#changes-one")
     await page.reload()

@@ -1,4 +1,5 @@
-"""A file that the person and the agent both changed, in the browser over a real workspace: each answer by click and by key."""
+"""A file that the person and the agent both changed, in the browser over a real workspace: each
+answer by click and by key."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -25,7 +26,9 @@ async def desk(site: Site, tmp_path: Path) -> AsyncIterator[Desk]:
     host, folder = tmp_path / "host", tmp_path / "session"
     host.mkdir()
     (host / PATH).write_text(OLD)
-    channel = WorkspaceChannel(session_id="one", workspace=host, folder=folder, gate=site.parts.gate)
+    channel = WorkspaceChannel(
+        session_id="one", workspace=host, folder=folder, gate=site.parts.gate
+    )
     site.parts.workspace_of = lambda session_id: channel if session_id == "one" else None  # type: ignore[assignment, return-value, method-assign]
     site.parts.gate.handlers.on_ready("filesystem", "workspace", channel.carry_out)
     await make_copy(host, folder / "merged")
@@ -45,7 +48,9 @@ async def conflict(desk: Desk, page: Page, text: str) -> Locator:
     card = cards(page)
     await expect(card.locator("[data-role=conflict]")).to_be_visible()
     await expect(card).to_have_count(1)
-    await expect(card.get_by_text("You edited it on the host; the agent edited it in its copy.")).to_be_visible()
+    await expect(
+        card.get_by_text("You edited it on the host; the agent edited it in its copy.")
+    ).to_be_visible()
     return card
 
 
@@ -57,12 +62,15 @@ async def test_the_merge_is_looked_at_and_applied(desk: Desk, page: Page) -> Non
     card = await conflict(desk, page, changed("person", 40))
     merge = card.locator("details", has_text="The merge")
     await expect(merge.locator(".line.added").first).to_have_text("6+agent")
-    # Nothing of the person's goes by it; the plain approval would take it away, and says so by not being the green one.
+    # Nothing of the person's goes by it; the plain approval would take it away, and says so by not
+    # being the green one.
     await expect(merge.locator(".diff")).not_to_contain_text("person")
     whole = card.get_by_role("button", name="Approve the agent's version")
     await expect(whole).not_to_have_class("good")
     await card.locator("summary", has_text="Your change on the host").click()
-    await expect(card.locator("details", has_text="Your change").locator(".line.added")).to_contain_text("person")
+    await expect(
+        card.locator("details", has_text="Your change").locator(".line.added")
+    ).to_contain_text("person")
     await card.get_by_role("button", name="Apply the merge on both sides").click()
     both = changed("agent", 5, 6).replace("line 40\n", "person\n")
     await until(page, lambda: desk.on_host() == both)
@@ -71,10 +79,14 @@ async def test_the_merge_is_looked_at_and_applied(desk: Desk, page: Page) -> Non
     assert not desk.pending()
 
 
-async def test_where_both_changed_a_line_the_persons_is_kept_and_given(desk: Desk, page: Page) -> None:
+async def test_where_both_changed_a_line_the_persons_is_kept_and_given(
+    desk: Desk, page: Page
+) -> None:
     mine = changed("person", 6, 7)
     card = await conflict(desk, page, mine)
-    await expect(card.locator("[data-role=no-merge]")).to_have_text("No merge: 1 place in it was changed both ways.")
+    await expect(card.locator("[data-role=no-merge]")).to_have_text(
+        "No merge: 1 place in it was changed both ways."
+    )
     await expect(card.locator("[data-role=merge]")).to_have_count(0)
     await card.get_by_role("button", name="Keep mine, and give it to the agent").click()
     await expect(page.locator("#nothing")).to_be_visible()
@@ -119,7 +131,9 @@ async def test_a_further_save_of_the_persons_makes_another_card(desk: Desk, page
     assert desk.on_host() == changed("person again", 6)
 
 
-async def test_on_a_narrow_window_nothing_is_cut_off(desk: Desk, context: BrowserContext, site: Site) -> None:
+async def test_on_a_narrow_window_nothing_is_cut_off(
+    desk: Desk, context: BrowserContext, site: Site
+) -> None:
     page = await opened(context, site)
     await page.set_viewport_size({"width": 360, "height": 740})
     long = "a sentence that is much longer than a small window is wide, and " * 4

@@ -1,4 +1,5 @@
-"""One file's card over a real workspace: ticks, what reaches the host, a newer version under a person's hand, images, hostile text."""
+"""One file's card over a real workspace: ticks, what reaches the host, a newer version under a
+person's hand, images, hostile text."""
 
 import re
 import struct
@@ -26,7 +27,9 @@ def changed(*numbers: int) -> str:
 
 def png(width: int, height: int) -> bytes:
     def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        return (
+            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        )
 
     head = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
     rows = zlib.compress((b"\0" + b"\x80" * width) * height)
@@ -34,7 +37,8 @@ def png(width: int, height: int) -> bytes:
 
 
 class Desk:
-    """The real channel of session `one`: the host's folder, the agent's copy, and the cards that come of it."""
+    """The real channel of session `one`: the host's folder, the agent's copy, and the cards that
+    come of it."""
 
     def __init__(self, site: Site, host: Path, channel: WorkspaceChannel, copy: Path) -> None:
         self.site, self.host, self.channel, self.copy = site, host, channel, copy
@@ -58,7 +62,9 @@ async def desk(site: Site, tmp_path: Path) -> AsyncIterator[Desk]:
     host.mkdir()
     (host / PATH).write_text(OLD)
     (host / "logo.png").write_bytes(png(8, 4))
-    channel = WorkspaceChannel(session_id="one", workspace=host, folder=folder, gate=site.parts.gate)
+    channel = WorkspaceChannel(
+        session_id="one", workspace=host, folder=folder, gate=site.parts.gate
+    )
     site.parts.workspace_of = lambda session_id: channel if session_id == "one" else None  # type: ignore[assignment, return-value, method-assign]
     for origin in ("workspace", "agent_api"):
         site.parts.gate.handlers.on_ready("filesystem", origin, channel.carry_out)
@@ -117,7 +123,9 @@ async def test_news_that_come_after_the_answer_change_nothing_of_it(
     def connected(socket: WebSocketRoute) -> None:
         nonlocal to_page
         to_page = socket.send
-        socket.connect_to_server().on_message(lambda text: held.append(text) if is_held else socket.send(text))
+        socket.connect_to_server().on_message(
+            lambda text: held.append(text) if is_held else socket.send(text)
+        )
 
     await context.route_web_socket(re.compile("/ws$"), connected)
     page = await opened(context, site)
@@ -148,16 +156,22 @@ async def test_the_rest_is_dropped_by_keys_alone(desk: Desk, page: Page) -> None
     await expect(card.get_by_role("button", name="Approve 1 of 3 changes")).to_be_visible()
     await card.get_by_label("is dropped").check()
     await page.keyboard.press("a")
-    await expect(page.locator(".card.answered")).to_contain_text("1 of 3 changes; the other 2 were dropped")
+    await expect(page.locator(".card.answered")).to_contain_text(
+        "1 of 3 changes; the other 2 were dropped"
+    )
     assert desk.on_host() == changed(5)
     await expect(page.locator("#nothing")).to_be_visible()
-    await until(page, lambda: sorted(map(status, desk.requests())) == ["denied", "superseded", "used"])
+    await until(
+        page, lambda: sorted(map(status, desk.requests())) == ["denied", "superseded", "used"]
+    )
     async with desk.channel._turn:
         await desk.channel._now.comparison.run(None)
     assert not desk.pending()
 
 
-async def test_a_newer_version_takes_the_cards_place_with_ticks_text_focus_and_scroll(desk: Desk, page: Page) -> None:
+async def test_a_newer_version_takes_the_cards_place_with_ticks_text_focus_and_scroll(
+    desk: Desk, page: Page
+) -> None:
     desk.write(changed(5, 30, 50))
     await expect(cards(page)).to_have_count(1)
     first = await cards(page).get_attribute("data-request")
@@ -173,7 +187,9 @@ async def test_a_newer_version_takes_the_cards_place_with_ticks_text_focus_and_s
     await expect(cards(page)).to_have_count(1)
     await expect(page.locator(".card.answered")).to_have_count(0)
     card = cards(page)
-    await expect(card.locator('[data-role="newer"]')).to_contain_text("Of your 2 ticks 1 still stands")
+    await expect(card.locator('[data-role="newer"]')).to_contain_text(
+        "Of your 2 ticks 1 still stands"
+    )
     await expect(tick(card, 1)).to_be_checked()
     await expect(tick(card, 2)).not_to_be_checked()
     await expect(tick(card, 1)).to_be_focused()
@@ -186,7 +202,9 @@ async def test_a_newer_version_takes_the_cards_place_with_ticks_text_focus_and_s
     await until(page, lambda: desk.on_host() == changed(5))
 
 
-async def test_another_tab_sees_what_was_taken(desk: Desk, page: Page, context: BrowserContext, site: Site) -> None:
+async def test_another_tab_sees_what_was_taken(
+    desk: Desk, page: Page, context: BrowserContext, site: Site
+) -> None:
     desk.write(changed(5, 50))
     await expect(cards(page)).to_have_count(1)
     other = await opened(context, site)
@@ -196,7 +214,9 @@ async def test_another_tab_sees_what_was_taken(desk: Desk, page: Page, context: 
     # Each page says the same of it, whichever way it heard.
     row = page.locator(".card.answered")
     await expect(row).to_contain_text("1 of 2 changes; the other waits · applied")
-    await expect(other.locator(".card.answered .row")).to_have_text(await row.locator(".row").inner_text())
+    await expect(other.locator(".card.answered .row")).to_have_text(
+        await row.locator(".row").inner_text()
+    )
     await expect(cards(other)).to_have_count(1)
     await expect(cards(other).locator(".line.added")).to_have_text(re.compile("LINE 50$"))
 
@@ -209,17 +229,23 @@ async def test_a_host_that_moved_on_keeps_the_ticks_and_says_so(desk: Desk, page
     async with desk.channel._turn:  # nobody told the page yet
         (desk.host / PATH).write_text("mine\n")
         await card.get_by_role("button", name="Approve 1 of 2 changes").click()
-    await until(page, lambda: any("conflict" in getattr(one.action, "hazards", ()) for one in desk.pending()))
+    await until(
+        page,
+        lambda: any("conflict" in getattr(one.action, "hazards", ()) for one in desk.pending()),
+    )
     assert desk.on_host() == "mine\n"
     assert not any(one.answer == "approved" for one in desk.requests())
 
 
 async def test_ticks_stay_when_the_whole_diff_is_shown(desk: Desk, page: Page) -> None:
     (desk.host / "long.txt").write_text("".join(f"{number}\n" for number in range(300)))
-    desk.write("".join(f"{number}{'!' if number % 20 == 0 else ''}\n" for number in range(300)), "long.txt")
+    desk.write(
+        "".join(f"{number}{'!' if number % 20 == 0 else ''}\n" for number in range(300)), "long.txt"
+    )
     card = cards(page)
     await expect(card).to_have_count(1)
-    # The 60 lines that a card begins with end within a change: that one can't be ticked before all of it is there.
+    # The 60 lines that a card begins with end within a change: that one can't be ticked before all
+    # of it is there.
     await expect(card.locator("input[data-hunk]:disabled")).to_have_count(1)
     await tick(card, 2).check()
     await card.get_by_role("button", name="Show the other").click()
@@ -229,12 +255,15 @@ async def test_ticks_stay_when_the_whole_diff_is_shown(desk: Desk, page: Page) -
     await expect(card.get_by_role("button", name="Approve 1 of 15 changes")).to_be_visible()
 
 
-async def test_images_are_side_by_side_and_nothing_else_is_served(desk: Desk, page: Page, site: Site) -> None:
+async def test_images_are_side_by_side_and_nothing_else_is_served(
+    desk: Desk, page: Page, site: Site
+) -> None:
     desk.write(png(16, 6), "logo.png")
     card = cards(page)
     await expect(card.locator("img")).to_have_count(2)
     sizes = await card.locator("img").evaluate_all(
-        "async (all) => { await Promise.all(all.map((one) => one.decode())); return all.map((one) => [one.naturalWidth, one.naturalHeight]) }"
+        "async (all) => { await Promise.all(all.map((one) => one.decode())); return all.map((one)"
+        " => [one.naturalWidth, one.naturalHeight]) }"
     )
     assert sizes == [[8, 4], [16, 6]]
     await expect(card.locator("figcaption").nth(1)).to_contain_text("PNG image, 16 by 6 pixels")
@@ -245,12 +274,16 @@ async def test_images_are_side_by_side_and_nothing_else_is_served(desk: Desk, pa
 
 
 async def test_hostile_text_stays_text(desk: Desk, page: Page, watch: Watch) -> None:
-    hostile = '<img src=x onerror="alert(1)"></div><script>alert(2)</script>"\' \u202egpj.exe {{ 7*7 }}\n'
+    hostile = (
+        '<img src=x onerror="alert(1)"></div><script>alert(2)</script>"\' \u202egpj.exe {{ 7*7 }}\n'
+    )
     desk.write("".join([*LINES[:5], hostile, *LINES[6:50], hostile, *LINES[51:]]))
     desk.write(f"<b>{hostile}</b>\0", "logo.png")
     await expect(cards(page)).to_have_count(2)
     card = cards(page).filter(has_text="values.txt")
-    await expect(card.locator(".line.added").first).to_contain_text('<img src=x onerror="alert(1)"></div><script>')
+    await expect(card.locator(".line.added").first).to_contain_text(
+        '<img src=x onerror="alert(1)"></div><script>'
+    )
     await expect(card.locator(".line.added").first).to_contain_text("\\u{202e}gpj.exe {{ 7*7 }}")
     await expect(card).to_contain_text("lines 6, 51 have some")
     await expect(page.locator(".card script, .diff img")).to_have_count(0)

@@ -1,4 +1,5 @@
-"""A server that takes a request and never answers it, as behind a connection that died half-way: the page asks again, and shows what is so."""
+"""A server that takes a request and never answers it, as behind a connection that died half-way:
+the page asks again, and shows what is so."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -13,7 +14,10 @@ from tests.browser.test_change_sets import ask, change
 from tests.browser.test_live_parts import calm
 
 # What takes a while for a person takes little here.
-HURRIED = "const bound = AbortSignal.timeout.bind(AbortSignal); AbortSignal.timeout = (ms) => bound(ms / 20);"
+HURRIED = (
+    "const bound = AbortSignal.timeout.bind(AbortSignal); AbortSignal.timeout = (ms) => bound(ms /"
+    " 20);"
+)
 BOUND_MS = 750
 
 
@@ -42,7 +46,9 @@ async def hurried(context: BrowserContext, watch: Watch) -> AsyncIterator[Browse
         await page.unroute_all(behavior="ignoreErrors")
 
 
-async def test_new_cards_come_though_the_answer_with_the_first_never_did(site: Site, hurried: BrowserContext) -> None:
+async def test_new_cards_come_though_the_answer_with_the_first_never_did(
+    site: Site, hurried: BrowserContext
+) -> None:
     page = await opened(hurried, site)
     unanswered = await Unanswered.on(page, "**/parts/cards**")
     first = site.ask(Exec(command="make one"))
@@ -60,7 +66,9 @@ async def test_many_files_come_as_one_card(site: Site, hurried: BrowserContext) 
     await expect(page.locator("#changes-one [data-role=sum]")).to_have_text("30 files changed")
 
 
-async def test_a_part_that_news_came_of_is_fetched_again(site: Site, hurried: BrowserContext) -> None:
+async def test_a_part_that_news_came_of_is_fetched_again(
+    site: Site, hurried: BrowserContext
+) -> None:
     page = await opened(hurried, site, "/network?session=one")
     await calm(page)
     await page.evaluate("(ms) => { htmx.config.timeout = ms }", BOUND_MS)

@@ -1,4 +1,5 @@
-"""What an agent writes stays text, wherever a page shows it. `Watch` fails a test for any dialog, error or foreign request."""
+"""What an agent writes stays text, wherever a page shows it. `Watch` fails a test for any
+dialog, error or foreign request."""
 
 import re
 from typing import Any
@@ -16,29 +17,38 @@ PAYLOADS = [
     "</textarea></pre></code></title><script>window.owned=1</script>",
     '"><svg onload=window.owned=1><a href="javascript:window.owned=1">',
     "' hx-get='/stop-all' hx-trigger='load' x='",
-    '" hx-on:load="window.owned=1" hx-vals="js:{a:window.owned=1}" autofocus onfocus="window.owned=1',
+    (
+        '" hx-on:load="window.owned=1" hx-vals="js:{a:window.owned=1}" autofocus'
+        ' onfocus="window.owned=1'
+    ),
     "{{7*7}}${7*7}{% raw %}<%= 7*7 %>",
     "javascript:window.owned=1//https://evil.example.org/",
     "<form action=https://evil.example.org><input name=x autofocus onfocus=window.owned=1>",
-    "<style>*{display:none}</style><link rel=stylesheet href=https://evil.example.org/x.css><base href=https://evil.example.org>",
-    "<article class=card id=request-x hx-swap-oob=true><template><meta http-equiv=refresh content=0;url=//evil.example.org>",
+    (
+        "<style>*{display:none}</style><link rel=stylesheet"
+        " href=https://evil.example.org/x.css><base href=https://evil.example.org>"
+    ),
+    (
+        "<article class=card id=request-x hx-swap-oob=true><template><meta http-equiv=refresh"
+        " content=0;url=//evil.example.org>"
+    ),
 ]
 DECEPTIVE = "a\u202egpj.exe\u202c b\u200bc \x1b[2J\x1b]0;owned\x07 d\u2066e\ufeff"
-SPELLED = "a\\u{202e}gpj.exe\\u{202c} b\\u{200b}c \\u{1b}[2J\\u{1b}]0;owned\\u{7} d\\u{2066}e\\u{feff}"
+SPELLED = (
+    "a\\u{202e}gpj.exe\\u{202c} b\\u{200b}c \\u{1b}[2J\\u{1b}]0;owned\\u{7} d\\u{2066}e\\u{feff}"
+)
 
 
 async def harmless(page: Page, site: Site) -> None:
     """Nothing of what an agent wrote became part of the page."""
-    found: dict[str, Any] = await page.evaluate(
-        """() => ({
+    found: dict[str, Any] = await page.evaluate("""() => ({
             owned: window.owned ?? null,
             made: document.querySelectorAll('img[src="x"], body script, svg, style, base, template, #request-x, [onload], [onfocus],'
                 + ' [onerror], a[href^="javascript:"], form[action]:not(.find), [hx-get="/stop-all"], [hx-trigger="load"], meta[http-equiv]').length,
             scripts: [...document.scripts].map((one) => one.src.replace(location.origin, "")),
             raw: /[\\u202a-\\u202e\\u2066-\\u2069\\u200b\\ufeff\\u001b]/.test(document.documentElement.outerHTML),
             title: document.title,
-        })"""
-    )
+        })""")  # noqa: E501
     assert found["owned"] is None
     assert found["made"] == 0
     assert found["scripts"] == ["/static/vendor/htmx/htmx.min.js", "/static/js/page.js"]
@@ -52,12 +62,17 @@ async def harmless(page: Page, site: Site) -> None:
 async def test_requests(site: Site, page: Page, payload: str) -> None:
     asked = [
         site.ask(Exec(command=f"echo {payload}", cwd=payload), reason=payload),
-        site.ask_change(f"src/{payload.replace('/', '|')}", b"old\n", payload.encode() + b"\n", reason=payload),
-        site.ask(Network(operation="request", host="a.example.org", port=443, scheme="https", method="GET", path=f"/{payload}", sni=payload, host_header=payload)),
-        site.ask(Git(operation="push", remote="origin", refspecs=(payload,), flags=(payload,)), reason=payload),
-        site.ask(Packages(manager="pip", operation="install", names=(payload,), flags=(payload,)), reason=payload),
+        site.ask_change(f"src/{payload.replace('/', '|')}", b"old\n", payload.encode() + b"\n",
+        reason=payload),
+        site.ask(Network(operation="request", host="a.example.org", port=443, scheme="https",
+        method="GET", path=f"/{payload}", sni=payload, host_header=payload)),
+        site.ask(Git(operation="push", remote="origin", refspecs=(payload,), flags=(payload,)),
+        reason=payload),
+        site.ask(Packages(manager="pip", operation="install", names=(payload,), flags=(payload,)),
+        reason=payload),
         site.ask(Proposal(effect="allow", rule=f"exec({payload})", why=payload), reason=payload),
-        site.ask(Proposal(effect="allow", rule=f"filesystem(docs/{re.sub(r'[][*?()/]|[^ -~]', '', payload)})", why=payload), reason=payload),
+        site.ask(Proposal(effect="allow", rule=f"filesystem(docs/{re.sub(r'[][*?()/]|[^ -~]', '',
+        payload)})", why=payload), reason=payload),
     ]  # fmt: skip
     assert status(asked[-1]) == "pending"
     waiting = [request for request in asked if status(request) == "pending"]
@@ -93,13 +108,16 @@ async def test_pages(site: Site, context: BrowserContext) -> None:
     everything = " ".join([*PAYLOADS, DECEPTIVE])
     sessions = site.parts.sessions
     sessions.add(
-        "evil", f"/tmp/{everything.replace('/', '|')}", command=("sh", "-c", everything), notices=(everything,),
+        "evil", f"/tmp/{everything.replace('/', '|')}", command=("sh", "-c", everything),
+        notices=(everything,),
         model=everything[:200], base=everything, end_reason=everything, kind="review",
     )  # fmt: skip
     sessions.record_review("evil", {
-        "verdict": everything, "summary": everything, "model": everything, "usage": {"turns": everything, "input_tokens": everything},
+        "verdict": everything, "summary": everything, "model": everything,
+        "usage": {"turns": everything, "input_tokens": everything},
         "findings": [
-            {"severity": everything, "title": everything, "path": everything, "line": everything, "body": everything, "suggestion": everything},
+            {"severity": everything, "title": everything, "path": everything, "line": everything,
+             "body": everything, "suggestion": everything},
             {"severity": "high"}, {}, everything, None,
         ],
     })  # fmt: skip
@@ -111,7 +129,12 @@ async def test_pages(site: Site, context: BrowserContext) -> None:
         "deny", "filesystem(<img src=x onerror=window.owned=1>)", why=everything, by=everything
     )
     site.parts.audit.record(
-        "session_ended", session="evil", reason=everything, by=everything, command=everything, verdict=everything
+        "session_ended",
+        session="evil",
+        reason=everything,
+        by=everything,
+        command=everything,
+        verdict=everything,
     )
     for path in ("/", "/sessions", "/sessions/evil", "/rules", "/history"):
         page = await opened(context, site, path)
@@ -136,15 +159,13 @@ async def test_messages_are_text(site: Site, page: Page) -> None:
 async def test_a_page_runs_no_inline_script(site: Site, page: Page, watch: Watch) -> None:
     """Even where markup got in, the content security policy would hold."""
     watch.expected = ("Content Security Policy", "Refused to", "violates", "404")
-    await page.evaluate(
-        """() => {
+    await page.evaluate("""() => {
             const box = document.createElement("div");
             box.innerHTML = '<img src="/static/none.png" onerror="window.owned=1"><b style="color:red">x</b>';
             document.body.append(box);
             const script = document.createElement("script");
             script.textContent = "window.owned = 1";
             document.body.append(script);
-        }"""
-    )
+        }""")  # noqa: E501
     await page.wait_for_load_state("networkidle")
     assert await page.evaluate("window.owned ?? null") is None

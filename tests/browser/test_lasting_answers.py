@@ -1,4 +1,5 @@
-"""Answers that last (15 minutes, this session, always), the countdown of a held request, and what is asked without a card."""
+"""Answers that last (15 minutes, this session, always), the countdown of a held request, and
+what is asked without a card."""
 
 import asyncio
 import re
@@ -117,15 +118,24 @@ async def test_a_held_request_says_how_long_without_a_script_too(site: Site, pag
 async def test_repeats_of_a_denial_are_listed_and_can_be_let_through(
     site: Site, page: Page, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(repeats, "BACK_OFF_S", (1800.0,))  # a minute may be over before a slow page has shown it
+    monkeypatch.setattr(
+        repeats, "BACK_OFF_S", (1800.0,)
+    )  # a minute may be over before a slow page has shown it
 
     def search(query: str) -> Network:
         return Network(
-            operation="request", host="api.example.org", port=443, scheme="https", method="GET", path=f"/s?q={query}"
+            operation="request",
+            host="api.example.org",
+            port=443,
+            scheme="https",
+            method="GET",
+            path=f"/s?q={query}",
         )
 
     first = site.ask(search("<b>1</b>"), origin="egress")
-    await page.locator(f"#request-{first.id}").get_by_role("button", name="Deny", exact=True).click()
+    await (
+        page.locator(f"#request-{first.id}").get_by_role("button", name="Deny", exact=True).click()
+    )
     assert await answered(site, first) == "denied"
     for number in range(3):
         assert status(site.ask(search(str(number)), origin="egress")) == "denied"
@@ -142,26 +152,38 @@ async def test_repeats_of_a_denial_are_listed_and_can_be_let_through(
 async def test_a_loop_over_hosts_is_one_line_below_the_cards(site: Site, page: Page) -> None:
     gate = site.parts.gate
     held = [
-        asyncio.ensure_future(gate.decide(connect(f"h{n}.example.net"), session_id="one", origin="egress", hold_s=900))
+        asyncio.ensure_future(
+            gate.decide(connect(f"h{n}.example.net"), session_id="one", origin="egress", hold_s=900)
+        )
         for n in range(MOST_CONNECTIONS + 7)
     ]
     try:
-        await expect(page.locator('.card.network[data-status="pending"]')).to_have_count(MOST_CONNECTIONS)
+        await expect(page.locator('.card.network[data-status="pending"]')).to_have_count(
+            MOST_CONNECTIONS
+        )
         quiet = page.locator("#quiet")
         await expect(quiet).to_contain_text("This agent asks for 7 more")
         await quiet.locator("summary").click()
         await expect(quiet.locator("li")).to_have_count(7)
-        await page.locator(".card.network").first.get_by_role("button", name="Approve", exact=True).click()
+        await (
+            page.locator(".card.network")
+            .first.get_by_role("button", name="Approve", exact=True)
+            .click()
+        )
         await expect(quiet).to_contain_text("This agent asks for 6 more")
         await expect(quiet.locator("details")).to_have_attribute("open", "")
-        await expect(page.locator('.card.network[data-status="pending"]')).to_have_count(MOST_CONNECTIONS)
+        await expect(page.locator('.card.network[data-status="pending"]')).to_have_count(
+            MOST_CONNECTIONS
+        )
         await quiet.get_by_role("button", name="Deny all 26 that are held").focus()
         await page.keyboard.press("Enter")
         await expect(page.locator("#confirm-title")).to_have_text("Deny all 26 that are held?")
         await page.get_by_role("button", name="Deny all 26", exact=True).press("Enter")
         await expect(page.locator('.card.network[data-status="pending"]')).to_have_count(0)
         await expect(quiet).not_to_contain_text("This agent asks for")
-        assert [isinstance(one, Refused) for one in await asyncio.gather(*held)].count(True) == MOST_CONNECTIONS + 6
+        assert [isinstance(one, Refused) for one in await asyncio.gather(*held)].count(
+            True
+        ) == MOST_CONNECTIONS + 6
     finally:
         for one in held:
             one.cancel()

@@ -1,4 +1,5 @@
-"""Cards that nobody waits for any more stand behind those that somebody waits for; what a person is in isn't moved away."""
+"""Cards that nobody waits for any more stand behind those that somebody waits for; what a person
+is in isn't moved away."""
 
 from playwright.async_api import Page, expect
 
@@ -17,9 +18,13 @@ def ask(site: Site, host: str, hold_s: float = 600.0) -> Request:
 
 async def stand(page: Page, *requests: Request) -> None:
     """In this order, which is that of the keyboard."""
-    await expect(page.locator('#cards [data-category="network"] .card')).to_have_count(len(requests))
+    await expect(page.locator('#cards [data-category="network"] .card')).to_have_count(
+        len(requests)
+    )
     for at, request in enumerate(requests):
-        await expect(page.locator('#cards [data-category="network"] .card').nth(at)).to_have_id(f"request-{request.id}")
+        await expect(page.locator('#cards [data-category="network"] .card').nth(at)).to_have_id(
+            f"request-{request.id}"
+        )
 
 
 async def test_those_that_somebody_waits_for_come_first(site: Site, page: Page) -> None:
@@ -36,7 +41,9 @@ async def test_those_that_somebody_waits_for_come_first(site: Site, page: Page) 
         await expect(page.locator(f"#request-{request.id}")).to_be_focused()
     await page.reload()
     await stand(page, third, fourth, fifth, first, second)
-    known = [one.id for one in site.parts.queue.pending_but([], limit=9, now=site.parts.clock.now())]
+    known = [
+        one.id for one in site.parts.queue.pending_but([], limit=9, now=site.parts.clock.now())
+    ]
     assert known == [one.id for one in (third, fourth, other, fifth, first, second)]
     # The client tried again, and is held once more.
     ask(site, "one")

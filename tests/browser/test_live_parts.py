@@ -1,4 +1,5 @@
-"""News come while a person acts: what is fetched anew takes away no press, no focus and no place, and shows nothing from before an answer."""
+"""News come while a person acts: what is fetched anew takes away no press, no focus and no
+place, and shows nothing from before an answer."""
 
 import asyncio
 from typing import Self
@@ -27,7 +28,8 @@ async def calm(page: Page) -> None:
 
 
 class Held:
-    """The next answer to a path: asked of the site at once, and given to the page when it is let go."""
+    """The next answer to a path: asked of the site at once, and given to the page when it is let
+    go."""
 
     def __init__(self) -> None:
         self.there, self.go, self.done = asyncio.Event(), asyncio.Event(), asyncio.Event()
@@ -64,7 +66,9 @@ async def watch_switch(page: Page) -> None:
     )
 
 
-async def test_what_was_asked_for_before_an_answer_is_not_shown_after_it(site: Site, context: BrowserContext) -> None:
+async def test_what_was_asked_for_before_an_answer_is_not_shown_after_it(
+    site: Site, context: BrowserContext
+) -> None:
     page = await opened(context, site, NETWORK)
     await calm(page)
     held = await Held.on(page, "**/parts/network/bodies**")
@@ -73,22 +77,33 @@ async def test_what_was_asked_for_before_an_answer_is_not_shown_after_it(site: S
     await watch_switch(page)
     await page.locator(SWITCH).press("Enter")
     await expect(page.locator(SWITCH)).to_have_text(ON)
-    async with page.expect_response("**/parts/network/bodies**"):  # which is asked for again in its place
+    async with page.expect_response(
+        "**/parts/network/bodies**"
+    ):  # which is asked for again in its place
         await held.let_go()
         await page.evaluate(SHOWN)
     assert await page.evaluate("window.texts") == [ON]
     await expect(page.locator(SWITCH)).to_be_focused()
 
 
-async def test_news_wait_for_the_answer_and_are_not_lost(site: Site, context: BrowserContext) -> None:
+async def test_news_wait_for_the_answer_and_are_not_lost(
+    site: Site, context: BrowserContext
+) -> None:
     page = await opened(context, site, NETWORK)
     await calm(page)
     held = await Held.on(page, "**/network/one/bodies")
     asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url) if "/parts/network/bodies" in request.url else None)
+    page.on(
+        "request",
+        lambda request: (
+            asked.append(request.url) if "/parts/network/bodies" in request.url else None
+        ),
+    )
     await page.locator(SWITCH).press("Enter")
     await asyncio.wait_for(held.there.wait(), PATIENCE_S)
-    async with page.expect_response("**/parts/spend**"):  # which is fetched later upon the same news
+    async with page.expect_response(
+        "**/parts/spend**"
+    ):  # which is fetched later upon the same news
         news(site)
     assert asked == []
     await watch_switch(page)
@@ -98,12 +113,14 @@ async def test_news_wait_for_the_answer_and_are_not_lost(site: Site, context: Br
     assert await page.evaluate("window.texts") == [ON]
 
 
-async def test_a_part_that_just_came_can_be_used_at_once(site: Site, context: BrowserContext) -> None:
+async def test_a_part_that_just_came_can_be_used_at_once(
+    site: Site, context: BrowserContext
+) -> None:
     page = await opened(context, site, NETWORK)
     await calm(page)
     await page.evaluate(
         """(switched) => document.getElementById("keep-bodies").addEventListener(
-            "htmx:afterSwap", () => queueMicrotask(() => document.querySelector(switched).click()), { once: true })""",
+            "htmx:afterSwap", () => queueMicrotask(() => document.querySelector(switched).click()), { once: true })""",  # noqa: E501
         SWITCH,
     )
     news(site)
@@ -137,7 +154,9 @@ async def test_a_card_stays_under_a_pressed_button(site: Site, page: Page) -> No
     await calm(page)
     await page.locator(button).hover()
     await page.mouse.down()
-    site.parts.gate.resolve(first.id, "denied", by="operator (cli)")  # its card shrinks: all below it moves up
+    site.parts.gate.resolve(
+        first.id, "denied", by="operator (cli)"
+    )  # its card shrinks: all below it moves up
     await page.evaluate("fetch('/api/status')")  # which is behind the news
     await page.evaluate(SHOWN)
     await page.mouse.up()
@@ -145,7 +164,9 @@ async def test_a_card_stays_under_a_pressed_button(site: Site, page: Page) -> No
     await expect(page.locator(f"#request-{first.id}")).to_have_attribute("data-status", "denied")
 
 
-async def test_the_focus_stays_on_a_control_of_a_list_that_is_fetched_anew(site: Site, context: BrowserContext) -> None:
+async def test_the_focus_stays_on_a_control_of_a_list_that_is_fetched_anew(
+    site: Site, context: BrowserContext
+) -> None:
     for name in ("a", "b", "c"):
         site.parts.policies.add_rule("allow", f"network({name}.example.org)", why="", by="test")
     page = await opened(context, site, "/rules")
@@ -157,7 +178,9 @@ async def test_the_focus_stays_on_a_control_of_a_list_that_is_fetched_anew(site:
     await expect(button).to_be_focused()
 
 
-async def test_what_a_person_is_asked_about_stays_until_they_answered(site: Site, context: BrowserContext) -> None:
+async def test_what_a_person_is_asked_about_stays_until_they_answered(
+    site: Site, context: BrowserContext
+) -> None:
     page = await opened(context, site, "/sessions/one")
     await calm(page)
     for answer, stopped in (("Cancel", 0), ("Stop it", 1)):
@@ -172,7 +195,8 @@ async def test_what_a_person_is_asked_about_stays_until_they_answered(site: Site
 
 
 async def test_many_files_stay_one_card_until_its_answer_is_there(site: Site, page: Page) -> None:
-    """The news that all of it is answered come before the answer itself, which must find its card."""
+    """The news that all of it is answered come before the answer itself, which must find its
+    card."""
     site.parts.gate.handlers.on_ready("filesystem", "workspace", site._apply)
     ask(site, [change(site, f"src/{number}.py") for number in range(30)])
     card = page.locator("#changes-one")

@@ -1,4 +1,5 @@
-"""What a press, a page of a list or an answer began and nobody heard the end of: the page goes on all the same, and shows what is so."""
+"""What a press, a page of a list or an answer began and nobody heard the end of: the page goes
+on all the same, and shows what is so."""
 
 from playwright.async_api import BrowserContext, Page, Request, Route, expect
 
@@ -11,7 +12,7 @@ from tests.browser.test_nothing_hides import steady
 
 KEYS = """(keys) => {
     for (const [type, key] of keys) document.body.dispatchEvent(new KeyboardEvent(type, { key, code: "Space", bubbles: true }));
-}"""
+}"""  # noqa: E501
 # As a finger does: the click comes in a turn after that of the pointer's release.
 TAP = """(button) => {
     for (const type of ["pointerdown", "pointerup"])
@@ -20,7 +21,7 @@ TAP = """(button) => {
         done(button.isConnected);
         if (button.isConnected) button.click();
     })));
-}"""
+}"""  # noqa: E501
 OLDER = '<button hx-get="/parts/timeline/one?skip=100" hx-target="#timeline">Show older</button>'
 
 
@@ -42,18 +43,18 @@ async def test_a_list_that_the_space_bar_drops_down(site: Site, context: Browser
     await expect(page.locator("#keep-bodies button")).to_have_text("Keep no more bodies")
 
 
-async def test_a_tap_ends_on_what_it_began_on_though_news_came_in_between(site: Site, context: BrowserContext) -> None:
+async def test_a_tap_ends_on_what_it_began_on_though_news_came_in_between(
+    site: Site, context: BrowserContext
+) -> None:
     page = await opened(context, site, "/network?session=one")
     await calm(page)
     button = page.locator("#keep-bodies button")
     async with page.expect_response("**/parts/network/bodies**") as came:
-        await button.evaluate(
-            """(button) => {
+        await button.evaluate("""(button) => {
                 for (const type of ["pointerdown"])
                     button.dispatchEvent(new PointerEvent(type, { pointerType: "touch", button: 0, bubbles: true }));
                 document.body.dispatchEvent(new CustomEvent("gatehouse:session"));
-            }"""
-        )
+            }""")  # noqa: E501
     await (await came.value).finished()
     await page.evaluate(SHOWN)
     await button.evaluate(TAP)
@@ -90,7 +91,11 @@ async def test_a_page_of_a_list_that_failed_is_not_what_news_bring(
     async def answer(route: Route, request: Request) -> None:
         asked.append(request.url)
         is_older = "skip" in request.url
-        await route.fulfill(status=500 if is_older else 200, content_type="text/html", body="" if is_older else OLDER)
+        await route.fulfill(
+            status=500 if is_older else 200,
+            content_type="text/html",
+            body="" if is_older else OLDER,
+        )
 
     page = await context.new_page()
     await page.route("**/parts/timeline/one**", answer)

@@ -1,4 +1,5 @@
-"""The Network page as a person uses it: what a hostile session and its origins say stays text and in its place, and the archive is one."""
+"""The Network page as a person uses it: what a hostile session and its origins say stays text
+and in its place, and the archive is one."""
 
 import json
 from pathlib import Path
@@ -18,19 +19,54 @@ MOST_ROW_PX = 250
 TEXTS = [PAYLOADS[3], " ".join(PAYLOADS), DECEPTIVE]
 
 
-def exchange(site: Site, number: int, path: str, said: str = "fine", host: str = "h.example.org") -> None:
+def exchange(
+    site: Site, number: int, path: str, said: str = "fine", host: str = "h.example.org"
+) -> None:
     """One request that was let through and answered, each of its texts made by somebody hostile."""
-    action = Network(operation="request", host=host, port=443, scheme="https", method=said[:60], path=path)
+    action = Network(
+        operation="request", host=host, port=443, scheme="https", method=said[:60], path=path
+    )
     log = site.parts.network_log
-    question = Question(question_id=number, session_id="one", connection_id="c", action=action, headers=((said, said),))
+    question = Question(
+        question_id=number,
+        session_id="one",
+        connection_id="c",
+        action=action,
+        headers=((said, said),),
+    )
     log.answered(question, Answer(question_id=number, decision="allow", why=said, rule=said))
-    log.body(Body(question_id=number, of="request", media_type=said[:200], data=said.encode(), whole_bytes=len(said)))
-    log.body(Body(question_id=number, of="response", media_type=said[:200], data=said.encode(), whole_bytes=len(said)))
+    log.body(
+        Body(
+            question_id=number,
+            of="request",
+            media_type=said[:200],
+            data=said.encode(),
+            whole_bytes=len(said),
+        )
+    )
+    log.body(
+        Body(
+            question_id=number,
+            of="response",
+            media_type=said[:200],
+            data=said.encode(),
+            whole_bytes=len(said),
+        )
+    )
     detail: dict[str, str | int | float | None] = {"status": 500, "error": said, "duration_s": 0.25}
-    log.settled(Settled(question_id=number, outcome="done", detail=detail, headers=((said, said), ("location", said))))
+    log.settled(
+        Settled(
+            question_id=number,
+            outcome="done",
+            detail=detail,
+            headers=((said, said), ("location", said)),
+        )
+    )
 
 
-async def test_what_origins_and_programs_say_is_text(site: Site, context: BrowserContext, tmp_path: Path) -> None:
+async def test_what_origins_and_programs_say_is_text(
+    site: Site, context: BrowserContext, tmp_path: Path
+) -> None:
     for number, text in enumerate(TEXTS, 1):
         exchange(site, number, f"/{text}?a={text}", text)
     for width in (1200, 390):
@@ -62,7 +98,9 @@ async def height(page: Page, selector: str) -> float:
     return float(found)
 
 
-async def test_a_long_path_takes_no_more_room_than_others(site: Site, context: BrowserContext) -> None:
+async def test_a_long_path_takes_no_more_room_than_others(
+    site: Site, context: BrowserContext
+) -> None:
     exchange(site, 1, LONG)
     page = await opened(context, site, "/network?session=one")
     await page.locator("details.host > summary").click()
@@ -74,8 +112,12 @@ async def test_a_long_path_takes_no_more_room_than_others(site: Site, context: B
     await expect(page.locator("[data-role=target]")).to_contain_text(LONG)
 
 
-async def test_a_long_address_that_waits_takes_no_more_room_either(site: Site, context: BrowserContext) -> None:
-    action = Network(operation="request", host="h.example.org", port=443, scheme="https", method="GET", path=LONG)
+async def test_a_long_address_that_waits_takes_no_more_room_either(
+    site: Site, context: BrowserContext
+) -> None:
+    action = Network(
+        operation="request", host="h.example.org", port=443, scheme="https", method="GET", path=LONG
+    )
     site.ask(action, origin="egress", hold_s=60)
     for width in (1200, 390):
         page = await opened(context, site, "/network?session=one")
@@ -92,7 +134,9 @@ def host(page: Page, name: str) -> Locator:
 
 async def top(page: Page, name: str) -> float:
     """Where a host is on the screen now; in one step, since the list may be another in the next."""
-    found = await page.evaluate("(name) => document.querySelector(name).getBoundingClientRect().top", place(name))
+    found = await page.evaluate(
+        "(name) => document.querySelector(name).getBoundingClientRect().top", place(name)
+    )
     return float(found)
 
 
@@ -101,7 +145,9 @@ def place(name: str) -> str:
 
 
 async def into_view(page: Page, name: str) -> None:
-    await page.evaluate("(name) => document.querySelector(name).scrollIntoView({ block: 'center' })", place(name))
+    await page.evaluate(
+        "(name) => document.querySelector(name).scrollIntoView({ block: 'center' })", place(name)
+    )
 
 
 async def test_what_went_to_a_host_comes_when_it_is_opened_and_stays_with_the_focus(
@@ -122,7 +168,9 @@ async def test_what_went_to_a_host_comes_when_it_is_opened_and_stays_with_the_fo
     await expect(page.locator("table.exchanges")).to_have_count(0)
 
 
-async def test_what_the_pointer_or_the_focus_is_on_stays_where_it_is(site: Site, context: BrowserContext) -> None:
+async def test_what_the_pointer_or_the_focus_is_on_stays_where_it_is(
+    site: Site, context: BrowserContext
+) -> None:
     for number in range(40):
         exchange(site, number, "/", host=f"h{number}.example.org")
     page = await opened(context, site, "/network?session=one")
@@ -142,7 +190,9 @@ async def test_what_the_pointer_or_the_focus_is_on_stays_where_it_is(site: Site,
         await page.mouse.move(5, 5)
 
 
-async def test_what_is_read_further_down_stays_though_nobody_points_at_it(site: Site, context: BrowserContext) -> None:
+async def test_what_is_read_further_down_stays_though_nobody_points_at_it(
+    site: Site, context: BrowserContext
+) -> None:
     for number in range(40):
         exchange(site, number, "/", host=f"h{number}.example.org")
     page = await opened(context, site, "/network?session=one")
@@ -162,8 +212,12 @@ async def test_the_link_to_a_request_says_which_it_is(site: Site, context: Brows
     await expect(page.locator("[data-role=target]")).to_contain_text("/one/file.txt")
 
 
-async def test_the_page_of_a_request_follows_it_to_its_end(site: Site, context: BrowserContext) -> None:
-    action = Network(operation="request", host="h.example.org", port=443, scheme="https", method="GET", path="/")
+async def test_the_page_of_a_request_follows_it_to_its_end(
+    site: Site, context: BrowserContext
+) -> None:
+    action = Network(
+        operation="request", host="h.example.org", port=443, scheme="https", method="GET", path="/"
+    )
     log = site.parts.network_log
     question = Question(question_id=1, session_id="one", connection_id="c", action=action)
     log.answered(question, Answer(question_id=1, decision="allow"))

@@ -1,4 +1,5 @@
-"""The switch of the Network page that keeps bodies: by keyboard, seen at once in another tab too, gone when the session has ended."""
+"""The switch of the Network page that keeps bodies: by keyboard, seen at once in another tab
+too, gone when the session has ended."""
 
 from playwright.async_api import BrowserContext, expect
 
@@ -8,7 +9,9 @@ from tests.browser.operator_site import Site
 PATH = "/network?session=one"
 
 
-async def test_bodies_are_switched_on_and_off_by_keyboard(site: Site, context: BrowserContext) -> None:
+async def test_bodies_are_switched_on_and_off_by_keyboard(
+    site: Site, context: BrowserContext
+) -> None:
     other, page = await opened(context, site, PATH), await opened(context, site, PATH)
     switch, elsewhere = page.locator("#keep-bodies button"), other.locator("#keep-bodies button")
     for words, is_on in (("Keep no more bodies", True), ("Keep bodies from now on", False)):

@@ -1,5 +1,6 @@
-"""No page hides the end of what an agent wrote: in each field, it is in view or what is folded says how much, and nothing is approved
-before all of it was shown. Measured in the browser, in a wide window and on a phone."""
+"""No page hides the end of what an agent wrote: in each field, it is in view or what is folded
+says how much, and nothing is approved before all of it was shown. Measured in the browser, in a
+wide window and on a phone."""
 
 from collections.abc import Callable
 from typing import Any
@@ -35,22 +36,28 @@ WINDOWS = {"wide": {"width": 1300, "height": 900}, "phone": {"width": 390, "heig
 FIELDS: dict[str, Callable[[str], Action]] = {
     "command": lambda text: Exec(command=f"echo {text}"),
     "folder": lambda text: Exec(command="make", cwd=text),
-    "link": lambda text: FileChange(operation="symlink", path="a", link_target=text, after="symlink:x", hazards=("symlink",)),
-    "new name": lambda text: FileChange(operation="rename", path="b", to=text, before="x" * 64, after="x" * 64),
+    "link": lambda text: FileChange(operation="symlink", path="a", link_target=text,
+    after="symlink:x", hazards=("symlink",)),
+    "new name": lambda text: FileChange(operation="rename", path="b", to=text, before="x" * 64,
+    after="x" * 64),
     "path": lambda text: FileChange(operation="mkdir", path=f"src/{text}", after="dir"),
-    "request": lambda text: Network(operation="request", host="a.example.org", port=443, scheme="https", method="GET", path=f"/{text}"),
-    "host header": lambda text: Network(operation="request", host="b.example.org", port=443, scheme="https", method="GET", path="/", host_header=text),
+    "request": lambda text: Network(operation="request", host="a.example.org", port=443,
+    scheme="https", method="GET", path=f"/{text}"),
+    "host header": lambda text: Network(operation="request", host="b.example.org", port=443,
+    scheme="https", method="GET", path="/", host_header=text),
     "TLS name": lambda text: Network(operation="connect", host="c.example.org", port=443, sni=text),
     "refs": lambda text: Git(operation="push", remote="origin", refspecs=(text,)),
     "remote": lambda text: Git(operation="push", remote=text, refspecs=("main",)),
     "git options": lambda text: Git(operation="push", remote="origin", flags=(text,)),
     "packages": lambda text: Packages(manager="pip", operation="install", names=(text,)),
-    "package options": lambda text: Packages(manager="pip", operation="install", names=("six",), flags=(text,)),
+    "package options": lambda text: Packages(manager="pip", operation="install", names=("six",),
+    flags=(text,)),
     "proposal": lambda text: Proposal(effect="allow", rule=f"exec({text})"),
     "its why": lambda text: Proposal(effect="allow", rule="exec(make *)", why=text),
     "reason": lambda text: Exec(command="make all"),
 }  # fmt: skip
-# Where an end is on the page, and whether a person sees it: no box cuts it off but one that says so, and no edge of the window.
+# Where an end is on the page, and whether a person sees it: no box cuts it off but one that says
+# so, and no edge of the window.
 SEES = """(ends) => {
     const isCutOff = (node, range) => {
         const places = [...range.getClientRects()];
@@ -79,8 +86,9 @@ SEES = """(ends) => {
         }
     }
     return ends.filter((end) => !found.has(end));
-}"""
-# What reaches over an edge: the page over the window, or text over a box that neither grows nor says that there is more.
+}"""  # noqa: E501
+# What reaches over an edge: the page over the window, or text over a box that neither grows nor
+# says that there is more.
 OVERFLOWS = """() => [...document.querySelectorAll("body, body *")].filter((one) => {
     if (one.matches(".unseen, .skip, input, select, textarea, option, svg *, svg") || one.closest(".unseen") || !one.checkVisibility()) return false;
     const page = document.documentElement;
@@ -88,19 +96,25 @@ OVERFLOWS = """() => [...document.querySelectorAll("body, body *")].filter((one)
     if (getComputedStyle(one).overflow === "visible" || "more" in one.dataset) return false;
     const isAtItsEnd = one.scrollHeight - one.clientHeight - one.scrollTop <= 2; // as a terminal is
     return !isAtItsEnd || one.scrollWidth > one.clientWidth + 2;
-}).map((one) => one.outerHTML.slice(0, 160))"""
+}).map((one) => one.outerHTML.slice(0, 160))"""  # noqa: E501
 
 
 def ask(site: Site, text: str) -> dict[str, Request]:
-    """A request for each field, in a session of its own, so that none is in the other's way; those that wait, by the end of the field."""
+    """A request for each field, in a session of its own, so that none is in the other's way;
+    those that wait, by the end of the field."""
     asked = {}
     for number, (field, make) in enumerate(FIELDS.items()):
         site.parts.sessions.add(f"s{number}")
         end = f"end-{number}-of-it"
         hiding = text.replace("{end}", end)
-        reason = hiding[-1900:] if field == "reason" else ""  # the agent's door takes 2,000 characters
+        reason = (
+            hiding[-1900:] if field == "reason" else ""
+        )  # the agent's door takes 2,000 characters
         request = site.ask(
-            make(hiding), session_id=f"s{number}", reason=reason, origin="workspace" if field == "path" else "agent_api"
+            make(hiding),
+            session_id=f"s{number}",
+            reason=reason,
+            origin="workspace" if field == "path" else "agent_api",
         )
         if status(request) == "pending":
             asked[end] = request
@@ -119,7 +133,8 @@ async def steady(card: Locator) -> None:
 
 
 async def press_approve(site: Site, page: Page, request: Request) -> bool:
-    """Press Approve of a card; whether that unfolded its text, with nothing answered, instead of approving it."""
+    """Press Approve of a card; whether that unfolded its text, with nothing answered, instead of
+    approving it."""
     card = page.locator(f"#request-{request.id}")
     folds = await card.locator("[data-unfold]").all()
     for button in folds:
@@ -185,7 +200,9 @@ async def test_keys_unfold_before_they_approve(site: Site, page: Page) -> None:
 
 
 async def test_a_folded_text_is_not_approved_with_all_of_its_kind(site: Site, page: Page) -> None:
-    plain, other, long = (site.ask(Exec(command=one)) for one in ("make", "make all", "ls " + "x" * 5000 + " the-end"))
+    plain, other, long = (
+        site.ask(Exec(command=one)) for one in ("make", "make all", "ls " + "x" * 5000 + " the-end")
+    )
     section = page.locator('section[data-category="exec"]')
     await expect(section.locator(".card")).to_have_count(3)
     await section.get_by_role("button", name="Approve all").click()
@@ -245,17 +262,27 @@ async def test_long_names_among_many_files_are_answered_on_their_own(
 
 
 @pytest.mark.parametrize("how", HOSTILE)
-async def test_no_other_page_cuts_anything_off(site: Site, context: BrowserContext, how: str) -> None:
+async def test_no_other_page_cuts_anything_off(
+    site: Site, context: BrowserContext, how: str
+) -> None:
     asked = ask(site, HOSTILE[how])
     text = HOSTILE[how].replace("{end}", "end-of-it")
     rule = f"exec(ls {'x' * 1500}end-of-it)"
     site.parts.policies.add_rule("deny", rule, why=text, by="the agent")
     sessions = site.parts.sessions
     sessions.add(
-        "evil", "/tmp/project", command=("sh", "-c", text), notices=(text,), model=text[:200], base=text, kind="review"
+        "evil",
+        "/tmp/project",
+        command=("sh", "-c", text),
+        notices=(text,),
+        model=text[:200],
+        base=text,
+        kind="review",
     )
     finding = dict.fromkeys(("severity", "title", "path", "body", "suggestion"), text)
-    sessions.record_review("evil", {"verdict": text, "summary": text, "model": text, "findings": [finding]})
+    sessions.record_review(
+        "evil", {"verdict": text, "summary": text, "model": text, "findings": [finding]}
+    )
     sessions.say("evil", text.encode() + b"\n")
     answered = site.ask(Exec(command=f"echo {text}"), session_id="evil", reason=text[-1900:])
     site.parts.gate.resolve(answered.id, "denied", by="operator (cli)", reason=text[-1900:])
@@ -264,10 +291,14 @@ async def test_no_other_page_cuts_anything_off(site: Site, context: BrowserConte
     site.ask(Exec(command=f"echo {text}"), session_id="evil")  # denied again, without a card
     for path in ("/", "/sessions", "/sessions/evil", "/rules", "/history", "/network"):
         page = await opened(context, site, path)
-        await page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
+        await page.evaluate(
+            "for (const one of document.querySelectorAll('details')) one.open = true"
+        )
         if path == "/sessions/evil":
             await expect(page.locator("#output")).to_contain_text("end-of-it")
-        ends = {"/history": list(asked)}.get(path, []) + (["end-of-it"] if path != "/network" else [])
+        ends = {"/history": list(asked)}.get(path, []) + (
+            ["end-of-it"] if path != "/network" else []
+        )
         for window in WINDOWS.values():
             await page.set_viewport_size(window)  # type: ignore[arg-type]
             await nothing_is_cut_off(page, ends)
@@ -275,7 +306,9 @@ async def test_no_other_page_cuts_anything_off(site: Site, context: BrowserConte
 
 
 @pytest.mark.parametrize("window", WINDOWS)
-async def test_a_diff_says_its_size_and_what_is_odd(site: Site, context: BrowserContext, window: str) -> None:
+async def test_a_diff_says_its_size_and_what_is_odd(
+    site: Site, context: BrowserContext, window: str
+) -> None:
     lines: dict[str, Any] = {
         "a": "x = 1",
         "b": "y = 2" + " " * 300 + "; evil()",

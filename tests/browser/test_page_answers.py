@@ -27,8 +27,12 @@ async def test_approve_lets_the_waiting_agent_go_on(site: Site, page: Page) -> N
         headers={"authorization": "Bearer token-of-one"},
         timeout=PATIENCE_S,
     ) as agent:
-        asked = (await agent.post("/v1/exec", json={"command": "pytest -q", "reason": "to see"})).json()
-        parked = asyncio.ensure_future(agent.get(f"/v1/requests/{asked['id']}", params={"wait": 20}))
+        asked = (
+            await agent.post("/v1/exec", json={"command": "pytest -q", "reason": "to see"})
+        ).json()
+        parked = asyncio.ensure_future(
+            agent.get(f"/v1/requests/{asked['id']}", params={"wait": 20})
+        )
         shown = page.locator(f"#request-{asked['id']}")
         await expect(shown.locator("[data-role=action]")).to_have_text("pytest -q")
         await expect(shown.locator("[data-role=reason]")).to_have_text("to see")
@@ -58,7 +62,9 @@ async def test_deny_tells_the_agent_why(site: Site, page: Page) -> None:
 
 async def test_a_held_connection_goes_on(site: Site, page: Page) -> None:
     action = Network(operation="connect", host="api.example.org", port=443)
-    held = asyncio.ensure_future(site.parts.gate.decide(action, session_id="one", origin="egress", hold_s=600))
+    held = asyncio.ensure_future(
+        site.parts.gate.decide(action, session_id="one", origin="egress", hold_s=600)
+    )
     shown = page.locator(".card.network")
     await expect(shown.locator(".countdown")).to_have_text(re.compile(r"\d+m \d\ds left to answer"))
     await shown.get_by_role("button", name="Approve", exact=True).click()
@@ -72,18 +78,26 @@ async def test_a_hold_that_ran_out_says_so(site: Site, page: Page) -> None:
     shown = page.locator(".card.network")
     await expect(shown.locator(".countdown")).to_contain_text("the agent stopped waiting")
     await shown.get_by_role("button", name="Approve", exact=True).click()
-    await expect(shown.locator("[data-role=delivery]")).to_have_text("goes through when the agent tries again")
-    assert isinstance(await site.parts.gate.decide(action, session_id="one", origin="egress", hold_s=0.05), Grant)
+    await expect(shown.locator("[data-role=delivery]")).to_have_text(
+        "goes through when the agent tries again"
+    )
+    assert isinstance(
+        await site.parts.gate.decide(action, session_id="one", origin="egress", hold_s=0.05), Grant
+    )
 
 
-async def test_always_allow_shows_the_rule_and_answers_what_else_it_matches(site: Site, page: Page) -> None:
+async def test_always_allow_shows_the_rule_and_answers_what_else_it_matches(
+    site: Site, page: Page
+) -> None:
     first, second, other = (
         site.ask(Network(operation="connect", host=host, port=443), origin="egress", hold_s=60)
         for host in ("a.example.org", "b.example.org", "c.example.com")
     )
     answers: tuple[Answer, ...] = ("approved", "denied")
     for answer, host in zip(answers, ("x.example.org", "y.example.org"), strict=True):
-        earlier = site.ask(Network(operation="connect", host=host, port=443), origin="egress", hold_s=60)
+        earlier = site.ask(
+            Network(operation="connect", host=host, port=443), origin="egress", hold_s=60
+        )
         site.parts.gate.resolve(earlier.id, answer, by="operator (browser)")
     shown = page.locator(f"#request-{first.id}")
     await shown.get_by_role("button", name="Always allow…").click()
@@ -95,20 +109,26 @@ async def test_always_allow_shows_the_rule_and_answers_what_else_it_matches(site
         "would have answered 2 of the last 2 network requests: 1 you approved, 1 you denied"
     )
     await expect(offered).to_contain_text("you denied: connect y.example.org:443")
-    assert [one.text for one in site.parts.policies.current().rules if one.category == "network"] == []
+    assert [
+        one.text for one in site.parts.policies.current().rules if one.category == "network"
+    ] == []
     await form.get_by_role("button", name="Save the rule and approve").click()
     for request in (first, second):
         assert status(await answered(site, request)) == "approved"
-        await expect(page.locator(f"#request-{request.id} [data-role=status]")).to_have_text("approved")
+        await expect(page.locator(f"#request-{request.id} [data-role=status]")).to_have_text(
+            "approved"
+        )
     assert status(site.parts.gate.get(other.id)) == "pending"
     await expect(page.locator(f"#request-{other.id}")).to_have_attribute("data-status", "pending")
-    assert [one.text for one in site.parts.policies.current().rules if one.category == "network"] == [
-        "network(*.example.org)"
-    ]
+    assert [
+        one.text for one in site.parts.policies.current().rules if one.category == "network"
+    ] == ["network(*.example.org)"]
 
 
 async def test_allow_for_a_time(site: Site, page: Page) -> None:
-    request = site.ask(Network(operation="connect", host="a.example.org", port=443), origin="egress")
+    request = site.ask(
+        Network(operation="connect", host="a.example.org", port=443), origin="egress"
+    )
     shown = page.locator(f"#request-{request.id}")
     await shown.get_by_role("button", name="Always allow…").click()
     await shown.get_by_label("It holds").select_option("for 15 minutes")
@@ -120,7 +140,10 @@ async def test_allow_for_a_time(site: Site, page: Page) -> None:
 
 
 async def test_always_deny_with_a_rule_of_ones_own(site: Site, page: Page) -> None:
-    request, second = site.ask(Exec(command="npm publish --tag a")), site.ask(Exec(command="npm publish --tag b"))
+    request, second = (
+        site.ask(Exec(command="npm publish --tag a")),
+        site.ask(Exec(command="npm publish --tag b")),
+    )
     shown = page.locator(f"#request-{request.id}")
     await shown.get_by_role("button", name="Always deny…").click()
     own = shown.get_by_label("The text of your own rule")
@@ -130,7 +153,9 @@ async def test_always_deny_with_a_rule_of_ones_own(site: Site, page: Page) -> No
     await expect(shown.locator(".own-seen .error")).to_contain_text("would not deny this")
     await own.fill("exec(npm publish *)")
     await shown.get_by_role("button", name="What would it answer?").click()
-    await expect(shown.locator(".own-seen")).to_contain_text("answers 1 waiting now: npm publish --tag b")
+    await expect(shown.locator(".own-seen")).to_contain_text(
+        "answers 1 waiting now: npm publish --tag b"
+    )
     await expect(shown.get_by_label("a rule of your own")).to_be_checked()
     assert status(site.parts.gate.get(request.id)) == "pending"
     await own.fill("exec(npm view *)")
@@ -169,7 +194,9 @@ async def test_all_of_a_category_are_those_that_were_shown(site: Site, page: Pag
     for request in shown:
         assert status(await answered(site, request)) in ("approved", "used")
     await expect(section.locator(".card.answered")).to_have_count(3)
-    assert status(site.parts.gate.get(late.id)) == status(site.parts.gate.get(other.id)) == "pending"
+    assert (
+        status(site.parts.gate.get(late.id)) == status(site.parts.gate.get(other.id)) == "pending"
+    )
 
 
 async def test_of_all_that_were_shown_none_is_answered_where_one_is_another_by_now(
@@ -206,7 +233,11 @@ async def test_two_tabs_show_the_same(site: Site, page: Page, context: BrowserCo
     await page.bring_to_front()
     request = site.ask(Exec(command="make"))
     await expect(other.locator(f"#request-{request.id}")).to_be_visible()
-    await page.locator(f"#request-{request.id}").get_by_role("button", name="Approve", exact=True).click()
+    await (
+        page.locator(f"#request-{request.id}")
+        .get_by_role("button", name="Approve", exact=True)
+        .click()
+    )
     await expect(other.locator(f"#request-{request.id}")).to_have_attribute("data-status", "used")
     await expect(other.locator("#pending-count")).to_be_empty()
 
@@ -247,7 +278,12 @@ async def test_a_newer_request_for_the_same_file_takes_the_place(site: Site, pag
     newer = site.ask_change("a.txt", b"one\n", b"three\n")
     await expect(page.locator(f"#request-{newer.id} .diff")).to_contain_text("three")
     await expect(page.locator(f"#request-{older.id}")).to_have_count(0)
-    assert await page.locator(f"#request-{newer.id}").get_by_role("button", name="Approve", exact=True).count() == 1
+    assert (
+        await page.locator(f"#request-{newer.id}")
+        .get_by_role("button", name="Approve", exact=True)
+        .count()
+        == 1
+    )
 
 
 async def test_asked_again_is_counted_and_typed_text_stays(site: Site, page: Page) -> None:
@@ -267,14 +303,20 @@ async def test_one_of_each_kind_is_shown_and_can_be_answered(site: Site, page: P
     for request in requests:
         shown = page.locator(f"#request-{request.id}")
         is_possible = not site.parts.gate.handlers.why_impossible(request)
-        await shown.get_by_role("button", name="Approve" if is_possible else "Deny", exact=True).click()
-        assert status(await answered(site, request)) in (("approved", "used") if is_possible else ("denied",))
+        await shown.get_by_role(
+            "button", name="Approve" if is_possible else "Deny", exact=True
+        ).click()
+        assert status(await answered(site, request)) in (
+            ("approved", "used") if is_possible else ("denied",)
+        )
     await expect(page.locator("#nothing")).to_be_visible()
 
 
 async def test_more_than_a_page_holds_follow(site: Site, page: Page) -> None:
     requests = [site.ask(Exec(command=f"echo {n}")) for n in range(75)]
-    await expect(page.locator("#more")).to_have_text("15 more wait. They follow as these are answered.")
+    await expect(page.locator("#more")).to_have_text(
+        "15 more wait. They follow as these are answered."
+    )
     await page.reload()
     await expect(page.locator(".card")).to_have_count(60)
     section = page.locator('section[data-category="exec"]')
@@ -284,13 +326,17 @@ async def test_more_than_a_page_holds_follow(site: Site, page: Page) -> None:
     assert status(site.parts.gate.get(requests[-1].id)) == "pending"
 
 
-async def test_everything_can_be_stopped_and_resumed(site: Site, page: Page, context: BrowserContext) -> None:
+async def test_everything_can_be_stopped_and_resumed(
+    site: Site, page: Page, context: BrowserContext
+) -> None:
     other = await opened(context, site, "/rules")
     await page.bring_to_front()
     await page.get_by_role("button", name="Stop everything").click()
     await page.locator("#confirm-yes").click()
     for one in (page, other):
-        await expect(one.locator("#banner")).to_contain_text("Everything is stopped: stopped (operator (browser))")
+        await expect(one.locator("#banner")).to_contain_text(
+            "Everything is stopped: stopped (operator (browser))"
+        )
         await expect(one.locator("#stop-all")).to_be_hidden()
     assert status(site.ask(Exec(command="git status"))) == "denied"
     await other.bring_to_front()
@@ -304,7 +350,9 @@ async def test_an_audit_log_that_cannot_be_written_is_said(site: Site, page: Pag
     log.chmod(0o644)
     site.parts.audit.look()
     site.app.state["live"].status_changed()
-    await expect(page.locator("#banner")).to_contain_text("Nothing is allowed: the audit log can't be written")
+    await expect(page.locator("#banner")).to_contain_text(
+        "Nothing is allowed: the audit log can't be written"
+    )
     log.chmod(0o600)
     site.parts.gate.ask(Exec(command="make"), session_id="one")
     assert site.parts.audit.failure is None
@@ -312,8 +360,14 @@ async def test_an_audit_log_that_cannot_be_written_is_said(site: Site, page: Pag
 
 async def test_what_cannot_be_carried_out_has_no_approve_and_no_key(site: Site, page: Page) -> None:
     push = site.ask(Git(operation="push", remote="origin", refspecs=("feature/x",)))
-    installs = [site.ask(Packages(manager="pip", operation="install", names=(name,))) for name in ("six", "attrs")]
-    for request, why in ((push, "doesn't carry out pushes"), (installs[0], "doesn't carry out installs")):
+    installs = [
+        site.ask(Packages(manager="pip", operation="install", names=(name,)))
+        for name in ("six", "attrs")
+    ]
+    for request, why in (
+        (push, "doesn't carry out pushes"),
+        (installs[0], "doesn't carry out installs"),
+    ):
         shown = page.locator(f"#request-{request.id}")
         await expect(shown.locator("[data-role=impossible]")).to_contain_text(why)
         await expect(shown.get_by_role("button", name="Approve")).to_have_count(0)
@@ -333,10 +387,14 @@ async def test_what_cannot_be_carried_out_has_no_approve_and_no_key(site: Site, 
 
 async def test_a_dangerous_push_is_marked(site: Site, page: Page) -> None:
     request = site.ask(Git(operation="push", remote="origin", refspecs=("main",), force=True))
-    await expect(page.locator(f"#request-{request.id} [data-role=warning]")).to_contain_text("forces")
+    await expect(page.locator(f"#request-{request.id} [data-role=warning]")).to_contain_text(
+        "forces"
+    )
 
 
-async def test_what_waited_before_the_page_was_opened(site: Site, context: BrowserContext, watch: Watch) -> None:
+async def test_what_waited_before_the_page_was_opened(
+    site: Site, context: BrowserContext, watch: Watch
+) -> None:
     requests = fill(site)
     page = await opened(context, site)
     await expect(page.locator('.card[data-status="pending"]')).to_have_count(len(requests))
@@ -347,7 +405,9 @@ async def test_changes_that_take_long_to_compare_come_when_they_are_looked_at(
     site: Site, context: BrowserContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(page_views, "DIFFS_S", -1.0)
-    requests = [site.ask_change(f"file-{n}.txt", b"old\n", f"new {n}\n".encode()) for n in range(12)]
+    requests = [
+        site.ask_change(f"file-{n}.txt", b"old\n", f"new {n}\n".encode()) for n in range(12)
+    ]
     page = await opened(context, site)
     await expect(page.locator(f"#request-{requests[0].id} .diff")).to_contain_text("new 0")
     last = page.locator(f"#request-{requests[-1].id}")

@@ -77,8 +77,13 @@ async def test_keys_do_nothing_without_a_card_or_with_a_modifier(site: Site, pag
 async def test_what_moves_under_the_pointer_takes_no_click(site: Site, page: Page) -> None:
     requests = [site.ask(Exec(command=f"make {n}")) for n in range(2)]
     await expect(page.locator(".card")).to_have_count(2)
-    await page.locator(f"#request-{requests[0].id}").get_by_role("button", name="Approve", exact=True).hover()
-    # The first card goes away: the second, as high as it, is where it was, with its button under the pointer.
+    await (
+        page.locator(f"#request-{requests[0].id}")
+        .get_by_role("button", name="Approve", exact=True)
+        .hover()
+    )
+    # The first card goes away: the second, as high as it, is where it was, with its button under
+    # the pointer.
     was_guarded = await page.evaluate(
         """(id) => new Promise((done) => {
             new MutationObserver((_, watcher) => {
@@ -87,7 +92,7 @@ async def test_what_moves_under_the_pointer_takes_no_click(site: Site, page: Pag
                 done(document.body.classList.contains("moving") && getComputedStyle(button).pointerEvents === "none");
             }).observe(document.body, { attributes: true, attributeFilter: ["class"] });
             document.getElementById(id).remove();
-        })""",
+        })""",  # noqa: E501
         f"request-{requests[0].id}",
     )
     assert was_guarded
@@ -114,7 +119,7 @@ async def test_every_control_has_a_name(site: Site, page: Page, context: Browser
             """() => [...document.querySelectorAll("button, a, input:not([type=hidden]), select, [tabindex='0']")]
                 .filter((one) => one.checkVisibility() && !(one.innerText || one.ariaLabel || one.title
                     || (one.labels && one.labels.length) || one.getAttribute("aria-labelledby")))
-                .map((one) => one.outerHTML.slice(0, 120))"""
+                .map((one) => one.outerHTML.slice(0, 120))"""  # noqa: E501
         )
         assert nameless == [], path
         await shown.close()

@@ -1,4 +1,5 @@
-"""A person takes back what an agent did, on the session's page of a whole supervisor: real session, real files."""
+"""A person takes back what an agent did, on the session's page of a whole supervisor: real
+session, real files."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -33,7 +34,9 @@ async def session(running: Supervised, tmp_path: Path) -> Session:
     (workspace / "README.md").write_text("one\n")
     session = await running.start(workspace, "sh", "-c", WORK)
     await running.until(lambda: (workspace / "README.md").read_text() == "one\nagent\n" or None)
-    (workspace / "go").touch()  # brought into the copy, so that the second change comes after the first one
+    (
+        workspace / "go"
+    ).touch()  # brought into the copy, so that the second change comes after the first one
     return await running.ended(session)
 
 
@@ -64,7 +67,9 @@ async def test_undo_shows_the_diff_and_brings_the_file_back(page: Page, session:
     assert (workspace / "README.md").read_text() == "one\nagent\n"
 
 
-async def test_everything_by_the_keyboard_and_hostile_names_are_text(page: Page, session: Session) -> None:
+async def test_everything_by_the_keyboard_and_hostile_names_are_text(
+    page: Page, session: Session
+) -> None:
     workspace = Path(session.workspace)
     assert len(list(workspace.glob("<img*"))) == 1
     await expect(page.locator("#timeline")).to_contain_text("<img src=x onerror=alert(2)>.txt")
@@ -84,7 +89,9 @@ async def test_everything_by_the_keyboard_and_hostile_names_are_text(page: Page,
     assert not list(workspace.glob("<img*"))
 
 
-async def test_rewinding_to_a_point_takes_back_what_came_after(page: Page, session: Session) -> None:
+async def test_rewinding_to_a_point_takes_back_what_came_after(
+    page: Page, session: Session
+) -> None:
     workspace = Path(session.workspace)
     row = page.locator("#timeline tr", has_text="README.md")
     await row.get_by_role("button", name="Rewind to just after README.md").click()
@@ -123,7 +130,9 @@ async def test_any_point_of_a_long_timeline_can_be_reached(
     assert not list(workspace.glob("<img*"))
 
 
-async def test_what_was_edited_since_is_named_and_nothing_is_undone(page: Page, session: Session) -> None:
+async def test_what_was_edited_since_is_named_and_nothing_is_undone(
+    page: Page, session: Session
+) -> None:
     workspace = Path(session.workspace)
     row = page.locator("#timeline tr", has_text="README.md")
     await row.get_by_role("button", name="Undo README.md").click()

@@ -1,4 +1,5 @@
-"""Many changes that a person answered as one are one row of the session's page: taken back as one, or one by one."""
+"""Many changes that a person answered as one are one row of the session's page: taken back as
+one, or one by one."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -28,7 +29,9 @@ async def session(running: Supervised, tmp_path: Path) -> Session:
     work = f"mkdir part; for n in $(seq {MANY}); do echo $n > part/$n.txt; done"
     session = await running.start(workspace, "sh", "-c", work)
     parts = running.parts
-    waiting = await running.until(lambda: found if len(found := parts.queue.pending(session.id)) == MANY else None)
+    waiting = await running.until(
+        lambda: found if len(found := parts.queue.pending(session.id)) == MANY else None
+    )
     parts.gate.resolve_all([one.id for one in waiting], "approved", by="operator")
     return await running.ended(session)
 
@@ -39,14 +42,21 @@ async def page(browser: Browser, running: Supervised, session: Session) -> Async
         yield made
 
 
-async def test_one_row_that_opens_and_is_taken_back_as_one(page: Page, running: Supervised, session: Session) -> None:
+async def test_one_row_that_opens_and_is_taken_back_as_one(
+    page: Page, running: Supervised, session: Session
+) -> None:
     folder = Path(session.workspace) / "part"
     rows = page.locator("#timeline > table > tbody > tr")
     await expect(rows).to_have_count(1)
     row = rows.first
     await expect(row.locator("summary")).to_have_text(f"{MANY} paths of part, answered as one")
-    shown = await undoing.preview(running.parts, undoing.UndoBody(id=await row.get_attribute("data-change")))
-    assert (shown.session_id, shown.what) == (session.id, f"{MANY} changes")  # by its id alone, as on the command line
+    shown = await undoing.preview(
+        running.parts, undoing.UndoBody(id=await row.get_attribute("data-change"))
+    )
+    assert (shown.session_id, shown.what) == (
+        session.id,
+        f"{MANY} changes",
+    )  # by its id alone, as on the command line
     await row.locator("summary").click()
     each = row.locator(".answered tbody tr")
     await expect(each).to_have_count(MANY)

@@ -30,7 +30,9 @@ async def test_output_arrives_as_it_is_printed(site: Site, context: BrowserConte
 
 
 async def test_only_the_end_of_a_long_output_is_read(site: Site, context: BrowserContext) -> None:
-    site.parts.sessions.say("one", b"beginning\n" + b"x" * 99 + b"\n" + b"middle of it all\n" * 40_000 + b"the end\n")
+    site.parts.sessions.say(
+        "one", b"beginning\n" + b"x" * 99 + b"\n" + b"middle of it all\n" * 40_000 + b"the end\n"
+    )
     page = await opened(context, site, "/sessions/one")
     await expect(page.locator("#output")).to_contain_text("the end")
     assert "beginning" not in (await page.locator("#output").text_content() or "")
@@ -44,29 +46,44 @@ async def test_a_session_from_start_to_end(
     page = await opened(context, site, "/sessions/one")
     state = page.locator("[data-role=state]")
     await expect(state).to_have_text("running")
-    monkeypatch.setattr(sessions, "progress", lambda _: {"done": 120, "total": 900, "bytes": 4_200_000})
+    monkeypatch.setattr(
+        sessions, "progress", lambda _: {"done": 120, "total": 900, "bytes": 4_200_000}
+    )
     sessions.change("one", started_at=None)
     await expect(page.locator("#session-facts")).to_contain_text("120 of 900 files, 4.2 MB")
     monkeypatch.undo()
-    sessions.change("one", started_at=site.parts.clock.now(), notices=("recorded model: nobody looked at this",))
-    await expect(page.locator("#session-facts .notice")).to_have_text("recorded model: nobody looked at this")
+    sessions.change(
+        "one", started_at=site.parts.clock.now(), notices=("recorded model: nobody looked at this",)
+    )
+    await expect(page.locator("#session-facts .notice")).to_have_text(
+        "recorded model: nobody looked at this"
+    )
     request = site.ask(Exec(command="make"))
     site.ask(Exec(command="make elsewhere"), session_id="two")
     await expect(page.locator(".card")).to_have_count(1)
-    await page.locator(f"#request-{request.id}").get_by_role("button", name="Approve", exact=True).click()
+    await (
+        page.locator(f"#request-{request.id}")
+        .get_by_role("button", name="Approve", exact=True)
+        .click()
+    )
     await expect(page.locator("#session-requests")).to_contain_text("done, exit code 0")
     sessions.record_review("one", {
         "model": "recorded", "verdict": "comment", "summary": "Sound.",
-        "findings": [{"severity": "low", "title": "small"}, {"severity": "critical", "title": "large", "path": "a.py", "line": 3}],
+        "findings": [{"severity": "low", "title": "small"}, {"severity": "critical",
+        "title": "large", "path": "a.py", "line": 3}],
     })  # fmt: skip
     await expect(page.locator(".finding strong")).to_have_text(["large", "small"])
     await page.get_by_role("button", name="Stop", exact=True).click()
     async with page.expect_response("**/stop"):
         await page.get_by_role("button", name="Stop it").click()
     assert sessions.stopped == [("one", "stopped by the operator", "operator (browser)")]
-    sessions.change("one", ended_at=site.parts.clock.now(), end_reason="stopped by the operator", exit_code=143)
+    sessions.change(
+        "one", ended_at=site.parts.clock.now(), end_reason="stopped by the operator", exit_code=143
+    )
     await expect(state).to_have_text("ended")
-    await expect(page.locator("#session-facts")).to_contain_text("stopped by the operator (exit code 143)")
+    await expect(page.locator("#session-facts")).to_contain_text(
+        "stopped by the operator (exit code 143)"
+    )
     await expect(page.get_by_role("button", name="Stop", exact=True)).to_have_count(0)
 
 
@@ -75,7 +92,11 @@ async def test_starting_a_session(site: Site, context: BrowserContext, tmp_path:
     await page.get_by_label("a command").check()
     await expect(page.get_by_label("Review what changed")).to_be_hidden()
     await page.get_by_label("Workspace").fill("/no/such/folder")
-    for command, said in (("", "the command is missing"), ("sh 'x", "close every quote"), ("sh", "does not exist")):
+    for command, said in (
+        ("", "the command is missing"),
+        ("sh 'x", "close every quote"),
+        ("sh", "does not exist"),
+    ):
         await page.get_by_label("Command", exact=True).fill(command)
         await page.get_by_role("button", name="Start", exact=True).click()
         await expect(page.locator("#start-error")).to_contain_text(said)
@@ -94,7 +115,9 @@ async def test_rules_are_added_and_removed(site: Site, context: BrowserContext) 
     page = await opened(context, site, "/rules")
     other = await opened(context, site, "/rules")
     await page.bring_to_front()
-    waiting = site.ask(Network(operation="connect", host="a.packages.example.org", port=443), origin="egress")
+    waiting = site.ask(
+        Network(operation="connect", host="a.packages.example.org", port=443), origin="egress"
+    )
     await page.get_by_role("textbox", name="Rule").fill("networ(*.example.org)")
     await page.get_by_role("button", name="Add").click()
     await expect(page.locator("#rules-said .bad")).to_contain_text("network")
@@ -114,19 +137,28 @@ async def test_rules_are_added_and_removed(site: Site, context: BrowserContext) 
         row = one.locator("tr", has_text="network(*.packages.example.org)")
         await expect(row).to_contain_text("the team's index")
         await expect(row).to_contain_text("operator (browser)")
-    await expect(page.get_by_role("button", name="Remove exec")).to_have_count(0)  # those stand in the policy file
+    await expect(page.get_by_role("button", name="Remove exec")).to_have_count(
+        0
+    )  # those stand in the policy file
     await page.get_by_role("button", name="Remove network(*.packages.example.org)").click()
     await page.locator("#confirm-yes").click()
     for one in (page, other):
         await expect(one.locator("tr", has_text="network(*.packages.example.org)")).to_have_count(0)
 
 
-async def test_many_rules_are_folded_and_found_by_words(site: Site, context: BrowserContext) -> None:
+async def test_many_rules_are_folded_and_found_by_words(
+    site: Site, context: BrowserContext
+) -> None:
     site.parts.settings.policy_file.write_text(
-        "version: 1\nallow:\n" + "".join(f"  - exec(tool{i} *)\n" for i in range(40)) + "  - network(a.example.org)\n"
+        "version: 1\nallow:\n"
+        + "".join(f"  - exec(tool{i} *)\n" for i in range(40))
+        + "  - network(a.example.org)\n"
     )
     page = await opened(context, site, "/rules")
-    rows, exec_rules = page.locator("#rules table.rules tbody tr:visible"), page.locator("details[data-keep=exec]")
+    rows, exec_rules = (
+        page.locator("#rules table.rules tbody tr:visible"),
+        page.locator("details[data-keep=exec]"),
+    )
     await expect(rows).to_have_count(1)
     await expect(exec_rules.locator("summary")).to_contain_text("40 allow")
     find = page.get_by_label("Find")
@@ -151,7 +183,9 @@ async def test_rules_say_what_happens_without_them(site: Site, context: BrowserC
     site.parts.gate.write_hits()
     page = await opened(context, site, "/rules")
     await expect(page.locator("tr", has_text="exec(git status)")).to_contain_text("1 times")
-    await expect(page.locator("tr", has_text="exec(make deploy)")).to_contain_text("it reaches production")
+    await expect(page.locator("tr", has_text="exec(make deploy)")).to_contain_text(
+        "it reaches production"
+    )
     await expect(page.locator("#rules")).to_contain_text("packages ask")
     await expect(page.locator("#rules")).to_contain_text(".git/**")
     await page.get_by_text("asked", exact=True).click()
@@ -162,11 +196,24 @@ async def test_rules_say_what_happens_without_them(site: Site, context: BrowserC
     await expect(page.locator("code", has_text="conftest.py")).to_be_visible()
 
 
-async def test_what_goes_over_the_network_shows_as_it_happens(site: Site, context: BrowserContext) -> None:
+async def test_what_goes_over_the_network_shows_as_it_happens(
+    site: Site, context: BrowserContext
+) -> None:
     def send(number: int, host: str, decision: Decision = "allow") -> None:
-        action = Network(operation="request", host=host, port=443, scheme="https", method="GET", path=f"/{number}")
+        action = Network(
+            operation="request",
+            host=host,
+            port=443,
+            scheme="https",
+            method="GET",
+            path=f"/{number}",
+        )
         question = Question(
-            question_id=number, session_id="one", connection_id="c", action=action, headers=(("accept", "<b>*/*</b>"),)
+            question_id=number,
+            session_id="one",
+            connection_id="c",
+            action=action,
+            headers=(("accept", "<b>*/*</b>"),),
         )
         site.parts.network_log.answered(
             question, Answer(question_id=number, decision=decision, why="so", rule="network(r)")
@@ -207,7 +254,9 @@ async def test_a_policy_that_does_not_parse_is_said(site: Site, context: Browser
     await expect(page.locator("#banner")).to_contain_text("did you mean `allow`")
 
 
-async def test_history_newest_first_and_older_on_demand(site: Site, context: BrowserContext) -> None:
+async def test_history_newest_first_and_older_on_demand(
+    site: Site, context: BrowserContext
+) -> None:
     for number in range(120):
         site.ask(Exec(command=f"git stash {number}"))
     page = await opened(context, site, "/history")
@@ -219,7 +268,9 @@ async def test_history_newest_first_and_older_on_demand(site: Site, context: Bro
     await expect(rows.first.locator("pre")).to_contain_text('"prev":')
     await page.get_by_role("button", name="Older records").click()
     await expect(page.get_by_role("button", name="Older records")).to_have_count(0)
-    numbers = [int(text) for text in re.findall(r"#(\d+)", await page.locator("#history").inner_text())]
+    numbers = [
+        int(text) for text in re.findall(r"#(\d+)", await page.locator("#history").inner_text())
+    ]
     assert numbers == sorted(numbers, reverse=True)
     assert numbers[-1] == 1
     site.ask(Exec(command="rm -rf /"))
@@ -255,36 +306,58 @@ async def test_a_link_signs_in_once(site: Site, browser: Browser, watch: Watch) 
         await one.close()
 
 
-async def test_what_was_missed_is_there_after_a_restart(site: Site, page: Page, watch: Watch) -> None:
+async def test_what_was_missed_is_there_after_a_restart(
+    site: Site, page: Page, watch: Watch
+) -> None:
     watch.expected = ("WebSocket connection", "net::ERR_", "htmx:")
     before = site.ask(Exec(command="make before"))
     await expect(page.locator(f"#request-{before.id}")).to_be_visible()
     await site.close()
     await expect(page.locator("#live-text")).to_have_text("not connected")
     await expect(page.locator("#lost")).to_contain_text("What you see here may be old")
-    await page.locator(f"#request-{before.id}").get_by_role("button", name="Approve", exact=True).click()
-    await expect(page.locator("#toast")).to_contain_text("Whether what you asked for was done is shown here")
+    await (
+        page.locator(f"#request-{before.id}")
+        .get_by_role("button", name="Approve", exact=True)
+        .click()
+    )
+    await expect(page.locator("#toast")).to_contain_text(
+        "Whether what you asked for was done is shown here"
+    )
     site.parts.gate.resolve(before.id, "denied", by="operator (cli)")
     missed = site.ask(Exec(command="make missed"))
     await site.open()
     await expect(page.locator(f"#request-{missed.id}")).to_be_visible()
     await expect(page.locator(f"#request-{before.id}")).to_have_attribute("data-status", "denied")
     await expect(page.locator("#lost")).to_be_hidden()
-    await page.locator(f"#request-{missed.id}").get_by_role("button", name="Approve", exact=True).click()
+    await (
+        page.locator(f"#request-{missed.id}")
+        .get_by_role("button", name="Approve", exact=True)
+        .click()
+    )
     assert status(await site.parts.gate.wait(missed.id, PATIENCE_S)) in ("approved", "used")
 
 
-async def test_what_carries_something_out_is_not_given_up_by_the_page(site: Site, page: Page) -> None:
+async def test_what_carries_something_out_is_not_given_up_by_the_page(
+    site: Site, page: Page
+) -> None:
     """The server would do it all the same, and the page would say otherwise."""
     asked = site.ask(Exec(command="make slowly"))
-    await page.evaluate("""() => document.addEventListener("htmx:beforeSend", (event) => {
-        if (event.detail.requestConfig.verb === "post") document.body.dataset.limit = event.detail.xhr.timeout; })""")
-    await page.locator(f"#request-{asked.id}").get_by_role("button", name="Approve", exact=True).click()
+    await page.evaluate(
+        """() => document.addEventListener("htmx:beforeSend", (event) => {
+        if (event.detail.requestConfig.verb === "post") document.body.dataset.limit = event.detail.xhr.timeout; })"""  # noqa: E501
+    )
+    await (
+        page.locator(f"#request-{asked.id}")
+        .get_by_role("button", name="Approve", exact=True)
+        .click()
+    )
     await expect(page.locator("body")).to_have_attribute("data-limit", "0")
     assert status(await site.parts.gate.wait(asked.id, PATIENCE_S)) in ("approved", "used")
 
 
-async def test_a_page_of_an_earlier_gatehouse_says_that_it_is_signed_out(site: Site, page: Page, watch: Watch) -> None:
+async def test_a_page_of_an_earlier_gatehouse_says_that_it_is_signed_out(
+    site: Site, page: Page, watch: Watch
+) -> None:
     watch.expected = ("WebSocket connection", "net::ERR_", "htmx:", "401")
     await site.close()
     await site.open(is_signed_out=True)
@@ -300,7 +373,9 @@ async def test_nothing_yet(site: Site, context: BrowserContext) -> None:
     await expect(page.get_by_text("No session runs.")).to_be_visible()
 
 
-async def test_no_page_is_wider_than_a_phone(site: Site, browser: Browser, context: BrowserContext) -> None:
+async def test_no_page_is_wider_than_a_phone(
+    site: Site, browser: Browser, context: BrowserContext
+) -> None:
     requests = fill(site)
     site.ask(Exec(command="x" * 3000), reason="y" * 900)
     site.parts.gate.resolve(requests[0].id, "denied", by="operator (cli)", reason="z" * 300)
@@ -323,12 +398,16 @@ def test_text_has_contrast(look: str) -> None:
     if look == "dark":
         colours |= dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", blocks[1]))
     pairs = [
-        *((text, ground) for text in ("text", "muted") for ground in ("ground", "surface", "sunken")),
-        *((text, ground) for text in ("accent", "bad", "good", "warn") for ground in ("ground", "surface")),
-        *((kind, "surface") for kind in ("exec", "filesystem", "network", "git", "packages", "sandbox")),
+        *((text, ground) for text in ("text", "muted") for ground in ("ground", "surface",
+        "sunken")),
+        *((text, ground) for text in ("accent", "bad", "good", "warn") for ground in ("ground",
+        "surface")),
+        *((kind, "surface") for kind in ("exec", "filesystem", "network", "git", "packages",
+        "sandbox")),
         *((tone, f"{tone}-ground") for tone in ("good", "bad", "warn")),
         *(("text", f"{tone}-{part}") for tone in ("good", "bad") for part in ("ground", "mark")),
-        ("text", "warn-ground"), ("accent-text", "accent"), ("good-text", "good"), ("bad-text", "bad"),
+        ("text", "warn-ground"), ("accent-text", "accent"), ("good-text", "good"), ("bad-text",
+         "bad"),
     ]  # fmt: skip
     weak = {pair: round(_contrast(*(colours[name] for name in pair)), 2) for pair in pairs}
     assert {pair: ratio for pair, ratio in weak.items() if ratio < 4.5} == {}
@@ -341,5 +420,7 @@ def _contrast(first: str, second: str) -> float:
 
 def _luminance(colour: str) -> float:
     parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
-    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    linear = [
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+    ]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]

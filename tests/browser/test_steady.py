@@ -1,4 +1,5 @@
-"""A card that changed a moment ago answers nothing, and says so: what was pressed then was meant for what was there before."""
+"""A card that changed a moment ago answers nothing, and says so: what was pressed then was meant
+for what was there before."""
 
 from typing import Any
 
@@ -11,7 +12,8 @@ from tests.browser.conftest import PATIENCE_S
 from tests.browser.operator_site import Site
 from tests.browser.test_page_keyboard import settled_on
 
-# Presses as soon as a card is there that wasn't, or has the focus that hadn't: in the turn of its change, however slow the machine.
+# Presses as soon as a card is there that wasn't, or has the focus that hadn't: in the turn of its
+# change, however slow the machine.
 AT_ONCE = """([selector, how]) => new Promise((done) => {
     const press = {
         key: (card) => { card.focus(); card.dispatchEvent(new KeyboardEvent("keydown", { key: "a", bubbles: true })); },
@@ -31,7 +33,7 @@ AT_ONCE = """([selector, how]) => new Promise((done) => {
     watcher.observe(document.body, { childList: true, subtree: true });
     const seen = [() => watcher.disconnect(), () => document.removeEventListener("focusin", look)];
     document.addEventListener("focusin", look);
-})"""  # fmt: skip
+})"""  # fmt: skip  # noqa: E501
 SAYS = "This changed a moment ago, so nothing was answered."
 
 
@@ -63,7 +65,9 @@ async def test_a_card_that_just_arrived(site: Site, page: Page, how: str) -> Non
 
 
 @pytest.mark.parametrize("how", ["key", "deny", "enter", "click", "tick"])
-async def test_a_newer_version_in_the_place_of_the_selected_card(site: Site, page: Page, how: str) -> None:
+async def test_a_newer_version_in_the_place_of_the_selected_card(
+    site: Site, page: Page, how: str
+) -> None:
     text = [f"line {number}\n" for number in range(40)]
     old = "".join(text).encode()
     older = site.ask_change("a.txt", old, "".join(["a\n", *text[1:-1], "b\n"]).encode())
@@ -112,7 +116,10 @@ async def test_a_page_that_was_just_opened(site: Site, page: Page) -> None:
     await expect(page.locator(f"#request-{request.id}")).to_be_visible()
     card = page.locator(f"#request-{request.id}")
     # Whatever comes first: the card is steady, or it says that it isn't. It never answers unseen.
-    assert await card.get_attribute("data-settling") == "all" or await page.evaluate("performance.now()") > 1000
+    assert (
+        await card.get_attribute("data-settling") == "all"
+        or await page.evaluate("performance.now()") > 1000
+    )
     await card.focus()
     await settled_on(page, request)
     await page.keyboard.press("a")

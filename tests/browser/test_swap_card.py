@@ -1,5 +1,5 @@
-"""A folder that the agent put in a file's place, and the other way round, in the browser over a real workspace: one card that
-shows all of it, and one answer."""
+"""A folder that the agent put in a file's place, and the other way round, in the browser over a
+real workspace: one card that shows all of it, and one answer."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -19,7 +19,9 @@ async def desk(site: Site, tmp_path: Path) -> AsyncIterator[Desk]:
     (host / "parser/tests").mkdir(parents=True)
     for name in ("parser/lexer.py", "parser/grammar.py", "parser/tests/test_lexer.py", "tool.py"):
         (host / name).write_text(f'"""{name}"""\n\nvalue = 1\n')
-    channel = WorkspaceChannel(session_id="one", workspace=host, folder=folder, gate=site.parts.gate)
+    channel = WorkspaceChannel(
+        session_id="one", workspace=host, folder=folder, gate=site.parts.gate
+    )
     site.parts.workspace_of = lambda session_id: channel if session_id == "one" else None  # type: ignore[assignment, return-value, method-assign]
     site.parts.gate.handlers.on_ready("filesystem", "workspace", channel.carry_out)
     await make_copy(host, folder / "merged")
@@ -73,8 +75,12 @@ async def test_a_folder_in_a_files_place(desk: Desk, page: Page) -> None:
     await expect(card.get_by_text("wants to put a folder where a file is")).to_be_visible()
     swap = card.locator("[data-role=swap]")
     await expect(swap.get_by_text("3 paths appear in the folder")).to_be_visible()
-    await expect(swap.locator("details", has_text="tool.py/main.py").locator(".line.added")).to_contain_text("key")
-    await expect(swap.locator("[data-role=warning]")).to_have_text("new-executable: the file becomes executable")
+    await expect(
+        swap.locator("details", has_text="tool.py/main.py").locator(".line.added")
+    ).to_contain_text("key")
+    await expect(swap.locator("[data-role=warning]")).to_have_text(
+        "new-executable: the file becomes executable"
+    )
     await card.get_by_role("button", name="Deny", exact=True).click()
     await expect(page.locator(".card [data-role=status]")).to_have_text("denied")
     assert (desk.host / "tool.py").is_file()

@@ -1,4 +1,5 @@
-"""Commands that an agent asks for, run in real tool sandboxes and asked for through the real agent API from inside a sandbox."""
+"""Commands that an agent asks for, run in real tool sandboxes and asked for through the real
+agent API from inside a sandbox."""
 
 import asyncio
 import http.server
@@ -47,7 +48,9 @@ class _Site(http.server.BaseHTTPRequestHandler):
 def site() -> Iterator[str]:
     """A web server on this machine, at a name that egress knows."""
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Site) as server:
-        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        threading.Thread(
+            target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True
+        ).start()
         yield f"http://{HOST}:{server.server_address[1]}"
         server.shutdown()
 
@@ -74,18 +77,27 @@ def workspace(tmp_path: Path) -> Path:
     return make_repository(tmp_path / "project")
 
 
-async def ask(running: Supervised, workspace: Path, *bodies: dict[str, Any]) -> list[dict[str, Any]]:
-    """What an agent is answered that asks for these commands one after another; each is approved."""
+async def ask(
+    running: Supervised, workspace: Path, *bodies: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """What an agent is answered that asks for these commands one after another; each is
+    approved."""
     with running.answering(lambda request: "approved"):
-        _, output = await running.run(workspace, *agent_command(*(("/v1/exec", body) for body in bodies)))
+        _, output = await running.run(
+            workspace, *agent_command(*(("/v1/exec", body) for body in bodies))
+        )
     found = answers(output)
     assert len(found) == len(bodies), running.story()
     return found
 
 
-async def test_an_approved_command_gives_its_output_and_exit_code(running: Supervised, workspace: Path) -> None:
+async def test_an_approved_command_gives_its_output_and_exit_code(
+    running: Supervised, workspace: Path
+) -> None:
     command = "pwd; cat README.md; echo oops >&2; exit 3"
-    session = await running.start(workspace, *agent_command(("/v1/exec", {"command": command, "reason": "to look"})))
+    session = await running.start(
+        workspace, *agent_command(("/v1/exec", {"command": command, "reason": "to look"}))
+    )
     request = await running.asked("exec", where=lambda one: one.session_id == session.id)
     assert request.reason == "to look"
     running.approve(request)
@@ -104,7 +116,10 @@ async def test_an_approved_command_gives_its_output_and_exit_code(running: Super
 
 
 async def test_rules_answer_without_a_person(running: Supervised, workspace: Path) -> None:
-    calls = [("/v1/exec", {"command": "echo allowed here"}), ("/v1/exec", {"command": "rm -rf src"})]
+    calls = [
+        ("/v1/exec", {"command": "echo allowed here"}),
+        ("/v1/exec", {"command": "rm -rf src"}),
+    ]
     session, output = await running.run(workspace, *agent_command(*calls))
     allowed, denied = answers(output)
     assert allowed["outcome"]["stdout"] == "allowed here\n"
@@ -116,7 +131,9 @@ async def test_rules_answer_without_a_person(running: Supervised, workspace: Pat
 
 async def test_a_denied_command_never_runs(running: Supervised, workspace: Path) -> None:
     with running.answering(lambda request: "denied"):
-        _, output = await running.run(workspace, *agent_command(("/v1/exec", {"command": "echo x > ran.txt"})))
+        _, output = await running.run(
+            workspace, *agent_command(("/v1/exec", {"command": "echo x > ran.txt"}))
+        )
     (answer,) = answers(output)
     assert answer["status"] == "denied"
     assert "denied by the test" in answer["why"]
@@ -140,7 +157,8 @@ async def test_a_command_that_takes_too_long_is_killed_with_all_it_started(
 
 
 async def test_long_output_is_cut_and_says_so(running: Supervised, workspace: Path) -> None:
-    """The last part is kept, where a build says what is wrong; what is beyond the session's own bound isn't kept at all."""
+    """The last part is kept, where a build says what is wrong; what is beyond the session's own
+    bound isn't kept at all."""
     middling = f"head -c {KEPT_BYTES} /dev/zero | tr '\\0' a; echo the end"
     endless = f"yes no | head -c {8 * OUTPUT_BYTES}; sleep 1000"
     (answer,) = await ask(running, workspace, {"command": middling})
@@ -155,16 +173,25 @@ async def test_long_output_is_cut_and_says_so(running: Supervised, workspace: Pa
     raise AssertionError("it was never cut")
 
 
-async def test_a_working_folder_outside_of_the_workspace_is_refused(running: Supervised, workspace: Path) -> None:
-    bodies = [{"command": "pwd", "cwd": cwd} for cwd in ("..", "/etc", "src/../../..", "/workspace/lower", "no/such")]
+async def test_a_working_folder_outside_of_the_workspace_is_refused(
+    running: Supervised, workspace: Path
+) -> None:
+    bodies = [
+        {"command": "pwd", "cwd": cwd}
+        for cwd in ("..", "/etc", "src/../../..", "/workspace/lower", "no/such")
+    ]
     bodies += [{"command": "pwd", "cwd": cwd} for cwd in ("src", "/workspace/merged/src")]
     *refused, missing, inside, absolute = await ask(running, workspace, *bodies)
-    assert all(answer["http"] == 400 and "outside the workspace" in answer["why"] for answer in refused)
+    assert all(
+        answer["http"] == 400 and "outside the workspace" in answer["why"] for answer in refused
+    )
     assert not missing["outcome"]["ok"]
     assert inside["outcome"]["stdout"] == absolute["outcome"]["stdout"] == "/workspace/merged/src\n"
 
 
-async def test_the_tool_sandbox_has_no_token_and_no_agent_door(running: Supervised, workspace: Path) -> None:
+async def test_the_tool_sandbox_has_no_token_and_no_agent_door(
+    running: Supervised, workspace: Path
+) -> None:
     probe = (
         "env | sort; echo PROCESSES; ls -d /proc/[0-9]*; "
         "echo DOOR; curl -sS --noproxy '*' -m 3 http://127.0.0.1:3701/v1/session; echo code $?; "
@@ -173,7 +200,9 @@ async def test_the_tool_sandbox_has_no_token_and_no_agent_door(running: Supervis
     (answer,) = await ask(running, workspace, {"command": probe})
     environment, rest = answer["outcome"]["stdout"].split("PROCESSES\n")
     names = {line.partition("=")[0] for line in environment.splitlines()}
-    assert not {"GATEHOUSE_TOKEN", "GATEHOUSE_URL", "GATEHOUSE_SESSION", "ANTHROPIC_API_KEY"} & names
+    assert (
+        not {"GATEHOUSE_TOKEN", "GATEHOUSE_URL", "GATEHOUSE_SESSION", "ANTHROPIC_API_KEY"} & names
+    )
     assert {"HTTPS_PROXY", "SSL_CERT_FILE"} <= names
     processes, door = rest.split("DOOR\n")
     assert len(processes.splitlines()) <= 4, "processes of its own only"
@@ -188,18 +217,28 @@ async def test_what_it_writes_is_in_the_agents_copy_and_reaches_the_host_by_the_
     )
     assert first["outcome"]["exit_code"] == 0
     assert second["outcome"]["stdout"] == "made\n"
-    assert (workspace / "src/made.txt").read_text() == "made\n", "the change was asked for, and approved"
+    assert (workspace / "src/made.txt").read_text() == "made\n", (
+        "the change was asked for, and approved"
+    )
 
 
-async def test_the_lower_workspace_and_the_host_stay_as_they_are(running: Supervised, workspace: Path) -> None:
-    command = f"echo x > /workspace/lower/x; echo x > {workspace}/y; ls {workspace}; ls /root /home/*; true"
+async def test_the_lower_workspace_and_the_host_stay_as_they_are(
+    running: Supervised, workspace: Path
+) -> None:
+    command = (
+        f"echo x > /workspace/lower/x; echo x > {workspace}/y; ls {workspace}; ls /root /home/*;"
+        " true"
+    )
     (answer,) = await ask(running, workspace, {"command": command})
     assert "README.md" not in answer["outcome"]["stdout"]
     assert {path.name for path in workspace.iterdir()} == {".git", "README.md", "src"}
 
 
-async def test_the_proxy_can_be_reached_and_ends_with_the_tool(running: Supervised, workspace: Path, site: str) -> None:
-    """Each tool sandbox has a listener of its own; while the session goes on, neither we nor egress keep one that isn't needed."""
+async def test_the_proxy_can_be_reached_and_ends_with_the_tool(
+    running: Supervised, workspace: Path, site: str
+) -> None:
+    """Each tool sandbox has a listener of its own; while the session goes on, neither we nor
+    egress keep one that isn't needed."""
     fetch = {"command": f"curl -sS -m 60 {site}/"}
     wait = "until [ -e /workspace/lower/go-{n} ]; do sleep 0.02; done; echo {n}"
     holds = [{"command": f"curl -sS -m 60 {site}/hold-{n}; {wait.format(n=n)}"} for n in (1, 2)]
@@ -207,9 +246,13 @@ async def test_the_proxy_can_be_reached_and_ends_with_the_tool(running: Supervis
     pids = (running.parts.network.pid, os.getpid())
     counts: list[int] = []
     with running.answering(lambda request: "approved"):
-        session = await running.start(workspace, *agent_command(*(("/v1/exec", body) for body in bodies)))
+        session = await running.start(
+            workspace, *agent_command(*(("/v1/exec", body) for body in bodies))
+        )
         for number, hold in enumerate(holds, 1):
-            request = await running.until(lambda body=hold: _begun(running, session, body["command"]))
+            request = await running.until(
+                lambda body=hold: _begun(running, session, body["command"])
+            )
             async with asyncio.timeout(PATIENCE_S):
                 while f"/hold-{number}" not in _Site.paths:  # its listener is there by then
                     await asyncio.sleep(0.02)
@@ -225,10 +268,14 @@ async def test_the_proxy_can_be_reached_and_ends_with_the_tool(running: Supervis
     assert outputs == [greeting, greeting + "1\n", greeting, greeting, greeting, greeting + "2\n"]
 
 
-async def test_a_command_that_runs_ends_with_its_session(running: Supervised, workspace: Path) -> None:
+async def test_a_command_that_runs_ends_with_its_session(
+    running: Supervised, workspace: Path
+) -> None:
     """Nothing of it is left, its last write isn't lost, and its request says what happened."""
     command = "echo begun > begun.txt; exec sleep 2000"
-    session = await running.start(workspace, *agent_command(("/v1/exec", {"command": command, "timeout_s": 3000})))
+    session = await running.start(
+        workspace, *agent_command(("/v1/exec", {"command": command, "timeout_s": 3000}))
+    )
     request = await running.asked("exec", where=lambda one: one.session_id == session.id)
     running.approve(request)
     change = await running.asked("filesystem", where=lambda one: one.session_id == session.id)
@@ -242,11 +289,14 @@ async def test_a_command_that_runs_ends_with_its_session(running: Supervised, wo
     assert not _commands_like("sleep 2000")
 
 
-async def test_a_command_ends_with_the_agent_that_asked_for_it(running: Supervised, workspace: Path) -> None:
-    """An agent that exits without waiting: nobody reads the output, and nothing goes on changing the copy."""
+async def test_a_command_ends_with_the_agent_that_asked_for_it(
+    running: Supervised, workspace: Path
+) -> None:
+    """An agent that exits without waiting: nobody reads the output, and nothing goes on changing
+    the copy."""
     ask = (
         'curl -sS -X POST "$GATEHOUSE_URL/v1/exec" -H "Authorization: Bearer $GATEHOUSE_TOKEN" '
-        """-H 'Content-Type: application/json' -d '{"command": "exec sleep 3000", "timeout_s": 3500}'; """
+        """-H 'Content-Type: application/json' -d '{"command": "exec sleep 3000", "timeout_s": 3500}'; """  # noqa: E501
     )
     script = ask + "until [ -e /workspace/lower/leave ]; do sleep 0.02; done"
     session = await running.start(workspace, "bash", "-c", script)
@@ -279,23 +329,32 @@ async def test_more_than_a_few_wait_their_turn(
             now -= 1
 
     monkeypatch.setattr(running.parts.sandbox, "run_tool", counted)
-    calls = [("/v1/exec", {"command": f"sleep 0.2; echo {number}"}) for number in range(MOST_AT_ONCE + 3)]
+    calls = [
+        ("/v1/exec", {"command": f"sleep 0.2; echo {number}"}) for number in range(MOST_AT_ONCE + 3)
+    ]
     with running.answering(lambda request: "approved"):
         _, output = await running.run(workspace, *agent_command(*calls, at_once=True))
-    assert {answer["outcome"]["stdout"] for answer in answers(output)} == {f"{n}\n" for n in range(MOST_AT_ONCE + 3)}
+    assert {answer["outcome"]["stdout"] for answer in answers(output)} == {
+        f"{n}\n" for n in range(MOST_AT_ONCE + 3)
+    }
     assert most == MOST_AT_ONCE
 
 
 def _begun(running: Supervised, session: Session, command: str) -> Request | None:
     """The request of this command once it runs."""
-    found = [one for one in running.requests(session) if isinstance(one.action, Exec) and one.action.command == command]
+    found = [
+        one
+        for one in running.requests(session)
+        if isinstance(one.action, Exec) and one.action.command == command
+    ]
     return found[0] if found and status(found[0]) == "used" else None
 
 
 async def _least_open(pid: int) -> int:
     """How many descriptors a process has: the least of a while.
 
-    Connections and listeners end by messages between processes: there is nothing to wait for on this side.
+    Connections and listeners end by messages between processes: there is nothing to wait for on
+    this side.
     """
     least = open_files(pid)
     for _ in range(30):
@@ -316,7 +375,12 @@ def _commands_like(text: str) -> list[str]:
     found = []
     for pid in descendants(os.getpid()):
         try:
-            line = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            line = (
+                Path(f"/proc/{pid}/cmdline")
+                .read_bytes()
+                .replace(b"\0", b" ")
+                .decode(errors="replace")
+            )
         except OSError:
             continue
         if line.strip() == text:

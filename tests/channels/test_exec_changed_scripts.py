@@ -1,4 +1,5 @@
-"""A script that a command names is part of what a person approves: another one by then is asked about again, and doesn't run."""
+"""A script that a command names is part of what a person approves: another one by then is asked
+about again, and doesn't run."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -62,7 +63,9 @@ async def settled(running: Supervised, request: Request) -> Request:
     return await running.until(found, "the outcome of a command")
 
 
-async def test_a_script_that_changed_since_it_was_shown_is_asked_again(running: Supervised, workspace: Path) -> None:
+async def test_a_script_that_changed_since_it_was_shown_is_asked_again(
+    running: Supervised, workspace: Path
+) -> None:
     for command, name in COMMANDS.items():
         calls = [("/v1/exec", {"command": command}), ("/v1/exec", {"command": "sleep 0"})]
         session = await running.start(workspace, *agent_command(*calls))
@@ -89,12 +92,15 @@ async def test_a_script_that_changed_since_it_was_shown_is_asked_again(running: 
 async def test_one_that_is_as_it_was_shown_runs_and_the_card_says_what_is_covered(
     running: Supervised, workspace: Path
 ) -> None:
-    session = await running.start(workspace, *agent_command(("/v1/exec", {"command": "bash run.sh"})))
+    session = await running.start(
+        workspace, *agent_command(("/v1/exec", {"command": "bash run.sh"}))
+    )
     request = await running.asked("exec", where=lambda one: one.session_id == session.id)
     assert isinstance(request.action, Exec)
-    assert ("approving covers", "run.sh as it is now: asked again once it changed") in action_words.details(
-        request.action
-    )
+    assert (
+        "approving covers",
+        "run.sh as it is now: asked again once it changed",
+    ) in action_words.details(request.action)
     (copy_of(running, session) / "README.md").write_text("another file\n")
     running.approve(request)
     assert ((await settled(running, request)).outcome or {})["stdout"] == "shown\n"

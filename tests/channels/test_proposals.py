@@ -30,7 +30,9 @@ def saved(at: Office) -> str:
 
 async def test_it_is_saved_and_on_record_with_who_approved_it(tmp_path: Path) -> None:
     with office(tmp_path) as at:
-        request = await proposed(at, Proposal(effect="allow", rule="exec(make test)", why=f"it needs {TOKEN}"))
+        request = await proposed(
+            at, Proposal(effect="allow", rule="exec(make test)", why=f"it needs {TOKEN}")
+        )
         assert (request.outcome or {})["ok"]
         assert "exec(make test)" in saved(at)
         assert TOKEN not in saved(at)
@@ -45,7 +47,9 @@ async def test_a_rule_that_holds_a_secret_is_not_saved(tmp_path: Path) -> None:
         assert not saved(at)
 
 
-async def test_a_rule_that_cannot_be_recorded_is_not_in_force(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_rule_that_cannot_be_recorded_is_not_in_force(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with office(tmp_path) as at:
         record = at.audit.record
 

@@ -1,8 +1,11 @@
-"""The load of a soak, as an agent in the sandbox: `soak_load.py PROXY_PORT TUNNELLED INSIDE DENIED` (ports of 127.0.0.1).
+"""The load of a soak, as an agent in the sandbox: `soak_load.py PROXY_PORT TUNNELLED INSIDE DENIED`
+(ports of 127.0.0.1).
 
-It uses every kind of connection once, says WARM, and waits for `go` in the workspace; then 64 clients do one kind after the other, by
-chance, until `stop` is there; it says PLAYED once each kind was done again. Its last line is what it counted: JSON, kind -> how
-often. What doesn't go as its kind must is counted as `wrong` and said. It imports nothing of the project, since the sandbox doesn't show it.
+It uses every kind of connection once, says WARM, and waits for `go` in the workspace; then 64
+clients do one kind after the other, by chance, until `stop` is there; it says PLAYED once each
+kind was done again. Its last line is what it counted: JSON, kind -> how often. What doesn't go
+as its kind must is counted as `wrong` and said. It imports nothing of the project, since the
+sandbox doesn't show it.
 """
 
 import asyncio
@@ -42,7 +45,9 @@ def cut(writer: asyncio.StreamWriter) -> None:
 async def connect(port: int, *, tls: bool = True) -> Streams:
     reader, writer = await asyncio.open_connection("127.0.0.1", PROXY)
     try:
-        writer.write(f"CONNECT 127.0.0.1:{port} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode())
+        writer.write(
+            f"CONNECT 127.0.0.1:{port} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode()
+        )
         line = await reader.readline()
         if b" 403 " in line:
             await reader.read()

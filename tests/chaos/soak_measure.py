@@ -1,4 +1,5 @@
-"""What a process holds, over time: memory, descriptors, threads, and whether memory grows. Separate so that it is tested by itself."""
+"""What a process holds, over time: memory, descriptors, threads, and whether memory grows.
+Separate so that it is tested by itself."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +11,8 @@ MIB = 1024 * 1024
 
 
 class Held(NamedTuple):
-    """What one process holds at an instant. `memory_bytes` is resident and its own: not files, nor what is shared."""
+    """What one process holds at an instant. `memory_bytes` is resident and its own: not files,
+    nor what is shared."""
 
     memory_bytes: int
     descriptors: int
@@ -19,12 +21,15 @@ class Held(NamedTuple):
 
 def held_by(pid: int) -> Held:
     """Read from /proc."""
-    status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    status = dict(
+        line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines()
+    )
     return Held(int(status["RssAnon"].split()[0]) * 1024, open_files(pid), int(status["Threads"]))
 
 
 def growth(points: Sequence[tuple[float, float]]) -> float:
-    """How much the line of least squares through (time, value) rises from the first time to the last.
+    """How much the line of least squares through (time, value) rises from the first time to the
+    last.
 
     A line through all of them, so that one low first or one high last sample says nothing.
     """

@@ -1,8 +1,10 @@
-"""kill -9 at random moments while an agent asks and a person answers: whatever the moment, the record and the host agree.
+"""kill -9 at random moments while an agent asks and a person answers: whatever the moment, the
+record and the host agree.
 
-`make test` plays two rounds, always the same; `make chaos` plays CHAOS_ROUNDS with another seed each. What is checked after each
-round: the chain of the audit log holds; no effect began without a rule or a person saying so; none began twice, but where a start
-after a crash finishes it and says so, or the kill came after the line of the first start and before its grant; and in the end
+`make test` plays two rounds, always the same; `make chaos` plays CHAOS_ROUNDS with another seed
+each. What is checked after each round: the chain of the audit log holds; no effect began without
+a rule or a person saying so; none began twice, but where a start after a crash finishes it and
+says so, or the kill came after the line of the first start and before its grant; and in the end
 every file that was approved is on the host, and no other.
 """
 
@@ -27,7 +29,10 @@ FILES = 12
 FIRST = ("audit_recovered", "egress_started", "supervisor_started")
 pytestmark = [pytest.mark.xdist_group("chaos"), pytest.mark.timeout(120 + 60 * ROUNDS)]
 
-POLICY = "version: 1\nmodes: {filesystem: ask, exec: ask}\nallow: [filesystem(allowed/*), exec(true *)]\n"
+POLICY = (
+    "version: 1\nmodes: {filesystem: ask, exec: ask}\nallow: [filesystem(allowed/*), exec(true"
+    " *)]\n"
+)
 AGENT = f"""
 mkdir -p asked allowed
 ask() {{ curl -s -m 5 -X POST -H "Authorization: Bearer $GATEHOUSE_TOKEN" -H 'Content-Type: application/json' "$@" >/dev/null; }}
@@ -37,7 +42,7 @@ for i in $(seq {FILES}); do
   ask "$GATEHOUSE_URL/v1/exec" -d "{{\\"command\\": \\"echo $i\\", \\"reason\\": \\"chaos\\"}}"
 done
 sleep 600
-"""
+"""  # noqa: E501
 
 
 @pytest.mark.parametrize("number", range(ROUNDS))
@@ -47,7 +52,9 @@ def test_a_kill_at_any_moment(gatehouse: Path, tmp_path: Path, number: int) -> N
     workspace.mkdir()
     product = Gatehouse(gatehouse, tmp_path, POLICY)
     try:
-        process = product.start("run", "--workspace", str(workspace), "--", "sh", "-c", AGENT, log=tmp_path / "run.log")
+        process = product.start(
+            "run", "--workspace", str(workspace), "--", "sh", "-c", AGENT, log=tmp_path / "run.log"
+        )
         acknowledged = _answer_until_the_kill(product, process, chance)
         _check_record(product)
         product.start("up", log=tmp_path / "up.log")
@@ -61,7 +68,8 @@ def test_a_kill_at_any_moment(gatehouse: Path, tmp_path: Path, number: int) -> N
 def _answer_until_the_kill(
     product: Gatehouse, process: subprocess.Popen[bytes], chance: random.Random
 ) -> dict[str, str]:
-    """Answer at random what waits; kill everything after a random number of answers. Title -> what was acknowledged."""
+    """Answer at random what waits; kill everything after a random number of answers. Title ->
+    what was acknowledged."""
     until(lambda: find(product.data), "the supervisor to answer")
     client = find(product.data)
     assert client is not None
@@ -71,7 +79,9 @@ def _answer_until_the_kill(
         for request in client.get("/api/requests"):
             answer = chance.choice(["approve", "deny"])
             try:
-                client.post(f"/api/requests/{request['id']}/{answer}", fingerprint=request["fingerprint"])
+                client.post(
+                    f"/api/requests/{request['id']}/{answer}", fingerprint=request["fingerprint"]
+                )
             except GatehouseError:
                 continue  # superseded meanwhile: nothing was acknowledged
             acknowledged[request["title"]] = answer
@@ -86,14 +96,18 @@ def _answer_until_the_kill(
 
 
 def _check_record(product: Gatehouse) -> None:
-    """Nothing begins but what was allowed or approved before. Looked at once, since the product may be at work meanwhile."""
+    """Nothing begins but what was allowed or approved before. Looked at once, since the product
+    may be at work meanwhile."""
     assert product.run("audit", "--verify").returncode == 0
     records = product.events()
     may_begin: set[str] = set()
     begun: set[str] = set()
     for at, record in enumerate(records):
         match record:
-            case {"event": "request_asked", "verdict": "allow"} | {"event": "request_answered", "answer": "approved"}:
+            case {"event": "request_asked", "verdict": "allow"} | {
+                "event": "request_answered",
+                "answer": "approved",
+            }:
                 may_begin.add(record["request"])
             case {"event": "effect_started"}:
                 assert record["request"] in may_begin
@@ -104,18 +118,24 @@ def _check_record(product: Gatehouse) -> None:
 
 
 def _is_without_grant(records: list[dict[str, Any]]) -> bool:
-    """Whether the kill came between this start's line and the grant, which is given after it: that life wrote nothing more."""
+    """Whether the kill came between this start's line and the grant, which is given after it:
+    that life wrote nothing more."""
     after = itertools.dropwhile(lambda record: record["event"] == "effect_started", records)
     return next(after, {"event": None})["event"] in FIRST
 
 
 def _check_host(product: Gatehouse, workspace: Path, acknowledged: dict[str, str]) -> None:
-    """What was approved reaches the host after the restart, with its own content; what was denied never does."""
+    """What was approved reaches the host after the restart, with its own content; what was
+    denied never does."""
     files = {
-        title.removeprefix("write "): answer for title, answer in acknowledged.items() if title.startswith("write ")
+        title.removeprefix("write "): answer
+        for title, answer in acknowledged.items()
+        if title.startswith("write ")
     }
     wanted = {name for name, answer in files.items() if answer == "approve"}
-    until(lambda: all((workspace / name).exists() for name in wanted), f"{sorted(wanted)} on the host")
+    until(
+        lambda: all((workspace / name).exists() for name in wanted), f"{sorted(wanted)} on the host"
+    )
     for path in (workspace / "asked").glob("*"):
         assert files[f"asked/{path.name}"] == "approve"
         assert path.read_text() == f"{path.stem}\n"

@@ -1,8 +1,10 @@
-"""The real supervisor and egress under 64 busy clients for SOAK_S seconds: no memory that only grows, no descriptor that isn't given back.
+"""The real supervisor and egress under 64 busy clients for SOAK_S seconds: no memory that only
+grows, no descriptor that isn't given back.
 
-`make test` plays 20 seconds of it, `make soak` 30 minutes. The clients are in a real sandbox (`soak_load.py`): connections kept and
-new, tunnelled and looked into, denied, cut off half-way, read slowly, and asked, which a person answers by chance or not at all. Every
-sample is printed, and kept in SOAK_LOG where that is set.
+`make test` plays 20 seconds of it, `make soak` 30 minutes. The clients are in a real sandbox
+(`soak_load.py`): connections kept and new, tunnelled and looked into, denied, cut off half-way,
+read slowly, and asked, which a person answers by chance or not at all. Every sample is printed,
+and kept in SOAK_LOG where that is set.
 """
 
 import json
@@ -30,10 +32,12 @@ LOG = os.environ.get("SOAK_LOG", "")
 SAMPLE_S = min(5.0, SOAK_S / 20)
 # The network log and other bounded memories fill up first.
 WARM_UP = 0.3
-# What the line through the samples may rise while it is measured. A connection in which 100 bytes are forgotten makes 50 MiB in 30 minutes.
-# In a short run 64 clients still fill their buffers for the first time (40 MiB), so only what is grossly wrong shows in its memory.
+# What the line through the samples may rise while it is measured. A connection in which 100 bytes
+# are forgotten makes 50 MiB in 30 minutes. In a short run 64 clients still fill their buffers for
+# the first time (40 MiB), so only what is grossly wrong shows in its memory.
 MOST_GROWTH_BYTES = (16 if SOAK_S >= 300 else 64) * MIB
-# What may be open at rest that wasn't before: a connection of the database's pool, a look-up thread's.
+# What may be open at rest that wasn't before: a connection of the database's pool, a look-up
+# thread's.
 MOST_MORE_DESCRIPTORS = 4
 pytestmark = [pytest.mark.xdist_group("chaos"), pytest.mark.timeout(240 + 2 * SOAK_S)]
 
@@ -75,8 +79,11 @@ def ports(tmp_path: Path) -> Iterator[tuple[int, ...]]:
         server = _Server(("127.0.0.1", 0), _Handler)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         authority.issue_cert("127.0.0.1").configure_cert(context)
-        # The handshake is each connection's own thread's, so that one that never comes holds up nobody.
-        server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+        # The handshake is each connection's own thread's, so that one that never comes holds up
+        # nobody.
+        server.socket = context.wrap_socket(
+            server.socket, server_side=True, do_handshake_on_connect=False
+        )
         threading.Thread(target=server.serve_forever, daemon=True).start()
         servers.append(server)
     yield tuple(int(server.server_address[1]) for server in servers)
@@ -121,7 +128,10 @@ class Answering(threading.Thread):
                     continue
                 answer = self._chance.choice(["approve", "deny"])
                 try:
-                    self._client.post(f"/api/requests/{request['id']}/{answer}", fingerprint=request["fingerprint"])
+                    self._client.post(
+                        f"/api/requests/{request['id']}/{answer}",
+                        fingerprint=request["fingerprint"],
+                    )
                 except GatehouseError:
                     continue  # its client went away meanwhile
                 self.answers += 1
@@ -161,17 +171,25 @@ class Samples:
         return growth([(at, held[name].memory_bytes) for at, held in self.taken if at >= warm_s])
 
 
-def test_memory_and_descriptors_stay_flat(gatehouse: Path, tmp_path: Path, ports: tuple[int, ...]) -> None:
+def test_memory_and_descriptors_stay_flat(
+    gatehouse: Path, tmp_path: Path, ports: tuple[int, ...]
+) -> None:
     workspace = tmp_path / "workspace"
     workspace.mkdir()
     (workspace / "soak_load.py").write_bytes(Path(__file__).with_name("soak_load.py").read_bytes())
     product = Gatehouse(gatehouse, tmp_path, policy(*ports))
     log = tmp_path / "run.log"
     command = (str(ROOT / ".venv/bin/python"), "soak_load.py", "3128", *map(str, ports))
-    more = {"GATEHOUSE_UPSTREAM_CA": str(tmp_path / "upstream.pem"), "GATEHOUSE_HOLD": "5s", "MAX_UPTIME": "12h"}
+    more = {
+        "GATEHOUSE_UPSTREAM_CA": str(tmp_path / "upstream.pem"),
+        "GATEHOUSE_HOLD": "5s",
+        "MAX_UPTIME": "12h",
+    }
     person: Answering | None = None
     try:
-        process = product.start("run", "--workspace", str(workspace), "--", *command, log=log, **more)
+        process = product.start(
+            "run", "--workspace", str(workspace), "--", *command, log=log, **more
+        )
         client = until(lambda: find(product.data), "the supervisor to answer")
         person = Answering(client)
         person.start()
@@ -192,12 +210,19 @@ def test_memory_and_descriptors_stay_flat(gatehouse: Path, tmp_path: Path, ports
         assert not counts.pop("wrong", 0), log.read_text()[-3000:]
         assert len(counts) == 9, "every kind was played"
         assert person.answers
-        until(lambda: is_at_rest(pids, at_rest), f"descriptors to come back to {at_rest}, last {samples.take()}")
+        until(
+            lambda: is_at_rest(pids, at_rest),
+            f"descriptors to come back to {at_rest}, last {samples.take()}",
+        )
         for name in pids:
-            assert samples.growth(name) < MOST_GROWTH_BYTES, f"{name} grew by {samples.growth(name) / MIB:.1f} MiB"
+            assert samples.growth(name) < MOST_GROWTH_BYTES, (
+                f"{name} grew by {samples.growth(name) / MIB:.1f} MiB"
+            )
     finally:
         if person is not None:
-            person.end()  # before the product, or what failed is hidden behind a person who finds nobody to answer
+            # before the product, or what failed is hidden behind a person who finds nobody to
+            # answer
+            person.end()
         product.end()
         print(log.read_text()[-3000:] if log.exists() else "it never said anything")
 
@@ -230,7 +255,8 @@ def egress_of(pid: int) -> int:
 
 
 def rest(samples: Samples) -> dict[str, Held]:
-    """What is held when all connections of the warm-up are over: once it doesn't get less any more."""
+    """What is held when all connections of the warm-up are over: once it doesn't get less any
+    more."""
     before = samples.take()
     while True:
         time.sleep(1.0)
@@ -242,7 +268,8 @@ def rest(samples: Samples) -> dict[str, Held]:
 
 def is_at_rest(pids: dict[str, int], at_rest: dict[str, Held]) -> bool:
     return all(
-        held_by(pid).descriptors <= at_rest[name].descriptors + MOST_MORE_DESCRIPTORS for name, pid in pids.items()
+        held_by(pid).descriptors <= at_rest[name].descriptors + MOST_MORE_DESCRIPTORS
+        for name, pid in pids.items()
     )
 
 

@@ -59,7 +59,9 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[Slow]:
 
 
 def test_what_may_take_long_is_waited_for(slow: Slow) -> None:
-    assert Client(slow.server_port, "x").post_and_wait("/api/undo", token="t") == {"path": "/api/undo"}
+    assert Client(slow.server_port, "x").post_and_wait("/api/undo", token="t") == {
+        "path": "/api/undo"
+    }
 
 
 def test_anything_else_is_not_called_failed_where_it_only_took_long(slow: Slow) -> None:

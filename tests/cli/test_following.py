@@ -49,7 +49,13 @@ def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 def asked(settings: Settings, *command: str, port: int = 3700) -> StartSession:
     client = Client(port, "token")
     body = following.wanted(
-        settings, client, workspace=Path("/w"), kind="agent", command=command or ("sh",), base=None, tty=False
+        settings,
+        client,
+        workspace=Path("/w"),
+        kind="agent",
+        command=command or ("sh",),
+        base=None,
+        tty=False,
     )
     given = {name: value for name, value in msgspec.to_builtins(body).items() if value is not None}
     return msgspec.convert(given, StartSession, dec_hook=lambda kind, value: kind(value))
@@ -84,7 +90,9 @@ def test_a_key_is_compared_and_not_sent(monkeypatch: pytest.MonkeyPatch) -> None
     assert b"not-a-real-one" not in msgspec.json.encode(wanted.expects)
 
 
-def test_a_program_beside_the_person_is_named_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_beside_the_person_is_named_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "agent").write_text("#!/bin/sh\n")
     (tmp_path / "agent").chmod(0o755)

@@ -1,4 +1,5 @@
-"""What `up`, `run` and `review` do in a terminal, where no running supervisor is needed to see it."""
+"""What `up`, `run` and `review` do in a terminal, where no running supervisor is needed to see
+it."""
 
 import os
 import signal
@@ -17,7 +18,9 @@ from tests.fakes.clock import FakeClock
 URL = "http://127.0.0.1:3700/login?token=one-time-token&x='"
 
 
-def test_the_sign_in_link_is_no_argument_of_the_browser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_sign_in_link_is_no_argument_of_the_browser(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     opened: list[str] = []
     monkeypatch.setattr(webbrowser, "open", opened.append)
     monkeypatch.setenv("DISPLAY", ":0")

@@ -1,4 +1,5 @@
-"""What lists print of a request never hides its end, and says how much it leaves out; `show` leaves out nothing."""
+"""What lists print of a request never hides its end, and says how much it leaves out; `show`
+leaves out nothing."""
 
 from typing import Any
 
@@ -21,7 +22,13 @@ HOSTILE = {
 
 def request(**fields: str) -> dict[str, Any]:
     made = {"title": "make", "why": "exec asks", "reason": "to see"} | fields
-    facts = {"category": "exec", "origin": "agent_api", "status": "pending", "session_id": "one", "hold_until": None}
+    facts = {
+        "category": "exec",
+        "origin": "agent_api",
+        "status": "pending",
+        "session_id": "one",
+        "hold_until": None,
+    }
     return {"id": "f" * 32, **facts, **made}
 
 
@@ -54,7 +61,9 @@ def test_all_of_a_text_has_its_end_and_no_line_that_passes_for_ours(text: str) -
 
 def test_a_new_line_of_an_agents_is_no_line_of_ours() -> None:
     assert whole("ls\n    status: approved") == "ls\n    |     status: approved"
-    assert "\n" not in rule_line({"id": "1", "effect": "allow", "rule": "a\nb", "source": "x", "hits": 0})
+    assert "\n" not in rule_line(
+        {"id": "1", "effect": "allow", "rule": "a\nb", "source": "x", "hits": 0}
+    )
 
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)

@@ -1,4 +1,5 @@
-"""Two whole supervisors with real sandboxes and egress, one that waits long for answers and one that doesn't, and the origins."""
+"""Two whole supervisors with real sandboxes and egress, one that waits long for answers and one
+that doesn't, and the origins."""
 
 import contextlib
 from collections.abc import AsyncIterator, Mapping
@@ -72,7 +73,8 @@ class ModelOrigin:
 
 @dataclass
 class WebSocketOrigin:
-    """Sends each message back. Who asks for `/greeting` is told something, and hung up on: curl of old has no way to say anything."""
+    """Sends each message back. Who asks for `/greeting` is told something, and hung up on: curl
+    of old has no way to say anything."""
 
     port: int = 0
     connections: int = 0
@@ -113,26 +115,48 @@ async def origins(
     async with contextlib.AsyncExitStack() as stack:
         site = stack.enter_context(Site(tmp_path_factory.mktemp("site"), authority, tuple(NAMES)))
         model = stack.enter_context(
-            MessagesServer([text("hello from the model")] * 1000, follow="conversation", tls=context)
+            MessagesServer(
+                [text("hello from the model")] * 1000, follow="conversation", tls=context
+            )
         )
         h2 = await stack.enter_async_context(h2_origin(authority, *NAMES))
         server = await stack.enter_async_context(
-            serve(chat.talk, "127.0.0.1", 0, ssl=context, process_request=chat.note, create_connection=chat.connected)  # type: ignore[arg-type]
+            serve(
+                chat.talk,
+                "127.0.0.1",
+                0,
+                ssl=context,
+                process_request=chat.note,
+                create_connection=chat.connected,
+            )  # type: ignore[arg-type]
         )
         chat.port = next(iter(server.sockets)).getsockname()[1]
         yield {"site": SiteOrigin(site), "h2": h2, "websocket": chat, "model": ModelOrigin(model)}
 
 
 def policy(ports: list[int]) -> str:
-    """For each origin: a host of each verdict that only a host rule speaks of, and one with rules about what is inside."""
+    """For each origin: a host of each verdict that only a host rule speaks of, and one with
+    rules about what is inside."""
     allow, deny = [], []
     for port in ports:
         allow += [f"network(127.0.0.1:{port})", f"network(allowed.tunnelled.test:{port})"]
         allow.append(f"network(* https://allowed.looked-into.test:{port}/**)")
         # So that the CONNECT is allowed, and it is the request inside that is denied or asked.
-        allow += [f"network(GET https://{verdict}.looked-into.test:{port}/open)" for verdict in ("asked", "denied")]
-        deny += [f"network(denied.tunnelled.test:{port})", f"network(* https://denied.looked-into.test:{port}/**)"]
-    lines = ["version: 1", "modes: {filesystem: deny}", "allow:", *(f"  - {rule}" for rule in allow), "deny:"]
+        allow += [
+            f"network(GET https://{verdict}.looked-into.test:{port}/open)"
+            for verdict in ("asked", "denied")
+        ]
+        deny += [
+            f"network(denied.tunnelled.test:{port})",
+            f"network(* https://denied.looked-into.test:{port}/**)",
+        ]
+    lines = [
+        "version: 1",
+        "modes: {filesystem: deny}",
+        "allow:",
+        *(f"  - {rule}" for rule in allow),
+        "deny:",
+    ]
     return "\n".join([*lines, *(f"  - rule: {rule}\n    why: {WHY}" for rule in deny)])
 
 
@@ -157,7 +181,9 @@ async def running_with(
 async def patient(
     origins: Mapping[Origin, Noting], upstream_ca: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Supervised]:
-    async with running_with(origins, upstream_ca, tmp_path_factory.mktemp("patient"), 60.0) as running:
+    async with running_with(
+        origins, upstream_ca, tmp_path_factory.mktemp("patient"), 60.0
+    ) as running:
         yield running
 
 
@@ -166,5 +192,7 @@ async def impatient(
     origins: Mapping[Origin, Noting], upstream_ca: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Supervised]:
     """Holds what is asked for half a second."""
-    async with running_with(origins, upstream_ca, tmp_path_factory.mktemp("impatient"), 0.5) as running:
+    async with running_with(
+        origins, upstream_ca, tmp_path_factory.mktemp("impatient"), 0.5
+    ) as running:
         yield running

@@ -1,8 +1,10 @@
-"""The clients: how each is run, what it prints when it got through, and how much of a refusal its user sees.
+"""The clients: how each is run, what it prints when it got through, and how much of a refusal its
+user sees.
 
-One row per client, nothing else differs between them: `test_clients.py` plays every row through every outcome, tunnelled and looked
-into. A client has no option here that its user wouldn't give it: proxy and authorities come from the sandbox's environment. What is
-said beyond that only keeps it from trying again for minutes, or makes it print what it got.
+One row per client, nothing else differs between them: `test_clients.py` plays every row through
+every outcome, tunnelled and looked into. A client has no option here that its user wouldn't give
+it: proxy and authorities come from the sandbox's environment. What is said beyond that only
+keeps it from trying again for minutes, or makes it print what it got.
 """
 
 import shutil
@@ -17,7 +19,8 @@ from tests.fakes.site import WHEEL
 from tests.fakes.with_pip import python_with_pip
 
 type Origin = Literal["site", "h2", "websocket", "model"]
-# What a user reads of a refusal: its reason, its status, or neither. Of a refused CONNECT no client shows the body, some the status line.
+# What a user reads of a refusal: its reason, its status, or neither. Of a refused CONNECT no client
+# shows the body, some the status line.
 type Shows = Literal["why", "403", ""]
 
 # Where the workspace lies for the agent; `programs` are copied into it.
@@ -29,9 +32,11 @@ CHAT = "hello" * 100
 
 
 class Client(NamedTuple):
-    """`command` is made of the base URL of an origin; `prints` is what it prints where it got through.
+    """`command` is made of the base URL of an origin; `prints` is what it prints where it got
+    through.
 
-    `inside` and `tunnelled` are what it shows of a refusal of a request, and of a CONNECT. `missing` says why it can't be run here.
+    `inside` and `tunnelled` are what it shows of a refusal of a request, and of a CONNECT.
+    `missing` says why it can't be run here.
     """
 
     name: str
@@ -55,7 +60,8 @@ def _curl(*options: str) -> Callable[[str], tuple[str, ...]]:
 
 
 def _curl_websocket(url: str) -> tuple[str, ...]:
-    """The upgrade as people write it for curl, also one that speaks no WebSocket itself: what is said there comes as its frame."""
+    """The upgrade as people write it for curl, also one that speaks no WebSocket itself: what is
+    said there comes as its frame."""
     asks = (
         "Connection: Upgrade",
         "Upgrade: websocket",
@@ -63,7 +69,17 @@ def _curl_websocket(url: str) -> tuple[str, ...]:
         "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==",
     )
     headers = (word for one in asks for word in ("-H", one))
-    return ("curl", "-sS", "--fail-with-body", "--http1.1", "-N", "-o", "-", *headers, url + "/greeting")
+    return (
+        "curl",
+        "-sS",
+        "--fail-with-body",
+        "--http1.1",
+        "-N",
+        "-o",
+        "-",
+        *headers,
+        url + "/greeting",
+    )
 
 
 def _python(kind: str) -> Callable[[str], tuple[str, ...]]:
@@ -76,7 +92,15 @@ def _bash(script: str) -> Callable[[str], tuple[str, ...]]:
 
 
 def _pip(url: str) -> tuple[str, ...]:
-    options = ("--disable-pip-version-check", "download", "--no-deps", "--retries", "0", "-d", "/tmp/wheels")
+    options = (
+        "--disable-pip-version-check",
+        "download",
+        "--no-deps",
+        "--retries",
+        "0",
+        "-d",
+        "/tmp/wheels",
+    )
     return (PIP, "-m", "pip", *options, "--index-url", f"{url}/simple", "gatehouse-demo")
 
 
@@ -85,16 +109,24 @@ def _node(url: str) -> tuple[str, ...]:
 
 
 def _claude(url: str) -> tuple[str, ...]:
-    """With the address of its model as a user's own settings have it. It would try again for minutes."""
+    """With the address of its model as a user's own settings have it. It would try again for
+    minutes."""
     settings = (
-        f'{{"env": {{"ANTHROPIC_BASE_URL": "{url}", "ANTHROPIC_API_KEY": "none", "CLAUDE_CODE_MAX_RETRIES": "0"}}}}'
+        f'{{"env": {{"ANTHROPIC_BASE_URL": "{url}", "ANTHROPIC_API_KEY": "none",'
+        ' "CLAUDE_CODE_MAX_RETRIES": "0"}}'
     )
-    options = ("--output-format", "json", "--dangerously-skip-permissions", "--no-session-persistence")
+    options = (
+        "--output-format",
+        "json",
+        "--dangerously-skip-permissions",
+        "--no-session-persistence",
+    )
     return (str(_CLAUDE), "-p", "Say something.", *options, "--settings", settings)
 
 
 def _go(url: str) -> tuple[str, ...]:
-    """A program of the workspace: there is none of this name on the host's PATH. It speaks whatever the origin offers."""
+    """A program of the workspace: there is none of this name on the host's PATH. It speaks
+    whatever the origin offers."""
     return ("programs/get-go", url + "/")
 
 
@@ -114,34 +146,43 @@ _PUSH = (
     "cd /tmp && git init -q here && cd here && git commit -q --allow-empty -m new && "
     'git push "$1/project.git" "HEAD:refs/heads/$(cat /proc/sys/kernel/random/uuid)" 2>&1'
 ).replace("git commit", f"git {IDENTITY} commit")
-_NPM = 'cd /tmp && npm pack --no-update-notifier --fetch-retries 0 --registry "$1/npm/" gatehouse-demo'
+_NPM = (
+    'cd /tmp && npm pack --no-update-notifier --fetch-retries 0 --registry "$1/npm/" gatehouse-demo'
+)
 
 CLIENTS = (
     Client("curl", _curl("--http1.1"), "hello from outside"),
     Client("curl h2", _curl("--http2"), "hello over h2", origin="h2"),
     Client("curl websocket", _curl_websocket, CHAT, origin="websocket"),
     # On most systems by GnuTLS, which reads none of the variables that name authorities.
-    Client("wget", lambda url: ("wget", "-nv", "-O", "-", "--tries=1", url + "/"), "hello from outside", tunnelled="why", missing=absent("wget")),
+    Client("wget", lambda url: ("wget", "-nv", "-O", "-", "--tries=1", url + "/"),
+    "hello from outside", tunnelled="why", missing=absent("wget")),
     Client("git clone", _bash(_CLONE), "print('cloned')", inside="403"),
     Client("git push", _bash(_PUSH), "[new branch]", inside="403"),
-    Client("pip", _pip, f"Saved /tmp/wheels/{WHEEL}", inside="", tunnelled="", missing="" if PIP else "no Python has pip"),
+    Client("pip", _pip, f"Saved /tmp/wheels/{WHEEL}", inside="", tunnelled="",
+    missing="" if PIP else "no Python has pip"),
     Client("npm", _bash(_NPM), "gatehouse-demo-1.0.0.tgz", tunnelled="why", missing=absent("npm")),
     Client("requests", _python("requests"), "hello from outside", tunnelled="why"),
     Client("httpx", _python("httpx"), "hello from outside", tunnelled="why"),
     Client("httpx h2", _python("httpx_h2"), "hello over h2", origin="h2", tunnelled="why"),
     Client("aiohttp", _python("aiohttp"), "hello from outside", tunnelled="why"),
     Client("urllib", _python("urllib"), "hello from outside", tunnelled="why"),
-    Client("node fetch", _node, "hello from outside", tunnelled="", missing=absent("node") or ("" if _NODE_READS_PROXY else _NO_UNDICI)),
-    Client("java", lambda url: ("java", "-cp", PROGRAMS, "Get", url + "/"), "hello from outside", missing=absent("javac")),
+    Client("node fetch", _node, "hello from outside", tunnelled="",
+    missing=absent("node") or ("" if _NODE_READS_PROXY else _NO_UNDICI)),
+    Client("java", lambda url: ("java", "-cp", PROGRAMS, "Get", url + "/"), "hello from outside",
+    missing=absent("javac")),
     Client("go", _go, "hello from outside", tunnelled="why", missing=absent("go")),
     Client("go h2", _go, "hello over h2", origin="h2", tunnelled="why", missing=absent("go")),
-    Client("websockets", lambda url: _python("websockets")(url.replace("https", "wss")), CHAT, origin="websocket"),
+    Client("websockets", lambda url: _python("websockets")(url.replace("https", "wss")), CHAT,
+    origin="websocket"),
     Client(
         "node websocket",
-        lambda url: ("node", f"{PROGRAMS}/chat.mjs", url.replace("https", "wss") + "/", str(UNDICI)),
+        lambda url: ("node", f"{PROGRAMS}/chat.mjs", url.replace("https", "wss") + "/",
+        str(UNDICI)),
         CHAT, origin="websocket", inside="", tunnelled="", missing=absent("node") or _NO_UNDICI,
     ),
-    Client("claude code", _claude, "hello from the model", origin="model", tunnelled="", missing="" if _CLAUDE else "claude-agent-sdk has no CLI for this platform"),
+    Client("claude code", _claude, "hello from the model", origin="model", tunnelled="",
+    missing="" if _CLAUDE else "claude-agent-sdk has no CLI for this platform"),
 )  # fmt: skip
 
 
@@ -151,4 +192,6 @@ def build_programs(folder: Path) -> None:
     if not absent("javac"):
         subprocess.run(["javac", "-d", str(folder), str(folder / "Get.java")], check=True)
     if not absent("go"):
-        subprocess.run(["go", "build", "-o", str(folder / "get-go"), str(folder / "get.go")], check=True)
+        subprocess.run(
+            ["go", "build", "-o", str(folder / "get-go"), str(folder / "get.go")], check=True
+        )

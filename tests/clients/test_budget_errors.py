@@ -1,4 +1,5 @@
-"""What the providers' own libraries make of a call that the budget doesn't allow: their error with the reason, and no second try."""
+"""What the providers' own libraries make of a call that the budget doesn't allow: their error
+with the reason, and no second try."""
 
 import http.server
 import threading
@@ -63,7 +64,10 @@ def test_anthropics(denying: Denying, streams: bool) -> None:
     client = anthropic.Anthropic(api_key="k", base_url=denying.url)
     with pytest.raises(anthropic.APIStatusError) as raised:
         client.messages.create(
-            model="claude-haiku-4-5", max_tokens=5, messages=[{"role": "user", "content": "x"}], stream=streams
+            model="claude-haiku-4-5",
+            max_tokens=5,
+            messages=[{"role": "user", "content": "x"}],
+            stream=streams,
         )
     assert raised.value.status_code == 402
     assert f"{WHY}; {REMEDY}" in str(raised.value)
@@ -85,12 +89,16 @@ def _invoke(client: Any) -> None:
 @pytest.mark.parametrize(
     ("api", "call"), [("converse", _converse), ("converse", _converse_stream), ("invoke", _invoke)]
 )
-def test_bedrocks(denying: Denying, monkeypatch: pytest.MonkeyPatch, api: Api, call: Callable[[Any], None]) -> None:
+def test_bedrocks(
+    denying: Denying, monkeypatch: pytest.MonkeyPatch, api: Api, call: Callable[[Any], None]
+) -> None:
     denying.api = api
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "b")
     session = botocore.session.get_session()
-    client = session.create_client("bedrock-runtime", region_name="eu-west-1", endpoint_url=denying.url)
+    client = session.create_client(
+        "bedrock-runtime", region_name="eu-west-1", endpoint_url=denying.url
+    )
     with pytest.raises(ClientError) as raised:
         call(client)
     assert raised.value.response["Error"]["Code"] == "ServiceQuotaExceededException"

@@ -1,7 +1,9 @@
-"""Real clients in real sandboxes through real egress: each allowed, denied, asked and approved, asked and left waiting.
+"""Real clients in real sandboxes through real egress: each allowed, denied, asked and approved,
+asked and left waiting.
 
-Each of them once where the host is only tunnelled and once where it is looked into. Asserted is what the client's user sees, what
-the origin sees (of a refusal nothing, not even a connection) and what is on record. How a client is run is `table.py`'s.
+Each of them once where the host is only tunnelled and once where it is looked into. Asserted is
+what the client's user sees, what the origin sees (of a refusal nothing, not even a connection)
+and what is on record. How a client is run is `table.py`'s.
 """
 
 from collections.abc import Mapping
@@ -42,7 +44,9 @@ def check_shown(output: str, shows: Shows, why: str) -> None:
     assert {"why": why, "403": "403", "": ""}[shows] in output, output
 
 
-def network_records(running: Supervised, session: Session, verdict: str, way: str) -> list[dict[str, Any]]:
+def network_records(
+    running: Supervised, session: Session, verdict: str, way: str
+) -> list[dict[str, Any]]:
     """What the rules answered this session, of the operation that this way is about."""
     found = running.audit("verdict_given", session=session.id, category="network", verdict=verdict)
     return [record for record in found if record["action"]["operation"] == OPERATIONS[way]]
@@ -53,7 +57,12 @@ class TestEveryClient:
     """One row of the table, one way."""
 
     async def test_is_allowed(
-        self, patient: Supervised, origins: Mapping[Origin, Noting], workspace: Path, client: Client, way: str
+        self,
+        patient: Supervised,
+        origins: Mapping[Origin, Noting],
+        workspace: Path,
+        client: Client,
+        way: str,
     ) -> None:
         origin = origins[client.origin]
         origin.forget()
@@ -66,7 +75,12 @@ class TestEveryClient:
         assert not patient.requests(session)
 
     async def test_is_denied(
-        self, patient: Supervised, origins: Mapping[Origin, Noting], workspace: Path, client: Client, way: str
+        self,
+        patient: Supervised,
+        origins: Mapping[Origin, Noting],
+        workspace: Path,
+        client: Client,
+        way: str,
     ) -> None:
         origin = origins[client.origin]
         origin.forget()
@@ -80,7 +94,12 @@ class TestEveryClient:
         assert all(WHY in record["why"] for record in records), records
 
     async def test_goes_on_when_approved(
-        self, patient: Supervised, origins: Mapping[Origin, Noting], workspace: Path, client: Client, way: str
+        self,
+        patient: Supervised,
+        origins: Mapping[Origin, Noting],
+        workspace: Path,
+        client: Client,
+        way: str,
     ) -> None:
         origin = origins[client.origin]
         origin.forget()
@@ -103,14 +122,23 @@ class TestEveryClient:
         assert (await patient.done(request))["ok"]
 
     async def test_is_refused_when_nobody_answers(
-        self, impatient: Supervised, origins: Mapping[Origin, Noting], workspace: Path, client: Client, way: str
+        self,
+        impatient: Supervised,
+        origins: Mapping[Origin, Noting],
+        workspace: Path,
+        client: Client,
+        way: str,
     ) -> None:
         origin = origins[client.origin]
         origin.forget()
         session, output = await impatient.run(workspace, *client.command(url(origin, "asked", way)))
         assert session.exit_code != 0, output
         assert client.prints not in output
-        check_shown(output, client.inside if way == "looked-into" else client.tunnelled, "nobody answered within")
+        check_shown(
+            output,
+            client.inside if way == "looked-into" else client.tunnelled,
+            "nobody answered within",
+        )
         assert origin.untouched
         asked = impatient.audit("request_asked", session=session.id)
         assert asked
@@ -118,7 +146,8 @@ class TestEveryClient:
         assert all(one.answered_at is None for one in impatient.requests(session))
 
 
-# What curl, requests, Node, git, pip, cargo, AWS, gcloud, gRPC, httplib2, Perl, Hex, Nix, Deno and all that use OpenSSL's default or rustls read.
+# What curl, requests, Node, git, pip, cargo, AWS, gcloud, gRPC, httplib2, Perl, Hex, Nix, Deno and
+# all that use OpenSSL's default or rustls read.
 AUTHORITIES = [
     "CURL_CA_BUNDLE",
     "REQUESTS_CA_BUNDLE",
@@ -136,16 +165,28 @@ AUTHORITIES = [
     "DENO_CERT",
     "SSL_CERT_FILE",
 ]
-PROXIES = ["HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy", "YARN_HTTP_PROXY", "YARN_HTTPS_PROXY"]
+PROXIES = [
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "http_proxy",
+    "https_proxy",
+    "YARN_HTTP_PROXY",
+    "YARN_HTTPS_PROXY",
+]
 
 
 @pytest.mark.xdist_group("clients-tunnelled")
 async def test_each_variable_that_clients_read_names_the_bundle_or_the_proxy(
     patient: Supervised, workspace: Path
 ) -> None:
-    script = 'for name; do cmp -s "${!name}" /etc/ssl/certs/ca-certificates.crt && echo "same $name"; done; env'
+    script = (
+        'for name; do cmp -s "${!name}" /etc/ssl/certs/ca-certificates.crt && echo "same $name";'
+        " done; env"
+    )
     session, output = await patient.run(workspace, "bash", "-c", script, "bash", *AUTHORITIES)
     lines = output.splitlines()
     assert session.exit_code == 0
-    assert {line.removeprefix("same ") for line in lines if line.startswith("same ")} == set(AUTHORITIES)
+    assert {line.removeprefix("same ") for line in lines if line.startswith("same ")} == set(
+        AUTHORITIES
+    )
     assert {f"{name}=http://127.0.0.1:3128" for name in PROXIES} <= set(lines)

@@ -1,4 +1,5 @@
-"""Command lines with credentials, and harmless ones: data for tests of what hides secrets. None of `NEEDLES` may ever be seen."""
+"""Command lines with credentials, and harmless ones: data for tests of what hides secrets. None
+of `NEEDLES` may ever be seen."""
 
 # fmt: off
 NEEDLES = (
@@ -41,7 +42,7 @@ WITH_SECRETS = (
     "curl -d username=bob -d password=Zq7hunter https://api.test/",
     "curl -d 'grant_type=password&client_secret=Zq7hunter&x=1' https://api.test/",
     "curl -F token=Zq7hunter -F file=@a.txt https://api.test/",
-    "curl -H 'Authorization: AWS4-HMAC-SHA256 Credential=AKZ9/20260101/eu/s3/aws4_request, SignedHeaders=host, Signature=Zq7hunter' https://s3.test/",
+    "curl -H 'Authorization: AWS4-HMAC-SHA256 Credential=AKZ9/20260101/eu/s3/aws4_request, SignedHeaders=host, Signature=Zq7hunter' https://s3.test/",  # noqa: E501
     "curl 'https://s3.test/k?X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Signature=Zq7hunter&X-Amz-Expires=60'",
     "curl 'https://s3.test/k?X-Amz-Security-Token=Zq7hunter'",
     "curl -H 'X-Amz-Security-Token: Zq7hunter' https://s3.test/",
@@ -102,7 +103,7 @@ WITH_SECRETS = (
     "sqlcmd -S db.test -U sa -P 'Zq7hunter!' -Q 'select 1'",
     "sqlplus app/Zq7hunter@db.test/XE",
     "dotnet run --db 'Server=db.test;Database=a;User Id=sa;Password=Zq7hunter;Encrypt=true'",
-    "az storage blob list --connection-string 'DefaultEndpointsProtocol=https;AccountName=a;AccountKey=Zq7hunter=='",
+    "az storage blob list --connection-string 'DefaultEndpointsProtocol=https;AccountName=a;AccountKey=Zq7hunter=='",  # noqa: E501
     "clickhouse-client --user a --password Zq7hunter",
     "cqlsh -u a -p Zq7hunter",
     # clouds

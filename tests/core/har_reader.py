@@ -1,5 +1,6 @@
-"""A strict reader of HTTP Archives, HAR 1.2 (http://www.softwareishard.com/blog/har-12-spec/): what the format asks for is there, of its type, and nothing else is
-but what its first character marks as somebody's own."""
+"""A strict reader of HTTP Archives, HAR 1.2 (http://www.softwareishard.com/blog/har-12-spec/):
+what the format asks for is there, of its type, and nothing else is but what its first character
+marks as somebody's own."""
 
 from datetime import datetime
 from typing import Any
@@ -11,7 +12,8 @@ BODY_ENDS = {"headersSize": int, "bodySize": int}
 LOG = {"version": str, "creator": dict, "entries": list, "?browser": dict, "?pages": list} | SAYS
 CREATOR = {"name": str, "version": str} | SAYS
 ENTRY = {
-    "startedDateTime": str, "time": float, "request": dict, "response": dict, "cache": dict, "timings": dict,
+    "startedDateTime": str, "time": float, "request": dict, "response": dict, "cache": dict,
+    "timings": dict,
     "?pageref": str, "?serverIPAddress": str, "?connection": str,
 } | SAYS  # fmt: skip
 REQUEST = (
@@ -54,7 +56,8 @@ TIMINGS = {
 
 
 def read_har(archive: dict[str, Any]) -> list[dict[str, Any]]:
-    """Its entries; AssertionError where a reader that follows the format to the letter would refuse it."""
+    """Its entries; AssertionError where a reader that follows the format to the letter would
+    refuse it."""
     assert set(archive) == {"log"}
     log = archive["log"]
     _has(log, LOG)
@@ -74,13 +77,23 @@ def _entry(entry: dict[str, Any]) -> None:
     _has(entry["timings"], TIMINGS)
     assert datetime.fromisoformat(entry["startedDateTime"]).tzinfo is not None
     # A part of the time that doesn't apply is -1, and all others together are all of it.
-    assert entry["time"] == sum(value for name, value in entry["timings"].items() if name != "comment" and value != -1)
+    assert entry["time"] == sum(
+        value for name, value in entry["timings"].items() if name != "comment" and value != -1
+    )
     url = urlsplit(request["url"])
     assert url.scheme
     assert url.hostname
     assert not url.fragment
     assert response["content"]["size"] >= 0
-    assert min(request["bodySize"], request["headersSize"], response["bodySize"], response["headersSize"]) >= -1
+    assert (
+        min(
+            request["bodySize"],
+            request["headersSize"],
+            response["bodySize"],
+            response["headersSize"],
+        )
+        >= -1
+    )
     for named in (*request["headers"], *request["queryString"], *response["headers"]):
         _has(named, NAMED | SAYS)
     if "postData" in request:

@@ -51,7 +51,13 @@ ACTIONS: st.SearchStrategy[Action] = st.one_of(
         has_body=st.booleans(),
     ),
     st.builds(
-        Git, operation=_words, remote=_some, refspecs=_tuples, force=st.booleans(), delete=st.booleans(), flags=_tuples
+        Git,
+        operation=_words,
+        remote=_some,
+        refspecs=_tuples,
+        force=st.booleans(),
+        delete=st.booleans(),
+        flags=_tuples,
     ),
     st.builds(Packages, manager=_words, operation=_words, names=_tuples, flags=_tuples),
     st.builds(Proposal, effect=st.sampled_from(["allow", "ask", "deny"]), rule=_words, why=_words),
@@ -97,15 +103,31 @@ def test_requests_for_one_file_share_a_subject_and_others_do_not() -> None:
         (FileChange(operation="symlink", path="a", link_target="/etc"), "symlink a -> /etc"),
         (Network(operation="connect", host="example.org", port=443), "connect example.org:443"),
         (
-            Network(operation="request", host="h", port=8080, scheme="http", method="GET", path="/x"),
+            Network(
+                operation="request", host="h", port=8080, scheme="http", method="GET", path="/x"
+            ),
             "GET http://h:8080/x",
         ),
         (
-            Network(operation="request", host="h", port=443, scheme="https", method="GET", path="/x", has_body=True),
+            Network(
+                operation="request",
+                host="h",
+                port=443,
+                scheme="https",
+                method="GET",
+                path="/x",
+                has_body=True,
+            ),
             "GET https://h/x (with a body)",
         ),
-        (Git(operation="push", remote="origin", refspecs=("main",), force=True), "git push origin main (forces)"),
-        (Packages(manager="npm", operation="install", names=("a",), flags=("-D",)), "npm install -D a"),
+        (
+            Git(operation="push", remote="origin", refspecs=("main",), force=True),
+            "git push origin main (forces)",
+        ),
+        (
+            Packages(manager="npm", operation="install", names=("a",), flags=("-D",)),
+            "npm install -D a",
+        ),
         (Proposal(effect="allow", rule="exec(ls)"), "allow exec(ls)"),
         (
             BudgetRaise(scope="session", of="s", kind="cost", limit=5 * 10**12, by=10**12),
@@ -130,7 +152,9 @@ def test_an_action_from_before_renames_had_other_names_is_the_same_still() -> No
 
 
 def test_a_request_from_before_bodies_were_told_is_the_same_still() -> None:
-    get = Network(operation="request", host="a.example", port=443, scheme="https", method="GET", path="/")
+    get = Network(
+        operation="request", host="a.example", port=443, scheme="https", method="GET", path="/"
+    )
     assert fingerprint(get) == "e7418e24a2740d2a631fcfbd32d74489d672583bd3114318d1edff51655cffa7"
     assert fingerprint(msgspec.structs.replace(get, has_body=True)) != fingerprint(get)
 
@@ -142,7 +166,9 @@ def test_a_move_is_about_both_of_its_paths() -> None:
     assert targets(subject(move)) == (subject(write), subject(other))
     assert targets(subject(write)) == (subject(write),)
     assert subject(move) != subject(FileChange(operation="rename", path="c", to='a"b'))
-    odd = FileChange(operation="rename", path="caf\\xe9", path_b64="Y2Fm6Q==", to="caf\\xff", to_b64="Y2Fm/w==")
+    odd = FileChange(
+        operation="rename", path="caf\\xe9", path_b64="Y2Fm6Q==", to="caf\\xff", to_b64="Y2Fm/w=="
+    )
     assert targets(subject(odd)) == tuple(
         subject(FileChange(operation="write", path=name, path_b64=encoded))
         for name, encoded in (("caf\\xe9", "Y2Fm6Q=="), ("caf\\xff", "Y2Fm/w=="))

@@ -1,17 +1,28 @@
-"""A request's status is derived from its facts; what happened last in time doesn't decide, the order of the facts does."""
+"""A request's status is derived from its facts; what happened last in time doesn't decide, the
+order of the facts does."""
 
 from typing import Any
 
 import pytest
 
 from supervisor.core.actions import Exec
-from supervisor.core.approvals import IN_PART, Request, RequestId, explanation, failure, is_in_part, is_settled, status
+from supervisor.core.approvals import (
+    IN_PART,
+    Request,
+    RequestId,
+    explanation,
+    failure,
+    is_in_part,
+    is_settled,
+    status,
+)
 
 
 def request(**facts: Any) -> Request:
     known: dict[str, Any] = {"decision": "ask", "why": "no rule matches; exec asks", **facts}
     return Request(
-        id=RequestId("r1"), session_id="s1", origin="agent_api", action=Exec(command="ls"), fingerprint="f", subject="s", asked_at=1.0, **known
+        id=RequestId("r1"), session_id="s1", origin="agent_api", action=Exec(command="ls"),
+        fingerprint="f", subject="s", asked_at=1.0, **known
     )  # fmt: skip
 
 
@@ -41,7 +52,9 @@ DENIED: dict[str, Any] = {"answer": "denied", "answered_at": 2.0, "answered_by":
         ({**DENIED, "closed_at": 3.0}, "denied", True),
     ],
 )
-def test_the_status_follows_from_the_facts(facts: dict[str, Any], expected: str, is_over: bool) -> None:
+def test_the_status_follows_from_the_facts(
+    facts: dict[str, Any], expected: str, is_over: bool
+) -> None:
     assert status(request(**facts)) == expected
     assert is_settled(request(**facts)) is is_over
 
@@ -56,10 +69,17 @@ def test_the_status_follows_from_the_facts(facts: dict[str, Any], expected: str,
         ({**APPROVED, "superseded_by": "r2"}, "superseded by a newer request for the same thing"),
         ({**APPROVED, "used_at": 3.0, "outcome": {"ok": True}}, "approved by operator"),
         (
-            {**APPROVED, "used_at": 3.0, "outcome": {"ok": True, "taken_back": "undone by operator"}},
+            {
+                **APPROVED,
+                "used_at": 3.0,
+                "outcome": {"ok": True, "taken_back": "undone by operator"},
+            },
             "undone by operator",
         ),
-        ({**APPROVED, "used_at": 3.0, "outcome": {"ok": True, "taken_back": "taken back by me"}}, "taken back by me"),
+        (
+            {**APPROVED, "used_at": 3.0, "outcome": {"ok": True, "taken_back": "taken back by me"}},
+            "taken back by me",
+        ),
     ],
 )
 def test_the_why_is_that_of_the_present_status(facts: dict[str, Any], expected: str) -> None:
@@ -72,7 +92,15 @@ def test_the_why_is_that_of_the_present_status(facts: dict[str, Any], expected: 
         ({}, False),
         (APPROVED, False),
         ({**APPROVED, "answer_reason": f"{IN_PART}1 of 2 changes"}, True),
-        ({**APPROVED, "answer_reason": f"{IN_PART}1 of 2 changes", "used_at": 3.0, "settled_at": 4.0}, True),
+        (
+            {
+                **APPROVED,
+                "answer_reason": f"{IN_PART}1 of 2 changes",
+                "used_at": 3.0,
+                "settled_at": 4.0,
+            },
+            True,
+        ),
         ({**APPROVED, "answer_reason": "I read it in part, and trust the rest"}, False),
         ({**DENIED, "answer_reason": f"{IN_PART}1 of 2 changes"}, False),
         ({**APPROVED, "reason": f"{IN_PART}1 of 2 changes, says the agent"}, False),
@@ -90,7 +118,10 @@ def test_an_answer_in_part_is_told_by_its_own_reason(facts: dict[str, Any], expe
         ({"ok": True, "exit_code": 0}, ""),
         ({"ok": False}, "no reason was given"),
         ({"ok": False, "error": "the disk is full"}, "the disk is full"),
-        ({"ok": False, "error": "killed: too much memory", "exit_code": 137}, "killed: too much memory"),
+        (
+            {"ok": False, "error": "killed: too much memory", "exit_code": 137},
+            "killed: too much memory",
+        ),
         ({"ok": True, "exit_code": 3}, "exit code 3"),
     ],
 )

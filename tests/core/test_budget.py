@@ -74,7 +74,9 @@ def test_what_is_no_budget_is_said(text: str) -> None:
     assert "5usd" in caught.value.remedy
 
 
-limits = st.builds(Limits, cost=st.none() | st.integers(0, 10**9).map(lambda n: n * 10**6), tokens=st.none() | st.integers(0, 10**9), requests=st.none() | st.integers(0, 10**6), bytes_out=st.none() | st.integers(0, 10**12))  # fmt: skip
+limits = st.builds(Limits, cost=st.none() | st.integers(0, 10**9).map(lambda n: n * 10**6),
+tokens=st.none() | st.integers(0, 10**9), requests=st.none() | st.integers(0, 10**6),
+bytes_out=st.none() | st.integers(0, 10**12))  # fmt: skip
 
 
 @given(limits)
@@ -91,7 +93,9 @@ def test_what_fits_and_what_doesnt() -> None:
     assert first_over(NONE, NOTHING, Amounts(cost=10**18)) is None
     tight = NONE | {"day": Limits(cost=10, requests=1)}
     assert first_over(tight, NOTHING, Amounts(cost=10, requests=1)) is None
-    assert first_over(tight, NOTHING | {"day": Amounts(cost=1)}, Amounts(cost=10)) == Over("day", "cost", 10, 1, 10)
+    assert first_over(tight, NOTHING | {"day": Amounts(cost=1)}, Amounts(cost=10)) == Over(
+        "day", "cost", 10, 1, 10
+    )
     assert first_over(tight, NOTHING | {"session": Amounts(cost=5)}, Amounts(cost=10)) is None
     assert first_over(tight, NOTHING, Amounts(requests=2)) == Over("day", "requests", 1, 0, 2)
 
@@ -110,7 +114,11 @@ def test_what_a_person_is_offered() -> None:
     assert Over("session", "cost", 5 * PICOUSD, 5 * PICOUSD, PICOUSD + 1).step == 2 * PICOUSD
     assert Limits(cost=5, tokens=None).raised(Amounts(cost=3, tokens=3)) == Limits(cost=8)
     line = explain(Over("session", "cost", 5 * PICOUSD, 4 * PICOUSD, 2 * PICOUSD))
-    assert line == "the budget of this session is $5.00: $4.00 of it are used or reserved, and this may need $2.00"
+    assert (
+        line
+        == "the budget of this session is $5.00: $4.00 of it are used or reserved, and this may"
+        " need $2.00"
+    )
     assert [
         amount("bytes_out", 1_500_000),
         amount("requests", 1),
@@ -143,13 +151,16 @@ def test_what_a_person_is_offered() -> None:
 def test_a_portion_is_what_is_wanted_or_a_part_of_what_is_left(
     limit: int | None, used: int, wanted: int, found: int
 ) -> None:
-    limits: dict[Scope, Limits] = {scope: Limits() for scope in SCOPES} | {"day": Limits(requests=limit)}
+    limits: dict[Scope, Limits] = {scope: Limits() for scope in SCOPES} | {
+        "day": Limits(requests=limit)
+    }
     have: dict[Scope, Amounts] = dict.fromkeys(SCOPES, Amounts(requests=used))
     assert portion(limits, have, "requests", wanted) == found
 
 
 class Interleaving(RuleBasedStateMachine):
-    """Calls that are reserved and settled in any order, at most for what was reserved: the limit holds throughout."""
+    """Calls that are reserved and settled in any order, at most for what was reserved: the limit
+    holds throughout."""
 
     def __init__(self) -> None:
         super().__init__()

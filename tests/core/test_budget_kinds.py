@@ -1,4 +1,5 @@
-"""Every kind of budget in every scope: sessions that ask in turns come to the limit and not one step beyond it, and the refusal names it."""
+"""Every kind of budget in every scope: sessions that ask in turns come to the limit and not one
+step beyond it, and the refusal names it."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,8 @@ from tests.ledger.test_spending import HAIKU
 from tests.ledger.test_traffic import DAY_S, Ledger
 
 # So that some steps fit, and one more wouldn't.
-LIMITS: dict[Kind, str] = {"cost": "0.1usd", "tokens": "50001tokens", "requests": "11requests", "bytes_out": "10007b"}  # fmt: skip
+LIMITS: dict[Kind, str] = {"cost": "0.1usd", "tokens": "50001tokens", "requests": "11requests",
+"bytes_out": "10007b"}  # fmt: skip
 BYTES_EACH = 997
 
 
@@ -34,9 +36,13 @@ def step(ledger: Ledger, name: str, kind: Kind) -> Over | None:
 
 @pytest.mark.parametrize("scope", SCOPES)
 @pytest.mark.parametrize("kind", KINDS)
-def test_no_kind_in_no_scope_is_overrun(tmp_path: Path, ledgers: list[Ledger], kind: Kind, scope: Scope) -> None:
+def test_no_kind_in_no_scope_is_overrun(
+    tmp_path: Path, ledgers: list[Ledger], kind: Kind, scope: Scope
+) -> None:
     text = LIMITS[kind]
-    ledger = Ledger(tmp_path, per_day=text if scope == "day" else "", total=text if scope == "total" else "")
+    ledger = Ledger(
+        tmp_path, per_day=text if scope == "day" else "", total=text if scope == "total" else ""
+    )
     ledgers.append(ledger)
     own = text if scope == "session" else ""
     ledger.with_budgets(own, own)

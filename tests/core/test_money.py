@@ -19,6 +19,8 @@ def test_amounts_for_people(amount: int, text: str) -> None:
     assert dollars(amount) == text
 
 
-@pytest.mark.parametrize(("amount", "micro"), [(0, 0), (1, 1), (10**6, 1), (10**6 + 1, 2), (PICOUSD, 10**6)])
+@pytest.mark.parametrize(
+    ("amount", "micro"), [(0, 0), (1, 1), (10**6, 1), (10**6 + 1, 2), (PICOUSD, 10**6)]
+)
 def test_millionths_are_never_too_few(amount: int, micro: int) -> None:
     assert microusd(amount) == micro

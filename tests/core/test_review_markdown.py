@@ -1,4 +1,5 @@
-"""A review's words never become markup, whatever a model wrote or the reviewed code made it write."""
+"""A review's words never become markup, whatever a model wrote or the reviewed code made it
+write."""
 
 import pytest
 
@@ -11,8 +12,10 @@ REVIEW = {
     "summary": "add subtracts\nand more",
     "verdict": "request_changes",
     "findings": [
-        {"path": "b.py", "line": None, "severity": "low", "title": "small", "body": "b", "suggestion": None},
-        {"path": "src/app.py", "line": 2, "severity": "high", "title": "<b>wrong</b>", "body": "- for +", "suggestion": "```\na + b"},
+        {"path": "b.py", "line": None, "severity": "low", "title": "small", "body": "b",
+         "suggestion": None},
+        {"path": "src/app.py", "line": 2, "severity": "high", "title": "<b>wrong</b>",
+         "body": "- for +", "suggestion": "```\na + b"},
     ],
     "usage": {"turns": 1, "input_tokens": 1, "output_tokens": 1},
 }  # fmt: skip
@@ -21,7 +24,10 @@ MARKUP = {
     "an image": ("![x](a.png)", r"\!\[x\](a.png)"),
     "HTML": ("<img src=x onerror=y>", r"\<img src=x onerror=y\>"),
     "an entity": ("&lt;", r"\&lt;"),
-    "a bare link": ("see https://evil.test and www.evil.test", r"see https\://evil.test and www\.evil.test"),
+    "a bare link": (
+        "see https://evil.test and www.evil.test",
+        r"see https\://evil.test and www\.evil.test",
+    ),
     "a heading": ("# big\nunder\n===", "\\# big\nunder\n\\==="),
     "a list": ("- a\n  + b\n12. c", "\\- a\n\u00a0\u00a0\\+ b\n12\\. c"),
     "a fence": ("```sh\nx\n```", r"\`\`\`sh" + "\nx\n" + r"\`\`\`"),

@@ -4,12 +4,21 @@ from typing import Any
 
 import pytest
 
-from supervisor.core.sessions import OwnLimits, Session, SessionId, as_started, own_limits, remaining_s, state
+from supervisor.core.sessions import (
+    OwnLimits,
+    Session,
+    SessionId,
+    as_started,
+    own_limits,
+    remaining_s,
+    state,
+)
 
 
 def session(**facts: Any) -> Session:
     return Session(
-        id=SessionId("s1"), kind="agent", workspace="/w", command=("sh",), token_hash="t", created_at=100.0, deadline_at=160.0, **facts
+        id=SessionId("s1"), kind="agent", workspace="/w", command=("sh",), token_hash="t",
+        created_at=100.0, deadline_at=160.0, **facts
     )  # fmt: skip
 
 
@@ -36,9 +45,17 @@ def test_the_time_that_is_left_is_never_negative() -> None:
     assert remaining_s(session(), 1_000.0) == 0.0
 
 
-def test_the_record_of_a_start_says_how_it_may_reach_out_and_nothing_that_lets_somebody_in() -> None:
-    told = as_started(session(network="transparent", keep_bodies=True, policy_text="deny: [network]"))
-    assert (told["network"], told["keep_bodies"], told["own_rules"]) == ("transparent", True, "deny: [network]")
+def test_the_record_of_a_start_says_how_it_may_reach_out_and_nothing_that_lets_somebody_in() -> (
+    None
+):
+    told = as_started(
+        session(network="transparent", keep_bodies=True, policy_text="deny: [network]")
+    )
+    assert (told["network"], told["keep_bodies"], told["own_rules"]) == (
+        "transparent",
+        True,
+        "deny: [network]",
+    )
     assert (told["session"], told["command"], told["deadline_at"]) == ("s1", ("sh",), 160.0)
     assert "token_hash" not in told
 
@@ -49,5 +66,13 @@ def test_only_the_bounds_that_a_session_has_of_its_own_are_named() -> None:
         ("memory", "256 MB"), ("processor time", "1m 30s"),
     ]  # fmt: skip
     rest = OwnLimits(processes=2000, output_bytes=2 << 20, hold_s=5.0)
-    assert own_limits(rest) == [("processes", "2,000"), ("output", "2 MB"), ("asked connections held for", "5s")]
-    assert as_started(session(limits=rest))["limits"] == {"processes": 2000, "output_bytes": 2 << 20, "hold_s": 5.0}
+    assert own_limits(rest) == [
+        ("processes", "2,000"),
+        ("output", "2 MB"),
+        ("asked connections held for", "5s"),
+    ]
+    assert as_started(session(limits=rest))["limits"] == {
+        "processes": 2000,
+        "output_bytes": 2 << 20,
+        "hold_s": 5.0,
+    }

@@ -1,4 +1,5 @@
-"""Starts egress with one part that raises, or several, named by the first argument: `Guard.HOOK`, or a function that hooks use."""
+"""Starts egress with one part that raises, or several, named by the first argument:
+`Guard.HOOK`, or a function that hooks use."""
 
 import sys
 from collections.abc import Callable
@@ -36,11 +37,15 @@ def break_part(name: str) -> None:
     if owner_name == "Guard" and hasattr(original, "__wrapped__"):
         # The hook itself raises, inside of what makes it fail closed.
         refuse = next(
-            cell.cell_contents for cell in original.__closure__ if cell.cell_contents is not original.__wrapped__
+            cell.cell_contents
+            for cell in original.__closure__
+            if cell.cell_contents is not original.__wrapped__
         )
         setattr(owner, attribute, guard.closes(refuse)(_named(attribute)))
     elif issubclass(type(owner), type) and issubclass(owner, relay.asyncio.Protocol):
-        setattr(owner, attribute, relay._cuts(_named_callback(attribute)))  # the callback raises inside of what cuts
+        setattr(
+            owner, attribute, relay._cuts(_named_callback(attribute))
+        )  # the callback raises inside of what cuts
     else:
         setattr(owner, attribute, _broken)
 

@@ -1,4 +1,5 @@
-"""One egress process for all tests of a module; each test has a session, a plain and a TLS origin of its own, to which nothing of another comes late."""
+"""One egress process for all tests of a module; each test has a session, a plain and a TLS
+origin of its own, to which nothing of another comes late."""
 
 import ssl
 from collections.abc import AsyncIterator
@@ -32,7 +33,9 @@ def ca_file(data_dir: Path) -> Path:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def egress(data_dir: Path, upstream_ca: Path, request: pytest.FixtureRequest) -> AsyncIterator[FakeSupervisor]:
+async def egress(
+    data_dir: Path, upstream_ca: Path, request: pytest.FixtureRequest
+) -> AsyncIterator[FakeSupervisor]:
     """`HOLD_S` of the module says how long it waits for answers."""
     hold_s: float = getattr(request.module, "HOLD_S", PATIENCE_S)
     async with running_egress(data_dir, upstream_ca, hold_s=hold_s) as supervisor:
@@ -74,7 +77,9 @@ async def egress_with_table(
     tmp_path_factory: pytest.TempPathFactory, upstream_ca: Path, request: pytest.FixtureRequest
 ) -> AsyncIterator[FakeSupervisor]:
     table: dict[str, tuple[str, ...]] = request.module.TABLE
-    async with running_egress(tmp_path_factory.mktemp("table"), upstream_ca, names=table) as supervisor:
+    async with running_egress(
+        tmp_path_factory.mktemp("table"), upstream_ca, names=table
+    ) as supervisor:
         yield supervisor
 
 

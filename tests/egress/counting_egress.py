@@ -44,7 +44,7 @@ def obeyed(egress, message, fds):
         say(egress, {_COUNT!r}, held(egress))
 
 app.Egress._on_message = obeyed
-"""
+"""  # noqa: E501
 
 
 async def held(supervisor: FakeSupervisor) -> dict[str, int]:
@@ -57,7 +57,9 @@ async def held(supervisor: FakeSupervisor) -> dict[str, int]:
     return found
 
 
-async def until_held(supervisor: FakeSupervisor, wanted: Callable[[dict[str, int]], bool]) -> dict[str, int]:
+async def until_held(
+    supervisor: FakeSupervisor, wanted: Callable[[dict[str, int]], bool]
+) -> dict[str, int]:
     """What it holds, once that is as wanted."""
     found = await held(supervisor)
     try:

@@ -1,6 +1,8 @@
-"""A supervisor's end of the channel that tests answer for, origins that note every byte, and raw clients.
+"""A supervisor's end of the channel that tests answer for, origins that note every byte, and raw
+clients.
 
-The egress process is the real one, with the real mitmproxy; only the gate behind the channel is the test's.
+The egress process is the real one, with the real mitmproxy; only the gate behind the channel is
+the test's.
 """
 
 import asyncio
@@ -97,7 +99,8 @@ class FakeSupervisor:
         self.messages.clear()
 
     def end(self, session_id: str) -> None:
-        """Close a session, and hear no more of it: what is told of it late belongs to no test that comes after."""
+        """Close a session, and hear no more of it: what is told of it late belongs to no test
+        that comes after."""
         self._over.add(session_id)
         with contextlib.suppress(OSError):
             self.send(CloseSession(session_id=session_id))
@@ -119,12 +122,14 @@ class FakeSupervisor:
         return self.of_type(kind)[-1]
 
     async def until_one(self, wanted: Callable[[FromEgress], bool]) -> None:
-        """Until there is such a message; others, of connections that ended late, may come before."""
+        """Until there is such a message; others, of connections that ended late, may come
+        before."""
         async with asyncio.timeout(PATIENCE_S), self.changed:
             await self.changed.wait_for(lambda: any(map(wanted, self.messages)))
 
     async def settled(self) -> Settled:
-        """The outcome of a question that was asked since the last look; those of connections that ended before may come first."""
+        """The outcome of a question that was asked since the last look; those of connections
+        that ended before may come first."""
 
         def found() -> list[Settled]:
             asked = {question.question_id for question in self.questions}
@@ -189,8 +194,9 @@ async def running_egress(
     preface: str = "",
     channel_bytes: int | None = None,
 ) -> AsyncIterator[FakeSupervisor]:
-    """A real egress process, configured and ready. `broken` names a hook that raises (`broken_egress.py`); `preface` is run before it is started;
-    `channel_bytes` is how much the channel holds for a supervisor that doesn't read."""
+    """A real egress process, configured and ready. `broken` names a hook that raises
+    (`broken_egress.py`); `preface` is run before it is started; `channel_bytes` is how much the
+    channel holds for a supervisor that doesn't read."""
     ca.ensure_ca(tmp_path / "ca", RealClock())
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.setblocking(False)
@@ -249,7 +255,8 @@ class Proxy:
         self.supervisor.send(ForbidEndpoints(endpoints=endpoints))
 
     async def send(self, data: bytes, *, eof: bool = False) -> bytes:
-        """What comes back for these raw bytes, until the proxy closes or falls silent after a whole answer."""
+        """What comes back for these raw bytes, until the proxy closes or falls silent after a
+        whole answer."""
         reader, writer = await self.open()
         try:
             writer.write(data)
@@ -263,7 +270,8 @@ class Proxy:
         return await asyncio.open_connection("127.0.0.1", self.port)
 
     async def get_inside(self, target: str, ca_file: Path) -> bytes:
-        """The answer to a GET inside of a tunnel to `host:port`, whose certificate this authority signed."""
+        """The answer to a GET inside of a tunnel to `host:port`, whose certificate this
+        authority signed."""
         reader, writer = await self.tunnel(target, trust=ca_file)
         try:
             writer.write(f"GET / HTTP/1.1\r\nHost: {target}\r\n\r\n".encode())
@@ -319,7 +327,8 @@ def status_of(answer: bytes) -> int:
 
 
 async def answer_of(reader: asyncio.StreamReader) -> bytes:
-    """One response: its head, and its body by Content-Length or to the end. b"" where the peer just closed."""
+    """One response: its head, and its body by Content-Length or to the end. b"" where the peer
+    just closed."""
     async with asyncio.timeout(PATIENCE_S):
         try:
             head = await reader.readuntil(b"\r\n\r\n")
@@ -386,9 +395,13 @@ async def running_origin(context: ssl.SSLContext | None = None) -> AsyncIterator
 
 
 async def _body(head: bytes, reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
-    """What follows a request's head, as it comes over the wire; all of it, since who hangs up on unread bytes resets its own answer."""
+    """What follows a request's head, as it comes over the wire; all of it, since who hangs up on
+    unread bytes resets its own answer."""
     fields = [line.lower().partition(b":")[::2] for line in head.split(b"\r\n")]
-    if any(name == b"transfer-encoding" and value.strip().endswith(b"chunked") for name, value in fields):
+    if any(
+        name == b"transfer-encoding" and value.strip().endswith(b"chunked")
+        for name, value in fields
+    ):
         while size := int((line := await reader.readuntil(b"\r\n")).partition(b";")[0], 16):
             yield line
             yield await reader.readexactly(size + len(b"\r\n"))
@@ -403,7 +416,10 @@ async def _body(head: bytes, reader: asyncio.StreamReader) -> AsyncIterator[byte
 
 
 def _ok(line: bytes) -> bytes:
-    return b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n%s" % (len(line), line)
+    return b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n%s" % (
+        len(line),
+        line,
+    )
 
 
 @contextlib.asynccontextmanager
@@ -420,7 +436,8 @@ async def serving(supervisor: FakeSupervisor, session_id: str) -> AsyncIterator[
 
 @contextlib.contextmanager
 def nobody_at(port: int = 0, address: str = "127.0.0.1") -> Iterator[int]:
-    """A port at which every connection is refused, and that no other process comes to listen at meanwhile."""
+    """A port at which every connection is refused, and that no other process comes to listen at
+    meanwhile."""
     with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as bound:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind((address, port))

@@ -1,4 +1,5 @@
-"""An HTTP/2 client through the proxy that shows streams as they are: several at once, pieces as they come, trailers, resets."""
+"""An HTTP/2 client through the proxy that shows streams as they are: several at once, pieces as
+they come, trailers, resets."""
 
 import asyncio
 import contextlib
@@ -37,9 +38,12 @@ class Stream:
 
 
 class H2Client:
-    """One connection inside of CONNECT. `lost`: the other side ended the connection. `elsewhere` is how often it was sent to another service. What comes of a stream in `lies` isn't taken."""
+    """One connection inside of CONNECT. `lost`: the other side ended the connection. `elsewhere`
+    is how often it was sent to another service. What comes of a stream in `lies` isn't taken."""
 
-    def __init__(self, authority: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(
+        self, authority: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         self._authority, self._reader, self._writer = authority, reader, writer
         config = H2Configuration(validate_outbound_headers=False, header_encoding="latin-1")
         self._h2 = H2Connection(config)
@@ -63,11 +67,21 @@ class H2Client:
         self._flush()
 
     def ask(
-        self, path: str, *, method: str = "GET", end: bool = True, more: Iterable[tuple[str, str]] = ()
+        self,
+        path: str,
+        *,
+        method: str = "GET",
+        end: bool = True,
+        more: Iterable[tuple[str, str]] = (),
     ) -> tuple[int, Stream]:
         """Begin a request: its number and what will come of it."""
         number = self._h2.get_next_available_stream_id()
-        pseudo = [(":method", method), (":scheme", "https"), (":authority", self._authority), (":path", path)]
+        pseudo = [
+            (":method", method),
+            (":scheme", "https"),
+            (":authority", self._authority),
+            (":path", path),
+        ]
         self._h2.send_headers(number, [*pseudo, *more], end_stream=end)
         self._flush()
         return number, self._streams[number]
@@ -75,7 +89,12 @@ class H2Client:
     def ask_and_reset(self, path: str) -> None:
         """A whole request and its reset, in one piece of what is sent."""
         number = self._h2.get_next_available_stream_id()
-        fields = [(":method", "GET"), (":scheme", "https"), (":authority", self._authority), (":path", path)]
+        fields = [
+            (":method", "GET"),
+            (":scheme", "https"),
+            (":authority", self._authority),
+            (":path", path),
+        ]
         self._h2.send_headers(number, fields, end_stream=True)
         self._h2.reset_stream(number)
         self._flush()
@@ -150,7 +169,9 @@ class H2Client:
             case DataReceived():
                 stream.body += event.data or b""
                 if event.stream_id not in self.lies:
-                    self._h2.acknowledge_received_data(event.flow_controlled_length or 0, event.stream_id or 0)
+                    self._h2.acknowledge_received_data(
+                        event.flow_controlled_length or 0, event.stream_id or 0
+                    )
             case TrailersReceived():
                 stream.trailers |= {str(name): str(value) for name, value in event.headers or ()}
             case StreamEnded():

@@ -1,4 +1,5 @@
-"""The states that a connection can be in when it is reset: what its client and its origin have said by then, as `test_resets` holds them."""
+"""The states that a connection can be in when it is reset: what its client and its origin have
+said by then, as `test_resets` holds them."""
 
 import asyncio
 from collections.abc import Callable
@@ -21,7 +22,10 @@ from tests.fakes.resets import reset_on_close
 HOST = "origin.test"
 HELLO = client_hello(HOST)
 MESSAGE = b'{"model": "m", "max_tokens": 10, "messages": []}'
-UPGRADE = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: MDEyMzQ1Njc4OWFiY2RlZg==\r\n"
+UPGRADE = (
+    "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key:"
+    " MDEyMzQ1Njc4OWFiY2RlZg==\r\n"
+)
 # RFC 6455 5.2: the first part of a text, and of one that is masked.
 FRAGMENT, MASKED_FRAGMENT = b"\x01\x05hello", b"\x01\x85\0\0\0\0hello"
 
@@ -68,7 +72,8 @@ class Place:
     looks_inside: bool = True
     # What its client says next, where nobody listens to the origin before that.
     rest: bytes = b""
-    # The questions that were not answered, those that were allowed and want an outcome, and the calls of models that were.
+    # The questions that were not answered, those that were allowed and want an outcome, and the
+    # calls of models that were.
     open: list[int] = field(default_factory=list)
     allowed: set[int] = field(default_factory=set)
     given: set[int] = field(default_factory=set)
@@ -115,12 +120,14 @@ def connecting(far: Far, host: str = HOST) -> bytes:
     return f"CONNECT {host}:{far.port} HTTP/1.1\r\nHost: {host}:{far.port}\r\n\r\n".encode()
 
 
-def asking(far: Far, *, host: str = HOST, method: str = "GET", path: str = "/", headers: str = "") -> bytes:
+def asking(
+    far: Far, *, host: str = HOST, method: str = "GET", path: str = "/", headers: str = ""
+) -> bytes:
     target = f"{host}:{far.port}"
     return f"{method} http://{target}{path} HTTP/1.1\r\nHost: {target}\r\n{headers}\r\n".encode()
 
 
-# -- states in which nothing was allowed yet, or nothing dialled ------------------------------------------------------------
+# -- states in which nothing was allowed yet, or nothing dialled ----------------------------------
 
 
 async def half_a_connect(place: Place) -> None:
@@ -151,7 +158,9 @@ async def a_request_held(place: Place) -> None:
 
 async def a_request_and_its_body_held(place: Place) -> None:
     place.holds = lambda question: True
-    await place.dial(asking(place.plain, method="POST", headers="Content-Length: 300000\r\n") + bytes(250_000))
+    await place.dial(
+        asking(place.plain, method="POST", headers="Content-Length: 300000\r\n") + bytes(250_000)
+    )
     await place.asked(lambda question: True)
 
 
@@ -183,13 +192,20 @@ async def half_a_head_inside(place: Place) -> None:
 
 
 async def half_a_models_body(place: Place) -> None:
-    head = asking(place.plain, method="POST", path="/v1/messages", headers="Content-Length: 100000\r\n")
+    head = asking(
+        place.plain, method="POST", path="/v1/messages", headers="Content-Length: 100000\r\n"
+    )
     await place.dial(head + bytes(50_000))
     await until_held(place.supervisor, lambda facts: facts["body_bytes"] > 0)
 
 
 async def a_models_call_not_reserved(place: Place) -> None:
-    head = asking(place.plain, method="POST", path="/v1/messages", headers=f"Content-Length: {len(MESSAGE)}\r\n")
+    head = asking(
+        place.plain,
+        method="POST",
+        path="/v1/messages",
+        headers=f"Content-Length: {len(MESSAGE)}\r\n",
+    )
     await place.dial(head + MESSAGE)
     await place.supervisor.until(Reserve)
 
@@ -210,7 +226,7 @@ NOTHING_DIALLED = [
     a_models_call_not_reserved,
 ]
 
-# -- states with both ends ----------------------------------------------------------------------------------------------------
+# -- states with both ends ------------------------------------------------------------------------
 
 
 async def a_tunnel_and_no_hello(place: Place) -> None:
@@ -255,8 +271,12 @@ async def a_tunnel_with_much_on_its_way(place: Place) -> None:
 
 async def the_origins_own_hello(place: Place) -> None:
     # Inside of TLS with the client, and the origin of bytes, which answers none.
-    place.client = Peer(*await place.proxy.tunnel(f"{HOST}:{place.plain.port}", trust=place.ca_file))
-    place.client.writer.write(b"GET / HTTP/1.1\r\nHost: %s:%d\r\n\r\n" % (HOST.encode(), place.plain.port))
+    place.client = Peer(
+        *await place.proxy.tunnel(f"{HOST}:{place.plain.port}", trust=place.ca_file)
+    )
+    place.client.writer.write(
+        b"GET / HTTP/1.1\r\nHost: %s:%d\r\n\r\n" % (HOST.encode(), place.plain.port)
+    )
     origin = await place.reached(place.plain)
     async with asyncio.timeout(PATIENCE_S):
         assert await origin.reader.readexactly(3) == b"\x16\x03\x01"
@@ -293,12 +313,19 @@ async def half_an_answer_inside(place: Place) -> None:
     await no_answer_inside(place)
     assert place.client is not None
     assert place.origin is not None
-    place.origin.writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n")
+    place.origin.writer.write(
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n"
+    )
     await place.client.until(b"hello")
 
 
 async def a_models_call(place: Place) -> None:
-    head = asking(place.plain, method="POST", path="/v1/messages", headers=f"Content-Length: {len(MESSAGE)}\r\n")
+    head = asking(
+        place.plain,
+        method="POST",
+        path="/v1/messages",
+        headers=f"Content-Length: {len(MESSAGE)}\r\n",
+    )
     await place.dial(head + MESSAGE)
     reserve = await place.supervisor.until(Reserve)
     place.given.add(reserve.question_id)
@@ -311,7 +338,9 @@ async def half_a_models_answer(place: Place) -> None:
     assert place.client is not None
     assert place.origin is not None
     event = b'event: ping\ndata: {"type": "ping"}\n\n'
-    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+    head = (
+        b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+    )
     place.origin.writer.write(head + b"%x\r\n%s\r\n" % (len(event), event))
     await place.client.until(b"ping")
 
@@ -324,7 +353,10 @@ async def a_websocket(place: Place) -> None:
     await a_websocket_asked_for(place)
     assert place.client is not None
     assert place.origin is not None
-    accept = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: ybA5DN2oQtgvmvC1jXW93DFSvQ4=\r\n"
+    accept = (
+        "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept:"
+        " ybA5DN2oQtgvmvC1jXW93DFSvQ4=\r\n"
+    )
     place.origin.writer.write(f"HTTP/1.1 101 Switching Protocols\r\n{accept}\r\n".encode())
     await place.client.until(b"\r\n\r\n")
 

@@ -1,4 +1,5 @@
-"""What is ended the moment that the supervisor or its session is gone, and who may still read why it was refused."""
+"""What is ended the moment that the supervisor or its session is gone, and who may still read
+why it was refused."""
 
 import asyncio
 import socket
@@ -37,13 +38,17 @@ CONNECT, REQUEST = 1, 2
         ([CONNECT], [CONNECT], False, True),
     ],
 )
-async def test_what_goes_on_is_cut(unsettled: list[int], quiet: list[int], waits: bool, is_cut: bool) -> None:
+async def test_what_goes_on_is_cut(
+    unsettled: list[int], quiet: list[int], waits: bool, is_cut: bool
+) -> None:
     sessions = Sessions()
     transport = Ending()
     connection = sessions.connect(sessions.get("s"), transport, 0.0)
     assert isinstance(connection, Connection)
     for question_id in unsettled:
-        connection.unsettled[question_id] = Unsettled(Answer(question_id=question_id, decision="allow"), 0.0)
+        connection.unsettled[question_id] = Unsettled(
+            Answer(question_id=question_id, decision="allow"), 0.0
+        )
     connection.quiet.update(quiet)
     if waits:
         connection.waiting[asyncio.get_running_loop().create_future()] = None
@@ -52,16 +57,20 @@ async def test_what_goes_on_is_cut(unsettled: list[int], quiet: list[int], waits
 
 
 def test_one_whose_client_is_gone_already_keeps_neither_its_origin_nor_another_connection() -> None:
-    """On the loop of egress, whose transports go on giving a socket that was asked for once, though it has no descriptor any more."""
+    """On the loop of egress, whose transports go on giving a socket that was asked for once,
+    though it has no descriptor any more."""
     with asyncio.Runner(loop_factory=PinnedLoop) as runner:
         assert sorted(runner.run(_cut_of_three())) == [0, 1, 2]
 
 
 async def _cut_of_three() -> list[int]:
-    """Those that were cut with their session, of three connections whose clients are closed by then."""
+    """Those that were cut with their session, of three connections whose clients are closed by
+    then."""
     sessions, ended = Sessions(), list[int]()
     accepted: asyncio.Queue[asyncio.StreamWriter] = asyncio.Queue()
-    server = await asyncio.start_server(lambda _, writer: accepted.put_nowait(writer), "127.0.0.1", 0)
+    server = await asyncio.start_server(
+        lambda _, writer: accepted.put_nowait(writer), "127.0.0.1", 0
+    )
     async with server, asyncio.timeout(PATIENCE_S):
         for number in range(3):
             with socket.create_connection(server.sockets[0].getsockname()):

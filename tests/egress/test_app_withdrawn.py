@@ -1,4 +1,5 @@
-"""What was allowed and is allowed no longer: ended where it goes on, begun no more where it hasn't, and nothing beside it is touched."""
+"""What was allowed and is allowed no longer: ended where it goes on, begun no more where it
+hasn't, and nothing beside it is touched."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -9,7 +10,16 @@ import pytest_asyncio
 import trustme
 
 from supervisor.core.network.egress_wire import Answer, CloseConnection, Question, Settled
-from tests.egress.egress_harness import Origin, Proxy, allow, answer_of, body_of, running_egress, serving, status_of
+from tests.egress.egress_harness import (
+    Origin,
+    Proxy,
+    allow,
+    answer_of,
+    body_of,
+    running_egress,
+    serving,
+    status_of,
+)
 from tests.egress.h2_client import h2_client
 from tests.fakes.h2_origin import H2Origin, h2_origin
 
@@ -33,7 +43,10 @@ def withdrawn(question: Question) -> CloseConnection:
 
 
 def get(origin: Origin, path: str) -> bytes:
-    return f"GET http://origin.test:{origin.port}{path} HTTP/1.1\r\nHost: origin.test:{origin.port}\r\n\r\n".encode()
+    return (
+        f"GET http://origin.test:{origin.port}{path} HTTP/1.1\r\nHost:"
+        f" origin.test:{origin.port}\r\n\r\n".encode()
+    )
 
 
 def withdraws_at_once(proxy: Proxy, path: str) -> None:
@@ -104,7 +117,9 @@ async def test_while_its_origin_is_dialled_its_head_doesnt_go_out(
         h2_client(proxy, f"origin.test:{h2.port}", tmp_path / "ca/mitmproxy-ca-cert.pem") as client,
     ):
         _, stream = client.ask("/gone")
-        await supervisor.until_one(lambda one: isinstance(one, Question) and one.action.path == "/gone")
+        await supervisor.until_one(
+            lambda one: isinstance(one, Question) and one.action.path == "/gone"
+        )
         await asyncio.sleep(0.2)  # so that it is being dialled
         supervisor.send(withdrawn(supervisor.questions[-1]))
         await client.until(lambda: stream.over)
@@ -126,7 +141,9 @@ async def test_while_it_waits_for_its_turn_at_the_origin_nothing_of_it_goes_out(
         first, lying = client.ask("/lies", method="POST", end=False)
         await h2.until_one_lies()
         number, stream = client.ask("/gone")
-        await proxy.supervisor.until_one(lambda one: isinstance(one, Question) and one.action.path == "/gone")
+        await proxy.supervisor.until_one(
+            lambda one: isinstance(one, Question) and one.action.path == "/gone"
+        )
         gone = proxy.supervisor.questions[-1]
         await asyncio.sleep(0.2)  # so that it waits for its turn
         if is_withdrawn:
@@ -134,7 +151,9 @@ async def test_while_it_waits_for_its_turn_at_the_origin_nothing_of_it_goes_out(
             await client.until(lambda: stream.over)
         else:
             client.reset(number)
-        await proxy.supervisor.until_one(lambda one: isinstance(one, Settled) and one.question_id == gone.question_id)
+        await proxy.supervisor.until_one(
+            lambda one: isinstance(one, Settled) and one.question_id == gone.question_id
+        )
         client.send(first, b"", end=True)
         await client.until(lambda: lying.over)
         assert (await client.answered("/after")).status == 200

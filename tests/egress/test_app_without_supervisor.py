@@ -1,4 +1,5 @@
-"""Whatever becomes of the supervisor, nothing is let through without it: it is gone, silent, or says what nobody understands."""
+"""Whatever becomes of the supervisor, nothing is let through without it: it is gone, silent, or
+says what nobody understands."""
 
 import asyncio
 import os
@@ -31,7 +32,10 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 async def test_when_the_supervisor_is_gone_what_waits_is_refused_and_egress_ends(
     tmp_path: Path, upstream_ca: Path, http: Origin
 ) -> None:
-    async with running_egress(tmp_path, upstream_ca) as supervisor, serving(supervisor, "s") as proxy:
+    async with (
+        running_egress(tmp_path, upstream_ca) as supervisor,
+        serving(supervisor, "s") as proxy,
+    ):
         supervisor.decide = lambda question: None
         sending = asyncio.create_task(proxy.send(request_to(http)))
         await supervisor.until(Question)
@@ -55,15 +59,26 @@ async def test_what_goes_on_ends_at_once_when_the_supervisor_is_gone(
     listener.says = lambda data: server_hello() if is_unread else b""
     server = await asyncio.start_server(listener.serve, "127.0.0.1", 0)
     listener.port = server.sockets[0].getsockname()[1]
-    async with running_egress(tmp_path, upstream_ca, preface=STAYS) as supervisor, serving(supervisor, "s") as proxy:
-        supervisor.decide = lambda question: msgspec.structs.replace(allow(question), look_inside=not is_unread)
+    async with (
+        running_egress(tmp_path, upstream_ca, preface=STAYS) as supervisor,
+        serving(supervisor, "s") as proxy,
+    ):
+        supervisor.decide = lambda question: msgspec.structs.replace(
+            allow(question), look_inside=not is_unread
+        )
         reader, writer = await proxy.open()
         target = f"origin.test:{listener.port}"
         if is_unread:
-            writer.write(f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n".encode() + client_hello("origin.test"))
+            writer.write(
+                f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n".encode()
+                + client_hello("origin.test")
+            )
             await reader.readuntil(server_hello())
         else:
-            head = f"POST http://{target}/ HTTP/1.1\r\nHost: {target}\r\nTransfer-Encoding: chunked\r\n\r\n"
+            head = (
+                f"POST http://{target}/ HTTP/1.1\r\nHost: {target}\r\nTransfer-Encoding:"
+                " chunked\r\n\r\n"
+            )
             writer.write(head.encode() + b"5\r\nhello\r\n")
             await listener.until(lambda: b"hello" in listener.received)
         supervisor.sock.shutdown(socket.SHUT_RDWR)
@@ -78,7 +93,8 @@ async def test_what_goes_on_ends_at_once_when_the_supervisor_is_gone(
 async def test_an_allow_that_comes_together_with_the_end_lets_nothing_out(
     tmp_path: Path, upstream_ca: Path, http: Origin, kind: str
 ) -> None:
-    """So it may be when a person stops everything: both are read before whoever waits has its turn."""
+    """So it may be when a person stops everything: both are read before whoever waits has its
+    turn."""
     target = f"origin.test:{http.port}"
     async with running_egress(tmp_path, upstream_ca) as supervisor:
         pid = supervisor.child.pid
@@ -90,7 +106,11 @@ async def test_an_allow_that_comes_together_with_the_end_lets_nothing_out(
             while " T " not in Path(f"/proc/{pid}/stat").read_text():
                 os.sched_yield()
             allowed = Answer(
-                question_id=question.question_id, decision="allow", private_ok=True, look_inside=False, granted=1000
+                question_id=question.question_id,
+                decision="allow",
+                private_ok=True,
+                look_inside=False,
+                granted=1000,
             )
             supervisor.send(allowed)
             supervisor.sock.shutdown(socket.SHUT_RDWR)
@@ -100,7 +120,9 @@ async def test_an_allow_that_comes_together_with_the_end_lets_nothing_out(
             assert status_of(await other.send(request_to(http))) == 200  # mitmproxy is started
         async with serving(supervisor, "s") as proxy:
             is_draw = kind in get_args(Kind)
-            if not is_draw:  # its name is known then, and what covers it is drawn: nothing else is asked
+            if (
+                not is_draw
+            ):  # its name is known then, and what covers it is drawn: nothing else is asked
                 assert status_of(await proxy.send(request_to(http))) == 200
             http.reset()
             if is_draw:
@@ -112,7 +134,10 @@ async def test_an_allow_that_comes_together_with_the_end_lets_nothing_out(
             else:
                 supervisor.decide = answered_at_the_end  # type: ignore[assignment]
             reader, writer = await proxy.open()
-            connect = f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n".encode() + client_hello("origin.test")
+            connect = (
+                f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n".encode()
+                + client_hello("origin.test")
+            )
             writer.write(connect if kind == "CONNECT" else request_to(http))
             assert "supervisor is gone" in body_of(await answer_of(reader))["why"]
             assert await supervisor.child.wait() == 0
@@ -123,7 +148,10 @@ async def test_an_allow_that_comes_together_with_the_end_lets_nothing_out(
 async def test_a_kept_connection_is_refused_too_when_the_supervisor_is_gone(
     tmp_path: Path, upstream_ca: Path, http: Origin
 ) -> None:
-    async with running_egress(tmp_path, upstream_ca) as supervisor, serving(supervisor, "s") as proxy:
+    async with (
+        running_egress(tmp_path, upstream_ca) as supervisor,
+        serving(supervisor, "s") as proxy,
+    ):
         reader, writer = await proxy.open()
         writer.write(request_to(http))
         assert status_of(await answer_of(reader)) == 200
@@ -139,7 +167,10 @@ async def test_a_silent_supervisor_is_a_denial(
     tmp_path: Path, upstream_ca: Path, http: Origin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After the hold and 10 s of grace; shortened by a negative hold."""
-    async with running_egress(tmp_path, upstream_ca, hold_s=-9.5) as supervisor, serving(supervisor, "s") as proxy:
+    async with (
+        running_egress(tmp_path, upstream_ca, hold_s=-9.5) as supervisor,
+        serving(supervisor, "s") as proxy,
+    ):
         supervisor.decide = lambda question: None
         answer = await proxy.send(request_to(http))
     assert status_of(answer) == 403
@@ -150,13 +181,20 @@ async def test_a_silent_supervisor_is_a_denial(
 async def test_an_answer_to_another_question_lets_nothing_through(
     tmp_path: Path, upstream_ca: Path, http: Origin
 ) -> None:
-    async with running_egress(tmp_path, upstream_ca, hold_s=-9.5) as supervisor, serving(supervisor, "s") as proxy:
-        supervisor.decide = lambda question: Answer(question_id=question.question_id + 1, decision="allow")
+    async with (
+        running_egress(tmp_path, upstream_ca, hold_s=-9.5) as supervisor,
+        serving(supervisor, "s") as proxy,
+    ):
+        supervisor.decide = lambda question: Answer(
+            question_id=question.question_id + 1, decision="allow"
+        )
         assert status_of(await proxy.send(request_to(http))) == 403
     assert http.untouched
 
 
-async def test_rubbish_on_the_channel_ends_egress(tmp_path: Path, upstream_ca: Path, http: Origin) -> None:
+async def test_rubbish_on_the_channel_ends_egress(
+    tmp_path: Path, upstream_ca: Path, http: Origin
+) -> None:
     async with running_egress(tmp_path, upstream_ca) as supervisor:
         supervisor.sock.send(b"\xc1 this is no message")
         assert await supervisor.child.wait() == 0

@@ -1,5 +1,5 @@
-"""A client that is likely to be allowed is told of its tunnel while the supervisor is asked: whatever the answer is then, the origin
-sees neither a connection nor a byte before it."""
+"""A client that is likely to be allowed is told of its tunnel while the supervisor is asked:
+whatever the answer is then, the origin sees neither a connection nor a byte before it."""
 
 import asyncio
 import socket
@@ -52,18 +52,26 @@ NOT_REACHED = b"\x15\x03\x03\x00\x02\x02\x50"
 def lasting(question: Question) -> Answer:
     """By rules alone, unread."""
     return Answer(
-        question_id=question.question_id, decision="allow", private_ok=True, settle=True, look_inside=False, lasts=True
+        question_id=question.question_id,
+        decision="allow",
+        private_ok=True,
+        settle=True,
+        look_inside=False,
+        lasts=True,
     )
 
 
-async def ask(proxy: Proxy, port: int, more: bytes = b"") -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def ask(
+    proxy: Proxy, port: int, more: bytes = b""
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     reader, writer = await proxy.open()
     writer.write(f"CONNECT {HOST}:{port} HTTP/1.1\r\nHost: {HOST}:{port}\r\n\r\n".encode() + more)
     return reader, writer
 
 
 async def one_passes(proxy: Proxy, origin: Listener) -> None:
-    """A whole tunnel, from its CONNECT to its end; the origin and the supervisor have seen nothing afterwards."""
+    """A whole tunnel, from its CONNECT to its end; the origin and the supervisor have seen
+    nothing afterwards."""
     origin.says = lambda data: server_hello()
     reader, writer = await ask(proxy, origin.port)
     assert status_of(await answer_of(reader)) == 200
@@ -82,7 +90,9 @@ class Silent:
 
     def __init__(self, supervisor: FakeSupervisor) -> None:
         self._supervisor = supervisor
-        self._answer: asyncio.Future[Callable[[Question], Answer]] = asyncio.get_running_loop().create_future()
+        self._answer: asyncio.Future[Callable[[Question], Answer]] = (
+            asyncio.get_running_loop().create_future()
+        )
         supervisor.decide = self._decide
 
     async def _decide(self, question: Question) -> Answer:
@@ -100,7 +110,9 @@ async def likely(proxy: Proxy, origin: Listener) -> Proxy:
     return proxy
 
 
-async def told(proxy: Proxy, origin: Listener) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, Silent]:
+async def told(
+    proxy: Proxy, origin: Listener
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, Silent]:
     """A client that was told of its tunnel, and said its hello, while the supervisor is silent."""
     silent = Silent(proxy.supervisor)
     reader, writer = await ask(proxy, origin.port)
@@ -112,7 +124,7 @@ async def told(proxy: Proxy, origin: Listener) -> tuple[asyncio.StreamReader, as
     return reader, writer, silent
 
 
-# -- before the answer ---------------------------------------------------------------------------------------------------
+# -- before the answer ----------------------------------------------------------------------------
 
 
 async def test_the_client_is_told_at_once_and_nothing_goes_out_before_the_answer(
@@ -128,7 +140,9 @@ async def test_the_client_is_told_at_once_and_nothing_goes_out_before_the_answer
     writer.close()
 
 
-async def test_a_denial_after_that_is_told_in_tls_and_the_next_in_http(likely: Proxy, origin: Listener) -> None:
+async def test_a_denial_after_that_is_told_in_tls_and_the_next_in_http(
+    likely: Proxy, origin: Listener
+) -> None:
     reader, writer, silent = await told(likely, origin)
     silent.answer(deny)
     assert await rest(reader) == ACCESS_DENIED
@@ -141,7 +155,9 @@ async def test_a_denial_after_that_is_told_in_tls_and_the_next_in_http(likely: P
     assert await origin.untouched()
 
 
-async def test_a_client_without_tls_reads_the_denial_as_text(likely: Proxy, origin: Listener) -> None:
+async def test_a_client_without_tls_reads_the_denial_as_text(
+    likely: Proxy, origin: Listener
+) -> None:
     silent = Silent(likely.supervisor)
     reader, writer = await ask(likely, origin.port, b"GET / HTTP/1.1\r\n\r\n")
     assert status_of(await answer_of(reader)) == 200
@@ -153,7 +169,9 @@ async def test_a_client_without_tls_reads_the_denial_as_text(likely: Proxy, orig
     assert await origin.untouched()
 
 
-async def test_a_session_that_ends_meanwhile_reaches_nothing(likely: Proxy, origin: Listener) -> None:
+async def test_a_session_that_ends_meanwhile_reaches_nothing(
+    likely: Proxy, origin: Listener
+) -> None:
     reader, writer, silent = await told(likely, origin)
     likely.supervisor.send(CloseSession(session_id=likely.session_id))
     assert await rest(reader) == b""
@@ -163,7 +181,9 @@ async def test_a_session_that_ends_meanwhile_reaches_nothing(likely: Proxy, orig
     assert await origin.untouched()
 
 
-async def test_a_client_that_leaves_meanwhile_reaches_nothing(likely: Proxy, origin: Listener) -> None:
+async def test_a_client_that_leaves_meanwhile_reaches_nothing(
+    likely: Proxy, origin: Listener
+) -> None:
     _, writer, silent = await told(likely, origin)
     writer.transport.abort()
     await likely.supervisor.until(Abandoned)
@@ -185,7 +205,10 @@ async def test_a_flood_meanwhile_is_cut_off(likely: Proxy, origin: Listener) -> 
 async def test_a_supervisor_that_dies_meanwhile_lets_nothing_out(
     tmp_path: Path, upstream_ca: Path, origin: Listener
 ) -> None:
-    async with running_egress(tmp_path, upstream_ca) as supervisor, serving(supervisor, "session") as proxy:
+    async with (
+        running_egress(tmp_path, upstream_ca) as supervisor,
+        serving(supervisor, "session") as proxy,
+    ):
         supervisor.decide = lasting
         await one_passes(proxy, origin)
         reader, writer, _ = await told(proxy, origin)
@@ -225,12 +248,16 @@ async def test_an_origin_that_is_gone_is_told_in_tls_and_the_next_in_http(likely
         writer.close()
 
 
-async def test_what_is_looked_into_after_all_is(likely: Proxy, https: Origin, upstream_ca: Path, ca_file: Path) -> None:
+async def test_what_is_looked_into_after_all_is(
+    likely: Proxy, https: Origin, upstream_ca: Path, ca_file: Path
+) -> None:
     target = f"{HOST}:{https.port}"
     _, writer = await likely.tunnel(target, trust=upstream_ca)
     writer.close()
     await likely.supervisor.settled()
-    likely.supervisor.decide = lambda question: msgspec.structs.replace(lasting(question), look_inside=True)
+    likely.supervisor.decide = lambda question: msgspec.structs.replace(
+        lasting(question), look_inside=True
+    )
     reader, writer = await likely.tunnel(target, trust=ca_file)
     writer.write(f"GET /seen HTTP/1.1\r\nHost: {target}\r\n\r\n".encode())
     assert status_of(await answer_of(reader)) == 200
@@ -238,11 +265,12 @@ async def test_what_is_looked_into_after_all_is(likely: Proxy, https: Origin, up
     writer.close()
 
 
-# -- who is told only with the answer ------------------------------------------------------------------------------------
+# -- who is told only with the answer -------------------------------------------------------------
 
 
 async def is_told_early(proxy: Proxy, origin: Listener) -> bool:
-    """Whether a client is told before the supervisor answers: a denial, which it reads in HTTP where it wasn't."""
+    """Whether a client is told before the supervisor answers: a denial, which it reads in HTTP
+    where it wasn't."""
     proxy.supervisor.decide = deny
     reader, writer = await ask(proxy, origin.port, HELLO)
     status = status_of(await answer_of(reader))
@@ -257,11 +285,15 @@ async def test_that_one_is_told_early_and_another_is_not(likely: Proxy, origin: 
     assert not await is_told_early(likely, origin)
 
 
-CREDENTIAL = Credential(placeholder="placeholder-12", secret="s3cret", header="x-api-key", hosts=(HOST,))
+CREDENTIAL = Credential(
+    placeholder="placeholder-12", secret="s3cret", header="x-api-key", hosts=(HOST,)
+)
 FORGOTTEN: dict[str, Callable[[Proxy], ToEgress]] = {
     "other rules": lambda proxy: RulesChanged(),
     "other listeners": lambda proxy: ForbidEndpoints(endpoints=(("127.0.0.2", 1),)),
-    "a credential": lambda proxy: PutCredentials(session_id=proxy.session_id, credentials=(CREDENTIAL,)),
+    "a credential": lambda proxy: PutCredentials(
+        session_id=proxy.session_id, credentials=(CREDENTIAL,)
+    ),
 }
 
 
@@ -274,7 +306,9 @@ async def test_what_may_change_the_answer_is_waited_for(
 
 
 NOT_LASTING: dict[str, Callable[[Question], Answer]] = {
-    "a person, or a rule with a limit": lambda question: msgspec.structs.replace(lasting(question), lasts=False),
+    "a person, or a rule with a limit": lambda question: msgspec.structs.replace(
+        lasting(question), lasts=False
+    ),
     "looked into": lambda question: msgspec.structs.replace(lasting(question), look_inside=True),
 }
 
@@ -292,7 +326,9 @@ async def test_what_was_allowed_for_once_is_waited_for(
     assert not await is_told_early(proxy, origin)
 
 
-async def test_another_port_and_another_session_are_waited_for(likely: Proxy, origin: Listener) -> None:
+async def test_another_port_and_another_session_are_waited_for(
+    likely: Proxy, origin: Listener
+) -> None:
     async with serving(likely.supervisor, f"{likely.session_id}-other") as other:
         assert not await is_told_early(other, origin)
     reader, writer = await ask(likely, 1, HELLO)
@@ -300,7 +336,7 @@ async def test_another_port_and_another_session_are_waited_for(likely: Proxy, or
     writer.close()
 
 
-# -- what is kept --------------------------------------------------------------------------------------------------------
+# -- what is kept ---------------------------------------------------------------------------------
 
 
 def kept() -> tuple[Likely, Session, FakeClock]:

@@ -1,4 +1,5 @@
-"""Where a redirected connection was for, and what it speaks. The rest is `tests/scenarios/test_transparent.py`, in real sandboxes."""
+"""Where a redirected connection was for, and what it speaks. The rest is
+`tests/scenarios/test_transparent.py`, in real sandboxes."""
 
 import asyncio
 import contextlib
@@ -74,7 +75,9 @@ def test_where_it_was_for() -> None:
     names = Names()
     v4, v6 = names.give("a.test")
     meant = redirected._meant
-    assert meant(v4, 443, names) == meant(v6, 443, names) == Destination("a.test", 443, is_stale=False)
+    assert (
+        meant(v4, 443, names) == meant(v6, 443, names) == Destination("a.test", 443, is_stale=False)
+    )
     assert meant(v4 + 1, 443, names) == Destination(str(v4 + 1), 443, is_stale=True)
     for text, host in (("192.0.2.1", "192.0.2.1"), ("2001:DB8::1", "2001:db8::1")):
         assert meant(ipaddress.ip_address(text), 1, names).host == host
@@ -103,7 +106,9 @@ async def accepted(listens: str, dialled: str) -> AsyncIterator[tuple[asyncio.Tr
             found.set_result(transport)
 
     with socket.create_server(
-        (listens, 0), family=socket.AF_INET6 if ":" in listens else socket.AF_INET, dualstack_ipv6=listens == "::"
+        (listens, 0),
+        family=socket.AF_INET6 if ":" in listens else socket.AF_INET,
+        dualstack_ipv6=listens == "::",
     ) as sock:
         async with await loop.create_server(Door, sock=sock):
             port = sock.getsockname()[1]
@@ -118,8 +123,11 @@ async def accepted(listens: str, dialled: str) -> AsyncIterator[tuple[asyncio.Tr
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
-async def test_of_a_connection_that_was_not_redirected_nothing_else_is_believed(address: str) -> None:
-    """Where the kernel tracks connections it says where this one went; where it doesn't, that it knows nothing."""
+async def test_of_a_connection_that_was_not_redirected_nothing_else_is_believed(
+    address: str,
+) -> None:
+    """Where the kernel tracks connections it says where this one went; where it doesn't, that it
+    knows nothing."""
     async with accepted(address, address) as (transport, port):
         with contextlib.suppress(OSError):
             assert redirected.destination(transport, Names())[:2] == (address, port)
@@ -129,11 +137,22 @@ async def test_of_a_connection_that_was_not_redirected_nothing_else_is_believed(
 async def test_at_a_door_for_both_families_the_kernel_is_asked_for_that_of_the_client(
     monkeypatch: pytest.MonkeyPatch, dialled: str, meant: str
 ) -> None:
-    """It knows a connection by its own family only: linux/netfilter_ipv4.h, linux/netfilter_ipv6/ip6_tables.h."""
+    """It knows a connection by its own family only: linux/netfilter_ipv4.h,
+    linux/netfilter_ipv6/ip6_tables.h."""
     level = socket.SOL_IP if "." in dialled else socket.IPPROTO_IPV6
     packed = ipaddress.ip_address(meant).packed
-    raw = struct.pack("!2xH4s8x", 443, packed) if "." in dialled else struct.pack("!2xH4x16s4x", 443, packed)
+    raw = (
+        struct.pack("!2xH4s8x", 443, packed)
+        if "." in dialled
+        else struct.pack("!2xH4x16s4x", 443, packed)
+    )
     async with accepted("::", dialled) as (transport, _):
         with monkeypatch.context() as patch:
-            patch.setattr(socket.socket, "getsockopt", lambda sock, *asked: {(level, 80, len(raw)): raw}[asked])
-            assert redirected.destination(transport, Names()) == Destination(meant, 443, is_stale=False)
+            patch.setattr(
+                socket.socket,
+                "getsockopt",
+                lambda sock, *asked: {(level, 80, len(raw)): raw}[asked],
+            )
+            assert redirected.destination(transport, Names()) == Destination(
+                meant, 443, is_stale=False
+            )

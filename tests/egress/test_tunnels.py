@@ -1,5 +1,5 @@
-"""Connections that nothing looks into, by raw sockets: TLS to the host that was allowed passes whole, and of all else the origin sees
-no byte. Everything is allowed by the supervisor here."""
+"""Connections that nothing looks into, by raw sockets: TLS to the host that was allowed passes
+whole, and of all else the origin sees no byte. Everything is allowed by the supervisor here."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,16 @@ from supervisor.core.network.egress_wire import (
     Question,
     Refused,
 )
-from tests.egress.egress_harness import Origin, Proxy, RefusedTunnelError, allow, answer_of, body_of, deny, status_of
+from tests.egress.egress_harness import (
+    Origin,
+    Proxy,
+    RefusedTunnelError,
+    allow,
+    answer_of,
+    body_of,
+    deny,
+    status_of,
+)
 from tests.egress.hellos import (
     RETRY_RANDOM,
     client_hello,
@@ -41,7 +50,13 @@ HELLO = client_hello(HOST)
 
 
 def unread(question: Question) -> Answer:
-    return Answer(question_id=question.question_id, decision="allow", private_ok=True, settle=True, look_inside=False)
+    return Answer(
+        question_id=question.question_id,
+        decision="allow",
+        private_ok=True,
+        settle=True,
+        look_inside=False,
+    )
 
 
 class Listener:
@@ -74,7 +89,8 @@ class Listener:
             await self._tell()
 
     async def untouched(self) -> bool:
-        """Whether nobody has connected. One more connection, which is taken after all that came before it, is waited for."""
+        """Whether nobody has connected. One more connection, which is taken after all that came
+        before it, is waited for."""
         before = self.connections
         _, writer = await asyncio.open_connection("127.0.0.1", self.port)
         await self.until(lambda: self.connections > before)
@@ -108,7 +124,9 @@ async def tunnels(proxy: Proxy) -> Proxy:
     return proxy
 
 
-async def connected(proxy: Proxy, port: int, more: bytes = b"") -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def connected(
+    proxy: Proxy, port: int, more: bytes = b""
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     reader, writer = await proxy.open()
     writer.write(f"CONNECT {HOST}:{port} HTTP/1.1\r\nHost: {HOST}:{port}\r\n\r\n".encode() + more)
     assert status_of(await answer_of(reader)) == 200
@@ -125,10 +143,12 @@ async def rest(reader: asyncio.StreamReader) -> bytes:
     return found
 
 
-# -- what passes -----------------------------------------------------------------------------------------------------
+# -- what passes ----------------------------------------------------------------------------------
 
 
-async def test_tls_passes_from_end_to_end(tunnels: Proxy, https: Origin, upstream_ca: Path, ca_file: Path) -> None:
+async def test_tls_passes_from_end_to_end(
+    tunnels: Proxy, https: Origin, upstream_ca: Path, ca_file: Path
+) -> None:
     reader, writer = await tunnels.tunnel(f"{HOST}:{https.port}", trust=upstream_ca)
     for path in ("/one", "/two"):
         writer.write(f"GET {path} HTTP/1.1\r\nHost: whatever.test\r\n\r\n".encode())
@@ -137,7 +157,11 @@ async def test_tls_passes_from_end_to_end(tunnels: Proxy, https: Origin, upstrea
     connect, addresses = tunnels.supervisor.questions
     assert (connect.action.operation, addresses.after) == ("connect", connect.question_id)
     settled = await tunnels.supervisor.settled()
-    assert (settled.question_id, settled.outcome, settled.detail["way"]) == (connect.question_id, "done", "tunnel")
+    assert (settled.question_id, settled.outcome, settled.detail["way"]) == (
+        connect.question_id,
+        "done",
+        "tunnel",
+    )
     assert isinstance(settled.detail["up_bytes"], int)
     assert isinstance(settled.detail["down_bytes"], int)
     assert settled.detail["up_bytes"] > 500
@@ -146,7 +170,9 @@ async def test_tls_passes_from_end_to_end(tunnels: Proxy, https: Origin, upstrea
         await tunnels.tunnel(f"{HOST}:{https.port}", trust=ca_file)
 
 
-async def test_an_address_needs_no_server_name(tunnels: Proxy, https: Origin, upstream_ca: Path) -> None:
+async def test_an_address_needs_no_server_name(
+    tunnels: Proxy, https: Origin, upstream_ca: Path
+) -> None:
     reader, writer = await tunnels.tunnel(f"127.0.0.1:{https.port}", trust=upstream_ca)
     writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
     assert status_of(await answer_of(reader)) == 200
@@ -157,12 +183,16 @@ CUTS: dict[str, list[bytes]] = {
     "one segment": [HELLO],
     "a byte at a time": [HELLO[at : at + 1] for at in range(len(HELLO))],
     "many records": [records(message(HELLO), [1, 2, 3, 4, 60, 1])],
-    "records and segments": [records(message(HELLO), [3, 90])[at : at + 7] for at in range(0, len(HELLO) + 10, 7)],
+    "records and segments": [
+        records(message(HELLO), [3, 90])[at : at + 7] for at in range(0, len(HELLO) + 10, 7)
+    ],
 }
 
 
 @pytest.mark.parametrize("segments", CUTS.values(), ids=CUTS)
-async def test_a_hello_passes_as_it_was_cut(tunnels: Proxy, origin: Listener, segments: list[bytes]) -> None:
+async def test_a_hello_passes_as_it_was_cut(
+    tunnels: Proxy, origin: Listener, segments: list[bytes]
+) -> None:
     whole = b"".join(segments)
     origin.says = lambda data: server_hello() if origin.received == whole else b""
     reader, writer = await connected(tunnels, origin.port)
@@ -183,7 +213,9 @@ async def test_a_hello_that_comes_with_its_connect_passes(tunnels: Proxy, origin
     writer.close()
 
 
-async def test_what_a_client_says_after_its_hello_waits_for_the_answer(tunnels: Proxy, origin: Listener) -> None:
+async def test_what_a_client_says_after_its_hello_waits_for_the_answer(
+    tunnels: Proxy, origin: Listener
+) -> None:
     origin.says = lambda data: server_hello() if origin.received == HELLO else b""
     early = record(b"early data", kind=23)
     reader, writer = await connected(tunnels, origin.port, HELLO + early)
@@ -203,7 +235,9 @@ async def test_a_retry_passes_with_its_second_hello(tunnels: Proxy, origin: List
     writer.close()
 
 
-async def begun(tunnels: Proxy, origin: Listener) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def begun(
+    tunnels: Proxy, origin: Listener
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """A tunnel whose hellos have passed; the origin's counts are as new."""
     origin.says = lambda data: server_hello()
     reader, writer = await connected(tunnels, origin.port, HELLO)
@@ -213,7 +247,9 @@ async def begun(tunnels: Proxy, origin: Listener) -> tuple[asyncio.StreamReader,
     return reader, writer
 
 
-async def test_a_half_closed_tunnel_still_carries_the_answer(tunnels: Proxy, origin: Listener) -> None:
+async def test_a_half_closed_tunnel_still_carries_the_answer(
+    tunnels: Proxy, origin: Listener
+) -> None:
     reader, writer = await begun(tunnels, origin)
     writer.write(b"last words")
     writer.write_eof()
@@ -238,10 +274,12 @@ async def test_much_passes_both_ways_to_a_slow_reader(tunnels: Proxy, origin: Li
 
 def memory_bytes(proxy: Proxy) -> int:
     status = Path(f"/proc/{proxy.supervisor.child.pid}/status").read_text()
-    return next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM"))
+    return next(
+        int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM")
+    )
 
 
-# -- what doesn't ------------------------------------------------------------------------------------------------------
+# -- what doesn't ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("data", RAW.values(), ids=RAW)
@@ -266,10 +304,13 @@ HELLOS = {
     "no name": client_hello(None),
     "an address": with_extensions(extension(0, server_name(b"127.0.0.1"))),
     "two names": with_extensions(extension(0, server_name(b"origin.test", b"other.test"))),
-    "the right name second": with_extensions(extension(0, server_name(b"other.test", b"origin.test"))),
-    "the extension twice": with_extensions(extension(0, server_name(b"origin.test")), extension(0, server_name(b"other.test"))),
+    "the right name second": with_extensions(extension(0, server_name(b"other.test",
+    b"origin.test"))),
+    "the extension twice": with_extensions(extension(0, server_name(b"origin.test")), extension(0,
+    server_name(b"other.test"))),
     "NUL in the name": with_extensions(extension(0, server_name(b"origin.test\x00.other.test"))),
-    "another outer name": with_extensions(extension(0, server_name(b"public.test")), extension(0xFE0D, bytes(64))),
+    "another outer name": with_extensions(extension(0, server_name(b"public.test")),
+    extension(0xFE0D, bytes(64))),
     "another name in many records": records(message(client_hello("other.test")), [5, 40, 1]),
     "another message behind it": record(message(HELLO) + b"\x01\x00\x00\x00"),
     "an alert": record(b"\x02\x28", kind=21),
@@ -281,7 +322,9 @@ HELLOS = {
 
 
 @pytest.mark.parametrize("data", HELLOS.values(), ids=HELLOS)
-async def test_tls_to_anything_else_is_refused(tunnels: Proxy, origin: Listener, data: bytes) -> None:
+async def test_tls_to_anything_else_is_refused(
+    tunnels: Proxy, origin: Listener, data: bytes
+) -> None:
     reader, writer = await connected(tunnels, origin.port)
     writer.write(data)
     writer.write_eof()
@@ -305,7 +348,9 @@ async def test_another_server_name_is_on_record_and_the_client_is_told(
     assert settled.outcome == "failed"
 
 
-async def test_a_second_hello_with_another_name_is_refused(tunnels: Proxy, origin: Listener) -> None:
+async def test_a_second_hello_with_another_name_is_refused(
+    tunnels: Proxy, origin: Listener
+) -> None:
     origin.says = lambda data: server_hello(RETRY_RANDOM)
     for together, goes_on in ((True, False), (False, False), (False, True), (False, True)):
         origin.received.clear()
@@ -343,7 +388,9 @@ async def test_an_origin_that_does_not_answer_with_tls_is_cut_off(
     assert origin.received == HELLO
 
 
-async def test_an_origin_that_speaks_first_is_not_heard_before_the_hello(tunnels: Proxy, origin: Listener) -> None:
+async def test_an_origin_that_speaks_first_is_not_heard_before_the_hello(
+    tunnels: Proxy, origin: Listener
+) -> None:
     origin.greeting = b"SSH-2.0-OpenSSH_9.2\r\n"
     reader, writer = await connected(tunnels, origin.port)
     writer.write(b"SSH-2.0-client\r\n")
@@ -357,10 +404,13 @@ async def test_what_follows_a_refused_connect_is_no_request(tunnels: Proxy, http
     tunnels.supervisor.decide = deny
     target = f"{HOST}:{http.port}"
     smuggled = f"GET http://{target}/smuggled HTTP/1.1\r\nHost: {target}\r\n\r\n"
-    answer = await tunnels.send(f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n{smuggled}".encode())
+    answer = await tunnels.send(
+        f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n{smuggled}".encode()
+    )
     assert status_of(answer) == 403
     assert body_of(answer) == {
-        "error": "denied", "why": "denied by a test", "remedy": "do without", "rule": "network(origin.test)", "request_id": "r-1",
+        "error": "denied", "why": "denied by a test", "remedy": "do without",
+        "rule": "network(origin.test)", "request_id": "r-1",
     }  # fmt: skip
     assert len(tunnels.supervisor.questions) == 1
     assert http.untouched
@@ -380,10 +430,14 @@ async def test_a_connect_behind_another_request_is_refused(tunnels: Proxy, http:
     assert http.untouched
 
 
-async def test_a_flood_while_the_answer_is_awaited_is_cut_off(tunnels: Proxy, origin: Listener) -> None:
+async def test_a_flood_while_the_answer_is_awaited_is_cut_off(
+    tunnels: Proxy, origin: Listener
+) -> None:
     tunnels.supervisor.decide = lambda question: None
     reader, writer = await tunnels.open()
-    writer.write(f"CONNECT {HOST}:{origin.port} HTTP/1.1\r\nHost: {HOST}:{origin.port}\r\n\r\n".encode())
+    writer.write(
+        f"CONNECT {HOST}:{origin.port} HTTP/1.1\r\nHost: {HOST}:{origin.port}\r\n\r\n".encode()
+    )
     await tunnels.supervisor.until(Question)
     writer.write(bytes(8_000_000))
     assert await rest(reader) == b""
@@ -391,13 +445,19 @@ async def test_a_flood_while_the_answer_is_awaited_is_cut_off(tunnels: Proxy, or
     assert await origin.untouched()
 
 
-async def test_a_client_that_leaves_while_held_is_not_waited_for(tunnels: Proxy, origin: Listener) -> None:
+async def test_a_client_that_leaves_while_held_is_not_waited_for(
+    tunnels: Proxy, origin: Listener
+) -> None:
     tunnels.supervisor.decide = lambda question: None
     _, writer = await tunnels.open()
-    writer.write(f"CONNECT {HOST}:{origin.port} HTTP/1.1\r\nHost: {HOST}:{origin.port}\r\n\r\n".encode())
+    writer.write(
+        f"CONNECT {HOST}:{origin.port} HTTP/1.1\r\nHost: {HOST}:{origin.port}\r\n\r\n".encode()
+    )
     question = await tunnels.supervisor.until(Question)
     writer.close()
-    await tunnels.supervisor.until_one(lambda one: one == Abandoned(question_id=question.question_id))
+    await tunnels.supervisor.until_one(
+        lambda one: one == Abandoned(question_id=question.question_id)
+    )
     assert await origin.untouched()
 
 
@@ -421,16 +481,23 @@ async def test_a_host_with_a_credential_is_looked_into_whatever_is_said(
     tunnels: Proxy, https: Origin, ca_file: Path
 ) -> None:
     tunnels.credentials(
-        Credential(placeholder="placeholder-12", secret="s3cret", header="x-api-key", hosts=(f"{HOST}:{https.port}",))
+        Credential(
+            placeholder="placeholder-12",
+            secret="s3cret",
+            header="x-api-key",
+            hosts=(f"{HOST}:{https.port}",),
+        )
     )
     reader, writer = await tunnels.tunnel(f"{HOST}:{https.port}", trust=ca_file)
-    writer.write(f"GET / HTTP/1.1\r\nHost: {HOST}:{https.port}\r\nX-Api-Key: placeholder-12\r\n\r\n".encode())
+    writer.write(
+        f"GET / HTTP/1.1\r\nHost: {HOST}:{https.port}\r\nX-Api-Key: placeholder-12\r\n\r\n".encode()
+    )
     assert status_of(await answer_of(reader)) == 200
     assert b"s3cret" in https.received
     writer.close()
 
 
-# -- the end ---------------------------------------------------------------------------------------------------------
+# -- the end --------------------------------------------------------------------------------------
 
 
 ENDS: dict[str, Callable[[Proxy], object]] = {
@@ -466,7 +533,9 @@ async def test_a_reset_of_either_side_ends_the_other(tunnels: Proxy, origin: Lis
     assert not origin.received
 
 
-async def test_a_client_that_leaves_before_its_hello_leaves_no_origin_open(tunnels: Proxy, origin: Listener) -> None:
+async def test_a_client_that_leaves_before_its_hello_leaves_no_origin_open(
+    tunnels: Proxy, origin: Listener
+) -> None:
     for leave in ("abort", "close"):
         _, writer = await connected(tunnels, origin.port)
         await origin.until(lambda: origin.open == 1)

@@ -1,4 +1,5 @@
-"""Makes a small world with canaries, runs something hostile in a real sandbox, and prints what became of it as JSON.
+"""Makes a small world with canaries, runs something hostile in a real sandbox, and prints what
+became of it as JSON.
 
     python driver.py probe | control | CASE
 
@@ -28,16 +29,22 @@ MARK = "mark-of-a-host-process"
 SECRET = "canary: this is the host's"
 # What must succeed outside, so that its failure inside means something.
 CONTROLS = (
-    "read_host_canary", "read_data_directory", "list_data_directory", "climb_out_by_symlink", "write_lower",
-    "run_loader_on_a_host_file", "run_copied_binary_on_a_host_file", "run_from_memory_on_a_host_file", "see_host_processes",
-    "read_environment_of_others", "signal_the_supervisor", "unix_socket_in_workspace", "unix_socket_in_tmp",
-    "unix_socket_abstract", "unix_datagram_in_workspace", "unix_datagram_from_a_pair", "unix_datagram_from_a_raw_pair",
-    "tcp_to_host_loopback", "tcp_to_host_address", "udp_to_host_loopback", "trace_own_child", "list_host_home", "make_setuid_files",
+    "read_host_canary", "read_data_directory", "list_data_directory", "climb_out_by_symlink",
+    "write_lower",
+    "run_loader_on_a_host_file", "run_copied_binary_on_a_host_file",
+    "run_from_memory_on_a_host_file", "see_host_processes",
+    "read_environment_of_others", "signal_the_supervisor", "unix_socket_in_workspace",
+    "unix_socket_in_tmp",
+    "unix_socket_abstract", "unix_datagram_in_workspace", "unix_datagram_from_a_pair",
+    "unix_datagram_from_a_raw_pair",
+    "tcp_to_host_loopback", "tcp_to_host_address", "udp_to_host_loopback", "trace_own_child",
+    "list_host_home", "make_setuid_files",
 )  # fmt: skip
 
 
 class World:
-    """Canaries on the host: files, a data directory inside the workspace, and servers that answer whoever reaches them."""
+    """Canaries on the host: files, a data directory inside the workspace, and servers that
+    answer whoever reaches them."""
 
     def __init__(self, base: Path) -> None:
         self.base = base
@@ -61,7 +68,11 @@ class World:
         self._serve()
 
     def _serve(self) -> None:
-        unix = [str(self.lower / "agent.sock"), str(self.base / "tmp.sock"), f"\0{self.facts['unix_abstract']}"]
+        unix = [
+            str(self.lower / "agent.sock"),
+            str(self.base / "tmp.sock"),
+            f"\0{self.facts['unix_abstract']}",
+        ]
         for place in unix:
             self._listen(socket.AF_UNIX, place)
         datagram = self._keep(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
@@ -72,7 +83,9 @@ class World:
         self._thread(self._datagrams, udp)
         self.facts |= {
             "tcp_port": self._listen(socket.AF_INET, ("127.0.0.1", 0)).getsockname()[1],
-            "tcp6_port": self._listen(socket.AF_INET6, ("::1", 0)).getsockname()[1] if _has_v6() else 1,
+            "tcp6_port": (
+                self._listen(socket.AF_INET6, ("::1", 0)).getsockname()[1] if _has_v6() else 1
+            ),
             "tcp_any_port": self._listen(socket.AF_INET, ("0.0.0.0", 0)).getsockname()[1],
             "udp_port": udp.getsockname()[1],
             "unix_in_tmp": unix[1],
@@ -126,9 +139,19 @@ class World:
     def spec(self, *command: str, **more: Any) -> Spec:
         """A sandbox over this world, with bounds that spare the machine."""
         limits = more.pop(
-            "limits", Limits(processes=64, memory_bytes=256 * MIB, tmpfs_bytes=32 * MIB, output_bytes=MIB, cpu_s=60)
+            "limits",
+            Limits(
+                processes=64,
+                memory_bytes=256 * MIB,
+                tmpfs_bytes=32 * MIB,
+                output_bytes=MIB,
+                cpu_s=60,
+            ),
         )
-        binds = ((HOSTILE, f"{INSIDE}/hostile"), (self.write_facts(inside=True), f"{INSIDE}/world.json"))
+        binds = (
+            (HOSTILE, f"{INSIDE}/hostile"),
+            (self.write_facts(inside=True), f"{INSIDE}/world.json"),
+        )
         return Spec(
             command=command,
             workspace_lower=self.lower,
@@ -177,7 +200,9 @@ async def probe() -> object:
     """Every attempt, inside."""
     with world() as made:
         sandbox = Bubblewrap()
-        result = await sandbox.run_tool(made.spec("python3", f"{INSIDE}/hostile", f"{INSIDE}/world.json"), timeout_s=40)
+        result = await sandbox.run_tool(
+            made.spec("python3", f"{INSIDE}/hostile", f"{INSIDE}/world.json"), timeout_s=40
+        )
         await sandbox.close()
         facts = {
             "hits": made.hits,
@@ -202,29 +227,45 @@ async def control() -> object:
             (scripts / script.name).write_text(text.replace("/tmp/cat", str(made.base / "cat")))
         argv = ["/usr/bin/python3", str(scripts), str(made.write_facts(inside=False)), *CONTROLS]
         done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
-        return {"attempts": json.loads(done.stdout or "[]"), "stderr": done.stderr, "hits": made.hits}
+        return {
+            "attempts": json.loads(done.stdout or "[]"),
+            "stderr": done.stderr,
+            "hits": made.hits,
+        }
 
 
 def _told(result: ToolResult) -> dict[str, Any]:
     return {
-        "code": result.exit_code, "why": result.killed_why, "timed_out": result.timed_out, "truncated": result.truncated,
-        "stdout": result.stdout[-2000:].decode(errors="replace"), "stderr": result.stderr[-2000:].decode(errors="replace"),
+        "code": result.exit_code, "why": result.killed_why, "timed_out": result.timed_out,
+        "truncated": result.truncated,
+        "stdout": result.stdout[-2000:].decode(errors="replace"),
+        "stderr": result.stderr[-2000:].decode(errors="replace"),
         "bytes": len(result.stdout) + len(result.stderr),
     }  # fmt: skip
 
 
 async def _tool(
-    script: str, *, timeout_s: float = 20, limits: Limits | None = None, program: tuple[str, ...] = ("python3", "-c")
+    script: str,
+    *,
+    timeout_s: float = 20,
+    limits: Limits | None = None,
+    program: tuple[str, ...] = ("python3", "-c"),
 ) -> object:
     with world() as made:
         sandbox = Bubblewrap()
         more = {} if limits is None else {"limits": limits}
         began = time.monotonic()
         try:
-            result = await sandbox.run_tool(made.spec(*program, script, **more), timeout_s=timeout_s)
+            result = await sandbox.run_tool(
+                made.spec(*program, script, **more), timeout_s=timeout_s
+            )
         finally:
             await sandbox.close()
-        return _told(result) | {"s": time.monotonic() - began, "left": _left(made), "children": _children()}
+        return _told(result) | {
+            "s": time.monotonic() - began,
+            "left": _left(made),
+            "children": _children(),
+        }
 
 
 def _left(made: World) -> list[str]:
@@ -241,12 +282,16 @@ def _left(made: World) -> list[str]:
 def _children(but: int = 2) -> list[str]:
     """Children of this program, but for the world's own two."""
     names = (Path("/proc/self/task") / str(os.getpid()) / "children").read_text().split()
-    return [name for name in names if "Z" not in Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()[0]][
-        but:
-    ]
+    return [
+        name
+        for name in names
+        if "Z" not in Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()[0]
+    ][but:]
 
 
-SMALL = Limits(processes=48, memory_bytes=128 * MIB, tmpfs_bytes=16 * MIB, output_bytes=MIB, cpu_s=30)
+SMALL = Limits(
+    processes=48, memory_bytes=128 * MIB, tmpfs_bytes=16 * MIB, output_bytes=MIB, cpu_s=30
+)
 FORK_BOMB = """
 import os, time, signal
 end = time.monotonic() + 2
@@ -286,7 +331,10 @@ for folder in ("/tmp", "/run", "/var/tmp", "/home/agent", "/dev/shm"):
     except OSError as e: print(folder, e.errno)
 print("wrote", total >> 20)
 """
-FILE_BOMB = "f = open('/workspace/merged/big', 'wb')\nimport signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\nf.truncate(1 << 40)"
+FILE_BOMB = (
+    "f = open('/workspace/merged/big', 'wb')\nimport signal; signal.signal(signal.SIGXFSZ,"
+    " signal.SIG_IGN)\nf.truncate(1 << 40)"
+)
 FLOOD = "import os\nfor _ in range(400): os.write(1, b'x' * 65536)\nprint('done')"
 BURN = "while True: pass"
 DAEMON = """
@@ -303,12 +351,15 @@ CASES = {
     "fork_bomb": lambda: _tool(FORK_BOMB, limits=SMALL),
     "memory_bomb": lambda: _tool(MEMORY_BOMB, limits=SMALL),
     "memfd_bomb": lambda: _tool(SHARED_BOMB, limits=SMALL),
-    "tmpfs_bomb": lambda: _tool(TMPFS_BOMB, limits=Limits(processes=48, memory_bytes=256 * MIB, tmpfs_bytes=16 * MIB)),
+    "tmpfs_bomb": lambda: _tool(
+        TMPFS_BOMB, limits=Limits(processes=48, memory_bytes=256 * MIB, tmpfs_bytes=16 * MIB)
+    ),
     "file_bomb": lambda: _tool(FILE_BOMB, limits=SMALL),
     "output_flood": lambda: _tool(FLOOD, limits=SMALL),
     "cpu_burn": lambda: _tool(BURN, limits=Limits(processes=48, memory_bytes=128 * MIB, cpu_s=1)),
     "cpu_burn_by_many": lambda: _tool(
-        "import os\nos.fork()\nwhile True: pass", limits=Limits(processes=48, memory_bytes=128 * MIB, cpu_s=1)
+        "import os\nos.fork()\nwhile True: pass",
+        limits=Limits(processes=48, memory_bytes=128 * MIB, cpu_s=1),
     ),
     "timeout": lambda: _tool("import time; time.sleep(60)", timeout_s=1),
     "daemon": lambda: _tool(DAEMON, limits=SMALL),
@@ -318,7 +369,8 @@ CASES = {
 
 
 async def supervisor_for_kill(when: str) -> None:
-    """Start a sandbox with grandchildren, say its pids, and wait to be killed: `running`, or `starting` (before the gate opens)."""
+    """Start a sandbox with grandchildren, say its pids, and wait to be killed: `running`, or
+    `starting` (before the gate opens)."""
     with tempfile.TemporaryDirectory(prefix="escape-") as folder:
         made = World(Path(folder))
         ready = asyncio.Event()
@@ -331,7 +383,10 @@ async def supervisor_for_kill(when: str) -> None:
             if b"ready" in block:
                 ready.set()
 
-        script = "touch ran; (setsid sh -c 'touch grand; sleep 61; :' &); while ! test -e grand; do sleep 0.02; done; sleep 62 & echo ready; sleep 63; :"
+        script = (
+            "touch ran; (setsid sh -c 'touch grand; sleep 61; :' &); while ! test -e grand; do"
+            " sleep 0.02; done; sleep 62 & echo ready; sleep 63; :"
+        )
         sandbox = Bubblewrap()
         await sandbox.start(
             made.spec("sh", "-c", script, ports=(3128,)),

@@ -1,4 +1,5 @@
-"""Runs something hostile in a real sandbox whose private copy is an overlay, and prints what became of it as JSON.
+"""Runs something hostile in a real sandbox whose private copy is an overlay, and prints what became
+of it as JSON.
 
     python overlay_driver.py attempts | supervise
 
@@ -72,7 +73,7 @@ came["mounts"] = open("/proc/self/mountinfo").read()
 came["flags"] = [bool(os.statvfs(".").f_flag & flag) for flag in (os.ST_NOSUID, os.ST_NODEV)]
 came["git"] = os.popen("git log --format=%s 2>&1; git status --short 2>&1").read()
 print(json.dumps(came))
-"""
+"""  # noqa: E501
 
 
 class World:
@@ -128,8 +129,14 @@ async def attempts() -> dict[str, Any]:
         made = await _made(world)
         sandbox = Bubblewrap()
         try:
-            result = await sandbox.run_tool(world.spec(made, "python3", "-c", ATTEMPTS), timeout_s=60)
-            inside = json.loads(result.stdout) if result.exit_code == 0 else {"error": result.stderr.decode()}
+            result = await sandbox.run_tool(
+                world.spec(made, "python3", "-c", ATTEMPTS), timeout_s=60
+            )
+            inside = (
+                json.loads(result.stdout)
+                if result.exit_code == 0
+                else {"error": result.stderr.decode()}
+            )
             marks = {
                 name
                 for path in (world.folder / "upper").rglob("*")
@@ -155,7 +162,9 @@ async def supervise() -> None:
     made = await _made(world)
     ready = asyncio.Event()
     script = "touch ran; (setsid sh -c 'sleep 61; :' &); sleep 62 & echo ready; sleep 63; :"
-    await Bubblewrap().start(world.spec(made, "sh", "-c", script), on_output=lambda block: ready.set())
+    await Bubblewrap().start(
+        world.spec(made, "sh", "-c", script), on_output=lambda block: ready.set()
+    )
     await ready.wait()
     print(json.dumps({"base": str(world.base)}), flush=True)
     await asyncio.sleep(60)

@@ -1,7 +1,8 @@
-"""Runs something hostile in a real sandbox whose connections are redirected to a door, and prints what became of it as JSON.
+"""Runs something hostile in a real sandbox whose connections are redirected to a door, and prints
+what became of it as JSON.
 
-A program of its own so that the same can be run as root and as an ordinary user (`users.py`). The driver answers at the door: the line that a
-client reads is where its connection was for.
+A program of its own so that the same can be run as root and as an ordinary user (`users.py`).
+The driver answers at the door: the line that a client reads is where its connection was for.
 """
 
 import asyncio
@@ -194,7 +195,7 @@ for name, family, flags in (("name", 0, 0), ("name 4", V4, 0), ("name 6", V6, 0)
     except OSError as error:
         came[name] = str(error)
 print(json.dumps(came))
-"""
+"""  # noqa: E501
 
 
 def packets() -> dict[str, tuple[int, str]]:
@@ -262,7 +263,10 @@ async def attempts() -> object:
         }
         text = "".join(f"{name} = {value!r}\n" for name, value in facts.items()) + ATTEMPTS
         spec = Spec(
-            command=("/usr/bin/python3", "-c", text), workspace_lower=lower, workspace_merged=merged, redirected=True
+            command=("/usr/bin/python3", "-c", text),
+            workspace_lower=lower,
+            workspace_merged=merged,
+            redirected=True,
         )
         began = time.monotonic()
         result = await sandbox.run_tool(spec, timeout_s=60, on_listeners=serve)
@@ -270,7 +274,11 @@ async def attempts() -> object:
         await sandbox.close()
     lines = result.stdout.decode().splitlines()
     return {
-        "inside": json.loads(lines[-1]) if result.exit_code == 0 else {"error": result.stderr.decode()[-2000:]},
+        "inside": (
+            json.loads(lines[-1])
+            if result.exit_code == 0
+            else {"error": result.stderr.decode()[-2000:]}
+        ),
         "host": facts["HOST_ADDRESS"],
         "operator": facts["OPERATOR_PORT"],
         "reached": len(reached),

@@ -1,6 +1,8 @@
-"""A hostile script in a real sandbox: each attempt is one line of a table, as root and as an ordinary user.
+"""A hostile script in a real sandbox: each attempt is one line of a table, as root and as an
+ordinary user.
 
-`pytest tests/escape -s` shows the table. What it tries and how is in `hostile`; the world around it in `driver.py`.
+`pytest tests/escape -s` shows the table. What it tries and how is in `hostile`; the world around
+it in `driver.py`.
 """
 
 import contextlib
@@ -20,7 +22,10 @@ SCRIPT = Path(driver.__file__)
 MIB = 1024 * 1024
 WHO = [
     "self",
-    pytest.param("ordinary", marks=pytest.mark.skipif(os.geteuid() != 0, reason="is an ordinary user already")),
+    pytest.param(
+        "ordinary",
+        marks=pytest.mark.skipif(os.geteuid() != 0, reason="is an ordinary user already"),
+    ),
 ]
 
 
@@ -45,7 +50,8 @@ def test_every_attempt_is_stopped(who: str, record_property: Any) -> None:
         print(f"{name:45} {'ESCAPED' if escaped else 'stopped':8} {detail[:90]}")
     record_property("escape_report", json.dumps(answer["attempts"]))
     assert [name for name, escaped, _ in answer["attempts"] if escaped] == []
-    # The host's side of the story: nobody was reached, nothing has changed, and the script ended by itself.
+    # The host's side of the story: nobody was reached, nothing has changed, and the script ended by
+    # itself.
     assert answer["world"]["hits"] == []
     assert answer["world"]["lower"] == "of the host"
     assert answer["world"]["names"] == ["agent.sock", "data", "datagram.sock", "file"]
@@ -99,7 +105,12 @@ def test_cpu_time_is_bounded(who: str, case: str) -> None:
 
 def test_a_tool_that_takes_too_long_is_killed(who: str) -> None:
     answer = drive(who, "timeout")
-    assert (answer["code"], answer["timed_out"], answer["left"], answer["children"]) == (137, True, [], [])
+    assert (answer["code"], answer["timed_out"], answer["left"], answer["children"]) == (
+        137,
+        True,
+        [],
+        [],
+    )
 
 
 def test_a_daemon_does_not_survive_its_command(who: str) -> None:
@@ -115,7 +126,8 @@ def test_when_the_supervisor_is_killed_the_whole_sandbox_dies(who: str, when: st
         merged = Path(json.loads(supervisor.stdout.readline())["merged"])
         world = merged.parts[2]
         inside = processes_of(world)
-        # running: bubblewrap's init, the shell, a child of it and a grandchild in another session; starting: init and the gate
+        # running: bubblewrap's init, the shell, a child of it and a grandchild in another session;
+        # starting: init and the gate
         assert len(inside) >= (4 if when == "running" else 2)
         supervisor.send_signal(signal.SIGKILL)
         supervisor.wait()

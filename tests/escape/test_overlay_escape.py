@@ -1,4 +1,5 @@
-"""An agent over an overlay reaches no more than one over a copy: as root and as an ordinary user, in the real sandbox."""
+"""An agent over an overlay reaches no more than one over a copy: as root and as an ordinary
+user, in the real sandbox."""
 
 import contextlib
 import json
@@ -24,10 +25,13 @@ def test_nothing_leaves_an_overlay_and_nothing_hidden_shows(who: str) -> None:
     assert "error" not in came, came
     assert answer["host is untouched"]
     assert not answer["own mounts"]
-    # Of the kernel's own marks only those that change nothing that is shown; ours have been made before it began.
-    assert set(answer["marks"]) <= {"user.overlay.origin", "user.overlay.impure", "user.overlay.nlink"} | {
-        name for name in answer["marks"] if name.startswith("user.overlay.overlay.")
-    }
+    # Of the kernel's own marks only those that change nothing that is shown; ours have been made
+    # before it began.
+    assert set(answer["marks"]) <= {
+        "user.overlay.origin",
+        "user.overlay.impure",
+        "user.overlay.nlink",
+    } | {name for name in answer["marks"] if name.startswith("user.overlay.overlay.")}
     for name in ("hidden file", "hidden folder"):
         assert came[name] == "error 2"
     for name in ("whiteout", "whiteout over a file", "device", "umount", "mount"):
@@ -41,7 +45,9 @@ def test_nothing_leaves_an_overlay_and_nothing_hidden_shows(who: str) -> None:
     assert "state" not in came["root by link"]
     assert came["flags"] == [True, True]
     assert answer["state"] not in came["mounts"]
-    assert not any("[" in link and not link.startswith(("pipe:", "socket:")) for link in came["descriptors"])
+    assert not any(
+        "[" in link and not link.startswith(("pipe:", "socket:")) for link in came["descriptors"]
+    )
     assert came["git"].splitlines()[0] == "first"
 
 

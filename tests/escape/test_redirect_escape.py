@@ -1,4 +1,5 @@
-"""A sandbox whose connections are redirected: all of them come to the door, and its programs can't change that. As root and as an ordinary user."""
+"""A sandbox whose connections are redirected: all of them come to the door, and its programs
+can't change that. As root and as an ordinary user."""
 
 import os
 from pathlib import Path
@@ -49,11 +50,20 @@ def test_every_connection_comes_to_the_door_with_where_it_was_for(inside: dict[s
         "door itself": "127.0.0.1 3129",
         "door itself 6": "::1 3129",
     }
-    assert {name: inside[name] for name in expected} == {name: f"door {to}" for name, to in expected.items()}
+    assert {name: inside[name] for name in expected} == {
+        name: f"door {to}" for name, to in expected.items()
+    }
 
 
 def test_loopback_is_the_sandboxs_own(inside: dict[str, str]) -> None:
-    names = ("loopback", "loopback 2", "loopback 6", "loopback mapped", "unspecified", "unspecified 6")
+    names = (
+        "loopback",
+        "loopback 2",
+        "loopback 6",
+        "loopback mapped",
+        "unspecified",
+        "unspecified 6",
+    )
     assert {inside[name] for name in names} == {"ECONNREFUSED"}
     assert inside["own server"] == "own"
 
@@ -67,7 +77,9 @@ def test_so_is_the_address_that_programs_are_told_is_theirs(inside: dict[str, st
 
 def test_the_host_is_not_reached_by_any_address_of_its(answer: dict[str, Any]) -> None:
     assert answer["inside"]["host"] == f"door {answer['host']} {answer['operator']}"
-    assert answer["inside"]["host from own address"] == f"door {answer['host']} {answer['operator']}"
+    assert (
+        answer["inside"]["host from own address"] == f"door {answer['host']} {answer['operator']}"
+    )
     for name in ("host by loopback", "operator by own address", "operator by own address 6"):
         assert answer["inside"][name] == "ECONNREFUSED"
     assert answer["reached"] == 0
@@ -76,7 +88,11 @@ def test_the_host_is_not_reached_by_any_address_of_its(answer: dict[str, Any]) -
 def test_datagrams_go_nowhere_and_fail_at_once(inside: dict[str, str]) -> None:
     names = ("udp", "udp 6", "udp dns elsewhere", "udp host")
     assert {inside[name] for name in names} == {"ECONNREFUSED"}
-    assert {inside["broadcast"], inside["multicast"], inside["multicast 6"]} <= {"EINVAL", "ENETUNREACH", "EACCES"}
+    assert {inside["broadcast"], inside["multicast"], inside["multicast 6"]} <= {
+        "EINVAL",
+        "ENETUNREACH",
+        "EACCES",
+    }
 
 
 def test_the_kernel_remembers_only_what_is_redirected(inside: dict[str, Any]) -> None:
@@ -87,7 +103,15 @@ def test_the_kernel_remembers_only_what_is_redirected(inside: dict[str, Any]) ->
 
 def test_the_programs_can_not_change_it(inside: dict[str, str]) -> None:
     refused = {"EPERM", "EACCES", "ENOSYS", "EAFNOSUPPORT"}
-    for name in ("nftables", "route", "delete route", "link", "unshare user and net", "setns", "raw socket"):
+    for name in (
+        "nftables",
+        "route",
+        "delete route",
+        "link",
+        "unshare user and net",
+        "setns",
+        "raw socket",
+    ):
         assert inside[name] in refused, name
     for name in ("packet socket", "transparent", "mark", "iptables", "take names", "take names 0"):
         assert inside[name] in refused, name
@@ -95,7 +119,9 @@ def test_the_programs_can_not_change_it(inside: dict[str, str]) -> None:
         assert inside[name] == "EADDRINUSE", name
 
 
-def test_a_listener_at_somebody_elses_address_gets_none_of_the_connections(inside: dict[str, str]) -> None:
+def test_a_listener_at_somebody_elses_address_gets_none_of_the_connections(
+    inside: dict[str, str],
+) -> None:
     assert (inside["be anybody"], inside["be everybody"]) == ("bound", "bound")
     assert inside["still the door"] == "door 192.0.2.7 8443"
     assert inside["still the door 6"] == "door 2001:db8::7 9443"

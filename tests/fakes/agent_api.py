@@ -1,7 +1,8 @@
-"""A small stand-in for the agent API: a real HTTP server on loopback, with a person who answers by a table.
+"""A small stand-in for the agent API: a real HTTP server on loopback, with a person who answers by
+a table.
 
-It keeps what was asked (`asks`), answers each by `answers` (route -> status), and can be stopped and started again on
-the same port with everything it knew, as a restarted supervisor is.
+It keeps what was asked (`asks`), answers each by `answers` (route -> status), and can be stopped
+and started again on the same port with everything it knew, as a restarted supervisor is.
 """
 
 import json
@@ -17,14 +18,23 @@ from urllib.parse import parse_qs, urlsplit
 from tests.fakes.quiet_http import QuietServer
 
 type Json = dict[str, Any]
-# Of this machine, and of this process alone: nobody else is given the port meanwhile that it comes back to.
+# Of this machine, and of this process alone: nobody else is given the port meanwhile that it comes
+# back to.
 ADDRESS = f"127.72.{os.getpid() >> 8 & 255}.{os.getpid() & 255 or 255}"
-ASK_ROUTES = ("/v1/exec", "/v1/files/write", "/v1/files/edit", "/v1/packages", "/v1/git", "/v1/policy-proposals")
+ASK_ROUTES = (
+    "/v1/exec",
+    "/v1/files/write",
+    "/v1/files/edit",
+    "/v1/packages",
+    "/v1/git",
+    "/v1/policy-proposals",
+)
 
 
 @dataclass
 class AgentApi:
-    """`answers` maps a route to the status that its requests get; what isn't named stays pending until `resolve`."""
+    """`answers` maps a route to the status that its requests get; what isn't named stays pending
+    until `resolve`."""
 
     token: str = "session-token"
     answers: dict[str, str] = field(default_factory=dict)
@@ -55,7 +65,9 @@ class AgentApi:
         self._http = _Server((ADDRESS, self.port), _Handler)
         self._http.api = self
         self.port = int(self._http.server_address[1])
-        self._thread = threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+        self._thread = threading.Thread(
+            target=self._http.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
+        )
         self._thread.start()
 
     def stop(self) -> None:
@@ -81,9 +93,20 @@ class AgentApi:
         with self.changed:
             request_id = f"request-{len(self.asks) + 1}"
             status = self.answers.get(route, "pending")
-            outcome = self.outcomes.get(route, {"ok": True}) if status in ("allowed", "approved", "used") else None
+            outcome = (
+                self.outcomes.get(route, {"ok": True})
+                if status in ("allowed", "approved", "used")
+                else None
+            )
             why = f"{status} in this test"
-            made = {"id": request_id, "status": status, "why": why, "rule": None, "remedy": "", "outcome": outcome}
+            made = {
+                "id": request_id,
+                "status": status,
+                "why": why,
+                "rule": None,
+                "remedy": "",
+                "outcome": outcome,
+            }
             self.requests[request_id] = made | {"settled": outcome is not None}
             self.asks.append((route, body))
             self.changed.notify_all()
@@ -136,9 +159,14 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _admitted(self) -> bool:
         api = self.server.api
-        api.calls.append((self.command, self.path, {name.lower(): value for name, value in self.headers.items()}))
+        api.calls.append(
+            (self.command, self.path, {name.lower(): value for name, value in self.headers.items()})
+        )
         if api.failures:
-            self._json(api.failures.pop(0), {"error": "scripted failure", "why": "the test says so", "rule": "exec(x)"})
+            self._json(
+                api.failures.pop(0),
+                {"error": "scripted failure", "why": "the test says so", "rule": "exec(x)"},
+            )
             return False
         if self.headers.get("authorization") != f"Bearer {api.token}":
             self._json(401, {"error": "not this session's token", "remedy": "use GATEHOUSE_TOKEN"})

@@ -1,7 +1,9 @@
-"""How the real Claude Code CLI is run against the local Messages server, and the script that it plays.
+"""How the real Claude Code CLI is run against the local Messages server, and the script that it
+plays.
 
-Separate from the tests, because the same command line and environment run it outside the sandbox (here) and inside
-(tests/scenarios). The CLI is the one that claude-agent-sdk bundles; nothing is downloaded.
+Separate from the tests, because the same command line and environment run it outside the sandbox
+(here) and inside (tests/scenarios). The CLI is the one that claude-agent-sdk bundles; nothing is
+downloaded.
 """
 
 import importlib.util
@@ -22,10 +24,12 @@ def claude_binary() -> Path | None:
 
 
 def claude_command(binary: str, prompt: str = "Please make the change.") -> tuple[str, ...]:
-    """The argument list for one run without a terminal; it ends with a JSON object on standard output.
+    """The argument list for one run without a terminal; it ends with a JSON object on standard
+    output.
 
-    Permissions are the sandbox's business, so the CLI's own prompts are off; as root it accepts that only with
-    `IS_SANDBOX=1`. No session is kept, and no settings of the workspace are read but what `-p` always reads.
+    Permissions are the sandbox's business, so the CLI's own prompts are off; as root it accepts
+    that only with `IS_SANDBOX=1`. No session is kept, and no settings of the workspace are read
+    but what `-p` always reads.
     """
     return (
         binary,
@@ -38,8 +42,11 @@ def claude_command(binary: str, prompt: str = "Please make the change.") -> tupl
     )
 
 
-def claude_environment(base_url: str, home: str = "/home/agent", api_key: str = "placeholder") -> dict[str, str]:
-    """What the CLI needs besides PATH (and, in the sandbox, the proxy and CA variables that every agent gets)."""
+def claude_environment(
+    base_url: str, home: str = "/home/agent", api_key: str = "placeholder"
+) -> dict[str, str]:
+    """What the CLI needs besides PATH (and, in the sandbox, the proxy and CA variables that
+    every agent gets)."""
     return {
         "ANTHROPIC_BASE_URL": base_url,
         "ANTHROPIC_API_KEY": api_key,
@@ -54,10 +61,12 @@ def claude_environment(base_url: str, home: str = "/home/agent", api_key: str = 
 
 
 def claude_script(edit_path: str, new_text: str, command: str) -> list[Step]:
-    """Turns for `MessagesServer(script, follow="conversation")`: write `edit_path`, run `command`, end.
+    """Turns for `MessagesServer(script, follow="conversation")`: write `edit_path`, run `command`,
+    end.
 
-    `edit_path` is absolute, as the CLI's tools want it. A file that exists has to be read before it is written, so
-    the script reads it first; where it doesn't exist that call fails, which the script doesn't mind.
+    `edit_path` is absolute, as the CLI's tools want it. A file that exists has to be read before
+    it is written, so the script reads it first; where it doesn't exist that call fails, which
+    the script doesn't mind.
     """
 
     def write(_body: Json) -> Turn:
@@ -66,6 +75,8 @@ def claude_script(edit_path: str, new_text: str, command: str) -> list[Step]:
     return [
         calls(tool_use("Read", {"file_path": edit_path}), words="I read the file first."),
         write,
-        calls(tool_use("Bash", {"command": command, "description": "Run the command of the script"})),
+        calls(
+            tool_use("Bash", {"command": command, "description": "Run the command of the script"})
+        ),
         text(FINAL_WORDS),
     ]

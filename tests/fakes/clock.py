@@ -2,7 +2,8 @@
 
 
 class FakeClock:
-    """Starts at a fixed time. `now` and `monotonic` move together by `advance`; `set_by` is somebody who sets the clock on the wall."""
+    """Starts at a fixed time. `now` and `monotonic` move together by `advance`; `set_by` is
+    somebody who sets the clock on the wall."""
 
     def __init__(self, now: float = 1_800_000_000.0) -> None:
         self._now = now

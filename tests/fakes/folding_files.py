@@ -1,8 +1,10 @@
-"""A file system that takes several spellings of a name for one, as the disks of other systems do: a real one, by FUSE.
+"""A file system that takes several spellings of a name for one, as the disks of other systems do: a
+real one, by FUSE.
 
-It passes everything on to a folder, but for names: `case` finds a name in any case and keeps the one it was made with (NTFS,
-ext4 with casefold), `apfs` in any case and Unicode form, `nfc` and `nfd` keep every name composed or decomposed and find it in
-both forms (as servers do, and HFS+ did). It is a process of its own, so that the kernel's waiting for it never stops a test.
+It passes everything on to a folder, but for names: `case` finds a name in any case and keeps the
+one it was made with (NTFS, ext4 with casefold), `apfs` in any case and Unicode form, `nfc` and
+`nfd` keep every name composed or decomposed and find it in both forms (as servers do, and HFS+
+did). It is a process of its own, so that the kernel's waiting for it never stops a test.
 """
 
 import contextlib
@@ -41,7 +43,9 @@ def mounted(kind: str, folder: Path) -> Iterator[Path]:
                 time.sleep(0.01)
             if not os.path.ismount(place):
                 server.kill()
-                pytest.skip(f"this machine can't mount by FUSE: {server.communicate()[0].strip()[-200:]}")
+                pytest.skip(
+                    f"this machine can't mount by FUSE: {server.communicate()[0].strip()[-200:]}"
+                )
             yield place
         finally:
             subprocess.run(["umount", "--lazy", str(place)], check=False, capture_output=True)

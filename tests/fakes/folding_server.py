@@ -1,4 +1,5 @@
-"""The process that serves such a file system (`folding_files`): names are found as its kind finds them, all else is passed on.
+"""The process that serves such a file system (`folding_files`): names are found as its kind finds
+them, all else is passed on.
 
     python -m tests.fakes.folding_server case FOLDER MOUNTPOINT
 
@@ -28,13 +29,25 @@ COMPARED: dict[str, Callable[[str], str]] = {
     "nfc": _normal("NFC"),
     "nfd": _normal("NFD"),
 }
-KEPT: dict[str, Callable[[str], str]] = {"case": str, "apfs": str, "nfc": _normal("NFC"), "nfd": _normal("NFD")}
+KEPT: dict[str, Callable[[str], str]] = {
+    "case": str,
+    "apfs": str,
+    "nfc": _normal("NFC"),
+    "nfd": _normal("NFD"),
+}
 
 
 def main(kind: str, source: str, place: str) -> None:
     """Serve until it is unmounted."""
     try:
-        Served(Files(kind, source), place, foreground=True, nothreads=True, fsname=f"folding-{kind}", use_ino=True)
+        Served(
+            Files(kind, source),
+            place,
+            foreground=True,
+            nothreads=True,
+            fsname=f"folding-{kind}",
+            use_ino=True,
+        )
     except RuntimeError as error:
         sys.exit(f"mounting failed: {error}")
 
@@ -169,7 +182,18 @@ class Files(mfusepy.Operations):
 
     def statfs(self, path: str) -> dict[str, int]:
         found = os.statvfs(self._real(path))
-        names = ("bavail", "bfree", "blocks", "bsize", "favail", "ffree", "files", "flag", "frsize", "namemax")
+        names = (
+            "bavail",
+            "bfree",
+            "blocks",
+            "bsize",
+            "favail",
+            "ffree",
+            "files",
+            "flag",
+            "frsize",
+            "namemax",
+        )
         return {f"f_{name}": getattr(found, f"f_{name}") for name in names}
 
 

@@ -1,4 +1,5 @@
-"""A gate with everything real but the clock, and what tests of it ask: for those of the gate, of claims and of repeats."""
+"""A gate with everything real but the clock, and what tests of it ask: for those of the gate, of
+claims and of repeats."""
 
 import json
 from pathlib import Path
@@ -74,7 +75,9 @@ class World:
         return self.gate.ask(action, session_id=session_id, **more)
 
     def events(self, *names: str) -> list[dict[str, Any]]:
-        records = [json.loads(line) for line in (self.folder / "audit.log").read_text().splitlines()]
+        records = [
+            json.loads(line) for line in (self.folder / "audit.log").read_text().splitlines()
+        ]
         return [record for record in records if not names or record["event"] in names]
 
     def close(self) -> None:

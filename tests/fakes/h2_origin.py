@@ -1,17 +1,23 @@
-"""An HTTP/2 origin over TLS that notes every request, every piece of a body and every reset, and answers by the path.
+"""An HTTP/2 origin over TLS that notes every request, every piece of a body and every reset, and
+answers by the path.
 
     /                 200 and a greeting
     /trailers         200, a body, and the trailers of the request sent back with some of its own
-    /echo             200 at once, then each piece of the request's body sent back as it comes, until the client ends the stream
+    /echo             200 at once, then each piece of the request's body sent back as it comes,
+                      until the client ends the stream
     /goaway           200, and GOAWAY: this connection takes no more streams
     /gone             no answer, and GOAWAY with the request's `authorization` as its debug data
-    /leaving          GOAWAY once a second request came too, of which it takes those that came so far; their answers are told by `answer_last`
-    /enough           413 and a greeting once some of the body came; `refuse_more` resets the stream then, as RFC 9113 8.1 has it
+    /leaving          GOAWAY once a second request came too, of which it takes those that came so
+                      far; their answers are told by `answer_last`
+    /enough           413 and a greeting once some of the body came; `refuse_more` resets the stream
+                      then, as RFC 9113 8.1 has it
     /no-more          as /enough, and the stream reset in the same breath
     /open             200 and no end, until the client resets the stream
-    /lies             as /, but nothing of the body is taken, so that no more of it may come, until `take_up` or `hang_up`
+    /lies             as /, but nothing of the body is taken, so that no more of it may come, until
+                      `take_up` or `hang_up`
 
-It is h2 without anything on top, so that tests see frames and not what a framework makes of them. It is on loopback.
+It is h2 without anything on top, so that tests see frames and not what a framework makes of
+them. It is on loopback.
 """
 
 import asyncio
@@ -24,7 +30,14 @@ import trustme
 from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.errors import ErrorCodes
-from h2.events import DataReceived, Event, RequestReceived, StreamEnded, StreamReset, TrailersReceived
+from h2.events import (
+    DataReceived,
+    Event,
+    RequestReceived,
+    StreamEnded,
+    StreamReset,
+    TrailersReceived,
+)
 from h2.exceptions import ProtocolError
 from h2.settings import SettingCodes
 from hyperframe.frame import GoAwayFrame
@@ -38,7 +51,8 @@ type Headers = list[tuple[bytes, bytes]]
 
 @dataclass
 class H2Origin:
-    """`left` are connections that ended. `requests` are method and path as they arrived; `resets` the paths of streams that the client reset. `most_streams` are open at once on a
+    """`left` are connections that ended. `requests` are method and path as they arrived;
+    `resets` the paths of streams that the client reset. `most_streams` are open at once on a
     connection that begins from now on."""
 
     port: int = 0
@@ -107,7 +121,9 @@ class H2Origin:
 class _Served:
     """One connection."""
 
-    def __init__(self, origin: H2Origin, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(
+        self, origin: H2Origin, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         self._origin, self._reader, self._writer = origin, reader, writer
         self._h2 = H2Connection(H2Configuration(client_side=False, header_encoding="latin-1"))
         self._paths: dict[int, str] = {}
@@ -155,7 +171,9 @@ class _Served:
                 assert event.stream_id is not None
                 self._origin.received += event.data or b""
                 if not self._lies or self._paths[event.stream_id] != "/lies":
-                    self._h2.acknowledge_received_data(event.flow_controlled_length or 0, event.stream_id)
+                    self._h2.acknowledge_received_data(
+                        event.flow_controlled_length or 0, event.stream_id
+                    )
                 if self._paths[event.stream_id] == "/echo":
                     self._h2.send_data(event.stream_id, event.data or b"")
                 if (path := self._paths[event.stream_id]) in ("/enough", "/no-more"):
@@ -167,7 +185,9 @@ class _Served:
                     else:
                         self._origin.enough.append((self, event.stream_id))
             case TrailersReceived():
-                self._origin.trailers += [(str(name), str(value)) for name, value in event.headers or ()]
+                self._origin.trailers += [
+                    (str(name), str(value)) for name, value in event.headers or ()
+                ]
             case StreamReset():
                 self._origin.resets.append(self._paths.get(event.stream_id or 0, ""))
             case StreamEnded():
@@ -201,15 +221,21 @@ class _Served:
             case "/elsewhere":  # by a frame for the origin, by one for this stream, and by a header
                 self._h2.advertise_alternative_service(b'h3=":443"', origin=b"https://origin.test")
                 self._h2.advertise_alternative_service(b'h3=":443"', stream_id=stream_id)
-                self._h2.send_headers(stream_id, [(":status", "200"), ("alt-svc", 'h3=":443"'), ("x-kept", "1")])
+                self._h2.send_headers(
+                    stream_id, [(":status", "200"), ("alt-svc", 'h3=":443"'), ("x-kept", "1")]
+                )
                 self._h2.send_data(stream_id, HELLO, end_stream=True)
             case "/trailers":
                 self._h2.send_headers(stream_id, [(":status", "200")])
                 self._h2.send_data(stream_id, HELLO)
-                self._h2.send_headers(stream_id, [("grpc-status", "0"), *self._origin.trailers], end_stream=True)
+                self._h2.send_headers(
+                    stream_id, [("grpc-status", "0"), *self._origin.trailers], end_stream=True
+                )
             case path:
                 length = ("content-length", str(len(HELLO)))
-                self._h2.send_headers(stream_id, [(":status", "200"), ("content-type", "text/plain"), length])
+                self._h2.send_headers(
+                    stream_id, [(":status", "200"), ("content-type", "text/plain"), length]
+                )
                 self._h2.send_data(stream_id, HELLO, end_stream=True)
                 if path == "/goaway":
                     self._h2.close_connection()

@@ -1,11 +1,13 @@
 """A local server that speaks the Messages API over real HTTP, scripted turn by turn.
 
-It decides nothing: each request for a reply gets the script's next turn. It is strict where the real API is strict
-(missing fields, a tool call without its result, no key), so that a client which passes here isn't passing by luck.
-It serves the anthropic SDK and the Claude Code CLI alike; a request without tools while the script has tool calls
-(a title, a summary, a warm-up) gets a filler reply and leaves the script alone.
+It decides nothing: each request for a reply gets the script's next turn. It is strict where the
+real API is strict (missing fields, a tool call without its result, no key), so that a client which
+passes here isn't passing by luck. It serves the anthropic SDK and the Claude Code CLI alike; a
+request without tools while the script has tool calls (a title, a summary, a warm-up) gets a filler
+reply and leaves the script alone.
 
-The wire format is that of https://docs.anthropic.com/en/api/messages-streaming. It never reaches out.
+The wire format is that of https://docs.anthropic.com/en/api/messages-streaming. It never reaches
+out.
 """
 
 import itertools
@@ -22,7 +24,8 @@ from tests.fakes.quiet_http import QuietHandler, QuietServer
 
 type Json = dict[str, Any]
 type Step = Turn | Failure | Callable[[Json], Turn | Failure]
-# How the next turn is found: the next one whoever asks, or by the number of replies that the request carries.
+# How the next turn is found: the next one whoever asks, or by the number of replies that the
+# request carries.
 type Follow = Literal["order", "conversation"]
 
 _PIECE = 7  # characters per delta: short, so that every reply really comes in pieces
@@ -42,7 +45,8 @@ class Turn:
 
 @dataclass(frozen=True)
 class Failure:
-    """An HTTP error instead of a reply; `body` replaces the API's error body (a proxy's refusal, say)."""
+    """An HTTP error instead of a reply; `body` replaces the API's error body (a proxy's refusal,
+    say)."""
 
     status: int
     kind: str = "api_error"
@@ -71,7 +75,12 @@ _call_numbers = itertools.count(1)
 
 def tool_use(name: str, arguments: Json) -> Json:
     """A tool call block with an id of its own."""
-    return {"type": "tool_use", "id": f"toolu_fake{next(_call_numbers):06d}", "name": name, "input": arguments}
+    return {
+        "type": "tool_use",
+        "id": f"toolu_fake{next(_call_numbers):06d}",
+        "name": name,
+        "input": arguments,
+    }
 
 
 def calls(*blocks: Json, words: str = "", **options: Any) -> Turn:
@@ -82,7 +91,8 @@ def calls(*blocks: Json, words: str = "", **options: Any) -> Turn:
 
 @dataclass
 class MessagesServer:
-    """`with MessagesServer([turns]) as server:` serves on `server.url`; `server.requests` is what came."""
+    """`with MessagesServer([turns]) as server:` serves on `server.url`; `server.requests` is
+    what came."""
 
     script: list[Step]
     follow: Follow = "order"
@@ -101,7 +111,9 @@ class MessagesServer:
         self._http.fake = self
         if self.tls:
             self._http.socket = self.tls.wrap_socket(self._http.socket, server_side=True)
-        self._thread = threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+        self._thread = threading.Thread(
+            target=self._http.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True
+        )
 
     @property
     def port(self) -> int:
@@ -120,7 +132,10 @@ class MessagesServer:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._http.shutdown()
         self._http.server_close()
@@ -168,7 +183,9 @@ class _Handler(QuietHandler):
     def do_GET(self) -> None:
         self._record(None)
         if urlsplit(self.path).path == "/v1/models":
-            return self._json(200, {"data": [], "has_more": False, "first_id": None, "last_id": None})
+            return self._json(
+                200, {"data": [], "has_more": False, "first_id": None, "last_id": None}
+            )
         return self._json(404, _error("not_found_error", f"no such path `{self.path}`"))
 
     def do_POST(self) -> None:
@@ -206,7 +223,9 @@ class _Handler(QuietHandler):
     def _reply(self, body: Json, input_tokens: int) -> None:
         step = self.server.fake.reply_to(body)
         if isinstance(step, Failure):
-            return self._json(step.status, step.body or _error(step.kind, step.message), step.headers)
+            return self._json(
+                step.status, step.body or _error(step.kind, step.message), step.headers
+            )
         message = _message(step, body["model"], input_tokens)
         if not body.get("stream"):
             return self._json(200, message)
@@ -287,7 +306,9 @@ def events(message: Json) -> Iterator[tuple[str, Json]]:
 def _block_events(index: int, block: Json) -> Iterator[tuple[str, Json]]:
     if block["type"] == "tool_use":
         empty, whole = {**block, "input": {}}, json.dumps(block["input"])
-        deltas = [{"type": "input_json_delta", "partial_json": piece} for piece in ("", *_pieces(whole))]
+        deltas = [
+            {"type": "input_json_delta", "partial_json": piece} for piece in ("", *_pieces(whole))
+        ]
     elif block["type"] == "thinking":
         empty, whole = {**block, "thinking": "", "signature": ""}, block["thinking"]
         deltas = [{"type": "thinking_delta", "thinking": piece} for piece in _pieces(whole)]
@@ -295,7 +316,10 @@ def _block_events(index: int, block: Json) -> Iterator[tuple[str, Json]]:
     else:
         empty, whole = {**block, "text": ""}, block["text"]
         deltas = [{"type": "text_delta", "text": piece} for piece in _pieces(whole)]
-    yield "content_block_start", {"type": "content_block_start", "index": index, "content_block": empty}
+    yield (
+        "content_block_start",
+        {"type": "content_block_start", "index": index, "content_block": empty},
+    )
     for delta in deltas:
         yield "content_block_delta", {"type": "content_block_delta", "index": index, "delta": delta}
     yield "content_block_stop", {"type": "content_block_stop", "index": index}
@@ -326,9 +350,21 @@ def invalid(body: Json | None, *, counting: bool = False) -> str | None:
         if message["role"] == "user":
             answered = {block["tool_use_id"] for block in blocks if block["type"] == "tool_result"}
             if answered - open_calls:
-                return f"messages.{position}: unexpected tool_use_id in tool_result: {sorted(answered - open_calls)}"
+                return (
+                    f"messages.{position}: unexpected tool_use_id in tool_result:"
+                    f" {sorted(answered - open_calls)}"
+                )
             if open_calls - answered:
-                return f"messages.{position}: tool_use ids without tool_result: {sorted(open_calls - answered)}"
-        if message["role"] != "system":  # mid-conversation system notes leave the order of turns alone
+                return (
+                    f"messages.{position}: tool_use ids without tool_result:"
+                    f" {sorted(open_calls - answered)}"
+                )
+        if (
+            message["role"] != "system"
+        ):  # mid-conversation system notes leave the order of turns alone
             open_calls = {block["id"] for block in blocks if block["type"] == "tool_use"}
-    return f"messages: tool_use without tool_result at the end: {sorted(open_calls)}" if open_calls else None
+    return (
+        f"messages: tool_use without tool_result at the end: {sorted(open_calls)}"
+        if open_calls
+        else None
+    )

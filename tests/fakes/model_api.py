@@ -1,6 +1,8 @@
-"""A local server with the shapes of the model APIs: streamed and not, whole and broken. It counts what it would bill, in pico-dollars.
+"""A local server with the shapes of the model APIs: streamed and not, whole and broken. It counts
+what it would bill, in pico-dollars.
 
-Each request's body says what is wanted under `stub`: `{"input": 11, "output": 7, "fault": "cut"}`. Prices are those of the table that ships.
+Each request's body says what is wanted under `stub`: `{"input": 11, "output": 7, "fault":
+"cut"}`. Prices are those of the table that ships.
 """
 
 import asyncio
@@ -25,13 +27,16 @@ MODEL = "claude-haiku-4-5"
 AWS_STREAM = "application/vnd.amazon.eventstream"
 GZIP_MAGIC = b"\x1f\x8b"
 # The provider's own books: dollars for a million tokens, read from the file by nothing of ours.
-PRICES: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "policy/prices.yaml").read_text())["models"]
+PRICES: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "policy/prices.yaml").read_text())[
+    "models"
+]
 type Json = dict[str, Any]
 
 
 @dataclass
 class ModelApi:
-    """`port` is its own. `requests` are the bodies that came, `billed` the sum of what they cost, `gate` holds answers back while it is clear."""
+    """`port` is its own. `requests` are the bodies that came, `billed` the sum of what they
+    cost, `gate` holds answers back while it is clear."""
 
     port: int = 0
     requests: list[Json] = field(default_factory=list)
@@ -51,7 +56,11 @@ class ModelApi:
                     ),
                     0,
                 )
-                data = await _chunked(reader) if "chunked" in head.lower() else await reader.readexactly(length)
+                data = (
+                    await _chunked(reader)
+                    if "chunked" in head.lower()
+                    else await reader.readexactly(length)
+                )
                 # A body may say that it is packed and not be.
                 if "content-encoding: gzip" in head.lower() and data.startswith(GZIP_MAGIC):
                     data = gzip.decompress(data)
@@ -70,9 +79,12 @@ class ModelApi:
         wanted = body.get("stub", {})
         fault = wanted.get("fault", "")
         if fault in ("429", "500", "529"):
-            said = json.dumps({"type": "error", "error": {"type": "rate_limit_error", "message": "slow down"}}).encode()
+            said = json.dumps(
+                {"type": "error", "error": {"type": "rate_limit_error", "message": "slow down"}}
+            ).encode()
             writer.write(
-                f"HTTP/1.1 {fault} No\r\nContent-Type: application/json\r\nContent-Length: {len(said)}\r\n\r\n".encode()
+                f"HTTP/1.1 {fault} No\r\nContent-Type: application/json\r\nContent-Length:"
+                f" {len(said)}\r\n\r\n".encode()
                 + said
             )
             await writer.drain()
@@ -91,7 +103,8 @@ class ModelApi:
         encoding = "Content-Encoding: gzip\r\n" if wanted.get("gzip") else ""
         encoding = "Content-Encoding: br\r\n" if fault == "br" else encoding
         writer.write(
-            f"HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\n{encoding}Transfer-Encoding: chunked\r\n\r\n".encode()
+            f"HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\n{encoding}Transfer-Encoding:"
+            " chunked\r\n\r\n".encode()
         )
         data = b"".join(pieces)
         data = gzip.compress(data) if wanted.get("gzip") else data
@@ -111,7 +124,8 @@ class ModelApi:
 
 
 def bill_picousd(model: str, tokens: Tokens) -> int:
-    """What a plain call costs by those books, whose models are named as there; what isn't there costs the highest of each kind."""
+    """What a plain call costs by those books, whose models are named as there; what isn't there
+    costs the highest of each kind."""
 
     def rate(row: dict[str, Any], kind: str) -> Decimal:
         if kind not in row:
@@ -120,7 +134,9 @@ def bill_picousd(model: str, tokens: Tokens) -> int:
 
     rows = [PRICES[model]] if model in PRICES else list(PRICES.values())
     kinds = ("input", "output", "cache_read", "cache_write", "cache_write_long")
-    dollars = sum(max(rate(row, kind) for row in rows) * getattr(tokens, kind) for kind in kinds) / 10**6
+    dollars = (
+        sum(max(rate(row, kind) for row in rows) * getattr(tokens, kind) for kind in kinds) / 10**6
+    )
     return int(dollars * PICOUSD)
 
 
@@ -148,7 +164,10 @@ def _pieces(path: str, body: Json, tokens: Tokens, fault: str) -> tuple[str, lis
     if fault in ("cut", "hang", "no-usage"):
         events = events[:-1]
     if fault == "error":
-        events = [*events[:-1], {"type": "error", "error": {"type": "overloaded_error", "message": "busy"}}]
+        events = [
+            *events[:-1],
+            {"type": "error", "error": {"type": "overloaded_error", "message": "busy"}},
+        ]
     if "converse" in path:
         return AWS_STREAM, [aws_frame(str(one.pop("kind")), one) for one in events]
     return "text/event-stream", list(_sse(events))
@@ -160,20 +179,33 @@ def _sse(events: list[Json]) -> Iterator[bytes]:
 
 
 def _messages(body: Json, tokens: Tokens) -> tuple[Json, list[Json]]:
-    start: Json = {"input_tokens": tokens.input, "cache_read_input_tokens": tokens.cache_read, "output_tokens": 1}
+    start: Json = {
+        "input_tokens": tokens.input,
+        "cache_read_input_tokens": tokens.cache_read,
+        "output_tokens": 1,
+    }
     if tokens.cache_write or tokens.cache_write_long:
         start["cache_creation_input_tokens"] = tokens.cache_write + tokens.cache_write_long
         start["cache_creation"] = {
-            "ephemeral_5m_input_tokens": tokens.cache_write, "ephemeral_1h_input_tokens": tokens.cache_write_long
+            "ephemeral_5m_input_tokens": tokens.cache_write,
+            "ephemeral_1h_input_tokens": tokens.cache_write_long
         }  # fmt: skip
     used = start | {"output_tokens": tokens.output}
     model = body.get("model", MODEL)
-    text = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "word " * 20}}
+    text = {
+        "type": "content_block_delta",
+        "index": 0,
+        "delta": {"type": "text_delta", "text": "word " * 20},
+    }
     events = [
         {"type": "message_start", "message": {"model": model, "usage": start}},
         text,
         text,
-        {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": tokens.output}},
+        {
+            "type": "message_delta",
+            "delta": {"stop_reason": "end_turn"},
+            "usage": {"output_tokens": tokens.output},
+        },
     ]
     return {"type": "message", "model": model, "content": [], "usage": used}, events
 
@@ -223,7 +255,14 @@ def aws_frame(kind: str, payload: Json) -> bytes:
     """One event of an AWS stream; its sums are left empty."""
     name, data = b":event-type", json.dumps(payload).encode()
     head = bytes([len(name)]) + name + b"\x07" + len(kind).to_bytes(2) + kind.encode()
-    return (16 + len(head) + len(data)).to_bytes(4) + len(head).to_bytes(4) + b"\0" * 4 + head + data + b"\0" * 4
+    return (
+        (16 + len(head) + len(data)).to_bytes(4)
+        + len(head).to_bytes(4)
+        + b"\0" * 4
+        + head
+        + data
+        + b"\0" * 4
+    )
 
 
 def wrapped(event: Json) -> Json:

@@ -1,13 +1,16 @@
-"""A second, naive evaluator for filesystem and network rules: no index, no cache, another way to match. For differential tests.
+"""A second, naive evaluator for filesystem and network rules: no index, no cache, another way to
+match. For differential tests.
 
-It knows ordinary paths and hosts only (small ASCII letters, nothing protected, public names) and `category(pattern)` without details.
+It knows ordinary paths and hosts only (small ASCII letters, nothing protected, public names) and
+`category(pattern)` without details.
 """
 
 from fnmatch import fnmatchcase
 
 
 def naive_verdict(category: str, lists: dict[str, list[str]], mode: str, subject: object) -> str:
-    """`subject`: a path, or (host, port, method, path) with method None for a connection; behind a method a `+` says that there is a body."""
+    """`subject`: a path, or (host, port, method, path) with method None for a connection; behind
+    a method a `+` says that there is a body."""
     if category == "network" and _is_closed(lists.get("deny", []), subject):
         return "deny"
     for effect in ("deny", "ask", "allow"):
@@ -16,7 +19,10 @@ def naive_verdict(category: str, lists: dict[str, list[str]], mode: str, subject
                 assert isinstance(subject, str)
                 hit = pattern in ("*", "**") or _path(pattern.split("/"), subject.split("/"))
                 # Deny and ask rules mean a name in any case.
-                hit = hit or (effect != "allow" and _path(pattern.lower().split("/"), subject.lower().split("/")))
+                hit = hit or (
+                    effect != "allow"
+                    and _path(pattern.lower().split("/"), subject.lower().split("/"))
+                )
             else:
                 assert isinstance(subject, tuple)
                 hit = _network(pattern, subject, broad=effect != "allow")
@@ -37,10 +43,19 @@ def naive_verdict(category: str, lists: dict[str, list[str]], mode: str, subject
 
 
 def _is_closed(denied: list[str], subject: object) -> bool:
-    """Whether every https request that could follow on a connection is denied; elsewhere than at 443 it could be another."""
+    """Whether every https request that could follow on a connection is denied; elsewhere than at
+    443 it could be another."""
     host, port, method, _ = subject  # type: ignore[misc]
-    every = [one for one in denied if one.startswith("* ") and one.endswith("/**") and one.count("/") == 3]
-    return method is None and port == 443 and any(_network(one, (host, port, "GET", None), broad=True) for one in every)
+    every = [
+        one
+        for one in denied
+        if one.startswith("* ") and one.endswith("/**") and one.count("/") == 3
+    ]
+    return (
+        method is None
+        and port == 443
+        and any(_network(one, (host, port, "GET", None), broad=True) for one in every)
+    )
 
 
 def _path(pattern: list[str], path: list[str]) -> bool:
@@ -51,7 +66,9 @@ def _path(pattern: list[str], path: list[str]) -> bool:
     return bool(path) and fnmatchcase(path[0], pattern[0]) and _path(pattern[1:], path[1:])
 
 
-def _network(pattern: str, subject: tuple[str, int, str | None, str | None], *, broad: bool) -> bool:
+def _network(
+    pattern: str, subject: tuple[str, int, str | None, str | None], *, broad: bool
+) -> bool:
     host, port, method, path = subject
     methods, _, url = pattern.rpartition(" ")
     where, _, glob = url.removeprefix("https://").partition("/")

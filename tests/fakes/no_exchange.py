@@ -1,4 +1,5 @@
-"""A process whose file systems know no renameat2(2) with flags, as NFS and some FUSE ones don't: the kernel says EINVAL."""
+"""A process whose file systems know no renameat2(2) with flags, as NFS and some FUSE ones don't:
+the kernel says EINVAL."""
 
 import ctypes
 import errno
@@ -20,7 +21,8 @@ class _Program(ctypes.Structure):
 
 
 def without_exchange() -> None:
-    """From now on, for good: in this thread and those that it starts. Only for a process that ends soon."""
+    """From now on, for good: in this thread and those that it starts. Only for a process that
+    ends soon."""
     steps = [
         (_LOAD, 0, 0, 0),
         (_EQUALS, 0, 3, _RENAMEAT2[platform.machine()]),
@@ -32,7 +34,9 @@ def without_exchange() -> None:
     code = b"".join(struct.pack("HBBI", *step) for step in steps)
     libc = ctypes.CDLL(None, use_errno=True)
     program = _Program(len(steps), code)
-    if libc.prctl(_SET_NO_NEW_PRIVS, 1, 0, 0, 0) or libc.prctl(_SET_SECCOMP, _MODE_FILTER, ctypes.byref(program)):
+    if libc.prctl(_SET_NO_NEW_PRIVS, 1, 0, 0, 0) or libc.prctl(
+        _SET_SECCOMP, _MODE_FILTER, ctypes.byref(program)
+    ):
         raise OSError(ctypes.get_errno(), "no filter")
 
 

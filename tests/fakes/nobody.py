@@ -1,4 +1,5 @@
-"""A user who isn't root, for tests of what may not be read or written; as root they would show nothing."""
+"""A user who isn't root, for tests of what may not be read or written; as root they would show
+nothing."""
 
 import contextlib
 import os
@@ -10,7 +11,8 @@ from pathlib import Path
 
 @contextlib.contextmanager
 def as_nobody() -> Iterator[Path]:
-    """A folder that anybody may use, and until the end of the block this process is somebody who isn't root."""
+    """A folder that anybody may use, and until the end of the block this process is somebody who
+    isn't root."""
     with tempfile.TemporaryDirectory() as place:
         Path(place).chmod(0o777)
         become_nobody()
@@ -29,7 +31,8 @@ def become_nobody() -> None:
 
 @contextlib.contextmanager
 def as_before() -> Iterator[None]:
-    """Within `as_nobody`: who this process was before, for what must be found and started as that."""
+    """Within `as_nobody`: who this process was before, for what must be found and started as
+    that."""
     nobody = os.geteuid()
     os.seteuid(os.getuid())
     try:

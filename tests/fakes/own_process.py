@@ -1,8 +1,9 @@
-"""Work in a process of its own: what is killed in its midst, and what would change the test's own process for good.
+"""Work in a process of its own: what is killed in its midst, and what would change the test's own
+process for good.
 
-It is forked by a server that has one thread, `multiprocessing`'s: the test's process has others, and a fork of it would keep for
-ever whatever they hold locked just then. So the work is found by its name, its arguments are copies, and nothing that a test
-patched goes along.
+It is forked by a server that has one thread, `multiprocessing`'s: the test's process has others,
+and a fork of it would keep for ever whatever they hold locked just then. So the work is found by
+its name, its arguments are copies, and nothing that a test patched goes along.
 """
 
 import asyncio
@@ -35,7 +36,8 @@ class KilledAt:
 
 
 def exit_code(work: Callable[..., object], *arguments: object) -> int:
-    """Of the work, which may be a coroutine: 0, or 1 where it raised, or less than 0 where a signal ended it (`KILLED`)."""
+    """Of the work, which may be a coroutine: 0, or 1 where it raised, or less than 0 where a
+    signal ended it (`KILLED`)."""
     process = _PROCESSES.Process(target=_run, args=(work, *arguments), daemon=True)
     process.start()
     return _ended(process)
@@ -47,7 +49,9 @@ def heard(work: Callable[..., object], *arguments: object) -> tuple[int, list[An
     told: list[Any] = []
     with reading:
         with writing:
-            process = _PROCESSES.Process(target=_run, args=(work, writing.send, *arguments), daemon=True)
+            process = _PROCESSES.Process(
+                target=_run, args=(work, writing.send, *arguments), daemon=True
+            )
             process.start()
         with contextlib.suppress(EOFError):
             while True:

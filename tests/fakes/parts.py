@@ -1,5 +1,6 @@
-"""The supervisor's parts for tests of the doors: real gate, queue, audit, policies and store in a folder, and small stand-ins for
-what needs a sandbox (sessions, the workspace). Built twice on the same folder, the second is what a restart finds.
+"""The supervisor's parts for tests of the doors: real gate, queue, audit, policies and store in
+a folder, and small stand-ins for what needs a sandbox (sessions, the workspace). Built twice on
+the same folder, the second is what a restart finds.
 """
 
 import asyncio
@@ -50,7 +51,8 @@ PORT = 3700
 
 
 class FakeSessions:
-    """Sessions as records, without sandboxes. `start` makes one that runs at once; tokens are kept in `tokens`."""
+    """Sessions as records, without sandboxes. `start` makes one that runs at once; tokens are
+    kept in `tokens`."""
 
     def __init__(self, engine: Any, clock: FakeClock) -> None:
         self._engine = engine
@@ -89,8 +91,12 @@ class FakeSessions:
 
     async def start(self, wanted: StartSession) -> Session:
         if not wanted.workspace.is_dir():
-            raise UserError(f"workspace `{wanted.workspace}` does not exist", "give the folder of the project")
-        return self.add(f"started-{len(self.tokens)}", str(wanted.workspace), command=wanted.command)
+            raise UserError(
+                f"workspace `{wanted.workspace}` does not exist", "give the folder of the project"
+            )
+        return self.add(
+            f"started-{len(self.tokens)}", str(wanted.workspace), command=wanted.command
+        )
 
     async def stop(self, session_id: str, *, reason: str, by: str) -> None:
         self.get(session_id)
@@ -100,7 +106,9 @@ class FakeSessions:
         with self._engine.connect() as connection:
             session = session_store.get(connection, session_id)
         if session is None:
-            raise NotFoundError(f"no session has the id `{session_id}`", "`gatehouse sessions` lists them")
+            raise NotFoundError(
+                f"no session has the id `{session_id}`", "`gatehouse sessions` lists them"
+            )
         return session
 
     def recent(self, limit: int = 100) -> list[Session]:
@@ -122,7 +130,10 @@ class FakeSessions:
 
     def authenticate(self, session_id: str, token: str) -> bool:
         session = self.get(session_id)
-        return hmac.compare_digest(session.token_hash, content_hash(token.encode())) and session.ended_at is None
+        return (
+            hmac.compare_digest(session.token_hash, content_hash(token.encode()))
+            and session.ended_at is None
+        )
 
     def say(self, session_id: str, data: bytes) -> None:
         """The agent prints something."""
@@ -168,7 +179,10 @@ class FakeWorkspace:
 
     async def edit(self, path: str, old: str, new: str, replace_all: bool, reason: str) -> Request:
         action = FileChange(
-            operation="edit", path=path, before=content_hash(old.encode()), after=content_hash(new.encode())
+            operation="edit",
+            path=path,
+            before=content_hash(old.encode()),
+            after=content_hash(new.encode()),
         )
         return self._gate.ask(action, session_id=self._session_id, reason=reason)
 
@@ -207,7 +221,9 @@ class FakeWorkspace:
     async def conflict_card(self, request: Request) -> ConflictCard:
         raise NotFoundError("nothing was changed on the host", "see the request")
 
-    async def apply_merge(self, request_id: str, shown: str, *, by: str, fingerprint: str) -> Request:
+    async def apply_merge(
+        self, request_id: str, shown: str, *, by: str, fingerprint: str
+    ) -> Request:
         raise NotFoundError("nothing was changed on the host", "see the request")
 
     async def give_host(self, request_id: str, *, by: str, fingerprint: str) -> Request:
@@ -240,7 +256,9 @@ class FakeParts:
             redactor=self.redactor,
         )
         prices = read_prices(self.settings.prices_file)
-        self.spending = Spending(self.engine, self.audit, self.clock, prices, per_day=Limits(), total=Limits())
+        self.spending = Spending(
+            self.engine, self.audit, self.clock, prices, per_day=Limits(), total=Limits()
+        )
         self.sessions = FakeSessions(self.engine, self.clock)
         self.sessions.opened = self._open
         known = {session.id for session in self.sessions.recent()}

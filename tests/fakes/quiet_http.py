@@ -1,4 +1,5 @@
-"""What the fakes that speak HTTP have in common: a thread for each client, nothing on the test's output, bodies read to their end."""
+"""What the fakes that speak HTTP have in common: a thread for each client, nothing on the test's
+output, bodies read to their end."""
 
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -11,7 +12,8 @@ class QuietServer(ThreadingHTTPServer):
     request_queue_size = 128
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that doesn't trust the certificate, or goes away in the middle, is part of what is tested."""
+        """A client that doesn't trust the certificate, or goes away in the middle, is part of
+        what is tested."""
 
 
 class QuietHandler(BaseHTTPRequestHandler):

@@ -1,7 +1,9 @@
-"""A local server that speaks OpenAI's Responses API over real HTTP, streamed, scripted turn by turn, and counts what it would bill.
+"""A local server that speaks OpenAI's Responses API over real HTTP, streamed, scripted turn by
+turn, and counts what it would bill.
 
-It decides nothing: a request gets the turn that follows the results of tools it carries. It takes no WebSocket: what asks for one is noted in
-`upgrades`, and reads a 500, as from a provider that has a bad day. The wire format is that of OpenAI's API reference. It never reaches out.
+It decides nothing: a request gets the turn that follows the results of tools it carries. It
+takes no WebSocket: what asks for one is noted in `upgrades`, and reads a 500, as from a provider
+that has a bad day. The wire format is that of OpenAI's API reference. It never reaches out.
 """
 
 import json
@@ -24,17 +26,26 @@ _MAX_BODY_BYTES = 32 * 1024 * 1024
 
 def says(words: str) -> Json:
     """A turn that ends the conversation."""
-    return {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": words}]}
+    return {
+        "type": "message",
+        "role": "assistant",
+        "content": [{"type": "output_text", "text": words}],
+    }
 
 
 def runs(command: str) -> Json:
     """A turn that calls Codex's tool for commands."""
-    return {"type": "function_call", "name": "exec_command", "arguments": json.dumps({"cmd": command})}
+    return {
+        "type": "function_call",
+        "name": "exec_command",
+        "arguments": json.dumps({"cmd": command}),
+    }
 
 
 @dataclass
 class ResponsesServer:
-    """`with ResponsesServer([runs("make"), says("done")]) as server:`; `requests` are the bodies that came, `billed_picousd` their cost."""
+    """`with ResponsesServer([runs("make"), says("done")]) as server:`; `requests` are the bodies
+    that came, `billed_picousd` their cost."""
 
     script: list[Json]
     api_key: str | None = None
@@ -49,7 +60,9 @@ class ResponsesServer:
         self._http.fake = self
         if self.tls:
             self._http.socket = self.tls.wrap_socket(self._http.socket, server_side=True)
-        self._thread = threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+        self._thread = threading.Thread(
+            target=self._http.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True
+        )
 
     @property
     def port(self) -> int:
@@ -60,7 +73,10 @@ class ResponsesServer:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._http.shutdown()
         self._http.server_close()
@@ -68,7 +84,11 @@ class ResponsesServer:
 
     def results(self) -> list[str]:
         """What the tools gave, as the last request has it."""
-        return [str(one["output"]) for one in self.requests[-1]["input"] if one["type"] == "function_call_output"]
+        return [
+            str(one["output"])
+            for one in self.requests[-1]["input"]
+            if one["type"] == "function_call_output"
+        ]
 
     def events(self, body: Json) -> list[Json]:
         """The stream that answers one request."""

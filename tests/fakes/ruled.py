@@ -21,5 +21,7 @@ def ruled(
     **context: Any,
 ) -> Verdict:
     """What the rules say of the action; `context` is what `evaluate` takes besides."""
-    policy = policy_from_data({"allow": list(allow), "ask": list(ask), "deny": list(deny), "modes": modes or {}})
+    policy = policy_from_data(
+        {"allow": list(allow), "ask": list(ask), "deny": list(deny), "modes": modes or {}}
+    )
     return evaluate(policy, action, **{"now": NOW, "uses": {}, **context})

@@ -1,6 +1,8 @@
-"""An agent of a few lines, for tests: it makes the given calls of the agent API from inside its sandbox and prints each answer.
+"""An agent of a few lines, for tests: it makes the given calls of the agent API from inside its
+sandbox and prints each answer.
 
-It runs there as `python -c`, with the Python that runs the tests, so the script may use the standard library only.
+It runs there as `python -c`, with the Python that runs the tests, so the script may use the
+standard library only.
 """
 
 import json
@@ -42,11 +44,12 @@ for path, body in json.loads(sys.argv[1]):
         threads[-1].join()
 for thread in threads:
     thread.join()
-"""
+"""  # noqa: E501
 
 
 def agent_command(*calls: Call, at_once: bool = False) -> tuple[str, ...]:
-    """The command of an agent that makes these POSTs, and waits for each until nothing more comes of it.
+    """The command of an agent that makes these POSTs, and waits for each until nothing more comes
+    of it.
 
     One after another, or all at once; then the answers come in the order in which they are settled.
     """
@@ -55,4 +58,8 @@ def agent_command(*calls: Call, at_once: bool = False) -> tuple[str, ...]:
 
 def answers(output: str) -> list[dict[str, Any]]:
     """What it was answered."""
-    return [json.loads(line.removeprefix(_MARK)) for line in output.splitlines() if line.startswith(_MARK)]
+    return [
+        json.loads(line.removeprefix(_MARK))
+        for line in output.splitlines()
+        if line.startswith(_MARK)
+    ]

@@ -1,7 +1,8 @@
-"""A local web site that real clients talk to: a page, a Python package index, an npm registry and a git repository.
+"""A local web site that real clients talk to: a page, a Python package index, an npm registry and a
+git repository.
 
-The same content over HTTPS (a certificate of the test's own authority) and over plain HTTP. It is on loopback, keeps to a
-temporary folder, and reaches nothing.
+The same content over HTTPS (a certificate of the test's own authority) and over plain HTTP. It
+is on loopback, keeps to a temporary folder, and reaches nothing.
 """
 
 import base64
@@ -33,7 +34,8 @@ HELLO = b"hello from outside\n"
 
 @dataclass
 class Site:
-    """`with Site(folder, authority, names) as site:`; `requests` are the request lines that arrived, `connections` the number of connections.
+    """`with Site(folder, authority, names) as site:`; `requests` are the request lines that
+    arrived, `connections` the number of connections.
 
     `locked` are the hosts that want a header, and its value: whoever comes without reads a 401.
     """
@@ -55,12 +57,19 @@ class Site:
         self._servers[0].socket = secure.wrap_socket(self._servers[0].socket, server_side=True)
         for server in self._servers:
             server.site = self
-            threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
-        self.https_port, self.http_port = (int(server.server_address[1]) for server in self._servers)
+            threading.Thread(
+                target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True
+            ).start()
+        self.https_port, self.http_port = (
+            int(server.server_address[1]) for server in self._servers
+        )
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         for server in self._servers:
             server.shutdown()
@@ -134,7 +143,11 @@ class _Handler(QuietHandler):
         if path.startswith("/project.git/"):
             return self._git(site)
         found = site.page(path, f"https://{self.headers['host']}")
-        return self.respond(200, *found) if found else self.respond(404, "text/plain", b"nothing here\n")
+        return (
+            self.respond(200, *found)
+            if found
+            else self.respond(404, "text/plain", b"nothing here\n")
+        )
 
     def _git(self, site: Site) -> None:
         """git's own server program, as a CGI script (git-http-backend(1))."""
@@ -154,10 +167,16 @@ class _Handler(QuietHandler):
             "GIT_PROTOCOL": self.headers.get("git-protocol") or "",
             "REMOTE_USER": "tester",
         }
-        done = subprocess.run(["git", "http-backend"], input=body, env=env, capture_output=True, check=False)
+        done = subprocess.run(
+            ["git", "http-backend"], input=body, env=env, capture_output=True, check=False
+        )
         head, _, content = done.stdout.partition(b"\r\n\r\n")
         fields = dict(line.split(": ", 1) for line in head.decode().split("\r\n") if ": " in line)
-        self.respond(int(fields.pop("Status", "200").split()[0]), fields.get("Content-Type", "text/plain"), content)
+        self.respond(
+            int(fields.pop("Status", "200").split()[0]),
+            fields.get("Content-Type", "text/plain"),
+            content,
+        )
 
 
 def _wheel() -> bytes:
@@ -165,7 +184,9 @@ def _wheel() -> bytes:
     info = f"gatehouse_demo-{VERSION}.dist-info"
     files = {
         f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {PACKAGE}\nVersion: {VERSION}\n",
-        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{info}/WHEEL": (
+            "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        ),
         f"{info}/RECORD": "",
     }
     data = io.BytesIO()

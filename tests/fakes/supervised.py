@@ -1,7 +1,9 @@
-"""A whole supervisor in this process, and what scenario tests ask of it: start a session, wait for facts, answer.
+"""A whole supervisor in this process, and what scenario tests ask of it: start a session, wait for
+facts, answer.
 
-Nothing here is a stand-in: sandbox, egress, database and git are the real ones. It waits for events (a request, a session's
-fact, a line of output), never for time to pass; the time limits only keep a test that fails from hanging.
+Nothing here is a stand-in: sandbox, egress, database and git are the real ones. It waits for
+events (a request, a session's fact, a line of output), never for time to pass; the time limits
+only keep a test that fails from hanging.
 """
 
 import asyncio
@@ -34,7 +36,9 @@ def settings_in(folder: Path, policy: str = "version: 1\n", **changes: Any) -> S
     """Settings with everything below `folder`, any free port, and `policy` as the policy."""
     policy_file = folder / "policy-of-test.yaml"
     policy_file.write_text(policy)
-    base = from_environment()._replace(data_dir=folder / "data", port=0, policy_file=policy_file, max_uptime_s=300.0)
+    base = from_environment()._replace(
+        data_dir=folder / "data", port=0, policy_file=policy_file, max_uptime_s=300.0
+    )
     return base._replace(**changes)
 
 
@@ -42,7 +46,8 @@ def settings_in(folder: Path, policy: str = "version: 1\n", **changes: Any) -> S
 async def supervised(
     settings: Settings, *, names: dict[str, tuple[str, ...]] | None = None, **parts: Any
 ) -> AsyncIterator["Supervised"]:
-    """A running supervisor; it ends in order when the block does. `parts` are further arguments of `Supervisor`."""
+    """A running supervisor; it ends in order when the block does. `parts` are further arguments
+    of `Supervisor`."""
     async with Supervisor(settings, names=names, **parts) as supervisor:
         yield Supervised(supervisor)
 
@@ -59,7 +64,8 @@ class Supervised:
         self.parts.sessions.on_output(lambda session_id, data: self._happened.set())
 
     async def until[T](self, found: Callable[[], T | None], what: str = "") -> T:
-        """The first thing that `found` gives: it is called anew after each change of a request, a session or an output."""
+        """The first thing that `found` gives: it is called anew after each change of a request,
+        a session or an output."""
         try:
             async with asyncio.timeout(PATIENCE_S):
                 while True:
@@ -70,11 +76,13 @@ class Supervised:
         except TimeoutError:
             raise AssertionError(f"never happened: {what or found}\n{self.story()}") from None
 
-    # -- sessions -----------------------------------------------------------------------------------------------------
+    # -- sessions ---------------------------------------------------------------------------------
 
     async def start(self, workspace: Path, *command: str, **wanted: Any) -> Session:
         """Start a session; it goes on by itself."""
-        return await self.parts.sessions.start(StartSession(workspace=workspace, command=command, **wanted))
+        return await self.parts.sessions.start(
+            StartSession(workspace=workspace, command=command, **wanted)
+        )
 
     async def ended(self, session: Session) -> Session:
         """The session once it has ended."""
@@ -111,34 +119,48 @@ class Supervised:
 
         def found() -> str | None:
             output = self.output(session)
-            return output if text in output or self.parts.sessions.get(session.id).ended_at is not None else None
+            return (
+                output
+                if text in output or self.parts.sessions.get(session.id).ended_at is not None
+                else None
+            )
 
         output = await self.until(found, f"output with `{text}`")
         assert text in output, output
         return output
 
-    # -- requests -----------------------------------------------------------------------------------------------------
+    # -- requests ---------------------------------------------------------------------------------
 
     def requests(self, session: Session | None = None) -> list[Request]:
         """Every request, oldest first."""
-        ids = [session.id] if session is not None else [one.id for one in self.parts.sessions.recent()]
+        ids = (
+            [session.id]
+            if session is not None
+            else [one.id for one in self.parts.sessions.recent()]
+        )
         found = [request for one in ids for request in self.parts.queue.of_session(one)]
         return sorted(found, key=lambda request: request.asked_at)
 
     async def asked(
-        self, category: Category | None = None, *, where: Callable[[Request], bool] = lambda request: True
+        self,
+        category: Category | None = None,
+        *,
+        where: Callable[[Request], bool] = lambda request: True,
     ) -> Request:
         """The first request that waits for an answer, of a category and so that `where` holds."""
 
         def found() -> Request | None:
             waiting = self.parts.queue.pending()
-            fitting = [one for one in waiting if category in (None, category_of(one.action)) and where(one)]
+            fitting = [
+                one for one in waiting if category in (None, category_of(one.action)) and where(one)
+            ]
             return fitting[0] if fitting else None
 
         return await self.until(found, f"a request of {category or 'any category'}")
 
     async def became(self, request: Request, *wanted: Status, settled: bool = False) -> Request:
-        """The request once its status is one of `wanted` (none: any but pending), and once it is settled."""
+        """The request once its status is one of `wanted` (none: any but pending), and once it is
+        settled."""
 
         def found() -> Request | None:
             now = self.parts.gate.get(request.id)
@@ -154,7 +176,11 @@ class Supervised:
     def approve(self, request: Request, reason: str = "") -> Request:
         """What a person's click on Approve does."""
         return self.parts.gate.resolve(
-            request.id, "approved", by=OPERATOR, reason=reason, shown_fingerprint=request.fingerprint
+            request.id,
+            "approved",
+            by=OPERATOR,
+            reason=reason,
+            shown_fingerprint=request.fingerprint,
         )
 
     def deny(self, request: Request, reason: str = "") -> Request:
@@ -165,7 +191,8 @@ class Supervised:
 
     @contextlib.contextmanager
     def answering(self, answer: Callable[[Request], Answer | None]) -> Iterator[list[Request]]:
-        """Answer what is asked, as soon as it is; None leaves a request waiting. Gives the list of what was answered."""
+        """Answer what is asked, as soon as it is; None leaves a request waiting. Gives the list
+        of what was answered."""
         answered: list[Request] = []
         active = True
 
@@ -177,46 +204,66 @@ class Supervised:
                         answered.append(self.parts.gate.resolve(request.id, said, by=OPERATOR))
 
         # Not from inside of the callback: the gate is in the middle of recording.
-        self.parts.queue.on_change(lambda request: asyncio.get_running_loop().call_soon(look) and None)
+        self.parts.queue.on_change(
+            lambda request: asyncio.get_running_loop().call_soon(look) and None
+        )
         look()
         try:
             yield answered
         finally:
             active = False
 
-    # -- records ------------------------------------------------------------------------------------------------------
+    # -- records ----------------------------------------------------------------------------------
 
     def audit(self, kind: str | None = None, **facts: Any) -> list[dict[str, Any]]:
-        """The audit's records of a kind (see `audit.record`) that have these facts, oldest first."""
+        """The audit's records of a kind (see `audit.record`) that have these facts, oldest
+        first."""
         text = (self.parts.settings.data_dir / "audit.log").read_bytes()
         records = [msgspec.json.decode(line) for line in text.splitlines()]
         return [
             record
             for record in records
-            if kind in (None, record.get("event")) and all(record.get(name) == value for name, value in facts.items())
+            if kind in (None, record.get("event"))
+            and all(record.get(name) == value for name, value in facts.items())
         ]
 
     def story(self) -> str:
         """What happened, for a test that failed."""
         lines = [f"policy: {self.parts.policies.banner or 'in force'}"]
         for session in self.parts.sessions.recent():
-            lines.append(f"session {session.kind} ended={session.end_reason!r} notices={session.notices}")
-            lines += [f"  {status(one)} {one.action} {one.why} {one.outcome}" for one in self.requests(session)]
+            lines.append(
+                f"session {session.kind} ended={session.end_reason!r} notices={session.notices}"
+            )
+            lines += [
+                f"  {status(one)} {one.action} {one.why} {one.outcome}"
+                for one in self.requests(session)
+            ]
             lines.append(self.output(session)[-3000:])
         return "\n".join(lines)
 
 
 def git(folder: Path, *words: str) -> str:
     """Run git there as nobody in particular; what it printed."""
-    identity = ("-c", "user.name=Test", "-c", "user.email=test@example.org", "-c", "init.defaultBranch=main")
-    done = subprocess.run(["git", *identity, *words], cwd=folder, check=True, capture_output=True, text=True)
+    identity = (
+        "-c",
+        "user.name=Test",
+        "-c",
+        "user.email=test@example.org",
+        "-c",
+        "init.defaultBranch=main",
+    )
+    done = subprocess.run(
+        ["git", *identity, *words], cwd=folder, check=True, capture_output=True, text=True
+    )
     return done.stdout.strip()
 
 
 def make_repository(folder: Path, files: dict[str, str] | None = None) -> Path:
     """A git repository with one commit of `files`."""
     folder.mkdir(parents=True, exist_ok=True)
-    for name, text in (files or {"README.md": "# demo\n", "src/app.py": "def add(a, b):\n    return a + b\n"}).items():
+    for name, text in (
+        files or {"README.md": "# demo\n", "src/app.py": "def add(a, b):\n    return a + b\n"}
+    ).items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
     git(folder, "init", "-q")

@@ -9,7 +9,13 @@ from typing import Any
 import anthropic
 import pytest
 
-from tests.fakes.claude_code import FINAL_WORDS, claude_binary, claude_command, claude_environment, claude_script
+from tests.fakes.claude_code import (
+    FINAL_WORDS,
+    claude_binary,
+    claude_command,
+    claude_environment,
+    claude_script,
+)
 from tests.fakes.messages_server import Failure, MessagesServer, calls, invalid, text, tool_use
 
 USER: list[Any] = [{"role": "user", "content": "hello"}]
@@ -17,7 +23,9 @@ USER: list[Any] = [{"role": "user", "content": "hello"}]
 
 def ask(server: MessagesServer, **options: Any) -> Any:
     with anthropic.Anthropic(base_url=server.url, api_key="k", max_retries=0) as client:
-        return client.messages.create(model="claude-sonnet-5-5", max_tokens=100, messages=USER, **options)
+        return client.messages.create(
+            model="claude-sonnet-5-5", max_tokens=100, messages=USER, **options
+        )
 
 
 def test_streamed_reply_reassembles_to_the_script() -> None:
@@ -42,7 +50,10 @@ def test_plain_reply_and_count_tokens() -> None:
     ):
         assert client.messages.count_tokens(model="m", messages=USER).input_tokens > 0
         assert ask(server).content[0].text == "hi"
-    assert [request.path for request in server.requests] == ["/v1/messages/count_tokens", "/v1/messages"]
+    assert [request.path for request in server.requests] == [
+        "/v1/messages/count_tokens",
+        "/v1/messages",
+    ]
     assert server.turns_left == 0
 
 
@@ -54,13 +65,18 @@ def test_plain_reply_and_count_tokens() -> None:
         (400, "invalid_request_error", anthropic.BadRequestError),
     ],
 )
-def test_failures_reach_the_sdk_as_its_own_errors(status: int, kind: str, error: type[Exception]) -> None:
+def test_failures_reach_the_sdk_as_its_own_errors(
+    status: int, kind: str, error: type[Exception]
+) -> None:
     with MessagesServer([Failure(status, kind)]) as server, pytest.raises(error):
         ask(server)
 
 
 def test_wrong_key_is_refused() -> None:
-    with MessagesServer([text("hi")], api_key="right") as server, pytest.raises(anthropic.AuthenticationError):
+    with (
+        MessagesServer([text("hi")], api_key="right") as server,
+        pytest.raises(anthropic.AuthenticationError),
+    ):
         ask(server)
 
 
@@ -75,7 +91,9 @@ def test_invalid_requests_are_named() -> None:
     assert invalid({**base, "messages": [*USER, assistant, *USER]})
     assert invalid({**base, "messages": [*USER, assistant]})
     assert invalid({**base, "messages": [{"role": "user", "content": [answered]}]})
-    assert not invalid({**base, "messages": [*USER, assistant, {"role": "user", "content": [answered]}]})
+    assert not invalid(
+        {**base, "messages": [*USER, assistant, {"role": "user", "content": [answered]}]}
+    )
 
 
 @pytest.mark.skipif(claude_binary() is None, reason="claude-agent-sdk has no bundled CLI here")
@@ -92,7 +110,13 @@ def test_claude_code_writes_a_file_and_runs_a_command(tmp_path: Path, existing: 
         env = {"PATH": os.environ["PATH"], **claude_environment(server.url, str(home))}
         command = claude_command(str(claude_binary()))
         done = subprocess.run(
-            command, cwd=workspace, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=90
+            command,
+            cwd=workspace,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=90,
         )
     assert done.returncode == 0, done.stdout + done.stderr
     result = json.loads(done.stdout)
@@ -101,4 +125,6 @@ def test_claude_code_writes_a_file_and_runs_a_command(tmp_path: Path, existing: 
     assert target.read_text() == "hello from claude\n"
     assert (workspace / "count.txt").read_text().strip() == "18"
     assert server.turns_left == 0
-    assert {request.path.split("?")[0] for request in server.requests if request.method == "POST"} == {"/v1/messages"}
+    assert {
+        request.path.split("?")[0] for request in server.requests if request.method == "POST"
+    } == {"/v1/messages"}

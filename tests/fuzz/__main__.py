@@ -1,10 +1,13 @@
-"""`python -m tests.fuzz`: search each parser of the core, and that of ClientHellos, for inputs that break a promise, or run one input again.
+"""`python -m tests.fuzz`: search each parser of the core, and that of ClientHellos, for inputs that
+break a promise, or run one input again.
 
     python -m tests.fuzz                        every target, FUZZ_SECONDS each (60)
     python -m tests.fuzz exec hosts             these
-    python -m tests.fuzz exec .fuzz/exec/crash-1234    that input again, with its traceback (needs no atheris)
+    python -m tests.fuzz exec .fuzz/exec/crash-1234    that input again, with its traceback (needs
+                                                       no atheris)
 
-What is found is kept in `.fuzz/TARGET/`, with what was learned on the way in `.fuzz/TARGET/corpus/`. Exit 1 where something was found.
+What is found is kept in `.fuzz/TARGET/`, with what was learned on the way in
+`.fuzz/TARGET/corpus/`. Exit 1 where something was found.
 """
 
 import importlib.util
@@ -19,9 +22,11 @@ from tests.fuzz.seeds import ROOT, dictionary, seeds
 
 TARGETS = ("exec", "hosts", "paths", "git", "packages", "policy", "check", "hello")
 PLACE = ROOT / ".fuzz"
-# Longer than any limit of the parsers matters for; much longer inputs are tests/core's (10,000 characters).
+# Longer than any limit of the parsers matters for; much longer inputs are tests/core's (10,000
+# characters).
 MAX_BYTES = 2_000
-# One input, instrumented: the end of a hang, never a measure, also on a machine that stands still for a while. A runaway takes minutes.
+# One input, instrumented: the end of a hang, never a measure, also on a machine that stands still
+# for a while. A runaway takes minutes.
 MAX_INPUT_S = 60
 
 
@@ -46,10 +51,13 @@ def search(target: str, place: Path, *options: str) -> "subprocess.CompletedProc
     prepare(target, place)
     return subprocess.run(
         [
-            sys.executable, "-m", "tests.fuzz.engine", target, f"-dict={place / 'words.dict'}", f"-max_len={MAX_BYTES}",
-            f"-timeout={MAX_INPUT_S}", "-rss_limit_mb=4096", f"-artifact_prefix={place}/", *options, str(place / "corpus"), str(place / "seeds"),
+            sys.executable, "-m", "tests.fuzz.engine", target, f"-dict={place / 'words.dict'}",
+            f"-max_len={MAX_BYTES}",
+            f"-timeout={MAX_INPUT_S}", "-rss_limit_mb=4096", f"-artifact_prefix={place}/", *options,
+            str(place / "corpus"), str(place / "seeds"),
         ],
-        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", check=False,
+        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
+        check=False,
     )  # fmt: skip
 
 
@@ -70,8 +78,15 @@ def search_all(targets: Sequence[str], seconds: int) -> int:
             failed += 1
             print("\n".join(line for line in lines[-100:] if not re.match(r"#[0-9]", line)))
             newest = max(place.glob("*-*"), key=lambda path: path.stat().st_mtime, default=place)
-            print(f"fuzz: {target}: FOUND. Run it again: {sys.executable} -m tests.fuzz {target} {newest}", flush=True)
-            print(f"fuzz: {target}: once it is mended, keep the input in tests/fuzz/found/{target}/", flush=True)
+            print(
+                f"fuzz: {target}: FOUND. Run it again: {sys.executable} -m tests.fuzz {target}"
+                f" {newest}",
+                flush=True,
+            )
+            print(
+                f"fuzz: {target}: once it is mended, keep the input in tests/fuzz/found/{target}/",
+                flush=True,
+            )
     return failed
 
 
@@ -88,7 +103,9 @@ def main(words: Sequence[str]) -> int:
     files = [word for word in words if word not in TARGETS]
     targets = [word for word in words if word in TARGETS]
     if files and (len(targets) != 1 or not all(Path(name).is_file() for name in files)):
-        print(f"fuzz: say one of {', '.join(TARGETS)}, then the files to run again", file=sys.stderr)
+        print(
+            f"fuzz: say one of {', '.join(TARGETS)}, then the files to run again", file=sys.stderr
+        )
         return 2
     if files:
         again(targets[0], files)

@@ -1,6 +1,8 @@
-"""One target under atheris: `python -m tests.fuzz.engine TARGET [libFuzzer options] [folders]`. It never returns.
+"""One target under atheris: `python -m tests.fuzz.engine TARGET [libFuzzer options] [folders]`. It
+never returns.
 
-It is a process of its own because libFuzzer ends the process, and because the core must be imported anew to be instrumented.
+It is a process of its own because libFuzzer ends the process, and because the core must be
+imported anew to be instrumented.
 """
 
 import importlib
@@ -13,7 +15,8 @@ import atheris
 def main(target: str, *options: str) -> None:
     """Search until an option of libFuzzer's says stop, or something is found."""
     with atheris.instrument_imports(
-        include=["supervisor.core", "supervisor.egress.protocols.client_hello"], enable_loader_override=False
+        include=["supervisor.core", "supervisor.egress.protocols.client_hello"],
+        enable_loader_override=False,
     ):
         core = importlib.import_module("supervisor.core")
         # Judges are imported when they are first needed; that would be too late.

@@ -1,8 +1,10 @@
 """What must hold for any text at all, one property per parser: the fuzzer's targets.
 
-Each target takes one text and raises where a promise of POLICY.md is broken. It holds its own idea of what an allowed action looks
-like (Python's `shlex`, `posixpath`, `ipaddress`, `unicodedata`), so that it doesn't share the engine's mistakes. It knows nothing of atheris:
-`engine.py` searches with it, `test_fuzz.py` runs the known inputs, `python -m tests.fuzz TARGET FILE` runs one.
+Each target takes one text and raises where a promise of POLICY.md is broken. It holds its own
+idea of what an allowed action looks like (Python's `shlex`, `posixpath`, `ipaddress`,
+`unicodedata`), so that it doesn't share the engine's mistakes. It knows nothing of atheris:
+`engine.py` searches with it, `test_fuzz.py` runs the known inputs, `python -m tests.fuzz TARGET
+FILE` runs one.
 """
 
 import ipaddress
@@ -25,10 +27,21 @@ from supervisor.core.policy.suggest import suggest
 from supervisor.core.shell.exec_candidates import candidates
 from supervisor.core.shell.shell import parse
 from supervisor.core.text.globs import MAX_WILDCARDS, Glob, escape
-from supervisor.core.text.hosts import as_address, canonical_host, is_shared_by_strangers, registrable_domain
+from supervisor.core.text.hosts import (
+    as_address,
+    canonical_host,
+    is_shared_by_strangers,
+    registrable_domain,
+)
 from supervisor.core.text.paths import canonical, fold, is_git_name
 from supervisor.core.text.urls import normalise_path, split_authority, split_url
-from supervisor.egress.protocols.client_hello import RETRY_BYTES, ClientHello, HelloError, HelloReader, asks_again
+from supervisor.egress.protocols.client_hello import (
+    RETRY_BYTES,
+    ClientHello,
+    HelloError,
+    HelloReader,
+    asks_again,
+)
 from supervisor.errors import PolicyError
 from tests.fakes.naive_rules import naive_verdict
 
@@ -43,22 +56,30 @@ _SWALLOWED = (
 POLICY = policy_from_data(
     {
         "allow": [
-            "exec(git log *)", "exec(git status)", "exec(ls *)", "exec(cat *)", "exec(pytest *)", "exec(rg *)", "exec(echo *)",
-            "exec(find *)", "exec(sed *)", "exec(awk *)", "exec(sort *)", "exec(xargs ls *)", "exec(sudo apt-get update)", "exec(make test)",
+            "exec(git log *)", "exec(git status)", "exec(ls *)", "exec(cat *)", "exec(pytest *)",
+            "exec(rg *)", "exec(echo *)",
+            "exec(find *)", "exec(sed *)", "exec(awk *)", "exec(sort *)", "exec(xargs ls *)",
+            "exec(sudo apt-get update)", "exec(make test)",
             "filesystem(**)",
-            "network(api.example.com)", "network(*.cdn.example.com)", "network(192.0.2.7)", "network([2001:db8::7])",
+            "network(api.example.com)", "network(*.cdn.example.com)", "network(192.0.2.7)",
+            "network([2001:db8::7])",
             "network(GET https://code.example.com/repos/me/**)",
-            "git(push origin feature/*)", "git(docs)", "git(fetch origin)", "git(push --force origin feature/mine)",
-            "packages(npm:zod)", "packages(npm:@team/*)", "packages(npm ci)", "packages(pip install requests)",
+            "git(push origin feature/*)", "git(docs)", "git(fetch origin)",
+            "git(push --force origin feature/mine)",
+            "packages(npm:zod)", "packages(npm:@team/*)", "packages(npm ci)",
+            "packages(pip install requests)",
         ],
-        "ask": ["exec(git push *)", "filesystem(secret/**)", "network(pay.cdn.example.com)", "git(push origin feature/release)"],
-        "deny": ["exec(rm *)", "exec(curl *)", "filesystem(vault/**)", "network(*.evil.cdn.example.com)", "git(main)", "packages(npm:@team/bad)"],
+        "ask": ["exec(git push *)", "filesystem(secret/**)", "network(pay.cdn.example.com)",
+        "git(push origin feature/release)"],
+        "deny": ["exec(rm *)", "exec(curl *)", "filesystem(vault/**)",
+        "network(*.evil.cdn.example.com)", "git(main)", "packages(npm:@team/bad)"],
     }
 )  # fmt: skip
 
 
 def verdict_on(action: Action, policy: Policy = POLICY) -> Verdict:
-    """The policy's verdict, with its why; an exception that the engine turned into a denial is raised."""
+    """The policy's verdict, with its why; an exception that the engine turned into a denial is
+    raised."""
     verdict = evaluate(policy, action, now=NOW, workspace=WORKSPACE, uses={})
     assert not verdict.why.startswith(_SWALLOWED), verdict.why
     assert verdict.why, verdict
@@ -66,8 +87,13 @@ def verdict_on(action: Action, policy: Policy = POLICY) -> Verdict:
 
 
 def is_hidden(text: str, *, allowed: str = "") -> bool:
-    """Whether the text holds a control, format (bidi, zero-width) or separator character, or half a surrogate pair."""
-    return any(unicodedata.category(char) in ("Cc", "Cf", "Zl", "Zp", "Cs") for char in text if char not in allowed)
+    """Whether the text holds a control, format (bidi, zero-width) or separator character, or
+    half a surrogate pair."""
+    return any(
+        unicodedata.category(char) in ("Cc", "Cf", "Zl", "Zp", "Cs")
+        for char in text
+        if char not in allowed
+    )
 
 
 def check_suggestions(action: Action) -> None:
@@ -81,7 +107,8 @@ def check_suggestions(action: Action) -> None:
 
 
 def fuzz_exec(text: str) -> None:
-    """A command line: parsed and judged; nothing hidden or unread is allowed, a command before it is always seen."""
+    """A command line: parsed and judged; nothing hidden or unread is allowed, a command before
+    it is always seen."""
     script = parse(text)
     assert all(command.words for command in script.commands)
     action = Exec(command=text)
@@ -100,7 +127,8 @@ _HOST = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?\Z")
 
 
 def fuzz_hosts(text: str) -> None:
-    """A host, an authority, a URL, a request path: one spelling each, and an allow only for that of a rule."""
+    """A host, an authority, a URL, a request path: one spelling each, and an allow only for that
+    of a rule."""
     host = _canonical_host(text)
     verdict = verdict_on(Network(operation="connect", host=text, port=443))
     if host is None:
@@ -110,11 +138,21 @@ def fuzz_hosts(text: str) -> None:
         assert verdict == verdict_on(Network(operation="connect", host=host, port=443))
     if verdict.decision == "allow":
         assert host is not None
-        # What UTS 46 leaves out of a name (a soft hyphen) may be in the text: the name without it is what is dialled.
+        # What UTS 46 leaves out of a name (a soft hyphen) may be in the text: the name without it
+        # is what is dialled.
         assert _is_named_by_the_policy(host), host
-        assert not any(unicodedata.category(char) in ("Cc", "Zl", "Zp", "Cs") for char in text), text
+        assert not any(unicodedata.category(char) in ("Cc", "Zl", "Zp", "Cs") for char in text), (
+            text
+        )
     _check_url(text)
-    request = Network(operation="request", host="code.example.com", port=443, scheme="https", method="GET", path=text)
+    request = Network(
+        operation="request",
+        host="code.example.com",
+        port=443,
+        scheme="https",
+        method="GET",
+        path=text,
+    )
     if verdict_on(request).decision == "allow":
         path = unquote(re.split("[?#]", text, maxsplit=1)[0])
         assert f"{posixpath.normpath(path)}/".startswith("/repos/me/"), path
@@ -147,7 +185,9 @@ def _check_host(host: str) -> None:
 def _is_named_by_the_policy(host: str) -> bool:
     exact = ("api.example.com", "code.example.com", "192.0.2.7", "2001:db8::7")
     is_below = host.endswith(".cdn.example.com")
-    return host in exact or (is_below and host != "pay.cdn.example.com" and not host.endswith(".evil.cdn.example.com"))
+    return host in exact or (
+        is_below and host != "pay.cdn.example.com" and not host.endswith(".evil.cdn.example.com")
+    )
 
 
 def _check_url(text: str) -> None:
@@ -171,7 +211,8 @@ def _check_url(text: str) -> None:
 
 
 def fuzz_paths(text: str) -> None:
-    """First line a glob, the rest a path: nothing leaves the workspace, and a naive matcher agrees on what a glob covers."""
+    """First line a glob, the rest a path: nothing leaves the workspace, and a naive matcher
+    agrees on what a glob covers."""
     pattern, _, path = text.partition("\n")
     verdict = verdict_on(FileChange(operation="write", path=path))
     try:
@@ -186,7 +227,9 @@ def fuzz_paths(text: str) -> None:
     segments = seen.text.split("/")
     if verdict.decision == "allow":
         assert not is_hidden(path)
-        assert not any(unicodedata.normalize("NFKC", one).casefold() == ".git" for one in segments), path
+        assert not any(
+            unicodedata.normalize("NFKC", one).casefold() == ".git" for one in segments
+        ), path
         assert segments[0] not in ("secret", "vault"), path
     if any(map(is_git_name, segments)):
         assert verdict.decision == "deny", path
@@ -203,14 +246,24 @@ def _compare_globs(pattern: str, path: str) -> None:
     tidy = "/".join(one for one in rule.pattern.split("/") if one not in ("", ".")) or "**"
     glob = Glob(tidy)
     matches = glob.matches(path)
-    # The naive matcher takes exponential steps, and Python's fnmatch has no word for `[^...]` and other ideas of odd brackets.
-    if tidy.count("**") <= 3 and path.count("/") <= 8 and "[" not in tidy and len(tidy) < 200 and tidy != "*":
-        assert matches == (naive_verdict("filesystem", {"allow": [tidy]}, "ask", path) == "allow"), (tidy, path)
+    # The naive matcher takes exponential steps, and Python's fnmatch has no word for `[^...]` and
+    # other ideas of odd brackets.
+    if (
+        tidy.count("**") <= 3
+        and path.count("/") <= 8
+        and "[" not in tidy
+        and len(tidy) < 200
+        and tidy != "*"
+    ):
+        assert matches == (
+            naive_verdict("filesystem", {"allow": [tidy]}, "ask", path) == "allow"
+        ), (tidy, path)
     assert sum(map(tidy.count, "*?[")) <= MAX_WILDCARDS
 
 
 def fuzz_git(text: str) -> None:
-    """A git command line: read without raising, and an allow only for words that `shlex` reads as an ordinary push or fetch."""
+    """A git command line: read without raising, and an allow only for words that `shlex` reads
+    as an ordinary push or fetch."""
     action = git_refs.parse_command(text)
     assert git_refs.agrees(action)
     if verdict_on(action).decision == "allow":
@@ -218,14 +271,18 @@ def fuzz_git(text: str) -> None:
         words = shlex.split(text)
         assert posixpath.basename(words[0]) == "git"
         operands = [word for word in words[1:] if not word.startswith("-")]
-        has_flag = any(word.startswith(("--f", "-")) and "f" in word.lstrip("-")[:1] for word in words)
+        has_flag = any(
+            word.startswith(("--f", "-")) and "f" in word.lstrip("-")[:1] for word in words
+        )
         is_forced = has_flag or any(one.startswith("+") for one in operands[2:])
         assert operands[0] in ("push", "fetch"), operands
         assert operands[1] == "origin", operands
         if operands[0] == "push":
             assert len(operands) > 2
             assert all(map(_is_named_branch, operands[2:])), operands
-            assert not is_forced or {one.lstrip("+").rpartition(":")[2] for one in operands[2:]} <= {
+            assert not is_forced or {
+                one.lstrip("+").rpartition(":")[2] for one in operands[2:]
+            } <= {
                 "feature/mine",
                 "refs/heads/feature/mine",
             }
@@ -238,11 +295,16 @@ def fuzz_git(text: str) -> None:
 def _is_named_branch(ref: str) -> bool:
     source, colon, target = ref.removeprefix("+").partition(":")
     branch = (target if colon else source).removeprefix("refs/heads/")
-    return bool(source) and (branch == "docs" or branch.startswith("feature/")) and branch != "feature/release"
+    return (
+        bool(source)
+        and (branch == "docs" or branch.startswith("feature/"))
+        and branch != "feature/release"
+    )
 
 
 def fuzz_packages(text: str) -> None:
-    """A package manager's command line: read without raising, and an allow only for plain names that a rule has."""
+    """A package manager's command line: read without raising, and an allow only for plain names
+    that a rule has."""
     action = packages.parse_command(text)
     assert packages.agrees(action)
     if verdict_on(action).decision == "allow":
@@ -251,7 +313,9 @@ def fuzz_packages(text: str) -> None:
         assert not re.search(r"://|git\+|file:|link:|\.\./", text), text
         for name in action.names:
             assert name in words
-            assert re.match(r"(?:zod|@team/(?!bad\b)[\w.~-]+)(?:@[^@/:]+)?\Z|(?i:requests)\Z", name), name
+            assert re.match(
+                r"(?:zod|@team/(?!bad\b)[\w.~-]+)(?:@[^@/:]+)?\Z|(?i:requests)\Z", name
+            ), name
     packages.rough_actions(text)
     if action.manager:
         check_suggestions(action)
@@ -262,7 +326,14 @@ def fuzz_packages(text: str) -> None:
 _ACTIONS: tuple[Action, ...] = (
     Exec(command="git log -3 | head"),
     FileChange(operation="rename", path="src/a.py", to="b/.env"),
-    Network(operation="request", host="API.example.com.", port=443, scheme="https", method="GET", path="/a/../b?x"),
+    Network(
+        operation="request",
+        host="API.example.com.",
+        port=443,
+        scheme="https",
+        method="GET",
+        path="/a/../b?x",
+    ),
     Network(operation="connect", host="10.0.0.1", port=22, resolved=("10.0.0.1",)),
     Git(operation="push", remote="origin", refspecs=("feature/x", "+main")),
     Packages(manager="npm", operation="install", names=("zod@1",)),
@@ -270,7 +341,8 @@ _ACTIONS: tuple[Action, ...] = (
 
 
 def fuzz_policy(text: str) -> None:
-    """The text of a policy: read, or refused with a reason; what was read is judged with, and written and read again."""
+    """The text of a policy: read, or refused with a reason; what was read is judged with, and
+    written and read again."""
     try:
         policy = parse_policy(text, "policy.yaml")
     except PolicyError:
@@ -281,12 +353,24 @@ def fuzz_policy(text: str) -> None:
         assert verdict_on(action, policy_and_deny).decision == "deny"
     for rule in policy.rules:
         again = policy_from_data({rule.effect: [entry_of(rule)]}).rules[0]
-        for field in ("effect", "category", "pattern", "text", "id", "why", "exceptions", "match", "not_match", "uses"):
+        for field in (
+            "effect",
+            "category",
+            "pattern",
+            "text",
+            "id",
+            "why",
+            "exceptions",
+            "match",
+            "not_match",
+            "uses",
+        ):
             assert getattr(again, field) == getattr(rule, field), field
 
 
 def fuzz_check(text: str) -> None:
-    """A line of `gatehouse policy check`: always one line of JSON with a verdict and a why, the same each time."""
+    """A line of `gatehouse policy check`: always one line of JSON with a verdict and a why, the
+    same each time."""
     line = text.encode("utf-8", "surrogateescape")
     found = answer_line(line, POLICY, WORKSPACE, NOW)
     assert found["verdict"] in ("allow", "ask", "deny")
@@ -302,12 +386,15 @@ def fuzz_check(text: str) -> None:
 
 
 def fuzz_hello(text: str) -> None:
-    """The first bytes of a TLS client or server: one reading, however they are cut into segments, and never before they are whole."""
+    """The first bytes of a TLS client or server: one reading, however they are cut into
+    segments, and never before they are whole."""
     data = text.encode("utf-8", "surrogateescape")
     for is_second in (False, True):
         found = _hello(data, [len(data)], is_second=is_second)
         assert _hello(data, range(1, len(data) + 1), is_second=is_second) == found
-        assert _hello(data, [len(data) // 3, len(data) // 2, len(data)], is_second=is_second) == found
+        assert (
+            _hello(data, [len(data) // 3, len(data) // 2, len(data)], is_second=is_second) == found
+        )
         if isinstance(found, ClientHello):
             assert 0 < found.length <= len(data)
             assert _hello(data[: found.length - 1], [found.length - 1], is_second=is_second) is None
@@ -352,5 +439,6 @@ TARGETS: dict[str, Callable[[str], None]] = {
 
 
 def run(name: str, data: bytes) -> None:
-    """Run one target on bytes as the fuzzer makes them; what isn't UTF-8 becomes lone surrogates."""
+    """Run one target on bytes as the fuzzer makes them; what isn't UTF-8 becomes lone
+    surrogates."""
     TARGETS[name](data.decode("utf-8", "surrogateescape"))

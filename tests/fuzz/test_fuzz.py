@@ -1,4 +1,5 @@
-"""The fuzz targets hold on every known input, and a short search, the same each time, finds nothing. `make fuzz` searches longer."""
+"""The fuzz targets hold on every known input, and a short search, the same each time, finds
+nothing. `make fuzz` searches longer."""
 
 import subprocess
 import sys
@@ -37,7 +38,8 @@ def test_a_short_search_finds_nothing(target: str, tmp_path: Path) -> None:
 
 @needs_atheris
 def test_what_breaks_a_promise_is_found_and_kept(tmp_path: Path) -> None:
-    """The search itself: a planted fault is found from a seed that doesn't show it, and the input is written down."""
+    """The search itself: a planted fault is found from a seed that doesn't show it, and the
+    input is written down."""
     planted = """
 import sys
 from tests.fuzz import engine, targets

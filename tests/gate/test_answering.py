@@ -1,4 +1,5 @@
-"""Many answers at once: others are served meanwhile, nothing is answered twice or by half, and what belongs together stays so."""
+"""Many answers at once: others are served meanwhile, nothing is answered twice or by half, and
+what belongs together stays so."""
 
 import asyncio
 import contextlib
@@ -35,7 +36,8 @@ def hosts(number: int) -> list[Action]:
 
 def changes(number: int) -> list[Action]:
     return [
-        FileChange(operation="write", path=f"src/{one}.py", after=content_hash(b"%d" % one)) for one in range(number)
+        FileChange(operation="write", path=f"src/{one}.py", after=content_hash(b"%d" % one))
+        for one in range(number)
     ]
 
 
@@ -76,7 +78,9 @@ async def test_parts_of_a_list_come_in_order_with_a_turn_for_others_between() ->
 
 async def test_another_session_is_served_after_each_part_of_a_bulk_answer(world: World) -> None:
     ids = ask_all(world, hosts(MANY))
-    waited = await served_during(world, world.gate.resolve_in_turns(ids, "denied", by="operator"), ids)
+    waited = await served_during(
+        world, world.gate.resolve_in_turns(ids, "denied", by="operator"), ids
+    )
     assert set(waited) >= set(range(IN_TURN, MANY, IN_TURN))
     assert states(world, ids) == ["denied"] * MANY
     assert sorted(one["request"] for one in world.events("request_answered")) == sorted(ids)
@@ -84,19 +88,25 @@ async def test_another_session_is_served_after_each_part_of_a_bulk_answer(world:
 
 async def test_another_session_is_served_while_a_new_rule_answers_what_waits(world: World) -> None:
     ids = ask_all(world, hosts(MANY))
-    rule_id = world.gate.rulings.policies.add_rule("deny", "network(*.example.net)", why="", by="operator")
+    rule_id = world.gate.rulings.policies.add_rule(
+        "deny", "network(*.example.net)", why="", by="operator"
+    )
     waited = await served_during(world, world.gate.rejudge_pending(f"rule {rule_id}"), ids)
     assert set(waited) >= set(range(IN_TURN, MANY, IN_TURN))
     assert states(world, ids) == ["denied"] * MANY
 
 
-async def test_another_session_is_served_while_a_rule_that_answers_nothing_is_tried(world: World) -> None:
+async def test_another_session_is_served_while_a_rule_that_answers_nothing_is_tried(
+    world: World,
+) -> None:
     ids = ask_all(world, hosts(MANY))
     waited = await served_during(world, world.gate.rejudge_pending("a rule"), ids)
     assert waited.count(MANY) >= MANY // IN_TURN
 
 
-async def test_what_ends_midway_left_whole_parts_and_the_rest_is_answered_once(tmp_path: Path) -> None:
+async def test_what_ends_midway_left_whole_parts_and_the_rest_is_answered_once(
+    tmp_path: Path,
+) -> None:
     world = World(tmp_path)
     ids = ask_all(world, hosts(MANY))
     task = asyncio.ensure_future(world.gate.resolve_in_turns(ids, "approved", by="operator"))
@@ -107,7 +117,9 @@ async def test_what_ends_midway_left_whole_parts_and_the_rest_is_answered_once(t
         await task
     world.close()
     reborn = World(tmp_path)
-    first = [one for one, found in zip(ids, states(reborn, ids), strict=True) if found == "approved"]
+    first = [
+        one for one, found in zip(ids, states(reborn, ids), strict=True) if found == "approved"
+    ]
     assert first == ids[: len(first)]
     assert 0 < len(first) < MANY
     assert len(first) % IN_TURN == 0
@@ -118,7 +130,7 @@ async def test_what_ends_midway_left_whole_parts_and_the_rest_is_answered_once(t
     reborn.close()
 
 
-# -- as one ------------------------------------------------------------------------------------------------------------------
+# -- as one ---------------------------------------------------------------------------------------
 
 
 class Offered:
@@ -154,7 +166,9 @@ def by_a_rule(world: World, ids: Sequence[str]) -> Awaitable[object]:
 
 @pytest.mark.parametrize("answer", [as_one, by_a_rule])
 async def test_changed_files_become_approved_all_at_one_moment_and_are_offered_together(
-    world: World, tasks: asyncio.TaskGroup, answer: Callable[[World, Sequence[str]], Awaitable[object]]
+    world: World,
+    tasks: asyncio.TaskGroup,
+    answer: Callable[[World, Sequence[str]], Awaitable[object]],
 ) -> None:
     ids = ask_all(world, changes(5 * PREPARED), origin="workspace")
     offered = Offered(world, tasks)
@@ -167,7 +181,9 @@ async def test_changed_files_become_approved_all_at_one_moment_and_are_offered_t
     assert sorted(one["request"] for one in world.events("request_answered")) == sorted(ids)
 
 
-async def test_as_one_answers_none_where_one_was_answered_meanwhile(world: World, tasks: asyncio.TaskGroup) -> None:
+async def test_as_one_answers_none_where_one_was_answered_meanwhile(
+    world: World, tasks: asyncio.TaskGroup
+) -> None:
     ids = ask_all(world, changes(5 * PREPARED), origin="workspace")
     offered = Offered(world, tasks)
     task = asyncio.ensure_future(world.gate.resolve_as_one(ids, "approved", by="operator"))
@@ -198,7 +214,9 @@ async def test_as_one_that_ends_midway_left_all_or_nothing(tmp_path: Path, turns
     reborn.close()
 
 
-async def test_thousands_are_claimed_in_one_transaction_with_turns_for_others_before(world: World) -> None:
+async def test_thousands_are_claimed_in_one_transaction_with_turns_for_others_before(
+    world: World,
+) -> None:
     ids = ask_all(world, changes(5 * PREPARED), origin="workspace")
     await world.gate.resolve_as_one(ids, "approved", by="operator")
     task = asyncio.ensure_future(world.gate.claim_together(ids, "s1"))
@@ -223,11 +241,13 @@ async def test_a_denial_that_comes_while_thousands_are_claimed_counts(world: Wor
     assert status(world.gate.get(ids[0])) == "expired"
 
 
-# -- over HTTP ---------------------------------------------------------------------------------------------------------------
+# -- over HTTP ------------------------------------------------------------------------------------
 
 
 @contextlib.asynccontextmanager
-async def doors(folder: Path) -> AsyncIterator[tuple[FakeParts, httpx.AsyncClient, httpx.AsyncClient]]:
+async def doors(
+    folder: Path,
+) -> AsyncIterator[tuple[FakeParts, httpx.AsyncClient, httpx.AsyncClient]]:
     """The operator's client, and the one of session two's agent, each on a real socket."""
     parts = FakeParts(folder)
     sock = listen(0)
@@ -241,8 +261,12 @@ async def doors(folder: Path) -> AsyncIterator[tuple[FakeParts, httpx.AsyncClien
         bearer = {"authorization": f"Bearer {auth.cli_token}"}
         theirs = {"authorization": "Bearer token-of-two"}
         async with (
-            httpx.AsyncClient(base_url=f"http://127.0.0.1:{operator.port}", headers=bearer, timeout=90) as cli,
-            httpx.AsyncClient(base_url=f"http://127.0.0.1:{agent.port}", headers=theirs, timeout=90) as two,
+            httpx.AsyncClient(
+                base_url=f"http://127.0.0.1:{operator.port}", headers=bearer, timeout=90
+            ) as cli,
+            httpx.AsyncClient(
+                base_url=f"http://127.0.0.1:{agent.port}", headers=theirs, timeout=90
+            ) as two,
         ):
             yield parts, cli, two
         for serving in (operator, agent):
@@ -251,11 +275,19 @@ async def doors(folder: Path) -> AsyncIterator[tuple[FakeParts, httpx.AsyncClien
 
 
 @pytest.mark.parametrize("how", ["bulk", "rule"])
-async def test_another_sessions_request_is_decided_while_the_answers_are_under_way(tmp_path: Path, how: str) -> None:
+async def test_another_sessions_request_is_decided_while_the_answers_are_under_way(
+    tmp_path: Path, how: str
+) -> None:
     async with doors(tmp_path) as (parts, cli, two):
-        asked = parts.gate.ask_all([Exec(command=f"make {n}") for n in range(400)], session_id="one")
+        asked = parts.gate.ask_all(
+            [Exec(command=f"make {n}") for n in range(400)], session_id="one"
+        )
         if how == "bulk":
-            body = {"category": "exec", "answer": "denied", "shown": {one.id: one.fingerprint for one in asked}}
+            body = {
+                "category": "exec",
+                "answer": "denied",
+                "shown": {one.id: one.fingerprint for one in asked},
+            }
             answering = asyncio.ensure_future(cli.post("/api/requests/bulk", json=body))
         else:
             rule = {"effect": "deny", "rule": "exec(make *)"}

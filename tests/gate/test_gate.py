@@ -1,4 +1,5 @@
-"""The gate: every ask becomes a recorded verdict, only an allowed or approved one becomes a Grant, once, for just that action."""
+"""The gate: every ask becomes a recorded verdict, only an allowed or approved one becomes a
+Grant, once, for just that action."""
 
 import asyncio
 import inspect
@@ -25,7 +26,7 @@ def world(tmp_path: Path) -> Iterator[World]:
     made.close()
 
 
-# -- verdicts ----------------------------------------------------------------------------------------------------------
+# -- verdicts -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -37,11 +38,17 @@ def world(tmp_path: Path) -> Iterator[World]:
         ("asked.example.org", "pending"),
     ],
 )
-def test_an_ask_becomes_what_the_rules_say_and_is_recorded(world: World, host: str, expected: str) -> None:
+def test_an_ask_becomes_what_the_rules_say_and_is_recorded(
+    world: World, host: str, expected: str
+) -> None:
     request = world.ask(connect(host))
     assert status(request) == expected
     (record,) = world.events("request_asked")
-    assert (record["verdict"], record["rule"], record["why"]) == (request.decision, request.rule, request.why)
+    assert (record["verdict"], record["rule"], record["why"]) == (
+        request.decision,
+        request.rule,
+        request.why,
+    )
 
 
 def test_the_why_travels(world: World) -> None:
@@ -62,14 +69,17 @@ def test_a_proposal_is_always_asked(world: World) -> None:
     assert status(world.ask(Proposal(effect="allow", rule="network(*.example.org)"))) == "pending"
 
 
-# -- grants ------------------------------------------------------------------------------------------------------------
+# -- grants ---------------------------------------------------------------------------------------
 
 
 def test_a_grant_is_given_once_and_used_once(world: World) -> None:
     action = connect("allowed.example.org")
     request = world.ask(action)
     grant = granted(world.gate.claim(request.id, "s1"))
-    assert "used" in refused(world.gate.claim(request.id, "s1")).why or status(world.gate.get(request.id)) == "used"
+    assert (
+        "used" in refused(world.gate.claim(request.id, "s1")).why
+        or status(world.gate.get(request.id)) == "used"
+    )
     grant.use(action)
     with pytest.raises(RefusedError, match="used before"):
         grant.use(action)
@@ -77,12 +87,26 @@ def test_a_grant_is_given_once_and_used_once(world: World) -> None:
 
 def test_a_grant_is_for_the_judged_action_only(world: World) -> None:
     request = world.ask(
-        Network(operation="request", host="allowed.example.org", port=443, scheme="https", method="GET", path="/a")
+        Network(
+            operation="request",
+            host="allowed.example.org",
+            port=443,
+            scheme="https",
+            method="GET",
+            path="/a",
+        )
     )
     grant = granted(world.gate.claim(request.id, "s1"))
     with pytest.raises(RefusedError, match="not the action that was judged"):
         grant.use(
-            Network(operation="request", host="allowed.example.org", port=443, scheme="https", method="GET", path="/b")
+            Network(
+                operation="request",
+                host="allowed.example.org",
+                port=443,
+                scheme="https",
+                method="GET",
+                path="/b",
+            )
         )
     with pytest.raises(RefusedError, match="used before"):  # a wrong try spends it
         grant.use(world.gate.action_of(request))
@@ -101,18 +125,27 @@ def test_pending_denied_expired_and_foreign_requests_give_no_grant(world: World)
         world.gate.claim("nonsense", "s1")
 
 
-# -- answers -----------------------------------------------------------------------------------------------------------
+# -- answers --------------------------------------------------------------------------------------
 
 
 def test_an_answer_is_given_once_and_says_by_whom(world: World) -> None:
     request = world.ask(connect("other.example.net"))
-    answered = world.gate.resolve(request.id, "denied", by="operator (browser)", reason="use the mirror")
+    answered = world.gate.resolve(
+        request.id, "denied", by="operator (browser)", reason="use the mirror"
+    )
     assert status(answered) == "denied"
     with pytest.raises(UserError, match="already denied"):
         world.gate.resolve(request.id, "approved", by="operator")
     (record,) = world.events("request_answered")
-    assert (record["by"], record["reason"], record["answer"]) == ("operator (browser)", "use the mirror", "denied")
-    assert refused(world.gate.claim(request.id, "s1")).why == "denied by operator (browser): use the mirror"
+    assert (record["by"], record["reason"], record["answer"]) == (
+        "operator (browser)",
+        "use the mirror",
+        "denied",
+    )
+    assert (
+        refused(world.gate.claim(request.id, "s1")).why
+        == "denied by operator (browser): use the mirror"
+    )
 
 
 def test_an_answer_to_another_request_than_was_shown_is_refused(world: World) -> None:
@@ -152,7 +185,10 @@ def test_a_newer_change_of_the_same_file_supersedes_the_older(world: World) -> N
     assert status(older) == "superseded"
     assert older.superseded_by == newer.id
     assert older.answer == "denied"
-    assert [status(one) for one in (newer, world.ask(FileChange(operation="write", path="b.txt", after="1" * 64)))] == [
+    assert [
+        status(one)
+        for one in (newer, world.ask(FileChange(operation="write", path="b.txt", after="1" * 64)))
+    ] == [
         "pending",
         "pending",
     ]
@@ -161,10 +197,18 @@ def test_a_newer_change_of_the_same_file_supersedes_the_older(world: World) -> N
 
 
 async def test_a_new_rule_answers_the_waiting_requests_that_it_matches(world: World) -> None:
-    asked = [world.ask(connect(host)) for host in ("a.example.net", "b.example.net", "c.example.com")]
-    rule_id = world.gate.rulings.policies.add_rule("allow", "network(*.example.net)", why="", by="operator")
+    asked = [
+        world.ask(connect(host)) for host in ("a.example.net", "b.example.net", "c.example.com")
+    ]
+    rule_id = world.gate.rulings.policies.add_rule(
+        "allow", "network(*.example.net)", why="", by="operator"
+    )
     await world.gate.rejudge_pending(by=f"rule {rule_id}")
-    assert [status(world.gate.get(request.id)) for request in asked] == ["approved", "approved", "pending"]
+    assert [status(world.gate.get(request.id)) for request in asked] == [
+        "approved",
+        "approved",
+        "pending",
+    ]
     assert {record["by"] for record in world.events("request_answered")} == {f"rule {rule_id}"}
 
 
@@ -175,7 +219,7 @@ def test_a_flood_is_denied_and_not_queued(world: World) -> None:
     assert status(world.ask(connect("one-more.example.net"), session_id="s2")) == "pending"
 
 
-# -- failing closed ----------------------------------------------------------------------------------------------------
+# -- failing closed -------------------------------------------------------------------------------
 
 
 def test_the_kill_switch_denies_everything_and_voids_approvals(world: World) -> None:
@@ -194,7 +238,9 @@ def test_an_unknown_or_ended_session_is_denied(world: World) -> None:
     assert status(world.ask(connect("allowed.example.org"))) == "denied"
 
 
-async def test_without_an_audit_nothing_is_allowed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_an_audit_nothing_is_allowed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     approved = world.ask(connect("other.example.net"))
     world.gate.resolve(approved.id, "approved", by="operator")
 
@@ -207,7 +253,9 @@ async def test_without_an_audit_nothing_is_allowed(world: World, monkeypatch: py
     assert "can't be written" in refused(world.gate.claim(approved.id, "s1")).why
     assert (
         "can't be written"
-        in refused(await world.gate.decide(connect("allowed.example.org"), session_id="s1", hold_s=1)).why
+        in refused(
+            await world.gate.decide(connect("allowed.example.org"), session_id="s1", hold_s=1)
+        ).why
     )
     monkeypatch.undo()
     granted(world.gate.claim(approved.id, "s1"))
@@ -218,7 +266,11 @@ def test_who_said_yes_stands_with_the_effect_where_the_answer_could_not_be_recor
 ) -> None:
     request = world.ask(connect("other.example.org"))
     with monkeypatch.context() as full_disk:
-        full_disk.setattr(world.audit, "_append", lambda *_: (_ for _ in ()).throw(StorageError("full", "free it")))
+        full_disk.setattr(
+            world.audit,
+            "_append",
+            lambda *_: (_ for _ in ()).throw(StorageError("full", "free it")),
+        )
         world.gate.resolve(request.id, "approved", by="operator (cli)")
         refused(world.gate.claim(request.id, "s1"))
     granted(world.gate.claim(request.id, "s1"))
@@ -227,7 +279,9 @@ def test_who_said_yes_stands_with_the_effect_where_the_answer_could_not_be_recor
     assert (started["verdict"], started["by"]) == ("ask", "operator (cli)")
 
 
-def test_an_exception_in_the_rules_is_a_denial(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_exception_in_the_rules_is_a_denial(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fails(*_: object, **__: object) -> None:
         raise ZeroDivisionError
 
@@ -245,11 +299,13 @@ def test_a_policy_that_breaks_keeps_the_last_good_one(world: World) -> None:
     assert world.gate.rulings.policies.banner is not None
 
 
-# -- waiting -----------------------------------------------------------------------------------------------------------
+# -- waiting --------------------------------------------------------------------------------------
 
 
 async def test_decide_waits_for_the_answer(world: World, tasks: asyncio.TaskGroup) -> None:
-    deciding = tasks.create_task(world.gate.decide(connect("other.example.net"), session_id="s1", hold_s=30))
+    deciding = tasks.create_task(
+        world.gate.decide(connect("other.example.net"), session_id="s1", hold_s=30)
+    )
     await asyncio.sleep(0)
     (request,) = world.queue.read(lambda c: store.pending(c))
     world.gate.resolve(request.id, "approved", by="operator")
@@ -259,22 +315,30 @@ async def test_decide_waits_for_the_answer(world: World, tasks: asyncio.TaskGrou
     assert world.gate.get(request.id).outcome == {"ok": True, "status": 200}
 
 
-async def test_a_hold_that_runs_out_leaves_the_request_in_the_inbox_and_a_later_try_finds_the_answer(
+async def test_a_hold_that_runs_out_leaves_the_request_in_the_inbox_and_a_later_try_finds_the_answer(  # noqa: E501
     world: World,
 ) -> None:
-    first = refused(await world.gate.decide(connect("other.example.net"), session_id="s1", hold_s=0))
+    first = refused(
+        await world.gate.decide(connect("other.example.net"), session_id="s1", hold_s=0)
+    )
     assert first.decision == "ask"
     assert first.request_id is not None
     assert status(world.gate.get(first.request_id)) == "pending"
     world.gate.resolve(first.request_id, "approved", by="operator")
     granted(await world.gate.decide(connect("other.example.net"), session_id="s1", hold_s=0))
-    again = refused(await world.gate.decide(connect("other.example.net"), session_id="s1", hold_s=0))
+    again = refused(
+        await world.gate.decide(connect("other.example.net"), session_id="s1", hold_s=0)
+    )
     assert again.request_id != first.request_id  # one approval, one connection
 
 
-async def test_ready_requests_are_carried_out_and_again_offered_after_a_restart(world: World, tmp_path: Path) -> None:
+async def test_ready_requests_are_carried_out_and_again_offered_after_a_restart(
+    world: World, tmp_path: Path
+) -> None:
     request = world.ask(Exec(command="make deploy"))
-    world.gate.resolve(request.id, "approved", by="operator")  # no handler yet: as if the supervisor died here
+    world.gate.resolve(
+        request.id, "approved", by="operator"
+    )  # no handler yet: as if the supervisor died here
     world.close()
     reborn = World(tmp_path)
     carried: list[Request] = []
@@ -299,7 +363,10 @@ async def test_ready_requests_are_carried_out_and_again_offered_after_a_restart(
 
 
 def test_a_deny_rule_that_comes_after_the_answer_holds(world: World) -> None:
-    approved, allowed = world.ask(connect("other.example.org")), world.ask(connect("allowed.example.org"))
+    approved, allowed = (
+        world.ask(connect("other.example.org")),
+        world.ask(connect("allowed.example.org")),
+    )
     world.gate.resolve(approved.id, "approved", by="operator")
     for host in ("other.example.org", "allowed.example.org"):
         world.gate.rulings.policies.add_rule("deny", f"network({host})", why="", by="operator")
@@ -370,7 +437,7 @@ async def test_a_channel_that_fails_is_said_and_takes_nobody_along(world: World)
     assert outcome == {"ok": False, "error": "carrying it out failed: no [redacted] here"}
 
 
-# -- secrets -----------------------------------------------------------------------------------------------------------
+# -- secrets --------------------------------------------------------------------------------------
 
 
 def test_a_secret_in_an_action_is_stored_nowhere_yet_the_action_can_be_carried_out(
@@ -405,7 +472,9 @@ def test_what_authenticates_in_an_address_is_stored_nowhere_yet_the_request_can_
     grant.use(world.gate.action_of(request))
     again = world.ask(action)
     world.gate.resolve(again.id, "approved", by="operator")
-    with pytest.raises(RefusedError):  # a grant is for the address as it is, not for what is shown of it
+    with pytest.raises(
+        RefusedError
+    ):  # a grant is for the address as it is, not for what is shown of it
         granted(world.gate.claim(again.id, "s1")).use(again.action)
     world.gate.record_refusal(action, "s1", "for once")
     world.gate.judge(action, "s1")
@@ -414,28 +483,40 @@ def test_what_authenticates_in_an_address_is_stored_nowhere_yet_the_request_can_
     assert len(log) > 3
     for path in tmp_path.iterdir():
         assert b"of-ada" not in path.read_bytes(), path
-    assert not any(past.is_redacted for past in read_history(log, "audit.log")), "rules judge it as before"
+    assert not any(past.is_redacted for past in read_history(log, "audit.log")), (
+        "rules judge it as before"
+    )
 
 
 def test_a_push_to_a_remote_that_the_repository_does_not_know_is_denied(world: World) -> None:
     world.policy.write_text("version: 1\nallow: [git(feature)]\n")
-    known = msgspec.structs.replace(session("s1"), remotes=("origin", "https://git.example.org/team/app.git"))
+    known = msgspec.structs.replace(
+        session("s1"), remotes=("origin", "https://git.example.org/team/app.git")
+    )
     world.gate.rulings.open_session(known)
     pushed = [
-        world.ask(Git(operation="push", remote=remote, refspecs=("feature",))) for remote in ("origin", "elsewhere")
+        world.ask(Git(operation="push", remote=remote, refspecs=("feature",)))
+        for remote in ("origin", "elsewhere")
     ]
     assert [status(request) for request in pushed] == ["allowed", "denied"]
 
 
-# -- several at once ---------------------------------------------------------------------------------------------------
+# -- several at once ------------------------------------------------------------------------------
 
 
 def changes(count: int) -> list[FileChange]:
-    return [FileChange(operation="write", path=f"src/{number}.py", after="a" * 64) for number in range(count)]
+    return [
+        FileChange(operation="write", path=f"src/{number}.py", after="a" * 64)
+        for number in range(count)
+    ]
 
 
 def test_several_asks_are_one_step_and_each_is_what_it_would_be_alone(world: World) -> None:
-    denied, allowed, asked = connect("denied.example.org"), connect("allowed.example.org"), connect("x.example.net")
+    denied, allowed, asked = (
+        connect("denied.example.org"),
+        connect("allowed.example.org"),
+        connect("x.example.net"),
+    )
     first = world.ask(asked)
     found = world.gate.ask_all([denied, allowed, asked, connect("y.example.net")], session_id="s1")
     assert [status(request) for request in found] == ["denied", "allowed", "pending", "pending"]
@@ -445,7 +526,9 @@ def test_several_asks_are_one_step_and_each_is_what_it_would_be_alone(world: Wor
     ]  # fmt: skip
 
 
-def test_several_asks_are_all_denied_where_one_can_not_be_stored(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_asks_are_all_denied_where_one_can_not_be_stored(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     older = world.ask(changes(1)[0], origin="workspace")
 
     def fails(connection: object, requests: Sequence[Request]) -> None:
@@ -454,12 +537,16 @@ def test_several_asks_are_all_denied_where_one_can_not_be_stored(world: World, m
     monkeypatch.setattr("supervisor.records.approval_queue.store.add_all", fails)
     newer = msgspec.structs.replace(changes(1)[0], after="b" * 64)
     found = world.gate.ask_all([newer, *changes(3)[1:]], session_id="s1", origin="workspace")
-    assert [(status(request), request.why) for request in found] == [("denied", "the disk is full")] * 3
+    assert [(status(request), request.why) for request in found] == [
+        ("denied", "the disk is full")
+    ] * 3
     assert [request.id for request in world.queue.pending()] == [older.id]
     assert isinstance(world.gate.claim(older.id, "s1"), Refused)
 
 
-async def test_what_is_approved_together_is_carried_out_together(world: World, tasks: asyncio.TaskGroup) -> None:
+async def test_what_is_approved_together_is_carried_out_together(
+    world: World, tasks: asyncio.TaskGroup
+) -> None:
     offered: list[list[str]] = []
 
     async def one(request: Request) -> None:

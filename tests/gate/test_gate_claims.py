@@ -1,4 +1,5 @@
-"""What rules allow is asked for and claimed in one step: in the same two writes, and as safe as one after the other."""
+"""What rules allow is asked for and claimed in one step: in the same two writes, and as safe as
+one after the other."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -32,7 +33,9 @@ def change(path: str, after: str = "a") -> FileChange:
 
 
 def claim(world: World, *actions: FileChange) -> tuple[list[Request], dict[str, Grant]]:
-    return world.gate.ask_and_claim_all(actions, session_id="s1", reason="changed", origin="workspace")
+    return world.gate.ask_and_claim_all(
+        actions, session_id="s1", reason="changed", origin="workspace"
+    )
 
 
 def test_only_what_rules_allow_is_claimed(world: World) -> None:
@@ -40,7 +43,12 @@ def test_only_what_rules_allow_is_claimed(world: World) -> None:
     requests, grants = claim(world, *actions)
     assert [status(request) for request in requests] == ["used", "denied", "pending", "used"]
     assert list(grants) == [requests[0].id, requests[3].id]
-    assert [status(world.gate.get(request.id)) for request in requests] == ["used", "denied", "pending", "used"]
+    assert [status(world.gate.get(request.id)) for request in requests] == [
+        "used",
+        "denied",
+        "pending",
+        "used",
+    ]
     grants[requests[0].id].use(actions[0])
     with pytest.raises(RefusedError, match="used before"):
         grants[requests[0].id].use(actions[0])
@@ -50,8 +58,12 @@ def test_only_what_rules_allow_is_claimed(world: World) -> None:
 
 def test_the_record_has_it_as_if_one_came_after_the_other(world: World) -> None:
     (first, second), grants = claim(world, change("free/a"), change("free/b"))
-    world.gate.settle_all([(grants[first.id], "done", {}), (grants[second.id], "failed", {"error": "no room"})])
-    told = [(record["event"], record["request"]) for record in world.events() if "request" in record]
+    world.gate.settle_all(
+        [(grants[first.id], "done", {}), (grants[second.id], "failed", {"error": "no room"})]
+    )
+    told = [
+        (record["event"], record["request"]) for record in world.events() if "request" in record
+    ]
     assert told == [
         ("request_asked", first.id),
         ("request_asked", second.id),
@@ -75,7 +87,9 @@ def test_it_is_given_out_once(world: World) -> None:
     (request,), _ = claim(world, change("free/a"))
     assert isinstance(world.gate.claim(request.id, "s1"), Refused)
     assert world.queue.ready() == []
-    assert world.gate.unsettled("s1") == []  # it is being carried out: nobody else finds it left over
+    assert (
+        world.gate.unsettled("s1") == []
+    )  # it is being carried out: nobody else finds it left over
 
 
 def test_a_crash_leaves_what_can_be_taken_up_again(world: World, tmp_path: Path) -> None:
@@ -89,9 +103,12 @@ def test_a_crash_leaves_what_can_be_taken_up_again(world: World, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    "where", ["supervisor.records.audit.Audit._append", "supervisor.records.approval_queue.store.add_all"]
+    "where",
+    ["supervisor.records.audit.Audit._append", "supervisor.records.approval_queue.store.add_all"],
 )
-def test_what_can_not_be_recorded_is_not_claimed(world: World, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+def test_what_can_not_be_recorded_is_not_claimed(
+    world: World, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
     def fails(*arguments: object) -> None:
         raise StorageError("the disk is full", "free it")
 
@@ -113,7 +130,9 @@ def test_nothing_is_claimed_while_all_is_stopped_or_the_session_is_over(world: W
 
 
 def test_what_waits_for_the_same_path_is_superseded(world: World) -> None:
-    older = world.ask(FileChange(operation="delete", path="free/a", before="b" * 64, hazards=("conflict",)))
+    older = world.ask(
+        FileChange(operation="delete", path="free/a", before="b" * 64, hazards=("conflict",))
+    )
     assert status(older) == "pending"
     (newer,), grants = claim(world, change("free/a"))
     assert list(grants) == [newer.id]

@@ -1,4 +1,5 @@
-"""A database that can't be written any more (a full disk, mostly): nothing is allowed, nothing ends by it, and it heals."""
+"""A database that can't be written any more (a full disk, mostly): nothing is allowed, nothing
+ends by it, and it heals."""
 
 import asyncio
 import contextlib
@@ -38,7 +39,9 @@ def unwritable(engine: Engine) -> Iterator[None]:
         event.listen(engine, "checkout", allow)
 
 
-async def test_asks_are_denied_with_the_reason_and_outcomes_are_stored_later(tmp_path: Path) -> None:
+async def test_asks_are_denied_with_the_reason_and_outcomes_are_stored_later(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "workspace").mkdir()
     async with supervised(settings_in(tmp_path, POLICY)) as running:
         session = await running.start(tmp_path / "workspace", "sleep", "300")
@@ -62,7 +65,10 @@ async def test_asks_are_denied_with_the_reason_and_outcomes_are_stored_later(tmp
 async def test_sessions_and_the_supervisor_still_end(tmp_path: Path) -> None:
     (tmp_path / "workspace").mkdir()
     with contextlib.ExitStack() as failing:
-        async with asyncio.timeout(PATIENCE_S), supervised(settings_in(tmp_path, POLICY)) as running:
+        async with (
+            asyncio.timeout(PATIENCE_S),
+            supervised(settings_in(tmp_path, POLICY)) as running,
+        ):
             command = "trap 'exit 0' TERM; echo up; while sleep 0.1; do :; done"
             session = await running.start(tmp_path / "workspace", "sh", "-c", command)
             await running.printed(session, "up")
@@ -75,7 +81,13 @@ async def test_sessions_and_the_supervisor_still_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "at", ["CREATE TABLE sessions", "CREATE TABLE spending", "ALTER TABLE spending DROP", "UPDATE alembic_version"]
+    "at",
+    [
+        "CREATE TABLE sessions",
+        "CREATE TABLE spending",
+        "ALTER TABLE spending DROP",
+        "UPDATE alembic_version",
+    ],
 )
 def test_a_schema_that_breaks_off_half_made_is_not_there_at_all(tmp_path: Path, at: str) -> None:
     def break_off(_connection: object, _cursor: object, statement: str, *_: object) -> None:

@@ -1,4 +1,5 @@
-"""What is Gatehouse's own: no rule of a policy, however wide, lets an agent change the policy that it is judged by."""
+"""What is Gatehouse's own: no rule of a policy, however wide, lets an agent change the policy
+that it is judged by."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +20,8 @@ def write(path: str, **more: Any) -> FileChange:
 
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[World]:
-    """A gate whose policy file lies in the workspace, behind a linked folder, with a rule that allows every file."""
+    """A gate whose policy file lies in the workspace, behind a linked folder, with a rule that
+    allows every file."""
     workspace = tmp_path / "workspace"
     (workspace / "real").mkdir(parents=True)
     (workspace / "linked").symlink_to("real")
@@ -43,7 +45,9 @@ def own(tmp_path: Path) -> Iterator[World]:
         write("elsewhere", operation="rename", to="real/rules.yaml"),
     ],
 )
-def test_no_rule_lets_an_agent_change_the_policy_that_it_is_judged_by(own: World, action: FileChange) -> None:
+def test_no_rule_lets_an_agent_change_the_policy_that_it_is_judged_by(
+    own: World, action: FileChange
+) -> None:
     request = own.ask(action)
     assert status(request) == "pending"
     assert request.sticky

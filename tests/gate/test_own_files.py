@@ -1,4 +1,5 @@
-"""The files that Gatehouse is told by may lie in a workspace: whatever rules allow there, no session changes them unasked."""
+"""The files that Gatehouse is told by may lie in a workspace: whatever rules allow there, no
+session changes them unasked."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,7 +37,9 @@ def parts(tmp_path_factory: pytest.TempPathFactory, upstream_ca: Path) -> Iterat
         upstream_ca=authority,
     )
     made = Parts(settings)
-    made.gate.rulings.open_session(msgspec.structs.replace(session("one"), workspace=str(workspace)))
+    made.gate.rulings.open_session(
+        msgspec.structs.replace(session("one"), workspace=str(workspace))
+    )
     yield made
     made.close()
 
@@ -44,8 +47,11 @@ def parts(tmp_path_factory: pytest.TempPathFactory, upstream_ca: Path) -> Iterat
 @pytest.mark.parametrize("name", [*NAMED, "team", "TEAM/Credentials.yaml"])
 @pytest.mark.parametrize("operation", ["write", "delete"])
 def test_a_change_of_one_is_asked(parts: Parts, name: str, operation: FileOperation) -> None:
-    """A credential that is bound to another host would go there at the next start, and its command be run."""
-    verdict = parts.gate.rulings.verdict(FileChange(operation=operation, path=name, after="x"), "one")
+    """A credential that is bound to another host would go there at the next start, and its
+    command be run."""
+    verdict = parts.gate.rulings.verdict(
+        FileChange(operation=operation, path=name, after="x"), "one"
+    )
     assert (verdict.decision, verdict.why, verdict.sticky) == ("ask", OWN_FILE, True)
     moved = FileChange(operation="rename", path="a.txt", to=name, after="x")
     assert parts.gate.rulings.verdict(moved, "one").decision == "ask"
@@ -56,9 +62,20 @@ async def test_what_lies_beside_gatehouse_is_no_module_of_egress(tmp_path: Path)
     for name in ("argparse", "resource", "structlog"):
         (tmp_path / f"{name}.py").write_text("print('mine'); raise SystemExit(3)")
     done = await run([*EGRESS, "--help"], env={}, cwd=tmp_path, timeout_s=PATIENCE_S)
-    assert (done.exit_code, b"mine" in done.stdout, b"--channel-fd" in done.stdout) == (0, False, True), done
+    assert (done.exit_code, b"mine" in done.stdout, b"--channel-fd" in done.stdout) == (
+        0,
+        False,
+        True,
+    ), done
 
 
-@pytest.mark.parametrize("name", ["a.txt", "teams/credentials.yaml", "team/credentials.yaml.md", "team/other"])
+@pytest.mark.parametrize(
+    "name", ["a.txt", "teams/credentials.yaml", "team/credentials.yaml.md", "team/other"]
+)
 def test_others_are_as_rules_say(parts: Parts, name: str) -> None:
-    assert parts.gate.rulings.verdict(FileChange(operation="write", path=name, after="x"), "one").decision == "allow"
+    assert (
+        parts.gate.rulings.verdict(
+            FileChange(operation="write", path=name, after="x"), "one"
+        ).decision
+        == "allow"
+    )

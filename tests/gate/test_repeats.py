@@ -1,4 +1,5 @@
-"""What an agent asks again: a denial stands for a while, and a loop makes no more cards than a person can look at."""
+"""What an agent asks again: a denial stands for a while, and a loop makes no more cards than a
+person can look at."""
 
 import asyncio
 from collections.abc import Iterator
@@ -23,7 +24,12 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 def search(query: str) -> Network:
     return Network(
-        operation="request", host="api.example.net", port=443, scheme="https", method="GET", path=f"/search?q={query}"
+        operation="request",
+        host="api.example.net",
+        port=443,
+        scheme="https",
+        method="GET",
+        path=f"/search?q={query}",
     )
 
 
@@ -35,13 +41,18 @@ def remedy(gate: Gate, request: Request) -> str:
     return gate.repeats.remedy_of(request)
 
 
-def test_a_denied_wish_is_denied_at_once_in_other_words_and_may_be_asked_again_later(world: World) -> None:
+def test_a_denied_wish_is_denied_at_once_in_other_words_and_may_be_asked_again_later(
+    world: World,
+) -> None:
     denied = deny(world, search("1"))
     world.clock.advance(40)
     for again in (search("1"), search("2")):
         found = world.ask(again)
         assert (found.id, status(found), found.answer_reason) == (denied.id, "denied", "not now")
-        assert "`GET https://api.example.net/search?q=1` was denied 40s ago; ask again after" in found.remedy
+        assert (
+            "`GET https://api.example.net/search?q=1` was denied 40s ago; ask again after"
+            in found.remedy
+        )
         assert "(in 20s)" in found.remedy
     assert world.queue.pending() == []
     # Each is on record as what it is, with the person's reason.
@@ -70,9 +81,13 @@ def test_the_agent_learns_when_to_ask_again_from_the_denial_itself(world: World)
     denied = deny(world, connect("other.example.net"))
     assert remedy(world.gate, denied).startswith("ask again after ")
     assert isinstance(refused := world.gate.claim(denied.id, "s1"), Refused)
-    assert (refused.why, refused.remedy) == ("denied by operator: not now", remedy(world.gate, denied))
+    assert (refused.why, refused.remedy) == (
+        "denied by operator: not now",
+        remedy(world.gate, denied),
+    )
     assert (
-        remedy(world.gate, world.ask(connect("denied.example.org"))) == "ask the operator for a rule, or do without it"
+        remedy(world.gate, world.ask(connect("denied.example.org")))
+        == "ask the operator for a rule, or do without it"
     )
 
 
@@ -90,7 +105,10 @@ def test_a_person_can_lift_it_and_that_survives_a_restart(world: World, tmp_path
     deny(world, search("2"))
     assert status(world.ask(search("3"))) == "denied"
     lifted = world.gate.repeats.lift(denied, "by operator")
-    assert {one.action.path for one in lifted if isinstance(one.action, Network)} == {"/search?q=1", "/search?q=2"}
+    assert {one.action.path for one in lifted if isinstance(one.action, Network)} == {
+        "/search?q=1",
+        "/search?q=2",
+    }
     assert {status(one) for one in lifted} == {"denied"}
     assert remedy(world.gate, world.gate.get(denied.id)) == ""
     world.close()
@@ -109,7 +127,9 @@ def test_a_denial_survives_a_restart(world: World, tmp_path: Path) -> None:
 
 def test_a_rule_that_allows_it_lifts_it(world: World) -> None:
     deny(world, search("1"))
-    world.gate.rulings.policies.add_rule("allow", "network(GET https://api.example.net/search)", why="", by="operator")
+    world.gate.rulings.policies.add_rule(
+        "allow", "network(GET https://api.example.net/search)", why="", by="operator"
+    )
     assert status(world.ask(search("1"))) == "allowed"
 
 
@@ -118,7 +138,9 @@ def test_a_changed_file_that_was_denied_stays_denied(world: World) -> None:
     denied = deny(world, change)
     world.clock.advance(1e6)
     assert world.ask(change).id == denied.id
-    assert status(world.ask(FileChange(operation="write", path="a.txt", after="2" * 64))) == "pending"
+    assert (
+        status(world.ask(FileChange(operation="write", path="a.txt", after="2" * 64))) == "pending"
+    )
 
 
 def test_what_was_superseded_or_expired_was_denied_by_nobody(world: World) -> None:
@@ -146,7 +168,7 @@ def test_the_person_sees_what_is_asked_in_vain(world: World) -> None:
     assert world.gate.repeats.quiet() == []
 
 
-# -- too much at once -----------------------------------------------------------------------------------------------------
+# -- too much at once -----------------------------------------------------------------------------
 
 
 async def settle() -> None:
@@ -165,9 +187,15 @@ def hosts(world: World) -> list[str]:
     return [one.action.host for one in world.queue.pending("s1") if isinstance(one.action, Network)]
 
 
-async def test_a_loop_over_many_hosts_makes_a_bounded_number_of_cards(world: World, tasks: asyncio.TaskGroup) -> None:
+async def test_a_loop_over_many_hosts_makes_a_bounded_number_of_cards(
+    world: World, tasks: asyncio.TaskGroup
+) -> None:
     asking = [
-        tasks.create_task(world.gate.decide(connect(f"h{n}.example.net"), session_id="s1", origin="egress", hold_s=30))
+        tasks.create_task(
+            world.gate.decide(
+                connect(f"h{n}.example.net"), session_id="s1", origin="egress", hold_s=30
+            )
+        )
         for n in range(MOST_CONNECTIONS + 5)
     ]
     await settle()
@@ -185,7 +213,9 @@ async def test_a_loop_over_many_hosts_makes_a_bounded_number_of_cards(world: Wor
     joined = tasks.create_task(
         world.gate.decide(connect("h1.example.net"), session_id="s1", origin="egress", hold_s=30)
     )
-    other = tasks.create_task(world.gate.decide(connect("x.example.net"), session_id="s2", origin="egress", hold_s=30))
+    other = tasks.create_task(
+        world.gate.decide(connect("x.example.net"), session_id="s2", origin="egress", hold_s=30)
+    )
     await settle()
     assert max(one.asked_times for one in world.queue.pending("s1")) == 2
     assert len(world.queue.pending("s2")) == 1
@@ -200,12 +230,16 @@ async def test_a_loop_over_one_path_makes_few_cards_and_a_rule_answers_all_of_it
     world: World, tasks: asyncio.TaskGroup
 ) -> None:
     asking = [
-        tasks.create_task(world.gate.decide(search(str(n)), session_id="s1", origin="egress", hold_s=30))
+        tasks.create_task(
+            world.gate.decide(search(str(n)), session_id="s1", origin="egress", hold_s=30)
+        )
         for n in range(MOST_ALIKE + 4)
     ]
     await settle()
     assert len(world.queue.pending("s1")) == MOST_ALIKE
-    world.gate.rulings.policies.add_rule("allow", "network(GET https://api.example.net/search)", why="", by="operator")
+    world.gate.rulings.policies.add_rule(
+        "allow", "network(GET https://api.example.net/search)", why="", by="operator"
+    )
     await world.gate.rejudge_pending(by="rule")
     assert {type(await one) for one in asking} == {Grant}
 
@@ -213,38 +247,52 @@ async def test_a_loop_over_one_path_makes_few_cards_and_a_rule_answers_all_of_it
 async def test_who_is_held_in_vain_is_told_so(world: World) -> None:
     for n in range(MOST_CONNECTIONS):
         world.ask(connect(f"h{n}.example.net"), origin="egress")
-    refused = await world.gate.decide(connect("one-more.example.net"), session_id="s1", origin="egress", hold_s=0)
+    refused = await world.gate.decide(
+        connect("one-more.example.net"), session_id="s1", origin="egress", hold_s=0
+    )
     assert isinstance(refused, Refused)
     assert (refused.decision, refused.request_id) == ("ask", None)
     assert f"{MOST_CONNECTIONS} requests of this session for the network wait" in refused.why
-    allowed = await world.gate.decide(connect("allowed.example.org"), session_id="s1", origin="egress", hold_s=0)
+    allowed = await world.gate.decide(
+        connect("allowed.example.org"), session_id="s1", origin="egress", hold_s=0
+    )
     assert isinstance(allowed, Grant)
 
 
 async def test_a_retry_loop_that_nobody_answers_stays_one_card(world: World) -> None:
     for _ in range(30):
-        refused = await world.gate.decide(connect("other.example.net"), session_id="s1", origin="egress", hold_s=0)
+        refused = await world.gate.decide(
+            connect("other.example.net"), session_id="s1", origin="egress", hold_s=0
+        )
         assert isinstance(refused, Refused)
     (card,) = world.queue.pending("s1")
     assert card.asked_times == 30
 
 
-async def test_what_nobody_waits_for_any_more_makes_room_and_what_found_none_is_on_record(world: World) -> None:
+async def test_what_nobody_waits_for_any_more_makes_room_and_what_found_none_is_on_record(
+    world: World,
+) -> None:
     def asked(host: str) -> None:
         world.ask(connect(host), origin="egress", hold_s=30)
 
     for n in range(MOST_CONNECTIONS):
         asked(f"h{n}.example.net")
         world.clock.advance(1)
-    refused = await world.gate.decide(connect("early.example.net"), session_id="s1", origin="egress", hold_s=0)
+    refused = await world.gate.decide(
+        connect("early.example.net"), session_id="s1", origin="egress", hold_s=0
+    )
     assert isinstance(refused, Refused)
-    (on_record,) = [one for one in world.events("verdict_given") if one["action"]["host"] == "early.example.net"]
+    (on_record,) = [
+        one for one in world.events("verdict_given") if one["action"]["host"] == "early.example.net"
+    ]
     assert (on_record["verdict"], on_record["why"]) == ("deny", refused.why)
     # The agent gave up on the first ten; the last of those it waits for still.
     world.clock.advance(20)
     asked("h9.example.net")
     for n in range(9):
-        await world.gate.decide(connect(f"late{n}.example.net"), session_id="s1", origin="egress", hold_s=0)
+        await world.gate.decide(
+            connect(f"late{n}.example.net"), session_id="s1", origin="egress", hold_s=0
+        )
     assert "h9.example.net" in hosts(world)
     assert not {f"h{n}.example.net" for n in range(9)} & set(hosts(world))
     assert {f"late{n}.example.net" for n in range(9)} <= set(hosts(world))
@@ -256,16 +304,18 @@ async def test_of_those_that_are_alike_too(world: World) -> None:
     for n in range(MOST_ALIKE + 2):
         await world.gate.decide(search(str(n)), session_id="s1", origin="egress", hold_s=0)
         world.clock.advance(1)
-    assert [one.action.path for one in world.queue.pending("s1") if isinstance(one.action, Network)] == [
-        f"/search?q={n}" for n in range(2, MOST_ALIKE + 2)
-    ]
+    assert [
+        one.action.path for one in world.queue.pending("s1") if isinstance(one.action, Network)
+    ] == [f"/search?q={n}" for n in range(2, MOST_ALIKE + 2)]
 
 
 async def test_a_card_whose_clients_hung_up_says_so_at_once_and_waits_again_at_the_next_try(
     world: World, tasks: asyncio.TaskGroup
 ) -> None:
     def ask(host: str) -> asyncio.Task[Grant | Refused]:
-        return tasks.create_task(world.gate.decide(connect(host), session_id="s1", origin="egress", hold_s=30))
+        return tasks.create_task(
+            world.gate.decide(connect(host), session_id="s1", origin="egress", hold_s=30)
+        )
 
     asked_at = world.clock.now()
     first = ask("left.example.net")
@@ -298,7 +348,9 @@ async def test_who_asks_and_hangs_up_in_a_loop_makes_no_more_cards_than_who_wait
     world: World, tasks: asyncio.TaskGroup
 ) -> None:
     async def ask_and_hang_up(host: str) -> None:
-        asking = tasks.create_task(world.gate.decide(connect(host), session_id="s1", origin="egress", hold_s=30))
+        asking = tasks.create_task(
+            world.gate.decide(connect(host), session_id="s1", origin="egress", hold_s=30)
+        )
         await settle()
         asking.cancel()
         await settle()

@@ -1,4 +1,5 @@
-"""What is kept of a connection's verdict is written as it would be made anew, for as long as nothing in it is known to be a secret."""
+"""What is kept of a connection's verdict is written as it would be made anew, for as long as
+nothing in it is known to be a secret."""
 
 import os
 from collections.abc import Iterator
@@ -42,7 +43,9 @@ def connect(host: str = "api.example.org", *resolved: str) -> Network:
     return Network(operation="connect", host=host, port=443, resolved=resolved)
 
 
-def test_the_lines_are_the_same_byte_for_byte_whether_they_are_kept_or_not(recorder: Recorder, tmp_path: Path) -> None:
+def test_the_lines_are_the_same_byte_for_byte_whether_they_are_kept_or_not(
+    recorder: Recorder, tmp_path: Path
+) -> None:
     judged: list[tuple[Action, Verdict, str]] = [
         (connect(), ALLOWED, "s1"),
         (connect(), ALLOWED, "s2"),
@@ -52,7 +55,13 @@ def test_the_lines_are_the_same_byte_for_byte_whether_they_are_kept_or_not(recor
         (connect(), Verdict("deny", "half \ud800 a pair"), "s1"),
         (connect("sk-ant-abcdefghijklmnop1234"), ALLOWED, "s1"),
         (connect("a" * 5000), ALLOWED, "s1"),
-        (Network(operation="request", host="a.test", port=443, scheme="https", method="GET", path="/"), ALLOWED, "s1"),
+        (
+            Network(
+                operation="request", host="a.test", port=443, scheme="https", method="GET", path="/"
+            ),
+            ALLOWED,
+            "s1",
+        ),
         (Exec(command="ls"), ALLOWED, "s1"),
     ] * 3
     plain = Audit(tmp_path / "plain.log", FakeClock(), Redactor())

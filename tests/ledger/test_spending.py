@@ -1,4 +1,5 @@
-"""The ledger: reserved before, settled after, never over a limit, and nothing forgotten by a crash."""
+"""The ledger: reserved before, settled after, never over a limit, and nothing forgotten by a
+crash."""
 
 import json
 import signal
@@ -29,7 +30,8 @@ from tests.fakes.clock import FakeClock
 
 TABLE = read_prices(ROOT / "policy/prices.yaml")
 HAIKU = ModelCall(
-    api="messages", model="claude-haiku-4-5", body_bytes=952, max_output_tokens=1000, writes_cache=False, writes_long_cache=False
+    api="messages", model="claude-haiku-4-5", body_bytes=952, max_output_tokens=1000,
+    writes_cache=False, writes_long_cache=False
 )  # fmt: skip
 SMALL = msgspec.structs.replace(HAIKU, body_bytes=1, max_output_tokens=1)
 # 3000 tokens in and 1000 out at $1 and $5 for a million.
@@ -38,7 +40,8 @@ HAIKU_MOST = 8 * PICOUSD // 1000
 
 def session(name: str = "one", budget: str = "") -> Session:
     return Session(
-        id=SessionId(name), kind="agent", workspace="/w", command=("a",), token_hash="", created_at=0, deadline_at=9, budget=budget
+        id=SessionId(name), kind="agent", workspace="/w", command=("a",), token_hash="",
+        created_at=0, deadline_at=9, budget=budget
     )  # fmt: skip
 
 
@@ -75,7 +78,10 @@ def make(tmp_path: Path) -> Iterator[object]:
 
 def usage(output: int = 10) -> Usage:
     return Usage(
-        tokens=Tokens(input=100, output=output), model="claude-haiku-4-5-20251001", has_input=True, has_output=True
+        tokens=Tokens(input=100, output=output),
+        model="claude-haiku-4-5-20251001",
+        has_input=True,
+        has_output=True,
     )
 
 
@@ -157,7 +163,11 @@ def test_80_percent_is_on_record_once_and_only_of_what_was_spent(make) -> None: 
     place.spending.settle(place.spending.reserve("one", "h", HAIKU), usage(3200))
     place.spending.settle(place.spending.reserve("one", "h", SMALL), usage(1))
     (line,) = place.audited("budget_nearly_used")
-    assert (line["scope"], line["kind"], line["used"]) == ("session", "cost", 161 * PICOUSD // 10_000)
+    assert (line["scope"], line["kind"], line["used"]) == (
+        "session",
+        "cost",
+        161 * PICOUSD // 10_000,
+    )
 
 
 def test_what_cant_be_metered_goes_out_only_without_a_budget_of_money(make) -> None:  # type: ignore[no-untyped-def]
@@ -175,7 +185,11 @@ def test_what_cant_be_metered_goes_out_only_without_a_budget_of_money(make) -> N
 def test_a_tool_that_costs_more_than_tokens_goes_out_only_without_a_budget_of_money(make) -> None:  # type: ignore[no-untyped-def]
     place = make()
     call = msgspec.structs.replace(HAIKU, bills_more=True)
-    for name, budget, is_let_out in (("one", "", True), ("two", "5usd", False), ("three", "5M-tokens", True)):
+    for name, budget, is_let_out in (
+        ("one", "", True),
+        ("two", "5usd", False),
+        ("three", "5M-tokens", True),
+    ):
         place.spending.open_session(session(name, budget))
         found = place.spending.reserve(name, "h", call)
         assert isinstance(found, str) is is_let_out
@@ -206,17 +220,30 @@ def _fails(event: str, **facts: object) -> None:
 
 
 @given(
-    st.lists(st.tuples(st.sampled_from(["reserve", "settle", "lose"]), st.integers(0, 5000)), max_size=40),
+    st.lists(
+        st.tuples(st.sampled_from(["reserve", "settle", "lose"]), st.integers(0, 5000)), max_size=40
+    ),
     st.integers(1, 60),
 )
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(25), deadline=None)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    max_examples=examples(25),
+    deadline=None,
+)
 def test_no_order_of_calls_overruns_and_the_sum_is_that_of_the_stub(
     tmp_path_factory, steps: list[tuple[str, int]], limit: int
 ) -> None:  # type: ignore[no-untyped-def]
     folder = tmp_path_factory.mktemp("ledger")
     engine = open_database(folder / "gatehouse.db")
     audit = Audit(folder / "audit.log", FakeClock(), Redactor([]))
-    ledger = Spending(engine, audit, FakeClock(), TABLE, per_day=Limits(), total=Limits(cost=limit * PICOUSD // 1000))
+    ledger = Spending(
+        engine,
+        audit,
+        FakeClock(),
+        TABLE,
+        per_day=Limits(),
+        total=Limits(cost=limit * PICOUSD // 1000),
+    )
     mine = session()
     ledger.open_session(mine)
     under_way: list[str] = []
@@ -255,10 +282,12 @@ while True:
     print("reserved", two, flush=True)
     ledger.settle(two, usage())
     print("settled", two, flush=True)
-"""
+"""  # noqa: E501
 
 
-def test_after_kill_9_what_was_said_is_there_and_the_rest_counts_as_reserved(make, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_after_kill_9_what_was_said_is_there_and_the_rest_counts_as_reserved(
+    make, tmp_path: Path
+) -> None:  # type: ignore[no-untyped-def]
     command = [sys.executable, "-c", CRASHES, str(tmp_path)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
@@ -270,7 +299,7 @@ def test_after_kill_9_what_was_said_is_there_and_the_rest_counts_as_reserved(mak
     place = make()
     lost = place.spending.lose_all()
     found = place.spending.summary(session())
-    (of_model, *rest) = found.by_model
+    of_model, *rest = found.by_model
     calls = of_model.calls + sum(one.calls for one in rest)
     assert calls >= len(reserved)
     assert lost >= len(reserved) - len(settled) - 1

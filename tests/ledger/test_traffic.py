@@ -1,4 +1,5 @@
-"""The ledger of traffic: portions handed out, never over a limit, and nothing forgotten by a crash."""
+"""The ledger of traffic: portions handed out, never over a limit, and nothing forgotten by a
+crash."""
 
 import signal
 import subprocess
@@ -136,10 +137,15 @@ def test_80_percent_is_on_record_once_and_shown(make, tmp_path: Path) -> None:  
 
 
 @given(
-    st.lists(st.tuples(st.sampled_from(["draw", "use", "last", "lose"]), st.sampled_from(["one", "two"]), st.integers(1, 40)), max_size=40),
+    st.lists(st.tuples(st.sampled_from(["draw", "use", "last", "lose"]), st.sampled_from(["one",
+    "two"]), st.integers(1, 40)), max_size=40),
     st.integers(1, 90),
 )  # fmt: skip
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(25), deadline=None)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    max_examples=examples(25),
+    deadline=None,
+)
 def test_no_order_overruns_and_what_was_sent_is_never_forgotten(
     tmp_path_factory, steps: list[tuple[str, str, int]], limit: int
 ) -> None:  # type: ignore[no-untyped-def]

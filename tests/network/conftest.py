@@ -101,10 +101,19 @@ def office(folder: Path) -> Iterator[Office]:
     queue = ApprovalQueue(engine)
     prices = read_prices(ROOT / "policy/prices.yaml")
     spending = Spending(engine, audit, clock, prices, per_day=Limits(), total=Limits())
-    gate = Gate(policies=policies, queue=queue, audit=audit, kill_switch=kill_switch, clock=clock, redactor=redactor)
+    gate = Gate(
+        policies=policies,
+        queue=queue,
+        audit=audit,
+        kill_switch=kill_switch,
+        clock=clock,
+        redactor=redactor,
+    )
     try:
         network_log = NetworkLog(clock, redactor)
-        yield Office(folder, gate, queue, audit, kill_switch, policies, clock, network_log, spending)
+        yield Office(
+            folder, gate, queue, audit, kill_switch, policies, clock, network_log, spending
+        )
     finally:
         audit.close()
         engine.dispose()
@@ -128,7 +137,11 @@ class Setting:
 
 @contextlib.asynccontextmanager
 async def setting(
-    folder: Path, authority: trustme.CA, *, hold_s: float = PATIENCE_S, command: tuple[str, ...] | None = None
+    folder: Path,
+    authority: trustme.CA,
+    *,
+    hold_s: float = PATIENCE_S,
+    command: tuple[str, ...] | None = None,
 ) -> AsyncIterator[Setting]:
     certificate = ca.ensure_ca(folder / "ca", RealClock())
     authority.cert_pem.write_to_path(str(folder / "upstream.pem"))
@@ -173,7 +186,9 @@ async def http() -> AsyncIterator[Origin]:
 
 @pytest_asyncio.fixture
 async def https(authority: trustme.CA) -> AsyncIterator[Origin]:
-    async with running_origin(server_context(authority, "origin.test", "other.test", "127.0.0.1")) as origin:
+    async with running_origin(
+        server_context(authority, "origin.test", "other.test", "127.0.0.1")
+    ) as origin:
         yield origin
 
 
@@ -193,6 +208,7 @@ async def api() -> AsyncIterator[ModelApi]:
 async def desk(tmp_path: Path, authority: trustme.CA, api: ModelApi) -> AsyncIterator[Setting]:
     async with setting(tmp_path, authority) as place:
         place.office.policy(
-            f"allow:\n  - network(127.0.0.1:{api.port})\n  - network(models.test:{api.port})\n  - network(origin.test:{api.port})\n"
+            f"allow:\n  - network(127.0.0.1:{api.port})\n  - network(models.test:{api.port})\n  -"
+            f" network(origin.test:{api.port})\n"
         )
         yield place

@@ -1,4 +1,5 @@
-"""The authority: made once, private, refused when it is broken; bundles hold certificates and nothing else."""
+"""The authority: made once, private, refused when it is broken; bundles hold certificates and
+nothing else."""
 
 import asyncio
 import os
@@ -39,7 +40,10 @@ def test_two_starts_at_once_agree(tmp_path: Path) -> None:
 
     asyncio.run(both())
     assert ca.check_ca(tmp_path / "ca", RealClock()) is None
-    assert sorted(path.name for path in (tmp_path / "ca").iterdir()) == [ca.CERTIFICATE, ca.KEY_AND_CERTIFICATE]
+    assert sorted(path.name for path in (tmp_path / "ca").iterdir()) == [
+        ca.CERTIFICATE,
+        ca.KEY_AND_CERTIFICATE,
+    ]
 
 
 def test_it_can_sign_servers_and_nothing_else(tmp_path: Path) -> None:
@@ -50,7 +54,9 @@ def test_it_can_sign_servers_and_nothing_else(tmp_path: Path) -> None:
     assert [use.dotted_string for use in usage] == ["1.3.6.1.5.5.7.3.1"]
 
 
-@pytest.mark.parametrize("content", [b"", b"garbage", b"-----BEGIN PRIVATE KEY-----\n-----END PRIVATE KEY-----\n"])
+@pytest.mark.parametrize(
+    "content", [b"", b"garbage", b"-----BEGIN PRIVATE KEY-----\n-----END PRIVATE KEY-----\n"]
+)
 def test_a_broken_one_is_refused_with_a_remedy(tmp_path: Path, content: bytes) -> None:
     ca.ensure_ca(tmp_path, RealClock())
     (tmp_path / ca.KEY_AND_CERTIFICATE).write_bytes(content)
@@ -78,13 +84,17 @@ def test_key_and_certificate_must_belong_together(tmp_path: Path) -> None:
     ca.ensure_ca(tmp_path / "b", RealClock())
     one, other = ((tmp_path / name / ca.KEY_AND_CERTIFICATE).read_bytes() for name in "ab")
     mark = b"-----BEGIN CERTIFICATE-----"
-    (tmp_path / "a" / ca.KEY_AND_CERTIFICATE).write_bytes(one.split(mark)[0] + mark + other.split(mark)[1])
+    (tmp_path / "a" / ca.KEY_AND_CERTIFICATE).write_bytes(
+        one.split(mark)[0] + mark + other.split(mark)[1]
+    )
     assert ca.check_ca(tmp_path / "a", RealClock()) is not None
 
 
 def test_a_bundle_holds_certificates_only(tmp_path: Path) -> None:
     ca.ensure_ca(tmp_path / "ca", RealClock())
-    bundle = ca.write_bundle(tmp_path / "bundle.pem", ca.system_bundle(), tmp_path / "ca" / ca.KEY_AND_CERTIFICATE)
+    bundle = ca.write_bundle(
+        tmp_path / "bundle.pem", ca.system_bundle(), tmp_path / "ca" / ca.KEY_AND_CERTIFICATE
+    )
     text = bundle.read_bytes()
     assert b"PRIVATE KEY" not in text
     assert text.count(b"BEGIN CERTIFICATE") > 10
@@ -101,7 +111,9 @@ def test_what_is_no_certificate_is_refused(tmp_path: Path) -> None:
 @pytest.mark.filterwarnings("ignore:Parsed a serial number")  # systems still carry such authorities
 def test_javas_store_has_every_authority_of_the_bundle_and_no_key(tmp_path: Path) -> None:
     own = ca.ensure_ca(tmp_path / "ca", RealClock())
-    bundle = ca.write_bundle(tmp_path / "bundle.pem", ca.system_bundle(), own, tmp_path / "ca" / ca.KEY_AND_CERTIFICATE)
+    bundle = ca.write_bundle(
+        tmp_path / "bundle.pem", ca.system_bundle(), own, tmp_path / "ca" / ca.KEY_AND_CERTIFICATE
+    )
     store = ca.write_java_store(tmp_path / "bundle.p12", bundle)
     found = pkcs12.load_pkcs12(store.read_bytes(), None)
     assert found.key is None

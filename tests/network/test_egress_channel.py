@@ -1,4 +1,5 @@
-"""The supervisor's end of the control channel: what comes at once is handed over together, and whatever raises is the end."""
+"""The supervisor's end of the control channel: what comes at once is handed over together, and
+whatever raises is the end."""
 
 import asyncio
 import socket
@@ -38,7 +39,9 @@ async def test_messages_that_come_at_once_are_followed_by_one_pause(ends: Ends) 
     assert set(seen[len(messages) :]) == {"pause"}
 
 
-@pytest.mark.parametrize("error", [ValueError("broken"), BlockingIOError("not the channel's"), OSError("no disk")])
+@pytest.mark.parametrize(
+    "error", [ValueError("broken"), BlockingIOError("not the channel's"), OSError("no disk")]
+)
 @pytest.mark.parametrize("where", ["message", "pause"])
 async def test_whatever_raises_is_the_end(ends: Ends, error: Exception, where: str) -> None:
     ours, theirs = ends
@@ -46,7 +49,9 @@ async def test_whatever_raises_is_the_end(ends: Ends, error: Exception, where: s
     def fail(*_: object) -> None:
         raise error
 
-    channel = Channel(ours, *((fail, lambda: None) if where == "message" else (lambda message: None, fail)))
+    channel = Channel(
+        ours, *((fail, lambda: None) if where == "message" else (lambda message: None, fail))
+    )
     theirs.send(encode(Ready()))
     async with asyncio.timeout(PATIENCE_S):
         if isinstance(error, OSError):

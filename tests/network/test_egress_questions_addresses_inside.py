@@ -1,4 +1,5 @@
-"""A request inside of a CONNECT that is asked about goes out only to addresses that the rules allow by then."""
+"""A request inside of a CONNECT that is asked about goes out only to addresses that the rules
+allow by then."""
 
 from tests.egress.egress_harness import Origin, Proxy, answer_of, status_of
 from tests.network.conftest import Setting
@@ -23,12 +24,16 @@ async def test_addresses_that_are_allowed_no_longer(place: Setting, https: Origi
     place.office.gate.resolve(request.id, "approved", by="tester")
     assert status_of(await answer_of(reader)) == 403
     assert not https.received
-    assert any("loopback address that no rule names" in one for one in place.office.audited("effect_settled"))
+    assert any(
+        "loopback address that no rule names" in one
+        for one in place.office.audited("effect_settled")
+    )
     writer.close()
 
 
 async def test_addresses_that_are_asked_about_by_now(place: Setting, https: Origin) -> None:
-    """The rule that allows the name speaks of none, and nobody was asked about them when the connection began."""
+    """The rule that allows the name speaks of none, and nobody was asked about them when the
+    connection began."""
     at, address = f"origin.test:{https.port}", f"  - network(127.0.0.1:{https.port})"
     rules = allowing(at, address, path="asked")
     place.office.policy(rules)

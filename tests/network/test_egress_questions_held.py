@@ -1,4 +1,5 @@
-"""Held requests: for as long as the policy says, one card for a loop of them, and back-off after a denial, with a real egress process."""
+"""Held requests: for as long as the policy says, one card for a loop of them, and back-off after
+a denial, with a real egress process."""
 
 import asyncio
 
@@ -8,7 +9,9 @@ from tests.network.conftest import Setting
 from tests.network.test_network import get, send
 
 
-async def test_the_policy_says_how_long_and_a_loop_is_one_card(place: Setting, http: Origin) -> None:
+async def test_the_policy_says_how_long_and_a_loop_is_one_card(
+    place: Setting, http: Origin
+) -> None:
     place.office.policy(f"hold: 50ms\nallow:\n  - network(127.0.0.1:{http.port})\n")
     target = f"origin.test:{http.port}"
     for data in (get(http), f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n"):
@@ -34,14 +37,20 @@ async def test_what_was_denied_is_denied_again_without_a_card(place: Setting, ht
     place.office.policy(f"allow:\n  - network(127.0.0.1:{http.port})\n")
 
     async def deny() -> None:
-        place.office.gate.resolve((await place.office.asked()).id, "denied", by="tester", reason="not there")
+        place.office.gate.resolve(
+            (await place.office.asked()).id, "denied", by="tester", reason="not there"
+        )
 
     denying = asyncio.create_task(deny())
     first = body_of(await send(place, get(http, "/find?q=1")))
     await denying
     for query in range(20):
         answer = body_of(await send(place, get(http, f"/find?q={query}")))
-        assert (answer["error"], answer["why"], answer["request_id"]) == ("denied", first["why"], first["request_id"])
+        assert (answer["error"], answer["why"], answer["request_id"]) == (
+            "denied",
+            first["why"],
+            first["request_id"],
+        )
         assert "/find?q=1` was denied" in answer["remedy"]
         assert "ask again after" in answer["remedy"]
     assert place.office.pending() == []
@@ -82,11 +91,15 @@ async def test_of_several_on_one_card_an_approval_lets_one_through_and_the_other
     assert len(place.office.audited("effect_started")) == 2
 
 
-async def test_a_rule_that_is_saved_from_the_card_lets_all_of_them_through(place: Setting, http: Origin) -> None:
+async def test_a_rule_that_is_saved_from_the_card_lets_all_of_them_through(
+    place: Setting, http: Origin
+) -> None:
     place.office.policy(f"allow:\n  - network(127.0.0.1:{http.port})\n")
     sending = [asyncio.create_task(send(place, get(http))) for _ in range(3)]
     await asked(place, 3)
-    place.office.policies.add_rule("allow", f"network(origin.test:{http.port})", why="", by="tester")
+    place.office.policies.add_rule(
+        "allow", f"network(origin.test:{http.port})", why="", by="tester"
+    )
     await place.office.gate.rejudge_pending("tester")
     assert [status_of(one) for one in await asyncio.gather(*sending)] == [200] * 3
     assert place.office.pending() == []

@@ -1,4 +1,5 @@
-"""A rule that lets things be read lets nothing be sent: a GET or HEAD with a body, in every way that one can be framed, with the real gate."""
+"""A rule that lets things be read lets nothing be sent: a GET or HEAD with a body, in every way
+that one can be framed, with the real gate."""
 
 from pathlib import Path
 from typing import cast
@@ -14,8 +15,11 @@ FRAMED = {
     "a length": b"Content-Length: %d\r\n\r\n%s" % (len(BODY), BODY),
     "chunks": b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n" % (len(BODY), BODY),
     "an expectation": b"Expect: 100-continue\r\nContent-Length: %d\r\n\r\n%s" % (len(BODY), BODY),
-    "an upgrade": b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
-    b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nContent-Length: %d\r\n\r\n%s" % (len(BODY), BODY),
+    "an upgrade": (
+        b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+        b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nContent-Length: %d\r\n\r\n%s"
+        % (len(BODY), BODY)
+    ),
 }
 METHODS = ("GET", "HEAD")
 
@@ -26,7 +30,8 @@ def proxy_of(place: Setting) -> Proxy:
 
 def rules(place: Setting, origin: Origin, what: str, mode: str = "ask") -> None:
     place.office.policy(
-        f"modes: {{network: {mode}}}\nallow:\n  - network(127.0.0.1:{origin.port})\n  - network({what})\n"
+        f"modes: {{network: {mode}}}\nallow:\n  - network(127.0.0.1:{origin.port})\n  -"
+        f" network({what})\n"
     )
     place.office.policies.current()
 
@@ -36,7 +41,9 @@ async def sent(place: Setting, origin: Origin, method: str, framed: bytes, *, tl
     target = f"origin.test:{origin.port}"
     proxy = proxy_of(place)
     if not tls:
-        return await proxy.send(f"{method} http://{target}/read/x HTTP/1.1\r\nHost: {target}\r\n".encode() + framed)
+        return await proxy.send(
+            f"{method} http://{target}/read/x HTTP/1.1\r\nHost: {target}\r\n".encode() + framed
+        )
     reader, writer = await proxy.tunnel(target, trust=place.ca_file)
     writer.write(f"{method} /read/x HTTP/1.1\r\nHost: {target}\r\n".encode() + framed)
     answer = await answer_of(reader) if method == "GET" else await reader.readuntil(b"\r\n\r\n")
@@ -54,7 +61,10 @@ async def test_what_a_rule_for_a_path_lets_be_read_takes_no_body_along(
     for name, framed in FRAMED.items():
         answer = await sent(place, origin, "GET", framed, tls=tls)
         assert status_of(answer) == 403, name
-        assert body_of(answer)["why"] == f"network(GET,HEAD {base}/read/**) covers a GET, and this one has a body"
+        assert (
+            body_of(answer)["why"]
+            == f"network(GET,HEAD {base}/read/**) covers a GET, and this one has a body"
+        )
         assert "without a body" in body_of(answer)["remedy"]
     assert not origin.received
     assert not place.office.pending(), "it is refused, not asked"
@@ -70,7 +80,9 @@ async def test_nor_does_a_head(place: Setting, https: Origin) -> None:
 @pytest.mark.parametrize(
     "what", ["origin.test:{}", "* https://origin.test:{}/read/**"], ids=["the host", "every method"]
 )
-async def test_a_rule_for_the_host_or_for_every_method_lets_it_go(place: Setting, https: Origin, what: str) -> None:
+async def test_a_rule_for_the_host_or_for_every_method_lets_it_go(
+    place: Setting, https: Origin, what: str
+) -> None:
     rules(place, https, what.format(https.port), mode="deny")
     for name in ("a length", "chunks"):
         https.reset()

@@ -1,4 +1,5 @@
-"""Ways around rules, with the real gate behind a real egress process. The list of all tricks is in `tests/egress/mitm/test_guard_tricks.py`."""
+"""Ways around rules, with the real gate behind a real egress process. The list of all tricks is
+in `tests/egress/mitm/test_guard_tricks.py`."""
 
 import asyncio
 import re
@@ -34,21 +35,29 @@ async def test_an_empty_policy_opens_nothing(place: Setting, http: Origin, polic
 
 
 SPELLINGS = (
-    "/public/../secret", "/public/./../secret", "/public/%2e%2e/secret", "/public/.%2E/secret", "/public%2f..%2fsecret",
-    "/public/..%2fsecret", "/public/..;/secret", "/public/..;a=b/secret", "/public/%2e%2e;/secret", "/public/..%3b/secret",
-    "/public/%252e%252e/secret", "/public/%25%32%65%25%32%65/secret", "/public/%5c..%5csecret", "/public/..%5csecret",
-    "//secret", "/public//../secret", "/public/%00/../secret", "/public/x%00", "/public%00/../secret", "/%73ecret", "/SECRET/../secret",
-    "/public/%c0%ae%c0%ae/secret", "/public/%u002e%u002e/secret", "/public/%", "/public/%2", "/./secret", "/public/../../secret",
+    "/public/../secret", "/public/./../secret", "/public/%2e%2e/secret", "/public/.%2E/secret",
+    "/public%2f..%2fsecret",
+    "/public/..%2fsecret", "/public/..;/secret", "/public/..;a=b/secret", "/public/%2e%2e;/secret",
+    "/public/..%3b/secret",
+    "/public/%252e%252e/secret", "/public/%25%32%65%25%32%65/secret", "/public/%5c..%5csecret",
+    "/public/..%5csecret",
+    "//secret", "/public//../secret", "/public/%00/../secret", "/public/x%00",
+    "/public%00/../secret", "/%73ecret", "/SECRET/../secret",
+    "/public/%c0%ae%c0%ae/secret", "/public/%u002e%u002e/secret", "/public/%", "/public/%2",
+    "/./secret", "/public/../../secret",
     "/secret?/public/x", "/secret%3f/public/", "/secret%23/public/",
 )  # fmt: skip
 
 
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "decrypted"])
-async def test_no_spelling_of_a_path_gets_around_a_rule(place: Setting, http: Origin, https: Origin, tls: bool) -> None:
+async def test_no_spelling_of_a_path_gets_around_a_rule(
+    place: Setting, http: Origin, https: Origin, tls: bool
+) -> None:
     origin, scheme = (https, "https") if tls else (http, "http")
     base = f"{scheme}://origin.test:{origin.port}"
     place.office.policy(
-        f"modes: {{network: deny}}\nallow:\n  - network(127.0.0.1:{origin.port})\n  - network(GET {base}/public/**)\n"
+        f"modes: {{network: deny}}\nallow:\n  - network(127.0.0.1:{origin.port})\n  - network(GET"
+        f" {base}/public/**)\n"
     )
     place.office.policies.current()
 

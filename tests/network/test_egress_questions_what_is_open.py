@@ -23,7 +23,9 @@ async def test_of_a_plain_request(place: Setting, http: Origin) -> None:
     assert status_of(answer) == 403
     body = body_of(answer)
     assert body["why"] == "no rule matches; network denies"
-    assert body["remedy"] == "allowed on this path: GET; ask the operator for a rule, or do without it"
+    assert (
+        body["remedy"] == "allowed on this path: GET; ask the operator for a rule, or do without it"
+    )
     assert (
         f"allowed at this host: network(GET http://origin.test:{http.port}/repos/**)"
         in body_of(await send(place, get(http, "/users")))["remedy"]
@@ -55,7 +57,9 @@ async def test_what_a_person_denied_says_so_too(place: Setting, http: Origin) ->
     )
 
     async def deny() -> None:
-        place.office.gate.resolve((await place.office.asked()).id, "denied", by="operator", reason="read only")
+        place.office.gate.resolve(
+            (await place.office.asked()).id, "denied", by="operator", reason="read only"
+        )
 
     denying = asyncio.create_task(deny())
     body = body_of(await send(place, get(http, "/a").replace("GET", "PUT", 1)))

@@ -1,4 +1,5 @@
-"""Metering end to end: a real egress, the real gate and ledger, and servers with the shapes of the model APIs."""
+"""Metering end to end: a real egress, the real gate and ledger, and servers with the shapes of
+the model APIs."""
 
 import asyncio
 import contextlib
@@ -36,7 +37,10 @@ async def post(
     data = json.dumps(body).encode()
     reader, writer = await asyncio.open_connection("127.0.0.1", place.port)
     try:
-        head = f"POST http://{host}:{api.port}{path} HTTP/1.1\r\nHost: {host}:{api.port}\r\nContent-Length: {len(data)}\r\n{extra}Connection: close\r\n\r\n"
+        head = (
+            f"POST http://{host}:{api.port}{path} HTTP/1.1\r\nHost:"
+            f" {host}:{api.port}\r\nContent-Length: {len(data)}\r\n{extra}Connection: close\r\n\r\n"
+        )
         writer.write(head.encode() + data)
         said = await reader.read()
     finally:
@@ -78,7 +82,11 @@ async def test_every_shape_is_metered_to_the_token(
     desk: Setting, api: ModelApi, path: str, streams: bool, stub: dict[str, Any]
 ) -> None:
     status, _, head = await post(
-        desk, api, HAIKU_4 | {"stream": streams, "stub": stub}, path, extra="Accept-Encoding: br, gzip\r\n"
+        desk,
+        api,
+        HAIKU_4 | {"stream": streams, "stub": stub},
+        path,
+        extra="Accept-Encoding: br, gzip\r\n",
     )
     assert status == 200, head
     (line,) = await settled(desk, 1)
@@ -87,7 +95,9 @@ async def test_every_shape_is_metered_to_the_token(
     assert line["counts"]["output"] == 7
 
 
-async def test_the_network_page_says_of_each_call_what_it_cost(desk: Setting, api: ModelApi) -> None:
+async def test_the_network_page_says_of_each_call_what_it_cost(
+    desk: Setting, api: ModelApi
+) -> None:
     await post(desk, api, HAIKU_4 | {"stream": True, "stub": {"cached": 900, "write": 5}})
     billed = api.billed
     await post(desk, api, {"text": "no call"}, path="/other")
@@ -101,8 +111,12 @@ async def test_the_network_page_says_of_each_call_what_it_cost(desk: Setting, ap
     assert other.call is None
 
 
-async def test_a_body_longer_than_what_is_streamed_elsewhere_is_held_and_metered(desk: Setting, api: ModelApi) -> None:
-    status, _, _ = await post(desk, api, HAIKU_4 | {"messages": [{"role": "user", "content": "x" * 300_000}]})
+async def test_a_body_longer_than_what_is_streamed_elsewhere_is_held_and_metered(
+    desk: Setting, api: ModelApi
+) -> None:
+    status, _, _ = await post(
+        desk, api, HAIKU_4 | {"messages": [{"role": "user", "content": "x" * 300_000}]}
+    )
     assert status == 200
     (line,) = await settled(desk, 1)
     assert line["cost_picousd"] == api.billed
@@ -126,7 +140,11 @@ async def test_errors_cost_nothing(desk: Setting, api: ModelApi) -> None:
 
 @pytest.mark.parametrize(
     ("fault", "flags"),
-    [("cut", {"estimated", "cut_off"}), ("error", {"estimated", "failed"}), ("no-usage", {"estimated"})],
+    [
+        ("cut", {"estimated", "cut_off"}),
+        ("error", {"estimated", "failed"}),
+        ("no-usage", {"estimated"}),
+    ],
 )
 async def test_what_the_provider_didnt_say_counts_as_reserved(
     desk: Setting, api: ModelApi, fault: str, flags: set[str]
@@ -137,12 +155,15 @@ async def test_what_the_provider_didnt_say_counts_as_reserved(
     assert line["counts"]["output"] == 1000
 
 
-async def begun(desk: Setting, api: ModelApi, **more: object) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def begun(
+    desk: Setting, api: ModelApi, **more: object
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """A call whose answer has begun, and goes on no further."""
     data = json.dumps(HAIKU_4 | more | {"stream": True, "stub": {"fault": "hang"}}).encode()
     reader, writer = await asyncio.open_connection("127.0.0.1", desk.port)
     writer.write(
-        f"POST http://models.test:{api.port}/v1/messages HTTP/1.1\r\nHost: models.test:{api.port}\r\nContent-Length: {len(data)}\r\n\r\n".encode()
+        f"POST http://models.test:{api.port}/v1/messages HTTP/1.1\r\nHost:"
+        f" models.test:{api.port}\r\nContent-Length: {len(data)}\r\n\r\n".encode()
         + data
     )
     await reader.readuntil(b"content_block_delta")
@@ -161,7 +182,8 @@ async def test_a_client_that_hangs_up_in_the_midst(desk: Setting, api: ModelApi)
 async def test_a_client_that_hangs_up_while_the_provider_searches_pays_what_was_reserved(
     desk: Setting, api: ModelApi
 ) -> None:
-    """The count that the answer begins with is that of the first step; the provider goes on reading by itself."""
+    """The count that the answer begins with is that of the first step; the provider goes on
+    reading by itself."""
     _, writer = await begun(desk, api, tools=[{"type": "web_fetch_20250910", "name": "web_fetch"}])
     writer.transport.abort()
     (line,) = await settled(desk, 1)
@@ -187,9 +209,12 @@ async def test_over_the_limit_the_call_is_held_and_goes_on_when_a_person_adds_to
         request = await desk.office.asked()
         assert not api.requests
         assert request.reason.startswith(
-            f"a call of `{MODEL}` at models.test: the budget of this session is $0.0010: $0.00 of it are used or reserved"
+            f"a call of `{MODEL}` at models.test: the budget of this session is $0.0010: $0.00 of"
+            " it are used or reserved"
         )
-        desk.office.gate.resolve(request.id, "approved", by="operator", shown_fingerprint=request.fingerprint)
+        desk.office.gate.resolve(
+            request.id, "approved", by="operator", shown_fingerprint=request.fingerprint
+        )
     assert [call.result()[0] for call in calls] == [200] * 4
     await settled(desk, 4)
     found = desk.office.spending.summary(mine)
@@ -203,7 +228,10 @@ async def test_over_the_limit_the_call_is_held_and_goes_on_when_a_person_adds_to
     [
         (
             "my-own`7\u202e\n",
-            "a call of `my-own'7\\u{202e}\\n` at models.test, priced at the highest for want of a price: ",
+            (
+                "a call of `my-own'7\\u{202e}\\n` at models.test, priced at the highest for want of"
+                " a price: "
+            ),
         ),
         ("x" * 300, f"a call of `{'x' * 80}` at models.test, priced at"),
         ("", "a call that names no model at models.test, priced at"),
@@ -222,10 +250,14 @@ async def test_the_card_says_which_call_asks_for_more_whatever_its_model_is_call
     assert not api.requests
 
 
-async def test_the_card_says_why_a_call_that_searches_may_need_so_much(desk: Setting, api: ModelApi) -> None:
+async def test_the_card_says_why_a_call_that_searches_may_need_so_much(
+    desk: Setting, api: ModelApi
+) -> None:
     budget(desk, "0.01usd")
     async with asyncio.TaskGroup() as tasks:
-        call = tasks.create_task(post(desk, api, HAIKU_4 | {"tools": [{"type": "web_search_20250305"}]}))
+        call = tasks.create_task(
+            post(desk, api, HAIKU_4 | {"tools": [{"type": "web_search_20250305"}]})
+        )
         request = await desk.office.asked()
         assert "tools that the provider runs itself" in request.reason
         desk.office.gate.resolve(request.id, "denied", by="operator")
@@ -268,7 +300,10 @@ async def test_64_parallel_calls_add_up_and_overrun_nothing(desk: Setting, api: 
     desk.broker.end_connections()
     await desk.broker.wait_healthy(after_starts=1)
     async with asyncio.TaskGroup() as tasks:
-        calls = [tasks.create_task(post(desk, api, HAIKU_4 | {"stub": {"output": number}})) for number in range(64)]
+        calls = [
+            tasks.create_task(post(desk, api, HAIKU_4 | {"stub": {"output": number}}))
+            for number in range(64)
+        ]
         # Each reserves about $0.0071: fourteen fit, though all of them together cost far less.
         await let_out(desk, 14)
         assert desk.office.spending.summary(mine).used["session"].cost <= PICOUSD // 10
@@ -281,7 +316,9 @@ async def test_64_parallel_calls_add_up_and_overrun_nothing(desk: Setting, api: 
     assert len(api.requests) == codes.count(200)
 
 
-async def test_when_egress_is_killed_what_was_under_way_counts_as_reserved(desk: Setting, api: ModelApi) -> None:
+async def test_when_egress_is_killed_what_was_under_way_counts_as_reserved(
+    desk: Setting, api: ModelApi
+) -> None:
     api.gate.clear()
     async with asyncio.TaskGroup() as tasks:
         call = tasks.create_task(post(desk, api, HAIKU_4))
@@ -302,7 +339,8 @@ async def test_when_egress_is_killed_what_was_under_way_counts_as_reserved(desk:
 async def test_of_a_call_that_a_killed_egress_left_the_network_page_has_what_it_counts_as(
     desk: Setting, api: ModelApi
 ) -> None:
-    """One call is over when egress is killed, of one the answer has begun, one waits for its answer, and one for its budget."""
+    """One call is over when egress is killed, of one the answer has begun, one waits for its
+    answer, and one for its budget."""
     await post(desk, api, HAIKU_4)
     (exact,) = await settled(desk, 1)
     began = asyncio.Event()
@@ -337,7 +375,11 @@ async def test_of_a_call_that_a_killed_egress_left_the_network_page_has_what_it_
     shown = []
     for one, output in ((waited, 2000), (streamed, 1000)):
         assert one.call is not None
-        assert (one.call.model, one.call.output_tokens, one.call.flags) == (MODEL, output, ("lost",))
+        assert (one.call.model, one.call.output_tokens, one.call.flags) == (
+            MODEL,
+            output,
+            ("lost",),
+        )
         assert (one.ended_at is not None, one.error) == (True, "egress ended")
         shown.append(one.call.cost_microusd)
         assert "an estimate that stands" in call_words(one.call)
@@ -357,7 +399,8 @@ async def test_at_a_host_that_gets_a_key_a_body_that_cant_be_read_is_the_largest
     desk: Setting, api: ModelApi
 ) -> None:
     key = Credential(
-        placeholder="gatehouse-placeholder-x", secret="a-real-key-0123", header="authorization", hosts=(f"origin.test:{api.port}",), scheme="http"
+        placeholder="gatehouse-placeholder-x", secret="a-real-key-0123", header="authorization",
+        hosts=(f"origin.test:{api.port}",), scheme="http"
     )  # fmt: skip
     encoded = "Content-Encoding: gzip\r\n"
     assert (await post(desk, api, HAIKU_4, host="origin.test", extra=encoded))[0] == 200

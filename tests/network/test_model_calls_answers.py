@@ -1,4 +1,5 @@
-"""Whatever form an answer has, and wherever it breaks off, it counts as what the provider bills, or as what was reserved."""
+"""Whatever form an answer has, and wherever it breaks off, it counts as what the provider bills,
+or as what was reserved."""
 
 import asyncio
 import contextlib
@@ -45,7 +46,12 @@ def events(*several: object) -> bytes:
 
 def chunked(body: bytes, size: int, trailer: bytes = b"") -> bytes:
     pieces = [body[at : at + size] for at in range(0, len(body), size)]
-    return b"".join(b"%x;a=b\r\n%s\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\n" + trailer + b"\r\n"
+    return (
+        b"".join(b"%x;a=b\r\n%s\r\n" % (len(piece), piece) for piece in pieces)
+        + b"0\r\n"
+        + trailer
+        + b"\r\n"
+    )
 
 
 def head(kind: str = "application/json", *more: str, version: str = "1.1") -> bytes:
@@ -55,19 +61,30 @@ def head(kind: str = "application/json", *more: str, version: str = "1.1") -> by
 SSE = "text/event-stream"
 LENGTH = f"Content-Length: {len(WHOLE)}"
 EXACT = {
-    "early-hints": b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" + head("application/json", LENGTH) + WHOLE,
-    "continue-twice": b"HTTP/1.1 100 Continue\r\n\r\n" * 2 + head("application/json", LENGTH) + WHOLE,
+    "early-hints": (
+        b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" + head("application/json", LENGTH) + WHOLE
+    ),
+    "continue-twice": (
+        b"HTTP/1.1 100 Continue\r\n\r\n" * 2 + head("application/json", LENGTH) + WHOLE
+    ),
     "http-1.0": head(version="1.0") + WHOLE,
     "to-the-end": head() + WHOLE,
     "byte-by-byte": head(SSE, "Transfer-Encoding: chunked") + chunked(events(START, END), 1),
-    "trailers": head(SSE, "Transfer-Encoding: chunked") + chunked(events(START, END), 9, b"X-Usage: 0\r\n"),
-    "packed-twice": head("application/json", "Content-Encoding: gzip, gzip") + gzip.compress(gzip.compress(WHOLE)),
+    "trailers": (
+        head(SSE, "Transfer-Encoding: chunked") + chunked(events(START, END), 9, b"X-Usage: 0\r\n")
+    ),
+    "packed-twice": (
+        head("application/json", "Content-Encoding: gzip, gzip")
+        + gzip.compress(gzip.compress(WHOLE))
+    ),
     "two-starts": head(SSE, version="1.0") + events(START, START, END, END),
     "late-smaller-count": head(SSE) + events(START, END, END | {"usage": {"output_tokens": 2}}),
 }
 RESERVED = {
     "http-1.0-cut": head(SSE, version="1.0") + events(START),
-    "cut-in-an-event": head(SSE, "Transfer-Encoding: chunked") + b"ffff\r\n" + events(START, END)[:-9],
+    "cut-in-an-event": (
+        head(SSE, "Transfer-Encoding: chunked") + b"ffff\r\n" + events(START, END)[:-9]
+    ),
     "negative": head() + WHOLE.replace(b"7", b"-7"),
     "huge": head() + WHOLE.replace(b"7", b"9" * 400),
     "float": head() + WHOLE.replace(b": 7", b": 7.5"),
@@ -89,15 +106,22 @@ async def called(
     """The status of a call that is answered so, and how it was settled."""
     before = len(desk.office.audited("spend_settled"))
     async with origin(answer) as port:
-        desk.office.policy(f"allow:\n  - network(127.0.0.1:{port})\n  - network(models.test:{port})\n")
+        desk.office.policy(
+            f"allow:\n  - network(127.0.0.1:{port})\n  - network(models.test:{port})\n"
+        )
         body = json.dumps(HAIKU_4 | more).encode()
-        wanted = f"POST http://models.test:{port}{path} HTTP/1.1\r\nHost: models.test:{port}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+        wanted = (
+            f"POST http://models.test:{port}{path} HTTP/1.1\r\nHost:"
+            f" models.test:{port}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+        )
         said = await Proxy(None, desk.session_id, desk.port).send(wanted.encode() + body)  # type: ignore[arg-type]
         return status_of(said), (await settled(desk, before + 1))[-1]
 
 
 async def test_an_answer_in_any_form_counts_as_it_says(desk: Setting) -> None:
-    cost = TABLE.cost_picousd(TABLE.find(MODEL).price, Tokens(input=11, output=7), ModelCall(api="messages"))
+    cost = TABLE.cost_picousd(
+        TABLE.find(MODEL).price, Tokens(input=11, output=7), ModelCall(api="messages")
+    )
     for name, answer in EXACT.items():
         status, line = await called(desk, answer)
         assert (status, line["cost_picousd"], line["flags"]) == (200, cost, []), name
@@ -113,15 +137,18 @@ async def test_an_answer_that_says_no_count_counts_as_reserved(desk: Setting) ->
 async def test_an_event_stream_of_aws_that_breaks_counts_as_reserved(desk: Setting) -> None:
     for frames in BROKEN_FRAMES:
         _, line = await called(
-            desk, head(AWS_STREAM) + frames, f"/model/us.anthropic.{MODEL}/invoke-with-response-stream"
+            desk,
+            head(AWS_STREAM) + frames,
+            f"/model/us.anthropic.{MODEL}/invoke-with-response-stream",
         )
         assert line["counts"]["output"] == HAIKU_4["max_tokens"], frames
 
 
-async def test_what_was_made_before_it_came_counts_as_reserved_though_the_model_was_told_not_to_think(
+async def test_what_was_made_before_it_came_counts_as_reserved_though_the_model_was_told_not_to_think(  # noqa: E501
     desk: Setting,
 ) -> None:
-    """Of what streams no more is billed than was seen; of a whole answer, and of a tool's arguments, the first byte says nothing."""
+    """Of what streams no more is billed than was seen; of a whole answer, and of a tool's
+    arguments, the first byte says nothing."""
     quiet = {"thinking": {"type": "disabled"}}
     cut = b"Transfer-Encoding: chunked\r\n\r\nff\r\n"
     for kind, body, is_reserved in (
@@ -142,5 +169,7 @@ async def test_what_a_provider_bills_beyond_its_tokens_counts(desk: Setting) -> 
         "is_byok": True,
         "cost_details": {"upstream_inference_cost": 0.5},
     }
-    _, line = await called(desk, head() + json.dumps({"usage": used}).encode(), "/api/v1/chat/completions")
+    _, line = await called(
+        desk, head() + json.dumps({"usage": used}).encode(), "/api/v1/chat/completions"
+    )
     assert line["cost_picousd"] == 75 * PICOUSD // 100

@@ -1,4 +1,5 @@
-"""Egress and the real gate together: rules, people, time, and what happens when one of the processes dies."""
+"""Egress and the real gate together: rules, people, time, and what happens when one of the
+processes dies."""
 
 import asyncio
 import contextlib
@@ -20,10 +21,21 @@ from tests.network.conftest import Setting, setting
 LOOPBACK = "127.0.0.0/8"
 
 
-def rules(origin: Origin, *, allow: tuple[str, ...] = (), ask: tuple[str, ...] = (), deny: tuple[str, ...] = ()) -> str:
-    """Rules as YAML; the address of the tests' origins is named, so that names for it may be asked about."""
+def rules(
+    origin: Origin,
+    *,
+    allow: tuple[str, ...] = (),
+    ask: tuple[str, ...] = (),
+    deny: tuple[str, ...] = (),
+) -> str:
+    """Rules as YAML; the address of the tests' origins is named, so that names for it may be
+    asked about."""
     lists = {"allow": (f"network(127.0.0.1:{origin.port})", *allow), "ask": ask, "deny": deny}
-    return "".join(f"{key}:\n" + "".join(f"  - {rule}\n" for rule in found) for key, found in lists.items() if found)
+    return "".join(
+        f"{key}:\n" + "".join(f"  - {rule}\n" for rule in found)
+        for key, found in lists.items()
+        if found
+    )
 
 
 async def send(place: Setting, data: str) -> bytes:
@@ -40,9 +52,11 @@ def get(origin: Origin, path: str = "/", host: str = "origin.test") -> str:
 
 
 async def curl(place: Setting, *arguments: str) -> tuple[int, str]:
-    """curl's exit code and output, the status of the response last; through the proxy, trusting only our authority."""
+    """curl's exit code and output, the status of the response last; through the proxy, trusting
+    only our authority."""
     process = await asyncio.create_subprocess_exec(
-        "curl", "--silent", "--show-error", "--max-time", "60", "--proxy", place.url, "--cacert", str(place.ca_file),
+        "curl", "--silent", "--show-error", "--max-time", "60", "--proxy", place.url, "--cacert",
+        str(place.ca_file),
         "--write-out", "\n%{http_code} %{http_connect}", *arguments,
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL, env={"PATH": os.defpath},
     )  # fmt: skip
@@ -51,7 +65,9 @@ async def curl(place: Setting, *arguments: str) -> tuple[int, str]:
     return process.returncode, out.decode()
 
 
-async def test_a_rule_lets_a_plain_request_through_and_it_is_on_record(place: Setting, http: Origin) -> None:
+async def test_a_rule_lets_a_plain_request_through_and_it_is_on_record(
+    place: Setting, http: Origin
+) -> None:
     place.office.policy(rules(http, allow=(f"network(origin.test:{http.port})",)))
     assert status_of(await send(place, get(http))) == 200
     assert place.office.audited("verdict_given")
@@ -94,7 +110,9 @@ async def test_a_plain_request_waits_for_a_person(place: Setting, http: Origin) 
     assert http.untouched
     place.office.gate.resolve(request.id, "approved", by="tester")
     assert status_of(await sending) == 200
-    assert '"ok":true' in (await settled(place))[0] or '"outcome":"done"' in (await settled(place))[0]
+    assert (
+        '"ok":true' in (await settled(place))[0] or '"outcome":"done"' in (await settled(place))[0]
+    )
 
 
 async def test_a_person_says_no(place: Setting, http: Origin) -> None:
@@ -132,7 +150,9 @@ def looking_inside(origin: Origin) -> str:
     return f"network(* https://origin.test:{origin.port}/never/**)"
 
 
-async def test_https_is_asked_once_for_the_connection_and_its_requests(place: Setting, https: Origin) -> None:
+async def test_https_is_asked_once_for_the_connection_and_its_requests(
+    place: Setting, https: Origin
+) -> None:
     place.office.policy(rules(https, deny=(looking_inside(https),)))
     url = f"https://origin.test:{https.port}"
     running = asyncio.create_task(curl(place, f"{url}/1", f"{url}/2"))
@@ -149,7 +169,9 @@ async def test_https_is_asked_once_for_the_connection_and_its_requests(place: Se
     assert '"path":"/2"' in judged
 
 
-async def test_an_asked_connect_that_is_denied_is_answered_403(place: Setting, https: Origin) -> None:
+async def test_an_asked_connect_that_is_denied_is_answered_403(
+    place: Setting, https: Origin
+) -> None:
     place.office.policy(rules(https))
     running = asyncio.create_task(curl(place, f"https://origin.test:{https.port}/"))
     request = await place.office.asked()
@@ -173,7 +195,9 @@ async def test_a_connect_that_nobody_answers_is_403_and_a_later_try_goes_through
         assert (await curl(place, url))[1].endswith("200 200")
 
 
-async def test_a_deny_rule_for_a_path_holds_inside_of_an_approved_connection(place: Setting, https: Origin) -> None:
+async def test_a_deny_rule_for_a_path_holds_inside_of_an_approved_connection(
+    place: Setting, https: Origin
+) -> None:
     url = f"https://origin.test:{https.port}"
     place.office.policy(rules(https, deny=(f"network(* {url}/secret/**)",)))
     running = asyncio.create_task(curl(place, f"{url}/secret/key"))
@@ -201,7 +225,9 @@ async def test_a_written_ask_rule_for_a_path_asks_inside_of_an_approved_connecti
     assert (await running)[1].endswith("200 200")
 
 
-async def test_a_written_ask_rule_for_the_host_asks_once_for_a_connection(place: Setting, https: Origin) -> None:
+async def test_a_written_ask_rule_for_the_host_asks_once_for_a_connection(
+    place: Setting, https: Origin
+) -> None:
     place.office.policy(rules(https, ask=(f"network(origin.test:{https.port})",)))
     running = asyncio.create_task(curl(place, f"https://origin.test:{https.port}/"))
     request = await place.office.asked()
@@ -235,7 +261,9 @@ async def test_a_rule_for_a_path_that_answers_a_waiting_connect_opens_it_for_tha
         place.office.policy(rules(https))
         sending = asyncio.create_task(curl(place, "--data", "x", f"{url}/other"))
         request = await place.office.asked()
-        place.office.policies.add_rule("allow", f"network(GET {url}/public/**)", why="", by="tester")
+        place.office.policies.add_rule(
+            "allow", f"network(GET {url}/public/**)", why="", by="tester"
+        )
         await place.office.gate.rejudge_pending(by="the new rule")
         assert status(place.office.gate.get(request.id)) in ("approved", "used")
         inside = await place.office.asked()  # no rule is about this path, and nobody says yes
@@ -244,7 +272,9 @@ async def test_a_rule_for_a_path_that_answers_a_waiting_connect_opens_it_for_tha
         assert not https.received
 
 
-async def test_a_name_for_a_private_address_needs_a_rule_that_names_the_address(place: Setting, http: Origin) -> None:
+async def test_a_name_for_a_private_address_needs_a_rule_that_names_the_address(
+    place: Setting, http: Origin
+) -> None:
     place.office.policy(f"allow:\n  - network(origin.test:{http.port})\n")
     answer = await send(place, get(http))
     assert status_of(answer) == 403
@@ -252,8 +282,12 @@ async def test_a_name_for_a_private_address_needs_a_rule_that_names_the_address(
     assert http.untouched
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "169.254.169.254", "0x7f000001", "[::ffff:127.0.0.1]"])
-async def test_private_and_metadata_addresses_are_denied_at_once(place: Setting, http: Origin, host: str) -> None:
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1", "localhost", "169.254.169.254", "0x7f000001", "[::ffff:127.0.0.1]"]
+)
+async def test_private_and_metadata_addresses_are_denied_at_once(
+    place: Setting, http: Origin, host: str
+) -> None:
     place.office.policy("modes: {network: allow}\n")
     assert status_of(await send(place, get(http, host=host))) == 403
     assert place.office.pending() == []
@@ -273,7 +307,9 @@ async def test_the_kill_switch_stops_kept_connections_too(place: Setting, http: 
     assert http.untouched
 
 
-async def test_open_connections_can_be_cut_and_new_ones_are_judged_again(place: Setting, http: Origin) -> None:
+async def test_open_connections_can_be_cut_and_new_ones_are_judged_again(
+    place: Setting, http: Origin
+) -> None:
     place.office.policy(rules(http, allow=(f"network(origin.test:{http.port})",)))
     reader, writer = await asyncio.open_connection("127.0.0.1", place.port)
     writer.write(get(http).encode())
@@ -320,7 +356,9 @@ async def test_a_session_can_have_more_than_one_socket(place: Setting, http: Ori
 async def test_two_sessions_are_never_mixed_up(place: Setting, http: Origin) -> None:
     place.office.policy(rules(http))
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        place.office.open("session-2", f"version: 1\nallow:\n  - network(origin.test:{http.port})\n")
+        place.office.open(
+            "session-2", f"version: 1\nallow:\n  - network(origin.test:{http.port})\n"
+        )
         await place.broker.open_session("session-2", listener)
         first_port, place.port = place.port, listener.getsockname()[1]
         assert status_of(await send(place, get(http))) == 200
@@ -332,7 +370,9 @@ async def test_two_sessions_are_never_mixed_up(place: Setting, http: Origin) -> 
         assert status_of(await waiting) == 403
 
 
-async def test_a_client_that_leaves_does_not_take_its_request_along(place: Setting, http: Origin) -> None:
+async def test_a_client_that_leaves_does_not_take_its_request_along(
+    place: Setting, http: Origin
+) -> None:
     place.office.policy(rules(http))
     _, writer = await asyncio.open_connection("127.0.0.1", place.port)
     writer.write(get(http).encode())
@@ -345,7 +385,9 @@ async def test_a_client_that_leaves_does_not_take_its_request_along(place: Setti
     assert status(place.office.gate.get(request.id)) == "used"
 
 
-async def test_egress_killed_is_started_again_and_lets_nothing_through_meanwhile(place: Setting, http: Origin) -> None:
+async def test_egress_killed_is_started_again_and_lets_nothing_through_meanwhile(
+    place: Setting, http: Origin
+) -> None:
     place.office.policy(rules(http, allow=(f"network(origin.test:{http.port})",)))
     assert status_of(await send(place, get(http))) == 200
     http.reset()
@@ -371,7 +413,9 @@ async def test_egress_killed_is_started_again_and_lets_nothing_through_meanwhile
     assert place.office.audited("egress_lost")
 
 
-async def test_an_approval_dies_with_the_connection_that_used_it(place: Setting, http: Origin) -> None:
+async def test_an_approval_dies_with_the_connection_that_used_it(
+    place: Setting, http: Origin
+) -> None:
     """kill -9 after the approval was claimed: it was used, and isn't used a second time."""
     place.office.policy(rules(http))
     seen = asyncio.Event()
@@ -405,7 +449,8 @@ async def test_the_secret_is_in_no_argument_environment_or_log(
 ) -> None:
     secret = "a-secret-that-nobody-may-see"
     credential = Credential(
-        placeholder="placeholder-123456", secret=secret, header="x-api-key", hosts=(f"origin.test:{http.port}",), scheme="http"
+        placeholder="placeholder-123456", secret=secret, header="x-api-key",
+        hosts=(f"origin.test:{http.port}",), scheme="http"
     )  # fmt: skip
     place.office.policy(rules(http, allow=(f"network(origin.test:{http.port})",)))
     await place.broker.open_session(place.session_id, place.listener, [credential])
@@ -436,11 +481,18 @@ async def test_who_leaves_while_a_person_is_asked_about_the_addresses_leaves_not
     assert http.connections == 1
 
 
-async def test_what_a_person_allowed_of_a_names_addresses_ends_with_the_name(place: Setting, http: Origin) -> None:
+async def test_what_a_person_allowed_of_a_names_addresses_ends_with_the_name(
+    place: Setting, http: Origin
+) -> None:
     place.office.policy(
-        rules(http, allow=(f"network(origin.test:{http.port})",), ask=(f"network(127.0.0.1:{http.port})",))
+        rules(
+            http,
+            allow=(f"network(origin.test:{http.port})",),
+            ask=(f"network(127.0.0.1:{http.port})",),
+        )
     )
-    # The addresses aren't known yet: first the name is judged, by a rule, then a person is asked about its addresses.
+    # The addresses aren't known yet: first the name is judged, by a rule, then a person is asked
+    # about its addresses.
     sent = asyncio.create_task(send(place, get(http)))
     request = await place.office.asked()
     place.office.gate.resolve(request.id, "approved", by="operator")

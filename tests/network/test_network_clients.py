@@ -1,4 +1,5 @@
-"""Real programs through egress, with the rules of a real gate: curl, git and pip against local HTTPS servers."""
+"""Real programs through egress, with the rules of a real gate: curl, git and pip against local
+HTTPS servers."""
 
 import asyncio
 import http.server
@@ -31,9 +32,12 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with zipfile.ZipFile(wheel, "w") as archive:
         archive.writestr("greeting.py", "HELLO = 'hello'\n")
         info = "greeting-1.0.dist-info"
-        archive.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: greeting\nVersion: 1.0\n")
         archive.writestr(
-            f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+            f"{info}/METADATA", "Metadata-Version: 2.1\nName: greeting\nVersion: 1.0\n"
+        )
+        archive.writestr(
+            f"{info}/WHEEL",
+            "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
         )
         archive.writestr(f"{info}/RECORD", "")
     (package / "index.html").write_text(f'<a href="{wheel.name}">{wheel.name}</a>')
@@ -56,7 +60,9 @@ def server(files: Path, authority: trustme.CA) -> Iterator[int]:
             return
 
     context: ssl.SSLContext = server_context(authority, "origin.test")
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(files))) as found:
+    with http.server.ThreadingHTTPServer(
+        ("127.0.0.1", 0), partial(Quiet, directory=str(files))
+    ) as found:
         found.socket = context.wrap_socket(found.socket, server_side=True)
         thread = threading.Thread(target=found.serve_forever)
         thread.start()
@@ -68,19 +74,32 @@ def server(files: Path, authority: trustme.CA) -> Iterator[int]:
 @pytest_asyncio.fixture
 async def open_place(tmp_path: Path, authority: trustme.CA, server: int) -> AsyncIterator[Setting]:
     async with setting(tmp_path, authority) as place:
-        place.office.policy(f"allow:\n  - network(127.0.0.1:{server})\n  - network(origin.test:{server})\n")
+        place.office.policy(
+            f"allow:\n  - network(127.0.0.1:{server})\n  - network(origin.test:{server})\n"
+        )
         yield place
 
 
 async def run(place: Setting, *command: str, cwd: Path) -> tuple[int, str]:
     """A program with the environment that a sandbox has."""
     bundle = write_bundle(cwd / "bundle.pem", place.ca_file)
-    variables = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "PIP_CERT")
+    variables = (
+        "SSL_CERT_FILE",
+        "REQUESTS_CA_BUNDLE",
+        "CURL_CA_BUNDLE",
+        "GIT_SSL_CAINFO",
+        "PIP_CERT",
+    )
     proxies = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), place.url)
     process = await asyncio.create_subprocess_exec(
         *command,
         cwd=cwd,
-        env={"PATH": os.environ["PATH"], "HOME": str(cwd), **proxies, **dict.fromkeys(variables, str(bundle))},
+        env={
+            "PATH": os.environ["PATH"],
+            "HOME": str(cwd),
+            **proxies,
+            **dict.fromkeys(variables, str(bundle)),
+        },
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
@@ -90,7 +109,9 @@ async def run(place: Setting, *command: str, cwd: Path) -> tuple[int, str]:
 
 
 async def test_git_clones(open_place: Setting, server: int, tmp_path: Path) -> None:
-    code, out = await run(open_place, "git", "clone", f"https://origin.test:{server}/repo.git", "copy", cwd=tmp_path)
+    code, out = await run(
+        open_place, "git", "clone", f"https://origin.test:{server}/repo.git", "copy", cwd=tmp_path
+    )
     assert code == 0, out
     assert (tmp_path / "copy" / "a.txt").read_text() == "from the origin\n"
 
@@ -98,7 +119,16 @@ async def test_git_clones(open_place: Setting, server: int, tmp_path: Path) -> N
 @pytest.mark.skipif(not python_with_pip(), reason="no Python with pip on this machine")
 async def test_pip_downloads(open_place: Setting, server: int, tmp_path: Path) -> None:
     index = f"https://origin.test:{server}/simple/"
-    command = ("-m", "pip", "download", "--no-deps", "--disable-pip-version-check", "--index-url", index, "greeting")
+    command = (
+        "-m",
+        "pip",
+        "download",
+        "--no-deps",
+        "--disable-pip-version-check",
+        "--index-url",
+        index,
+        "greeting",
+    )
     code, out = await run(open_place, python_with_pip(), *command, cwd=tmp_path)
     assert code == 0, out
     assert (tmp_path / "greeting-1.0-py3-none-any.whl").exists()
@@ -125,7 +155,9 @@ async def test_curl_downloads_a_large_file_and_egress_keeps_none_of_it(
 
 def memory_bytes(place: Setting) -> int:
     status = Path(f"/proc/{place.broker.pid}/status").read_text()
-    return next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM"))
+    return next(
+        int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM")
+    )
 
 
 async def test_what_no_rule_names_is_refused_to_each_of_them(
@@ -134,7 +166,10 @@ async def test_what_no_rule_names_is_refused_to_each_of_them(
     async with setting(tmp_path, authority) as place:
         place.office.policy("modes: {network: deny}\n")
         url = f"https://origin.test:{server}"
-        for command in (("git", "ls-remote", f"{url}/repo.git"), ("curl", "--fail", "--silent", "--show-error", url)):
+        for command in (
+            ("git", "ls-remote", f"{url}/repo.git"),
+            ("curl", "--fail", "--silent", "--show-error", url),
+        ):
             code, out = await run(place, *command, cwd=tmp_path)
             assert code != 0
             assert "403" in out
@@ -144,6 +179,7 @@ async def test_a_program_that_trusts_only_the_system_fails_closed(
     open_place: Setting, server: int, tmp_path: Path
 ) -> None:
     code, _ = await run(
-        open_place, "curl", "--silent", "--cacert", "/etc/ssl/certs/ca-certificates.crt", f"https://origin.test:{server}/", cwd=tmp_path
+        open_place, "curl", "--silent", "--cacert", "/etc/ssl/certs/ca-certificates.crt",
+        f"https://origin.test:{server}/", cwd=tmp_path
     )  # fmt: skip
     assert code == 60

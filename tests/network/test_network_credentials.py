@@ -1,4 +1,5 @@
-"""Named secrets end to end: swapped in at their own hosts only, denied and on record elsewhere, and nowhere to be found afterwards."""
+"""Named secrets end to end: swapped in at their own hosts only, denied and on record elsewhere,
+and nowhere to be found afterwards."""
 
 import asyncio
 import base64
@@ -32,26 +33,35 @@ async def origin() -> AsyncIterator[Origin]:
 
 @pytest_asyncio.fixture
 async def desk(tmp_path: Path, authority: trustme.CA, origin: Origin) -> AsyncIterator[Setting]:
-    text = f"version: 1\ncredentials: {{it: {{hosts: 'origin.test:{origin.port}', header: authorization, methods: [GET, POST], paths: [/me/**]}}}}\n"
+    text = (
+        f"version: 1\ncredentials: {{it: {{hosts: 'origin.test:{origin.port}', header:"
+        " authorization, methods: [GET, POST], paths: [/me/**]}}\n"
+    )
     (binding,) = parse_credentials(text, "credentials.yaml")
     (credential,) = credentials_of(binding, PLACEHOLDER, SECRET)
     async with setting(tmp_path, authority) as place:
         place.office.policy(
-            f"allow:\n  - network(127.0.0.1:{origin.port})\n  - network(origin.test:{origin.port})\n  - network(other.test:{origin.port})\n"
+            f"allow:\n  - network(127.0.0.1:{origin.port})\n  -"
+            f" network(origin.test:{origin.port})\n  - network(other.test:{origin.port})\n"
         )
         plain = type(credential)(
-            **{**{f: getattr(credential, f) for f in credential.__struct_fields__}, "scheme": "http"}
+            **{
+                **{f: getattr(credential, f) for f in credential.__struct_fields__},
+                "scheme": "http",
+            }
         )
         await place.broker.open_session(place.session_id, place.listener, [plain])
         yield place
 
 
-async def send(place: Setting, origin: Origin, *, host: str = "origin.test", path: str = "/me/x", headers: str = "", body: bytes = b"", method: str = "POST", chunks: int = 0) -> bytes:  # fmt: skip
+async def send(place: Setting, origin: Origin, *, host: str = "origin.test", path: str = "/me/x",
+headers: str = "", body: bytes = b"", method: str = "POST", chunks: int = 0) -> bytes:  # fmt: skip
     reader, writer = await asyncio.open_connection("127.0.0.1", place.port)
     length = "Transfer-Encoding: chunked" if chunks else f"Content-Length: {len(body)}"
     try:
         writer.write(
-            f"{method} http://{host}:{origin.port}{path} HTTP/1.1\r\nHost: {host}:{origin.port}\r\n{length}\r\n{headers}Connection: close\r\n\r\n".encode()
+            f"{method} http://{host}:{origin.port}{path} HTTP/1.1\r\nHost:"
+            f" {host}:{origin.port}\r\n{length}\r\n{headers}Connection: close\r\n\r\n".encode()
         )
         if chunks:
             for at in range(0, len(body), chunks):
@@ -79,7 +89,9 @@ async def test_it_is_swapped_in_where_it_belongs(desk: Setting, origin: Origin) 
     assert PLACEHOLDER.encode() not in seen(origin)
 
 
-async def test_a_changed_value_goes_out_at_once_and_a_removed_one_no_more(desk: Setting, origin: Origin) -> None:
+async def test_a_changed_value_goes_out_at_once_and_a_removed_one_no_more(
+    desk: Setting, origin: Origin
+) -> None:
     header = f"Authorization: Bearer {PLACEHOLDER}\r\n"
     await send(desk, origin, headers=header)
     credential = desk.broker._sessions[desk.session_id].credentials[0]
@@ -117,7 +129,18 @@ BASIC = base64.b64encode(f"u:{PLACEHOLDER}".encode()).decode()
         {"body": b"key=" + PLACEHOLDER.encode(), "host": "other.test"},
         {"body": b"x" * 60_000 + PLACEHOLDER.encode(), "host": "other.test"},
     ],
-    ids=["host", "path", "method", "header", "basic", "query", "in a path", "encoded", "body", "end of a body"],
+    ids=[
+        "host",
+        "path",
+        "method",
+        "header",
+        "basic",
+        "query",
+        "in a path",
+        "encoded",
+        "body",
+        "end of a body",
+    ],
 )
 async def test_elsewhere_it_is_denied_and_on_record_and_the_origin_sees_nothing(
     desk: Setting, origin: Origin, request_of: dict
@@ -152,7 +175,9 @@ async def signing(desk: Setting, origin: Origin) -> Setting:
     text = f"version: 1\ncredentials: {{it: {{preset: aws, hosts: 'origin.test:{origin.port}'}}}}\n"
     (binding,) = parse_credentials(text, "credentials.yaml")
     (credential,) = credentials_of(binding, PLACEHOLDER, f"{AWS.access}:{AWS.secret}")
-    await desk.broker.open_session(desk.session_id, desk.listener, [msgspec.structs.replace(credential, scheme="http")])
+    await desk.broker.open_session(
+        desk.session_id, desk.listener, [msgspec.structs.replace(credential, scheme="http")]
+    )
     return desk
 
 
@@ -181,7 +206,9 @@ def lines(headers: dict[str, str]) -> str:
 
 
 @pytest.mark.parametrize("chunks", [0, 50_000], ids=["length", "chunked"])
-@pytest.mark.parametrize(("size", "says_hash"), [(10, False), (10, True), (200_000, False), (200_000, True)])
+@pytest.mark.parametrize(
+    ("size", "says_hash"), [(10, False), (10, True), (200_000, False), (200_000, True)]
+)
 async def test_a_request_to_aws_is_signed_anew(
     signing: Setting, origin: Origin, size: int, says_hash: bool, chunks: int
 ) -> None:
@@ -209,18 +236,22 @@ async def test_what_cant_be_signed_anew_is_denied(signing: Setting, origin: Orig
     assert origin.untouched
 
 
-async def test_what_is_long_and_holds_none_goes_through_whole(desk: Setting, origin: Origin) -> None:
+async def test_what_is_long_and_holds_none_goes_through_whole(
+    desk: Setting, origin: Origin
+) -> None:
     body = os.urandom(300_000)
     assert (await send(desk, origin, host="other.test", body=body)).startswith(b"HTTP/1.1 200")
     assert body in seen(origin)
 
 
-# What an origin may say to have it quoted: by an error, in what is noted of an answer, by whoever looks at a body.
+# What an origin may say to have it quoted: by an error, in what is noted of an answer, by whoever
+# looks at a body.
 SAID_BACK = (
     f"HTTP/1.1 200 OK\r\n{SECRET}\r\n\r\n".encode(),
     f"HTTP/1.1 200 OK\r\nContent-Length: {SECRET}\r\n\r\n".encode(),
     f"{SECRET}\r\n\r\n".encode(),
-    f"HTTP/1.1 302 {SECRET}\r\nLocation: /{SECRET}\r\nSet-Cookie: a={SECRET}\r\nContent-Length: 0\r\n\r\n".encode(),
+    f"HTTP/1.1 302 {SECRET}\r\nLocation: /{SECRET}\r\nSet-Cookie: a={SECRET}\r\nContent-Length:"
+    " 0\r\n\r\n".encode(),
     f"HTTP/1.1 200 OK\r\nContent-Encoding: {SECRET}\r\nContent-Length: 4\r\n\r\nabcd".encode(),
     f"HTTP/1.1 200 OK\r\nX-Hex: {SECRET.encode().hex()}\r\nContent-Length: 0\r\n\r\n".encode(),
     f"HTTP/1.1 500 No\r\nContent-Length: {len(SECRET)}\r\n\r\n{SECRET}".encode(),
@@ -232,7 +263,11 @@ async def test_the_secret_is_nowhere(
 ) -> None:
     answers = [await send(desk, origin, headers=f"Authorization: Bearer {PLACEHOLDER}\r\n")]
     answers += [await send(desk, origin, headers=f"Authorization: {PLACEHOLDER} x\r\n")]
-    answers += [await send(desk, origin, headers=f"Authorization: Bearer {PLACEHOLDER}\r\n", host="other.test")]
+    answers += [
+        await send(
+            desk, origin, headers=f"Authorization: Bearer {PLACEHOLDER}\r\n", host="other.test"
+        )
+    ]
     assert SECRET.encode() in seen(origin)
     for said in SAID_BACK:
         origin.respond = lambda head, said=said: said

@@ -1,4 +1,5 @@
-"""Connections that are likely to be allowed, under the rules of a real gate: what changed meanwhile holds for the very next of them."""
+"""Connections that are likely to be allowed, under the rules of a real gate: what changed
+meanwhile holds for the very next of them."""
 
 import asyncio
 import json
@@ -37,12 +38,19 @@ async def test_name_and_addresses_are_one_line_on_record_where_one_rule_allows_b
     place.office.policy(f"allow:\n  - rule: {rule}\n    uses: 3\nmodes: {{network: deny}}\n")
     for count in (1, 2, 3):
         await passes(place, https, "127.0.0.1")
-        assert [(one["rule"], one["action"]["resolved"]) for one in verdicts(place)] == [(rule, ["127.0.0.1"])] * count
+        assert [(one["rule"], one["action"]["resolved"]) for one in verdicts(place)] == [
+            (rule, ["127.0.0.1"])
+        ] * count
     # Counted once each, and nobody was told early of what a limit may end.
-    assert await refused(place, https, "127.0.0.1") == "`127.0.0.1` is a loopback address that no rule names"
+    assert (
+        await refused(place, https, "127.0.0.1")
+        == "`127.0.0.1` is a loopback address that no rule names"
+    )
 
 
-async def test_name_and_addresses_have_a_line_each_where_two_rules_allow_them(place: Setting, https: Origin) -> None:
+async def test_name_and_addresses_have_a_line_each_where_two_rules_allow_them(
+    place: Setting, https: Origin
+) -> None:
     place.office.policy(rules(https))
     for _ in range(2):
         await passes(place, https)
@@ -51,8 +59,12 @@ async def test_name_and_addresses_have_a_line_each_where_two_rules_allow_them(pl
 
 CHANGES: dict[str, Callable[[Setting, Origin], None]] = {
     "the rule is gone": lambda place, origin: place.office.policy("modes: {network: deny}\n"),
-    "all is stopped by hand": lambda place, origin: (place.office.folder / "stopped").write_text("enough") and None,
-    "the record can't be written": lambda place, origin: (place.office.folder / "audit.log").unlink(),
+    "all is stopped by hand": lambda place, origin: (
+        (place.office.folder / "stopped").write_text("enough") and None
+    ),
+    "the record can't be written": lambda place, origin: (
+        place.office.folder / "audit.log"
+    ).unlink(),
     "the gate raises": lambda place, origin: setattr(place.office.gate, "decide_by_rules", None),
 }
 
@@ -72,8 +84,12 @@ async def test_what_is_allowed_no_longer_reaches_nothing(
     assert https.untouched
 
 
-async def test_the_next_after_a_change_that_was_noticed_is_told_in_http(place: Setting, https: Origin) -> None:
-    place.office.policies.on_change = lambda is_saved: place.broker.rules_changed()  # as `app` wires it
+async def test_the_next_after_a_change_that_was_noticed_is_told_in_http(
+    place: Setting, https: Origin
+) -> None:
+    place.office.policies.on_change = lambda is_saved: (
+        place.broker.rules_changed()
+    )  # as `app` wires it
     place.office.policy(rules(https))
     await passes(place, https)
     await passes(place, https)
@@ -84,7 +100,9 @@ async def test_the_next_after_a_change_that_was_noticed_is_told_in_http(place: S
     assert https.untouched
 
 
-async def test_one_that_is_asked_after_all_waits_for_the_person(place: Setting, https: Origin) -> None:
+async def test_one_that_is_asked_after_all_waits_for_the_person(
+    place: Setting, https: Origin
+) -> None:
     place.office.policy(rules(https))
     await passes(place, https)
     https.reset()

@@ -10,15 +10,31 @@ from supervisor.core.actions import Network
 from supervisor.core.models.model_calls import Api, ModelCall, Tokens
 from supervisor.core.models.spend import Charge
 from supervisor.core.models.usage import Usage
-from supervisor.core.network.egress_wire import Answer, Body, Decision, Question, Refused, Reserve, Settled, Spent
+from supervisor.core.network.egress_wire import (
+    Answer,
+    Body,
+    Decision,
+    Question,
+    Refused,
+    Reserve,
+    Settled,
+    Spent,
+)
 from supervisor.core.network.exchanges import CallOfModel, KeptBody, name_of
 from supervisor.core.secrets.redact import Redactor
 from supervisor.network import network_log
-from supervisor.network.network_log import MOST_BODY_CHARS, MOST_EXCHANGES, MOST_SESSIONS, NetworkLog
+from supervisor.network.network_log import (
+    MOST_BODY_CHARS,
+    MOST_EXCHANGES,
+    MOST_SESSIONS,
+    NetworkLog,
+)
 from tests.fakes.clock import FakeClock
 
 SECRET = "hunter2-hunter2"
-ACTION = Network(operation="request", host="a.example.org", port=443, scheme="https", method="GET", path="/")
+ACTION = Network(
+    operation="request", host="a.example.org", port=443, scheme="https", method="GET", path="/"
+)
 
 
 class Desk:
@@ -28,10 +44,17 @@ class Desk:
         self.changed: list[str] = []
         self.log.on_change = self.changed.append
 
-    def ask(self, question_id: int, decision: Decision = "allow", session: str = "one", **more: object) -> Question:
-        question = Question(question_id=question_id, session_id=session, connection_id="c", action=ACTION)
+    def ask(
+        self, question_id: int, decision: Decision = "allow", session: str = "one", **more: object
+    ) -> Question:
+        question = Question(
+            question_id=question_id, session_id=session, connection_id="c", action=ACTION
+        )
         question = msgspec.structs.replace(question, **more)
-        self.log.answered(question, Answer(question_id=question_id, decision=decision, why=f"why {SECRET}", rule="r"))
+        self.log.answered(
+            question,
+            Answer(question_id=question_id, decision=decision, why=f"why {SECRET}", rule="r"),
+        )
         return question
 
     def settle(self, question_id: int, **detail: str | int | float | None) -> None:
@@ -100,7 +123,12 @@ def test_no_value_that_authenticates_in_an_address_is_kept() -> None:
     action = msgspec.structs.replace(ACTION, path="/?access_token=of-ada")
     desk.ask(1, action=action, headers=(("Referer", "https://b.example.org/?sig=of-ada"),))
     desk.log.settled(
-        Settled(question_id=1, outcome="done", detail={}, headers=(("Location", "/#access_token=of-ada"),))
+        Settled(
+            question_id=1,
+            outcome="done",
+            detail={},
+            headers=(("Location", "/#access_token=of-ada"),),
+        )
     )
     desk.log.refused(Refused(session_id="one", action=action, why="two hosts"))
     found = desk.log.of_session("one")
@@ -127,7 +155,10 @@ def test_it_is_bounded() -> None:
 
 def test_a_host_keeps_its_place_as_long_as_it_is_known() -> None:
     desk = Desk()
-    quiet, busy = (msgspec.structs.replace(ACTION, host=name) for name in ("quiet.example.org", "busy.example.org"))
+    quiet, busy = (
+        msgspec.structs.replace(ACTION, host=name)
+        for name in ("quiet.example.org", "busy.example.org")
+    )
     desk.ask(1, action=quiet)
     desk.ask(2, action=busy)
     desk.ask(3, action=quiet)
@@ -138,19 +169,28 @@ def test_a_host_keeps_its_place_as_long_as_it_is_known() -> None:
     assert (len(held.exchanges), held.cut) == (MOST_EXCHANGES, 4)
     assert held.places == {"quiet.example.org": 1, "busy.example.org": 2}
     for number in range(MOST_EXCHANGES):
-        desk.ask(6000 + number, action=msgspec.structs.replace(ACTION, host=f"h{number}.example.org"))
+        desk.ask(
+            6000 + number, action=msgspec.structs.replace(ACTION, host=f"h{number}.example.org")
+        )
     assert len(held.places) == 2  # what was held then
     assert len(desk.log.held("one").places) == MOST_EXCHANGES
-    assert {name_of(one.action) for one in desk.log.of_session("one")} <= set(desk.log.held("one").places)
+    assert {name_of(one.action) for one in desk.log.of_session("one")} <= set(
+        desk.log.held("one").places
+    )
     for number in range(MOST_SESSIONS):
         desk.ask(20_000 + number, session=f"s{number}")
     assert desk.log.held("one").places == {}
 
 
 def body(
-    question_id: int, data: bytes, of: Literal["request", "response"] = "response", media_type: str = "text/plain"
+    question_id: int,
+    data: bytes,
+    of: Literal["request", "response"] = "response",
+    media_type: str = "text/plain",
 ) -> Body:
-    return Body(question_id=question_id, of=of, media_type=media_type, data=data, whole_bytes=len(data))
+    return Body(
+        question_id=question_id, of=of, media_type=media_type, data=data, whole_bytes=len(data)
+    )
 
 
 def test_secrets_are_taken_out_of_a_body_before_it_is_read_however_it_is_written() -> None:
@@ -165,7 +205,9 @@ def test_secrets_are_taken_out_of_a_body_before_it_is_read_however_it_is_written
         found = kept_response(desk)
         assert (found.text, found.encoding) == ("é [redacted] and [redacted] é", ""), charset
         assert (found.read_bytes, found.whole_bytes, found.is_cut) == (len(data), len(data), False)
-    desk.log.body(body(1, b"\0\xff" + SECRET.encode() + b"\xff" + token.encode() + b"\xff", media_type="a/b"))
+    desk.log.body(
+        body(1, b"\0\xff" + SECRET.encode() + b"\xff" + token.encode() + b"\xff", media_type="a/b")
+    )
     found = kept_response(desk)
     assert found.encoding == "base64"
     assert base64.b64decode(found.text) == b"\0\xff[redacted]\xff[redacted]\xff"
@@ -183,14 +225,18 @@ def kept_response(desk: Desk) -> KeptBody:
 def test_a_body_that_came_longer_than_is_kept_says_so() -> None:
     desk = Desk()
     desk.ask(1)
-    desk.log.body(Body(question_id=1, of="response", media_type="", data=b"x" * 70_000, whole_bytes=5_000_000))
+    desk.log.body(
+        Body(question_id=1, of="response", media_type="", data=b"x" * 70_000, whole_bytes=5_000_000)
+    )
     found = kept_response(desk)
     assert (len(found.text), found.is_cut, found.whole_bytes) == (MOST_BODY_CHARS, True, 5_000_000)
 
 
 def test_time_that_a_person_took_is_apart_and_it_began_when_it_was_asked() -> None:
     desk = Desk()
-    question = Question(question_id=1, session_id="one", connection_id="c", action=ACTION, is_upgrade=True)
+    question = Question(
+        question_id=1, session_id="one", connection_id="c", action=ACTION, is_upgrade=True
+    )
     desk.log.answered(question, Answer(question_id=1, decision="allow"), 12.5)
     (one,) = desk.log.of_session("one")
     assert (one.held_s, one.at, one.is_upgrade) == (12.5, desk.clock.now() - 12.5, True)
@@ -206,7 +252,11 @@ def test_bodies_are_redacted_then_cut_and_only_text_is_shown() -> None:
     assert kept.response is not None
     assert kept.response.text == "x" * (MOST_BODY_CHARS - 4) + "[red"
     assert kept.request is not None
-    assert (kept.request.text, kept.request.encoding, kept.request.whole_bytes) == ("AAEC", "base64", 3)
+    assert (kept.request.text, kept.request.encoding, kept.request.whole_bytes) == (
+        "AAEC",
+        "base64",
+        3,
+    )
     assert (kept.response.is_cut, kept.request.is_cut) == (True, False)
     assert desk.log.bodies("two") == {}
 
@@ -274,11 +324,14 @@ def test_the_addresses_of_what_was_only_noted_are_denied_with_it() -> None:
 
 def reserve(question_id: int, of: int, model: str = "model-1", api: Api = "messages") -> Reserve:
     call = ModelCall(api=api, model=model)
-    return Reserve(question_id=question_id, session_id="one", host="a.example.org", call=call, of=of)
+    return Reserve(
+        question_id=question_id, session_id="one", host="a.example.org", call=call, of=of
+    )
 
 
 COUNTED = Charge(
-    tokens=Tokens(input=11, output=7, cache_read=5, cache_write=2, cache_write_long=3), cost_picousd=1_000_001
+    tokens=Tokens(input=11, output=7, cache_read=5, cache_write=2, cache_write_long=3),
+    cost_picousd=1_000_001,
 )
 
 
@@ -289,7 +342,9 @@ def test_what_a_call_of_a_model_cost_belongs_to_its_request_whichever_end_is_tol
         desk.log.calling(reserve(question_id + 10, question_id))
     desk.settle(1, status=200)
     desk.log.called(Spent(question_id=11, usage=Usage(model=f"served {SECRET}")), COUNTED)
-    desk.log.called(Spent(question_id=12, usage=None), msgspec.structs.replace(COUNTED, flags=("lost",)))
+    desk.log.called(
+        Spent(question_id=12, usage=None), msgspec.structs.replace(COUNTED, flags=("lost",))
+    )
     desk.settle(2, status=200)
     third, second, first = desk.log.of_session("one")
     assert first.call == CallOfModel(

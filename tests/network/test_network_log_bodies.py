@@ -1,5 +1,5 @@
-"""Bodies of decrypted requests: nothing is kept unless it was asked for; then their beginnings, and never a secret. Headers of
-responses are always kept, without what authenticates."""
+"""Bodies of decrypted requests: nothing is kept unless it was asked for; then their beginnings,
+and never a secret. Headers of responses are always kept, without what authenticates."""
 
 import asyncio
 import base64
@@ -29,7 +29,9 @@ def keep(place: Setting, *, is_on: bool = True) -> None:
 
 
 def let(place: Setting, origin: Origin) -> None:
-    place.office.policy(f"allow:\n  - network(origin.test:{origin.port})\n  - network(127.0.0.1:{origin.port})\n")
+    place.office.policy(
+        f"allow:\n  - network(origin.test:{origin.port})\n  - network(127.0.0.1:{origin.port})\n"
+    )
 
 
 def answers(make: Callable[[bytes], bytes], more: str = "") -> Callable[[bytes], bytes]:
@@ -38,7 +40,9 @@ def answers(make: Callable[[bytes], bytes], more: str = "") -> Callable[[bytes],
     def respond(head: bytes) -> bytes:
         body = make(head)
         return (
-            f"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n{more}Content-Length: {len(body)}\r\n\r\n".encode() + body
+            f"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n{more}Content-Length:"
+            f" {len(body)}\r\n\r\n".encode()
+            + body
         )
 
     return respond
@@ -63,9 +67,12 @@ async def ended(place: Setting, count: int = 1) -> list[Exchange]:
 
 
 async def kept(place: Setting) -> Bodies:
-    """The bodies of the one exchange that was allowed, once its end is told: they are before that. Of one that is cut off the refusal is told first."""
+    """The bodies of the one exchange that was allowed, once its end is told: they are before
+    that. Of one that is cut off the refusal is told first."""
     async with asyncio.timeout(PATIENCE_S):
-        while not any(one.verdict == "allow" and one.ended_at is not None for one in await ended(place)):
+        while not any(
+            one.verdict == "allow" and one.ended_at is not None for one in await ended(place)
+        ):
             await asyncio.sleep(0.01)
     (found,) = place.office.network_log.bodies(place.session_id).values()
     return found
@@ -78,7 +85,9 @@ async def test_nothing_is_kept_unless_it_was_asked_for(place: Setting, http: Ori
     assert place.office.network_log.bodies(place.session_id) == {}
 
 
-async def test_they_are_kept_while_it_is_switched_on_and_by_a_new_egress_too(place: Setting, http: Origin) -> None:
+async def test_they_are_kept_while_it_is_switched_on_and_by_a_new_egress_too(
+    place: Setting, http: Origin
+) -> None:
     let(place, http)
     http.respond = answers(lambda head: b"answer")
     for count, is_on in enumerate((True, False, True), start=1):
@@ -94,12 +103,16 @@ async def test_they_are_kept_while_it_is_switched_on_and_by_a_new_egress_too(pla
     place.broker.keep_bodies("nobody's", is_on=True)
 
 
-async def test_switched_off_meanwhile_what_is_under_way_is_not_kept(place: Setting, http: Origin) -> None:
+async def test_switched_off_meanwhile_what_is_under_way_is_not_kept(
+    place: Setting, http: Origin
+) -> None:
     let(place, http)
     keep(place)
     target = f"origin.test:{http.port}"
     reader, writer = await Proxy(None, place.session_id, place.port).open()  # type: ignore[arg-type]
-    writer.write(f"POST http://{target}/x HTTP/1.1\r\nHost: {target}\r\nContent-Length: 8\r\n\r\nques".encode())
+    writer.write(
+        f"POST http://{target}/x HTTP/1.1\r\nHost: {target}\r\nContent-Length: 8\r\n\r\nques".encode()  # noqa: E501
+    )
     async with asyncio.timeout(PATIENCE_S):
         while not place.office.network_log.of_session(place.session_id):
             await asyncio.sleep(0.01)
@@ -116,14 +129,19 @@ async def test_switched_off_meanwhile_what_is_under_way_is_not_kept(place: Setti
 @pytest.mark.parametrize(
     ("size", "chunked"), [(5, False), (70_000, False), (300_000, False), (5, True), (50_000, True)]
 )
-async def test_the_beginnings_of_both_bodies_are_kept(place: Setting, http: Origin, size: int, chunked: bool) -> None:
+async def test_the_beginnings_of_both_bodies_are_kept(
+    place: Setting, http: Origin, size: int, chunked: bool
+) -> None:
     let(place, http)
     keep(place)
     http.respond = answers(lambda head: b"r" * size)
     body = b"q" * size
-    # The origin of these tests reads no chunks: it answers the head, and what follows is a head that never ends.
+    # The origin of these tests reads no chunks: it answers the head, and what follows is a head
+    # that never ends.
     sent = b"%x\r\n%s\r\n0\r\n\r\n" % (size, body) if chunked else body
-    answer = await send(place, http, sent, "Transfer-Encoding: chunked\r\nConnection: close\r\n" if chunked else "")
+    answer = await send(
+        place, http, sent, "Transfer-Encoding: chunked\r\nConnection: close\r\n" if chunked else ""
+    )
     assert answer.endswith(b"r" * size)
     found = await kept(place)
     assert found.request is not None
@@ -136,11 +154,17 @@ async def test_the_beginnings_of_both_bodies_are_kept(place: Setting, http: Orig
 
 
 async def lend(place: Setting, origin: Origin, secret: str) -> None:
-    """A credential that the session may use and that only signs: an answer that gives back what went out is cut off before it could be shown
-    (`tests/egress/mitm/test_leaks.py`), and this one never goes out."""
+    """A credential that the session may use and that only signs: an answer that gives back what
+    went out is cut off before it could be shown (`tests/egress/mitm/test_leaks.py`), and this
+    one never goes out."""
     hosts = (f"origin.test:{origin.port}",)
     bound = Credential(
-        placeholder=PLACEHOLDER, secret=secret, header="authorization", hosts=hosts, scheme="http", signs=True
+        placeholder=PLACEHOLDER,
+        secret=secret,
+        header="authorization",
+        hosts=hosts,
+        scheme="http",
+        signs=True,
     )
     await place.broker.open_session(place.session_id, place.listener, [bound])
 
@@ -148,7 +172,9 @@ async def lend(place: Setting, origin: Origin, secret: str) -> None:
 async def swap(place: Setting, origin: Origin) -> None:
     """One that goes out in place of its placeholder."""
     hosts = (f"origin.test:{origin.port}",)
-    bound = Credential(placeholder=PLACEHOLDER, secret=REAL, header="authorization", hosts=hosts, scheme="http")
+    bound = Credential(
+        placeholder=PLACEHOLDER, secret=REAL, header="authorization", hosts=hosts, scheme="http"
+    )
     await place.broker.open_session(place.session_id, place.listener, [bound])
 
 
@@ -157,7 +183,9 @@ async def test_a_credential_that_egress_knows_is_seen_nowhere(place: Setting, ht
     await lend(place, http, REAL)
     keep(place)
     # Once it lies across the end of what is shown.
-    http.respond = answers(lambda head: b"you sent " + REAL.encode() + b"x" * (MOST_BODY_CHARS - 44) + REAL.encode())
+    http.respond = answers(
+        lambda head: b"you sent " + REAL.encode() + b"x" * (MOST_BODY_CHARS - 44) + REAL.encode()
+    )
     await send(place, http, f"I was given {PLACEHOLDER}".encode())
     found = await kept(place)
     assert found.request is not None
@@ -188,20 +216,25 @@ async def test_nor_however_it_is_written(place: Setting, http: Origin) -> None:
     assert found.response is not None
     assert found.request.text == '{"said": "[redacted]"}'
     assert found.response.text.count("[redacted]") == len(written)
-    for part in (real, "0123456789", *(base64.b64encode(real[at:].encode()).decode()[:12] for at in range(3))):
+    for part in (
+        real,
+        "0123456789",
+        *(base64.b64encode(real[at:].encode()).decode()[:12] for at in range(3)),
+    ):
         assert part not in found.response.text
 
 
 async def test_nor_in_halves(place: Setting, http: Origin) -> None:
-    """What an origin gives back in halves is cut off; what was kept of it until then shows neither."""
+    """What an origin gives back in halves is cut off; what was kept of it until then shows
+    neither."""
     let(place, http)
     await swap(place, http)
     keep(place)
     first, second = REAL[: len(REAL) // 2], REAL[len(REAL) // 2 :]
     said = f"you sent {first} and then {second}".encode()
     http.respond = lambda head: (
-        b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n"
-        % (len(said), said)
+        b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nTransfer-Encoding:"
+        b" chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n" % (len(said), said)
     )
     with contextlib.suppress(ConnectionResetError):
         await send(place, http, b"x", f"Authorization: Bearer {PLACEHOLDER}\r\n")
@@ -210,10 +243,15 @@ async def test_nor_in_halves(place: Setting, http: Origin) -> None:
     assert found.response.text == "you sent [redacted] and then [redacted]"
 
 
-async def test_headers_of_a_response_are_kept_without_what_authenticates(place: Setting, http: Origin) -> None:
+async def test_headers_of_a_response_are_kept_without_what_authenticates(
+    place: Setting, http: Origin
+) -> None:
     let(place, http)
     await lend(place, http, REAL)
-    said_back = f"Set-Cookie: session=c00kie\r\nX-You-Sent: Basic {base64.b64encode(REAL.encode()).decode()}\r\nX-Also: {REAL}\r\n"
+    said_back = (
+        "Set-Cookie: session=c00kie\r\nX-You-Sent: Basic"
+        f" {base64.b64encode(REAL.encode()).decode()}\r\nX-Also: {REAL}\r\n"
+    )
     http.respond = answers(lambda head: b"hello", said_back + "X-Long: " + "x" * 5000 + "\r\n")
     await send(place, http, b"x")
     (one,) = await ended(place)
@@ -224,7 +262,9 @@ async def test_headers_of_a_response_are_kept_without_what_authenticates(place: 
     assert found["X-Also"] == "[redacted]"
     assert len(found["X-Long"]) == MOST_SHOWN_BYTES
     assert REAL not in str(one)
-    assert not any("X-Also" in line for line in place.office.audited("effect_settled")), "headers are not put on record"
+    assert not any("X-Also" in line for line in place.office.audited("effect_settled")), (
+        "headers are not put on record"
+    )
 
 
 async def test_what_was_refused_has_no_headers_of_a_response(place: Setting, http: Origin) -> None:
@@ -235,17 +275,23 @@ async def test_what_was_refused_has_no_headers_of_a_response(place: Setting, htt
     assert one.response_headers == ()
 
 
-async def test_what_came_compressed_is_shown_as_its_reader_sees_it(place: Setting, http: Origin) -> None:
+async def test_what_came_compressed_is_shown_as_its_reader_sees_it(
+    place: Setting, http: Origin
+) -> None:
     let(place, http)
     keep(place)
-    http.respond = answers(lambda head: gzip.compress(b"plain words " * 10), "Content-Encoding: gzip\r\n")
+    http.respond = answers(
+        lambda head: gzip.compress(b"plain words " * 10), "Content-Encoding: gzip\r\n"
+    )
     await send(place, http, b"x")
     found = await kept(place)
     assert found.response is not None
     assert found.response.text == "plain words " * 10
 
 
-async def test_where_bodies_are_kept_only_codings_that_can_be_shown_are_asked_for(place: Setting, http: Origin) -> None:
+async def test_where_bodies_are_kept_only_codings_that_can_be_shown_are_asked_for(
+    place: Setting, http: Origin
+) -> None:
     let(place, http)
     taken = "Accept-Encoding: br, zstd, gzip;q=0.5\r\n"
     await send(place, http, b"x", taken)
@@ -262,7 +308,9 @@ async def test_where_bodies_are_kept_only_codings_that_can_be_shown_are_asked_fo
 async def test_a_bomb_is_no_more_than_any_other_body(place: Setting, http: Origin) -> None:
     let(place, http)
     keep(place)
-    http.respond = answers(lambda head: gzip.compress(b"0" * 50_000_000), "Content-Encoding: gzip\r\n")
+    http.respond = answers(
+        lambda head: gzip.compress(b"0" * 50_000_000), "Content-Encoding: gzip\r\n"
+    )
     await send(place, http, b"x")
     found = await kept(place)
     assert found.response is not None
@@ -282,7 +330,8 @@ async def test_of_an_answer_that_is_looked_at_as_its_client_leaves_the_end_is_to
     target = f"origin.test:{http.port}"
     reader, writer = await Proxy(None, place.session_id, place.port).open()  # type: ignore[arg-type]
     writer.write(
-        f"GET http://{target}/x HTTP/1.1\r\nHost: {target}\r\nAuthorization: Bearer {PLACEHOLDER}\r\n\r\n".encode()
+        f"GET http://{target}/x HTTP/1.1\r\nHost: {target}\r\nAuthorization: Bearer"
+        f" {PLACEHOLDER}\r\n\r\n".encode()
     )
     async with asyncio.timeout(PATIENCE_S):
         await reader.readuntil(b"\r\n\r\n")

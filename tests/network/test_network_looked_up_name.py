@@ -10,7 +10,8 @@ import pytest
 from supervisor.network import network
 from supervisor.settings import ROOT
 
-# In a network of its own, with a name server that answers for a search list's names, and files that say so.
+# In a network of its own, with a name server that answers for a search list's names, and files that
+# say so.
 _SEARCHING = """
 import asyncio, ctypes, fcntl, json, os, socket, struct, sys, threading
 import dns.message, dns.rcode, dns.rrset
@@ -53,11 +54,13 @@ threading.Thread(target=serve, daemon=True).start()
 resolver = Resolver(RealClock(), None)
 found = [asyncio.run(resolver.addresses("s", name)) for name in ("api.example.test", "known.example.test")]
 print(json.dumps([found, sorted(asked)]))
-"""
+"""  # noqa: E501
 
 
 @pytest.mark.parametrize("is_egress", [True, False])
-def test_the_name_that_is_looked_up_is_the_one_that_was_judged(tmp_path: Path, is_egress: bool) -> None:
+def test_the_name_that_is_looked_up_is_the_one_that_was_judged(
+    tmp_path: Path, is_egress: bool
+) -> None:
     """Whatever this machine searches; another process of it finds another host."""
     env = network.environment()
     if not is_egress:

@@ -1,4 +1,5 @@
-"""Budgets of requests and bytes over a real egress: nothing that isn't covered reaches an origin, whatever way it takes."""
+"""Budgets of requests and bytes over a real egress: nothing that isn't covered reaches an
+origin, whatever way it takes."""
 
 import asyncio
 import contextlib
@@ -15,7 +16,15 @@ import trustme
 
 from supervisor.core.budget import Amounts
 from supervisor.core.sessions import Session
-from tests.egress.egress_harness import Origin, Proxy, RefusedTunnelError, answer_of, body_of, server_context, status_of
+from tests.egress.egress_harness import (
+    Origin,
+    Proxy,
+    RefusedTunnelError,
+    answer_of,
+    body_of,
+    server_context,
+    status_of,
+)
 from tests.fakes.waiting import PATIENCE_S
 from tests.network.conftest import Setting
 
@@ -37,7 +46,8 @@ class Sink:
                 self.taken_bytes += len(data)
                 if b"Upgrade: websocket" in data:
                     writer.write(
-                        b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"
+                        b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection:"
+                        b" Upgrade\r\n\r\n"
                     )
         writer.close()
 
@@ -58,7 +68,9 @@ async def sink(authority: trustme.CA) -> AsyncIterator[Sink]:
 def let(place: Setting, port: int, *, inside: bool = False, budget: str) -> Session:
     """Allow the origin, looked into or passed on unread, within a budget."""
     deny = f"deny:\n  - network(* https://origin.test:{port}/never/**)\n" if inside else ""
-    place.office.policy(f"allow:\n  - network(origin.test:{port})\n  - network(127.0.0.1:{port})\n{deny}")
+    place.office.policy(
+        f"allow:\n  - network(origin.test:{port})\n  - network(127.0.0.1:{port})\n{deny}"
+    )
     return place.office.open(place.session_id, budget=budget)
 
 
@@ -89,7 +101,9 @@ async def refuse(place: Setting) -> None:
 
 async def approve(place: Setting) -> None:
     request = await place.office.asked()
-    place.office.gate.resolve(request.id, "approved", by="operator", shown_fingerprint=request.fingerprint)
+    place.office.gate.resolve(
+        request.id, "approved", by="operator", shown_fingerprint=request.fingerprint
+    )
 
 
 async def test_the_request_that_would_pass_the_limit_is_held_and_goes_on_when_a_person_adds_to_it(
@@ -102,14 +116,18 @@ async def test_the_request_that_would_pass_the_limit_is_held_and_goes_on_when_a_
     async with asyncio.TaskGroup() as tasks:
         held = tasks.create_task(get(place, http))
         request = await place.office.asked()
-        assert request.reason.startswith("the budget of this session is 3 requests: 3 requests of it are used")
+        assert request.reason.startswith(
+            "the budget of this session is 3 requests: 3 requests of it are used"
+        )
         assert len(http.received) == seen
         await approve(place)
     assert status_of(held.result()) == 200
     assert place.office.spending.summary(mine).limits["session"].requests == 103
 
 
-async def test_denied_it_is_refused_with_the_reason_and_not_asked_again(place: Setting, http: Origin) -> None:
+async def test_denied_it_is_refused_with_the_reason_and_not_asked_again(
+    place: Setting, http: Origin
+) -> None:
     let(place, http.port, budget="1requests")
     assert status_of(await get(place, http)) == 200
     seen = len(http.received)
@@ -127,9 +145,14 @@ async def test_denied_it_is_refused_with_the_reason_and_not_asked_again(place: S
     assert len(place.office.audited("budget_refused")) == 1
 
 
-async def test_a_call_of_a_model_over_such_a_budget_reads_its_providers_own_error(place: Setting, http: Origin) -> None:
+async def test_a_call_of_a_model_over_such_a_budget_reads_its_providers_own_error(
+    place: Setting, http: Origin
+) -> None:
     let(place, http.port, budget="0requests")
-    head = f"POST http://origin.test:{http.port}/v1/messages HTTP/1.1\r\nHost: origin.test:{http.port}\r\nContent-Length: 2\r\n\r\n{{}}"
+    head = (
+        f"POST http://origin.test:{http.port}/v1/messages HTTP/1.1\r\nHost:"
+        f" origin.test:{http.port}\r\nContent-Length: 2\r\n\r\n{{}}"
+    )
     async with asyncio.TaskGroup() as tasks:
         held = tasks.create_task(proxy(place).send(head.encode()))
         await refuse(place)
@@ -152,12 +175,15 @@ async def test_64_parallel_requests_overrun_nothing(place: Setting, http: Origin
 
 
 @pytest.mark.parametrize("inside", [False, True])
-async def test_bytes_beyond_the_budget_never_reach_the_origin(place: Setting, sink: Sink, inside: bool) -> None:
+async def test_bytes_beyond_the_budget_never_reach_the_origin(
+    place: Setting, sink: Sink, inside: bool
+) -> None:
     mine = let(place, sink.port, inside=inside, budget="300kb")
     reader, writer = await proxy(place).tunnel(f"origin.test:{sink.port}", trust=place.ca_file)
     with contextlib.suppress(ConnectionError, ssl.SSLError):
         writer.write(
-            f"POST /up HTTP/1.1\r\nHost: origin.test:{sink.port}\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
+            f"POST /up HTTP/1.1\r\nHost: origin.test:{sink.port}\r\nTransfer-Encoding:"
+            " chunked\r\n\r\n".encode()
         )
         for _ in range(100):
             writer.write(b"2710\r\n" + b"x" * 10_000 + b"\r\n")
@@ -173,19 +199,28 @@ async def test_bytes_beyond_the_budget_never_reach_the_origin(place: Setting, si
     writer.transport.abort()
     await until(
         lambda: any(
-            "the budget of this session" in one.error for one in place.office.network_log.of_session(place.session_id)
+            "the budget of this session" in one.error
+            for one in place.office.network_log.of_session(place.session_id)
         )
     )
     assert sink.taken_bytes <= 300 * KB
 
 
 @pytest.mark.parametrize("inside", [False, True])
-async def test_once_a_person_adds_to_it_all_of_what_was_held_arrives(place: Setting, sink: Sink, inside: bool) -> None:
+async def test_once_a_person_adds_to_it_all_of_what_was_held_arrives(
+    place: Setting, sink: Sink, inside: bool
+) -> None:
     let(place, sink.port, inside=inside, budget="300kb")
     _, writer = await proxy(place).tunnel(f"origin.test:{sink.port}", trust=place.ca_file)
-    body = b"".join(b"2710\r\n" + bytes([65 + number % 26]) * 10_000 + b"\r\n" for number in range(100)) + b"0\r\n\r\n"
+    body = (
+        b"".join(
+            b"2710\r\n" + bytes([65 + number % 26]) * 10_000 + b"\r\n" for number in range(100)
+        )
+        + b"0\r\n\r\n"
+    )
     writer.write(
-        f"POST /up HTTP/1.1\r\nHost: origin.test:{sink.port}\r\nTransfer-Encoding: chunked\r\n\r\n".encode() + body
+        f"POST /up HTTP/1.1\r\nHost: origin.test:{sink.port}\r\nTransfer-Encoding: chunked\r\n\r\n".encode()  # noqa: E501
+        + body
     )
     await approve(place)
     await until(lambda: sink.taken_bytes >= 1000 * KB)
@@ -196,7 +231,10 @@ async def test_a_body_that_says_that_it_is_too_long_is_refused_before_any_of_it_
     place: Setting, http: Origin
 ) -> None:
     let(place, http.port, budget="100kb")
-    head = f"POST http://origin.test:{http.port}/x HTTP/1.1\r\nHost: origin.test:{http.port}\r\nContent-Length: 900000\r\n\r\n"
+    head = (
+        f"POST http://origin.test:{http.port}/x HTTP/1.1\r\nHost:"
+        f" origin.test:{http.port}\r\nContent-Length: 900000\r\n\r\n"
+    )
     async with asyncio.TaskGroup() as tasks:
         held = tasks.create_task(proxy(place).send(head.encode() + b"x" * 1000))
         await refuse(place)
@@ -209,8 +247,9 @@ async def test_an_open_websocket_is_cut_off_at_the_limit(place: Setting, sink: S
     let(place, sink.port, inside=True, budget="50kb")
     reader, writer = await proxy(place).tunnel(f"origin.test:{sink.port}", trust=place.ca_file)
     writer.write(
-        f"GET /ws HTTP/1.1\r\nHost: origin.test:{sink.port}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-        "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n".encode()
+        f"GET /ws HTTP/1.1\r\nHost: origin.test:{sink.port}\r\nUpgrade: websocket\r\nConnection:"
+        " Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key:"
+        " AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n".encode()
     )
     assert status_of(await answer_of(reader)) == 101
     message = b"\x82\xfe" + (4000).to_bytes(2) + b"\0\0\0\0" + b"x" * 4000
@@ -224,7 +263,9 @@ async def test_an_open_websocket_is_cut_off_at_the_limit(place: Setting, sink: S
     assert sink.taken_bytes <= 50 * KB
 
 
-async def test_a_connection_that_is_passed_on_unread_counts_as_one_request(place: Setting, https: Origin) -> None:
+async def test_a_connection_that_is_passed_on_unread_counts_as_one_request(
+    place: Setting, https: Origin
+) -> None:
     mine = let(place, https.port, budget="1requests")
     _, writer = await proxy(place).tunnel(f"origin.test:{https.port}", trust=place.ca_file)
     writer.close()
@@ -237,7 +278,9 @@ async def test_a_connection_that_is_passed_on_unread_counts_as_one_request(place
     assert https.connections == 1
 
 
-async def test_what_is_left_of_a_portion_is_given_back_when_the_session_ends(place: Setting, http: Origin) -> None:
+async def test_what_is_left_of_a_portion_is_given_back_when_the_session_ends(
+    place: Setting, http: Origin
+) -> None:
     mine = let(place, http.port, budget="1000requests,100mb")
     assert status_of(await get(place, http)) == 200
     assert used(place, mine).requests > 1
@@ -254,7 +297,9 @@ async def test_at_the_end_of_gatehouse_it_is_given_back_too(place: Setting, http
     assert used(place, mine).requests == 1
 
 
-async def test_when_egress_is_killed_what_it_held_counts_as_sent(place: Setting, http: Origin) -> None:
+async def test_when_egress_is_killed_what_it_held_counts_as_sent(
+    place: Setting, http: Origin
+) -> None:
     mine = let(place, http.port, budget="1000requests")
     assert status_of(await get(place, http)) == 200
     held = used(place, mine).requests

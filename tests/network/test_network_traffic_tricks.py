@@ -1,4 +1,5 @@
-"""Ways round a budget of bytes: what an agent sends while nobody has answered yet, and after the origin has."""
+"""Ways round a budget of bytes: what an agent sends while nobody has answered yet, and after the
+origin has."""
 
 import asyncio
 import contextlib
@@ -51,10 +52,12 @@ async def denied_at_the_limit(place: Setting) -> None:
 
 def head(port: int) -> bytes:
     target = f"origin.test:{port}"
-    return f"POST http://{target}/up HTTP/1.1\r\nHost: {target}\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
+    return f"POST http://{target}/up HTTP/1.1\r\nHost: {target}\r\nTransfer-Encoding: chunked\r\n\r\n".encode()  # noqa: E501
 
 
-async def test_what_is_sent_while_a_person_thinks_is_covered_or_stays_here(place: Setting, hasty: Hasty) -> None:
+async def test_what_is_sent_while_a_person_thinks_is_covered_or_stays_here(
+    place: Setting, hasty: Hasty
+) -> None:
     place.office.policy(f"allow:\n  - network(127.0.0.1:{hasty.port})\n")
     mine = place.office.open(place.session_id, budget="100kb")
     await denied_at_the_limit(place)
@@ -76,7 +79,9 @@ async def test_what_is_sent_while_a_person_thinks_is_covered_or_stays_here(place
     assert status_of(answer) == 403
     assert "the budget of this session" in body_of(answer)["why"]
     assert used(place, mine).bytes_out <= 100 * KB
-    await until(lambda: any('"by":"egress"' in line for line in place.office.audited("verdict_given")))
+    await until(
+        lambda: any('"by":"egress"' in line for line in place.office.audited("verdict_given"))
+    )
 
 
 async def test_an_answer_that_comes_early_ends_no_counting(place: Setting, hasty: Hasty) -> None:

@@ -18,7 +18,9 @@ from tests.network.conftest import Setting
 
 def rules(origin: Origin, *more: str) -> str:
     """Host rules for the origin and its address; `more` are other lines."""
-    allow = f"allow:\n  - network(origin.test:{origin.port})\n  - network(127.0.0.1:{origin.port})\n"
+    allow = (
+        f"allow:\n  - network(origin.test:{origin.port})\n  - network(127.0.0.1:{origin.port})\n"
+    )
     return allow + "".join(f"{line}\n" for line in more)
 
 
@@ -46,7 +48,9 @@ def issuer(writer: asyncio.StreamWriter) -> str:
     return str(certificate["issuer"])
 
 
-async def get(streams: tuple[asyncio.StreamReader, asyncio.StreamWriter], origin: Origin, path: str = "/x") -> bytes:
+async def get(
+    streams: tuple[asyncio.StreamReader, asyncio.StreamWriter], origin: Origin, path: str = "/x"
+) -> bytes:
     reader, writer = streams
     writer.write(f"GET {path} HTTP/1.1\r\nHost: origin.test:{origin.port}\r\n\r\n".encode())
     return await answer_of(reader)
@@ -58,7 +62,9 @@ async def until(found: Callable[[], object]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_a_host_that_only_host_rules_speak_of_is_passed_on_unread(place: Setting, https: Origin) -> None:
+async def test_a_host_that_only_host_rules_speak_of_is_passed_on_unread(
+    place: Setting, https: Origin
+) -> None:
     place.office.policy(rules(https))
     async with tunnel(place, https) as streams:
         assert "Gatehouse" not in issuer(streams[1])
@@ -75,7 +81,9 @@ async def test_what_goes_over_an_open_connection_is_seen_before_it_ends(
 ) -> None:
     place.office.policy(rules(https, *(looking_inside(https) if is_inside else ())))
     async with tunnel(place, https) as (_, writer):
-        head = f"POST / HTTP/1.1\r\nHost: origin.test:{https.port}\r\nContent-Length: 900000\r\n\r\n"
+        head = (
+            f"POST / HTTP/1.1\r\nHost: origin.test:{https.port}\r\nContent-Length: 900000\r\n\r\n"
+        )
         writer.write(head.encode() + bytes(500_000))
 
         def host() -> Host:
@@ -101,7 +109,9 @@ async def test_a_host_with_a_rule_for_a_path_is_looked_into(place: Setting, http
 async def test_a_host_with_a_credential_is_looked_into(place: Setting, https: Origin) -> None:
     place.office.policy(rules(https))
     target = f"origin.test:{https.port}"
-    credential = Credential(placeholder="placeholder-12", secret="s3cret", header="x-api-key", hosts=(target,))
+    credential = Credential(
+        placeholder="placeholder-12", secret="s3cret", header="x-api-key", hosts=(target,)
+    )
     await place.broker.open_session(place.session_id, place.listener, [credential])
     async with tunnel(place, https) as streams:
         assert "Gatehouse" in issuer(streams[1])
@@ -133,9 +143,15 @@ async def is_cut(streams: tuple[asyncio.StreamReader, asyncio.StreamWriter]) -> 
 
 CHANGES = {
     "the rule is gone": lambda origin: f"allow:\n  - network(127.0.0.1:{origin.port})\n",
-    "the rule for the address is gone": lambda origin: f"allow:\n  - network(origin.test:{origin.port})\n",
-    "a deny rule came": lambda origin: rules(origin, "deny:", f"  - network(origin.test:{origin.port})"),
-    "an ask rule came": lambda origin: rules(origin, "ask:", f"  - network(origin.test:{origin.port})"),
+    "the rule for the address is gone": lambda origin: (
+        f"allow:\n  - network(origin.test:{origin.port})\n"
+    ),
+    "a deny rule came": lambda origin: rules(
+        origin, "deny:", f"  - network(origin.test:{origin.port})"
+    ),
+    "an ask rule came": lambda origin: rules(
+        origin, "ask:", f"  - network(origin.test:{origin.port})"
+    ),
     "it is looked into now": lambda origin: rules(origin, *looking_inside(origin)),
 }
 
@@ -159,10 +175,13 @@ async def test_an_open_tunnel_ends_when_the_rules_allow_it_no_longer(
     )
 
 
-async def test_a_rule_for_one_use_holds_as_long_as_the_connection_that_used_it(place: Setting, https: Origin) -> None:
+async def test_a_rule_for_one_use_holds_as_long_as_the_connection_that_used_it(
+    place: Setting, https: Origin
+) -> None:
     target = f"origin.test:{https.port}"
     place.office.policy(
-        f"allow:\n  - rule: network({target})\n    uses: 1\n  - network(127.0.0.1:{https.port})\nmodes: {{network: deny}}\n"
+        f"allow:\n  - rule: network({target})\n    uses: 1\n  -"
+        f" network(127.0.0.1:{https.port})\nmodes: {{network: deny}}\n"
     )
     async with tunnel(place, https) as streams:
         place.broker.reconsider()
@@ -180,7 +199,9 @@ async def test_a_tunnel_that_a_saved_rule_let_through_while_it_was_asked_about_e
 
     async def save() -> str:
         await place.office.asked()
-        saved = place.office.policies.add_rule("allow", f"network(origin.test:{https.port})", why="", by="tester")
+        saved = place.office.policies.add_rule(
+            "allow", f"network(origin.test:{https.port})", why="", by="tester"
+        )
         await place.office.gate.rejudge_pending(by="the new rule")
         return saved
 
@@ -222,4 +243,6 @@ async def test_nothing_is_imported_of_mitmproxy_for_a_tunnel(place: Setting, htt
 
 def memory_bytes(place: Setting) -> int:
     status = Path(f"/proc/{place.broker.pid}/status").read_text()
-    return next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmRSS"))
+    return next(
+        int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmRSS")
+    )

@@ -1,4 +1,5 @@
-"""WebSockets by the rules of a real gate, with a real client and server: judged by path, both ways, ended when no longer allowed."""
+"""WebSockets by the rules of a real gate, with a real client and server: judged by path, both
+ways, ended when no longer allowed."""
 
 import asyncio
 import contextlib
@@ -22,7 +23,8 @@ from tests.network.conftest import Setting
 
 @dataclass
 class Chat:
-    """A server that sends each message back; `paths` of the upgrades that arrived, and all that was said."""
+    """A server that sends each message back; `paths` of the upgrades that arrived, and all that
+    was said."""
 
     port: int = 0
     paths: list[str] = field(default_factory=list)
@@ -53,9 +55,13 @@ async def chat(authority: trustme.CA) -> AsyncIterator[Chat]:
 
 
 @contextlib.asynccontextmanager
-async def chatting(place: Setting, chat: Chat, path: str = "/chat") -> AsyncIterator[ClientConnection]:
+async def chatting(
+    place: Setting, chat: Chat, path: str = "/chat"
+) -> AsyncIterator[ClientConnection]:
     trust = ssl.create_default_context(cafile=str(place.ca_file))
-    async with connect(f"wss://origin.test:{chat.port}{path}", ssl=trust, proxy=place.url) as socket:
+    async with connect(
+        f"wss://origin.test:{chat.port}{path}", ssl=trust, proxy=place.url
+    ) as socket:
         yield socket
 
 
@@ -64,7 +70,10 @@ def tunnelled(chat: Chat) -> str:
 
 
 def looked_into(chat: Chat, *more: str) -> str:
-    rules = (f"network(GET https://origin.test:{chat.port}/chat)", f"network(127.0.0.1:{chat.port})")
+    rules = (
+        f"network(GET https://origin.test:{chat.port}/chat)",
+        f"network(127.0.0.1:{chat.port})",
+    )
     return "\n".join(["allow:", *(f"  - {rule}" for rule in rules), *more, ""])
 
 
@@ -129,14 +138,20 @@ async def test_an_upgrade_that_is_asked_waits_for_the_answer(place: Setting, cha
 
 CHANGES = {
     "the rule is gone": lambda chat: f"allow:\n  - network(127.0.0.1:{chat.port})\n",
-    "a deny rule came": lambda chat: looked_into(chat, "deny:", f"  - network(* https://origin.test:{chat.port}/chat)"),
-    "an ask rule came": lambda chat: looked_into(chat, "ask:", f"  - network(* https://origin.test:{chat.port}/chat)"),
+    "a deny rule came": lambda chat: looked_into(
+        chat, "deny:", f"  - network(* https://origin.test:{chat.port}/chat)"
+    ),
+    "an ask rule came": lambda chat: looked_into(
+        chat, "ask:", f"  - network(* https://origin.test:{chat.port}/chat)"
+    ),
 }
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 @WAY
-async def test_it_ends_when_the_rules_allow_it_no_longer(place: Setting, chat: Chat, rules, change) -> None:  # type: ignore[no-untyped-def]
+async def test_it_ends_when_the_rules_allow_it_no_longer(
+    place: Setting, chat: Chat, rules, change
+) -> None:  # type: ignore[no-untyped-def]
     place.office.policy(rules(chat))
     async with chatting(place, chat) as socket:
         await socket.send("before")
@@ -159,7 +174,9 @@ async def test_what_it_was_is_on_record_once_it_ended(place: Setting, chat: Chat
         await socket.send("hello" * 1000)
         await socket.recv()
         (open_one,) = [
-            one for one in place.office.network_log.of_session(place.session_id) if one.action.path == "/chat"
+            one
+            for one in place.office.network_log.of_session(place.session_id)
+            if one.action.path == "/chat"
         ]
         assert open_one.ended_at is None, "it goes on"
     async with asyncio.timeout(PATIENCE_S):

@@ -1,4 +1,5 @@
-"""What goes on is judged again where that may tell something new, and never so much at once that others wait for it."""
+"""What goes on is judged again where that may tell something new, and never so much at once that
+others wait for it."""
 
 import asyncio
 import socket
@@ -17,7 +18,10 @@ from tests.fakes.parts import FakeParts
 
 DENIES = "version: 1\nmodes: {{network: deny}}\n"
 MANY = 3 * JUDGED_AT_ONCE + 1
-RULES = "version: 1\nallow:\n  - rule: network(* https://a.example.org/**){expires}\nmodes: {{network: deny}}\n"
+RULES = (
+    "version: 1\nallow:\n  - rule: network(* https://a.example.org/**){expires}\nmodes: {{network:"
+    " deny}}\n"
+)
 
 
 @pytest.fixture
@@ -39,8 +43,11 @@ def put(folder: Path, text: str = RULES, expires: str = "") -> None:
 async def begin(questions: EgressQuestions) -> None:
     """As many requests as take long to judge, each another."""
     for number in range(MANY):
-        action = Network(operation="request", host="a.example.org", port=443, scheme="https", method="GET", path=f"/{number}", resolved=("192.0.2.1",))  # fmt: skip
-        question = Question(question_id=number, session_id="one", connection_id="c", action=action, in_tunnel=True)
+        action = Network(operation="request", host="a.example.org", port=443, scheme="https",
+        method="GET", path=f"/{number}", resolved=("192.0.2.1",))  # fmt: skip
+        question = Question(
+            question_id=number, session_id="one", connection_id="c", action=action, in_tunnel=True
+        )
         assert (await questions.answer(question)).decision == "allow"
 
 
@@ -48,7 +55,9 @@ def steps(questions: EgressQuestions) -> list[list[CloseConnection]]:
     return list(questions.reconsider())
 
 
-async def test_much_is_judged_in_steps(tmp_path: Path, parts: FakeParts, questions: EgressQuestions) -> None:
+async def test_much_is_judged_in_steps(
+    tmp_path: Path, parts: FakeParts, questions: EgressQuestions
+) -> None:
     put(tmp_path)
     await begin(questions)
     assert [len(step) for step in steps(questions)] == [0, 0, 0, 0]
@@ -70,7 +79,9 @@ async def test_nothing_is_judged_again_under_the_same_rules(
     assert steps(questions) == []
 
 
-async def test_but_where_a_rule_ran_out(tmp_path: Path, parts: FakeParts, questions: EgressQuestions) -> None:
+async def test_but_where_a_rule_ran_out(
+    tmp_path: Path, parts: FakeParts, questions: EgressQuestions
+) -> None:
     put(tmp_path, expires=datetime.fromtimestamp(parts.clock.now() + 60, UTC).isoformat())
     await begin(questions)
     assert sum(map(len, steps(questions))) == 0
@@ -98,7 +109,9 @@ async def test_where_egress_is_gone_there_is_nothing_to_judge(questions: EgressQ
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, theirs:
         async with asyncio.TaskGroup() as tasks:
-            again = Reconsidering(tasks, questions, Channel(ours, lambda message: None, lambda: None))
+            again = Reconsidering(
+                tasks, questions, Channel(ours, lambda message: None, lambda: None)
+            )
             again.begin()
             again.cancel()
         again.begin()

@@ -1,4 +1,5 @@
-"""A request that goes on for long lasts as long as the rules of a real gate allow it; what becomes of it is told, and kept by nobody."""
+"""A request that goes on for long lasts as long as the rules of a real gate allow it; what
+becomes of it is told, and kept by nobody."""
 
 import asyncio
 import contextlib
@@ -20,7 +21,8 @@ SAID = b"first"
 
 @dataclass
 class Slow:
-    """An origin whose answers don't end, and that notes what comes of bodies: `whole` that one was."""
+    """An origin whose answers don't end, and that notes what comes of bodies: `whole` that one
+    was."""
 
     scheme: str
     port: int = 0
@@ -82,14 +84,17 @@ class Exchange:
     writer: asyncio.StreamWriter
 
     async def is_cut(self) -> None:
-        """Its client can tell: the end of an answer without a length would be that of its connection."""
+        """Its client can tell: the end of an answer without a length would be that of its
+        connection."""
         async with asyncio.timeout(PATIENCE_S):
             with pytest.raises(ConnectionError):
                 await self.reader.read()
 
 
 @contextlib.asynccontextmanager
-async def going(place: Setting, slow: Slow, path: str, method: str = "GET") -> AsyncIterator[Exchange]:
+async def going(
+    place: Setting, slow: Slow, path: str, method: str = "GET"
+) -> AsyncIterator[Exchange]:
     """A request of which something went through already, down or up."""
     at = f"origin.test:{slow.port}"
     if slow.scheme == "https":
@@ -133,7 +138,13 @@ def kept(place: Setting) -> list[object]:
     run = place.broker._run
     assert run is not None
     questions = run.questions
-    tables = (questions._under_way, questions._grants, questions._approved, questions._of_addresses, run.asking)
+    tables = (
+        questions._under_way,
+        questions._grants,
+        questions._approved,
+        questions._of_addresses,
+        run.asking,
+    )
     return [one for table in tables for one in table]
 
 
@@ -168,12 +179,18 @@ async def test_a_request_under_way_ends_when_the_rules_allow_it_no_longer(
         assert not slow.whole, "the origin doesn't take what it has for all of it"
     await until(lambda: not kept(place))
     await until(lambda: on_record(place))
-    (said, *_) = [one for one in place.office.network_log.of_session(place.session_id) if one.action.path == "/go/on"]
+    said, *_ = [
+        one
+        for one in place.office.network_log.of_session(place.session_id)
+        if one.action.path == "/go/on"
+    ]
     assert said.error.startswith("allowed no longer")
     assert len(on_record(place).splitlines()) == 1
 
 
-async def test_a_client_cant_take_what_it_has_for_a_whole_answer(place: Setting, slow: Slow) -> None:
+async def test_a_client_cant_take_what_it_has_for_a_whole_answer(
+    place: Setting, slow: Slow
+) -> None:
     place.office.policy(policy(slow))
     async with going(place, slow, "/go/unframed") as exchange:
         change(place, policy(slow, allowed="/other"))
@@ -202,7 +219,9 @@ async def test_the_approval_of_a_connection_covers_what_is_under_way_in_it(
     place: Setting, authority: trustme.CA
 ) -> None:
     slow = Slow("https")
-    server = await asyncio.start_server(slow.serve, "127.0.0.1", 0, ssl=server_context(authority, "origin.test"))
+    server = await asyncio.start_server(
+        slow.serve, "127.0.0.1", 0, ssl=server_context(authority, "origin.test")
+    )
     slow.port = server.sockets[0].getsockname()[1]
     address = f"allow:\n  - network(127.0.0.1:{slow.port})\n"
     looks_inside = f"deny:\n  - {slow.rule('/never')}\n"
@@ -214,7 +233,8 @@ async def test_the_approval_of_a_connection_covers_what_is_under_way_in_it(
     approving = asyncio.create_task(approve())
     async with going(place, slow, "/go/on", "POST") as exchange:
         await approving
-        # By a rule of its own from now on, and then by none again: the person's answer to the connection speaks for it all the time.
+        # By a rule of its own from now on, and then by none again: the person's answer to the
+        # connection speaks for it all the time.
         change(place, f"{address}  - {slow.rule('/go/*')}\n{looks_inside}")
         change(place, address + looks_inside)
         exchange.writer.write(b"6\r\nsecond\r\n")
@@ -225,10 +245,14 @@ async def test_the_approval_of_a_connection_covers_what_is_under_way_in_it(
     await until(lambda: not kept(place))
 
 
-async def test_of_several_streams_only_the_one_ends_that_is_allowed_no_longer(place: Setting, h2: H2Origin) -> None:
+async def test_of_several_streams_only_the_one_ends_that_is_allowed_no_longer(
+    place: Setting, h2: H2Origin
+) -> None:
     def rules(*paths: str) -> str:
         lines = [f"  - network(* https://origin.test:{h2.port}{path})" for path in paths]
-        return "\n".join(["allow:", f"  - network(127.0.0.1:{h2.port})", *lines, "modes: {network: deny}", ""])
+        return "\n".join(
+            ["allow:", f"  - network(127.0.0.1:{h2.port})", *lines, "modes: {network: deny}", ""]
+        )
 
     async def echoes(client: H2Client) -> None:
         number, stream = echoing
@@ -260,14 +284,18 @@ async def test_of_several_streams_only_the_one_ends_that_is_allowed_no_longer(pl
         await echoes(client)
         await until(lambda: len(kept(place)) == 2)  # the connection, and what goes on in it
     await until(lambda: not kept(place))
-    found = {one.action.path: one.error for one in place.office.network_log.of_session(place.session_id)}
+    found = {
+        one.action.path: one.error for one in place.office.network_log.of_session(place.session_id)
+    }
     assert found["/open"].startswith("allowed no longer")
     assert found["/lies"].startswith("allowed no longer")
     assert "no longer" not in found["/echo"]
     assert len(on_record(place).splitlines()) == 2
 
 
-async def test_nothing_is_kept_of_requests_that_are_over(place: Setting, slow: Slow, h2: H2Origin) -> None:
+async def test_nothing_is_kept_of_requests_that_are_over(
+    place: Setting, slow: Slow, h2: H2Origin
+) -> None:
     """However they ended: whole, refused, given up, reset, with their connection."""
     h2_rule = f"  - network(* https://origin.test:{h2.port}/**)"
     place.office.policy(policy(slow, h2_rule, f"  - network(127.0.0.1:{h2.port})", mode="deny"))
@@ -287,7 +315,8 @@ async def test_nothing_is_kept_of_requests_that_are_over(place: Setting, slow: S
             else:
                 reader, writer = await proxy(place).open()
             writer.write(
-                f"GET {'' if slow.scheme == 'https' else 'http://' + at}{path} HTTP/1.1\r\nHost: {at}\r\n\r\n".encode()
+                f"GET {'' if slow.scheme == 'https' else 'http://' + at}{path} HTTP/1.1\r\nHost:"
+                f" {at}\r\n\r\n".encode()
             )
             assert status_of(await reader.read()) == status
             writer.close()

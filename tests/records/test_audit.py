@@ -1,4 +1,5 @@
-"""The audit log: chained, append-only, never behind an effect, and healing by itself when the disk is back."""
+"""The audit log: chained, append-only, never behind an effect, and healing by itself when the
+disk is back."""
 
 import json
 import os
@@ -35,11 +36,17 @@ def test_each_line_carries_the_hash_of_the_one_before(path: Path) -> None:
     assert verify(path).last.seq == 3
 
 
-def test_several_lines_are_written_whole_or_not_at_all(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_lines_are_written_whole_or_not_at_all(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     audit = opened(path)
-    lines: list[tuple[Event, dict[str, Any]]] = [("request_asked", {"number": number}) for number in range(3)]
+    lines: list[tuple[Event, dict[str, Any]]] = [
+        ("request_asked", {"number": number}) for number in range(3)
+    ]
     audit.record_all(lines)
-    monkeypatch.setattr(os, "write", lambda fd, data, real=os.write: real(fd, data[: len(data) // 2]))
+    monkeypatch.setattr(
+        os, "write", lambda fd, data, real=os.write: real(fd, data[: len(data) // 2])
+    )
     with pytest.raises(StorageError):
         audit.record_all(lines)
     monkeypatch.undo()
@@ -92,11 +99,16 @@ def test_a_torn_last_line_is_dropped_and_said(path: Path) -> None:
     with path.open("ab") as file:
         file.write(b'{"seq":2,"at":1,"eve')
     opened(path).close()
-    assert [record["event"] for record in newest_first(path, 10)] == ["audit_recovered", "supervisor_started"]
+    assert [record["event"] for record in newest_first(path, 10)] == [
+        "audit_recovered",
+        "supervisor_started",
+    ]
     assert verify(path).last.seq == 2
 
 
-def test_after_a_failed_write_the_chain_has_no_gap(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_a_failed_write_the_chain_has_no_gap(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     audit = opened(path)
     audit.record("supervisor_started")
     write = os.write
@@ -123,7 +135,10 @@ def test_a_secret_in_other_characters_is_redacted_however_the_line_is_written(pa
 
 def test_secrets_are_redacted_before_they_are_written(path: Path) -> None:
     audit = opened(path, "hunter2hunter2")
-    audit.record("verdict_given", action={"command": "curl -H 'x: hunter2hunter2' sk-ant-abcdefghijklmnop1234"})
+    audit.record(
+        "verdict_given",
+        action={"command": "curl -H 'x: hunter2hunter2' sk-ant-abcdefghijklmnop1234"},
+    )
     audit.close()
     assert b"hunter2hunter2" not in path.read_bytes()
     assert b"sk-ant" not in path.read_bytes()
@@ -145,7 +160,10 @@ def test_newest_first_reads_from_the_end_in_blocks(path: Path) -> None:
     audit.close()
     page = newest_first(path, 3)
     assert [record["number"] for record in page] == [699, 698, 697]
-    assert [record["number"] for record in newest_first(path, 2, before_seq=page[-1]["seq"])] == [696, 695]
+    assert [record["number"] for record in newest_first(path, 2, before_seq=page[-1]["seq"])] == [
+        696,
+        695,
+    ]
     assert len(newest_first(path, 10_000)) == 700
     assert newest_first(path.with_name("absent"), 5) == []
 
@@ -163,7 +181,9 @@ def test_a_deleted_log_is_noticed(path: Path) -> None:
         audit.record("verdict_given")
 
 
-@pytest.mark.parametrize("text", ["plain", "grün", "\u202egnp.exe", "half \ud800", 'a "b" \\ \x01\x7f', 1 << 80])
+@pytest.mark.parametrize(
+    "text", ["plain", "grün", "\u202egnp.exe", "half \ud800", 'a "b" \\ \x01\x7f', 1 << 80]
+)
 def test_a_line_is_ascii_whatever_is_in_it(path: Path, text: object) -> None:
     audit = opened(path)
     audit.record("effect_settled", path=text)

@@ -1,4 +1,5 @@
-"""Signed heads of the audit log: what was changed or is missing is found, and what a crash leaves is not taken for that."""
+"""Signed heads of the audit log: what was changed or is missing is found, and what a crash
+leaves is not taken for that."""
 
 import contextlib
 import json
@@ -27,7 +28,8 @@ from tests.fakes.clock import FakeClock
 
 
 class Log:
-    """A log with its heads, as the supervisor writes it. `started` begins again in the same folder."""
+    """A log with its heads, as the supervisor writes it. `started` begins again in the same
+    folder."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "audit.log"
@@ -83,14 +85,21 @@ def chained(lines: list[str]) -> list[str]:
 
 
 def unsigned(lines: list[str]) -> list[str]:
-    return [json.dumps({key: value for key, value in json.loads(line).items() if key != "signed"}) for line in lines]
+    return [
+        json.dumps({key: value for key, value in json.loads(line).items() if key != "signed"})
+        for line in lines
+    ]
 
 
-def test_a_log_is_signed_from_its_first_record_and_verifies(log: Log, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_log_is_signed_from_its_first_record_and_verifies(
+    log: Log, capsys: pytest.CaptureFixture[str]
+) -> None:
     log.write(6)
     checked = verify(log.path, log.outside())
     assert (checked.last.seq, checked.signed_from) == (6, 1)
-    assert sum("signed" in json.loads(line) for line in log.lines) == 3  # one a second, not one a record
+    assert (
+        sum("signed" in json.loads(line) for line in log.lines) == 3
+    )  # one a second, not one a record
     head = line_hash(log.lines[-1].encode())
     assert log.outside().head == AuditHead(6, head, log.outside().head.signature)  # type: ignore[union-attr]
     assert cli.main(["audit", "--verify", "--data-dir", str(log.path.parent)]) == 0
@@ -101,7 +110,14 @@ def test_a_log_is_signed_from_its_first_record_and_verifies(log: Log, capsys: py
 
 def test_a_changed_record_is_found_though_the_chain_was_made_anew(log: Log) -> None:
     log.write(6)
-    log.put(chained([line.replace("deny", "allow") if number == 2 else line for number, line in enumerate(log.lines)]))
+    log.put(
+        chained(
+            [
+                line.replace("deny", "allow") if number == 2 else line
+                for number, line in enumerate(log.lines)
+            ]
+        )
+    )
     assert verify(log.path).last.seq == 6  # the chain alone shows nothing
     assert "audit.log:5: the signature of what is before this line is wrong" in log.why()
 
@@ -113,7 +129,9 @@ def test_and_so_it_is_without_its_signatures(log: Log) -> None:
 
 
 @pytest.mark.parametrize("outside", [["audit_head"], ["audit.end"], ["audit_head", "audit.end"]])
-def test_a_forger_who_takes_away_what_is_kept_outside_is_found(log: Log, outside: list[str]) -> None:
+def test_a_forger_who_takes_away_what_is_kept_outside_is_found(
+    log: Log, outside: list[str]
+) -> None:
     log.write(6)
     log.put(log.lines[:4])
     if "audit.end" in outside:
@@ -131,7 +149,9 @@ def test_a_missing_end_is_found(log: Log, left: int) -> None:
     log.write(6)
     log.put(log.lines[:left])
     assert log.why().endswith(
-        f"its end is missing: it had 6 records, and has {left}" if left else "it is gone or empty, and had 6 records"
+        f"its end is missing: it had 6 records, and has {left}"
+        if left
+        else "it is gone or empty, and had 6 records"
     )
 
 
@@ -179,7 +199,9 @@ def test_a_head_that_somebody_else_signed_is_none(log: Log) -> None:
     assert log.why().endswith("its head in the database is not signed with audit.key")
 
 
-def test_what_the_machine_lost_when_its_power_was_cut_is_no_forgery(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_machine_lost_when_its_power_was_cut_is_no_forgery(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
     log.write(3)
     head = log.outside().head
     log.write(3)
@@ -205,10 +227,14 @@ def test_a_start_says_that_the_log_was_cut_and_the_record_never_forgets(log: Log
     assert "audit.log:5: this record says that the log was changed" in log.why()
     with log.started() as audit:
         assert audit.broken is None  # the start looks at the end only ...
-        assert "this record says that the log was changed" in (audit.examine() or "")  # ... and then at all of it
+        assert "this record says that the log was changed" in (
+            audit.examine() or ""
+        )  # ... and then at all of it
 
 
-def test_a_log_that_was_moved_away_begins_anew_and_says_so(log: Log, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_log_that_was_moved_away_begins_anew_and_says_so(
+    log: Log, capsys: pytest.CaptureFixture[str]
+) -> None:
     log.write(6)
     log.path.rename(log.path.with_name("kept.log"))
     with log.started() as audit:
@@ -267,7 +293,7 @@ def test_a_database_that_was_lost_is_told(log: Log) -> None:
         assert "the database knows no head" in (audit.broken or "")
 
 
-# -- crashes -------------------------------------------------------------------------------------------------------------------
+# -- crashes --------------------------------------------------------------------------------------
 
 CRASH = """
 import os, signal, sys
@@ -306,12 +332,14 @@ elif at == "head row":
     audit_heads.audit_head.write = lambda *given: (real_write(*given), die())
 log.record("verdict_given", number=5)
 log.close()
-"""
+"""  # noqa: E501
 
 
 @pytest.mark.parametrize("at", ["key", "first mark", "append", "half", "head", "head row"])
 def test_kill_9_between_any_two_writes_is_no_forgery(log: Log, at: str) -> None:
-    done = subprocess.run([sys.executable, "-c", CRASH, str(log.path.parent), at], cwd=ROOT, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", CRASH, str(log.path.parent), at], cwd=ROOT, check=False
+    )
     assert done.returncode == -signal.SIGKILL
     acknowledged = 0 if at in ("key", "first mark") else 5
     assert verify(log.path, log.outside()).last.seq in (acknowledged, 6)
@@ -331,7 +359,9 @@ def test_a_running_log_verifies_at_any_moment(log: Log) -> None:
                 assert verify(log.path, log.outside()).last.seq == number + 1
 
 
-def test_a_head_waits_for_the_disk_and_not_for_the_end(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_head_waits_for_the_disk_and_not_for_the_end(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The order of the two: what is signed in the database is on the disk already."""
     done: list[str] = []
     for name, of in (("fdatasync", os), ("keep", Heads)):

@@ -1,4 +1,5 @@
-"""Where the audit log lies: a regular file that is ours alone, on a disk that has room. Anything else allows nothing."""
+"""Where the audit log lies: a regular file that is ours alone, on a disk that has room. Anything
+else allows nothing."""
 
 import os
 import subprocess
@@ -58,7 +59,10 @@ IN_ITS_PLACE: dict[str, tuple[Callable[[Path], object], str]] = {
     "symlink": (link, "it is a symlink"),
     "dangling symlink": (dangling, "it is a symlink"),
     "folder": (lambda path: path.mkdir(), "Is a directory"),
-    "fifo": (lambda path: os.mkfifo(path, 0o600), "No such device or address|it is no regular file"),
+    "fifo": (
+        lambda path: os.mkfifo(path, 0o600),
+        "No such device or address|it is no regular file",
+    ),
     "device": (lambda path: path.symlink_to("/dev/full"), "it is a symlink"),
     "hard link": (hard_link, "it has other names"),
     "readable by others": (lambda path: path.touch(0o644), "others can read or change it"),
@@ -107,13 +111,18 @@ WHILE_RUNNING: dict[str, tuple[Callable[[Path], object], str]] = {
     "nothing": (lambda path: path.unlink(), "it was deleted"),
     "its beginning": (lambda path: os.truncate(path, 10), "somebody else changed it"),
     "an empty file": (lambda path: os.truncate(path, 0), "somebody else changed it"),
-    "a line more": (lambda path: path.write_bytes(path.read_bytes() + b"{}\n"), "somebody else changed it"),
+    "a line more": (
+        lambda path: path.write_bytes(path.read_bytes() + b"{}\n"),
+        "somebody else changed it",
+    ),
     "what others can write": (lambda path: path.chmod(0o666), "others can read or change it"),
 }
 
 
 @pytest.mark.parametrize("kind", WHILE_RUNNING)
-def test_what_is_put_in_its_place_while_running_is_refused(audit: Audit, path: Path, kind: str) -> None:
+def test_what_is_put_in_its_place_while_running_is_refused(
+    audit: Audit, path: Path, kind: str
+) -> None:
     put, why = WHILE_RUNNING[kind]
     put(path)
     before = path.read_bytes() if path.exists() else b""
@@ -163,7 +172,7 @@ def test_reading_follows_no_link_either(path: Path, capsys: pytest.CaptureFixtur
         assert "audit.log" in capsys.readouterr().err
 
 
-# -- a full disk -----------------------------------------------------------------------------------------------------------
+# -- a full disk ----------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -172,7 +181,9 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     place = tmp_path / "disk"
     place.mkdir()
     made = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1m,mode=700", "tmpfs", str(place)], capture_output=True, check=False
+        ["mount", "-t", "tmpfs", "-o", "size=1m,mode=700", "tmpfs", str(place)],
+        capture_output=True,
+        check=False,
     )
     if made.returncode:
         pytest.skip("no tmpfs can be mounted here")
@@ -200,7 +211,9 @@ def test_a_full_disk_is_noticed_before_anything_is_lost_and_a_freed_one_heals(di
     audit.look()
     assert "its disk is full" in (audit.failure or "")
     with pytest.raises(StorageError, match=r"can't be written: [Nn]o space left"):
-        audit.record("verdict_given", padding="x" * 5000)  # more than what the file's last block has left
+        audit.record(
+            "verdict_given", padding="x" * 5000
+        )  # more than what the file's last block has left
     assert verify(disk / "audit.log").last.seq == 1
     filler.unlink()
     audit.look()

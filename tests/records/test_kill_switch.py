@@ -7,7 +7,8 @@ from pathlib import Path
 
 from tests.fakes.supervised import PATIENCE_S, settings_in, supervised
 
-# Sends a line, and then waits for one that never comes: a stream that stays open as long as it is let.
+# Sends a line, and then waits for one that never comes: a stream that stays open as long as it is
+# let.
 STREAM = "curl -sN --proxy $HTTP_PROXY http://stream.test:{port}/; echo; echo ended with $?"
 
 
@@ -28,12 +29,19 @@ class _Stream(http.server.BaseHTTPRequestHandler):
 async def test_a_stream_that_is_open_when_everything_is_stopped_ends(tmp_path: Path) -> None:
     (tmp_path / "workspace").mkdir()
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Stream) as server:
-        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        threading.Thread(
+            target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True
+        ).start()
         port = server.server_address[1]
-        policy = f"version: 1\nallow: ['network(stream.test:{port})', 'network(127.0.0.1:{port})']\n"
+        policy = (
+            f"version: 1\nallow: ['network(stream.test:{port})', 'network(127.0.0.1:{port})']\n"
+        )
         names = {"stream.test": ("127.0.0.1",)}
         try:
-            async with asyncio.timeout(PATIENCE_S), supervised(settings_in(tmp_path, policy), names=names) as running:
+            async with (
+                asyncio.timeout(PATIENCE_S),
+                supervised(settings_in(tmp_path, policy), names=names) as running,
+            ):
                 command = STREAM.format(port=port)
                 session = await running.start(tmp_path / "workspace", "sh", "-c", command)
                 await running.printed(session, "begun")

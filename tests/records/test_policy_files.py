@@ -1,4 +1,5 @@
-"""Policy files: the last good one stays, nothing opens by accident, and what was saved is there after a crash."""
+"""Policy files: the last good one stays, nothing opens by accident, and what was saved is there
+after a crash."""
 
 from pathlib import Path
 
@@ -47,8 +48,12 @@ def test_what_else_a_verdict_means_is_asked_of_the_rules_that_made_it(base: Path
         base.write_text(BASE)
 
 
-@pytest.mark.parametrize("broken", ["version: 1\nallow: [network(", "allow: 3", "version: 1\nallwo: []", "\xff\xfe"])
-def test_a_broken_file_keeps_the_last_good_policy_and_raises_a_banner(base: Path, broken: str) -> None:
+@pytest.mark.parametrize(
+    "broken", ["version: 1\nallow: [network(", "allow: 3", "version: 1\nallwo: []", "\xff\xfe"]
+)
+def test_a_broken_file_keeps_the_last_good_policy_and_raises_a_banner(
+    base: Path, broken: str
+) -> None:
     files = opened(base)
     base.write_bytes(broken.encode("latin-1"))
     assert verdict(files, "a.example.org") == "allow"
@@ -88,7 +93,15 @@ def test_a_saved_rule_survives_and_can_be_removed(base: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "rule", ["network(*)", "network(*.com)", "nonsense", "network(", "sandbox(x)", "network(a.example.org)\nallow: x"]
+    "rule",
+    [
+        "network(*)",
+        "network(*.com)",
+        "nonsense",
+        "network(",
+        "sandbox(x)",
+        "network(a.example.org)\nallow: x",
+    ],
 )
 def test_a_rule_that_may_not_be_saved_leaves_the_file_as_it_was(base: Path, rule: str) -> None:
     files = opened(base)
@@ -121,7 +134,9 @@ def test_what_a_person_wrote_into_the_saved_file_is_kept_as_it_is_read(base: Pat
     rule_id = files.add_rule("ask", "network(c.example.org)", why="", by="operator")
     after = {rule.id: rule for rule in files.current().rules}
     assert after.pop(rule_id).text == "network(c.example.org)"
-    assert [replace(rule, line=0) for rule in after.values()] == [replace(rule, line=0) for rule in before.values()]
+    assert [replace(rule, line=0) for rule in after.values()] == [
+        replace(rule, line=0) for rule in before.values()
+    ]
     assert files.remove_rule("12345678") == "network(a.example.org)"
 
 
@@ -176,7 +191,9 @@ def test_a_rule_for_a_time_ends_with_it_and_goes_with_the_next_one_saved(base: P
 def test_a_rule_of_a_session_holds_in_no_other_and_goes_with_it(base: Path) -> None:
     clock, saved = FakeClock(), base.with_name("saved.yaml")
     files = PolicyFiles(base, saved, clock)
-    files.add_rule("allow", "network(b.example.org)", why="", by="tester", until=Until(session_id="one"))
+    files.add_rule(
+        "allow", "network(b.example.org)", why="", by="tester", until=Until(session_id="one")
+    )
     files.add_rule("deny", "network(c.example.org)", why="", by="tester")
     assert (answer_to(files, clock, "one"), answer_to(files, clock, "two")) == ("allow", "ask")
     assert files.drop_ended(lambda session: session == "two") == []
@@ -190,7 +207,9 @@ def test_a_rule_of_a_session_holds_in_no_other_and_goes_with_it(base: Path) -> N
 def test_the_end_of_a_session_is_no_moment_to_fail_at(base: Path) -> None:
     clock, saved = FakeClock(), base.with_name("saved.yaml")
     files = PolicyFiles(base, saved, clock)
-    files.add_rule("allow", "network(b.example.org)", why="", by="tester", until=Until(session_id="one"))
+    files.add_rule(
+        "allow", "network(b.example.org)", why="", by="tester", until=Until(session_id="one")
+    )
     saved.write_text("version: 1\nallow: [network(")
     assert files.drop_ended(lambda _: True) == []
     assert saved.read_text() == "version: 1\nallow: [network("

@@ -1,4 +1,5 @@
-"""Each session is judged by its own policy file, with the rules that were saved for it, and never by another's."""
+"""Each session is judged by its own policy file, with the rules that were saved for it, and
+never by another's."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,7 +27,9 @@ def world(tmp_path: Path) -> Iterator[World]:
     made.close()
 
 
-def own_session(world: World, name: str = "mine", file: str = "own.yaml", workspace: str = "/w") -> Session:
+def own_session(
+    world: World, name: str = "mine", file: str = "own.yaml", workspace: str = "/w"
+) -> Session:
     facts = world.gate.rulings.policy_sets.wanted(world.folder / file)
     made = msgspec.structs.replace(session(name), workspace=workspace, **facts)
     world.gate.rulings.open_session(made)
@@ -40,10 +43,19 @@ def verdict(world: World, host: str, session_id: str) -> str:
 
 def test_each_session_is_judged_by_its_own_policy_alone(world: World) -> None:
     own_session(world)
-    assert [verdict(world, host, "mine") for host in ("own.example.org", "main.example.org")] == ["allow", "ask"]
-    assert [verdict(world, host, "s1") for host in ("own.example.org", "main.example.org")] == ["ask", "allow"]
+    assert [verdict(world, host, "mine") for host in ("own.example.org", "main.example.org")] == [
+        "allow",
+        "ask",
+    ]
+    assert [verdict(world, host, "s1") for host in ("own.example.org", "main.example.org")] == [
+        "ask",
+        "allow",
+    ]
     (world.folder / "own.yaml").write_text("version: 1\ndeny: [network(own.example.org)]\n")
-    assert (verdict(world, "own.example.org", "mine"), verdict(world, "own.example.org", "s1")) == ("deny", "ask")
+    assert (verdict(world, "own.example.org", "mine"), verdict(world, "own.example.org", "s1")) == (
+        "deny",
+        "ask",
+    )
 
 
 def test_a_rule_that_is_saved_for_one_policy_answers_nobody_else(world: World) -> None:
@@ -53,22 +65,38 @@ def test_a_rule_that_is_saved_for_one_policy_answers_nobody_else(world: World) -
     policies.add_rule("allow", "network(new.example.org)", why="", by="operator")
     assert policies.saved_file == world.folder / "saved-own.yaml"
     assert "network(new.example.org)" in policies.saved_file.read_text()
-    assert [verdict(world, "new.example.org", one) for one in ("mine", "same", "s1")] == ["allow", "allow", "ask"]
+    assert [verdict(world, "new.example.org", one) for one in ("mine", "same", "s1")] == [
+        "allow",
+        "allow",
+        "ask",
+    ]
     world.gate.rulings.policies.add_rule("allow", "network(old.example.org)", why="", by="operator")
-    assert (verdict(world, "old.example.org", "mine"), verdict(world, "old.example.org", "s1")) == ("ask", "allow")
+    assert (verdict(world, "old.example.org", "mine"), verdict(world, "old.example.org", "s1")) == (
+        "ask",
+        "allow",
+    )
 
 
 async def test_a_new_rule_answers_what_waits_in_the_sessions_that_it_holds_in(world: World) -> None:
     own_session(world)
     action = Network(operation="connect", host="new.example.org", port=443)
     mine, other = world.ask(action, "mine"), world.ask(action, "s1")
-    world.gate.rulings.policies_of("mine").add_rule("allow", "network(new.example.org)", why="", by="operator")
+    world.gate.rulings.policies_of("mine").add_rule(
+        "allow", "network(new.example.org)", why="", by="operator"
+    )
     await world.gate.rejudge_pending(by="the new rule")
-    assert (status(world.gate.get(mine.id)), status(world.gate.get(other.id))) == ("approved", "pending")
+    assert (status(world.gate.get(mine.id)), status(world.gate.get(other.id))) == (
+        "approved",
+        "pending",
+    )
 
 
-@pytest.mark.parametrize("spoil", [Path.unlink, lambda path: path.write_text("allow: 3")], ids=["gone", "broken"])
-def test_a_policy_that_is_lost_while_it_judges_stays_as_it_was_and_is_told(world: World, spoil: object) -> None:
+@pytest.mark.parametrize(
+    "spoil", [Path.unlink, lambda path: path.write_text("allow: 3")], ids=["gone", "broken"]
+)
+def test_a_policy_that_is_lost_while_it_judges_stays_as_it_was_and_is_told(
+    world: World, spoil: object
+) -> None:
     own_session(world)
     assert callable(spoil)
     spoil(world.folder / "own.yaml")
@@ -109,13 +137,19 @@ def test_the_supervisors_own_file_under_another_name_is_the_supervisors(world: W
     (world.folder / "link.yaml").symlink_to(world.policy)
     facts = world.gate.rulings.policy_sets.wanted(world.folder / "link.yaml")
     assert (
-        world.gate.rulings.policy_sets.of(msgspec.structs.replace(session("x"), **facts)) is world.gate.rulings.policies
+        world.gate.rulings.policy_sets.of(msgspec.structs.replace(session("x"), **facts))
+        is world.gate.rulings.policies
     )
 
 
-def test_a_session_of_another_main_policy_keeps_that_and_the_rules_saved_in_the_data_folder(world: World) -> None:
-    """It was started by a `gatehouse run --policy own.yaml` that died, and another supervisor takes it up."""
-    world.gate.rulings.policies.add_rule("deny", "network(saved.example.org)", why="", by="operator")
+def test_a_session_of_another_main_policy_keeps_that_and_the_rules_saved_in_the_data_folder(
+    world: World,
+) -> None:
+    """It was started by a `gatehouse run --policy own.yaml` that died, and another supervisor
+    takes it up."""
+    world.gate.rulings.policies.add_rule(
+        "deny", "network(saved.example.org)", why="", by="operator"
+    )
     taken_up = msgspec.structs.replace(session("left"), policy_file=str(world.folder / "own.yaml"))
     world.gate.rulings.open_session(taken_up)
     hosts = ("own.example.org", "main.example.org", "saved.example.org")
@@ -124,10 +158,14 @@ def test_a_session_of_another_main_policy_keeps_that_and_the_rules_saved_in_the_
 
 def test_no_rule_lets_any_session_change_the_policy_of_another(world: World) -> None:
     world.policy.write_text("version: 1\nallow: ['filesystem(**)']\n")
-    world.gate.rulings.open_session(msgspec.structs.replace(session("older"), workspace=str(world.folder)))
+    world.gate.rulings.open_session(
+        msgspec.structs.replace(session("older"), workspace=str(world.folder))
+    )
     own_session(world)
     for name in ("own.yaml", saved_beside(Path("own.yaml")).name):
-        found = world.gate.rulings.verdict(FileChange(operation="write", path=name, after="x"), "older")
+        found = world.gate.rulings.verdict(
+            FileChange(operation="write", path=name, after="x"), "older"
+        )
         assert (found.decision, found.sticky) == ("ask", True), name
 
 
@@ -141,10 +179,15 @@ def test_a_set_is_forgotten_with_the_last_session_that_it_judges(world: World) -
     assert sets.all() == [world.gate.rulings.policies]
 
 
-def test_a_session_holds_connections_as_long_as_its_policy_or_its_own_limit_says(world: World) -> None:
+def test_a_session_holds_connections_as_long_as_its_policy_or_its_own_limit_says(
+    world: World,
+) -> None:
     own = own_session(world)
     limited = msgspec.structs.replace(own, limits=msgspec.structs.replace(own.limits, hold_s=5.0))
     world.gate.rulings.open_session(limited)
-    assert (world.gate.rulings.hold_s("mine", 60.0), world.gate.rulings.hold_s("s1", 60.0)) == (5.0, 60.0)
+    assert (world.gate.rulings.hold_s("mine", 60.0), world.gate.rulings.hold_s("s1", 60.0)) == (
+        5.0,
+        60.0,
+    )
     (world.folder / "own.yaml").write_text("version: 1\nhold: 7s\n")
     assert world.gate.rulings.hold_s("mine", 60.0) == 7.0

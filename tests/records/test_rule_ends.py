@@ -1,4 +1,5 @@
-"""A saved rule whose time, or session, is over goes away by itself, and its end is on record. Nobody prolongs it by setting a clock."""
+"""A saved rule whose time, or session, is over goes away by itself, and its end is on record.
+Nobody prolongs it by setting a clock."""
 
 import contextlib
 import json
@@ -23,8 +24,16 @@ def test_the_end_of_a_rule_is_on_record(tmp_path: Path) -> None:
     try:
         parts.gate.rulings.open_session(session("one"))
         add = parts.policies.add_rule
-        timed = add("allow", "network(a.example.org)", why="", by="tester", until=Until(at=clock.now() + 900))
-        own = add("deny", "network(b.example.org)", why="", by="tester", until=Until(session_id="one"))
+        timed = add(
+            "allow",
+            "network(a.example.org)",
+            why="",
+            by="tester",
+            until=Until(at=clock.now() + 900),
+        )
+        own = add(
+            "deny", "network(b.example.org)", why="", by="tester", until=Until(session_id="one")
+        )
         always = add("allow", "network(c.example.org)", why="", by="tester")
         clock.advance(899)
         parts.drop_ended_rules()
@@ -77,10 +86,14 @@ def near(parts: Parts) -> str:
 
 def for_15_minutes(parts: Parts, clock: FakeClock, effect: Effect = "allow") -> str:
     until = Until(at=clock.now() + 900)
-    return parts.policies.add_rule(effect, "network(a.example.org)", why="", by="tester", until=until)
+    return parts.policies.add_rule(
+        effect, "network(a.example.org)", why="", by="tester", until=until
+    )
 
 
-def test_an_answer_for_15_minutes_is_over_then_though_the_clock_was_set_back(parts: Parts, clock: FakeClock) -> None:
+def test_an_answer_for_15_minutes_is_over_then_though_the_clock_was_set_back(
+    parts: Parts, clock: FakeClock
+) -> None:
     rule_id = for_15_minutes(parts, clock)
     assert verdict(parts) == "allow"
     clock.set_by(-3600)
@@ -109,7 +122,9 @@ def test_a_clock_set_forth_ends_it_and_set_right_again_it_has_the_rest_of_its_ti
     assert verdict(parts) == "ask"
 
 
-def test_what_is_given_after_the_clock_was_set_back_holds_as_long_as_it_says(parts: Parts, clock: FakeClock) -> None:
+def test_what_is_given_after_the_clock_was_set_back_holds_as_long_as_it_says(
+    parts: Parts, clock: FakeClock
+) -> None:
     clock.set_by(-3600)
     for_15_minutes(parts, clock)
     clock.advance(890)
@@ -118,7 +133,9 @@ def test_what_is_given_after_the_clock_was_set_back_holds_as_long_as_it_says(par
     assert verdict(parts) == "ask"
 
 
-def test_a_denial_for_15_minutes_is_not_cut_short_by_a_clock_set_forth(parts: Parts, clock: FakeClock) -> None:
+def test_a_denial_for_15_minutes_is_not_cut_short_by_a_clock_set_forth(
+    parts: Parts, clock: FakeClock
+) -> None:
     for_15_minutes(parts, clock, "deny")
     clock.set_by(86400)
     assert verdict(parts) == "deny"
@@ -137,7 +154,9 @@ def test_a_denial_holds_while_the_clock_on_the_wall_says_so(parts: Parts, clock:
     assert verdict(parts) == "deny"
 
 
-def test_after_a_restart_what_was_given_in_the_future_is_over(tmp_path: Path, clock: FakeClock) -> None:
+def test_after_a_restart_what_was_given_in_the_future_is_over(
+    tmp_path: Path, clock: FakeClock
+) -> None:
     with running(tmp_path, clock) as parts:
         for_15_minutes(parts, clock)
     clock.set_by(-3600)

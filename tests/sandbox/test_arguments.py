@@ -1,4 +1,5 @@
-"""bubblewrap's argument list, pure: what is always there, and the order in which mounts lie over another."""
+"""bubblewrap's argument list, pure: what is always there, and the order in which mounts lie over
+another."""
 
 from pathlib import Path
 
@@ -73,7 +74,9 @@ def test_covers_lie_over_all_that_is_shown_and_under_the_copy() -> None:
     assert position(words, "--remount-ro", "/workspace/lower/data") > covered
     position(words, "--ro-bind", "/dev/null", "/workspace/lower/.token")
     assert position(words, "--bind", "/project/data/m", "/workspace/merged") > covered
-    assert position(words, "--remount-ro", "/") > position(words, "--bind", "/project/data/m", "/workspace/merged")
+    assert position(words, "--remount-ro", "/") > position(
+        words, "--bind", "/project/data/m", "/workspace/merged"
+    )
 
 
 def test_every_writable_tmpfs_has_a_size_and_the_kernels_files_are_closed() -> None:
@@ -88,6 +91,10 @@ def test_every_writable_tmpfs_has_a_size_and_the_kernels_files_are_closed() -> N
 
 def test_the_environment_is_exactly_what_was_given_and_what_every_program_needs() -> None:
     words = arguments(spec(env={"HOME": "/tmp/h", "A": "--bind"}), HOST)
-    names = [words[at + 1] for at, word in enumerate(words) if word == "--setenv" and words[at - 1] != "A"]
+    names = [
+        words[at + 1]
+        for at, word in enumerate(words)
+        if word == "--setenv" and words[at - 1] != "A"
+    ]
     assert sorted(names) == ["A", "HOME", "LANG", "PATH", "USER"]
     position(words, "--setenv", "HOME", "/tmp/h")

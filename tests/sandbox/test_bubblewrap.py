@@ -1,4 +1,5 @@
-"""The bubblewrap backend: what it starts, what runs in it, what it says when it can't, and that nothing is left behind."""
+"""The bubblewrap backend: what it starts, what runs in it, what it says when it can't, and that
+nothing is left behind."""
 
 import asyncio
 import contextlib
@@ -29,7 +30,9 @@ class Place:
 
     def spec(self, *command: str, **more: object) -> Spec:
         arguments = {"limits": LIMITS, **more}
-        return Spec(command=command, workspace_lower=self.lower, workspace_merged=self.merged, **arguments)  # type: ignore[arg-type]
+        return Spec(
+            command=command, workspace_lower=self.lower, workspace_merged=self.merged, **arguments
+        )  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -45,7 +48,9 @@ async def sandbox() -> AsyncIterator[Bubblewrap]:
 
 
 def descriptors() -> set[str]:
-    return {f"{path.name}:{link}" for path in Path("/proc/self/fd").iterdir() if (link := link_of(path))}
+    return {
+        f"{path.name}:{link}" for path in Path("/proc/self/fd").iterdir() if (link := link_of(path))
+    }
 
 
 def link_of(path: Path) -> str:
@@ -54,7 +59,9 @@ def link_of(path: Path) -> str:
     return ""
 
 
-async def tool(sandbox: Bubblewrap, place: Place, *command: str, **more: object) -> tuple[int, str, str]:
+async def tool(
+    sandbox: Bubblewrap, place: Place, *command: str, **more: object
+) -> tuple[int, str, str]:
     result = await sandbox.run_tool(place.spec(*command, **more), timeout_s=60)
     assert result.killed_why == ""
     return result.exit_code, result.stdout.decode(), result.stderr.decode()
@@ -88,13 +95,17 @@ async def test_exit_codes_and_streams_travel(sandbox: Bubblewrap, place: Place) 
     assert code == 127
     assert "not found" in err
     both = Capture()
-    running = await sandbox.start(place.spec("sh", "-c", "echo 1; echo 2 >&2; echo 3"), on_output=both)
+    running = await sandbox.start(
+        place.spec("sh", "-c", "echo 1; echo 2 >&2; echo 3"), on_output=both
+    )
     assert await asyncio.gather(running.wait(), running.wait()) == [0, 0]
     assert bytes(both.data) == b"1\n2\n3\n"
     assert running.stats().processes == 0
 
 
-async def test_arguments_of_the_command_are_never_interpreted(sandbox: Bubblewrap, place: Place) -> None:
+async def test_arguments_of_the_command_are_never_interpreted(
+    sandbox: Bubblewrap, place: Place
+) -> None:
     words = ("$(id)", "`id`", "a b", "*", "'", '"', "--", "", "\n", "é")
     _, out, _ = await tool(sandbox, place, "printf", "<%s>", *words)
     assert out == "".join(f"<{word}>" for word in words)
@@ -113,7 +124,8 @@ async def test_the_environment_is_on_no_command_line(sandbox: Bubblewrap, place:
 
 @pytest.fixture
 def unheard_ports() -> Iterator[tuple[int, int]]:
-    """Two ports of the host that nobody listens at, nor can during the test: they are bound, and no more."""
+    """Two ports of the host that nobody listens at, nor can during the test: they are bound, and
+    no more."""
     with socket.socket() as one, socket.socket() as two:
         for held in (one, two):
             held.bind(("127.0.0.1", 0))
@@ -129,9 +141,14 @@ async def test_listening_sockets_are_inside_and_held_before_the_command_starts(
         await asyncio.sleep(0.05)
         given.update(listeners)
 
-    script = f"import socket\nfor p in {unheard_ports}:\n s=socket.create_connection(('127.0.0.1',p)); s.send(b'%d' % p); s.recv(1)"
+    script = (
+        f"import socket\nfor p in {unheard_ports}:\n s=socket.create_connection(('127.0.0.1',p));"
+        " s.send(b'%d' % p); s.recv(1)"
+    )
     running = await sandbox.start(
-        place.spec("python3", "-c", script, ports=unheard_ports), on_output=Capture(), on_listeners=take
+        place.spec("python3", "-c", script, ports=unheard_ports),
+        on_output=Capture(),
+        on_listeners=take,
     )
     assert set(given) == set(unheard_ports)
     loop = asyncio.get_running_loop()
@@ -180,9 +197,13 @@ async def test_a_start_that_fails_says_why_and_leaves_nothing(
         raise SandboxError("egress is away", "start it")
 
     with pytest.raises(SandboxError, match="egress is away"):
-        await sandbox.start(place.spec("touch", "ran", ports=(3128,)), on_output=Capture(), on_listeners=refuse)
+        await sandbox.start(
+            place.spec("touch", "ran", ports=(3128,)), on_output=Capture(), on_listeners=refuse
+        )
     with pytest.raises(SandboxError, match="no listening socket inside"):
-        await sandbox.start(place.spec("touch", "ran", ports=(3128, 1)), on_output=Capture(), on_listeners=_occupied)
+        await sandbox.start(
+            place.spec("touch", "ran", ports=(3128, 1)), on_output=Capture(), on_listeners=_occupied
+        )
     monkeypatch.setattr(bubblewrap, "GATE", "exit 3")
     with pytest.raises(SandboxError, match="gave up"):
         await sandbox.start(place.spec("touch", "ran"), on_output=Capture())
@@ -230,7 +251,9 @@ async def test_a_missing_or_broken_bubblewrap_is_named(place: Place, tmp_path: P
     await backend.close()
 
 
-async def test_the_socket_helper_is_started_again_when_it_died(sandbox: Bubblewrap, place: Place) -> None:
+async def test_the_socket_helper_is_started_again_when_it_died(
+    sandbox: Bubblewrap, place: Place
+) -> None:
     await tool(sandbox, place, "true", ports=(3128,))
     child = sandbox._opener._child
     assert child is not None
@@ -239,7 +262,9 @@ async def test_the_socket_helper_is_started_again_when_it_died(sandbox: Bubblewr
     assert (await tool(sandbox, place, "true", ports=(3128,)))[0] == 0
 
 
-async def test_terminate_reaches_the_command_and_its_children(sandbox: Bubblewrap, place: Place) -> None:
+async def test_terminate_reaches_the_command_and_its_children(
+    sandbox: Bubblewrap, place: Place
+) -> None:
     out = Capture()
     ready = asyncio.Event()
 
@@ -248,7 +273,10 @@ async def test_terminate_reaches_the_command_and_its_children(sandbox: Bubblewra
         if b"ready" in out.data:
             ready.set()
 
-    script = "trap 'echo outer; exit 5' TERM; sh -c 'trap \"echo inner; exit\" TERM; echo ready; while :; do sleep 0.1; done' & wait; wait"
+    script = (
+        "trap 'echo outer; exit 5' TERM; sh -c 'trap \"echo inner; exit\" TERM; echo ready; while"
+        " :; do sleep 0.1; done' & wait; wait"
+    )
     running = await sandbox.start(place.spec("sh", "-c", script), on_output=heard)
     await ready.wait()
     assert running.stats().processes >= 3
@@ -268,7 +296,10 @@ async def test_a_terminal(sandbox: Bubblewrap, place: Place) -> None:
         if b"asked" in out.data:
             changed.set()
 
-    script = "test -t 0 && test -t 1 && test -t 2 && echo term; trap 'stty size; exit 4' WINCH; stty size; echo asked; read x; echo $x; stty -a < /dev/tty | head -1"
+    script = (
+        "test -t 0 && test -t 1 && test -t 2 && echo term; trap 'stty size; exit 4' WINCH; stty"
+        " size; echo asked; read x; echo $x; stty -a < /dev/tty | head -1"
+    )
     running = await sandbox.start(place.spec("bash", "-c", script, tty=True), on_output=heard)
     assert running.master_fd is not None
     await changed.wait()
@@ -291,7 +322,10 @@ async def test_masked_paths_show_nowhere(sandbox: Bubblewrap, place: Place, tmp_
         command=(
             "sh",
             "-c",
-            "cat /workspace/lower/deep/data/secret /opt/w/deep/data/secret /workspace/lower/token; ls -A /opt/w/deep/data; touch mine",
+            (
+                "cat /workspace/lower/deep/data/secret /opt/w/deep/data/secret"
+                " /workspace/lower/token; ls -A /opt/w/deep/data; touch mine"
+            ),
         ),
         workspace_lower=tmp_path / "shared",
         workspace_merged=data / "sessions" / "merged",
@@ -305,35 +339,48 @@ async def test_masked_paths_show_nowhere(sandbox: Bubblewrap, place: Place, tmp_
     assert (data / "sessions" / "merged" / "mine").exists()
 
 
-async def test_the_ca_bundle_is_where_programs_look(sandbox: Bubblewrap, place: Place, tmp_path: Path) -> None:
+async def test_the_ca_bundle_is_where_programs_look(
+    sandbox: Bubblewrap, place: Place, tmp_path: Path
+) -> None:
     bundle = tmp_path / "ca.pem"
     bundle.write_text("-----our bundle-----")
-    script = f"for f in {CA_BUNDLE} /etc/ssl/certs/ca-certificates.crt /etc/ssl/cert.pem /etc/pki/tls/certs/ca-bundle.crt; do cat $f; echo; done"
+    script = (
+        f"for f in {CA_BUNDLE} /etc/ssl/certs/ca-certificates.crt /etc/ssl/cert.pem"
+        " /etc/pki/tls/certs/ca-bundle.crt; do cat $f; echo; done"
+    )
     _, out, _ = await tool(sandbox, place, "sh", "-c", script, ca_bundle=bundle)
     assert out == "-----our bundle-----\n" * 4
 
 
 PROGRAMS = {
-    "python": ("python3", "-c", "import ssl, sqlite3, ctypes, threading, subprocess; print(subprocess.run(['echo', 'ok'], capture_output=True).stdout)"),
+    "python": ("python3", "-c",
+    "import ssl, sqlite3, ctypes, threading, subprocess; print(subprocess.run(['echo', 'ok'], capture_output=True).stdout)"),  # noqa: E501
     "pool": (
         "python3",
         "-c",
-        "import multiprocessing as m\ndef f(x): return x*x\nif __name__=='__main__':\n  with m.Pool(2) as p: print('ok', p.map(f, range(3)))",
+        "import multiprocessing as m\ndef f(x): return x*x\nif __name__=='__main__':\n  with m.Pool(2) as p: print('ok', p.map(f, range(3)))",  # noqa: E501
     ),
-    "socketpair": ("python3", "-c", "import socket; a,b=socket.socketpair(); a.send(b'ok'); print(b.recv(2))"),
-    "interfaces": ("python3", "-c", "import socket; print('ok', socket.if_nameindex(), socket.getaddrinfo('localhost', 80)[0])"),
-    "node": ("node", "-e", "const c=require('child_process'); c.exec('echo ok', (e,o)=>console.log(e,o)); require('os').networkInterfaces(); new (require('worker_threads').Worker)('1', {eval: true})"),
+    "socketpair": ("python3", "-c",
+    "import socket; a,b=socket.socketpair(); a.send(b'ok'); print(b.recv(2))"),
+    "interfaces": ("python3", "-c",
+    "import socket; print('ok', socket.if_nameindex(), socket.getaddrinfo('localhost', 80)[0])"),
+    "node": ("node", "-e",
+    "const c=require('child_process'); c.exec('echo ok', (e,o)=>console.log(e,o)); require('os').networkInterfaces(); new (require('worker_threads').Worker)('1', {eval: true})"),  # noqa: E501
     "node server": (
         "node",
         "-e",
-        "const h=require('http'); const s=h.createServer((q,r)=>r.end('ok')).listen(0,'127.0.0.1',()=>h.get({port:s.address().port},r=>{r.on('data',d=>{console.log(''+d);process.exit()})}))",
+        "const h=require('http'); const s=h.createServer((q,r)=>r.end('ok')).listen(0,'127.0.0.1',()=>h.get({port:s.address().port},r=>{r.on('data',d=>{console.log(''+d);process.exit()})}))",  # noqa: E501
     ),
     "npm": ("sh", "-c", "npm --version && npm init -y >/dev/null && npm ls && echo ok"),
-    "git": ("sh", "-c", "git init -q . && git config user.email a@example.org && git config user.name a && echo x > x && git add x && git commit -qm x && git log --oneline && git gc -q && echo ok"),
-    "curl": ("sh", "-c", "curl --version >/dev/null; python3 -m http.server 8123 >/dev/null 2>&1 & pid=$!; for i in 1 2 3 4 5 6 7 8 9; do curl -sf http://127.0.0.1:8123/ >/dev/null && echo ok && break; sleep 0.3; done; kill $pid"),
+    "git": ("sh", "-c",
+    "git init -q . && git config user.email a@example.org && git config user.name a && echo x > x && git add x && git commit -qm x && git log --oneline && git gc -q && echo ok"),  # noqa: E501
+    "curl": ("sh", "-c",
+    "curl --version >/dev/null; python3 -m http.server 8123 >/dev/null 2>&1 & pid=$!; for i in 1 2 3 4 5 6 7 8 9; do curl -sf http://127.0.0.1:8123/ >/dev/null && echo ok && break; sleep 0.3; done; kill $pid"),  # noqa: E501
     "ripgrep": ("sh", "-c", "echo needle > f; rg --no-messages needle . && echo ok"),
-    "threads": ("python3", "-c", "import threading,time\nt=[threading.Thread(target=time.sleep,args=(.05,)) for _ in range(50)]\n[x.start() for x in t];[x.join() for x in t];print('ok')"),
-    "shared memory": ("python3", "-c", "from multiprocessing import shared_memory as s, Lock; m=s.SharedMemory(create=True,size=9); Lock(); m.unlink(); print('ok')"),
+    "threads": ("python3", "-c",
+    "import threading,time\nt=[threading.Thread(target=time.sleep,args=(.05,)) for _ in range(50)]\n[x.start() for x in t];[x.join() for x in t];print('ok')"),  # noqa: E501
+    "shared memory": ("python3", "-c",
+    "from multiprocessing import shared_memory as s, Lock; m=s.SharedMemory(create=True,size=9); Lock(); m.unlink(); print('ok')"),  # noqa: E501
     "perl": ("perl", "-e", "use POSIX; print 'ok'"),
     "dates": ("sh", "-c", "TZ=Europe/Berlin date && whoami && getent passwd 1000 && echo ok"),
 }  # fmt: skip
@@ -343,7 +390,9 @@ PROGRAMS = {
 async def test_programs_that_agents_use_work(sandbox: Bubblewrap, place: Place, name: str) -> None:
     if shutil.which(PROGRAMS[name][0], path=bubblewrap.PATH) is None:
         pytest.skip(f"{PROGRAMS[name][0]} isn't installed")
-    code, out, err = await tool(sandbox, place, *PROGRAMS[name], env={"npm_config_update_notifier": "false"})
+    code, out, err = await tool(
+        sandbox, place, *PROGRAMS[name], env={"npm_config_update_notifier": "false"}
+    )
     assert code == 0, err
     assert "ok" in out, (out, err)
 
@@ -360,14 +409,18 @@ print((time.monotonic() - began) / count)
 """
 
 
-async def test_where_there_is_no_name_server_a_look_up_waits_for_none(sandbox: Bubblewrap, place: Place) -> None:
+async def test_where_there_is_no_name_server_a_look_up_waits_for_none(
+    sandbox: Bubblewrap, place: Place
+) -> None:
     resolver_waits_s = 5  # resolv.conf(5): `timeout`; for an answer that doesn't come, twice
     result = await sandbox.run_tool(place.spec("/usr/bin/python3", "-c", LOOK_UPS), timeout_s=300)
     assert float(result.stdout) < resolver_waits_s, result.stderr
 
 
 async def test_many_at_once(sandbox: Bubblewrap, place: Place) -> None:
-    results = await asyncio.gather(*(tool(sandbox, place, "sh", "-c", f"echo {n}", ports=(3128,)) for n in range(16)))
+    results = await asyncio.gather(
+        *(tool(sandbox, place, "sh", "-c", f"echo {n}", ports=(3128,)) for n in range(16))
+    )
     assert [out for _, out, _ in results] == [f"{n}\n" for n in range(16)]
 
 
@@ -396,17 +449,25 @@ def test_it_runs_on_uvloop_too(place: Place) -> None:
     assert uvloop.run(go()) == b"ok\n"
 
 
-async def test_a_disk_that_is_filled_ends_the_sandbox_with_the_reason(sandbox: Bubblewrap, tmp_path: Path) -> None:
-    """The host and the record need the disk too. A small file system of its own stands in for it."""
+async def test_a_disk_that_is_filled_ends_the_sandbox_with_the_reason(
+    sandbox: Bubblewrap, tmp_path: Path
+) -> None:
+    """The host and the record need the disk too. A small file system of its own stands in for
+    it."""
     disk = tmp_path / "disk"
     disk.mkdir()
     made = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(disk)], capture_output=True, check=False
+        ["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(disk)],
+        capture_output=True,
+        check=False,
     )
     if made.returncode:
         pytest.skip("no tmpfs can be mounted here")
     try:
-        fill = "head -c 20000000 /dev/zero > few; sleep 1; echo fine; head -c 200000000 /dev/zero > many; sleep 60"
+        fill = (
+            "head -c 20000000 /dev/zero > few; sleep 1; echo fine; head -c 200000000 /dev/zero >"
+            " many; sleep 60"
+        )
         result = await sandbox.run_tool(Place(disk).spec("sh", "-c", fill), timeout_s=50)
         assert result.stdout == b"fine\n"
         assert result.killed_why.startswith("the disk of its copy is nearly full: ")

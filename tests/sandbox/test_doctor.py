@@ -16,7 +16,8 @@ async def test_this_machine_passes_what_is_needed() -> None:
     await backend.close()
     assert [finding for finding in findings if finding.needed and not finding.ok] == []
     assert [finding.name for finding in findings] == [
-        "kernel", "user namespaces", "AppArmor", "Landlock", "bubblewrap", "git", "seccomp", "control groups", "trial sandbox",
+        "kernel", "user namespaces", "AppArmor", "Landlock", "bubblewrap", "git", "seccomp",
+        "control groups", "trial sandbox",
         "transparent network",
     ]  # fmt: skip
 
@@ -46,7 +47,13 @@ def test_user_namespaces_and_apparmor(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(
-    ("says", "ok"), [("bubblewrap 0.8.0", True), ("bubblewrap 0.12.1", True), ("bubblewrap 0.4.1", False), ("", False)]
+    ("says", "ok"),
+    [
+        ("bubblewrap 0.8.0", True),
+        ("bubblewrap 0.12.1", True),
+        ("bubblewrap 0.4.1", False),
+        ("", False),
+    ],
 )
 async def test_bubblewrap_version(tmp_path: Path, says: str, ok: bool) -> None:
     fake = tmp_path / "bwrap"
@@ -60,7 +67,11 @@ async def test_bubblewrap_version(tmp_path: Path, says: str, ok: bool) -> None:
 @pytest.mark.parametrize(
     ("prefix", "configured", "ok"),
     [
-        ("/root/.pyenv/versions/3.13.0", "'--prefix=/root/.pyenv/versions/3.13.0' '--enable-shared'", False),
+        (
+            "/root/.pyenv/versions/3.13.0",
+            "'--prefix=/root/.pyenv/versions/3.13.0' '--enable-shared'",
+            False,
+        ),
         ("/root/.pyenv/versions/3.13.0", "'--enable-optimizations' '--with-lto'", True),
         ("/usr", "'--enable-shared' '--prefix=/usr'", True),
         ("/usr/local", "", False),

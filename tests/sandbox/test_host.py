@@ -1,4 +1,5 @@
-"""The small /etc of a sandbox: what programs need is there, what only some on this machine may read isn't, nor what they are told passwords in."""
+"""The small /etc of a sandbox: what programs need is there, what only some on this machine may
+read isn't, nor what they are told passwords in."""
 
 from pathlib import Path
 
@@ -8,11 +9,14 @@ from supervisor.sandbox.host import read_host
 
 SECRET = "hunter2-0123456789"
 SHOWN = (
-    "alternatives/java", "java-17-openjdk/management/management.properties", "maven/m2.conf", "maven/logging/simplelogger.properties",
-    "R/Renviron", "dotnet/install_location", "groff/man.local", "locale.alias", "xml/catalog", "ssl/openssl.cnf",
+    "alternatives/java", "java-17-openjdk/management/management.properties", "maven/m2.conf",
+    "maven/logging/simplelogger.properties",
+    "R/Renviron", "dotnet/install_location", "groff/man.local", "locale.alias", "xml/catalog",
+    "ssl/openssl.cnf",
 )  # fmt: skip
 HIDDEN = (
-    "maven/settings.xml", "npmrc", "pip.conf", "gitconfig", "R/Renviron.site", "R/Rprofile.site", "ssl/private/key.pem", "shadow", "machine-id",
+    "maven/settings.xml", "npmrc", "pip.conf", "gitconfig", "R/Renviron.site", "R/Rprofile.site",
+    "ssl/private/key.pem", "shadow", "machine-id",
     "hostname", "ssh/ssh_config", "environment", "profile",
 )  # fmt: skip
 

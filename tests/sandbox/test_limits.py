@@ -1,4 +1,5 @@
-"""Bounds: what is set on a process, what the watchdog counts, and that what can't be counted doesn't go on."""
+"""Bounds: what is set on a process, what the watchdog counts, and that what can't be counted
+doesn't go on."""
 
 import os
 import resource
@@ -14,7 +15,15 @@ import pytest
 from supervisor.sandbox import limits as module
 from supervisor.sandbox.base import MIB, Limits
 from supervisor.sandbox.cgroups import Cgroup
-from supervisor.sandbox.limits import Sample, Watchdog, Watched, apply_rlimits, exceeded, rlimits, sample
+from supervisor.sandbox.limits import (
+    Sample,
+    Watchdog,
+    Watched,
+    apply_rlimits,
+    exceeded,
+    rlimits,
+    sample,
+)
 
 
 @pytest.fixture
@@ -28,7 +37,9 @@ def watched(pid: int, **bounds: int) -> Watched:
     return Watched(init_pid=pid, init_fd=os.pidfd_open(pid), limits=Limits(**bounds), cgroup=None)
 
 
-def test_rlimits_are_set_hard_from_outside_and_never_raised(sleeper: subprocess.Popen[bytes]) -> None:
+def test_rlimits_are_set_hard_from_outside_and_never_raised(
+    sleeper: subprocess.Popen[bytes],
+) -> None:
     resource.prlimit(sleeper.pid, resource.RLIMIT_NOFILE, (100, 100))
     apply_rlimits(sleeper.pid, Limits(processes=7, files=4096, file_bytes=5, cpu_s=3))
     got = {kind: resource.prlimit(sleeper.pid, kind) for kind in rlimits(Limits(cpu_s=3))}
@@ -49,14 +60,19 @@ def test_rlimits_are_set_hard_from_outside_and_never_raised(sleeper: subprocess.
         (Sample(5, 5, 5.0, 7), "the disk of its copy is nearly full: 7 bytes too few are free"),
     ],
 )
-def test_each_bound_is_named_when_it_is_exceeded(sleeper: subprocess.Popen[bytes], now: Sample, why: str) -> None:
+def test_each_bound_is_named_when_it_is_exceeded(
+    sleeper: subprocess.Popen[bytes], now: Sample, why: str
+) -> None:
     one = watched(sleeper.pid, processes=5, memory_bytes=5, cpu_s=5)
     assert exceeded(one, now) == why
     os.close(one.init_fd)
 
 
 def test_memory_shared_by_a_fork_is_counted_once() -> None:
-    script = "import os,sys\nb=b'x'*(64<<20)\nfor _ in range(4):\n  if os.fork()==0: sys.stdin.read(); os._exit(0)\nprint(flush=True); sys.stdin.read()"
+    script = (
+        "import os,sys\nb=b'x'*(64<<20)\nfor _ in range(4):\n  if os.fork()==0: sys.stdin.read();"
+        " os._exit(0)\nprint(flush=True); sys.stdin.read()"
+    )
     with subprocess.Popen(
         [sys.executable, "-S", "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as process:

@@ -14,11 +14,18 @@ from supervisor.sandbox.paths import covers, resolved
 def spec(base: Path, **more: object) -> Spec:
     for name in ("w", "m"):
         (base / name).mkdir(exist_ok=True)
-    given = {"command": ("true",), "workspace_lower": base / "w", "workspace_merged": base / "m", **more}
+    given = {
+        "command": ("true",),
+        "workspace_lower": base / "w",
+        "workspace_merged": base / "m",
+        **more,
+    }
     return Spec(**given)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("wide", ["/", "/usr", "/etc", "/home", "/root", "/proc/self", "/dev", "/sys", "/run", "/var"])
+@pytest.mark.parametrize(
+    "wide", ["/", "/usr", "/etc", "/home", "/root", "/proc/self", "/dev", "/sys", "/run", "/var"]
+)
 def test_a_workspace_that_shows_more_than_a_project_is_refused(tmp_path: Path, wide: str) -> None:
     with pytest.raises(SandboxError, match=r"more than a project|isn't a directory|can't be used"):
         resolved(spec(tmp_path, workspace_lower=Path(wide)))
@@ -51,11 +58,15 @@ def test_workspace_and_copy_must_be_directories_apart(tmp_path: Path) -> None:
     inside.mkdir(parents=True)
     with pytest.raises(SandboxError, match="isn't masked"):
         resolved(spec(tmp_path, workspace_merged=inside))
-    assert resolved(spec(tmp_path, workspace_merged=inside, masked=(inside,))).workspace_merged == inside
+    assert (
+        resolved(spec(tmp_path, workspace_merged=inside, masked=(inside,))).workspace_merged
+        == inside
+    )
 
 
 @pytest.mark.parametrize(
-    "inside", ["/", "relative", "/etc/x", "/proc", "/workspace/lower", "/opt/../etc", "/dev/shm", "/usr/bin"]
+    "inside",
+    ["/", "relative", "/etc/x", "/proc", "/workspace/lower", "/opt/../etc", "/dev/shm", "/usr/bin"],
 )
 def test_nothing_is_bound_over_the_sandboxs_own_places(tmp_path: Path, inside: str) -> None:
     (tmp_path / "tool").mkdir()

@@ -12,7 +12,15 @@ from supervisor.sandbox.programs import find_program
 def home(tmp_path: Path) -> Path:
     """A home with programs in the usual places, and what nobody else may see."""
     made = tmp_path / "people" / "alice"
-    for folder in ("bin", "lib", ".ssh", ".local/bin", ".local/share/keyrings", "tools/node/bin", "tools/node/lib"):
+    for folder in (
+        "bin",
+        "lib",
+        ".ssh",
+        ".local/bin",
+        ".local/share/keyrings",
+        "tools/node/bin",
+        "tools/node/lib",
+    ):
         (made / folder).mkdir(parents=True)
     for program in ("bin/mine", ".local/bin/claude", "tools/node/bin/node"):
         (made / program).write_text("#!/bin/sh\n")

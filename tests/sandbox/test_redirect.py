@@ -1,4 +1,5 @@
-"""Redirecting a sandbox's connections: where the kernel won't, or it doesn't lead to the door, nothing starts."""
+"""Redirecting a sandbox's connections: where the kernel won't, or it doesn't lead to the door,
+nothing starts."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -87,7 +88,9 @@ async def test_a_machine_without_ipv6_has_the_rest(
     sandbox: Bubblewrap, spec: Spec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rules, v4, v6 = steps(DOOR_PORT)
-    refused = v6._replace(packets=tuple(one._replace(data=one.data[:-8] + "ffffff7f") for one in v6.packets))
+    refused = v6._replace(
+        packets=tuple(one._replace(data=one.data[:-8] + "ffffff7f") for one in v6.packets)
+    )
     monkeypatch.setattr(namespaces, "steps", lambda port: (rules, v4, refused))
     result = await sandbox.run_tool(spec, timeout_s=60)
     assert result.exit_code == 0

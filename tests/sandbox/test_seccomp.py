@@ -1,4 +1,5 @@
-"""The two filters: what is on the lists, and that they are built for this machine and for others."""
+"""The two filters: what is on the lists, and that they are built for this machine and for
+others."""
 
 import errno
 import platform
@@ -44,7 +45,12 @@ def test_calls_judged_by_argument_are_not_allowed_as_a_whole() -> None:
 
 def test_the_first_program_refuses_by_default_and_kills_other_architectures() -> None:
     allow, narrowed = seccomp.programs()
-    assert returns(allow) == {RET_KILL_PROCESS, RET_ERRNO | errno.ENOSYS, RET_ERRNO | errno.EPERM, RET_ALLOW}
+    assert returns(allow) == {
+        RET_KILL_PROCESS,
+        RET_ERRNO | errno.ENOSYS,
+        RET_ERRNO | errno.EPERM,
+        RET_ALLOW,
+    }
     assert {RET_KILL_PROCESS, RET_ERRNO | errno.EPERM, RET_ALLOW} <= returns(narrowed)
     # linux/bpf_common.h: BPF_MAXINSNS
     assert max(len(allow), len(narrowed)) // 8 < 4096
@@ -75,7 +81,9 @@ def test_every_name_is_known_on_one_of_the_two(architecture: str) -> None:
     known = {
         name
         for name in (*seccomp.ALLOWED, "clone", "socket", "socketpair", "shmget", "personality")
-        if 0 <= int(pyseccomp.resolve_syscall(getattr(pyseccomp.Arch, architecture), name)) < 1 << 31
+        if 0
+        <= int(pyseccomp.resolve_syscall(getattr(pyseccomp.Arch, architecture), name))
+        < 1 << 31
     }
     for name in (
         "openat",

@@ -5,9 +5,11 @@
         running.approve(await running.asked("filesystem"))
         session = await running.ended(session)
 
-The modules that need origins over TLS name them in `NAMES`, as egress resolves them, and have `site`.
+The modules that need origins over TLS name them in `NAMES`, as egress resolves them, and have
+`site`.
 
-See `tests/fakes/supervised.py` for what `running` has. A second `start_supervisor` in a test finds the data folder of the first.
+See `tests/fakes/supervised.py` for what `running` has. A second `start_supervisor` in a test
+finds the data folder of the first.
 """
 
 from collections.abc import Iterator
@@ -19,15 +21,25 @@ import pytest
 import trustme
 
 from tests.fakes.site import Site
-from tests.fakes.supervised import StartSupervisor, Supervised, make_repository, settings_in, supervised
+from tests.fakes.supervised import (
+    StartSupervisor,
+    Supervised,
+    make_repository,
+    settings_in,
+    supervised,
+)
 
 
 @pytest.fixture
 def start_supervisor(tmp_path: Path) -> StartSupervisor:
-    """`start_supervisor(policy, names={"host.test": ("127.0.0.1",)}, **changes of the settings)`."""
+    """`start_supervisor(policy, names={"host.test": ("127.0.0.1",)}, **changes of the
+    settings)`."""
 
     def start(
-        policy: str = "version: 1\n", *, names: dict[str, tuple[str, ...]] | None = None, **changes: Any
+        policy: str = "version: 1\n",
+        *,
+        names: dict[str, tuple[str, ...]] | None = None,
+        **changes: Any,
     ) -> AbstractAsyncContextManager[Supervised]:
         return supervised(settings_in(tmp_path, policy, **changes), names=names)
 
@@ -45,7 +57,9 @@ def whole_site(
     request: pytest.FixtureRequest, authority: trustme.CA, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Site]:
     """The web site of a module, at each of its `NAMES` and by its address."""
-    with Site(tmp_path_factory.mktemp("site"), authority, (*request.module.NAMES, "127.0.0.1")) as site:
+    with Site(
+        tmp_path_factory.mktemp("site"), authority, (*request.module.NAMES, "127.0.0.1")
+    ) as site:
         yield site
 
 

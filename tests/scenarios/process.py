@@ -1,4 +1,5 @@
-"""The real `gatehouse` as a process of its own: for what only a process shows, such as kill -9, signals and exit codes."""
+"""The real `gatehouse` as a process of its own: for what only a process shows, such as kill -9,
+signals and exit codes."""
 
 import json
 import os
@@ -39,7 +40,13 @@ class Gatehouse:
         env = self.environment | more
         command = [str(self.program), *words]
         return subprocess.run(
-            command, input=given, capture_output=True, text=True, timeout=PATIENCE_S, env=env, check=False
+            command,
+            input=given,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            env=env,
+            check=False,
         )
 
     def start(self, *words: str, log: Path, **more: str) -> subprocess.Popen[bytes]:
@@ -71,7 +78,8 @@ class Gatehouse:
         return {title: request_id for request_id, _, title in lines}
 
     def until_pending(self, *titles: str) -> dict[str, str]:
-        """Wait until all of these wait for an answer. A verb is a process of its own: it is run when there is something new."""
+        """Wait until all of these wait for an answer. A verb is a process of its own: it is run
+        when there is something new."""
         looked_at, seen_bytes = 0.0, -1
 
         def found() -> dict[str, str] | None:
@@ -98,7 +106,9 @@ class Gatehouse:
         return [record for record in records if not names or record["event"] in names]
 
     def until_event(self, name: str, count: int = 1) -> list[dict[str, Any]]:
-        return until(lambda: found if len(found := self.events(name)) >= count else None, f"{count} {name}")
+        return until(
+            lambda: found if len(found := self.events(name)) >= count else None, f"{count} {name}"
+        )
 
     def end(self) -> None:
         for process in self.started:
@@ -112,7 +122,8 @@ class Gatehouse:
 
 
 def until(condition: Any, what: str) -> Any:
-    """Poll a condition of other processes until it gives something; fail loudly after `PATIENCE_S`."""
+    """Poll a condition of other processes until it gives something; fail loudly after
+    `PATIENCE_S`."""
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         found = condition()

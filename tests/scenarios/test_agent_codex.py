@@ -1,7 +1,9 @@
-"""The real Codex CLI as the agent: in the sandbox, through egress, against a local server that speaks OpenAI's Responses API over TLS.
+"""The real Codex CLI as the agent: in the sandbox, through egress, against a local server that
+speaks OpenAI's Responses API over TLS.
 
-With the `openai` preset and nothing else: the key it sends is a placeholder, and the one that the server sees is the real one. Its calls are
-metered to what the server counts, and a budget ends it. It is run where it is on the PATH.
+With the `openai` preset and nothing else: the key it sends is a placeholder, and the one that
+the server sees is the real one. Its calls are metered to what the server counts, and a budget
+ends it. It is run where it is on the PATH.
 """
 
 import contextlib
@@ -39,7 +41,12 @@ def model(authority: trustme.CA) -> Iterator[ResponsesServer]:
 
 @contextlib.asynccontextmanager
 async def running_with(
-    start: StartSupervisor, model: ResponsesServer, upstream_ca: Path, folder: Path, rules: str = "", **changes: object
+    start: StartSupervisor,
+    model: ResponsesServer,
+    upstream_ca: Path,
+    folder: Path,
+    rules: str = "",
+    **changes: object,
 ) -> AsyncIterator[Supervised]:
     data = folder / "data"
     (data / "secrets").mkdir(parents=True)
@@ -57,7 +64,9 @@ allow:
   - filesystem(src/*)
 {rules}
 """
-    async with start(policy, names={HOST: ("127.0.0.1",)}, upstream_ca=upstream_ca, **changes) as running:
+    async with start(
+        policy, names={HOST: ("127.0.0.1",)}, upstream_ca=upstream_ca, **changes
+    ) as running:
         yield running
 
 
@@ -71,7 +80,11 @@ def settled(running: Supervised, session: Session) -> list[dict[str, Any]]:
 
 
 async def test_it_works_with_a_placeholder_and_is_metered_to_what_the_server_counts(
-    start_supervisor: StartSupervisor, model: ResponsesServer, upstream_ca: Path, tmp_path: Path, workspace: Path
+    start_supervisor: StartSupervisor,
+    model: ResponsesServer,
+    upstream_ca: Path,
+    tmp_path: Path,
+    workspace: Path,
 ) -> None:
     async with running_with(start_supervisor, model, upstream_ca, tmp_path) as running:
         session, output = await running.run(workspace, *codex(model))
@@ -81,8 +94,11 @@ async def test_it_works_with_a_placeholder_and_is_metered_to_what_the_server_cou
         (result,) = model.results()
         assert "END" in result
         assert "OPENAI_API_KEY=gatehouse-placeholder-openai-" in result
-        assert KEY not in output + result + (running.parts.settings.data_dir / "audit.log").read_text()
-        # What it says first, on a WebSocket, would be counted by nobody: it goes on with plain requests at once.
+        assert (
+            KEY not in output + result + (running.parts.settings.data_dir / "audit.log").read_text()
+        )
+        # What it says first, on a WebSocket, would be counted by nobody: it goes on with plain
+        # requests at once.
         assert model.upgrades == []
         assert "Reconnecting" not in output
         assert len(settled(running, session)) == len(model.requests) == 2
@@ -92,7 +108,11 @@ async def test_it_works_with_a_placeholder_and_is_metered_to_what_the_server_cou
 
 
 async def test_a_denial_ends_it_with_the_reason(
-    start_supervisor: StartSupervisor, model: ResponsesServer, upstream_ca: Path, tmp_path: Path, workspace: Path
+    start_supervisor: StartSupervisor,
+    model: ResponsesServer,
+    upstream_ca: Path,
+    tmp_path: Path,
+    workspace: Path,
 ) -> None:
     rules = f"deny:\n  - rule: network(POST https://{HOST}:{model.port}/**)\n    why: {WHY}"
     async with running_with(start_supervisor, model, upstream_ca, tmp_path, rules) as running:
@@ -103,20 +123,32 @@ async def test_a_denial_ends_it_with_the_reason(
 
 
 async def test_at_the_limit_of_its_budget_a_person_is_asked_and_it_goes_on(
-    start_supervisor: StartSupervisor, model: ResponsesServer, upstream_ca: Path, tmp_path: Path, workspace: Path
+    start_supervisor: StartSupervisor,
+    model: ResponsesServer,
+    upstream_ca: Path,
+    tmp_path: Path,
+    workspace: Path,
 ) -> None:
-    async with running_with(start_supervisor, model, upstream_ca, tmp_path, max_cost="0.01usd") as running:
+    async with running_with(
+        start_supervisor, model, upstream_ca, tmp_path, max_cost="0.01usd"
+    ) as running:
         session = await running.start(workspace, *codex(model))
         await running.asked("budget")
         assert model.requests == [], "held, not sent"
         with running.answering(lambda request: "approved"):
             session = await running.ended(session)
         assert session.exit_code == 0, running.output(session)
-        assert running.parts.spending.summary(session).used["session"].cost == model.billed_picousd > 0
+        assert (
+            running.parts.spending.summary(session).used["session"].cost == model.billed_picousd > 0
+        )
 
 
 async def test_a_budget_that_is_used_up_ends_it_cleanly(
-    start_supervisor: StartSupervisor, model: ResponsesServer, upstream_ca: Path, tmp_path: Path, workspace: Path
+    start_supervisor: StartSupervisor,
+    model: ResponsesServer,
+    upstream_ca: Path,
+    tmp_path: Path,
+    workspace: Path,
 ) -> None:
     async with running_with(
         start_supervisor, model, upstream_ca, tmp_path, max_cost="0.01usd", ask_at_limit=False

@@ -1,4 +1,5 @@
-"""The real Claude Code CLI asks through the tools at `/mcp`, from inside the sandbox, as docs/agents.md says."""
+"""The real Claude Code CLI asks through the tools at `/mcp`, from inside the sandbox, as
+docs/agents.md says."""
 
 import json
 import re
@@ -27,9 +28,17 @@ async def test_claude_code_asks_by_the_readmes_configuration(
     assert found
     (workspace / "mcp.json").write_text(found[1])
     script = [
-        calls(tool_use("mcp__gatehouse__run_command", {"command": "echo by rule", "reason": "to see"})),
-        calls(tool_use("mcp__gatehouse__run_command", {"command": "make deploy", "reason": "to ship"})),
-        calls(tool_use("mcp__gatehouse__write_file", {"path": "new.txt", "content": "from the tool\n"})),
+        calls(
+            tool_use("mcp__gatehouse__run_command", {"command": "echo by rule", "reason": "to see"})
+        ),
+        calls(
+            tool_use("mcp__gatehouse__run_command", {"command": "make deploy", "reason": "to ship"})
+        ),
+        calls(
+            tool_use(
+                "mcp__gatehouse__write_file", {"path": "new.txt", "content": "from the tool\n"}
+            )
+        ),
         text(FINAL_WORDS),
     ]
     with MessagesServer(script, follow="conversation", api_key="sk-ant-test-77") as model:
@@ -38,14 +47,16 @@ version: 1
 modes: {{network: deny}}
 allow: ["network(POST http://{MODEL_HOST}:{model.port}/v1/messages)", "network(127.0.0.1:{model.port})", "exec(echo *)"]
 deny: ["exec(make deploy)"]
-"""
+"""  # noqa: E501
         async with start_supervisor(
             rules,
             names={MODEL_HOST: ("127.0.0.1",)},
             anthropic_api_key="sk-ant-test-77",
             anthropic_base_url=f"http://{MODEL_HOST}:{model.port}",
         ) as running:
-            session = await running.start(workspace, *claude_command(str(BINARY)), "--mcp-config", "mcp.json")
+            session = await running.start(
+                workspace, *claude_command(str(BINARY)), "--mcp-config", "mcp.json"
+            )
             card = await running.asked("filesystem")
             assert card.origin == "agent_api"
             running.approve(card)
@@ -59,7 +70,9 @@ deny: ["exec(make deploy)"]
             for block in message["content"]
             if block["type"] == "tool_result"
         ]
-    ran, denied, written = ((bool(one.get("is_error")), json.dumps(one["content"])) for one in results)
+    ran, denied, written = (
+        (bool(one.get("is_error")), json.dumps(one["content"])) for one in results
+    )
     assert not ran[0]
     assert "by rule" in ran[1]
     assert denied[0], "the model is told that it was refused"

@@ -1,4 +1,5 @@
-"""The real Claude Code CLI within a budget: metered with no help from it, held at the limit, and stopped cleanly by a denial."""
+"""The real Claude Code CLI within a budget: metered with no help from it, held at the limit, and
+stopped cleanly by a denial."""
 
 import asyncio
 import json
@@ -43,7 +44,8 @@ allow:
 """
     url = f"http://{HOST}:{model.port}"
     return start(
-        policy, names={HOST: ("127.0.0.1",)}, anthropic_api_key=KEY, anthropic_base_url=url, max_cost=max_cost, ask_at_limit=ask
+        policy, names={HOST: ("127.0.0.1",)}, anthropic_api_key=KEY, anthropic_base_url=url,
+        max_cost=max_cost, ask_at_limit=ask
     )  # fmt: skip
 
 
@@ -62,7 +64,9 @@ async def test_every_call_is_metered_and_the_limit_is_raised_by_a_person(
             await asyncio.sleep(0.05)
         output = running.output(session)
         assert json.loads(output[output.index("{") :])["result"] == FINAL_WORDS
-        calls = [request for request in model.requests if request.path.split("?")[0] == "/v1/messages"]
+        calls = [
+            request for request in model.requests if request.path.split("?")[0] == "/v1/messages"
+        ]
         settled = running.audit("spend_settled", session=session.id)
         assert len(settled) == len(calls)
         assert {flag for line in settled for flag in line["flags"]} == set()
@@ -76,7 +80,9 @@ async def test_a_denial_ends_the_agent_cleanly(
 ) -> None:
     async with claude(start_supervisor, model, "0usd", ask=False) as running:
         session = await running.ended(await running.start(workspace, *claude_command(str(BINARY))))
-        assert not [request for request in model.requests if request.path.split("?")[0] == "/v1/messages"]
+        assert not [
+            request for request in model.requests if request.path.split("?")[0] == "/v1/messages"
+        ]
         assert session.end_reason == "the agent has exited"
         assert session.exit_code not in (0, None)
         assert "the budget of this session is $0.00" in running.output(session)

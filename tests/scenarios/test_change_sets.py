@@ -1,4 +1,5 @@
-"""An agent that changes many files at once, and a person at the terminal: one line, answers by folder and for all."""
+"""An agent that changes many files at once, and a person at the terminal: one line, answers by
+folder and for all."""
 
 from pathlib import Path
 
@@ -14,7 +15,7 @@ mkdir -p src/deep docs
 for n in 1 2 3 4 5 6 7 8; do echo $n > src/$n.txt; echo $n > src/deep/$n.txt; echo $n > docs/$n.md; done
 ln -s 1.txt src/link
 sleep 600
-"""
+"""  # noqa: E501
 
 
 def test_one_line_for_many_files(gatehouse: Path, tmp_path: Path) -> None:
@@ -23,10 +24,17 @@ def test_one_line_for_many_files(gatehouse: Path, tmp_path: Path) -> None:
     product = Gatehouse(gatehouse, tmp_path, POLICY)
     try:
         product.start("up", log=tmp_path / "up.log")
-        until(lambda: "open http://127.0.0.1:" in (tmp_path / "up.log").read_text(), "the page's URL")
-        product.start("run", "--workspace", str(workspace), "--", "sh", "-c", AGENT, log=tmp_path / "run.log")
         until(
-            lambda: "25 changed files (25 created, +24 -0 lines)" in product.run("approvals").stdout, "one line for all"
+            lambda: "open http://127.0.0.1:" in (tmp_path / "up.log").read_text(), "the page's URL"
+        )
+        product.start(
+            "run", "--workspace", str(workspace), "--", "sh", "-c", AGENT, log=tmp_path / "run.log"
+        )
+        until(
+            lambda: (
+                "25 changed files (25 created, +24 -0 lines)" in product.run("approvals").stdout
+            ),
+            "one line for all",
         )
         listed = product.ask("approvals")
         session = listed.split()[0]
@@ -41,7 +49,10 @@ def test_one_line_for_many_files(gatehouse: Path, tmp_path: Path) -> None:
         until(lambda: len(list((workspace / "src/deep").glob("*.txt"))) == 8, "the folder's files")
         assert not (workspace / "docs").exists()
         said = product.ask("approve", session, "--changes", "--below", "src")
-        assert "approved: 8 of 9 changed files (9 created, +8 -0 lines); 1 need an answer of their own" in said
+        assert (
+            "approved: 8 of 9 changed files (9 created, +8 -0 lines); 1 need an answer of their own"
+            in said
+        )
         until(lambda: len(list((workspace / "src").glob("*.txt"))) == 8, "the other folder's files")
         assert (
             product.ask("deny", session, "--changes", "--reason", "no docs")

@@ -1,4 +1,5 @@
-"""The CLI as a person uses it: verbs beside a running supervisor, and one clear line for everything that can't be."""
+"""The CLI as a person uses it: verbs beside a running supervisor, and one clear line for
+everything that can't be."""
 
 import json
 import os
@@ -41,33 +42,57 @@ def one_line(done: subprocess.CompletedProcess[str], *words: str) -> None:
 
 def test_bad_input_gets_one_clear_line(product: Gatehouse, tmp_path: Path) -> None:
     workspace = str(tmp_path / "workspace")
-    one_line(product.run("run", "--workspace", str(tmp_path / "absent"), "--", "true"), "does not exist", "--workspace")
+    one_line(
+        product.run("run", "--workspace", str(tmp_path / "absent"), "--", "true"),
+        "does not exist",
+        "--workspace",
+    )
     one_line(product.run("run", "--workspace", str(product.policy), "--", "true"), "not a folder")
     one_line(product.run("run", "--workspace", "/", "--", "true"), "whole machine")
     one_line(product.run("run", "--workspace", workspace), "no command")
     one_line(
-        product.run("run", "--workspace", workspace, "--", "no-such-program"), "`no-such-program` is not on the PATH"
+        product.run("run", "--workspace", workspace, "--", "no-such-program"),
+        "`no-such-program` is not on the PATH",
     )
-    one_line(product.run("review", "--workspace", workspace, "--base", "nonsense"), "no git repository")
+    one_line(
+        product.run("review", "--workspace", workspace, "--base", "nonsense"), "no git repository"
+    )
     one_line(product.run("frobnicate"), "frobnicate", "--help")
     one_line(product.run("approve"), "ID")
     one_line(product.run("approvals"), "no Gatehouse runs")
     one_line(product.run("approve", "../../x"), "not an id")
     one_line(product.run("up", "--port", "70000"), "not a port")
-    one_line(product.run("up", "--network", "open"), "--network", "`open`", "choose proxy or transparent")
+    one_line(
+        product.run("up", "--network", "open"), "--network", "`open`", "choose proxy or transparent"
+    )
     one_line(product.run("up", GATEHOUSE_NETWORK="none"), "GATEHOUSE_NETWORK", "`none`")
     one_line(product.run("up", GATEHOUSE_MEMORY_MB="lots"), "GATEHOUSE_MEMORY_MB", "`lots`")
     one_line(
-        product.run("up", GATEHOUSE_MODEL_HOSTS="a.test,https://b.test/"), "GATEHOUSE_MODEL_HOSTS", "`https://b.test/`"
+        product.run("up", GATEHOUSE_MODEL_HOSTS="a.test,https://b.test/"),
+        "GATEHOUSE_MODEL_HOSTS",
+        "`https://b.test/`",
     )
     # As from a file with lines that Windows ends.
-    one_line(product.run("up", ANTHROPIC_API_KEY="sk-ant-not-a-real-one\r"), "`ANTHROPIC_API_KEY` is not", "printable")
+    one_line(
+        product.run("up", ANTHROPIC_API_KEY="sk-ant-not-a-real-one\r"),
+        "`ANTHROPIC_API_KEY` is not",
+        "printable",
+    )
 
 
 def test_the_way_out_is_chosen_on_the_command_line(product: Gatehouse, tmp_path: Path) -> None:
-    look_up = ("--workspace", str(tmp_path / "workspace"), "--", "getent", "ahostsv4", "some.example.org")
+    look_up = (
+        "--workspace",
+        str(tmp_path / "workspace"),
+        "--",
+        "getent",
+        "ahostsv4",
+        "some.example.org",
+    )
     transparent = product.run("run", "--network=transparent", *look_up)
-    assert (transparent.returncode, transparent.stdout.startswith("198.1")) == (0, True), transparent
+    assert (transparent.returncode, transparent.stdout.startswith("198.1")) == (0, True), (
+        transparent
+    )
     assert product.run("run", *look_up).stdout == ""
 
 
@@ -79,13 +104,21 @@ def test_a_folder_that_can_not_be_read_is_said(product: Gatehouse, tmp_path: Pat
     (tmp_path / "file").write_text("")
     one_line(
         product.run(
-            "run", "--data-dir", str(tmp_path / "file"), "--workspace", str(tmp_path / "workspace"), "--", "true"
+            "run",
+            "--data-dir",
+            str(tmp_path / "file"),
+            "--workspace",
+            str(tmp_path / "workspace"),
+            "--",
+            "true",
         ),
         "data folder",
     )
 
 
-def test_a_policy_that_does_not_parse_is_named_with_its_line(product: Gatehouse, tmp_path: Path) -> None:
+def test_a_policy_that_does_not_parse_is_named_with_its_line(
+    product: Gatehouse, tmp_path: Path
+) -> None:
     product.policy.write_text("version: 1\nallow:\n  - exec(git status)\n  - exce(git log)\n")
     done = product.run("run", "--workspace", str(tmp_path / "workspace"), "--", "true")
     one_line(done, f"{product.policy}:4: ", "exec")
@@ -103,14 +136,23 @@ def test_a_second_supervisor_on_the_same_data_is_refused(up: Gatehouse) -> None:
 
 
 def test_a_folder_without_git_works(product: Gatehouse, tmp_path: Path) -> None:
-    done = product.run("run", "--workspace", str(tmp_path / "workspace"), "--", "sh", "-c", "echo here; exit 7")
+    done = product.run(
+        "run", "--workspace", str(tmp_path / "workspace"), "--", "sh", "-c", "echo here; exit 7"
+    )
     assert done.stdout == "here\n"
     assert done.returncode == 7
 
 
-def test_the_agents_terminal_tricks_do_not_reach_the_terminal(product: Gatehouse, tmp_path: Path) -> None:
+def test_the_agents_terminal_tricks_do_not_reach_the_terminal(
+    product: Gatehouse, tmp_path: Path
+) -> None:
     done = product.run(
-        "run", "--workspace", str(tmp_path / "workspace"), "--", "printf", r"\033]0;owned\007\033[2J\u202e ok"
+        "run",
+        "--workspace",
+        str(tmp_path / "workspace"),
+        "--",
+        "printf",
+        r"\033]0;owned\007\033[2J\u202e ok",
     )
     assert "\x1b" not in done.stdout
     assert "\u202e" not in done.stdout
@@ -161,7 +203,9 @@ def test_the_twins_of_the_page(up: Gatehouse, tmp_path: Path) -> None:
     up.until_event("session_ended")
     assert up.events("session_ended")[0]["reason"] == "enough"
     records = [json.loads(text) for text in up.ask("audit", "--json").splitlines()]
-    assert {"rule_added", "request_answered", "session_ended"} <= {record["event"] for record in records}
+    assert {"rule_added", "request_answered", "session_ended"} <= {
+        record["event"] for record in records
+    }
     assert "session_ended" in up.ask("audit")
     assert "unbroken" in up.ask("audit", "--verify")
 
@@ -171,21 +215,44 @@ def test_watching_and_following_go_on_with_what_comes(up: Gatehouse, tmp_path: P
     up.start("approvals", "--watch", log=watched)
     up.start("audit", "--follow", log=followed)
     agent = "mkdir src; echo a > src/a.txt; sleep 600"
-    up.start("run", "--workspace", str(tmp_path / "workspace"), "--", "sh", "-c", agent, log=tmp_path / "run.log")
+    up.start(
+        "run",
+        "--workspace",
+        str(tmp_path / "workspace"),
+        "--",
+        "sh",
+        "-c",
+        agent,
+        log=tmp_path / "run.log",
+    )
     request = up.until_pending("write src/a.txt")["write src/a.txt"]
     until(
-        lambda: f"{request}  filesystem  write src/a.txt" in watched.read_text(), "the request in the watching terminal"
+        lambda: f"{request}  filesystem  write src/a.txt" in watched.read_text(),
+        "the request in the watching terminal",
     )
     up.ask("deny", request, "--reason", "not now", "--always")
-    until(lambda: f"{request}  denied (denied by " in watched.read_text(), "the answer in the watching terminal")
+    until(
+        lambda: f"{request}  denied (denied by " in watched.read_text(),
+        "the answer in the watching terminal",
+    )
     until(lambda: "request_answered" in followed.read_text(), "the answer in the followed log")
-    assert any(line.split()[1:3] == ["deny", "filesystem(src/*)"] for line in up.ask("rules", "list").splitlines())
+    assert any(
+        line.split()[1:3] == ["deny", "filesystem(src/*)"]
+        for line in up.ask("rules", "list").splitlines()
+    )
 
 
 def test_doctor_names_each_need(product: Gatehouse) -> None:
     done = product.run("doctor")
     assert done.returncode == 0, done.stdout
-    for need in ("bubblewrap", "seccomp", "user namespaces", "certificate authority", "port", "git"):
+    for need in (
+        "bubblewrap",
+        "seccomp",
+        "user namespaces",
+        "certificate authority",
+        "port",
+        "git",
+    ):
         assert need in done.stdout
 
 

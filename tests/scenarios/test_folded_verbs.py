@@ -1,4 +1,5 @@
-"""A request that lists fold is approved in the terminal only with what `gatehouse show` ends in, which printed all of it."""
+"""A request that lists fold is approved in the terminal only with what `gatehouse show` ends in,
+which printed all of it."""
 
 import re
 from collections.abc import Iterator
@@ -11,7 +12,10 @@ from tests.scenarios.process import Gatehouse, until
 pytestmark = [pytest.mark.xdist_group("scenarios"), pytest.mark.timeout(300)]
 
 POLICY = "version: 1\nmodes: {filesystem: ask, exec: ask, network: ask}\n"
-WORK = "d=$(printf 'x%.0s' $(seq 200)); p=$d/$d/$d/$d/$d/$d/$d; mkdir -p $p; echo hi > $p/the-end.txt; sleep 600"
+WORK = (
+    "d=$(printf 'x%.0s' $(seq 200)); p=$d/$d/$d/$d/$d/$d/$d; mkdir -p $p; echo hi > $p/the-end.txt;"
+    " sleep 600"
+)
 
 
 @pytest.fixture
@@ -22,9 +26,13 @@ def product(gatehouse: Path, tmp_path: Path) -> Iterator[Gatehouse]:
     made.end()
 
 
-def test_what_lists_fold_is_read_whole_before_it_is_approved(product: Gatehouse, tmp_path: Path) -> None:
+def test_what_lists_fold_is_read_whole_before_it_is_approved(
+    product: Gatehouse, tmp_path: Path
+) -> None:
     workspace = tmp_path / "workspace"
-    product.start("run", "--workspace", str(workspace), "--", "bash", "-c", WORK, log=tmp_path / "run.log")
+    product.start(
+        "run", "--workspace", str(workspace), "--", "bash", "-c", WORK, log=tmp_path / "run.log"
+    )
     product.until_event("request_asked")
     listed = product.ask("approvals")
     request_id = listed.split()[0]

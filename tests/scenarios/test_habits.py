@@ -1,4 +1,5 @@
-"""What agents do with a whole tree, in the real sandbox of the real product: another branch checked out, everything removed."""
+"""What agents do with a whole tree, in the real sandbox of the real product: another branch
+checked out, everything removed."""
 
 import subprocess
 from pathlib import Path
@@ -44,19 +45,30 @@ def workspace(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_checkout_is_one_answer_and_rm_rf_is_none(gatehouse: Path, tmp_path: Path, workspace: Path) -> None:
+def test_a_checkout_is_one_answer_and_rm_rf_is_none(
+    gatehouse: Path, tmp_path: Path, workspace: Path
+) -> None:
     product = Gatehouse(gatehouse, tmp_path, POLICY)
     head = (workspace / ".git/HEAD").read_bytes()
     try:
         product.start("up", log=tmp_path / "up.log")
-        until(lambda: "open http://127.0.0.1:" in (tmp_path / "up.log").read_text(), "the page's URL")
-        product.start("run", "--workspace", str(workspace), "--", "sh", "-c", AGENT, log=tmp_path / "run.log")
+        until(
+            lambda: "open http://127.0.0.1:" in (tmp_path / "up.log").read_text(), "the page's URL"
+        )
+        product.start(
+            "run", "--workspace", str(workspace), "--", "sh", "-c", AGENT, log=tmp_path / "run.log"
+        )
         changed = f"{FILES + 2} changed files (1 created, {FILES} changed, 1 deleted"
         until(lambda: changed in product.run("approvals").stdout, changed)
         session = product.ask("approvals").split()[0]
         assert (workspace / "src/7.py").read_text() == "on_main = 7\n"
-        assert f"\napproved: {FILES + 2} of {FILES + 2} changed files" in product.ask("approve", session, "--changes")
-        until(lambda: (workspace / "src/7.py").read_text() == "on_feature = 7\n", "the branch on the host")
+        assert f"\napproved: {FILES + 2} of {FILES + 2} changed files" in product.ask(
+            "approve", session, "--changes"
+        )
+        until(
+            lambda: (workspace / "src/7.py").read_text() == "on_feature = 7\n",
+            "the branch on the host",
+        )
         until(lambda: "nothing waits" in product.run("approvals").stdout, "all of it to be done")
         assert (workspace / "src/only_feature.py").exists()
         assert not (workspace / "src/only_main.py").exists()

@@ -1,4 +1,5 @@
-"""`gatehouse show` and `gatehouse approve --hunks`, beside a running agent: the numbers that are printed are the ones that count."""
+"""`gatehouse show` and `gatehouse approve --hunks`, beside a running agent: the numbers that are
+printed are the ones that count."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +26,16 @@ def product(gatehouse: Path, tmp_path: Path) -> Iterator[Gatehouse]:
 
 def test_some_changes_by_their_numbers(product: Gatehouse, tmp_path: Path) -> None:
     file = tmp_path / "workspace/a.txt"
-    product.start("run", "--workspace", str(tmp_path / "workspace"), "--", "sh", "-c", WORK, log=tmp_path / "run.log")
+    product.start(
+        "run",
+        "--workspace",
+        str(tmp_path / "workspace"),
+        "--",
+        "sh",
+        "-c",
+        WORK,
+        log=tmp_path / "run.log",
+    )
     product.until_event("request_asked")
     request_id = product.ask("approvals").split()[0]
     shown = product.ask("show", request_id)
@@ -48,9 +58,20 @@ def test_some_changes_by_their_numbers(product: Gatehouse, tmp_path: Path) -> No
     assert "already superseded" in product.run("approve", request_id, "--hunks", "1").stderr
 
 
-def test_what_runs_with_a_build_says_so_in_a_word_that_asks_nothing(product: Gatehouse, tmp_path: Path) -> None:
+def test_what_runs_with_a_build_says_so_in_a_word_that_asks_nothing(
+    product: Gatehouse, tmp_path: Path
+) -> None:
     work = "printf 'all:\\n\\techo hi\\n' > Makefile; sleep 60"
-    product.start("run", "--workspace", str(tmp_path / "workspace"), "--", "sh", "-c", work, log=tmp_path / "run.log")
+    product.start(
+        "run",
+        "--workspace",
+        str(tmp_path / "workspace"),
+        "--",
+        "sh",
+        "-c",
+        work,
+        log=tmp_path / "run.log",
+    )
     product.until_event("request_asked")
     shown = product.ask("show", product.ask("approvals").split()[0])
     assert "asked because: no rule matches; filesystem asks" in shown

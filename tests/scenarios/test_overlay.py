@@ -1,4 +1,5 @@
-"""A whole session whose private copy is an overlay: the agent, a command beside it, the way to the host and back."""
+"""A whole session whose private copy is an overlay: the agent, a command beside it, the way to
+the host and back."""
 
 import subprocess
 from pathlib import Path
@@ -18,7 +19,9 @@ timeout 20 sh -c 'until grep -q person answer.txt 2>/dev/null; do sleep 0.02; do
 """
 
 
-async def test_a_session_over_an_overlay(start_supervisor: StartSupervisor, workspace: Path) -> None:
+async def test_a_session_over_an_overlay(
+    start_supervisor: StartSupervisor, workspace: Path
+) -> None:
     (workspace / ".gitignore").write_text(".env\n")
     (workspace / ".env").write_text("SECRET")
     for words in (["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "the first"]):

@@ -1,4 +1,5 @@
-"""Two sessions of one supervisor and one egress, each with another policy: neither profits from what the other may."""
+"""Two sessions of one supervisor and one egress, each with another policy: neither profits from
+what the other may."""
 
 from pathlib import Path
 
@@ -25,7 +26,11 @@ STRICT = "version: 1\nmodes: {filesystem: deny, network: deny, exec: deny}\n"
 
 
 async def test_what_one_session_may_reach_the_other_may_not(
-    start_supervisor: StartSupervisor, workspace: Path, site: Site, upstream_ca: Path, tmp_path: Path
+    start_supervisor: StartSupervisor,
+    workspace: Path,
+    site: Site,
+    upstream_ca: Path,
+    tmp_path: Path,
 ) -> None:
     """They take turns, so that whatever egress remembers of one would be seen in the other."""
     own = tmp_path / "own.yaml"
@@ -40,20 +45,26 @@ async def test_what_one_session_may_reach_the_other_may_not(
             assert GREETING not in output
             assert "refused" in output
             assert site.untouched
-            assert running.audit("verdict_given", session=denied.id, category="network", verdict="deny")
+            assert running.audit(
+                "verdict_given", session=denied.id, category="network", verdict="deny"
+            )
         own.write_text(permissive(site))
         _, output = await running.run(workspace, "sh", "-c", urls, policy=own)
         assert output == GREETING * 2
 
 
 async def test_a_policy_that_is_made_strict_ends_what_goes_on_in_its_session_alone(
-    start_supervisor: StartSupervisor, workspace: Path, site: Site, upstream_ca: Path, tmp_path: Path
+    start_supervisor: StartSupervisor,
+    workspace: Path,
+    site: Site,
+    upstream_ca: Path,
+    tmp_path: Path,
 ) -> None:
     own = tmp_path / "own.yaml"
     own.write_text(permissive(site))
     script = (
-        f"echo ready; until ! curl -sS {site.https('site.test')} >/dev/null 2>&1 || test -e over; do sleep 0.1; done;"
-        " echo lost"
+        f"echo ready; until ! curl -sS {site.https('site.test')} >/dev/null 2>&1 || test -e over;"
+        " do sleep 0.1; done; echo lost"
     )
     async with start_supervisor(permissive(site), names=NAMES, upstream_ca=upstream_ca) as running:
         other = await running.start(workspace, "sh", "-c", script)
@@ -88,16 +99,27 @@ async def test_commands_and_files_are_judged_by_the_sessions_own_policy(
 
 
 async def test_a_host_is_looked_into_for_the_session_whose_policy_speaks_of_its_paths(
-    start_supervisor: StartSupervisor, workspace: Path, site: Site, upstream_ca: Path, tmp_path: Path
+    start_supervisor: StartSupervisor,
+    workspace: Path,
+    site: Site,
+    upstream_ca: Path,
+    tmp_path: Path,
 ) -> None:
     own = tmp_path / "own.yaml"
-    allowed = [f"network(GET {site.https('site.test', '/public/**')})", f"network(127.0.0.1:{site.https_port})"]
+    allowed = [
+        f"network(GET {site.https('site.test', '/public/**')})",
+        f"network(127.0.0.1:{site.https_port})",
+    ]
     own.write_text(f"version: 1\nmodes: {{network: deny}}\nallow: {allowed}\n")
     script = " ".join(
-        f"curl -s -o /dev/null -w '%{{http_code}} ' {site.https('site.test', path)};" for path in ("/public/a", "/b")
+        f"curl -s -o /dev/null -w '%{{http_code}} ' {site.https('site.test', path)};"
+        for path in ("/public/a", "/b")
     )
     async with start_supervisor(permissive(site), names=NAMES, upstream_ca=upstream_ca) as running:
         for _ in range(2):
             _, ours = await running.run(workspace, "sh", "-c", script)
             _, theirs = await running.run(workspace, "sh", "-c", script, policy=own)
-            assert (ours, theirs) == ("404 404 ", "404 403 ")  # the site has neither: a 404 is its own
+            assert (ours, theirs) == (
+                "404 404 ",
+                "404 403 ",
+            )  # the site has neither: a 404 is its own

@@ -1,4 +1,5 @@
-"""git, curl, pip and npm as people have them, in the sandbox, through egress, against local servers: allowed, denied, asked."""
+"""git, curl, pip and npm as people have them, in the sandbox, through egress, against local
+servers: allowed, denied, asked."""
 
 import asyncio
 import itertools
@@ -29,7 +30,9 @@ from tests.fakes.with_pip import python_with_pip
 pytestmark = [pytest.mark.xdist_group("scenarios"), pytest.mark.asyncio(loop_scope="module")]
 
 # Names that egress resolves to this machine; `inner.test` is a private address that no rule names.
-NAMES = dict.fromkeys(("site.test", "denied.test", "asked.test"), ("127.0.0.1",)) | {"inner.test": ("10.1.2.3",)}
+NAMES = dict.fromkeys(("site.test", "denied.test", "asked.test"), ("127.0.0.1",)) | {
+    "inner.test": ("10.1.2.3",)
+}
 GREETING = HELLO.decode()
 
 
@@ -56,7 +59,9 @@ deny:
 async def running(
     whole_site: Site, upstream_ca: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Supervised]:
-    settings = settings_in(tmp_path_factory.mktemp("clients"), policy(whole_site), upstream_ca=upstream_ca)
+    settings = settings_in(
+        tmp_path_factory.mktemp("clients"), policy(whole_site), upstream_ca=upstream_ca
+    )
     async with supervised(settings, names=NAMES) as running:
         yield running
 
@@ -77,7 +82,7 @@ def refusal(output: str) -> dict[str, str]:
     return found
 
 
-# -- curl ----------------------------------------------------------------------------------------------------------------
+# -- curl -----------------------------------------------------------------------------------------
 
 
 async def test_bodies_are_kept_where_a_session_wants_it_and_as_long(
@@ -95,25 +100,36 @@ async def test_bodies_are_kept_where_a_session_wants_it_and_as_long(
     sessions.keep_bodies(session.id, is_on=False, by="the test")
     running.approve(second)
     session = await running.ended(session)
-    assert len([one for one in log.of_session(session.id) if one.action.operation == "request"]) == 2
-    assert [one.response.text for one in log.bodies(session.id).values() if one.response] == [GREETING]
+    assert (
+        len([one for one in log.of_session(session.id) if one.action.operation == "request"]) == 2
+    )
+    assert [one.response.text for one in log.bodies(session.id).values() if one.response] == [
+        GREETING
+    ]
     assert not session.keep_bodies
     assert [one["keep"] for one in running.audit("bodies_switched", session=session.id)] == [False]
     with pytest.raises(UserError, match="has ended"):
         sessions.keep_bodies(session.id, is_on=True, by="the test")
 
 
-async def test_curl_gets_what_a_rule_allows(running: Supervised, workspace: Path, site: Site) -> None:
+async def test_curl_gets_what_a_rule_allows(
+    running: Supervised, workspace: Path, site: Site
+) -> None:
     script = f"curl -sS {site.https('site.test')} {site.http('site.test')}"
     session, output = await shell(running, workspace, script)
     assert (session.exit_code, output) == (0, GREETING * 2)
     assert site.requests == ["GET /", "GET /"]
-    verdicts = running.audit("verdict_given", session=session.id, category="network", verdict="allow")
+    verdicts = running.audit(
+        "verdict_given", session=session.id, category="network", verdict="allow"
+    )
     assert {record["action"]["operation"] for record in verdicts} == {"connect", "request"}
 
 
-async def test_curl_shows_why_it_was_refused(running: Supervised, workspace: Path, site: Site) -> None:
-    """In the clear and inside of TLS the body is the reason; of a CONNECT clients show the status, and keep the body to themselves."""
+async def test_curl_shows_why_it_was_refused(
+    running: Supervised, workspace: Path, site: Site
+) -> None:
+    """In the clear and inside of TLS the body is the reason; of a CONNECT clients show the
+    status, and keep the body to themselves."""
     plain, inside, tunnel = (
         site.http("denied.test"),
         site.https("site.test", "/forbidden/page"),
@@ -131,7 +147,10 @@ async def test_curl_shows_why_it_was_refused(running: Supervised, workspace: Pat
     assert session.exit_code != 0
     assert "403" in output
     (verdict,) = running.audit("verdict_given", session=session.id, verdict="deny")
-    assert "nobody's friend" in verdict["why"] or verdict["rule"] == f"network(denied.test:{site.https_port})"
+    assert (
+        "nobody's friend" in verdict["why"]
+        or verdict["rule"] == f"network(denied.test:{site.https_port})"
+    )
     assert site.untouched
 
 
@@ -148,7 +167,9 @@ async def test_an_asked_connection_is_held_and_goes_on_when_approved(
     assert (await running.done(request))["ok"]
 
 
-async def test_an_asked_connection_ends_with_403_when_denied(running: Supervised, workspace: Path, site: Site) -> None:
+async def test_an_asked_connection_ends_with_403_when_denied(
+    running: Supervised, workspace: Path, site: Site
+) -> None:
     session = await running.start(workspace, "curl", "-sS", site.http("asked.test"))
     request = await running.asked("network", where=lambda one: one.session_id == session.id)
     running.deny(request, "not this one")
@@ -166,7 +187,9 @@ async def test_an_answer_that_comes_too_late_is_found_by_a_later_try(
     url = site.http("asked.test") if scheme == "http" else site.https("asked.test")
     later = "until [ -e /workspace/lower/later ]; do sleep 0.05; done"
     script = f"curl -sS {url}; echo; echo FIRST ENDED; {later}; curl -sS {url}"
-    async with start_supervisor(policy(site), names=NAMES, upstream_ca=upstream_ca, hold_s=0.5) as running:
+    async with start_supervisor(
+        policy(site), names=NAMES, upstream_ca=upstream_ca, hold_s=0.5
+    ) as running:
         session = await running.start(workspace, "bash", "-c", script)
         first = await running.printed(session, "FIRST ENDED")
         (request,) = running.requests(session)
@@ -181,7 +204,9 @@ async def test_an_answer_that_comes_too_late_is_found_by_a_later_try(
         (workspace / "later").write_text("go\n")
         session = await running.ended(session)
         assert running.output(session).endswith(GREETING)
-        assert [one.id for one in running.requests(session)] == [request.id], "the later try was the same request"
+        assert [one.id for one in running.requests(session)] == [request.id], (
+            "the later try was the same request"
+        )
         assert site.requests == ["GET /"]
 
 
@@ -190,8 +215,9 @@ async def test_there_is_no_other_way_out(running: Supervised, workspace: Path, s
     private = "curl -sS http://inner.test/"
     target = f"site.test:{site.http_port}"
     tcp = (
-        f"exec 3<>/dev/tcp/127.0.0.1/3128; printf 'CONNECT {target} HTTP/1.1\\r\\nHost: {target}\\r\\n\\r\\n' >&3; "
-        "printf 'SSH-2.0-client\\r\\n\\r\\n' >&3; timeout 20 cat <&3; echo tcp $?"
+        f"exec 3<>/dev/tcp/127.0.0.1/3128; printf 'CONNECT {target} HTTP/1.1\\r\\nHost:"
+        f" {target}\\r\\n\\r\\n' >&3; printf 'SSH-2.0-client\\r\\n\\r\\n' >&3; timeout 20 cat <&3;"
+        " echo tcp $?"
     )
     session, output = await shell(running, workspace, f"{direct}; {tcp}; {private}")
     assert "direct 7" in output
@@ -201,24 +227,49 @@ async def test_there_is_no_other_way_out(running: Supervised, workspace: Path, s
     assert session.exit_code == 0
 
 
-OWN = ("127.0.0.1", "127.1", "2130706433", "0x7f.1", "localhost", "own.test", "[::ffff:127.0.0.1]", "[::1]", "0.0.0.0")
-ITSELF = ("is Gatehouse itself", "is this machine itself", "is not an address that anything is reached at")
+OWN = (
+    "127.0.0.1",
+    "127.1",
+    "2130706433",
+    "0x7f.1",
+    "localhost",
+    "own.test",
+    "[::ffff:127.0.0.1]",
+    "[::1]",
+    "0.0.0.0",
+)
+ITSELF = (
+    "is Gatehouse itself",
+    "is this machine itself",
+    "is not an address that anything is reached at",
+)
 
 
 async def test_the_operators_page_is_not_reached_through_egress(
     workspace: Path, upstream_ca: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """By no name and no form of its address, though rules name each of them; in the clear and by CONNECT."""
+    """By no name and no form of its address, though rules name each of them; in the clear and by
+    CONNECT."""
     settings = settings_in(tmp_path_factory.mktemp("own"), upstream_ca=upstream_ca)
     names = dict.fromkeys(("own.test", "localhost"), ("127.0.0.1",))
     async with supervised(settings, names=names) as running:
         port = urlsplit(running.supervisor.login_url()).port
-        hosts = ("127.0.0.1", "localhost", "own.test", "[::1]", "0.0.0.0", "127.0.0.0/8", "[::1]/128")
+        hosts = (
+            "127.0.0.1",
+            "localhost",
+            "own.test",
+            "[::1]",
+            "0.0.0.0",
+            "127.0.0.0/8",
+            "[::1]/128",
+        )
         rules = "".join(f"  - network({host}:{port})\n" for host in hosts)
         settings.policy_file.write_text(f"version: 1\nmodes: {{filesystem: deny}}\nallow:\n{rules}")
         running.parts.policies.current()
         assert running.parts.policies.banner is None
-        asks = "; ".join(f"curl -sS{way} http://{host}:{port}/ 2>&1; echo" for host in OWN for way in ("", "p"))
+        asks = "; ".join(
+            f"curl -sS{way} http://{host}:{port}/ 2>&1; echo" for host in OWN for way in ("", "p")
+        )
         session, output = await shell(running, workspace, f"unset NO_PROXY no_proxy; {asks}; true")
         answers = [line for line in output.splitlines() if line]
         assert session.exit_code == 0
@@ -227,16 +278,22 @@ async def test_the_operators_page_is_not_reached_through_egress(
             assert any(why in plain for why in ITSELF), plain
             assert tunnelled.endswith("response 403"), tunnelled
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(f"GET / HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n\r\n".encode())
+        writer.write(
+            f"GET / HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n\r\n".encode()
+        )
         assert b"Gatehouse" in await reader.read(), "it is there"
         writer.close()
 
 
-async def test_the_key_of_the_authority_is_not_in_the_sandbox(running: Supervised, workspace: Path, site: Site) -> None:
-    """Its certificate is, in the bundle. While a connection is looked into, all of its files are searched but the system's own."""
+async def test_the_key_of_the_authority_is_not_in_the_sandbox(
+    running: Supervised, workspace: Path, site: Site
+) -> None:
+    """Its certificate is, in the bundle. While a connection is looked into, all of its files are
+    searched but the system's own."""
     folder = running.parts.settings.data_dir / "ca"
     key, certificate = (
-        (folder / name).read_text().splitlines()[1] for name in ("mitmproxy-ca.pem", "mitmproxy-ca-cert.pem")
+        (folder / name).read_text().splitlines()[1]
+        for name in ("mitmproxy-ca.pem", "mitmproxy-ca-cert.pem")
     )
     script = (
         f"curl -sS {site.https('site.test')}; for text in {key} {certificate}; do echo for; "
@@ -246,7 +303,7 @@ async def test_the_key_of_the_authority_is_not_in_the_sandbox(running: Supervise
     assert output.splitlines() == [GREETING.strip(), "for", "for", "/etc/gatehouse/ca-bundle.pem"]
 
 
-# -- git -----------------------------------------------------------------------------------------------------------------
+# -- git ------------------------------------------------------------------------------------------
 
 
 async def test_git_clones_by_rule_and_pushes_only_when_approved(
@@ -255,8 +312,9 @@ async def test_git_clones_by_rule_and_pushes_only_when_approved(
     url = site.https("site.test", "/project.git")
     identity = "-c user.name=a -c user.email=a@example.org"
     script = (
-        f"set -e; cd /tmp; git clone -q {url} clone; cd clone; python3 code.py 2>/dev/null || cat code.py; "
-        f"echo new > new.txt; git add .; git {identity} commit -q -m pushed; git push -q origin HEAD:topic && echo PUSHED"
+        f"set -e; cd /tmp; git clone -q {url} clone; cd clone; python3 code.py 2>/dev/null || cat"
+        f" code.py; echo new > new.txt; git add .; git {identity} commit -q -m pushed; git push -q"
+        " origin HEAD:topic && echo PUSHED"
     )
     session = await running.start(workspace, "bash", "-c", script)
     request = await running.asked("network", where=lambda one: one.session_id == session.id)
@@ -270,9 +328,13 @@ async def test_git_clones_by_rule_and_pushes_only_when_approved(
     assert git(site.repository, "log", "-1", "--format=%s", "topic") == "pushed"
 
 
-async def test_a_push_that_is_denied_changes_nothing(running: Supervised, workspace: Path, site: Site) -> None:
+async def test_a_push_that_is_denied_changes_nothing(
+    running: Supervised, workspace: Path, site: Site
+) -> None:
     url = site.https("site.test", "/project.git")
-    script = f"cd /tmp; git clone -q {url} clone; cd clone; git push origin HEAD:refused; echo code $?"
+    script = (
+        f"cd /tmp; git clone -q {url} clone; cd clone; git push origin HEAD:refused; echo code $?"
+    )
     session = await running.start(workspace, "bash", "-c", script)
     running.deny(await running.asked("network", where=lambda one: one.session_id == session.id))
     await running.ended(session)
@@ -281,7 +343,7 @@ async def test_a_push_that_is_denied_changes_nothing(running: Supervised, worksp
     assert "refused" not in git(site.repository, "branch", "--list")
 
 
-# -- package managers ------------------------------------------------------------------------------------------------------
+# -- package managers -----------------------------------------------------------------------------
 
 
 PYTHON = python_with_pip()
@@ -303,7 +365,12 @@ async def test_pip_downloads_from_an_allowed_index_and_says_403_at_another(
         "/workspace/merged/wheels",
     )
     session, output = await running.run(
-        workspace, PYTHON, *common, "--index-url", site.https("site.test", "/simple"), "gatehouse-demo"
+        workspace,
+        PYTHON,
+        *common,
+        "--index-url",
+        site.https("site.test", "/simple"),
+        "gatehouse-demo",
     )
     assert session.exit_code == 0, output
     assert (running.parts.settings.sessions_dir / session.id / "merged/wheels" / WHEEL).exists()
@@ -311,18 +378,25 @@ async def test_pip_downloads_from_an_allowed_index_and_says_403_at_another(
     assert not (workspace / "wheels").exists(), "the policy denies files"
     site.forget()
     session, output = await running.run(
-        workspace, PYTHON, *common, "--retries", "0", "--index-url", site.https("site.test", "/forbidden/simple"), "gatehouse-demo"
+        workspace, PYTHON, *common, "--retries", "0", "--index-url", site.https("site.test",
+        "/forbidden/simple"), "gatehouse-demo"
     )  # fmt: skip
     assert session.exit_code != 0
     assert site.untouched
 
 
 @pytest.mark.skipif(
-    NPM is None or not Path(NPM).resolve().is_relative_to("/usr"), reason="npm isn't installed below /usr"
+    NPM is None or not Path(NPM).resolve().is_relative_to("/usr"),
+    reason="npm isn't installed below /usr",
 )
-async def test_npm_fetches_from_an_allowed_registry(running: Supervised, workspace: Path, site: Site) -> None:
+async def test_npm_fetches_from_an_allowed_registry(
+    running: Supervised, workspace: Path, site: Site
+) -> None:
     registry = site.https("site.test", "/npm/")
-    script = f"cd /tmp; npm pack --no-update-notifier --registry {registry} gatehouse-demo && tar -tzf gatehouse-demo-1.0.0.tgz"
+    script = (
+        f"cd /tmp; npm pack --no-update-notifier --registry {registry} gatehouse-demo && tar -tzf"
+        " gatehouse-demo-1.0.0.tgz"
+    )
     session, output = await shell(running, workspace, script)
     assert session.exit_code == 0, output
     assert "package/package.json" in output

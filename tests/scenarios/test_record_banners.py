@@ -1,4 +1,5 @@
-"""A record that can't be written, or was changed, is said on every page and on the terminal, at the start and while running."""
+"""A record that can't be written, or was changed, is said on every page and on the terminal, at
+the start and while running."""
 
 import asyncio
 import re
@@ -36,10 +37,15 @@ async def shown(running: Supervised, text: str, *, is_there: bool = True) -> Non
     supervisor = running.supervisor
     token = {"Authorization": f"Bearer {supervisor.auth.cli_token}", "Accept": "text/html"}
     async with asyncio.timeout(PATIENCE_S):
-        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{supervisor.port}", headers=token) as client:
+        async with httpx.AsyncClient(
+            base_url=f"http://127.0.0.1:{supervisor.port}", headers=token
+        ) as client:
             for page in PAGES:
                 # Not the whole page: History shows what is on record of it, too.
-                while (text in "".join(_BANNER.findall((await client.get(page)).raise_for_status().text))) != is_there:
+                while (
+                    text
+                    in "".join(_BANNER.findall((await client.get(page)).raise_for_status().text))
+                ) != is_there:
                     await asyncio.sleep(0.05)
 
 
@@ -76,7 +82,9 @@ def cut(log: Path) -> Callable[[], object]:
 
 @pytest.mark.parametrize("spoil", [swapped, cut])
 async def test_a_log_that_somebody_takes_away_stops_everything_until_it_is_back(
-    settings: Settings, spoil: Callable[[Path], Callable[[], object]], capfd: pytest.CaptureFixture[str]
+    settings: Settings,
+    spoil: Callable[[Path], Callable[[], object]],
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     async with supervised(settings) as running:
         session = await running.start(settings.data_dir.parent / "workspace", "sleep", "300")
@@ -110,7 +118,9 @@ async def test_a_record_that_was_changed_while_nothing_ran_is_said_at_the_start(
 ) -> None:
     async with supervised(settings):
         pass
-    settings.audit_log.write_bytes(b"".join(settings.audit_log.read_bytes().splitlines(keepends=True)[:1]))
+    settings.audit_log.write_bytes(
+        b"".join(settings.audit_log.read_bytes().splitlines(keepends=True)[:1])
+    )
     async with supervised(settings) as running:
         await shown(running, "The record was changed:")
         await shown(running, "its end is missing")
@@ -154,7 +164,9 @@ async def test_a_log_that_cant_be_written_at_the_start_is_said_on_the_page(
         await told(capfd, "the audit log can't be written: File too large")
 
 
-async def test_a_disk_that_fills_up_is_said_while_running_and_at_the_start(disk: Path, tmp_path: Path) -> None:
+async def test_a_disk_that_fills_up_is_said_while_running_and_at_the_start(
+    disk: Path, tmp_path: Path
+) -> None:
     import subprocess
 
     subprocess.run(["mount", "-o", "remount,size=24m", str(disk)], check=True)

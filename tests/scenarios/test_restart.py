@@ -59,7 +59,15 @@ def supervised(
     product = Gatehouse(gatehouse, tmp_path, POLICY)
     mode = f"--copy={getattr(request, 'param', 'auto')}"
     process = product.start(
-        "run", mode, "--workspace", str(workspace), "--", "sh", "-c", AGENT, log=tmp_path / "first.log"
+        "run",
+        mode,
+        "--workspace",
+        str(workspace),
+        "--",
+        "sh",
+        "-c",
+        AGENT,
+        log=tmp_path / "first.log",
     )
     product.until_pending("write asked.txt", "touch made-by-exec")
     yield product, process
@@ -87,7 +95,9 @@ def test_a_killed_supervisor_takes_all_along_and_the_next_start_says_what_it_fou
 
     product.start("up", log=tmp_path / "second.log")
     product.until_event("supervisor_started", 2)
-    assert "the supervisor died" in until((tmp_path / "second.log").read_text, "what the start found")
+    assert "the supervisor died" in until(
+        (tmp_path / "second.log").read_text, "what the start found"
+    )
     assert [record["killed"] for record in product.events("session_found_dead")] == [False]
     # The change still waits and can still be approved; the command can't, since its agent is gone.
     still = product.until_pending("write asked.txt")
@@ -137,12 +147,18 @@ def test_a_command_that_ran_when_the_supervisor_died_is_said_to_be_unknown(
     product.start("run", "--workspace", str(workspace), "--", "sh", "-c", SLOW, log=log)
     slow = product.until_pending("sleep 300")["sleep 300"]
     product.ask("approve", slow)
-    until(lambda: slow in {record["request"] for record in product.events("effect_started")}, "the command to start")
+    until(
+        lambda: slow in {record["request"] for record in product.events("effect_started")},
+        "the command to start",
+    )
     kill_whole(process)
     product.start("up", log=tmp_path / "second.log")
     (record,) = product.until_event("effect_unknown")
     assert record["request"] == slow
-    until(lambda: "it may or may not have happened" in (tmp_path / "second.log").read_text(), "what the start found")
+    until(
+        lambda: "it may or may not have happened" in (tmp_path / "second.log").read_text(),
+        "what the start found",
+    )
 
 
 def test_a_killed_egress_is_started_again_and_allows_nothing_meanwhile(
@@ -150,7 +166,9 @@ def test_a_killed_egress_is_started_again_and_allows_nothing_meanwhile(
 ) -> None:
     product, process = supervised
     egress = next(
-        pid for pid in descendants(process.pid) if b"supervisor.egress" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        pid
+        for pid in descendants(process.pid)
+        if b"supervisor.egress" in Path(f"/proc/{pid}/cmdline").read_bytes()
     )
     os.kill(egress, signal.SIGKILL)
     product.until_event("egress_lost")
@@ -164,7 +182,9 @@ def test_a_killed_agent_leaves_its_changes_waiting(
 ) -> None:
     product, process = supervised
     inside = [
-        pid for pid in descendants(process.pid) if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"sleep\x00")
+        pid
+        for pid in descendants(process.pid)
+        if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"sleep\x00")
     ]
     assert inside
     for pid in inside:

@@ -1,4 +1,5 @@
-"""The review agent in its sandbox: the recorded model that shows the whole loop, and the real loop over the Messages API."""
+"""The review agent in its sandbox: the recorded model that shows the whole loop, and the real
+loop over the Messages API."""
 
 import json
 import stat
@@ -50,7 +51,7 @@ def files_of(running: Supervised, session: Session) -> tuple[dict[str, Any], str
     return json.loads((folder / "review.json").read_bytes()), (folder / "review.md").read_text()
 
 
-# -- recorded ------------------------------------------------------------------------------------------------------------
+# -- recorded -------------------------------------------------------------------------------------
 
 
 async def test_the_recorded_model_asks_for_all_six_kinds_at_once_and_goes_on_when_answered(
@@ -64,10 +65,19 @@ async def test_the_recorded_model_asks_for_all_six_kinds_at_once_and_goes_on_whe
             for request in running.parts.queue.pending(session.id):
                 waiting.setdefault(category_of(request.action), []).append(request)
             # All but more money, which no agent asks for itself.
-            return waiting if set(waiting) == set(CATEGORIES) - {"budget"} and len(waiting["exec"]) == 2 else None
+            return (
+                waiting
+                if set(waiting) == set(CATEGORIES) - {"budget"} and len(waiting["exec"]) == 2
+                else None
+            )
 
         waiting = await running.until(all_kinds, "a request of each kind at once")
-        assert all(request.reason for kind, found in waiting.items() for request in found if kind != "network")
+        assert all(
+            request.reason
+            for kind, found in waiting.items()
+            for request in found
+            if kind != "network"
+        )
         running.approve(waiting["sandbox"][0])
         running.approve(waiting["filesystem"][0])
         with pytest.raises(UserError, match="doesn't carry out installs"):
@@ -75,7 +85,9 @@ async def test_the_recorded_model_asks_for_all_six_kinds_at_once_and_goes_on_whe
         running.deny(waiting["packages"][0], "do it by hand")
         running.deny(waiting["git"][0], "not today")
         running.deny(waiting["network"][0])
-        log, python = sorted(waiting["exec"], key=lambda request: "python3" in request.action.command)  # type: ignore[union-attr]
+        log, python = sorted(
+            waiting["exec"], key=lambda request: "python3" in request.action.command
+        )  # type: ignore[union-attr]
         # The approved proposal is a rule now, and answered the request that it covers.
         assert (await running.became(log, "used", settled=True)).answered_by != "the test"
         running.approve(python)
@@ -129,15 +141,23 @@ async def test_a_base_that_is_no_revision_is_refused_before_anything_starts(
         assert not running.parts.sessions.recent()
 
 
-# -- the real loop ---------------------------------------------------------------------------------------------------------
+# -- the real loop --------------------------------------------------------------------------------
 
 
 async def review(
-    start_supervisor: StartSupervisor, changed: Path, script: list[Turn], rules: str = "", **wanted: Any
+    start_supervisor: StartSupervisor,
+    changed: Path,
+    script: list[Turn],
+    rules: str = "",
+    **wanted: Any,
 ) -> tuple[Session, MessagesServer, list[Request], str, str]:
-    """One review over the local server, each request approved: the session, the server, what was asked, review.md, the audit log."""
+    """One review over the local server, each request approved: the session, the server, what was
+    asked, review.md, the audit log."""
     with MessagesServer([*script], api_key=KEY) as model:
-        policy = f"version: 1\nmodes: {{network: deny}}\nallow:\n  - network(127.0.0.1:{model.port})\n{rules}"
+        policy = (
+            "version: 1\nmodes: {network: deny}\nallow:\n  -"
+            f" network(127.0.0.1:{model.port})\n{rules}"
+        )
         async with start_supervisor(
             policy,
             names={MODEL_HOST: ("127.0.0.1",)},
@@ -158,12 +178,20 @@ async def test_a_review_over_the_messages_api_ends_with_its_findings(
 ) -> None:
     base = git(changed, "rev-parse", "HEAD~1")
     script = [
-        calls(tool_use("git_diff", {}), tool_use("read_file", {"path": "src/app.py"}), words="I read."),
-        calls(tool_use("run_command", {"command": "env; cat /proc/*/environ", "reason": "to look"})),
-        calls(tool_use("write_file", {"path": "NOTES.md", "content": "noted\n", "reason": "notes"})),
+        calls(
+            tool_use("git_diff", {}), tool_use("read_file", {"path": "src/app.py"}), words="I read."
+        ),
+        calls(
+            tool_use("run_command", {"command": "env; cat /proc/*/environ", "reason": "to look"})
+        ),
+        calls(
+            tool_use("write_file", {"path": "NOTES.md", "content": "noted\n", "reason": "notes"})
+        ),
         WRITTEN,
     ]
-    session, model, requests, document, log = await review(start_supervisor, changed, script, base=base)
+    session, model, requests, document, log = await review(
+        start_supervisor, changed, script, base=base
+    )
     assert session.review is not None
     assert session.review["findings"] == [FINDING]
     assert session.review["verdict"] == "request_changes"
@@ -178,14 +206,18 @@ async def test_a_review_over_the_messages_api_ends_with_its_findings(
     assert "demo, second" in opening, "the diff is since the base that was given"
     assert "return a - b" in opening
     assert all(body["stream"] for body in model.conversations)
-    keys = {name: value for one in model.requests for name, value in one.headers.items() if KEY in value}
+    keys = {
+        name: value for one in model.requests for name, value in one.headers.items() if KEY in value
+    }
     assert keys == {"x-api-key": KEY}
     told = json.dumps(model.conversations)
     assert KEY not in told
     assert "gatehouse-placeholder" not in told, "a command sees not even the placeholder"
     assert KEY not in document + log
     records = [json.loads(line) for line in log.splitlines()]
-    verdicts = [one for one in records if one["event"] == "verdict_given" and one["category"] == "network"]
+    verdicts = [
+        one for one in records if one["event"] == "verdict_given" and one["category"] == "network"
+    ]
     assert {(one["verdict"], one["action"]["host"]) for one in verdicts} == {("allow", MODEL_HOST)}
     assert "\\<b\\>operator" in document
     assert "\\[click\\](http\\:" in document
@@ -197,7 +229,8 @@ async def test_a_deny_rule_is_stronger_than_the_sessions_own_rule(
     """The review says so, in the words of the rule, and ends."""
     with MessagesServer([WRITTEN], api_key=KEY) as model:
         policy = (
-            f"version: 1\nallow:\n  - network(127.0.0.1:{model.port})\ndeny:\n  - network({MODEL_HOST}:{model.port})\n"
+            f"version: 1\nallow:\n  - network(127.0.0.1:{model.port})\ndeny:\n  -"
+            f" network({MODEL_HOST}:{model.port})\n"
         )
         async with start_supervisor(
             policy,
@@ -212,8 +245,12 @@ async def test_a_deny_rule_is_stronger_than_the_sessions_own_rule(
             assert not model.requests
 
 
-async def test_a_base_url_that_no_rule_can_name_is_refused(start_supervisor: StartSupervisor, changed: Path) -> None:
-    async with start_supervisor(ASK_ALL, anthropic_api_key=KEY, anthropic_base_url="model.test/v1?x=1") as running:
+async def test_a_base_url_that_no_rule_can_name_is_refused(
+    start_supervisor: StartSupervisor, changed: Path
+) -> None:
+    async with start_supervisor(
+        ASK_ALL, anthropic_api_key=KEY, anthropic_base_url="model.test/v1?x=1"
+    ) as running:
         with pytest.raises(UserError, match="ANTHROPIC_BASE_URL"):
             await running.start(changed, kind="review")
 
@@ -235,12 +272,15 @@ async def test_a_report_that_is_no_review_is_refused_and_nothing_is_written(
         {name: value for name, value in whole.items() if name != "summary"},
     ]
     async with start_supervisor(ASK_ALL) as running:
-        bad, output = await running.run(workspace, *agent_command(*(("/v1/review", body) for body in broken)))
+        bad, output = await running.run(
+            workspace, *agent_command(*(("/v1/review", body) for body in broken))
+        )
         assert [answer["http"] for answer in answers(output)] == [400] * 4
         assert bad.review is None
         assert not list((running.parts.settings.sessions_dir / bad.id).glob("review.*"))
         good, _ = await running.run(
-            workspace, *agent_command(("/v1/review", whole), ("/v1/review", {**whole, "summary": "later"}))
+            workspace,
+            *agent_command(("/v1/review", whole), ("/v1/review", {**whole, "summary": "later"})),
         )
         assert good.review is not None
         assert good.review["summary"] == files_of(running, good)[0]["summary"] == "later"

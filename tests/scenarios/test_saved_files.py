@@ -1,4 +1,5 @@
-"""Policy, prices and credentials are in force as they are saved; what can't be used is a banner on every page until it is mended."""
+"""Policy, prices and credentials are in force as they are saved; what can't be used is a banner
+on every page until it is mended."""
 
 import asyncio
 from collections.abc import Callable
@@ -44,7 +45,9 @@ def told_to_egress(running: Supervised, session_id: str) -> set[str]:
     return {one.secret for one in running.parts.network._sessions[session_id].credentials}
 
 
-async def test_a_policy_that_is_saved_while_nothing_is_asked_is_on_the_pages(settings: Settings) -> None:
+async def test_a_policy_that_is_saved_while_nothing_is_asked_is_on_the_pages(
+    settings: Settings,
+) -> None:
     async with supervised(settings) as running:
         session = await running.start(settings.data_dir.parent / "workspace", "sleep", "300")
         settings.policy_file.write_text("version: 1\nallow: 7\n")
@@ -69,9 +72,14 @@ async def test_prices_that_are_saved_count_for_the_next_call(settings: Settings)
         assert [one["kind"] for one in running.audit("file_loaded")] == ["prices"]
 
 
-async def test_credentials_that_are_saved_reach_egress_and_the_next_session(settings: Settings) -> None:
+async def test_credentials_that_are_saved_reach_egress_and_the_next_session(
+    settings: Settings,
+) -> None:
     secret, file = settings.secrets_dir / "it", settings.data_dir / "credentials.yaml"
-    binding = "version: 1\ncredentials:\n  it: {hosts: api.example.org, header: authorization, variable: IT}\n"
+    binding = (
+        "version: 1\ncredentials:\n  it: {hosts: api.example.org, header: authorization, variable:"
+        " IT}\n"
+    )
     async with supervised(settings) as running:
         workspace = settings.data_dir.parent / "workspace"
         session = await running.start(workspace, "sleep", "300")
@@ -88,7 +96,9 @@ async def test_credentials_that_are_saved_reach_egress_and_the_next_session(sett
         assert placeholders["IT"] in printed
         save(secret, OTHER)
         await eventually(lambda: told_to_egress(running, session.id) == {OTHER})
-        assert running.parts.named_secrets.variables == placeholders  # what running sandboxes have stays good
+        assert (
+            running.parts.named_secrets.variables == placeholders
+        )  # what running sandboxes have stays good
         save(secret, OTHER, 0o644)
         await shown(running, "others can read it")
         assert values(running) == {OTHER}

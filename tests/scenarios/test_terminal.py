@@ -1,4 +1,5 @@
-"""`--tty`: a full-screen agent gets this terminal, its size and its keys; the terminal is given back as it was."""
+"""`--tty`: a full-screen agent gets this terminal, its size and its keys; the terminal is given
+back as it was."""
 
 import os
 import pty
@@ -20,7 +21,7 @@ AGENT = """
 test -t 0 && test -t 1 && echo terminal
 until [ "$(stty size)" = '33 111' ]; do sleep 0.1; done  # a full-screen program hears of it by SIGWINCH
 stty size; printf 'name? '; read name; echo hello $name; exit 5
-"""
+"""  # noqa: E501
 
 
 def read_until(terminal: int, wanted: bytes, seen: bytes = b"") -> bytes:

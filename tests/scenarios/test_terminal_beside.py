@@ -1,4 +1,5 @@
-"""`--tty` beside a supervisor that runs already: the second agent gets the second terminal, and gives it back, whatever ends."""
+"""`--tty` beside a supervisor that runs already: the second agent gets the second terminal, and
+gives it back, whatever ends."""
 
 import contextlib
 import os
@@ -18,14 +19,23 @@ from tests.scenarios.test_terminal import AGENT, read_until
 
 pytestmark = [pytest.mark.xdist_group("scenarios"), pytest.mark.timeout(300)]
 
-# Full-screen programs switch these off themselves; what is left of them is the terminal's of the agent, not the person's.
+# Full-screen programs switch these off themselves; what is left of them is the terminal's of the
+# agent, not the person's.
 PATIENT = "trap 'echo caught' INT; echo ready; while :; do read -r line && echo got $line; done"
 
 
 class Terminal:
     """A `gatehouse run --tty` with a terminal of its own, as an emulator makes one."""
 
-    def __init__(self, product: Gatehouse, workspace: Path, script: str, *, rows: int = 33, columns: int = 111) -> None:
+    def __init__(
+        self,
+        product: Gatehouse,
+        workspace: Path,
+        script: str,
+        *,
+        rows: int = 33,
+        columns: int = 111,
+    ) -> None:
         self.ours, self.theirs = pty.openpty()
         self.resize(rows, columns)
         self.before = termios.tcgetattr(self.theirs)
@@ -99,13 +109,17 @@ def test_a_second_agent_gets_the_second_terminal(product: Gatehouse) -> None:
         first.write(b"two\r")
         first.until(b"got two")
     (_, other) = product.events("session_started")
-    (ended,) = [one for one in product.events("session_ended") if one["session"] == other["session"]]
+    (ended,) = [
+        one for one in product.events("session_ended") if one["session"] == other["session"]
+    ]
     assert (ended["reason"], ended["exit_code"]) == ("the agent has exited", 5)
 
 
 def test_control_c_and_a_new_size_are_the_agents(product: Gatehouse) -> None:
     start(product)
-    script = "trap 'echo caught' INT; trap 'stty size' WINCH; echo ready; while :; do sleep 0.1; done"
+    script = (
+        "trap 'echo caught' INT; trap 'stty size' WINCH; echo ready; while :; do sleep 0.1; done"
+    )
     with terminal(product, script) as one:
         one.until(b"ready")
         one.write(b"\x03")
@@ -135,7 +149,9 @@ def test_the_death_of_the_cli_ends_its_session(product: Gatehouse) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_to_the_cli_ends_its_session_and_gives_the_terminal_back(product: Gatehouse, number: int) -> None:
+def test_a_signal_to_the_cli_ends_its_session_and_gives_the_terminal_back(
+    product: Gatehouse, number: int
+) -> None:
     start(product)
     with terminal(product, PATIENT) as one:
         one.until(b"ready")
@@ -167,6 +183,8 @@ def test_an_agent_that_ends_at_once_is_shown_and_its_code_is_the_clis(product: G
 
 def test_without_a_terminal_nothing_is_started(product: Gatehouse) -> None:
     start(product)
-    done = product.run("run", "--tty", "--workspace", str(product.data.parent / "workspace"), "--", "true")
+    done = product.run(
+        "run", "--tty", "--workspace", str(product.data.parent / "workspace"), "--", "true"
+    )
     assert (done.returncode, "--tty needs a terminal" in done.stderr) == (1, True)
     assert product.events("session_started") == []

@@ -1,6 +1,8 @@
-"""Programs that know no proxy, in a sandbox whose network is transparent: each of their connections is judged like any other.
+"""Programs that know no proxy, in a sandbox whose network is transparent: each of their connections
+is judged like any other.
 
-Real ones (curl, git, Node, Python's sockets, Java where there is one) against a local site, with the proxy's variables taken away.
+Real ones (curl, git, Node, Python's sockets, Java where there is one) against a local site, with
+the proxy's variables taken away.
 """
 
 import ipaddress
@@ -21,12 +23,17 @@ from tests.fakes.supervised import Supervised, make_repository, settings_in, sup
 
 pytestmark = [pytest.mark.xdist_group("scenarios"), pytest.mark.asyncio(loop_scope="module")]
 
-NAMES = dict.fromkeys(("site.test", "denied.test", "asked.test", "looked.test", "other.test"), ("127.0.0.1",)) | {
+NAMES = dict.fromkeys(
+    ("site.test", "denied.test", "asked.test", "looked.test", "other.test"), ("127.0.0.1",)
+) | {
     "inner.test": ("10.1.2.3",),
     "metadata.test": ("169.254.169.254",),
 }
 GREETING = HELLO.decode()
-NO_PROXY = "unset HTTP_PROXY HTTPS_PROXY http_proxy https_proxy ALL_PROXY NODE_USE_ENV_PROXY JAVA_TOOL_OPTIONS; "
+NO_PROXY = (
+    "unset HTTP_PROXY HTTPS_PROXY http_proxy https_proxy ALL_PROXY NODE_USE_ENV_PROXY"
+    " JAVA_TOOL_OPTIONS; "
+)
 
 JAVA = """
 import java.net.*; import java.net.http.*; import java.security.*; import java.security.cert.*; import javax.net.ssl.*;
@@ -51,7 +58,7 @@ public class Get {
     }
   }
 }
-"""
+"""  # noqa: E501
 
 
 def policy(site: Site) -> str:
@@ -83,7 +90,9 @@ async def running(
     whole_site: Site, upstream_ca: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Supervised]:
     folder = tmp_path_factory.mktemp("transparent")
-    settings = settings_in(folder, policy(whole_site), upstream_ca=upstream_ca, network_mode="transparent")
+    settings = settings_in(
+        folder, policy(whole_site), upstream_ca=upstream_ca, network_mode="transparent"
+    )
     async with supervised(settings, names=NAMES) as running:
         yield running
 
@@ -106,9 +115,13 @@ def refusal(output: str) -> dict[str, str]:
 def clients(url: str) -> dict[str, str]:
     """One line of shell for each program; each prints the page or fails."""
     python = (
-        f"import urllib.request as u; print(u.build_opener(u.ProxyHandler({{}})).open({url!r}).read().decode(), end='')"
+        "import urllib.request as u;"
+        f" print(u.build_opener(u.ProxyHandler({{}})).open({url!r}).read().decode(), end='')"
     )
-    node = f"fetch({url!r}).then(async r => process.stdout.write(await r.text()), e => {{ console.error(e); process.exit(1) }})"
+    node = (
+        f"fetch({url!r}).then(async r => process.stdout.write(await r.text()), e => {{"
+        " console.error(e); process.exit(1) })"
+    )
     found = {"curl": f"curl -sS --noproxy '*' {url}", "curl6": f"curl -6 -sS --noproxy '*' {url}"}
     found["python"] = f"/usr/bin/python3 -c {json.dumps(python)}"
     if shutil.which("node"):
@@ -116,12 +129,14 @@ def clients(url: str) -> dict[str, str]:
     return found
 
 
-# -- what rules and answers do ----------------------------------------------------------------------------------------------
+# -- what rules and answers do --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("client", ["curl", "curl6", "python", "node"])
 @pytest.mark.parametrize("scheme", ["http", "https"])
-async def test_what_a_rule_allows(running: Supervised, workspace: Path, site: Site, client: str, scheme: str) -> None:
+async def test_what_a_rule_allows(
+    running: Supervised, workspace: Path, site: Site, client: str, scheme: str
+) -> None:
     url = site.https("site.test") if scheme == "https" else site.http("site.test")
     found = clients(url)
     if client not in found:
@@ -129,16 +144,22 @@ async def test_what_a_rule_allows(running: Supervised, workspace: Path, site: Si
     session, output = await shell(running, workspace, found[client])
     assert (session.exit_code, output) == (0, GREETING)
     assert session.network == "transparent"
-    (verdict, *_) = running.audit("verdict_given", session=session.id, category="network", verdict="allow")
+    verdict, *_ = running.audit(
+        "verdict_given", session=session.id, category="network", verdict="allow"
+    )
     assert verdict["action"]["host"] == "site.test"
     assert verdict["action"]["operation"] == ("connect" if scheme == "https" else "request")
 
 
-async def test_the_page_and_the_api_say_which_way_out_a_session_has(running: Supervised, workspace: Path) -> None:
+async def test_the_page_and_the_api_say_which_way_out_a_session_has(
+    running: Supervised, workspace: Path
+) -> None:
     session = await running.ended(await running.start(workspace, "true"))
     plain = await running.ended(await running.start(workspace, "true", network="proxy"))
     login = running.supervisor.login_url()
-    async with httpx.AsyncClient(base_url=login.split("/login")[0], follow_redirects=True) as browser:
+    async with httpx.AsyncClient(
+        base_url=login.split("/login")[0], follow_redirects=True
+    ) as browser:
         form = (await browser.get(login)).raise_for_status()
         form = (await browser.get("/sessions")).raise_for_status()
         assert '<option value="transparent" selected>' in form.text
@@ -150,7 +171,9 @@ async def test_the_page_and_the_api_say_which_way_out_a_session_has(running: Sup
     assert (session.network, plain.network) == ("transparent", "proxy")
 
 
-async def test_without_it_such_a_program_finds_no_route(running: Supervised, workspace: Path, site: Site) -> None:
+async def test_without_it_such_a_program_finds_no_route(
+    running: Supervised, workspace: Path, site: Site
+) -> None:
     session, output = await running.run(
         workspace, "curl", "-sS", "--noproxy", "*", site.https("site.test"), network="proxy"
     )
@@ -159,17 +182,23 @@ async def test_without_it_such_a_program_finds_no_route(running: Supervised, wor
 
 
 async def test_git_clones_without_a_proxy(running: Supervised, workspace: Path, site: Site) -> None:
-    command = f"git -c http.proxy= clone -q {site.https('site.test', '/project.git')} copy && cat copy/code.py"
+    command = f"git -c http.proxy= clone -q {
+        site.https('site.test', '/project.git')
+    } copy && cat copy/code.py"
     session, output = await shell(running, workspace, command)
     assert (session.exit_code, output) == (0, "print('cloned')\n")
 
 
-async def test_java_gets_out_without_knowing_of_a_proxy(running: Supervised, workspace: Path, site: Site) -> None:
+async def test_java_gets_out_without_knowing_of_a_proxy(
+    running: Supervised, workspace: Path, site: Site
+) -> None:
     if not shutil.which("javac"):
         pytest.skip("no JDK on this machine")
     (workspace / "Get.java").write_text(JAVA)
     urls = f"{site.http('site.test')} {site.https('site.test')}"
-    session, output = await shell(running, workspace, f"java -XX:TieredStopAtLevel=1 /workspace/lower/Get.java {urls}")
+    session, output = await shell(
+        running, workspace, f"java -XX:TieredStopAtLevel=1 /workspace/lower/Get.java {urls}"
+    )
     assert (session.exit_code, output) == (0, GREETING * 2)
 
 
@@ -181,26 +210,42 @@ async def test_a_rule_denies(running: Supervised, workspace: Path, site: Site, c
     session, output = await shell(running, workspace, found[client])
     assert session.exit_code != 0, output
     (verdict,) = running.audit("verdict_given", session=session.id, verdict="deny")
-    assert (verdict["action"]["operation"], verdict["rule"]) == ("connect", f"network(denied.test:{site.https_port})")
+    assert (verdict["action"]["operation"], verdict["rule"]) == (
+        "connect",
+        f"network(denied.test:{site.https_port})",
+    )
     assert site.untouched
 
 
-async def test_the_alert_says_that_access_was_denied(running: Supervised, workspace: Path, site: Site) -> None:
-    _, output = await shell(running, workspace, f"curl -sS --noproxy '*' {site.https('denied.test')}")
+async def test_the_alert_says_that_access_was_denied(
+    running: Supervised, workspace: Path, site: Site
+) -> None:
+    _, output = await shell(
+        running, workspace, f"curl -sS --noproxy '*' {site.https('denied.test')}"
+    )
     assert "access denied" in output
 
 
-async def test_in_the_clear_the_refusal_says_why(running: Supervised, workspace: Path, site: Site) -> None:
-    script = f"curl -sS --noproxy '*' -w '%{{http_code}}' {site.http('site.test', '/forbidden/page')}"
+async def test_in_the_clear_the_refusal_says_why(
+    running: Supervised, workspace: Path, site: Site
+) -> None:
+    script = (
+        f"curl -sS --noproxy '*' -w '%{{http_code}}' {site.http('site.test', '/forbidden/page')}"
+    )
     session, output = await shell(running, workspace, script)
     assert output.endswith("403")
     assert refusal(output)["rule"] == f"network(* {site.http('site.test', '/forbidden/**')})"
     (verdict,) = running.audit("verdict_given", session=session.id, verdict="deny")
-    assert (verdict["action"]["operation"], verdict["action"]["path"]) == ("request", "/forbidden/page")
+    assert (verdict["action"]["operation"], verdict["action"]["path"]) == (
+        "request",
+        "/forbidden/page",
+    )
     assert site.untouched
 
 
-async def test_a_host_with_rules_for_paths_is_looked_into(running: Supervised, workspace: Path, site: Site) -> None:
+async def test_a_host_with_rules_for_paths_is_looked_into(
+    running: Supervised, workspace: Path, site: Site
+) -> None:
     urls = f"{site.https('looked.test')} {site.https('looked.test', '/forbidden/page')}"
     _, output = await shell(running, workspace, f"curl -sS --noproxy '*' {urls}")
     assert output.startswith(GREETING)
@@ -243,11 +288,15 @@ async def test_an_asked_connection_ends_when_denied(
 
 
 async def test_the_proxy_is_there_as_well(running: Supervised, workspace: Path, site: Site) -> None:
-    session, output = await running.run(workspace, "curl", "-sS", site.https("site.test"), site.http("site.test"))
+    session, output = await running.run(
+        workspace, "curl", "-sS", site.https("site.test"), site.http("site.test")
+    )
     assert (session.exit_code, output) == (0, GREETING * 2)
 
 
-async def test_over_an_overlay_it_is_the_same(running: Supervised, workspace: Path, site: Site) -> None:
+async def test_over_an_overlay_it_is_the_same(
+    running: Supervised, workspace: Path, site: Site
+) -> None:
     command = ("curl", "-sS", "--noproxy", "*", site.https("site.test"))
     session, output = await running.run(workspace, *command, copy="overlay")
     assert (session.exit_code, output) == (0, GREETING)
@@ -256,7 +305,9 @@ async def test_over_an_overlay_it_is_the_same(running: Supervised, workspace: Pa
 async def test_a_tool_sandbox_has_it_too(running: Supervised, workspace: Path, site: Site) -> None:
     get = f"{NO_PROXY} curl -sS {site.https('site.test')} {site.https('denied.test')}"
     with running.answering(lambda request: "approved"):
-        session, output = await running.run(workspace, *agent_command(("/v1/exec", {"command": get})))
+        session, output = await running.run(
+            workspace, *agent_command(("/v1/exec", {"command": get}))
+        )
     (told,) = answers(output)
     assert told["outcome"]["stdout"] == GREETING, told
     assert "access denied" in told["outcome"]["stderr"]
@@ -264,11 +315,21 @@ async def test_a_tool_sandbox_has_it_too(running: Supervised, workspace: Path, s
     assert running.audit("verdict_given", session=session.id, verdict="deny")
 
 
-async def test_each_session_has_names_of_its_own(running: Supervised, workspace: Path, site: Site) -> None:
-    wait = "until [ -e /workspace/lower/address ]; do sleep 0.05; done; address=$(cat /workspace/lower/address); "
-    get = f"curl -sS --connect-to site.test:{site.http_port}:$address:{site.http_port} {site.http('site.test')}"
+async def test_each_session_has_names_of_its_own(
+    running: Supervised, workspace: Path, site: Site
+) -> None:
+    wait = (
+        "until [ -e /workspace/lower/address ]; do sleep 0.05; done; address=$(cat"
+        " /workspace/lower/address); "
+    )
+    get = (
+        f"curl -sS --connect-to site.test:{site.http_port}:$address:{site.http_port}"
+        f" {site.http('site.test')}"
+    )
     second = await running.start(workspace, "bash", "-c", f"{NO_PROXY} {wait} {get}")
-    _, output = await shell(running, workspace, "getent ahostsv4 site.test | awk '{print $1; exit}'")
+    _, output = await shell(
+        running, workspace, "getent ahostsv4 site.test | awk '{print $1; exit}'"
+    )
     assert output.startswith(("198.18.", "198.19."))
     (workspace / "address").write_text(output.strip())
     second = await running.ended(second)
@@ -294,7 +355,8 @@ with concurrent.futures.ThreadPoolExecutor(count) as threads:
 async def test_who_looks_up_many_names_at_once_is_answered_later_not_never(
     running: Supervised, workspace: Path
 ) -> None:
-    """An installer asks for hundreds, of which each is two queries: more than are answered in a second."""
+    """An installer asks for hundreds, of which each is two queries: more than are answered in a
+    second."""
     session, output = await running.run(workspace, "/usr/bin/python3", "-c", BURST)
     assert (session.exit_code, output) == (0, "500\n")
 
@@ -315,7 +377,9 @@ async def test_after_a_crash_of_egress_names_and_connections_are_served_again(
     (workspace / "later").write_text("go\n")
     session = await running.ended(session)
     first, _, second = running.output(session).partition("FIRST ENDED\n")
-    before, after = (ipaddress.IPv4Address(one.replace(GREETING, "").strip()) for one in (first, second))
+    before, after = (
+        ipaddress.IPv4Address(one.replace(GREETING, "").strip()) for one in (first, second)
+    )
     assert (first, second) == (f"{GREETING}{before}\n", f"{after}\n{GREETING}")
     # What a program still holds from before means no other name.
     assert int(after) - int(before) in (MOST_NAMES, MOST_NAMES - (_END - _FIRST))

@@ -1,4 +1,5 @@
-"""`gatehouse undo` as a person uses it: after `gatehouse run` without a supervisor, beside one, and after a kill -9."""
+"""`gatehouse undo` as a person uses it: after `gatehouse run` without a supervisor, beside one,
+and after a kill -9."""
 
 import os
 import pty
@@ -53,7 +54,9 @@ def undo_id(product: Gatehouse) -> str:
     return str(product.events("undo_settled")[-1]["undo"])
 
 
-def test_after_a_run_everything_is_taken_back_without_a_supervisor(product: Gatehouse, workspace: Path) -> None:
+def test_after_a_run_everything_is_taken_back_without_a_supervisor(
+    product: Gatehouse, workspace: Path
+) -> None:
     work(product, workspace)
     asked = product.run("undo", "--all")
     assert asked.returncode == 2
@@ -88,11 +91,25 @@ def test_a_file_that_was_edited_since_is_named(product: Gatehouse, workspace: Pa
     assert (workspace / "a.txt").read_text() == "edited since\n"
 
 
-def test_beside_a_supervisor_one_change_and_a_time(product: Gatehouse, workspace: Path, tmp_path: Path) -> None:
+def test_beside_a_supervisor_one_change_and_a_time(
+    product: Gatehouse, workspace: Path, tmp_path: Path
+) -> None:
     product.start("up", log=tmp_path / "up.log")
     until(lambda: "open http://127.0.0.1:" in (tmp_path / "up.log").read_text(), "the page's URL")
-    product.start("run", "--workspace", str(workspace), "--", "sh", "-c", f"{WORK}; sleep 60", log=tmp_path / "run.log")
-    until(lambda: (workspace / "new/er/c.txt").exists() and not (workspace / "b.txt").exists(), "the agent's work")
+    product.start(
+        "run",
+        "--workspace",
+        str(workspace),
+        "--",
+        "sh",
+        "-c",
+        f"{WORK}; sleep 60",
+        log=tmp_path / "run.log",
+    )
+    until(
+        lambda: (workspace / "new/er/c.txt").exists() and not (workspace / "b.txt").exists(),
+        "the agent's work",
+    )
     until(lambda: len(product.events("effect_settled")) >= 3, "the effects on record")
     (request,) = [
         line["request"]
@@ -118,7 +135,11 @@ def test_a_person_at_a_terminal_is_asked(product: Gatehouse, workspace: Path) ->
     command = [str(product.program), "undo", "--all"]
     for answer, code in ((b"n\n", 2), (b"y\n", 0)):
         process = subprocess.Popen(
-            command, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=product.environment
+            command,
+            stdin=theirs,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=product.environment,
         )
         os.write(ours, answer)
         out, _ = process.communicate(timeout=PATIENCE_S)
@@ -143,13 +164,22 @@ def test_what_is_meant_must_be_said(product: Gatehouse, workspace: Path) -> None
         assert done.stderr.count("\n") == 1
 
 
-def test_a_session_that_a_crash_left_is_taken_up_first(product: Gatehouse, workspace: Path, tmp_path: Path) -> None:
+def test_a_session_that_a_crash_left_is_taken_up_first(
+    product: Gatehouse, workspace: Path, tmp_path: Path
+) -> None:
     """An older session is never undone in its place."""
     older = tmp_path / "older"
     older.mkdir()
     product.run("run", "--workspace", str(older), "--", "sh", "-c", "echo agent > old.txt")
     running = product.start(
-        "run", "--workspace", str(workspace), "--", "sh", "-c", f"{WORK}; sleep 60", log=tmp_path / "run.log"
+        "run",
+        "--workspace",
+        str(workspace),
+        "--",
+        "sh",
+        "-c",
+        f"{WORK}; sleep 60",
+        log=tmp_path / "run.log",
     )
     until(lambda: len(product.events("effect_settled")) >= 4, "the effects on record")
     running.send_signal(signal.SIGKILL)

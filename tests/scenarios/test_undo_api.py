@@ -1,4 +1,5 @@
-"""Undo through the operator's doors of a whole supervisor: JSON, the page's parts, an ended session, and what the agent hears."""
+"""Undo through the operator's doors of a whole supervisor: JSON, the page's parts, an ended
+session, and what the agent hears."""
 
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,9 @@ async def test_an_ended_session_is_taken_back_and_the_agents_requests_say_so(
 ) -> None:
     before = (workspace / "README.md").read_text()
     async with start_supervisor(POLICY) as running, client(running) as web:
-        session, _ = await running.run(workspace, "sh", "-c", "echo more >> README.md; echo x > new.txt; sleep 1")
+        session, _ = await running.run(
+            workspace, "sh", "-c", "echo more >> README.md; echo x > new.txt; sleep 1"
+        )
         seen = (await web.get(f"/api/sessions/{session.id}/timeline")).json()
         assert {path for row in seen["rows"] for path in row["paths"]} == {"README.md", "new.txt"}
         assert all(row["in_force"] for row in seen["rows"])
@@ -42,8 +45,12 @@ async def test_an_ended_session_is_taken_back_and_the_agents_requests_say_so(
             "README.md": "restored",
             "new.txt": "removed",
         }
-        assert "-more" in next(file["diff"] for file in preview["files"] if file["path"] == "README.md")
-        refused = await web.post("/api/undo", json={"session": session.id, "token": "something else"})
+        assert "-more" in next(
+            file["diff"] for file in preview["files"] if file["path"] == "README.md"
+        )
+        refused = await web.post(
+            "/api/undo", json={"session": session.id, "token": "something else"}
+        )
         assert refused.status_code == 409
         assert "no longer what was shown" in refused.json()["why"]
         done = await ask(web, "/api/undo", session=session.id, token=preview["token"])
@@ -102,11 +109,14 @@ async def test_a_session_without_changes_and_one_whose_folder_is_gone(
         assert "can&#39;t be undone any more" in part.text
 
 
-async def test_the_agent_has_no_way_to_undo(start_supervisor: StartSupervisor, workspace: Path) -> None:
+async def test_the_agent_has_no_way_to_undo(
+    start_supervisor: StartSupervisor, workspace: Path
+) -> None:
     async with start_supervisor(POLICY) as running:
         script = (
-            "for path in /api/undo /api/undo/preview /v1/undo; do curl -s -o /dev/null -w '%{http_code} ' "
-            '-H "Authorization: Bearer $GATEHOUSE_TOKEN" -X POST -d {} $GATEHOUSE_URL$path; done'
+            "for path in /api/undo /api/undo/preview /v1/undo; do curl -s -o /dev/null -w"
+            " '%{http_code} ' -H \"Authorization: Bearer $GATEHOUSE_TOKEN\" -X POST -d {}"
+            " $GATEHOUSE_URL$path; done"
         )
         _, output = await running.run(workspace, "sh", "-c", script)
         assert output.split() == ["404", "404", "404"]

@@ -1,4 +1,5 @@
-"""MAX_UPTIME, SIGTERM and SIGINT: the same orderly end, in the order that users rely on, with exit code 0."""
+"""MAX_UPTIME, SIGTERM and SIGINT: the same orderly end, in the order that users rely on, with
+exit code 0."""
 
 import signal
 from collections.abc import Iterator
@@ -36,12 +37,26 @@ def ended_reason(product: Gatehouse) -> str:
 def test_max_uptime_ends_a_session_in_order(product: Gatehouse, tmp_path: Path) -> None:
     log = tmp_path / "run.log"
     process = product.start(
-        "run", "--workspace", str(tmp_path / "workspace"), "--", "sh", "-c", POLITE, log=log, MAX_UPTIME="12s"
+        "run",
+        "--workspace",
+        str(tmp_path / "workspace"),
+        "--",
+        "sh",
+        "-c",
+        POLITE,
+        log=log,
+        MAX_UPTIME="12s",
     )
     assert process.wait(PATIENCE_S) == 0
     assert ended_reason(product) == "MAX_UPTIME was reached"
-    (asked,) = (one for one in product.events("request_asked") if one["action"].get("path") == "asked.txt")
-    closed = [record["why"] for record in product.events("request_closed") if record["request"] == asked["request"]]
+    (asked,) = (
+        one for one in product.events("request_asked") if one["action"].get("path") == "asked.txt"
+    )
+    closed = [
+        record["why"]
+        for record in product.events("request_closed")
+        if record["request"] == asked["request"]
+    ]
     assert closed == ["MAX_UPTIME was reached"]
     assert "heard SIGTERM" in log.read_text()
     assert (tmp_path / "workspace/notes.txt").read_text() == "first words\nlast words\n"
@@ -51,9 +66,13 @@ def test_max_uptime_ends_a_session_in_order(product: Gatehouse, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it_the_same_way(product: Gatehouse, tmp_path: Path, number: signal.Signals) -> None:
+def test_a_signal_ends_it_the_same_way(
+    product: Gatehouse, tmp_path: Path, number: signal.Signals
+) -> None:
     log = tmp_path / "run.log"
-    process = product.start("run", "--workspace", str(tmp_path / "workspace"), "--", "sh", "-c", POLITE, log=log)
+    process = product.start(
+        "run", "--workspace", str(tmp_path / "workspace"), "--", "sh", "-c", POLITE, log=log
+    )
     product.until_pending("write asked.txt")
     below = descendants(process.pid)
     process.send_signal(number)
@@ -63,9 +82,13 @@ def test_a_signal_ends_it_the_same_way(product: Gatehouse, tmp_path: Path, numbe
     assert product.events("supervisor_stopped")
 
 
-def test_an_agent_that_ignores_sigterm_is_killed_after_ten_seconds(product: Gatehouse, tmp_path: Path) -> None:
+def test_an_agent_that_ignores_sigterm_is_killed_after_ten_seconds(
+    product: Gatehouse, tmp_path: Path
+) -> None:
     log = tmp_path / "run.log"
-    process = product.start("run", "--workspace", str(tmp_path / "workspace"), "--", "sh", "-c", STUBBORN, log=log)
+    process = product.start(
+        "run", "--workspace", str(tmp_path / "workspace"), "--", "sh", "-c", STUBBORN, log=log
+    )
     until(lambda: "ready" in log.read_text(), "the agent to be ready")
     below = descendants(process.pid)
     process.send_signal(signal.SIGTERM)
@@ -73,9 +96,13 @@ def test_an_agent_that_ignores_sigterm_is_killed_after_ten_seconds(product: Gate
     until(lambda: not any(is_alive(pid) for pid in below), "everything to be gone")
 
 
-def test_with_stay_the_page_stays_open_after_the_agent_until_a_signal(product: Gatehouse, tmp_path: Path) -> None:
+def test_with_stay_the_page_stays_open_after_the_agent_until_a_signal(
+    product: Gatehouse, tmp_path: Path
+) -> None:
     log = tmp_path / "run.log"
-    process = product.start("run", "--stay", "--workspace", str(tmp_path / "workspace"), "--", "true", log=log)
+    process = product.start(
+        "run", "--stay", "--workspace", str(tmp_path / "workspace"), "--", "true", log=log
+    )
     product.until_event("session_ended")
     until(lambda: "the page stays open" in log.read_text(), "the word that it stays")
     assert "login?token=" in product.ask("url")
@@ -86,14 +113,29 @@ def test_with_stay_the_page_stays_open_after_the_agent_until_a_signal(product: G
 def test_with_stay_max_uptime_still_ends_it(product: Gatehouse, tmp_path: Path) -> None:
     log = tmp_path / "run.log"
     process = product.start(
-        "run", "--stay", "--max-uptime", "4s", "--workspace", str(tmp_path / "workspace"), "--", "true", log=log
+        "run",
+        "--stay",
+        "--max-uptime",
+        "4s",
+        "--workspace",
+        str(tmp_path / "workspace"),
+        "--",
+        "true",
+        log=log,
     )
     assert process.wait(PATIENCE_S) == 0
 
 
 @pytest.mark.parametrize("text", ["4 hours", "1.5h", "", "-1s", "0"])
 def test_garbage_shows_the_forms(product: Gatehouse, tmp_path: Path, text: str) -> None:
-    done = product.run("run", "--workspace", str(tmp_path / "workspace"), f"--max-uptime={text or ' '}", "--", "true")
+    done = product.run(
+        "run",
+        "--workspace",
+        str(tmp_path / "workspace"),
+        f"--max-uptime={text or ' '}",
+        "--",
+        "true",
+    )
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
     assert "4h, 30m, 1h30m, 2h15m30s, 500ms or bare milliseconds" in done.stderr

@@ -1,5 +1,5 @@
-"""What a hostile program tries in a sandbox whose network is transparent. Runs there as `python3 transparent_attacks.py ATTACK PORT...`,
-prints what came of it as JSON. Standard library only."""
+"""What a hostile program tries in a sandbox whose network is transparent. Runs there as `python3
+transparent_attacks.py ATTACK PORT...`, prints what came of it as JSON. Standard library only."""
 
 import json
 import socket
@@ -68,9 +68,13 @@ def hosts(https: int, http: int) -> object:
         "port": said(site, http, request(f"site.test:{http + 1}")),
         "twice": said(site, http, request("site.test", "/", "Host: other.test")),
         "absolute": said(site, http, request("site.test", f"http://other.test:{http}/")),
-        "connect": said(site, http, b"CONNECT other.test:443 HTTP/1.1\r\nHost: other.test:443\r\n\r\n"),
+        "connect": said(
+            site, http, b"CONNECT other.test:443 HTTP/1.1\r\nHost: other.test:443\r\n\r\n"
+        ),
         "upgrade": said(
-            site, http, request("site.test", "/", "Upgrade: h2c", "Connection: Upgrade", "HTTP2-Settings: AAA")
+            site,
+            http,
+            request("site.test", "/", "Upgrade: h2c", "Connection: Upgrade", "HTTP2-Settings: AAA"),
         ),
         "second": said(site, http, request(f"site.test:{http}") + request("other.test")),
     }
@@ -108,10 +112,14 @@ def loopback(https: int, http: int, operator: int) -> object:
                 found[f"{address} {port}"] = said(address, port, request("127.0.0.1"))
             except OSError as error:
                 found[f"{address} {port}"] = type(error).__name__
-    found["supervisor"] = said(resolved("supervisor.test"), operator, request(f"supervisor.test:{operator}"))
+    found["supervisor"] = said(
+        resolved("supervisor.test"), operator, request(f"supervisor.test:{operator}")
+    )
     found["supervisor tls"] = tls(resolved("supervisor.test"), operator, "supervisor.test")
     for port in (3128, 3129, 3701):
-        found[f"own {port}"] = said(resolved("supervisor.test"), port, request(f"supervisor.test:{port}"))
+        found[f"own {port}"] = said(
+            resolved("supervisor.test"), port, request(f"supervisor.test:{port}")
+        )
     return found
 
 
@@ -124,7 +132,9 @@ def raw(https: int, http: int) -> object:
         "binary": said(site, https, bytes(range(32, 128)) + b"\n"),
         "lower": said(site, http, b"get / http/1.1\r\n\r\n"),
         "blank": early,
-        "tls rubbish": said(site, https, b"\x16\x03\x01\x00\x05\x02\x00\x00\x01\x00").encode("latin-1").hex(),
+        "tls rubbish": said(site, https, b"\x16\x03\x01\x00\x05\x02\x00\x00\x01\x00")
+        .encode("latin-1")
+        .hex(),
         "h2c": said(site, http, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"),
         "names by tcp": said(site, 53, b"\x00\x05rubbish"),
     }

@@ -1,4 +1,5 @@
-"""Both doors over real parts: in process by httpx's ASGI transport, and on real sockets by uvicorn."""
+"""Both doors over real parts: in process by httpx's ASGI transport, and on real sockets by
+uvicorn."""
 
 import asyncio
 import contextlib
@@ -90,7 +91,9 @@ async def sign_in(client: httpx.AsyncClient, auth: OperatorAuth) -> None:
 @pytest.fixture
 async def agent(parts: FakeParts) -> AsyncIterator[httpx.AsyncClient]:
     """The agent of session `one` at its door."""
-    async with client_of(build_agent_app(parts, "one"), authorization="Bearer token-of-one") as client:
+    async with client_of(
+        build_agent_app(parts, "one"), authorization="Bearer token-of-one"
+    ) as client:
         yield client
 
 

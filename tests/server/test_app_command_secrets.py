@@ -1,4 +1,5 @@
-"""Credentials on command lines are nowhere: not in the record, the database, the pages, the API, live messages or on the terminal."""
+"""Credentials on command lines are nowhere: not in the record, the database, the pages, the API,
+live messages or on the terminal."""
 
 import itertools
 import json
@@ -68,7 +69,9 @@ async def test_a_credential_of_a_command_is_nowhere(
                 parts.gate.ask(action, session_id="one", reason=why)
             answer = await agent.post("/v1/exec", json={"command": command, "reason": why})
             seen["agent"] = seen.get("agent", "") + answer.text
-            denied = parts.gate.ask(Exec(command=f"rm -rf x; {command}"), session_id="one", reason=why)
+            denied = parts.gate.ask(
+                Exec(command=f"rm -rf x; {command}"), session_id="one", reason=why
+            )
             refused = parts.gate.claim(denied.id, "one")
             seen["refused"] = seen.get("refused", "") + str(refused)
         for page in PAGES:
@@ -82,10 +85,14 @@ async def test_a_credential_of_a_command_is_nowhere(
                 await cli.get(f"/api/requests/{one['id']}/suggestions", params={"effect": "allow"})
             ).text
         for request in parts.queue.pending():
-            parts.gate.resolve(request.id, "denied", by="test", reason=f"not with {WITH_SECRETS[0]}")
+            parts.gate.resolve(
+                request.id, "denied", by="test", reason=f"not with {WITH_SECRETS[0]}"
+            )
     seen["audit"] = (await cli.get("/api/audit", params={"limit": 1000})).text
     seen["agent's requests"] = (await agent.get("/v1/requests")).text
-    seen["live"] = "".join(msgspec.json.encode(operator_request(one, parts)).decode() for one in live)
+    seen["live"] = "".join(
+        msgspec.json.encode(operator_request(one, parts)).decode() for one in live
+    )
     assert len(live) > len(WITH_SECRETS)
     parts.audit.flush()
     for path in sorted(path for path in parts.settings.data_dir.rglob("*") if path.is_file()):
@@ -98,7 +105,9 @@ async def test_a_credential_of_a_command_is_nowhere(
     assert "[hidden]" in seen["/"]
 
 
-@pytest.mark.parametrize("command", ["PGPASSWORD=Zq7hunter psql -h db.test", "mysql -pZq7hunter app"])
+@pytest.mark.parametrize(
+    "command", ["PGPASSWORD=Zq7hunter psql -h db.test", "mysql -pZq7hunter app"]
+)
 async def test_what_was_asked_runs_and_its_output_says_no_secret(
     parts: FakeParts, running: FakeParts, cli: httpx.AsyncClient, command: str
 ) -> None:
@@ -106,19 +115,25 @@ async def test_what_was_asked_runs_and_its_output_says_no_secret(
     request = parts.gate.ask(asked, session_id="one")
     assert request.fingerprint == fingerprint(asked)
     assert parts.gate.action_of(request) == asked
-    answer = await cli.post(f"/api/requests/{request.id}/approve", json={"fingerprint": request.fingerprint})
+    answer = await cli.post(
+        f"/api/requests/{request.id}/approve", json={"fingerprint": request.fingerprint}
+    )
     assert answer.status_code == 200
     grant = parts.gate.ask(Exec(command=command, cwd="src"), session_id="one")
     parts.gate.resolve(grant.id, "approved", by="test")
     claimed: Any = parts.gate.claim(grant.id, "one")
     claimed.use(Exec(command=command, cwd="src"))
-    parts.gate.settle(claimed, "done", {"exit_code": 1, "stdout": "login Zq7hunter failed\nDB_PASSWORD=other99\n"})
+    parts.gate.settle(
+        claimed, "done", {"exit_code": 1, "stdout": "login Zq7hunter failed\nDB_PASSWORD=other99\n"}
+    )
     outcome = parts.gate.get(grant.id).outcome
     assert outcome is not None
     assert outcome["stdout"] == "login [hidden] failed\nDB_PASSWORD=[hidden]\n"
 
 
-async def test_what_is_harmless_is_shown_as_it_was_asked(parts: FakeParts, cli: httpx.AsyncClient) -> None:
+async def test_what_is_harmless_is_shown_as_it_was_asked(
+    parts: FakeParts, cli: httpx.AsyncClient
+) -> None:
     for command in HARMLESS:
         request = parts.gate.ask(Exec(command=command), session_id="two", reason=command)
         assert request.action == Exec(command=command)
@@ -128,18 +143,22 @@ async def test_what_is_harmless_is_shown_as_it_was_asked(parts: FakeParts, cli: 
 
 async def test_a_rule_with_a_credential_is_not_saved(cli: httpx.AsyncClient) -> None:
     answer = await cli.post(
-        "/api/rules", json={"effect": "allow", "rule": "exec(curl -u bob:Zq7hunter https://a.test/)", "why": ""}
+        "/api/rules",
+        json={"effect": "allow", "rule": "exec(curl -u bob:Zq7hunter https://a.test/)", "why": ""},
     )
     assert answer.status_code == 400
     assert "holds a secret" in answer.text
     answer = await cli.post(
-        "/api/rules", json={"effect": "ask", "rule": "exec(docker login -p *)", "why": "TOKEN=Zq7hunter"}
+        "/api/rules",
+        json={"effect": "ask", "rule": "exec(docker login -p *)", "why": "TOKEN=Zq7hunter"},
     )
     assert answer.status_code == 200
     assert "Zq7hunter" not in (await cli.get("/api/rules")).text
 
 
-async def test_after_a_restart_a_command_with_a_credential_is_carried_out_by_no_approval(tmp_path: Path) -> None:
+async def test_after_a_restart_a_command_with_a_credential_is_carried_out_by_no_approval(
+    tmp_path: Path,
+) -> None:
     """Only what is shown is known then, and a grant is bound to what was asked."""
     before = FakeParts(tmp_path / "data")
     request = before.gate.ask(Exec(command="mysql -pZq7hunter app"), session_id="one")
@@ -147,6 +166,8 @@ async def test_after_a_restart_a_command_with_a_credential_is_carried_out_by_no_
     after = FakeParts(tmp_path / "data")
     after.gate.resolve(request.id, "approved", by="test")
     grant: Any = after.gate.claim(request.id, "one")
-    with pytest.raises(RefusedError, match=r"`mysql -p\[hidden\] app` is not the action that was judged"):
+    with pytest.raises(
+        RefusedError, match=r"`mysql -p\[hidden\] app` is not the action that was judged"
+    ):
         grant.use(after.gate.action_of(request))
     after.close()

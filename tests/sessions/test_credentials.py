@@ -64,7 +64,9 @@ async def test_nobody_else_says_where_credentials_go(tmp_path: Path, mode: int) 
     assert caught.value.remedy == f"chmod go-w {file}"
 
 
-async def test_the_file_that_says_it_is_ours_or_roots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_file_that_says_it_is_ours_or_roots(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write(tmp_path)
     await load(tmp_path, "{preset: openai}")
     file = tmp_path / "credentials.yaml"
@@ -104,7 +106,10 @@ async def test_more_than_egress_can_be_told_is_an_error_at_the_start(tmp_path: P
     write(tmp_path, text="x" * 4000)
     file = tmp_path / "credentials.yaml"
     for count, fits in ((25, True), (40, False)):
-        named = "".join(f"  c{one}: {{file: it, hosts: a{one}.test, header: x-api-key}}\n" for one in range(count))
+        named = "".join(
+            f"  c{one}: {{file: it, hosts: a{one}.test, header: x-api-key}}\n"
+            for one in range(count)
+        )
         file.write_text(f"version: 1\ncredentials:\n{named}")
         found = NamedSecrets()
         if fits:
@@ -116,9 +121,15 @@ async def test_more_than_egress_can_be_told_is_an_error_at_the_start(tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("value", "user"), [("ATCTT3xFfGN0-s3cret", "x-token-auth"), ("ATATT3xFfGF0-s3cret", "x-bitbucket-api-token-auth")]
+    ("value", "user"),
+    [
+        ("ATCTT3xFfGN0-s3cret", "x-token-auth"),
+        ("ATATT3xFfGF0-s3cret", "x-bitbucket-api-token-auth"),
+    ],
 )
-async def test_git_sends_the_name_that_the_kind_of_token_wants(tmp_path: Path, value: str, user: str) -> None:
+async def test_git_sends_the_name_that_the_kind_of_token_wants(
+    tmp_path: Path, value: str, user: str
+) -> None:
     write(tmp_path, text=value)
     found, _ = await load(tmp_path, "{preset: bitbucket}")
     encoded = found.variables["GIT_CONFIG_VALUE_0"].removeprefix("Authorization: Basic ")
@@ -158,8 +169,12 @@ async def test_from_a_command(tmp_path: Path) -> None:
     assert found.credentials[0].secret == SECRET
 
 
-@pytest.mark.parametrize("command", [f"sh -c 'echo {SECRET}; echo {SECRET} >&2; exit 3'", "no-such-program-at-all x"])
-async def test_a_command_that_fails_shows_nothing_that_it_wrote(tmp_path: Path, command: str) -> None:
+@pytest.mark.parametrize(
+    "command", [f"sh -c 'echo {SECRET}; echo {SECRET} >&2; exit 3'", "no-such-program-at-all x"]
+)
+async def test_a_command_that_fails_shows_nothing_that_it_wrote(
+    tmp_path: Path, command: str
+) -> None:
     with pytest.raises(UserError) as caught:
         await load(tmp_path, f'{{preset: openai, cmd: "{command}"}}')
     assert SECRET not in str(caught.value)
@@ -170,7 +185,9 @@ async def test_a_command_that_is_not_installed_is_named_with_its_credential(tmp_
         await load(tmp_path, "{preset: openai, cmd: no-such-program-at-all x}")
 
 
-async def test_a_command_that_does_not_end_is_said_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_command_that_does_not_end_is_said_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(credentials, "COMMAND_S", 0.05)
     with pytest.raises(UserError, match=r"credential `it`: `sleep` took more than 0.05 s"):
         await load(tmp_path, "{preset: openai, cmd: sleep 1000}")
@@ -207,7 +224,8 @@ def set_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, script
 
 
 @pytest.mark.parametrize(
-    ("preset", "asked"), [("npm", "npm config get registry"), ("pypi", "pip config get global.index-url")]
+    ("preset", "asked"),
+    [("npm", "npm config get registry"), ("pypi", "pip config get global.index-url")],
 )
 @pytest.mark.parametrize(
     ("index", "host"),
@@ -259,13 +277,16 @@ async def test_what_a_package_manager_says_must_be_a_host_that_is_reached_by_htt
 async def test_the_folder_that_gatehouse_is_started_in_has_no_say(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is often the workspace: npm reads its `.npmrc`, and the token would be bound to whatever host stands there."""
+    """It is often the workspace: npm reads its `.npmrc`, and the token would be bound to
+    whatever host stands there."""
     write(tmp_path)
     programs, workspace = tmp_path / "programs", tmp_path / "workspace"
     programs.mkdir()
     workspace.mkdir()
     npm = programs / "npm"
-    npm.write_text("#!/bin/sh\n[ -f .npmrc ] && exec cat .npmrc\necho https://packages.example.org/npm/\n")
+    npm.write_text(
+        "#!/bin/sh\n[ -f .npmrc ] && exec cat .npmrc\necho https://packages.example.org/npm/\n"
+    )
     npm.chmod(0o755)
     (workspace / ".npmrc").write_text("https://evil.example.org/\n")
     monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
@@ -299,8 +320,16 @@ async def test_no_file_means_none(tmp_path: Path) -> None:
 
 def test_no_credential_takes_the_place_of_what_the_sandbox_needs() -> None:
     """What names the authorities there is one table; that nothing of it can be bound another."""
-    for name in (*_CA_VARIABLES, "HTTP_PROXY", "https_proxy", "YARN_HTTP_PROXY", "JAVA_TOOL_OPTIONS", "GATEHOUSE_URL"):
+    for name in (
+        *_CA_VARIABLES,
+        "HTTP_PROXY",
+        "https_proxy",
+        "YARN_HTTP_PROXY",
+        "JAVA_TOOL_OPTIONS",
+        "GATEHOUSE_URL",
+    ):
         with pytest.raises(UserError, match=f"`{name}` in `variable`"):
             parse_credentials(
-                f"version: 1\ncredentials: {{a: {{preset: openai, variable: {name}}}}}", "credentials.yaml"
+                f"version: 1\ncredentials: {{a: {{preset: openai, variable: {name}}}}}",
+                "credentials.yaml",
             )

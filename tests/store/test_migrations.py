@@ -1,4 +1,5 @@
-"""The schema that the migrations make is that of the tables, and an old database loses nothing on the way."""
+"""The schema that the migrations make is that of the tables, and an old database loses nothing
+on the way."""
 
 import json
 from pathlib import Path
@@ -18,7 +19,8 @@ from supervisor.store.tables import metadata
 
 OLD_CALLS = [
     # id, model, cost, tokens, counts, settled_at
-    ("a", "model-a", 2**61, 1_000_000_075, Tokens(input=10**9, output=20, cache_read=30, cache_write=4, cache_write_long=21, searches=6), 9.5),
+    ("a", "model-a", 2**61, 1_000_000_075, Tokens(input=10**9, output=20, cache_read=30,
+     cache_write=4, cache_write_long=21, searches=6), 9.5),
     ("b", "model-a", 5, 12, Tokens(input=5, output=7), None),
     ("c", "model-b", 0, 0, None, 10.5),
 ]  # fmt: skip
@@ -48,11 +50,25 @@ def migrated(tmp_path: Path) -> Engine:
     old = database_at(tmp_path / "gatehouse.db", "0006")
     with old.begin() as connection:
         for name, model, cost, tokens, counts, settled_at in OLD_CALLS:
-            said = {} if counts is None else {kind: getattr(counts, kind) for kind in counts.__struct_fields__}
-            values = ("one", "2026-11-01", 8.5, "h", '{"api":"chat"}', '{"cost_picousd":7}', 3, '["lost"]')
+            said = (
+                {}
+                if counts is None
+                else {kind: getattr(counts, kind) for kind in counts.__struct_fields__}
+            )
+            values = (
+                "one",
+                "2026-11-01",
+                8.5,
+                "h",
+                '{"api":"chat"}',
+                '{"cost_picousd":7}',
+                3,
+                '["lost"]',
+            )
             connection.exec_driver_sql(
-                "INSERT INTO spending (session_id, day, asked_at, host, call, reserved, bytes_out, flags,"
-                " id, model, cost, tokens, counts, settled_at) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+                "INSERT INTO spending (session_id, day, asked_at, host, call, reserved, bytes_out,"
+                " flags, id, model, cost, tokens, counts, settled_at) VALUES"
+                " (?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
                 (*values, name, model, cost, tokens, json.dumps(said), settled_at),
             )
     old.dispose()
@@ -62,19 +78,30 @@ def migrated(tmp_path: Path) -> Engine:
 def test_spend_of_before_is_migrated_to_the_token(migrated: Engine) -> None:
     with migrated.connect() as connection:
         rows = connection.exec_driver_sql("SELECT * FROM spending ORDER BY id").mappings().all()
-        for row, (name, model, cost, tokens, counts, settled_at) in zip(rows, OLD_CALLS, strict=True):
+        for row, (name, model, cost, tokens, counts, settled_at) in zip(
+            rows, OLD_CALLS, strict=True
+        ):
             kinds = counts or Tokens()
             assert {kind: row[kind] for kind in kinds.__struct_fields__} == {
                 kind: getattr(kinds, kind) for kind in kinds.__struct_fields__
             }
-            kept = {"id": name, "model": model, "cost": cost, "tokens": tokens, "settled_at": settled_at}
+            kept = {
+                "id": name,
+                "model": model,
+                "cost": cost,
+                "tokens": tokens,
+                "settled_at": settled_at,
+            }
             same = {
-                "session_id": "one", "day": "2026-11-01", "asked_at": 8.5, "host": "h", "call": '{"api":"chat"}',
+                "session_id": "one", "day": "2026-11-01", "asked_at": 8.5, "host": "h",
+                "call": '{"api":"chat"}',
                 "reserved": '{"cost_picousd":7}', "bytes_out": 3, "flags": '["lost"]',
             }  # fmt: skip
             assert {key: row[key] for key in kept | same} == kept | same
             assert set(row) == {*kept, *same, *kinds.__struct_fields__}
-        (one,) = [found for found in spending.by_model(connection, "one") if found.model == "model-a"]
+        (one,) = [
+            found for found in spending.by_model(connection, "one") if found.model == "model-a"
+        ]
         assert (one.calls, one.cost) == (2, 2**61 + 5)
         assert one.tokens == OLD_CALLS[0][4] + OLD_CALLS[1][4]  # type: ignore[operator]
         assert [found.id for found in spending.unsettled(connection)] == ["b"]

@@ -1,4 +1,5 @@
-"""A session's workspace as it really is: host folder, private copy, and the real gate on a database of its own."""
+"""A session's workspace as it really is: host folder, private copy, and the real gate on a
+database of its own."""
 
 import asyncio
 import contextlib
@@ -39,7 +40,16 @@ PATIENCE_S = 60.0
 
 def git(folder: Path, *words: str) -> str:
     """Real git, with an identity."""
-    command = ["git", "-C", str(folder), "-c", "user.name=Test", "-c", "user.email=test@example.org", *words]
+    command = [
+        "git",
+        "-C",
+        str(folder),
+        "-c",
+        "user.name=Test",
+        "-c",
+        "user.email=test@example.org",
+        *words,
+    ]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
@@ -56,9 +66,12 @@ def make_repository(folder: Path, files: dict[str, str]) -> Path:
 
 
 class Desk:
-    """One session: `host` and `copy` are the two sides, and the methods are what the person and the agent do."""
+    """One session: `host` and `copy` are the two sides, and the methods are what the person and
+    the agent do."""
 
-    def __init__(self, data: Path, host: Path, *, policy: str = POLICY, is_overlay: bool = False) -> None:
+    def __init__(
+        self, data: Path, host: Path, *, policy: str = POLICY, is_overlay: bool = False
+    ) -> None:
         data.mkdir(parents=True, exist_ok=True)
         self.data, self.host = data, host
         self.folder = data / "sessions" / SESSION
@@ -109,7 +122,9 @@ class Desk:
         async with asyncio.TaskGroup() as tasks:
             self.gate.handlers.run_in(tasks)
             for origin in ("workspace", "agent_api"):
-                self.gate.handlers.on_ready("filesystem", origin, lambda request: self.channel.carry_out(request))  # type: ignore[arg-type]
+                self.gate.handlers.on_ready(
+                    "filesystem", origin, lambda request: self.channel.carry_out(request)
+                )  # type: ignore[arg-type]
             self.gate.handlers.on_ready_together(
                 "filesystem", "workspace", lambda requests: self.channel.carry_out_all(requests)
             )
@@ -137,8 +152,13 @@ class Desk:
     def copy(self) -> Path:
         """Where the agent works."""
         mounted = self.channel._mounted
-        # The mount is in no tree that a path of ours leads to: the descriptor does, for programs that we start, too.
-        return Path(f"/proc/{os.getpid()}/fd/{mounted.merged_fd}") if mounted is not None else self.folder / "merged"
+        # The mount is in no tree that a path of ours leads to: the descriptor does, for programs
+        # that we start, too.
+        return (
+            Path(f"/proc/{os.getpid()}/fd/{mounted.merged_fd}")
+            if mounted is not None
+            else self.folder / "merged"
+        )
 
     def program(self, *command: str) -> list[str]:
         """The command line of a program that works in the copy, where the agent has it."""
@@ -146,11 +166,16 @@ class Desk:
         if mounted is None:
             return ["env", "-C", str(self.copy), *command]
         fds = f"/proc/{os.getpid()}/fd"
-        within = [f"--user={fds}/{mounted.user_fd}", f"--mount={fds}/{mounted.mount_fd}", f"--wdns={mounted.place}"]
+        within = [
+            f"--user={fds}/{mounted.user_fd}",
+            f"--mount={fds}/{mounted.mount_fd}",
+            f"--wdns={mounted.place}",
+        ]
         return ["nsenter", "--preserve-credentials", *within, "--", *command]
 
     async def _met(self) -> None:
-        """In overlay mode, until the first walk over the host is over: until then every change of the host's is careful."""
+        """In overlay mode, until the first walk over the host is over: until then every change
+        of the host's is careful."""
         opened = self.channel._opened
         await self.until(lambda: opened is None or not opened.sides.is_meeting_host)
 
@@ -158,7 +183,7 @@ class Desk:
         """Once: a second time it would close a descriptor that is another's by now."""
         self._open.close()
 
-    # -- the person ---------------------------------------------------------------------------------------------------
+    # -- the person -------------------------------------------------------------------------------
 
     def approve(self, request: Request) -> None:
         self.gate.resolve(request.id, "approved", by="tester")
@@ -172,7 +197,7 @@ class Desk:
         given = [line.get("data", line) for line in lines if "verdict_given" in line.values()]
         return {line["action"]["path"]: line["why"] for line in given if line["verdict"] == "deny"}
 
-    # -- looking ------------------------------------------------------------------------------------------------------
+    # -- looking ----------------------------------------------------------------------------------
 
     def requests(self, path: str | None = None) -> list[Request]:
         """Oldest first."""
@@ -203,7 +228,11 @@ class Desk:
 
     async def settled(self, request: Request) -> Request:
         done = await settled(self.queue, request.id, PATIENCE_S)
-        assert done.settled_at is not None or status(done) not in ("pending", "approved", "allowed"), done
+        assert done.settled_at is not None or status(done) not in (
+            "pending",
+            "approved",
+            "allowed",
+        ), done
         return done
 
     async def compared(self) -> None:
@@ -242,7 +271,8 @@ def host(tmp_path: Path) -> Path:
 
 @pytest.fixture(params=["copy", "overlay"])
 def desk(tmp_path: Path, host: Path, request: pytest.FixtureRequest) -> "AsyncIterator[Desk]":
-    """In both modes: whatever holds for a copy holds for an overlay, but where a module says why it isn't tried."""
+    """In both modes: whatever holds for a copy holds for an overlay, but where a module says why
+    it isn't tried."""
     if request.param == "overlay" and (why := getattr(request.module, "ONLY_COPIED", "")):
         pytest.skip(why)
     made = Desk(tmp_path / "data", host, is_overlay=request.param == "overlay")
@@ -252,7 +282,8 @@ def desk(tmp_path: Path, host: Path, request: pytest.FixtureRequest) -> "AsyncIt
 
 @pytest.fixture
 def plain() -> Iterator[Callable[[], Desk]]:
-    """A desk in copy mode of somebody who isn't root, and may not do everything. Called again: as a new supervisor has it."""
+    """A desk in copy mode of somebody who isn't root, and may not do everything. Called again:
+    as a new supervisor has it."""
     with as_nobody() as place:
         made: list[Desk] = []
 
@@ -267,4 +298,6 @@ def plain() -> Iterator[Callable[[], Desk]]:
         yield make
         for desk in made:
             desk.close()
-            subprocess.run(["chmod", "-R", "u+rwx", desk.host, desk.copy], check=False)  # for the removal
+            subprocess.run(
+                ["chmod", "-R", "u+rwx", desk.host, desk.copy], check=False
+            )  # for the removal

@@ -1,7 +1,8 @@
 """What can happen to a workspace, as values, and scripts of it that Hypothesis makes up.
 
-A script is made of scenes: steps that belong together, such as a change, the card of it, somebody in the way, and an answer. Steps
-that are drawn one by one would hardly ever meet each other on one path.
+A script is made of scenes: steps that belong together, such as a change, the card of it,
+somebody in the way, and an answer. Steps that are drawn one by one would hardly ever meet each
+other on one path.
 """
 
 from typing import Literal, NamedTuple
@@ -57,7 +58,8 @@ class Race(NamedTuple):
 
 
 class Crash(NamedTuple):
-    """It is killed during a step, before the so-many-eth system call; both sides go on until it starts anew."""
+    """It is killed during a step, before the so-many-eth system call; both sides go on until it
+    starts anew."""
 
     point: int
     during: "System"
@@ -69,20 +71,28 @@ type Step = Op | System | Restart | Race | Crash
 type Script = list[Step]
 
 _paths = st.sampled_from(PATHS)
-_texts = st.sampled_from([path for path in PATHS if path.isprintable()])  # the API's JSON has no other names
+_texts = st.sampled_from(
+    [path for path in PATHS if path.isprintable()]
+)  # the API's JSON has no other names
 _kinds = st.sampled_from([
-    "line", "line", "whole", "append", "save", "delete", "move", "swap", "turn", "chmod", "link", "hard", "mkdir", "copy",
+    "line", "line", "whole", "append", "save", "delete", "move", "swap", "turn", "chmod", "link",
+    "hard", "mkdir", "copy",
     "sly",
 ])  # fmt: skip
 _contents = st.sampled_from(["line", "save", "append"])
 _numbers = st.integers(0, 11)
 PERSON = st.builds(Op, st.just("person"), _kinds, _paths, _paths, _numbers)
-AGENT = st.builds(Op, st.just("agent"), st.one_of(_kinds, _kinds, st.just("fifo")), _paths, _paths, _numbers)
+AGENT = st.builds(
+    Op, st.just("agent"), st.one_of(_kinds, _kinds, st.just("fifo")), _paths, _paths, _numbers
+)
 HOWS = st.sampled_from([
-    "approve", "approve-all", "deny", "part", "part-drop", "merge", "give", "approve-all", "deny-all",
+    "approve", "approve-all", "deny", "part", "part-drop", "merge", "give", "approve-all",
+    "deny-all",
 ])  # fmt: skip
 ANSWER = st.builds(Answer, HOWS, _numbers)
-APIS = st.builds(Api, st.sampled_from(["write", "edit", "delete", "move"]), _texts, _texts, _numbers)
+APIS = st.builds(
+    Api, st.sampled_from(["write", "edit", "delete", "move"]), _texts, _texts, _numbers
+)
 TAKES_BACK = st.builds(TakeBack, st.sampled_from(["all", "one", "after"]), _numbers, st.booleans())
 SYSTEM: st.SearchStrategy[System] = st.one_of(
     st.builds(Look, st.sampled_from(["copy", "host"])), ANSWER, APIS, TAKES_BACK
@@ -94,7 +104,8 @@ COMPARE = Look("copy")
 
 @st.composite
 def collision(draw: st.DrawFn) -> list[Step]:
-    """The person changes a file in the middle of an effect on it, before or after the instant that counts."""
+    """The person changes a file in the middle of an effect on it, before or after the instant
+    that counts."""
     path, other = draw(st.sampled_from(sorted(FIRST))), draw(_paths)
     person = Op("person", draw(st.one_of(_contents, _kinds)), path, other, draw(_numbers))
     before: list[Step] = [Op("agent", draw(_contents), path, other, draw(_numbers))]
@@ -107,7 +118,8 @@ def collision(draw: st.DrawFn) -> list[Step]:
 
 @st.composite
 def scene(draw: st.DrawFn) -> list[Step]:
-    """Some steps that belong together: something is asked, the person may be in the way, it is answered."""
+    """Some steps that belong together: something is asked, the person may be in the way, it is
+    answered."""
     path = draw(_paths)
     here = draw(st.sampled_from([path, path, path, draw(_paths)]))
     agent = Op("agent", draw(_kinds), path, draw(_paths), draw(_numbers))

@@ -1,6 +1,8 @@
-"""A folder as the model-based test sees it, and what somebody does in one: real files, nothing of the product's.
+"""A folder as the model-based test sees it, and what somebody does in one: real files, nothing of
+the product's.
 
-An operation that can't be done (nothing is there, a folder is in the way) does nothing, so that any script is one.
+An operation that can't be done (nothing is there, a folder is in the way) does nothing, so that
+any script is one.
 """
 
 import contextlib
@@ -52,7 +54,8 @@ type Change = dict[str, Entry | None]
 
 
 class Op(NamedTuple):
-    """What somebody does to a path; `other` is a second one, `number` chooses among lines, contents, modes or targets."""
+    """What somebody does to a path; `other` is a second one, `number` chooses among lines,
+    contents, modes or targets."""
 
     who: Literal["person", "agent"]
     kind: Kind
@@ -68,8 +71,8 @@ def read_tree(root: Path, contents: dict[str, bytes] | None = None) -> Tree:
     while waiting:
         folder = waiting.pop()
         with contextlib.ExitStack() as opened:
-            # Where somebody looked for it before, an overlay lists what is new on the host, but doesn't find it yet (ENOENT,
-            # ESTALE). What stays so is a difference at the end.
+            # Where somebody looked for it before, an overlay lists what is new on the host, but
+            # doesn't find it yet (ENOENT, ESTALE). What stays so is a difference at the end.
             with contextlib.suppress(OSError):
                 listing = opened.enter_context(os.scandir(root / folder))
             for one in listing:
@@ -78,7 +81,11 @@ def read_tree(root: Path, contents: dict[str, bytes] | None = None) -> Tree:
                     found[name] = _entry(one, contents)
                     if found[name].kind == "dir":
                         waiting.append(name)
-    return {name: entry for name, entry in found.items() if not name.rpartition("/")[2].startswith(".gatehouse-")}
+    return {
+        name: entry
+        for name, entry in found.items()
+        if not name.rpartition("/")[2].startswith(".gatehouse-")
+    }
 
 
 def _entry(one: "os.DirEntry[str]", contents: dict[str, bytes] | None) -> Entry:
@@ -99,7 +106,11 @@ def _entry(one: "os.DirEntry[str]", contents: dict[str, bytes] | None) -> Entry:
 
 def difference(before: Tree, after: Tree) -> Change:
     """What must be done to `before` to have `after`."""
-    return {name: after.get(name) for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
+    return {
+        name: after.get(name)
+        for name in before.keys() | after.keys()
+        if before.get(name) != after.get(name)
+    }
 
 
 def changed(tree: Tree, change: Change) -> Tree:
@@ -194,8 +205,11 @@ def _with_line(path: Path, number: int, text: str) -> bytes:
 
 
 def _write(root: Path, path: Path, kind: str, data: bytes) -> None:
-    """In place, as an editor saves (a new file over the old one), or with the old time and a content of the old size."""
-    if path.is_symlink() or path.is_dir() or path.is_fifo():  # to open a fifo is to wait for whoever reads it
+    """In place, as an editor saves (a new file over the old one), or with the old time and a
+    content of the old size."""
+    if (
+        path.is_symlink() or path.is_dir() or path.is_fifo()
+    ):  # to open a fifo is to wait for whoever reads it
         _clear(path)
     _place(root, path)
     before = path.stat() if path.exists() else None

@@ -1,9 +1,11 @@
-"""What the host must hold, worked out beside the product: the person's own edits, and what was approved or allowed, in order.
+"""What the host must hold, worked out beside the product: the person's own edits, and what was
+approved or allowed, in order.
 
-After each step every difference of the host is held against the record. What changed must be an effect of a request that a
-person approved or a rule allowed, or of an undo that was asked for; each must have found what it was about; and what it
-replaced must be kept, byte for byte. What somebody does between two steps of an effect (or while the supervisor is dead)
-may fall anywhere among these effects.
+After each step every difference of the host is held against the record. What changed must be an
+effect of a request that a person approved or a rule allowed, or of an undo that was asked for;
+each must have found what it was about; and what it replaced must be kept, byte for byte. What
+somebody does between two steps of an effect (or while the supervisor is dead) may fall anywhere
+among these effects.
 """
 
 import contextlib
@@ -21,13 +23,22 @@ from supervisor.core.files.undoing import ANY_MODE, Held
 from supervisor.gate.gate import Gate
 from supervisor.workspace.trees.journal import Intent, decode_name
 from supervisor.workspace.trees.trees import Sides
-from tests.workspace.model_tree import Change, Entry, Tree, changed, difference, leftovers, read_tree
+from tests.workspace.model_tree import (
+    Change,
+    Entry,
+    Tree,
+    changed,
+    difference,
+    leftovers,
+    read_tree,
+)
 
 RULED = "free/"
 
 
 class World(msgspec.Struct):
-    """Both sides as they were when somebody looked last. Plain values: it outlives the process that it was made in."""
+    """Both sides as they were when somebody looked last. Plain values: it outlives the process
+    that it was made in."""
 
     host: Tree = {}
     contents: dict[str, bytes] = {}
@@ -35,13 +46,15 @@ class World(msgspec.Struct):
     # What the person wrote and no effect has replaced since; what the agent's copy has ever held.
     by_person: dict[str, Entry] = {}
     in_copy: set[tuple[str, Entry]] = set()
-    # How far the history was checked, and what its effects found: path -> (place, what was there before).
+    # How far the history was checked, and what its effects found: path -> (place, what was there
+    # before).
     place: int = 0
     before: dict[str, list[tuple[int, Entry | None]]] = {}
     touched: dict[str, int] = {}
     approved: set[str] = set()
     undos: int = 0
-    # Each side's folders by their inodes, and those that anybody ever made anew: their permissions are their maker's umask's.
+    # Each side's folders by their inodes, and those that anybody ever made anew: their permissions
+    # are their maker's umask's.
     folders: dict[str, dict[str, int]] = {}
     made: set[str] = set()
 
@@ -50,7 +63,7 @@ class World(msgspec.Struct):
         self.texts += 1
         return f"text {self.texts}"
 
-    # -- what somebody did ------------------------------------------------------------------------------------------------
+    # -- what somebody did ------------------------------------------------------------------------
 
     def person_did(self, host: Path) -> Change:
         """The person changed the host between two steps: that is how it must be now."""
@@ -78,13 +91,16 @@ class World(msgspec.Struct):
         for side, root in (("host", host), ("copy", copy)):
             now = dict(_inodes(root))
             before = self.folders.setdefault(side, now)
-            self.made |= {name for name in before.keys() | now.keys() if before.get(name) != now.get(name)}
+            self.made |= {
+                name for name in before.keys() | now.keys() if before.get(name) != now.get(name)
+            }
             self.folders[side] = now
 
-    # -- what must hold -----------------------------------------------------------------------------------------------------
+    # -- what must hold ---------------------------------------------------------------------------
 
     def check(self, gate: Gate, sides: Sides, meanwhile: Change | None = None) -> None:
-        """The host holds what the record says, and what the person did `meanwhile`, and nothing else."""
+        """The host holds what the record says, and what the person did `meanwhile`, and nothing
+        else."""
         now = read_tree(sides.host.path, self.contents)
         history = sides.history
         assert not leftovers(sides.host.path), leftovers(sides.host.path)
@@ -101,7 +117,8 @@ class World(msgspec.Struct):
         self.host = now
 
     def _explain(self, now: Tree, effects: Sequence[Intent], meanwhile: Change | None) -> None:
-        """INVARIANT of the product: host == what it was + the person's edits + these effects, in some order of the two."""
+        """INVARIANT of the product: host == what it was + the person's edits + these effects, in
+        some order of the two."""
         problems: list[str] = []
         for at in range(len(effects) + 1) if meanwhile else [0]:
             try:
@@ -112,11 +129,22 @@ class World(msgspec.Struct):
             for name, entry in found.items():
                 if entry.mode == ANY_MODE and is_folder(now.get(name)):
                     found[name] = now[name]  # whatever the umask made of it
-            left = {name: entry for name, entry in difference(found, now).items() if not self._is_way(name, entry, now)}
+            left = {
+                name: entry
+                for name, entry in difference(found, now).items()
+                if not self._is_way(name, entry, now)
+            }
             if not left:
                 return
-            problems.append(f"with the person at {at}, not explained: {left}, expected {[found.get(n) for n in left]}")
-        raise AssertionError("\n".join([*problems, f"effects: {[_told(one) for one in effects]}", f"did: {meanwhile}"]))
+            problems.append(
+                f"with the person at {at}, not explained: {left}, expected"
+                f" {[found.get(n) for n in left]}"
+            )
+        raise AssertionError(
+            "\n".join(
+                [*problems, f"effects: {[_told(one) for one in effects]}", f"did: {meanwhile}"]
+            )
+        )
 
     def _is_way(self, name: str, entry: Entry | None, now: Tree) -> bool:
         """An empty folder on the way to a file whose effect failed then."""
@@ -136,17 +164,24 @@ class World(msgspec.Struct):
                 assert tree.get(folder) is None, f"`{folder}` was made where {tree[folder]} was"
                 tree[folder] = Entry("dir", ANY_MODE, "")
             parent = name.rpartition("/")[0]
-            assert not parent or tree.get(parent, Entry("", 0, "")).kind == "dir", f"`{name}` is in no folder"
-            assert same(tree.get(name), intent.before), f"`{name}` held {tree.get(name)}, not {intent.before}"
+            assert not parent or tree.get(parent, Entry("", 0, "")).kind == "dir", (
+                f"`{name}` is in no folder"
+            )
+            assert same(tree.get(name), intent.before), (
+                f"`{name}` held {tree.get(name)}, not {intent.before}"
+            )
             if intent.after is None:
-                assert not any(one.startswith(f"{name}/") for one in tree), f"`{name}` went with what was in it"
+                assert not any(one.startswith(f"{name}/") for one in tree), (
+                    f"`{name}` went with what was in it"
+                )
                 tree.pop(name, None)
             else:
                 tree[name] = entry_of(intent.after)
         return tree if at < len(effects) else changed(tree, meanwhile)
 
     def _check_effect(self, gate: Gate, sides: Sides, intent: Intent) -> None:
-        """Somebody or a rule said yes to exactly this, and what was there before can be had again."""
+        """Somebody or a rule said yes to exactly this, and what was there before can be had
+        again."""
         name, before = decode_name(intent.name), intent.before
         self._check_kept(sides, intent)
         if intent.request in sides.history.undos:
@@ -183,7 +218,10 @@ class World(msgspec.Struct):
         """What the person wrote is replaced without an answer only where the agent had seen it."""
         mine = self.by_person.get(name)
         if mine is not None and same(mine, before) and mine.kind != "dir":
-            assert any(name == one and entry.token == mine.token for one, entry in self.in_copy), (name, mine)
+            assert any(name == one and entry.token == mine.token for one, entry in self.in_copy), (
+                name,
+                mine,
+            )
 
     def _log(self, effects: Sequence[Intent], meanwhile: Change | None) -> None:
         at = self.place
@@ -198,7 +236,8 @@ class World(msgspec.Struct):
             self.touched[name] = at
 
     def restored(self, after: int) -> Iterator[tuple[str, Entry | None]]:
-        """What each path that effects after a place changed held at that place, where nobody else touched it since."""
+        """What each path that effects after a place changed held at that place, where nobody
+        else touched it since."""
         for name, log in self.before.items():
             later = [found for at, found in log if at > after]
             if later and self.touched.get(name, -1) <= after:
@@ -206,14 +245,18 @@ class World(msgspec.Struct):
 
 
 def same(entry: Entry | None, held: Held | None) -> bool:
-    """Whether a path held this by bytes, link target and mode. A folder made on the way has any mode."""
+    """Whether a path held this by bytes, link target and mode. A folder made on the way has any
+    mode."""
     if entry is None or held is None:
         return entry is None and held is None
     if held.kind in ("fifo", "socket", "device"):
         return entry.kind == "special"
     return entry.kind == held.kind and (
         (entry.kind == "symlink" and entry.token == held.link_target)
-        or (entry.kind == "dir" and (ANY_MODE in (entry.mode, held.mode) or entry.mode == stat.S_IMODE(held.mode)))
+        or (
+            entry.kind == "dir"
+            and (ANY_MODE in (entry.mode, held.mode) or entry.mode == stat.S_IMODE(held.mode))
+        )
         or (entry.token == held.digest and entry.mode == stat.S_IMODE(held.mode))
     )
 
@@ -222,11 +265,16 @@ def entry_of(held: Held) -> Entry:
     """The same as an entry."""
     if held.kind == "symlink":
         return Entry("symlink", 0o777, held.link_target)
-    return Entry(held.kind, held.mode if held.mode == ANY_MODE else stat.S_IMODE(held.mode), held.digest or "")
+    return Entry(
+        held.kind,
+        held.mode if held.mode == ANY_MODE else stat.S_IMODE(held.mode),
+        held.digest or "",
+    )
 
 
 def _inodes(root: Path) -> Iterator[tuple[str, int]]:
-    """All folders below one, but for those that an overlay lists and doesn't know any more (ESTALE): the person moved them."""
+    """All folders below one, but for those that an overlay lists and doesn't know any more
+    (ESTALE): the person moved them."""
     for place, names, _ in root.walk():
         for path in (place / name for name in names):
             with contextlib.suppress(OSError):
@@ -244,7 +292,13 @@ def token_of(held: Held | None) -> str | None:
 
 
 def _told(intent: Intent) -> tuple[object, ...]:
-    return decode_name(intent.name), intent.operation, intent.before, intent.after, intent.request[-6:]
+    return (
+        decode_name(intent.name),
+        intent.operation,
+        intent.before,
+        intent.after,
+        intent.request[-6:],
+    )
 
 
 def all_of(requests: Sequence[Request]) -> list[tuple[object, ...]]:

@@ -227,7 +227,10 @@ async def test_edit_by_the_api(desk: Desk) -> None:
 async def test_an_edit_must_fit(desk: Desk, old: str, replace_all: bool, said: str | None) -> None:
     async with desk.running():
         if said is None:
-            assert status(await desk.channel.edit("src/app.py", old, "new", replace_all, "")) == "pending"
+            assert (
+                status(await desk.channel.edit("src/app.py", old, "new", replace_all, ""))
+                == "pending"
+            )
             return
         with pytest.raises(UserError, match=said):
             await desk.channel.edit("src/app.py", old, "new", replace_all, "")
@@ -268,10 +271,14 @@ async def test_an_edit_keeps_what_the_agent_wrote_in_its_copy(desk: Desk) -> Non
             desk.approve(request)
             await desk.settled(request)
             assert (desk.host / "src/app.py").read_text() == "one = 1\ntwo = 20\nthree = 3\n"
-            assert (desk.copy / "src/app.py").read_text() == "one = 1\ntwo = 20\nthree = 3\nfour = 4\n"
+            assert (
+                desk.copy / "src/app.py"
+            ).read_text() == "one = 1\ntwo = 20\nthree = 3\nfour = 4\n"
 
 
-@pytest.mark.parametrize("path", ["../outside", "/etc/passwd", ".git/hooks/x", "a/../../x", ".git", "sub/.GIT/config"])
+@pytest.mark.parametrize(
+    "path", ["../outside", "/etc/passwd", ".git/hooks/x", "a/../../x", ".git", "sub/.GIT/config"]
+)
 async def test_paths_that_leave_are_denied_on_record(desk: Desk, path: str) -> None:
     async with desk.running():
         request = await desk.channel.write(path, b"x", "")
@@ -280,7 +287,9 @@ async def test_paths_that_leave_are_denied_on_record(desk: Desk, path: str) -> N
 
 async def test_rm_rf_and_a_move_of_a_folder(desk: Desk) -> None:
     async with desk.running():
-        shutil.move(desk.copy / "src", desk.copy / "lib")  # an overlay has no rename of a host's folder: `mv` copies it
+        shutil.move(
+            desk.copy / "src", desk.copy / "lib"
+        )  # an overlay has no rename of a host's folder: `mv` copies it
         await desk.asked("src/app.py")
         await desk.approve_all()
         assert not (desk.host / "src").exists()
@@ -344,7 +353,9 @@ async def test_a_burst_of_files_arrives_whole(desk: Desk) -> None:
         assert len(desk.requests()) == 300
 
 
-async def test_too_many_cards_wait_for_room_and_are_not_lost(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_too_many_cards_wait_for_room_and_are_not_lost(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("supervisor.records.approval_queue.MOST_CHANGES_PER_SESSION", 5)
     async with desk.running():
         for number in range(12):

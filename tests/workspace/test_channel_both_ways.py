@@ -1,6 +1,8 @@
-"""Random edits on both sides, looks in any order, answers of every kind: what must hold after each step, and at the end.
+"""Random edits on both sides, looks in any order, answers of every kind: what must hold after each
+step, and at the end.
 
-The loops aren't running: each look is a step of its own, so an example is the same each time and shrinks.
+The loops aren't running: each look is a step of its own, so an example is the same each time and
+shrinks.
 """
 
 import asyncio
@@ -26,7 +28,8 @@ type Content = str | None
 
 
 class Edit(NamedTuple):
-    """Somebody changes one line of a file, makes it with that, or removes it (None); `d` becomes a file by it."""
+    """Somebody changes one line of a file, makes it with that, or removes it (None); `d` becomes
+    a file by it."""
 
     who: Literal["person", "agent"]
     path: str
@@ -50,7 +53,8 @@ class Answer(NamedTuple):
 
 
 STEPS = st.one_of(
-    st.builds(Edit, st.sampled_from(["person", "agent"]), st.sampled_from(PATHS), st.one_of(st.none(), st.integers(0, LINES - 1))),
+    st.builds(Edit, st.sampled_from(["person", "agent"]), st.sampled_from(PATHS),
+    st.one_of(st.none(), st.integers(0, LINES - 1))),
     st.builds(Move, st.sampled_from(PATHS), st.sampled_from(PATHS)),
     st.builds(Look, st.sampled_from(["host", "copy"])),
     st.builds(Answer, st.sampled_from(["approve", "deny", "merge", "give"]), st.integers(0, 3)),
@@ -73,12 +77,14 @@ class World:
         self.note_copy()
 
     def read(self, side: Path) -> dict[str, Content]:
-        return {path: (side / path).read_text() if (side / path).is_file() else None for path in PATHS}
+        return {
+            path: (side / path).read_text() if (side / path).is_file() else None for path in PATHS
+        }
 
     def note_copy(self) -> None:
         self.seen_in_copy |= set(self.read(self.desk.copy).items())
 
-    # -- steps --------------------------------------------------------------------------------------------------------
+    # -- steps ------------------------------------------------------------------------------------
 
     def edit(self, step: Edit) -> None:
         side = self.desk.host if step.who == "person" else self.desk.copy
@@ -93,7 +99,11 @@ class World:
             if path.parent.is_file():
                 path.parent.unlink()
             path.parent.mkdir(exist_ok=True)
-            lines = path.read_text().splitlines() if path.is_file() else [f"line {n}" for n in range(LINES)]
+            lines = (
+                path.read_text().splitlines()
+                if path.is_file()
+                else [f"line {n}" for n in range(LINES)]
+            )
             self.number += 1
             lines[step.line] = f"{step.who} {self.number}"
             path.write_text("\n".join(lines) + "\n")
@@ -151,7 +161,9 @@ class World:
                     )
                     self.agent_wrote.pop(card.path, None)
                 case "give" if "conflict" in change(request).hazards:
-                    await channel.give_host(request.id, by="tester", fingerprint=request.fingerprint)
+                    await channel.give_host(
+                        request.id, by="tester", fingerprint=request.fingerprint
+                    )
                     self.agent_wrote.pop(change(request).path, None)
                 case _:
                     return
@@ -160,19 +172,25 @@ class World:
         await self.settle()
 
     async def settle(self) -> None:
-        """What was allowed or approved is carried out, and what came of it is held against what may."""
+        """What was allowed or approved is carried out, and what came of it is held against what
+        may."""
         for request in self.desk.requests():
             if status(request) in ("allowed", "approved"):
                 await self.desk.settled(request)
         self.check_host()
         self.note_copy()
 
-    # -- what must hold -----------------------------------------------------------------------------------------------
+    # -- what must hold ---------------------------------------------------------------------------
 
     def check_host(self) -> None:
-        """The host changed by effects only, each of which was about what was there; and what the person had written there
-        was replaced only with an answer, or after it had been in the agent's copy."""
-        done = [one for one in self.desk.requests() if one.outcome and one.outcome["ok"] and one.id not in self.checked]
+        """The host changed by effects only, each of which was about what was there; and what the
+        person had written there was replaced only with an answer, or after it had been in the
+        agent's copy."""
+        done = [
+            one
+            for one in self.desk.requests()
+            if one.outcome and one.outcome["ok"] and one.id not in self.checked
+        ]
         self.checked |= {one.id for one in done}
         for effect in sorted(done, key=lambda one: one.settled_at or 0):
             action = change(effect)
@@ -185,8 +203,14 @@ class World:
                 self.host[action.to] = before
             if before == self.content_after(effect):
                 continue  # the person had done the same: nothing was left to do
-            assert action.before in ((None, "dir") if before is None else (content_hash(before.encode()),))
-            if before is not None and before == self.person_wrote.get(action.path) and effect.answer != "approved":
+            assert action.before in (
+                (None, "dir") if before is None else (content_hash(before.encode()),)
+            )
+            if (
+                before is not None
+                and before == self.person_wrote.get(action.path)
+                and effect.answer != "approved"
+            ):
                 assert (action.path, before) in self.seen_in_copy, (action.path, before)
             self.host[action.path] = self.content_after(effect)
         assert self.read(self.desk.host) == self.host
@@ -220,10 +244,15 @@ class World:
             if path not in self.touched_by_agent:
                 assert copy[path] == host[path], path
             elif copy[path] != host[path]:
-                assert on_record & related(path) or self.failed(path), (path, host[path], copy[path])
+                assert on_record & related(path) or self.failed(path), (
+                    path,
+                    host[path],
+                    copy[path],
+                )
 
     def failed(self, path: str) -> bool:
-        """Whether it was tried and the host said no (a folder with something in it, say): that is on record, too."""
+        """Whether it was tried and the host said no (a folder with something in it, say): that
+        is on record, too."""
         tried = [one for one in self.desk.requests() if one.outcome and not one.outcome["ok"]]
         return any(name in related(path) for one in tried for name in names_of(change(one)))
 
@@ -235,7 +264,11 @@ def change(request: Request) -> FileChange:
 
 def related(path: str) -> set[str]:
     """The path and those above and below it: their fates hang together."""
-    return {name for name in PATHS if f"{name}/".startswith(f"{path}/") or f"{path}/".startswith(f"{name}/")}
+    return {
+        name
+        for name in PATHS
+        if f"{name}/".startswith(f"{path}/") or f"{path}/".startswith(f"{name}/")
+    }
 
 
 async def live(place: Path, steps: list[Edit | Move | Look | Answer]) -> None:
@@ -250,7 +283,14 @@ async def live(place: Path, steps: list[Edit | Move | Look | Answer]) -> None:
                 opened = await desk.channel._open()
             opened.sides.fill_digests(opened.sides.without_digest())
             world = World(desk)
-            for step in [*steps, Look("copy"), Look("host"), Look("copy"), Look("host"), Look("copy")]:
+            for step in [
+                *steps,
+                Look("copy"),
+                Look("host"),
+                Look("copy"),
+                Look("host"),
+                Look("copy"),
+            ]:
                 match step:
                     case Edit():
                         world.edit(step)

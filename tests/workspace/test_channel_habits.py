@@ -1,4 +1,5 @@
-"""What agents and editors really do to a folder, with the real tools: one clear question comes of it, or none."""
+"""What agents and editors really do to a folder, with the real tools: one clear question comes
+of it, or none."""
 
 import asyncio
 import json
@@ -16,7 +17,8 @@ MANY = 200
 
 @pytest.fixture(autouse=True)
 def _objects(host: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An overlay's repository borrows its objects from where only a sandbox has them: here they are."""
+    """An overlay's repository borrows its objects from where only a sandbox has them: here they
+    are."""
     monkeypatch.setenv("GIT_ALTERNATE_OBJECT_DIRECTORIES", str(host / ".git/objects"))
 
 
@@ -25,19 +27,25 @@ def files(folder: Path) -> dict[str, bytes]:
     return {
         name: path.read_bytes()
         for path in folder.rglob("*")
-        if path.is_file() and not path.is_symlink() and not (name := str(path.relative_to(folder))).startswith(".git/")
+        if path.is_file()
+        and not path.is_symlink()
+        and not (name := str(path.relative_to(folder))).startswith(".git/")
     }
 
 
 def git_of(desk: Desk, *words: str) -> str:
     """Real git in the copy."""
-    command = desk.program("git", "-c", "user.name=Test", "-c", "user.email=test@example.org", *words)
+    command = desk.program(
+        "git", "-c", "user.name=Test", "-c", "user.email=test@example.org", *words
+    )
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
 async def tool(place: Desk | Path, *command: str) -> None:
     """Run a real program in the copy or in a folder, to its end, while the session goes on."""
-    argv = place.program(*command) if isinstance(place, Desk) else ["env", "-C", str(place), *command]
+    argv = (
+        place.program(*command) if isinstance(place, Desk) else ["env", "-C", str(place), *command]
+    )
     process = await asyncio.create_subprocess_exec(
         *argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
@@ -56,7 +64,9 @@ async def approve_as_one(desk: Desk) -> list[Request]:
     """All that waits, with one answer, carried out."""
     ids = [one.id for one in (await quiet(desk)).values()]
     done = [await desk.settled(one) for one in desk.gate.resolve_all(ids, "approved", by="tester")]
-    assert all(one.outcome is not None and one.outcome["ok"] for one in done), [one.outcome for one in done]
+    assert all(one.outcome is not None and one.outcome["ok"] for one in done), [
+        one.outcome for one in done
+    ]
     return done
 
 
@@ -86,7 +96,7 @@ def branches(host: Path) -> Path:
     return host
 
 
-# -- git ----------------------------------------------------------------------------------------------------------------
+# -- git ------------------------------------------------------------------------------------------
 
 
 async def test_a_checkout_of_another_branch_is_one_question(desk: Desk, branches: Path) -> None:
@@ -145,7 +155,7 @@ async def test_a_stash_takes_the_cards_back_and_a_pop_brings_them(desk: Desk) ->
         assert not differing(desk)
 
 
-# -- packages and builds --------------------------------------------------------------------------------------------------
+# -- packages and builds --------------------------------------------------------------------------
 
 
 @pytest.mark.skipif(shutil.which("npm") is None, reason="no npm on this machine")
@@ -153,7 +163,12 @@ async def test_a_stash_takes_the_cards_back_and_a_pop_brings_them(desk: Desk) ->
 async def test_npm_install_of_a_package(desk: Desk, tmp_path: Path, is_ignored: bool) -> None:
     package = tmp_path / "tiny-package"
     (package / "lib").mkdir(parents=True)
-    facts = {"name": "tiny-package", "version": "1.2.3", "bin": {"tiny": "lib/cli.js"}, "main": "lib/index.js"}
+    facts = {
+        "name": "tiny-package",
+        "version": "1.2.3",
+        "bin": {"tiny": "lib/cli.js"},
+        "main": "lib/index.js",
+    }
     (package / "package.json").write_text(json.dumps(facts))
     (package / "lib/cli.js").write_text("#!/usr/bin/env node\nconsole.log('tiny')\n")
     for number in range(30):
@@ -180,12 +195,17 @@ async def test_npm_install_of_a_package(desk: Desk, tmp_path: Path, is_ignored: 
         await approve_as_one(desk)
         assert not differing(desk)
         assert (desk.host / "node_modules/.bin/tiny").is_symlink()
-        ran = subprocess.run([desk.host / "node_modules/.bin/tiny"], capture_output=True, text=True, check=True)
+        ran = subprocess.run(
+            [desk.host / "node_modules/.bin/tiny"], capture_output=True, text=True, check=True
+        )
         assert ran.stdout == "tiny\n"
 
 
 async def test_a_build_that_writes_5_000_ignored_files_asks_nothing(desk: Desk) -> None:
-    script = 'mkdir -p build/a && cd build && seq 5000 | while read n; do echo "$n" > a/$n.o; done; echo done > out.log'
+    script = (
+        'mkdir -p build/a && cd build && seq 5000 | while read n; do echo "$n" > a/$n.o; done; echo'
+        " done > out.log"
+    )
     async with desk.running():
         await tool(desk, "sh", "-c", script)
         assert await quiet(desk) == {}
@@ -209,11 +229,12 @@ async def test_sed_over_many_files_is_one_answer(desk: Desk) -> None:
         assert not differing(desk)
 
 
-# -- editors --------------------------------------------------------------------------------------------------------------
+# -- editors --------------------------------------------------------------------------------------
 
 
 def save_like_vim(path: Path, text: str) -> None:
-    """backupcopy=no: the old file becomes the backup, a new one is written, the backup goes; and a swap file beside it."""
+    """backupcopy=no: the old file becomes the backup, a new one is written, the backup goes; and
+    a swap file beside it."""
     swap = path.with_name(f".{path.name}.swp")
     swap.write_bytes(b"b0VIM 8.2")
     probe = path.with_name("4913")
@@ -276,16 +297,19 @@ async def test_an_editors_save_on_the_host_reaches_the_copy(desk: Desk, save) ->
 async def test_a_save_by_the_real_vim(desk: Desk, side: str) -> None:
     async with desk.running():
         folder = desk.host if side == "host" else desk.copy
-        await tool(desk if side == "copy" else folder, "vim", "-es", "-u", "NONE", "-c", "set backup backupcopy=no", "-c", "%s/one/uno/", "-c", "wq", "src/app.py")  # fmt: skip
+        await tool(desk if side == "copy" else folder, "vim", "-es", "-u", "NONE", "-c",
+        "set backup backupcopy=no", "-c", "%s/one/uno/", "-c", "wq", "src/app.py")  # fmt: skip
         (folder / "src/app.py~").unlink(missing_ok=True)
         if side == "copy":
             assert (await quiet(desk)).keys() == {"src/app.py"}
             await approve_as_one(desk)
-        await desk.until(lambda: (desk.copy / "src/app.py").read_text().startswith("uno") and not differing(desk))
+        await desk.until(
+            lambda: (desk.copy / "src/app.py").read_text().startswith("uno") and not differing(desk)
+        )
         assert await quiet(desk) == {}
 
 
-# -- what must not be taken for an answer -----------------------------------------------------------------------------------
+# -- what must not be taken for an answer ---------------------------------------------------------
 
 
 async def test_rm_rf_of_the_copy_asks_and_empties_nothing(desk: Desk) -> None:
@@ -296,7 +320,9 @@ async def test_rm_rf_of_the_copy_asks_and_empties_nothing(desk: Desk) -> None:
         ruled = {name for name in before if name.startswith(("free/", "closed/"))}
         assert waiting.keys() | ruled >= before.keys()
         assert {one.action.operation for one in waiting.values()} == {"delete"}  # type: ignore[union-attr]
-        assert files(desk.host) == {name: data for name, data in before.items() if not name.startswith("free/")}
+        assert files(desk.host) == {
+            name: data for name, data in before.items() if not name.startswith("free/")
+        }
         for request in waiting.values():
             desk.deny(request)
         # Denied, they are not asked again, and the copy stays as the agent left it.
@@ -305,7 +331,8 @@ async def test_rm_rf_of_the_copy_asks_and_empties_nothing(desk: Desk) -> None:
 
 
 async def test_the_copy_itself_gone_deletes_nothing(desk: Desk) -> None:
-    """Renamed away or removed from outside: there is nothing to compare with, so nothing is asked and nothing is done."""
+    """Renamed away or removed from outside: there is nothing to compare with, so nothing is
+    asked and nothing is done."""
     if desk.is_overlay:
         pytest.skip("a mounted folder can't be renamed or removed")
     async with desk.running():
@@ -313,10 +340,12 @@ async def test_the_copy_itself_gone_deletes_nothing(desk: Desk) -> None:
         await tool(desk.copy.parent, "rm", "-rf", str(desk.copy))
         await asyncio.gather(*[quiet(desk) for _ in range(2)], return_exceptions=True)
         after = files(desk.host)
-        assert {name: data for name, data in before.items() if not name.startswith("free/")}.items() <= after.items()
+        assert {
+            name: data for name, data in before.items() if not name.startswith("free/")
+        }.items() <= after.items()
 
 
-# -- what never rests -------------------------------------------------------------------------------------------------------
+# -- what never rests -----------------------------------------------------------------------------
 
 
 async def most_waiting(desk: Desk, work: "asyncio.Task[None]") -> int:
@@ -332,15 +361,18 @@ async def most_waiting(desk: Desk, work: "asyncio.Task[None]") -> int:
 @pytest.mark.parametrize("script", [
     "i=0; while [ $i -lt 200 ]; do i=$((i+1)); echo line $i >> server.txt; sleep 0.01; done",
     "i=0; while [ $i -lt 200 ]; do i=$((i+1)); echo state $i > server.txt; sleep 0.01; done",
-    "i=0; while [ $i -lt 200 ]; do i=$((i+1)); echo state $i > .tmp; mv .tmp server.txt; sleep 0.01; done",
+    "i=0; while [ $i -lt 200 ]; do i=$((i+1)); echo state $i > .tmp; mv .tmp server.txt; sleep 0.01; done",  # noqa: E501
 ])  # fmt: skip
-async def test_a_file_that_is_written_100_times_a_second_is_one_card(desk: Desk, script: str) -> None:
+async def test_a_file_that_is_written_100_times_a_second_is_one_card(
+    desk: Desk, script: str
+) -> None:
     async with desk.running():
         most = await most_waiting(desk, asyncio.create_task(tool(desk, "sh", "-c", script)))
         assert most <= 2  # `.tmp` may be met once
         waiting = await quiet(desk)
         assert waiting.keys() == {"server.txt"}
-        # They are gathered: what is written between two looks is one card, which takes the place of the one before.
+        # They are gathered: what is written between two looks is one card, which takes the place of
+        # the one before.
         before = len(desk.requests("server.txt"))
         async with desk.channel._turn:
             await tool(desk, "sh", "-c", script.replace("sleep 0.01", ":"))
@@ -354,11 +386,19 @@ async def test_a_file_that_is_written_100_times_a_second_is_one_card(desk: Desk,
 async def test_a_writer_that_keeps_its_log_open_does_not_hold_up_the_rest(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Appended to all the time: it is asked about as it was at a moment, and other changes come through meanwhile."""
-    script = "exec 3>>noise.txt; i=0; while [ ! -e stop ]; do i=$((i+1)); echo line $i >&3; [ $((i % 500)) -gt 0 ] || sleep 0.01; done"
+    """Appended to all the time: it is asked about as it was at a moment, and other changes come
+    through meanwhile."""
+    script = (
+        "exec 3>>noise.txt; i=0; while [ ! -e stop ]; do i=$((i+1)); echo line $i >&3; [ $((i %"
+        " 500)) -gt 0 ] || sleep 0.01; done"
+    )
     async with desk.running():
         looks, look = [], desk.channel._now.comparison.run
-        monkeypatch.setattr(desk.channel._now.comparison, "run", lambda *given: (looks.append(given), look(*given))[1])
+        monkeypatch.setattr(
+            desk.channel._now.comparison,
+            "run",
+            lambda *given: (looks.append(given), look(*given))[1],
+        )
         work = asyncio.create_task(tool(desk, "sh", "-c", script))
         await desk.until(lambda: (desk.copy / "noise.txt").exists())
         (desk.copy / "src/app.py").write_text("while it runs\n")
@@ -373,7 +413,8 @@ async def test_a_writer_that_keeps_its_log_open_does_not_hold_up_the_rest(
 
 
 async def test_a_repository_that_the_agent_makes_inside(desk: Desk) -> None:
-    """`git clone` or `git init` in the copy: the files are asked, the repository's own folder stays in the copy."""
+    """`git clone` or `git init` in the copy: the files are asked, the repository's own folder
+    stays in the copy."""
     async with desk.running():
         (desk.copy / "vendor/lib/docs").mkdir(parents=True)
         (desk.copy / "vendor/lib/lib.py").write_text("lib = 1\n")

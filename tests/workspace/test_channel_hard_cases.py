@@ -1,6 +1,8 @@
-"""What is rare and hard for sync: odd names, other file systems, huge and changing files, clocks that go backwards.
+"""What is rare and hard for sync: odd names, other file systems, huge and changing files, clocks
+that go backwards.
 
-File systems are mounted where this machine can do it; a test says which it needed, and is skipped with that reason where not.
+File systems are mounted where this machine can do it; a test says which it needed, and is
+skipped with that reason where not.
 """
 
 import contextlib
@@ -61,14 +63,17 @@ async def approve_until_quiet(desk: Desk) -> None:
     raise AssertionError(f"still asked: {list(desk.pending())}")
 
 
-# -- names ----------------------------------------------------------------------------------------------------------------
+# -- names ----------------------------------------------------------------------------------------
 
 
 async def test_names_of_every_kind_travel_both_ways(desk: Desk) -> None:
     leaves = [
-        b"not-\xff\xfe-text", b"\xe9", b"tab\there", b"new\nline", b"back\\slash", b"quote\"'", b"-rf", b"--", b"~", b"$HOME",
-        b"*", b"?", b"[a]", b"a:b", b" lead", b"trail ", b"dots...", b"CON", b"\x1b[31m", b"e\xcc\x81", "é".encode(),
-        "ﬁ".encode(), b"fi", "\u202egnp.exe".encode(), "zero\u200bwidth".encode(), b"n" * 255, "ü".encode() * 127,
+        b"not-\xff\xfe-text", b"\xe9", b"tab\there", b"new\nline", b"back\\slash", b"quote\"'",
+        b"-rf", b"--", b"~", b"$HOME",
+        b"*", b"?", b"[a]", b"a:b", b" lead", b"trail ", b"dots...", b"CON", b"\x1b[31m",
+        b"e\xcc\x81", "é".encode(),
+        "ﬁ".encode(), b"fi", "\u202egnp.exe".encode(), "zero\u200bwidth".encode(), b"n" * 255,
+        "ü".encode() * 127,
     ]  # fmt: skip
     async with desk.running(start=False):
         async with desk.channel._turn:
@@ -81,35 +86,47 @@ async def test_names_of_every_kind_travel_both_ways(desk: Desk) -> None:
             await opened.incoming.run(None)
         await approve_until_quiet(desk)
         assert tree(desk.host) == tree(desk.copy)
-        assert len(leaves_of(desk.host / "theirs")) == len(leaves_of(desk.copy / "mine")) == len(leaves)
+        assert (
+            len(leaves_of(desk.host / "theirs"))
+            == len(leaves_of(desk.copy / "mine"))
+            == len(leaves)
+        )
         for side in (desk.copy, desk.host):
             shutil.rmtree(side / ("theirs" if side == desk.copy else "mine"))
         async with desk.channel._turn:
             await opened.incoming.run(None)
-            await opened.incoming.run(None)  # many that vanish at once are believed when they stay away
+            await opened.incoming.run(
+                None
+            )  # many that vanish at once are believed when they stay away
         await approve_until_quiet(desk)
         assert tree(desk.host) == tree(desk.copy)
         assert not (desk.host / "theirs").exists()
 
 
 async def test_a_name_that_is_too_long_is_refused_and_holds_nothing_up(desk: Desk) -> None:
-    """Longer than a path may be: relative to descriptors it can be made, from outside it can't be reached."""
+    """Longer than a path may be: relative to descriptors it can be made, from outside it can't
+    be reached."""
     async with desk.running(start=False):
         script = (
-            "import os\nfor _ in range(40): os.mkdir('d' * 200); os.chdir('d' * 200)\nopen('deep.txt', 'w').close()"
+            "import os\nfor _ in range(40): os.mkdir('d' * 200); os.chdir('d' *"
+            " 200)\nopen('deep.txt', 'w').close()"
         )
         subprocess.run([sys.executable, "-c", script], cwd=desk.copy, check=True)
         (desk.copy / "src/app.py").write_text("beside it\n")
         await approve_until_quiet(desk)
         assert (desk.host / "src/app.py").read_text() == "beside it\n"
-        assert max(len(os.fsencode(name)) for name in map(str, desk.host.rglob("*"))) < LONGEST_PATH_BYTES
+        assert (
+            max(len(os.fsencode(name)) for name in map(str, desk.host.rglob("*")))
+            < LONGEST_PATH_BYTES
+        )
         subprocess.run(["rm", "-rf", str(desk.copy / ("d" * 200))], check=True)
         await approve_until_quiet(desk)
         assert tree(desk.host) == tree(desk.copy)
 
 
 async def test_the_longest_path_that_is_possible(desk: Desk) -> None:
-    """4,096 bytes with the workspace's own path, which is what the kernel takes from a program that names it whole."""
+    """4,096 bytes with the workspace's own path, which is what the kernel takes from a program
+    that names it whole."""
     room = 4096 - 1 - len(os.fsencode(desk.copy)) - 1
     parts = ["p" * 200] * (room // 201)
     name = "/".join(parts)
@@ -139,7 +156,7 @@ async def test_folders_as_deep_as_a_path_may_be(desk: Desk) -> None:
         assert any("too long" in why for why in desk.refusals().values()), desk.refusals()
 
 
-# -- other file systems -----------------------------------------------------------------------------------------------------
+# -- other file systems ---------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
@@ -155,13 +172,23 @@ def mounted(kind: str, folder: Path) -> Iterator[Path]:
         "ext4": ["mkfs.ext4", "-q", "-F"],
     }
     if kind == "tmpfs-casefold":
-        command = ["mount", "-t", "tmpfs", "-o", "casefold=utf8-12.1.0,size=64m", "none", str(place)]
+        command = [
+            "mount",
+            "-t",
+            "tmpfs",
+            "-o",
+            "casefold=utf8-12.1.0,size=64m",
+            "none",
+            str(place),
+        ]
     else:
         if shutil.which(makers[kind][0]) is None:
             pytest.skip(f"no {makers[kind][0]} on this machine")
         with image.open("wb") as file:
             file.truncate(400 << 20)
-        made = subprocess.run([*makers[kind], str(image)], capture_output=True, text=True, check=False)
+        made = subprocess.run(
+            [*makers[kind], str(image)], capture_output=True, text=True, check=False
+        )
         if made.returncode:
             pytest.skip(f"{makers[kind][0]}: {made.stderr.strip()[:200]}")
         command = ["mount", "-o", "loop", str(image), str(place)]
@@ -201,16 +228,20 @@ async def test_everyday_work_on_another_file_system(kind: str, tmp_path: Path) -
         desk.close()
 
 
-# -- large, many, changing --------------------------------------------------------------------------------------------------
+# -- large, many, changing ------------------------------------------------------------------------
 
 
-async def test_a_file_that_grows_while_it_is_read(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both directions: the look sees that it changed under it, and nothing half-read is asked or brought."""
+async def test_a_file_that_grows_while_it_is_read(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both directions: the look sees that it changed under it, and nothing half-read is asked or
+    brought."""
     whole: list[bytes] = []
     write_all = blobs.write_all
 
     def growing(fd: int, block: bytes) -> None:
-        """A block was read, and goes into the snapshot: the file grows before it is looked at again."""
+        """A block was read, and goes into the snapshot: the file grows before it is looked at
+        again."""
         write_all(fd, block)
         path = desk.copy / "grows.txt"
         if block.startswith(b"first\n") and len(whole) < 5:
@@ -226,11 +257,16 @@ async def test_a_file_that_grows_while_it_is_read(desk: Desk, monkeypatch: pytes
         request = desk.pending()["grows.txt"]
         desk.approve(request)
         await desk.settled(request)
-        assert (desk.host / "grows.txt").read_bytes() == (desk.copy / "grows.txt").read_bytes() == whole[-1]
+        assert (
+            (desk.host / "grows.txt").read_bytes()
+            == (desk.copy / "grows.txt").read_bytes()
+            == whole[-1]
+        )
 
 
 async def test_a_sparse_file_of_4_gigabytes_that_changes_at_its_end(desk: Desk) -> None:
-    """Larger than what is carried over: refused with the reason, at once, and without filling the disk or the memory."""
+    """Larger than what is carried over: refused with the reason, at once, and without filling
+    the disk or the memory."""
     if desk.is_overlay:
         pytest.skip("an overlay copies up whole files, holes and all")
     async with desk.running(start=False):
@@ -255,10 +291,14 @@ async def test_a_sparse_file_of_4_gigabytes_that_changes_at_its_end(desk: Desk) 
 
 
 @pytest.mark.timeout(600)
-async def test_a_flood_of_files_in_one_folder_made_by_the_agent(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The cards have an end: what fits waits, the rest is held back, and none of it reaches the host unasked. With
-    FLOOD_FILES=100000 it takes a minute."""
-    monkeypatch.setattr(approval_queue, "MOST_CHANGES_PER_SESSION", 1_000)  # cards cost time, and aren't the point here
+async def test_a_flood_of_files_in_one_folder_made_by_the_agent(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cards have an end: what fits waits, the rest is held back, and none of it reaches the
+    host unasked. With FLOOD_FILES=100000 it takes a minute."""
+    monkeypatch.setattr(
+        approval_queue, "MOST_CHANGES_PER_SESSION", 1_000
+    )  # cards cost time, and aren't the point here
     async with desk.running(start=False):
         (desk.copy / "many").mkdir()
         fd = os.open(desk.copy / "many", os.O_RDONLY)
@@ -278,11 +318,12 @@ async def test_a_flood_of_files_in_one_folder_made_by_the_agent(desk: Desk, monk
         assert desk.pending().keys() == {"src/app.py"}
 
 
-# -- links, modes, clocks -----------------------------------------------------------------------------------------------------
+# -- links, modes, clocks -------------------------------------------------------------------------
 
 
 async def test_hard_links_inside_the_copy(desk: Desk) -> None:
-    """Two names of one file are two files on the host, each with its own card; writing through one changes both."""
+    """Two names of one file are two files on the host, each with its own card; writing through
+    one changes both."""
     async with desk.running(start=False):
         os.link(desk.copy / "src/app.py", desk.copy / "src/twin.py")
         await desk.compared()
@@ -317,7 +358,8 @@ async def test_changes_of_the_mode_alone(desk: Desk) -> None:
 
 @pytest.mark.parametrize("at_s", [1.0, 10**9, 4 * 10**9])
 async def test_times_that_lie_are_not_believed(desk: Desk, at_s: float) -> None:
-    """The same size and the same time as before, in the past or in the future: the content counts, on both sides."""
+    """The same size and the same time as before, in the past or in the future: the content
+    counts, on both sides."""
     for name in ("src/app.py", "README.md"):
         os.utime(desk.host / name, (at_s, at_s))
     async with desk.running(start=False):
@@ -340,7 +382,8 @@ async def test_times_that_lie_are_not_believed(desk: Desk, at_s: float) -> None:
 
 
 async def test_a_clock_that_is_set_back(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The supervisor's clock jumps a day back between two effects: both are applied, in their order, and both undone."""
+    """The supervisor's clock jumps a day back between two effects: both are applied, in their
+    order, and both undone."""
     async with desk.running(start=False):
         (desk.copy / "src/app.py").write_text("before the jump\n")
         await approve_until_quiet(desk)

@@ -1,4 +1,5 @@
-"""What an agent may try with its copy, and what must come of it on the host: nothing, or a card of its own."""
+"""What an agent may try with its copy, and what must come of it on the host: nothing, or a card
+of its own."""
 
 import contextlib
 import os
@@ -37,17 +38,25 @@ async def test_a_symlink_is_asked_and_never_followed(desk: Desk, tmp_path: Path)
         inner = await desk.asked("free/inner")
         assert (inner.action.hazards, inner.action.link_target) == (("symlink",), "a.txt")
         await desk.until(lambda: desk.requests("free/link") and desk.requests("free/file"))
-        assert status(desk.requests("free/link")[0]) == status(desk.requests("free/file")[0]) == "denied"
+        assert (
+            status(desk.requests("free/link")[0])
+            == status(desk.requests("free/file")[0])
+            == "denied"
+        )
         (outside / "new.txt").write_text("x")
         await desk.compared()
         assert len(desk.requests()) == 3  # nothing below the links was looked at
-        assert b"secret" not in b"".join(path.read_bytes() for path in (desk.folder / "blobs").iterdir())
+        assert b"secret" not in b"".join(
+            path.read_bytes() for path in (desk.folder / "blobs").iterdir()
+        )
         desk.approve(inner)
         await desk.settled(inner)
         assert (desk.host / "free/inner").readlink() == Path("a.txt")
 
 
-async def test_a_write_through_a_folder_that_is_a_symlink_on_the_host(desk: Desk, tmp_path: Path) -> None:
+async def test_a_write_through_a_folder_that_is_a_symlink_on_the_host(
+    desk: Desk, tmp_path: Path
+) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (desk.host / "free/way").symlink_to(outside)
@@ -87,7 +96,7 @@ for number in range(most):
             step()
         for _ in range(number % 3):
             os.sched_yield()
-"""
+"""  # noqa: E501
 
 
 @contextlib.contextmanager
@@ -128,11 +137,17 @@ def test_a_folder_that_a_process_swaps_for_a_symlink(tmp_path: Path, kind: str) 
             case "write":
                 action = FileChange(operation="write", path=path, after=after, mode=0o644)
             case "delete":  # what is asked for is exactly what lies outside
-                (host / "dir" / f"{number % 50}").write_text("theirs\n") if not (host / "dir").is_symlink() else None
+                (
+                    (host / "dir" / f"{number % 50}").write_text("theirs\n")
+                    if not (host / "dir").is_symlink()
+                    else None
+                )
                 action = FileChange(operation="delete", path=path, before=theirs)
             case "rename":
                 (host / f"from{number}").write_text("content")
-                action = FileChange(operation="rename", path=f"from{number}", to=path, before=after, after=after)
+                action = FileChange(
+                    operation="rename", path=f"from{number}", to=path, before=after, after=after
+                )
             case "mkdir":
                 action = FileChange(operation="mkdir", path=path, after="dir", mode=0o755)
             case _:
@@ -204,11 +219,14 @@ async def test_hard_links_set_id_and_executables_in_the_copy_are_cards(desk: Des
         await desk.approve_all()
         assert stat.S_IMODE((desk.host / "free/root").stat().st_mode) == 0o755
         assert stat.S_IMODE((desk.host / "free/tool").stat().st_mode) == 0o755
-        assert (desk.host / "free/linked.py").stat().st_ino != (desk.host / "src/app.py").stat().st_ino
+        assert (desk.host / "free/linked.py").stat().st_ino != (
+            desk.host / "src/app.py"
+        ).stat().st_ino
 
 
 async def test_a_grant_for_a_plain_file_does_not_make_an_executable(desk: Desk) -> None:
-    """The host's file lost its bit in between: what was a change of content would now also make it executable."""
+    """The host's file lost its bit in between: what was a change of content would now also make
+    it executable."""
     (desk.host / "free/tool").write_text("1\n")
     (desk.host / "free/tool").chmod(0o755)
     async with desk.running():
@@ -237,7 +255,10 @@ async def test_fifos_and_sockets_never_leave(desk: Desk, monkeypatch: pytest.Mon
             await desk.compared()
         assert desk.refusals()["free/fifo"] == "a fifo never leaves the copy"
         assert desk.refusals()["free/sock"] == "a socket never leaves the copy"
-        told = {"free/fifo": "a fifo never leaves the copy", "free/sock": "a socket never leaves the copy"}
+        told = {
+            "free/fifo": "a fifo never leaves the copy",
+            "free/sock": "a socket never leaves the copy",
+        }
         assert desk.channel.refused() == told
         assert desk.requests() == []
         assert not {"fifo", "sock"} & {path.name for path in (desk.host / "free").iterdir()}
@@ -271,7 +292,8 @@ async def test_case_twins_are_two_files(desk: Desk) -> None:
 
 
 async def test_our_own_data_is_out_of_bounds(host: Path) -> None:
-    """The data folder inside the workspace: not copied, and nothing is written to it under any name."""
+    """The data folder inside the workspace: not copied, and nothing is written to it under any
+    name."""
     desk = Desk(host / "data", host)
     try:
         async with desk.running():
@@ -289,7 +311,9 @@ async def test_our_own_data_is_out_of_bounds(host: Path) -> None:
         desk.close()
 
 
-async def test_a_very_large_file_is_refused_with_a_reason(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_very_large_file_is_refused_with_a_reason(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("supervisor.workspace.disk.scan.LARGEST_FILE_BYTES", 1000)
     async with desk.running():
         (desk.copy / "free/big").write_bytes(b"x" * 2_000_000)
@@ -334,8 +358,10 @@ async def test_a_big_binary_travels_and_its_card_says_so(desk: Desk) -> None:
 @pytest.mark.parametrize(
     ("name", "is_git"),
     [
-        (".git", True), (".GIT", True), (".g\u200cit", True), ("git~1", True), (".git.", True), (".git ", True),
-        (".git::$INDEX_ALLOCATION", True), (".gi\uff54", True), (".gitignore", False), ("git", False), (".github", False),
+        (".git", True), (".GIT", True), (".g\u200cit", True), ("git~1", True), (".git.", True),
+        (".git ", True),
+        (".git::$INDEX_ALLOCATION", True), (".gi\uff54", True), (".gitignore", False), ("git",
+         False), (".github", False),
     ],
 )  # fmt: skip
 def test_names_that_some_file_system_takes_for_git(name: str, is_git: bool) -> None:
@@ -343,7 +369,8 @@ def test_names_that_some_file_system_takes_for_git(name: str, is_git: bool) -> N
 
 
 @pytest.mark.parametrize(
-    "name", ["", "/", "a//b", "../a", "a/..", "./a", "a/./b", "/etc", "a\0b", "x/" * 300 + "y", "a/.git/b"]
+    "name",
+    ["", "/", "a//b", "../a", "a/..", "./a", "a/./b", "/etc", "a\0b", "x/" * 300 + "y", "a/.git/b"],
 )
 def test_paths_that_are_no_plain_paths(name: str) -> None:
     with pytest.raises(PathError):

@@ -1,10 +1,13 @@
-"""Everything that can happen to a workspace, in random order, over the real thing: real files, gate, database and journal.
+"""Everything that can happen to a workspace, in random order, over the real thing: real files,
+gate, database and journal.
 
-Both sides edit; the person answers in every way there is, takes back what was done, and edits in the middle of an effect;
-the supervisor ends, or is killed (a real process, kill -9 before a random system call) and starts anew. `model_world` says
-what must hold after each step, and at the end both sides meet once everything is approved.
+Both sides edit; the person answers in every way there is, takes back what was done, and edits in
+the middle of an effect; the supervisor ends, or is killed (a real process, kill -9 before a random
+system call) and starts anew. `model_world` says what must hold after each step, and at the end both
+sides meet once everything is approved.
 
-Each in both modes: over a plain copy, and over an overlay. The loops aren't running: each look is a step of its own, so a script is the same each time and shrinks.
+Each in both modes: over a plain copy, and over an overlay. The loops aren't running: each look
+is a step of its own, so a script is the same each time and shrinks.
 """
 
 import asyncio
@@ -53,7 +56,7 @@ SHARED_MEMORY = Path("/dev/shm")
 ROUNDS = 12
 
 
-# --- one life of the supervisor -----------------------------------------------------------------------------------------
+# --- one life of the supervisor ------------------------------------------------------------------
 
 
 class Life:
@@ -129,7 +132,8 @@ class Life:
                 opened.incoming.copy_changed(None)
 
     async def settle(self, meanwhile: Change | None = None) -> None:
-        """What was allowed or approved is carried out, and what came of it is held against what may."""
+        """What was allowed or approved is carried out, and what came of it is held against what
+        may."""
         for request in self.desk.requests():
             if request.answer == "approved":
                 self.world.approved.add(request.id)
@@ -148,27 +152,41 @@ class Life:
         if not pending:
             return
         request = pending[step.number % len(pending)]
-        with contextlib.suppress(GatehouseError):  # no merge, no hunks, or out of date: nothing was answered
+        with contextlib.suppress(
+            GatehouseError
+        ):  # no merge, no hunks, or out of date: nothing was answered
             await self._answer(step, request, [one.id for one in pending])
 
     async def _answer(self, step: Answer, request: Request, ids: list[str]) -> None:
         channel, gate = self.desk.channel, self.desk.gate
         match step.how:
             case "approve" | "deny":
-                said: Literal["approved", "denied"] = "approved" if step.how == "approve" else "denied"
+                said: Literal["approved", "denied"] = (
+                    "approved" if step.how == "approve" else "denied"
+                )
                 gate.resolve(request.id, said, by="model", shown_fingerprint=request.fingerprint)
             case "approve-all" | "deny-all":
-                gate.resolve_all(ids, "approved" if step.how == "approve-all" else "denied", by="model")
+                gate.resolve_all(
+                    ids, "approved" if step.how == "approve-all" else "denied", by="model"
+                )
             case "merge":
                 card = await channel.conflict_card(request)
-                await channel.apply_merge(request.id, card.merged or "", by="model", fingerprint=request.fingerprint)
+                await channel.apply_merge(
+                    request.id, card.merged or "", by="model", fingerprint=request.fingerprint
+                )
             case "give":
                 await channel.give_host(request.id, by="model", fingerprint=request.fingerprint)
             case _:
                 diff = channel.card(request).diff
-                hunks = [one.id for number, one in enumerate(diff.hunks if diff else ()) if step.number >> number & 1]
+                hunks = [
+                    one.id
+                    for number, one in enumerate(diff.hunks if diff else ())
+                    if step.number >> number & 1
+                ]
                 rest: Literal["drop", "pending"] = "drop" if step.how == "part-drop" else "pending"
-                await channel.answer_part(request.id, hunks, rest, by="model", fingerprint=request.fingerprint)
+                await channel.answer_part(
+                    request.id, hunks, rest, by="model", fingerprint=request.fingerprint
+                )
 
     async def ask(self, step: Api) -> None:
         channel, text = self.desk.channel, self.world.text()
@@ -177,7 +195,13 @@ class Life:
                 case "write":
                     await channel.write(step.path, f"agent wrote {text}\n".encode(), "because")
                 case "edit":
-                    await channel.edit(step.path, f"line {step.number}\n", f"agent edited {text}\n", False, "because")
+                    await channel.edit(
+                        step.path,
+                        f"line {step.number}\n",
+                        f"agent edited {text}\n",
+                        False,
+                        "because",
+                    )
                 case "delete":
                     await channel.delete(step.path, "because")
                 case "move":
@@ -190,7 +214,10 @@ class Life:
         if step.what == "all":
             selection, after = Selection(), 0
         elif step.what == "one":
-            selection, after = Selection(ids=(history.done[step.number % len(history.done)].request,)), None
+            selection, after = (
+                Selection(ids=(history.done[step.number % len(history.done)].request,)),
+                None,
+            )
         else:
             after = max(0, world.place - 1 - step.number % world.place)
             selection = Selection(after=after)
@@ -219,14 +246,16 @@ class Life:
                 assert found == entry, f"`{name}` is {found} again, not {entry}"
 
     async def end(self) -> None:
-        """Everything is approved until nothing more is asked: then both sides hold the same, but for what was refused."""
+        """Everything is approved until nothing more is asked: then both sides hold the same, but
+        for what was refused."""
         for number in range(ROUNDS):
             before = (read_tree(self.desk.host), read_tree(self.desk.copy))
             for where in ("host", "copy", "host"):
                 await self.look(where)
                 await self.settle()
             ids = [one.id for one in self.desk.pending().values()]
-            # Together, and the next time each for itself: where one can't be done, the others wait for it no longer.
+            # Together, and the next time each for itself: where one can't be done, the others wait
+            # for it no longer.
             for some in [ids] if number % 2 == 0 else [[one] for one in ids]:
                 self.desk.gate.resolve_all(some, "approved", by="model")
                 await self.settle()
@@ -241,7 +270,12 @@ class Life:
         told = self.told()
         for name, mine in copy.items() | {(name, None) for name in host.keys() - copy.keys()}:
             theirs = host.get(name)
-            if theirs == mine or any(is_related(name, one) for one in told) or is_special(mine) or is_special(theirs):
+            if (
+                theirs == mine
+                or any(is_related(name, one) for one in told)
+                or is_special(mine)
+                or is_special(theirs)
+            ):
                 continue
             if (
                 name in self.world.made
@@ -280,7 +314,7 @@ def change(request: Request) -> FileChange:
     return request.action
 
 
-# --- what happens in the middle of a step -----------------------------------------------------------------------------
+# --- what happens in the middle of a step --------------------------------------------------------
 
 
 class Points:
@@ -343,8 +377,11 @@ class Place(NamedTuple):
 type Tell = Callable[[tuple[World, int]], object]
 
 
-async def live(tell: Tell, place: Place, script: Sequence[Step], world: World, start: int, meanwhile: Change) -> int:
-    """Carry out the script from a step on until the supervisor ends; where to go on. A crash ends this very process."""
+async def live(
+    tell: Tell, place: Place, script: Sequence[Step], world: World, start: int, meanwhile: Change
+) -> int:
+    """Carry out the script from a step on until the supervisor ends; where to go on. A crash
+    ends this very process."""
     points = Points(place.host)
     desk = Desk(place.data, place.host, is_overlay=place.is_overlay)
     desk.new_channel(points.at)
@@ -388,7 +425,12 @@ def play(script: Sequence[Step], mode: str) -> None:
         meanwhile: Change = {}
         while at <= len(script):
             end = next(
-                (number for number in range(at, len(script)) if isinstance(script[number], Crash | Restart)), None
+                (
+                    number
+                    for number in range(at, len(script))
+                    if isinstance(script[number], Crash | Restart)
+                ),
+                None,
             )
             crash = script[end] if end is not None else None
             if not isinstance(crash, Crash):
@@ -404,7 +446,8 @@ def play(script: Sequence[Step], mode: str) -> None:
 def live_and_die(
     place: Place, script: Sequence[Step], world: World, start: int, meanwhile: Change
 ) -> tuple[World, int]:
-    """One life in a process of its own, which ends by kill -9; the world as it was told last, and where to go on."""
+    """One life in a process of its own, which ends by kill -9; the world as it was told last,
+    and where to go on."""
     code, told = heard(live, place, script, world, start, meanwhile)
     assert code == KILLED
     (last,) = told
@@ -417,7 +460,9 @@ def go_on_without(place: Place, world: World, ops: Sequence[Op]) -> Change:
     before = read_tree(place.host)
     for name, entry in difference(world.host, before).items():
         if entry is not None and entry.kind == "file":
-            assert entry.token in world.contents or is_snapshot(place, entry.token), f"`{name}` is torn: {entry}"
+            assert entry.token in world.contents or is_snapshot(place, entry.token), (
+                f"`{name}` is torn: {entry}"
+            )
     for op in ops:
         if op.who == "person":
             do(place.host, op, world.text())
@@ -427,7 +472,8 @@ def go_on_without(place: Place, world: World, ops: Sequence[Op]) -> Change:
 
 
 def in_copy(place: Place, op: Op, text: str) -> None:
-    """What the agent did last, which nobody saw any more. An overlay is mounted for it, as it was a moment before."""
+    """What the agent did last, which nobody saw any more. An overlay is mounted for it, as it
+    was a moment before."""
     if not place.is_overlay:
         do(place.session / COPY, op, text)
         return
@@ -442,7 +488,7 @@ def is_snapshot(place: Place, digest: str) -> bool:
     return any(place.session.rglob(f"*{digest[-60:]}*"))
 
 
-# --- the tests ---------------------------------------------------------------------------------------------------------
+# --- the tests -----------------------------------------------------------------------------------
 
 # Of the machine at its busiest; a search that fails goes on to find the shortest script that does.
 LIMIT_S = examples(600)

@@ -1,4 +1,5 @@
-"""Two agents in one workspace: each has a copy of its own, and they meet at the host like two people."""
+"""Two agents in one workspace: each has a copy of its own, and they meet at the host like two
+people."""
 
 import asyncio
 from pathlib import Path
@@ -26,7 +27,9 @@ until [ -e end-$1 ]; do sleep 0.05; done
 
 
 async def request_for(running: Supervised, session: Session, path: str) -> Request:
-    return await running.asked("filesystem", where=lambda one: (one.session_id, one.action.path) == (session.id, path))  # type: ignore[union-attr]
+    return await running.asked(
+        "filesystem", where=lambda one: (one.session_id, one.action.path) == (session.id, path)
+    )  # type: ignore[union-attr]
 
 
 def in_copy(running: Supervised, session: Session, name: str) -> Path:
@@ -39,7 +42,9 @@ async def test_they_meet_at_the_host_like_two_people(tmp_path: Path) -> None:
         one = await running.start(host, "bash", "-c", AGENT, "agent", "one")
         two = await running.start(host, "bash", "-c", AGENT, "agent", "two")
         for session in (one, two):
-            await running.until(lambda session=session: running.parts.sessions.get(session.id).started_at)  # type: ignore[misc]
+            await running.until(
+                lambda session=session: running.parts.sessions.get(session.id).started_at
+            )  # type: ignore[misc]
 
         # What is different: both are there in the end, and each sees the other's.
         (host / "go-one").touch()
@@ -61,7 +66,9 @@ async def test_they_meet_at_the_host_like_two_people(tmp_path: Path) -> None:
         await running.done(first)
         conflict = await running.asked(
             "filesystem",
-            where=lambda request: request.session_id == two.id and "conflict" in request.action.hazards,  # type: ignore[union-attr]
+            where=lambda request: (
+                request.session_id == two.id and "conflict" in request.action.hazards
+            ),  # type: ignore[union-attr]
         )
         assert status(running.parts.gate.get(second.id)) == "superseded"
         assert (host / "shared.txt").read_text() == "first\nby one\n"
@@ -97,13 +104,19 @@ async def test_each_is_taken_back_by_itself_and_never_the_others_work(tmp_path: 
     host = make_repository(tmp_path / "host", {"free/both.txt": "first\n", "free/x.txt": "x\n"})
     before = {path.name: path.read_text() for path in (host / "free").iterdir()}
     async with supervised(settings_in(tmp_path, POLICY)) as running:
-        one, _ = await running.run(host, "sh", "-c", "echo one >> free/both.txt; echo one > free/one.txt")
-        two, _ = await running.run(host, "sh", "-c", "echo two >> free/both.txt; echo two > free/x.txt")
+        one, _ = await running.run(
+            host, "sh", "-c", "echo one >> free/both.txt; echo one > free/one.txt"
+        )
+        two, _ = await running.run(
+            host, "sh", "-c", "echo two >> free/both.txt; echo two > free/x.txt"
+        )
         both = "first\none\ntwo\n"
         assert (host / "free/both.txt").read_text() == both
 
         # What the other wrote on top of it is as much in the way as what the person wrote.
-        with pytest.raises(GatehouseError, match=r"`free/both\.txt`: changed since by you or another session"):
+        with pytest.raises(
+            GatehouseError, match=r"`free/both\.txt`: changed since by you or another session"
+        ):
             await take_back(running, one)
         assert (host / "free/both.txt").read_text() == both
         assert (host / "free/one.txt").read_text() == "one\n"
@@ -119,4 +132,6 @@ async def test_each_is_taken_back_by_itself_and_never_the_others_work(tmp_path: 
 async def take_back(running: Supervised, session: Session) -> None:
     """All that a session applied, as it is shown."""
     plan = await undoing.preview(running.parts, undoing.UndoBody(session=session.id))
-    await undoing.carry_out(running.parts, undoing.UndoNowBody(session=session.id, token=plan.token), by="tester")
+    await undoing.carry_out(
+        running.parts, undoing.UndoNowBody(session=session.id, token=plan.token), by="tester"
+    )

@@ -1,4 +1,5 @@
-"""`gatehouse policy test`: case files against a policy. A file that can't be used fails the test, whatever the others say."""
+"""`gatehouse policy test`: case files against a policy. A file that can't be used fails the
+test, whatever the others say."""
 
 import sys
 from pathlib import Path
@@ -14,7 +15,8 @@ _SUFFIXES = (".yaml", ".yml")
 
 
 def test(folder: str, policy_file: str | None, settings: Settings) -> int:
-    """Print every case that is answered otherwise, then the count; 1 where one is, a file can't be used, or there is none."""
+    """Print every case that is answered otherwise, then the count; 1 where one is, a file can't
+    be used, or there is none."""
     files = _files(Path(folder))
     cases, unusable = _read(files)
     needs_policy = policy_file is not None or any(not case.has_policy for case in cases)
@@ -23,7 +25,10 @@ def test(folder: str, policy_file: str | None, settings: Settings) -> int:
     failures = [failure for case in cases if (failure := failure_of(case, policy, now)) is not None]
     for failure in failures:
         print(visible(str(failure), one_line=True))
-    count = f"{len(cases)} case{'' if len(cases) == 1 else 's'} in {len(files)} file{'' if len(files) == 1 else 's'}"
+    count = (
+        f"{len(cases)} case{'' if len(cases) == 1 else 's'} in {len(files)}"
+        f" file{'' if len(files) == 1 else 's'}"
+    )
     print(f"{count}, {len(failures)} failed" + (f", {unusable} can't be used" if unusable else ""))
     return 1 if failures or unusable or not cases else 0
 
@@ -33,15 +38,22 @@ def _files(folder: Path) -> list[Path]:
     if folder.is_file():
         return [folder]
     if not folder.is_dir():
-        raise UserError(f"{folder}: there is no such folder", "name a folder of case files, or one of them")
-    found = sorted(path for path in folder.rglob("*") if path.suffix in _SUFFIXES and path.is_file())
+        raise UserError(
+            f"{folder}: there is no such folder", "name a folder of case files, or one of them"
+        )
+    found = sorted(
+        path for path in folder.rglob("*") if path.suffix in _SUFFIXES and path.is_file()
+    )
     if not found:
-        raise UserError(f"{folder}: holds no case files", f"a case file's name ends in {' or '.join(_SUFFIXES)}")
+        raise UserError(
+            f"{folder}: holds no case files", f"a case file's name ends in {' or '.join(_SUFFIXES)}"
+        )
     return found
 
 
 def _read(files: list[Path]) -> tuple[list[Case], int]:
-    """Every case of the files that can be used, and how many can't: each of those is told on standard error."""
+    """Every case of the files that can be used, and how many can't: each of those is told on
+    standard error."""
     cases: list[Case] = []
     unusable = 0
     for path in files:

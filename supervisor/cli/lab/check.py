@@ -1,4 +1,5 @@
-"""`gatehouse policy check`: actions on standard input, a JSON line each; answers on standard output."""
+"""`gatehouse policy check`: actions on standard input, a JSON line each; answers on standard
+output."""
 
 import sys
 
@@ -7,10 +8,12 @@ from supervisor.errors import UserError
 
 
 def check(policy_file: str | None, workspace: str | None) -> int:
-    """Answer every line; 0. Each line may carry its own policy and workspace (policy/README.md tells the fields)."""
+    """Answer every line; 0. Each line may carry its own policy and workspace (policy/README.md
+    tells the fields)."""
     if sys.stdin is None or sys.stdout is None:
         raise UserError(
-            "standard input or output is closed", "give the lines on one, and take the answers from the other"
+            "standard input or output is closed",
+            "give the lines on one, and take the answers from the other",
         )
     policy = None
     if policy_file is not None:
@@ -19,7 +22,8 @@ def check(policy_file: str | None, workspace: str | None) -> int:
         policy = read_policy(policy_file)
     now = RealClock().now()
     for line in sys.stdin.buffer:
-        # The engine is imported with the first line. A blank line isn't understood either: it is answered, never skipped.
+        # The engine is imported with the first line. A blank line isn't understood either: it is
+        # answered, never skipped.
         from supervisor.core.lab.check import answer
         from supervisor.workspace.disk.links import look
 

@@ -1,7 +1,8 @@
 """`gatehouse policy explain`: one action in, everything that a policy says of it out.
 
-Decides only what action the words of the command line mean; what is said of it is `core.explain`'s, how it is printed `explain_text`'s.
-It changes nothing, and needs no running supervisor.
+Decides only what action the words of the command line mean; what is said of it is
+`core.explain`'s, how it is printed `explain_text`'s. It changes nothing, and needs no running
+supervisor.
 """
 
 import re
@@ -38,30 +39,43 @@ _EXAMPLES = {
 
 
 def explain(
-    action: list[str], policy_file: str | None, workspace: str | None, settings: Settings, *, as_json: bool
+    action: list[str],
+    policy_file: str | None,
+    workspace: str | None,
+    settings: Settings,
+    *,
+    as_json: bool,
 ) -> int:
     """Print what a policy says of one action, and why; 0.
 
-    `action` is a category and what is asked, or one line as `policy check` takes it, or `-`: such a line on standard input.
-    `UserError` where it is none of these. As JSON, one object:
+    `action` is a category and what is asked, or one line as `policy check` takes it, or `-`: such a
+    line on standard input. `UserError` where it is none of these. As JSON, one object:
 
         category, action                  what was asked, in one line
-        verdict, why, remedy, rule,       as everywhere: `rules` made the verdict, the first of them leads; `sticky`: no "always"
+        verdict, why, remedy, rule,       as everywhere: `rules` made the verdict, the first of them
+                                          leads; `sticky`: no "always"
         rules, sticky
-        basis                             rules | forced | mode | free | always | nothing: what made the verdict
+        basis                             rules | forced | mode | free | always | nothing: what made
+                                          the verdict
         mode                              what the category does where no rule matches
         forced                            what no allow rule lifts, each in a sentence
         understood                        {what: value}: canonical host, path, operation, ...
-        parts                             what is judged on its own, e.g. each command: {kind, text, answer: allow | ask | deny |
-                                          free (needs no rule) | open (no rule), rules, forced, notes}
-        parts_left_out                    how many more there are: of a very long action only the first are told apart
-        looked_at                         every rule of the category, the most telling first: {rule, effect, id, rule_why, source,
-                                          line, outcome: decides | overruled | partly | held | excepted | inactive | never | spare |
-                                          missed, why, parts: positions in `parts`, distance: 0 fits, up to 4 nearly}
+        parts                             what is judged on its own, e.g. each command: {kind, text,
+                                          answer: allow | ask | deny | free (needs no rule) | open
+                                          (no rule), rules, forced, notes}
+        parts_left_out                    how many more there are: of a very long action only the
+                                          first are told apart
+        looked_at                         every rule of the category, the most telling first: {rule,
+                                          effect, id, rule_why, source, line, outcome: decides |
+                                          overruled | partly | held | excepted | inactive | never |
+                                          spare | missed, why, parts: positions in `parts`,
+                                          distance: 0 fits, up to 4 nearly}
         not_looked_at                     {category: how many rules}
-        suggestions                       allow rules that would do, the first of each part together: {part, rule, label, explains}
+        suggestions                       allow rules that would do, the first of each part
+                                          together: {part, rule, label, explains}
         advice                            what to do where an allow rule isn't enough
-        on_disk                           {verdict, why} where links in the workspace lead to another verdict, else null
+        on_disk                           {verdict, why} where links in the workspace lead to
+                                          another verdict, else null
         trouble                           empty, else why some of this is missing
     """
     fields = fields_of(action)
@@ -69,7 +83,11 @@ def explain(
         asked = action_of(fields)
         root, remotes = surroundings(fields, workspace)
         own = fields.get("policy")
-        policy = chosen_policy(policy_file, settings) if own is None else policy_from_data(own, "the line's own policy")
+        policy = (
+            chosen_policy(policy_file, settings)
+            if own is None
+            else policy_from_data(own, "the line's own policy")
+        )
     except ValueError as error:
         raise UserError(visible(str(error), one_line=True), f"write {_example(fields)}") from None
     root, now = str(Path(root).absolute()), RealClock().now()
@@ -82,7 +100,9 @@ def explain(
         configured_remotes=remotes,
         uses={},
     )
-    answer = answer_line(msgspec.json.encode({**fields, "workspace": root}), policy, root, now, look=look)
+    answer = answer_line(
+        msgspec.json.encode({**fields, "workspace": root}), policy, root, now, look=look
+    )
     is_other = answer["verdict"] != found.verdict.decision
     on_disk = {"verdict": answer["verdict"], "why": answer["why"]} if is_other else None
     if as_json:
@@ -96,7 +116,7 @@ def _example(fields: dict[str, Any]) -> str:
     return _EXAMPLES.get(str(fields.get("category")), "a line as `gatehouse policy check` takes it")
 
 
-# -- from words to a line of `policy check` ----------------------------------------------------------------------------------
+# -- from words to a line of `policy check` -------------------------------------------------------
 
 
 def fields_of(words: Sequence[str]) -> dict[str, Any]:
@@ -112,10 +132,13 @@ def fields_of(words: Sequence[str]) -> dict[str, Any]:
     category, rest = words[0], list(words[1:])
     if category not in _READERS:
         raise UserError(
-            f"`{visible(category[:60], one_line=True)}` is not a category", nearest(category, RULE_CATEGORIES)
+            f"`{visible(category[:60], one_line=True)}` is not a category",
+            nearest(category, RULE_CATEGORIES),
         )
     if not any(word.strip() for word in rest):
-        raise UserError(f"{category}: what should be explained isn't said", f"write {_EXAMPLES[category]}")
+        raise UserError(
+            f"{category}: what should be explained isn't said", f"write {_EXAMPLES[category]}"
+        )
     return {"category": category, **_READERS[category](rest)}
 
 
@@ -154,12 +177,14 @@ def _network(words: list[str]) -> dict[str, Any]:
     if "://" not in target:
         if method:
             raise UserError(
-                f"network: `{visible(target, one_line=True)}` is not a URL", f"write {_EXAMPLES['network']}"
+                f"network: `{visible(target, one_line=True)}` is not a URL",
+                f"write {_EXAMPLES['network']}",
             )
         return {"connect": target}
     if method and not _METHOD.match(method[0]):
         raise UserError(
-            f"network: `{visible(method[0], one_line=True)}` is not a method", f"write {_EXAMPLES['network']}"
+            f"network: `{visible(method[0], one_line=True)}` is not a method",
+            f"write {_EXAMPLES['network']}",
         )
     return {"method": method[0] if method else "GET", "url": target}
 
@@ -175,14 +200,19 @@ def _filesystem(words: list[str]) -> dict[str, Any]:
         )
     most = {"rename": 2, "symlink": 2, "chmod": 2}.get(operation, 1)
     if len(paths) != most:
-        raise UserError(f"filesystem: {operation} takes {most} {'words' if most > 1 else 'path'}", _usage(operation))
+        raise UserError(
+            f"filesystem: {operation} takes {most} {'words' if most > 1 else 'path'}",
+            _usage(operation),
+        )
     if operation == "chmod":
         return {"operation": operation, "mode": paths[0], "path": paths[1]}
     return {"operation": operation, "path": paths[0], **({"to": paths[1]} if most == 2 else {})}
 
 
 def _usage(operation: str) -> str:
-    takes = {"rename": "OLD NEW", "symlink": "PATH TARGET", "chmod": "MODE PATH"}.get(operation, "PATH")
+    takes = {"rename": "OLD NEW", "symlink": "PATH TARGET", "chmod": "MODE PATH"}.get(
+        operation, "PATH"
+    )
     return f"write filesystem {operation} {takes}"
 
 

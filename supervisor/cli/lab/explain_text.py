@@ -1,6 +1,8 @@
-"""An explanation as text for a person, at most 100 columns wide: the verdict, what was understood, the rules, what would change it.
+"""An explanation as text for a person, at most 100 columns wide: the verdict, what was understood,
+the rules, what would change it.
 
-Decides how much is shown, never what is true. INVARIANT: what may come from an agent or a file is escaped before it is printed (law 6).
+Decides how much is shown, never what is true. INVARIANT: what may come from an agent or a file
+is escaped before it is printed (law 6).
 """
 
 import textwrap
@@ -47,9 +49,15 @@ def _basis(found: Explanation) -> str:
     mode = f"the mode of {found.category} is {found.mode}"
     match found.basis:
         case "rules":
-            return f"decided by {_counted(len(found.verdict.rules), 'rule')}; where none matches, {mode}"
+            return f"decided by {_counted(len(found.verdict.rules), 'rule')}; where none matches, {
+                mode
+            }"
         case "forced":
-            return "only a rule that spells it out lifts this" if found.suggestions else "no allow rule lifts this"
+            return (
+                "only a rule that spells it out lifts this"
+                if found.suggestions
+                else "no allow rule lifts this"
+            )
         case "free":
             return "nothing in it needs a rule"
         case "nothing":
@@ -57,7 +65,7 @@ def _basis(found: Explanation) -> str:
     return ""  # the why says it
 
 
-# -- what it was understood as -------------------------------------------------------------------------------------------------
+# -- what it was understood as --------------------------------------------------------------------
 
 
 def _understood(found: Explanation) -> Iterator[str]:
@@ -85,7 +93,7 @@ def _understood(found: Explanation) -> Iterator[str]:
         yield f"  and {hidden} more"
 
 
-# -- rules -----------------------------------------------------------------------------------------------------------------------
+# -- rules ----------------------------------------------------------------------------------------
 
 
 def _rules(found: Explanation) -> Iterator[Iterator[str]]:
@@ -107,7 +115,9 @@ def _rules(found: Explanation) -> Iterator[Iterator[str]]:
     elif found.category in RULE_CATEGORIES:
         yield iter([f"no rule matches (of {total})"])
     yield _section("rules that would match, but", stopped, MOST_NEAR)
-    yield _near("rules that come near" if near and near[0].distance <= NEAR else "other rules", near)
+    yield _near(
+        "rules that come near" if near and near[0].distance <= NEAR else "other rules", near
+    )
     yield _related(related)
     yield _rest(found, rest)
 
@@ -133,7 +143,9 @@ def _near(title: str, looked: Sequence[Looked]) -> Iterator[str]:
     if alike:
         yield title
     for why, ones in list(alike.items())[:MOST_NEAR]:
-        yield from _rule(ones[0], f"{why} (and {len(ones) - 1} more alike)" if len(ones) > 1 else why)
+        yield from _rule(
+            ones[0], f"{why} (and {len(ones) - 1} more alike)" if len(ones) > 1 else why
+        )
     if len(alike) > MOST_NEAR:
         hidden = sum(map(len, list(alike.values())[MOST_NEAR:]))
         yield f"  and {hidden} more (all with --json)"
@@ -154,7 +166,10 @@ def _related(looked: Sequence[Looked]) -> Iterator[str]:
     """Rules about the same thing, of which it would say little how each differs."""
     if not looked:
         return
-    texts = [f"{one.rule.effect} {one.rule.text}" if one.rule.effect != "allow" else one.rule.text for one in looked]
+    texts = [
+        f"{one.rule.effect} {one.rule.text}" if one.rule.effect != "allow" else one.rule.text
+        for one in looked
+    ]
     if len(texts) > MOST_RELATED:
         texts[MOST_RELATED:] = [f"and {len(texts) - MOST_RELATED} more"]
     yield "further off, but related"
@@ -186,17 +201,24 @@ def _counted(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
-# -- what would change it ----------------------------------------------------------------------------------------------------------
+# -- what would change it -------------------------------------------------------------------------
 
 
 def _changes(found: Explanation) -> Iterator[str]:
     if found.suggestions:
         parts = sorted({one.part for one in found.suggestions})
         purpose = "to have it allowed" if found.verdict.decision == "deny" else "to be asked less"
-        yield f"{purpose}, add to `allow` " + ("one of" if len(parts) == 1 else "one for each of these")
+        yield f"{purpose}, add to `allow` " + (
+            "one of" if len(parts) == 1 else "one for each of these"
+        )
         for at in parts:
             if len(parts) > 1:
-                yield from _wrapped(found.parts[at].text, f"  for {found.parts[at].kind} {at + 1}: ", " " * 9, most=2)
+                yield from _wrapped(
+                    found.parts[at].text,
+                    f"  for {found.parts[at].kind} {at + 1}: ",
+                    " " * 9,
+                    most=2,
+                )
             for one in found.suggestions:
                 if one.part == at:
                     yield from _wrapped(one.rule, "  - ", " " * 4)

@@ -1,4 +1,5 @@
-"""`gatehouse policy import`: another tool's permission lists as a policy, on standard output for a person to save."""
+"""`gatehouse policy import`: another tool's permission lists as a policy, on standard output for
+a person to save."""
 
 import sys
 from pathlib import Path
@@ -18,7 +19,8 @@ def import_claude(file: str) -> int:
 
 
 def _place(path: Path) -> Place:
-    """Where the settings lie, by their path: `PROJECT/.claude/settings.json`, or below the person's home for every project."""
+    """Where the settings lie, by their path: `PROJECT/.claude/settings.json`, or below the
+    person's home for every project."""
     folder = path.absolute().parent
     home = Path.home()
     if folder.name != ".claude":

@@ -1,4 +1,5 @@
-"""What the lab's verbs read: a policy file, the policy that a session would start with, the record."""
+"""What the lab's verbs read: a policy file, the policy that a session would start with, the
+record."""
 
 import contextlib
 import os
@@ -18,13 +19,16 @@ LONGEST_TEXT_BYTES = 64 << 20
 
 
 def read_policy(path: str) -> Policy:
-    """The policy of a file. `UserError` where it can't be read, `PolicyError` (`file:line: ...`) where it can't be used."""
+    """The policy of a file. `UserError` where it can't be read, `PolicyError` (`file:line: ...`)
+    where it can't be used."""
     return parse_policy(read_text(Path(path), "give a policy file"), path)
 
 
 def policy_in_force(settings: Settings) -> Policy:
     """What a session would start with now: the policy file and the operator's saved rules."""
-    base = parse_policy(read_text(settings.policy_file, "give a policy with --policy"), str(settings.policy_file))
+    base = parse_policy(
+        read_text(settings.policy_file, "give a policy with --policy"), str(settings.policy_file)
+    )
     saved = settings.saved_rules_file
     if not saved.exists():
         return base
@@ -43,7 +47,8 @@ def read_record(path: str | None, settings: Settings) -> tuple[Past, ...]:
 
 
 def stream_record(path: str | None, settings: Settings) -> Iterator[Past]:
-    """The same, one judgement at a time: the file is read twice, and never held. It must be a file, not a pipe."""
+    """The same, one judgement at a time: the file is read twice, and never held. It must be a
+    file, not a pipe."""
     with _opened(path, settings) as (file, name):
         if not file.seekable():
             raise UserError(f"{name}: can't be read twice", "give a file")
@@ -61,7 +66,9 @@ def _opened(path: str | None, settings: Settings) -> Iterator[tuple[BinaryIO, st
                 raise UserError(f"{log}: is a device", "name an audit log")
             yield file, str(log)
     except FileNotFoundError:
-        raise UserError(f"{log}: there is no audit log", "name one, or run a session first") from None
+        raise UserError(
+            f"{log}: there is no audit log", "name one, or run a session first"
+        ) from None
     except OSError as error:
         raise UserError(f"{log}: {error.strerror}", "name an audit log that can be read") from error
 

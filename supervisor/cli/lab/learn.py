@@ -1,7 +1,9 @@
-"""`gatehouse policy learn`: a policy that a person's answers stand for, on standard output; what it changes, on standard error.
+"""`gatehouse policy learn`: a policy that a person's answers stand for, on standard output; what it
+changes, on standard error.
 
-The proposal is a policy file of its own (`run --policy` takes it, and asks for all else), meant to be read, and its rules to be added to the
-policy that it was learned for. Nothing is saved here.
+The proposal is a policy file of its own (`run --policy` takes it, and asks for all else), meant
+to be read, and its rules to be added to the policy that it was learned for. Nothing is saved
+here.
 """
 
 import sys
@@ -23,18 +25,22 @@ MOST_EXAMPLE_CHARS = 80
 _HEADER = """\
 # Proposed by `gatehouse policy learn`: rules for what was approved, beside the policy that they were learned for.
 # Read them, and add the ones that you want below `allow:` of that policy: each answers whatever it matches, without asking.
-"""
+"""  # noqa: E501
 
 
-def learn(audit: str | None, policy_file: str | None, session: str | None, settings: Settings) -> int:
-    """Print the proposal for a record; 0. Of one session, what was denied in the others still counts."""
+def learn(
+    audit: str | None, policy_file: str | None, session: str | None, settings: Settings
+) -> int:
+    """Print the proposal for a record; 0. Of one session, what was denied in the others still
+    counts."""
     from supervisor.core.lab.learn import learn
 
     record = tuple(read_record(audit, settings))
     history = record if session is None else _with_denials(record, session)
     learned = learn(history, chosen_policy(policy_file, settings), now=RealClock().now())
     text = policy_text(learned)
-    # What is printed can be used: a proposal that didn't load would be a bug, and is never shown as one that does.
+    # What is printed can be used: a proposal that didn't load would be a bug, and is never shown as
+    # one that does.
     parse_policy(text, "the proposal")
     sys.stdout.write(text)
     sys.stderr.write(summary(learned))
@@ -43,12 +49,18 @@ def learn(audit: str | None, policy_file: str | None, session: str | None, setti
 
 def _with_denials(record: tuple[Past, ...], session: str) -> tuple[Past, ...]:
     if not of_session(record, session):
-        raise UserError(f"no session `{session}` in the record", "name one of `gatehouse sessions`, or leave it out")
-    return tuple(past for past in record if past.session.startswith(session) or past.outcome == "deny")
+        raise UserError(
+            f"no session `{session}` in the record",
+            "name one of `gatehouse sessions`, or leave it out",
+        )
+    return tuple(
+        past for past in record if past.session.startswith(session) or past.outcome == "deny"
+    )
 
 
 def policy_text(learned: Learned) -> str:
-    """The proposal as a policy file: each rule with what it saves, and an example that is checked when the file loads."""
+    """The proposal as a policy file: each rule with what it saves, and an example that is
+    checked when the file loads."""
     data = {"version": 1, "allow": [_entry(rule) for rule in learned.rules]}
     return _HEADER + yaml.safe_dump(data, sort_keys=False, allow_unicode=False, width=1000)
 

@@ -15,8 +15,11 @@ from supervisor.settings import Settings
 
 
 def lint(policy_file: str | None, audit: str | None, settings: Settings, *, as_json: bool) -> int:
-    """Print the findings; 1 where there are some. What couldn't be looked at is told on standard error."""
-    report = findings_of(chosen_policy(policy_file, settings), _record(audit, settings), RealClock().now())
+    """Print the findings; 1 where there are some. What couldn't be looked at is told on standard
+    error."""
+    report = findings_of(
+        chosen_policy(policy_file, settings), _record(audit, settings), RealClock().now()
+    )
     if as_json:
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(report)).decode() + "\n")
     else:

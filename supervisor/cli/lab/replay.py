@@ -1,8 +1,9 @@
 """`gatehouse policy replay`: a recorded audit log under another policy, and what that changes.
 
-Prints and gives an exit code, so that a team can gate changes of its policy: the same log and policy give the same text, byte for
-byte, without colours, and whatever the time. The policy is the file that was named and nothing else: rules that were saved from the
-inbox stand in a file of their own.
+Prints and gives an exit code, so that a team can gate changes of its policy: the same log and
+policy give the same text, byte for byte, without colours, and whatever the time. The policy is
+the file that was named and nothing else: rules that were saved from the inbox stand in a file of
+their own.
 """
 
 import json
@@ -26,35 +27,44 @@ _NOT_DECIDED: dict[Reason, str] = {
 }
 
 
-def replay(against: str, audit: str | None, settings: Settings, *, fail_if_wider: bool, as_json: bool) -> int:
-    """Print what `against` changes; 0. `RefusedError` (exit 2) where something gets wider and `fail_if_wider` is set."""
+def replay(
+    against: str, audit: str | None, settings: Settings, *, fail_if_wider: bool, as_json: bool
+) -> int:
+    """Print what `against` changes; 0. `RefusedError` (exit 2) where something gets wider and
+    `fail_if_wider` is set."""
     policy = read_policy(against)
     found = decide_anew(stream_record(audit, settings), policy)
     if as_json:
-        sys.stdout.write(json.dumps(_as_data(found, against)) + "\n")  # escapes whatever a terminal could act on
+        sys.stdout.write(
+            json.dumps(_as_data(found, against)) + "\n"
+        )  # escapes whatever a terminal could act on
     else:
         sys.stdout.writelines(f"{line}\n" for line in _lines(found, against))
     if fail_if_wider and found.wider:
         sys.stdout.flush()
-        raise RefusedError(_wider(found), "narrow the rules that are named above, or leave --fail-if-wider out")
+        raise RefusedError(
+            _wider(found), "narrow the rules that are named above, or leave --fail-if-wider out"
+        )
     return 0
 
 
 def _wider(found: Replay) -> str:
     changes = [change for change in found.changes if change.kind == "wider"]
     worst = changes[0]
-    return (
-        f"wider than what was recorded: {_times(found.wider, 'judgement')}, first `{_title(worst)}` ({_steps(worst)})"
-    )
+    return f"wider than what was recorded: {_times(found.wider, 'judgement')}, first `{
+        _title(worst)
+    }` ({_steps(worst)})"
 
 
-# -- text ------------------------------------------------------------------------------------------------------------------
+# -- text -----------------------------------------------------------------------------------------
 
 
 def _lines(found: Replay, against: str) -> list[str]:
     left_out = sum(found.not_decided.values())
     lines = [
-        f"{_times(found.judged, 'judgement')} under {visible(against, one_line=True)}: {found.same} same,"
+        f"{_times(found.judged, 'judgement')} under {visible(against, one_line=True)}: {
+            found.same
+        } same,"
         f" {found.wider} wider, {found.tighter} tighter, {left_out} not decided anew"
     ]
     lines += [
@@ -97,14 +107,18 @@ def _said(said: Said) -> str:
 
 def _title(change: Change) -> str:
     text = visible(change.action, one_line=True)
-    return text if len(text) <= MOST_TITLE_CHARS else f"{text[:MOST_TITLE_CHARS]}… ({len(text)} characters)"
+    return (
+        text
+        if len(text) <= MOST_TITLE_CHARS
+        else f"{text[:MOST_TITLE_CHARS]}… ({len(text)} characters)"
+    )
 
 
 def _times(count: int, word: str) -> str:
     return f"{count} {word}{'' if count == 1 else 's'}"
 
 
-# -- JSON ------------------------------------------------------------------------------------------------------------------
+# -- JSON -----------------------------------------------------------------------------------------
 
 
 def _as_data(found: Replay, against: str) -> dict[str, Any]:
@@ -117,5 +131,8 @@ def _as_data(found: Replay, against: str) -> dict[str, Any]:
         "tighter": found.tighter,
         "not_decided": {reason: found.not_decided.get(reason, 0) for reason in _NOT_DECIDED},
         "answers": found.answers,
-        "changes": [msgspec.to_builtins(change) | {"contradicts": change.contradicts} for change in found.changes],
+        "changes": [
+            msgspec.to_builtins(change) | {"contradicts": change.contradicts}
+            for change in found.changes
+        ],
     }

@@ -1,8 +1,10 @@
-"""A request about a file as a person judges it: what, which bytes, and the difference. Pure; shows only what is bound.
+"""A request about a file as a person judges it: what, which bytes, and the difference. Pure; shows
+only what is bound.
 
-It is separate from the diff because a card also says what a diff can't: sizes, hashes, modes, hazards, and that the host
-has moved on. INVARIANT: the new side of a card is the content that an approval would apply. Secrets are redacted by
-whoever shows it; text of an agent's is data here, and stays so.
+It is separate from the diff because a card also says what a diff can't: sizes, hashes, modes,
+hazards, and that the host has moved on. INVARIANT: the new side of a card is the content that an
+approval would apply. Secrets are redacted by whoever shows it; text of an agent's is data here,
+and stays so.
 """
 
 from typing import Literal
@@ -20,9 +22,14 @@ from supervisor.core.text.content_types import Image, image_of, type_of
 
 # What a person must know of a hazard before saying yes.
 HAZARD_NOTES = {
-    "conflict": "this path changed on the host since the session's copy was made; approving replaces what is there now",
+    "conflict": (
+        "this path changed on the host since the session's copy was made; approving replaces what"
+        " is there now"
+    ),
     "symlink": "a symbolic link: whoever follows it ends up where it points",
-    "hardlink": "the file has several names in the copy; only this one is changed, with its content",
+    "hardlink": (
+        "the file has several names in the copy; only this one is changed, with its content"
+    ),
     "setuid": "the file has a set-id bit in the copy; it is never set on the host",
     "new-executable": "the file becomes executable",
     "secret": "the new text holds what looks like a secret, or is too long to be searched for one",
@@ -33,7 +40,8 @@ HAZARD_NOTES = {
 
 
 class Side(msgspec.Struct, frozen=True):
-    """A file's content before or after. `data` is at most MOST_TEXT_BYTES + 1 bytes of it, None where it can't be had."""
+    """A file's content before or after. `data` is at most MOST_TEXT_BYTES + 1 bytes of it, None
+    where it can't be had."""
 
     data: bytes | None
     size: int | None
@@ -41,11 +49,13 @@ class Side(msgspec.Struct, frozen=True):
 
 
 class ChangeCard(msgspec.Struct, frozen=True, kw_only=True):
-    """`content`: `text` has hunks, `binary` and `large` only sizes and hashes, `none` nothing to show (a folder, a link).
+    """`content`: `text` has hunks, `binary` and `large` only sizes and hashes, `none` nothing to
+    show (a folder, a link).
 
-    `is_stale`: the host isn't as it was when this was asked, so an approval would not be carried out. Types say what the
-    content is by its first bytes, images are set where it may be shown as one. `may_choose`: hunks can be approved alone.
-    `flags.names` keep it from being approved along with others, unseen; `layout` only tells what is odd.
+    `is_stale`: the host isn't as it was when this was asked, so an approval would not be carried
+    out. Types say what the content is by its first bytes, images are set where it may be shown
+    as one. `may_choose`: hunks can be approved alone. `flags.names` keep it from being approved
+    along with others, unseen; `layout` only tells what is odd.
     """
 
     path: str
@@ -72,23 +82,31 @@ class ChangeCard(msgspec.Struct, frozen=True, kw_only=True):
     layout: Layout = Layout()
     # A quiet word on what else it is, which asks nothing.
     mark: str = ""
-    # Of a swap: what goes and comes below the path, each as a card; how many more there are that aren't read here.
+    # Of a swap: what goes and comes below the path, each as a card; how many more there are that
+    # aren't read here.
     below: tuple["ChangeCard", ...] = ()
     more_below: int = 0
 
 
 def make_card(
-    action: FileChange, old: Side | None, new: Side | None, host_token: str | None, redactor: Redactor | None = None
+    action: FileChange,
+    old: Side | None,
+    new: Side | None,
+    host_token: str | None,
+    redactor: Redactor | None = None,
 ) -> ChangeCard:
-    """The card of an action. `old` and `new` are None where there is no file; `host_token` names the host's state now.
-    Without a `redactor` only the shapes of secrets are known."""
+    """The card of an action. `old` and `new` are None where there is no file; `host_token` names
+    the host's state now. Without a `redactor` only the shapes of secrets are known."""
     notes = [HAZARD_NOTES[hazard] for hazard in action.hazards if hazard in HAZARD_NOTES]
     notes += notes_of_folders(action.folders)
     notes += [note_of_repository(one) for one in action.repositories]
     is_stale = host_token != action.before
     if is_stale:
-        # Only content that the request is bound to is shown: the host's present one is another matter.
-        notes.append("the host's file is not as it was when this was asked; it would not be overwritten")
+        # Only content that the request is bound to is shown: the host's present one is another
+        # matter.
+        notes.append(
+            "the host's file is not as it was when this was asked; it would not be overwritten"
+        )
     content, compared, missing = _compare(action, old, new, is_stale)
     shown_old = None if is_stale else old
     is_bytes = content in ("binary", "large")
@@ -141,7 +159,11 @@ def _flags(old: Side | None, new: Side | None, redactor: Redactor, *, is_text: b
 
 def _layout(old: Side | None, new: Side | None) -> Layout:
     data = new.data if new is not None else None
-    return Layout() if data is None else layout_of((old.data if old is not None else None) or b"", data)
+    return (
+        Layout()
+        if data is None
+        else layout_of((old.data if old is not None else None) or b"", data)
+    )
 
 
 def _type(side: Side | None) -> str:
@@ -149,7 +171,11 @@ def _type(side: Side | None) -> str:
 
 
 def _image(side: Side | None) -> Image | None:
-    return None if side is None or side.data is None or side.size is None else image_of(side.data, side.size)
+    return (
+        None
+        if side is None or side.data is None or side.size is None
+        else image_of(side.data, side.size)
+    )
 
 
 def _compare(
@@ -167,4 +193,8 @@ def _compare(
     if new is not None and new.data is not None and content_hash(new.data) != action.after:
         return "large", TextDiff(too_large=True), ("the snapshot of this request is damaged",)
     compared = diff(old.data or b"" if old else b"", new.data or b"" if new else b"")
-    return ("binary" if compared.binary else "large" if compared.too_large else "text"), compared, ()
+    return (
+        ("binary" if compared.binary else "large" if compared.too_large else "text"),
+        compared,
+        (),
+    )

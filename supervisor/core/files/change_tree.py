@@ -1,9 +1,11 @@
-"""Many changed files of one session as one tree: what there is, what needs a look of its own, and exactly what was shown.
+"""Many changed files of one session as one tree: what there is, what needs a look of its own, and
+exactly what was shown.
 
-A person answers for a folder, or for all, without opening each file. So what an answer counts for is named by a digest
-over the ids and fingerprints that were shown: whatever came, went or became another version since makes another digest.
-It is separate because this must be right whatever the pages look like. It must never count a change as shown that isn't in
-the digest, nor put one that needs a look of its own (`careful`) among those that are approved together.
+A person answers for a folder, or for all, without opening each file. So what an answer counts
+for is named by a digest over the ids and fingerprints that were shown: whatever came, went or
+became another version since makes another digest. It is separate because this must be right
+whatever the pages look like. It must never count a change as shown that isn't in the digest, nor
+put one that needs a look of its own (`careful`) among those that are approved together.
 """
 
 import hashlib
@@ -34,12 +36,14 @@ What = Literal["created", "changed", "deleted", "renamed"]
 WHATS: tuple[What, ...] = ("created", "changed", "deleted", "renamed")
 
 
-# How the reason of a change begins that is asked again because it kept others from being carried out with it.
+# How the reason of a change begins that is asked again because it kept others from being carried
+# out with it.
 HELD_UP = "could not be carried out before: "
 
 
 def problem_of(reason: str, origin: str) -> str:
-    """Why a change couldn't be carried out before; empty where it wasn't tried. What an agent says is no reason of ours."""
+    """Why a change couldn't be carried out before; empty where it wasn't tried. What an agent
+    says is no reason of ours."""
     return reason if origin == "workspace" and reason.startswith(HELD_UP) else ""
 
 
@@ -65,8 +69,9 @@ class Waiting(NamedTuple):
 
 
 class Shown(msgspec.Struct, frozen=True, kw_only=True):
-    """What a person saw, to be given back with the answer: the changes that were asked up to `until` (seconds since the
-    epoch), the digest of those that an approval covers, and that of those that need a look of their own."""
+    """What a person saw, to be given back with the answer: the changes that were asked up to
+    `until` (seconds since the epoch), the digest of those that an approval covers, and that of
+    those that need a look of their own."""
 
     until: float
     plain: str
@@ -74,8 +79,8 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Folder(msgspec.Struct, frozen=True, kw_only=True):
-    """A folder with changes in it, at any depth. `files` counts all of them, `careful` how many need a look of their own;
-    `added` and `removed` are the lines of those whose lines are known."""
+    """A folder with changes in it, at any depth. `files` counts all of them, `careful` how many
+    need a look of their own; `added` and `removed` are the lines of those whose lines are known."""
 
     path: str
     name: str
@@ -88,8 +93,9 @@ class Folder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Leaf(msgspec.Struct, frozen=True, kw_only=True):
-    """One changed path; `to` is a rename's new one. `notes` say why it needs a look of its own, `mark` is a quiet word that asks
-    nothing. `added` and `removed` are numbers of lines, None where they aren't known."""
+    """One changed path; `to` is a rename's new one. `notes` say why it needs a look of its own,
+    `mark` is a quiet word that asks nothing. `added` and `removed` are numbers of lines, None
+    where they aren't known."""
 
     id: str
     fingerprint: str
@@ -105,7 +111,8 @@ class Leaf(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Level(msgspec.Struct, frozen=True, kw_only=True):
-    """A folder with what is directly in it; `more` changed paths in it are left out here. `folder.path` is empty for all."""
+    """A folder with what is directly in it; `more` changed paths in it are left out here.
+    `folder.path` is empty for all."""
 
     folder: Folder
     folders: tuple[Folder, ...]
@@ -114,8 +121,9 @@ class Level(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChangeSet:
-    """The changes of a session that wait, as they are shown. `found` are notes by id on what new contents hold (`FLAG_NOTES`);
-    `until` leaves out what was asked later; `lines` are those added and removed, by id."""
+    """The changes of a session that wait, as they are shown. `found` are notes by id on what new
+    contents hold (`FLAG_NOTES`); `until` leaves out what was asked later; `lines` are those
+    added and removed, by id."""
 
     def __init__(
         self,
@@ -126,11 +134,15 @@ class ChangeSet:
     ) -> None:
         self._lines = lines or {}
         self.waiting = [one for one in waiting if until is None or one.asked_at <= until]
-        self.until = max((one.asked_at for one in self.waiting), default=0.0) if until is None else until
+        self.until = (
+            max((one.asked_at for one in self.waiting), default=0.0) if until is None else until
+        )
         # Where a rule asks for everything each time, that tells none of them from the others.
         tells = not all(one.sticky for one in self.waiting)
         self.notes: dict[str, tuple[str, ...]] = {
-            one.id: notes for one in self.waiting if (notes := _notes(one, found.get(one.id, ()), tells))
+            one.id: notes
+            for one in self.waiting
+            if (notes := _notes(one, found.get(one.id, ()), tells))
         }
 
     def level(self, below: str = "") -> Level:
@@ -149,21 +161,31 @@ class ChangeSet:
         prefix = f"{below}/" if below else ""
         return Level(
             folder=self._folder(below, below.rpartition("/")[2], inside),
-            folders=tuple(self._folder(f"{prefix}{name}", name, found) for name, found in sorted(folders.items())),
+            folders=tuple(
+                self._folder(f"{prefix}{name}", name, found)
+                for name, found in sorted(folders.items())
+            ),
             files=tuple(map(self.leaf, files[:MOST_LISTED])),
             more=max(0, len(files) - MOST_LISTED),
         )
 
     def careful(self) -> list[Leaf]:
         """Those that need a look of their own, by path."""
-        return sorted((self.leaf(one) for one in self.waiting if one.id in self.notes), key=lambda leaf: leaf.path)
+        return sorted(
+            (self.leaf(one) for one in self.waiting if one.id in self.notes),
+            key=lambda leaf: leaf.path,
+        )
 
     def below(self, folder: str) -> list[Waiting]:
         """The changes of a folder, at any depth, or of a path itself; all for the empty name."""
         if not folder:
             return self.waiting
         prefix = f"{folder}/"
-        return [one for one in self.waiting if one.action.path == folder or one.action.path.startswith(prefix)]
+        return [
+            one
+            for one in self.waiting
+            if one.action.path == folder or one.action.path.startswith(prefix)
+        ]
 
     def shown(self, inside: Sequence[Waiting]) -> Shown:
         """What these changes are known by."""
@@ -190,8 +212,8 @@ class ChangeSet:
         )
 
     def approved_by(self, below: str, seen: Shown, ticked: Mapping[str, str]) -> list[str] | None:
-        """The ids that approving a folder covers: those that need no look of their own, and the ticked ones (id to
-        fingerprint) wherever they are. None where this isn't what was shown."""
+        """The ids that approving a folder covers: those that need no look of their own, and the
+        ticked ones (id to fingerprint) wherever they are. None where this isn't what was shown."""
         inside = self.below(below)
         if self.shown(inside).plain != seen.plain:
             return None
@@ -234,10 +256,16 @@ def digest(waiting: Iterable[Waiting]) -> str:
 def _notes(one: Waiting, found: Sequence[str], sticky_tells: bool) -> tuple[str, ...]:
     notes = [title(one.action)] if one.action.operation == "swap" else []
     notes += [note_of_repository(folder) for folder in one.action.repositories]
-    notes += [f"{hazard}: {HAZARD_NOTES.get(hazard, 'never allowed by a rule')}" for hazard in one.action.hazards]
+    notes += [
+        f"{hazard}: {HAZARD_NOTES.get(hazard, 'never allowed by a rule')}"
+        for hazard in one.action.hazards
+    ]
     # What the rules know of already isn't said twice.
-    notes += [note for note in found if note != FLAG_NOTES["secret"] or "secret" not in one.action.hazards]
-    # Together with it nothing would be carried out once more: it is left out unless somebody says otherwise.
+    notes += [
+        note for note in found if note != FLAG_NOTES["secret"] or "secret" not in one.action.hazards
+    ]
+    # Together with it nothing would be carried out once more: it is left out unless somebody says
+    # otherwise.
     notes += [one.problem] if one.problem else []
     notes += [LONG_NAME] if is_folded(title(one.action), LINE) else []
     if one.sticky and sticky_tells and not notes:

@@ -1,11 +1,14 @@
-"""What changed, and what would have to be done about it on the host: pure comparison, edits, and diffs for cards.
+"""What changed, and what would have to be done about it on the host: pure comparison, edits, and
+diffs for cards.
 
-A path is compared three ways: `known` (what host and copy last agreed on), `mine` (the agent's copy now) and `host`
-(now). Comparing states instead of replaying events makes a lost or doubled event harmless (law 8), and keeps apart
-"the agent changed it" from "the person changed it on the host", which must never be undone by sync.
+A path is compared three ways: `known` (what host and copy last agreed on), `mine` (the agent's copy
+now) and `host` (now). Comparing states instead of replaying events makes a lost or doubled event
+harmless (law 8), and keeps apart "the agent changed it" from "the person changed it on the host",
+which must never be undone by sync.
 
-It is separate from `workspace` because it must be testable without a file system. It must never take a change of the
-host's for one of the agent's, and never show a diff that isn't what would be applied.
+It is separate from `workspace` because it must be testable without a file system. It must never
+take a change of the host's for one of the agent's, and never show a diff that isn't what would
+be applied.
 """
 
 import base64
@@ -19,8 +22,8 @@ import msgspec
 from supervisor.core.actions import FileChange, FileOperation, content_hash
 
 Kind = Literal["file", "dir", "symlink", "fifo", "socket", "device"]
-# Size, mtime_ns, ctime_ns, inode, st_mode: equal means that nothing was changed in between. The change time is what
-# makes it hold against an agent, which can set a modification time at will.
+# Size, mtime_ns, ctime_ns, inode, st_mode: equal means that nothing was changed in between. The
+# change time is what makes it hold against an agent, which can set a modification time at will.
 Signature = tuple[int, int, int, int, int]
 SPECIAL: tuple[Kind, ...] = ("fifo", "socket", "device")
 PERMISSIONS = 0o777
@@ -29,19 +32,23 @@ SET_ID = stat.S_ISUID | stat.S_ISGID
 ANY_MODE = -1
 # What the owner of a folder needs to read and change what is in it.
 OWNER = 0o700
-# What a umask leaves of a new folder's, mostly. Any other was meant by somebody: nobody else may read it, say.
+# What a umask leaves of a new folder's, mostly. Any other was meant by somebody: nobody else may
+# read it, say.
 USUAL_MODES = frozenset((0o755, 0o775, 0o777))
 MOST_EDITED_CHARS = 16 << 20
 
 
-class Known(msgspec.Struct, frozen=True, array_like=True, gc=False):  # many, and never part of a cycle
+class Known(
+    msgspec.Struct, frozen=True, array_like=True, gc=False
+):  # many, and never part of a cycle
     """What host and copy last agreed on about a path.
 
-    `digest` is `content_hash` of a file, None where it was never needed: then it can be had from either side as long
-    as that side's signature is unchanged. `mode` is that of the copy, and may be ANY_MODE.
+    `digest` is `content_hash` of a file, None where it was never needed: then it can be had from
+    either side as long as that side's signature is unchanged. `mode` is that of the copy, and may
+    be ANY_MODE.
 
-    Of a folder only permissions count, and each side has its own: the host's are those of `host_signature`, and without
-    one nobody has looked yet.
+    Of a folder only permissions count, and each side has its own: the host's are those of
+    `host_signature`, and without one nobody has looked yet.
     """
 
     kind: Kind
@@ -53,8 +60,9 @@ class Known(msgspec.Struct, frozen=True, array_like=True, gc=False):  # many, an
 
 
 class Seen(msgspec.Struct, frozen=True, gc=False):
-    """What is at a path now, on one side. `digest` is set for every file that is compared. `is_anew`: a folder of the copy's
-    that was made since both sides agreed on one there, so its permissions are whatever its maker's umask left."""
+    """What is at a path now, on one side. `digest` is set for every file that is compared.
+    `is_anew`: a folder of the copy's that was made since both sides agreed on one there, so its
+    permissions are whatever its maker's umask left."""
 
     kind: Kind
     mode: int
@@ -97,7 +105,8 @@ def link_token(target: str) -> str:
 
 
 def is_content(token: str) -> bool:
-    """Whether a state's name is that of a file's content, and not of a folder, a link or anything else."""
+    """Whether a state's name is that of a file's content, and not of a folder, a link or
+    anything else."""
     return token not in ("dir", *SPECIAL) and ":" not in token
 
 
@@ -118,10 +127,13 @@ def signature_of(status: os.stat_result) -> Signature:
     return (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_mode)
 
 
-def want(known: Known | None, mine: Seen | None, host: Seen | None, *, holds_known: bool = False) -> Want | None:
+def want(
+    known: Known | None, mine: Seen | None, host: Seen | None, *, holds_known: bool = False
+) -> Want | None:
     """What the agent's copy asks of the host for one path; None where it asks nothing.
 
-    `holds_known`: files that both sides once agreed on are below this path, so a folder's own fate waits for theirs.
+    `holds_known`: files that both sides once agreed on are below this path, so a folder's own
+    fate waits for theirs.
     """
     if mine is None:
         if known is None or host is None or (host.kind == "dir" and holds_known):
@@ -138,15 +150,17 @@ def is_usual(mode: int) -> bool:
 
 
 def agree(known: Known | None, mine: Seen, host: Seen | None) -> bool:
-    """Whether both sides hold the same. Folders that each side made for itself do where nobody meant their permissions: these
-    differ by umask alone. From then on a change of them counts."""
+    """Whether both sides hold the same. Folders that each side made for itself do where nobody
+    meant their permissions: these differ by umask alone. From then on a change of them counts."""
     if host is None or mine.kind != host.kind or mine.kind in SPECIAL:
         return False
     if mine.kind == "dir":
         return (mine.mode ^ host.mode) & PERMISSIONS == 0 or _was_not_looked_at(known, mine)
     if mine.kind == "symlink":
         return mine.target == host.target
-    return mine.digest == host.digest and mine.mode & (PERMISSIONS | SET_ID) == host.mode & (PERMISSIONS | SET_ID)
+    return mine.digest == host.digest and mine.mode & (PERMISSIONS | SET_ID) == host.mode & (
+        PERMISSIONS | SET_ID
+    )
 
 
 def _was_not_looked_at(known: Known | None, mine: Seen) -> bool:
@@ -165,28 +179,36 @@ def is_still(mine: Seen, known: Known) -> bool:
         return known.mode == mine.mode & PERMISSIONS or _is_by_umask(mine, known)
     if mine.kind == "symlink":
         return mine.target == known.target
-    # A set-id bit never reaches the host. Where a person has seen it, `known.mode` has one: that it was seen is enough.
+    # A set-id bit never reaches the host. Where a person has seen it, `known.mode` has one: that it
+    # was seen is enough.
     bit_is_known = not mine.mode & SET_ID or known.mode & SET_ID
-    return mine.digest == known.digest and (mine.mode ^ known.mode) & PERMISSIONS == 0 and bool(bit_is_known)
+    return (
+        mine.digest == known.digest
+        and (mine.mode ^ known.mode) & PERMISSIONS == 0
+        and bool(bit_is_known)
+    )
 
 
 def _is_by_umask(mine: Seen, known: Known) -> bool:
-    """Whether a folder has other permissions than were agreed on only because it is another one, or nobody has looked yet."""
+    """Whether a folder has other permissions than were agreed on only because it is another one,
+    or nobody has looked yet."""
     if known.mode == ANY_MODE and known.host_signature is None:
         return True
     return is_usual(mine.mode) and (mine.is_anew or known.mode == ANY_MODE)
 
 
 def create_or_change(known: Known | None, mine: Seen, host: Seen | None) -> Want:
-    """What gives the host what the copy has at a path. A folder in the place of something else, or the other way round, is
-    a swap: what is below it belongs to it (`swaps`)."""
+    """What gives the host what the copy has at a path. A folder in the place of something else,
+    or the other way round, is a swap: what is below it belongs to it (`swaps`)."""
     wanted = _make(known, mine, host)
-    return msgspec.structs.replace(wanted, operation="swap") if _is_in_place_of(mine, host) else wanted
+    return (
+        msgspec.structs.replace(wanted, operation="swap") if _is_in_place_of(mine, host) else wanted
+    )
 
 
 def may_swap(known: Known | None, mine: Seen | None, host: Seen | None) -> bool:
-    """Whether `want` is a swap, told without a digest: so the agent's file in the place of a folder of the person's counts as
-    changed as soon as its signature is another."""
+    """Whether `want` is a swap, told without a digest: so the agent's file in the place of a
+    folder of the person's counts as changed as soon as its signature is another."""
     if mine is None or not _is_in_place_of(mine, host):
         return False
     if known is not None and mine.kind == known.kind == "file":
@@ -195,7 +217,11 @@ def may_swap(known: Known | None, mine: Seen | None, host: Seen | None) -> bool:
 
 
 def _is_in_place_of(mine: Seen, host: Seen | None) -> bool:
-    return host is not None and mine.kind not in SPECIAL and (host.kind == "dir") != (mine.kind == "dir")
+    return (
+        host is not None
+        and mine.kind not in SPECIAL
+        and (host.kind == "dir") != (mine.kind == "dir")
+    )
 
 
 def _make(known: Known | None, mine: Seen, host: Seen | None) -> Want:
@@ -204,11 +230,23 @@ def _make(known: Known | None, mine: Seen, host: Seen | None) -> Want:
     if mine.kind in SPECIAL:
         return Want("write", before, hazards=(mine.kind, *changed_there))
     if mine.kind == "symlink":
-        return Want("symlink", before, mine.token, link_target=mine.target, hazards=("symlink", *changed_there))
+        return Want(
+            "symlink",
+            before,
+            mine.token,
+            link_target=mine.target,
+            hazards=("symlink", *changed_there),
+        )
     mode = mine.mode & PERMISSIONS
     replaces_link = ("symlink",) if host is not None and host.kind == "symlink" else ()
     if mine.kind == "dir":
-        return Want("chmod" if host else "mkdir", before, "dir", mode, hazards=(*replaces_link, *changed_there))
+        return Want(
+            "chmod" if host else "mkdir",
+            before,
+            "dir",
+            mode,
+            hazards=(*replaces_link, *changed_there),
+        )
     same_content = host is not None and host.kind == "file" and host.digest == mine.digest
     was_executable = host is not None and host.kind == "file" and host.mode & 0o111
     hazards = (
@@ -222,9 +260,11 @@ def _make(known: Known | None, mine: Seen, host: Seen | None) -> Want:
 
 
 def conflict(known: Known | None, host: Seen | None, mine: Seen | None = None) -> tuple[str, ...]:
-    """The hazard `conflict` where the person changed the path on the host since both sides last agreed.
+    """The hazard `conflict` where the person changed the path on the host since both sides last
+    agreed.
 
-    Where nobody knows any more what content that was, one that both sides have now is replaced by nothing.
+    Where nobody knows any more what content that was, one that both sides have now is replaced
+    by nothing.
     """
     if known is None:
         return ("conflict",) if host is not None else ()
@@ -242,11 +282,12 @@ def conflict(known: Known | None, host: Seen | None, mine: Seen | None = None) -
     return () if same else ("conflict",)
 
 
-# --- names -----------------------------------------------------------------------------------------------------------
+# --- names ---------------------------------------------------------------------------------------
 
 
 def to_action(name: str, wanted: Want) -> FileChange:
-    """The action for a path as the system names it (`name`: surrogate escapes stand for bytes that aren't UTF-8)."""
+    """The action for a path as the system names it (`name`: surrogate escapes stand for bytes
+    that aren't UTF-8)."""
     shown, encoded = name_fields(name)
     return FileChange(
         operation=wanted.operation,
@@ -276,7 +317,8 @@ def is_text(name: str) -> bool:
 
 
 def name_of(action: FileChange) -> str:
-    """The name that the file system knows an action's path by. Raises ValueError for a broken `path_b64`."""
+    """The name that the file system knows an action's path by. Raises ValueError for a broken
+    `path_b64`."""
     return _name(action.path, action.path_b64)
 
 
@@ -285,7 +327,8 @@ def _name(shown: str, encoded: str | None) -> str:
 
 
 def rename_of(old: str, new: str, token: str, hazards: tuple[str, ...] = ()) -> FileChange:
-    """The action that gives a path another name, where it holds `token`. Names are as in `to_action`."""
+    """The action that gives a path another name, where it holds `token`. Names are as in
+    `to_action`."""
     shown, encoded = name_fields(old)
     to, to_encoded = name_fields(new)
     return FileChange(
@@ -307,7 +350,7 @@ def names_of(action: FileChange) -> tuple[str, ...]:
     return (name_of(action), *to, *below)
 
 
-# --- edits -----------------------------------------------------------------------------------------------------------
+# --- edits ---------------------------------------------------------------------------------------
 
 
 # What an edit asks for: old text, new text, whether all of it.
@@ -321,9 +364,10 @@ class EditError(ValueError):
 def apply_edit(text: str, old: str, new: str, replace_all: bool = False) -> str:
     """`text` with `old` replaced by `new`: all-or-nothing. Raises EditError.
 
-    `old` must be there exactly once, or at least once with `replace_all`. Overlapping occurrences count as several,
-    because which one was meant can't be known. The outcome is bounded before it is made: a short text that is replaced
-    by a long one, often, must not fill the memory.
+    `old` must be there exactly once, or at least once with `replace_all`. Overlapping
+    occurrences count as several, because which one was meant can't be known. The outcome is
+    bounded before it is made: a short text that is replaced by a long one, often, must not fill
+    the memory.
     """
     if not old:
         raise EditError("the old text is empty")
@@ -334,11 +378,16 @@ def apply_edit(text: str, old: str, new: str, replace_all: bool = False) -> str:
         raise EditError("the old text isn't in the file")
     number = text.count(old) if replace_all else 1
     if len(text) + number * (len(new) - len(old)) > MOST_EDITED_CHARS:
-        raise EditError(f"the file would have more than {MOST_EDITED_CHARS >> 20} million characters")
+        raise EditError(
+            f"the file would have more than {MOST_EDITED_CHARS >> 20} million characters"
+        )
     if replace_all:
         return text.replace(old, new)
     if text.find(old, first + 1) >= 0:
-        raise EditError("the old text is in the file more than once; give more of its surroundings, or use replace_all")
+        raise EditError(
+            "the old text is in the file more than once; give more of its surroundings, or use"
+            " replace_all"
+        )
     return text[:first] + new + text[first + len(old) :]
 
 

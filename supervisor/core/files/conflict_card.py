@@ -1,8 +1,10 @@
-"""A path that the person and the agent both changed, as a person judges it: what each did, and what git makes of both.
+"""A path that the person and the agent both changed, as a person judges it: what each did, and what
+git makes of both.
 
-It is separate from `change_card` because a change has two sides and a conflict three, and one more answer: the merge.
-INVARIANT: `merged` names the content that approving the merge would apply, and `merged_diff` is from what is on the
-host to exactly that.
+It is separate from `change_card` because a change has two sides and a conflict three, and one more
+answer: the merge.
+INVARIANT: `merged` names the content that approving the merge would apply, and `merged_diff` is
+from what is on the host to exactly that.
 """
 
 from typing import Literal
@@ -15,10 +17,11 @@ Did = Literal["edited", "created", "deleted", "replaced"]
 
 
 class ConflictCard(msgspec.Struct, frozen=True, kw_only=True):
-    """`host_diff` and `agent_diff` are from the common base, None where it isn't known or there is no file on that side.
+    """`host_diff` and `agent_diff` are from the common base, None where it isn't known or there is
+    no file on that side.
 
-    `merged` is the hash of the merged content, None where there is none; `why_not` then says why. `is_stale`: the host
-    isn't as it was when this was asked, and a new card is on its way.
+    `merged` is the hash of the merged content, None where there is none; `why_not` then says
+    why. `is_stale`: the host isn't as it was when this was asked, and a new card is on its way.
     """
 
     path: str

@@ -1,7 +1,9 @@
-"""What a person must not overlook in a file's new text: what looks like a secret, characters that don't show, odd layout. Pure.
+"""What a person must not overlook in a file's new text: what looks like a secret, characters that
+don't show, odd layout. Pure.
 
-It is separate from the card because whoever answers many changes at once asks only this. It looks at what is new: a secret
-or an odd character that the old text had, too, is no news. It must never hold a secret: only the numbers of lines.
+It is separate from the card because whoever answers many changes at once asks only this. It
+looks at what is new: a secret or an odd character that the old text had, too, is no news. It
+must never hold a secret: only the numbers of lines.
 """
 
 import re
@@ -17,7 +19,8 @@ FlagName = Literal["secret", "hidden"]
 MOST_LINES = 20
 # Controls that are part of ordinary text: tab, form feed, and the carriage return of CRLF.
 _ORDINARY = frozenset("\t\n\r\f")
-# A longer line than anybody writes by hand, and a run of blanks or of empty lines that pushes what follows out of sight.
+# A longer line than anybody writes by hand, and a run of blanks or of empty lines that pushes what
+# follows out of sight.
 LONG_LINE_CHARS = 500
 _BLANK_RUN = re.compile(r"[ \t]{40}|\t{10}")
 _MOST_EMPTY_LINES = 40
@@ -40,8 +43,9 @@ class Flags(msgspec.Struct, frozen=True):
 
 
 class Layout(msgspec.Struct, frozen=True):
-    """Lines of the new text that could hide others, counted from 1, at most MOST_LINES of each: those that are `long`, and those
-    in which a run of `blank`s begins. No hazard, so they keep nothing from being approved with others."""
+    """Lines of the new text that could hide others, counted from 1, at most MOST_LINES of each:
+    those that are `long`, and those in which a run of `blank`s begins. No hazard, so they keep
+    nothing from being approved with others."""
 
     long: tuple[int, ...] = ()
     blank: tuple[int, ...] = ()
@@ -74,11 +78,14 @@ def _empty_runs(lines: list[str]) -> set[int]:
 
 
 def flags_of(old: bytes, new: bytes, redactor: Redactor, *, is_text: bool = True) -> Flags:
-    """What the new content has and the old one hasn't. Only what `is_text` has characters to hide."""
+    """What the new content has and the old one hasn't. Only what `is_text` has characters to
+    hide."""
     if old == new:
         return Flags()
     before, after = old.decode(errors="replace"), new.decode(errors="replace")
-    return Flags(_secret_lines(before, after, redactor), _hidden_lines(before, after) if is_text else ())
+    return Flags(
+        _secret_lines(before, after, redactor), _hidden_lines(before, after) if is_text else ()
+    )
 
 
 def _secret_lines(old: str, new: str, redactor: Redactor) -> tuple[int, ...]:
@@ -87,16 +94,23 @@ def _secret_lines(old: str, new: str, redactor: Redactor) -> tuple[int, ...]:
         return ()
     known = set(old.split("\n"))
     lines = [
-        number for number, line in enumerate(new.split("\n"), 1) if line not in known and redactor.text(line) != line
+        number
+        for number, line in enumerate(new.split("\n"), 1)
+        if line not in known and redactor.text(line) != line
     ]
     if not lines and redactor.text(old) == old:  # one that goes over several lines
-        same = next((at for at, (one, other) in enumerate(zip(new, without, strict=False)) if one != other), 0)
+        same = next(
+            (at for at, (one, other) in enumerate(zip(new, without, strict=False)) if one != other),
+            0,
+        )
         lines = [new.count("\n", 0, same) + 1]
     return tuple(lines[:MOST_LINES])
 
 
 def _hidden_lines(old: str, new: str) -> tuple[int, ...]:
-    odd = {char for char in set(new) - _ORDINARY if not char.isprintable() or is_hidden(char)} - {" "}
+    odd = {char for char in set(new) - _ORDINARY if not char.isprintable() or is_hidden(char)} - {
+        " "
+    }
     if not odd:
         return ()
     known = set(old.split("\n"))

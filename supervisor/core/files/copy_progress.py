@@ -1,6 +1,7 @@
 """How far a private copy is, and how long it will take, from what was copied so far.
 
-It is separate because the terminal, the pages and the API show the same. It must never promise a time before it can know one.
+It is separate because the terminal, the pages and the API show the same. It must never promise a
+time before it can know one.
 """
 
 from supervisor.core.text.duration import format_duration
@@ -10,7 +11,8 @@ SOON_S = 1.0
 
 
 def progress(done: int, total: int, size: int, elapsed_s: float) -> dict[str, int]:
-    """As the API gives it; `left_s` where an estimate makes sense, in whole seconds, at least one."""
+    """As the API gives it; `left_s` where an estimate makes sense, in whole seconds, at least
+    one."""
     facts = {"done": done, "total": total, "bytes": size}
     if elapsed_s < SOON_S or done <= 0 or total <= done:
         return facts

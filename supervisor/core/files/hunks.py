@@ -1,23 +1,31 @@
-"""Some changes of a file and not the others: what the file becomes when a person takes only the hunks that they chose. Pure.
+"""Some changes of a file and not the others: what the file becomes when a person takes only the
+hunks that they chose. Pure.
 
-It works on bytes, by the lines that the card's diff was made of, so that what isn't text to it (CRLF, no newline at the
-end, bytes that aren't UTF-8) comes out as it went in. It is separate from `text_diff` because that is about showing, and
-bounded by what a card has room for; this is about content, and whole. It must never give content that isn't made of whole
-hunks of these two files.
+It works on bytes, by the lines that the card's diff was made of, so that what isn't text to it
+(CRLF, no newline at the end, bytes that aren't UTF-8) comes out as it went in. It is separate from
+`text_diff` because that is about showing, and bounded by what a card has room for; this is about
+content, and whole. It must never give content that isn't made of whole hunks of these two files.
 
-INVARIANT: all hunks chosen give the new content, none the old one, and any choice followed by the rest the new one.
+INVARIANT: all hunks chosen give the new content, none the old one, and any choice followed by
+the rest the new one.
 """
 
 from collections.abc import Collection
 
 import msgspec
 
-from supervisor.core.files.text_diff import MOST_COMPARED_LINES, changed_blocks, grouped, hunk_ids, with_context
+from supervisor.core.files.text_diff import (
+    MOST_COMPARED_LINES,
+    changed_blocks,
+    grouped,
+    hunk_ids,
+    with_context,
+)
 
 
 class Piece(msgspec.Struct, frozen=True):
-    """One hunk as a place: lines `old_start` to `old_end` of the old file become `new_start` to `new_end` of the new one,
-    context included. `id` names what a person saw of it."""
+    """One hunk as a place: lines `old_start` to `old_end` of the old file become `new_start` to
+    `new_end` of the new one, context included. `id` names what a person saw of it."""
 
     id: str
     old_start: int
@@ -27,21 +35,27 @@ class Piece(msgspec.Struct, frozen=True):
 
 
 def pieces(old: bytes, new: bytes) -> tuple[Piece, ...]:
-    """The hunks of two contents, in order; none where they are equal, or have too many lines to be compared.
+    """The hunks of two contents, in order; none where they are equal, or have too many lines to be
+    compared.
 
-    An id is the same in a newer version of either file as long as the hunk reads the same, its context included. Hunks of
-    one file that read the same are told apart by their place in the old file: an id never moves on to another place.
+    An id is the same in a newer version of either file as long as the hunk reads the same, its
+    context included. Hunks of one file that read the same are told apart by their place in the
+    old file: an id never moves on to another place.
     """
     old_lines, new_lines = lines_of(old), lines_of(new)
     if max(len(old_lines), len(new_lines)) > MOST_COMPARED_LINES:
         return ()
     groups = grouped(changed_blocks(old_lines, new_lines))
     names = hunk_ids(old_lines, new_lines, groups)
-    return tuple(Piece(name, *with_context(group, len(old_lines))) for name, group in zip(names, groups, strict=True))
+    return tuple(
+        Piece(name, *with_context(group, len(old_lines)))
+        for name, group in zip(names, groups, strict=True)
+    )
 
 
 def choose(old: bytes, new: bytes, chosen: Collection[str]) -> bytes:
-    """The old content with the chosen hunks taken over from the new one. KeyError where an id is none of theirs."""
+    """The old content with the chosen hunks taken over from the new one. KeyError where an id is
+    none of theirs."""
     found = pieces(old, new)
     unknown = set(chosen) - {piece.id for piece in found}
     if unknown:
@@ -54,7 +68,11 @@ def choose(old: bytes, new: bytes, chosen: Collection[str]) -> bytes:
     for piece in found:
         out += old_lines[at : piece.old_start]
         is_taken = piece.id in chosen
-        out += new_lines[piece.new_start : piece.new_end] if is_taken else old_lines[piece.old_start : piece.old_end]
+        out += (
+            new_lines[piece.new_start : piece.new_end]
+            if is_taken
+            else old_lines[piece.old_start : piece.old_end]
+        )
         at = piece.old_end
     return b"".join(out + old_lines[at:])
 

@@ -1,19 +1,31 @@
-"""What follows for the agent's copy from what the person did on the host: the mirror of `changes.want`, and as pure.
+"""What follows for the agent's copy from what the person did on the host: the mirror of
+`changes.want`, and as pure.
 
-Each path is compared three ways, as there: `known` (what both sides last agreed on), `mine` (the agent's copy) and `host`.
-It is separate because the two directions must never answer for one another: a path is brought into the copy only where
-the agent has not touched it, and asked about by `want` in every other case. INVARIANT: for no three states do both
-`want` and `incoming` ask for something.
+Each path is compared three ways, as there: `known` (what both sides last agreed on), `mine` (the
+agent's copy) and `host`. It is separate because the two directions must never answer for one
+another: a path is brought into the copy only where the agent has not touched it, and asked about
+by `want` in every other case. INVARIANT: for no three states do both `want` and `incoming` ask
+for something.
 """
 
 from typing import Literal
 
 import msgspec
 
-from supervisor.core.files.changes import PERMISSIONS, SPECIAL, Known, Seen, Want, agree, conflict, is_still
+from supervisor.core.files.changes import (
+    PERMISSIONS,
+    SPECIAL,
+    Known,
+    Seen,
+    Want,
+    agree,
+    conflict,
+    is_still,
+)
 
-# `nothing`: the host is as it was. `agreed`: both sides hold the same by now. `bring`: the copy must follow the host.
-# `conflict`: the agent changed the path, too, and a person says what becomes of it. `never`: the host has what no copy gets.
+# `nothing`: the host is as it was. `agreed`: both sides hold the same by now. `bring`: the copy
+# must follow the host. `conflict`: the agent changed the path, too, and a person says what becomes
+# of it. `never`: the host has what no copy gets.
 Verdict = Literal["nothing", "agreed", "bring", "conflict", "never"]
 
 
@@ -24,7 +36,9 @@ class Incoming(msgspec.Struct, frozen=True):
     steps: tuple[Want, ...] = ()
 
 
-NOTHING, AGREED, CONFLICT, NEVER = (Incoming(one) for one in ("nothing", "agreed", "conflict", "never"))
+NOTHING, AGREED, CONFLICT, NEVER = (
+    Incoming(one) for one in ("nothing", "agreed", "conflict", "never")
+)
 
 
 def incoming(known: Known | None, mine: Seen | None, host: Seen | None) -> Incoming:
@@ -43,11 +57,15 @@ def incoming(known: Known | None, mine: Seen | None, host: Seen | None) -> Incom
 
 
 def is_known_of(known: Known, mine: Seen, host: Seen | None) -> bool:
-    """Whether an agreement is exactly about these two states: then there is nothing to write down."""
+    """Whether an agreement is exactly about these two states: then there is nothing to write
+    down."""
     if mine.kind == "dir":
         has_looked = known.kind == "dir" and known.host_signature is not None
         return has_looked and known.mode == mine.mode & PERMISSIONS and not conflict(known, host)
-    return host is not None and (known.host_signature, known.copy_signature) == (host.signature, mine.signature)
+    return host is not None and (known.host_signature, known.copy_signature) == (
+        host.signature,
+        mine.signature,
+    )
 
 
 def _agent_changed(known: Known | None, mine: Seen | None) -> bool:

@@ -1,8 +1,9 @@
 """Folders that come to be with the first thing in them, and the permissions that they get. Pure.
 
-A file in a new folder that only its owner may enter must never be readable by others on the host, not for an instant: so
-the folder's permissions belong to the action that makes it. It is separate from `changes`, which compares one path, because
-this is about those above it. It must never make a folder more open than the action says.
+A file in a new folder that only its owner may enter must never be readable by others on the
+host, not for an instant: so the folder's permissions belong to the action that makes it. It is
+separate from `changes`, which compares one path, because this is about those above it. It must
+never make a folder more open than the action says.
 """
 
 from collections.abc import Sequence
@@ -12,8 +13,8 @@ import msgspec
 from supervisor.core.actions import FileChange, NewFolder
 from supervisor.core.files.changes import ANY_MODE, OWNER, PERMISSIONS, is_usual, name_fields
 
-# The folders above a path that the host doesn't have, outermost first, with the permissions that they have in the copy;
-# ANY_MODE where those say nothing.
+# The folders above a path that the host doesn't have, outermost first, with the permissions that
+# they have in the copy; ANY_MODE where those say nothing.
 type Way = tuple[tuple[str, int], ...]
 
 
@@ -24,25 +25,29 @@ def meant(mode: int) -> int:
 
 def with_way(action: FileChange, way: Way) -> FileChange:
     """The action with the folders on the way to it that it makes."""
-    made = tuple(NewFolder(path=name_fields(name)[0], mode=mode) for name, mode in way if mode != ANY_MODE)
+    made = tuple(
+        NewFolder(path=name_fields(name)[0], mode=mode) for name, mode in way if mode != ANY_MODE
+    )
     return msgspec.structs.replace(action, folders=made)
 
 
 def holds_for(before: Way, now: Way) -> bool:
-    """Whether what was asked about when the way was `before` is what would be asked about now. What has been made since is
-    no longer on the way, and holds."""
+    """Whether what was asked about when the way was `before` is what would be asked about now.
+    What has been made since is no longer on the way, and holds."""
     asked = dict(before)
     return all(asked.get(name, ANY_MODE) == mode for name, mode in now)
 
 
 def modes_on_way(action: FileChange) -> dict[int, int]:
-    """The permissions that each folder above the path is made with, by its depth: 0 is in the workspace's own folder. One that
-    is to keep out its owner doesn't yet: it is shut by a change of its own."""
+    """The permissions that each folder above the path is made with, by its depth: 0 is in the
+    workspace's own folder. One that is to keep out its owner doesn't yet: it is shut by a change
+    of its own."""
     return {folder.path.count("/"): folder.mode | OWNER for folder in action.folders}
 
 
 def made_with(action: FileChange, name: str) -> int:
-    """The permissions that the folder `name`, above the action's path, was made with; ANY_MODE: whatever the umask left."""
+    """The permissions that the folder `name`, above the action's path, was made with; ANY_MODE:
+    whatever the umask left."""
     return modes_on_way(action).get(name.count("/"), ANY_MODE)
 
 

@@ -1,9 +1,11 @@
-"""Which deletion and which creation of one comparison are one file under another name: pure, and the same every time.
+"""Which deletion and which creation of one comparison are one file under another name: pure, and
+the same every time.
 
-It is separate from `changes` because that looks at one path, and this at many. Only what is byte for byte and bit for bit the
-same is a rename; what was edited on the way stays a deletion and a creation, so that a card shows all that is new. Where
-several have the same content, names decide: the longest common end first, then the order of the alphabet.
-It must never name a path twice.
+It is separate from `changes` because that looks at one path, and this at many. Only what is byte
+for byte and bit for bit the same is a rename; what was edited on the way stays a deletion and a
+creation, so that a card shows all that is new. Where several have the same content, names
+decide: the longest common end first, then the order of the alphabet. It must never name a path
+twice.
 """
 
 from collections.abc import Iterable, Iterator
@@ -57,7 +59,10 @@ def _nearest(olds: list[str], news: list[str], fewest: int) -> Iterator[tuple[st
         found = {old: alike.pop() for old in olds if (alike := by_end.get(_end(old, number)))}
         yield from found.items()
         taken = set(found.values())
-        olds, news = [name for name in olds if name not in found], [name for name in news if name not in taken]
+        olds, news = (
+            [name for name in olds if name not in found],
+            [name for name in news if name not in taken],
+        )
 
 
 def _most_parts(names: list[str]) -> int:

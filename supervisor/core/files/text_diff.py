@@ -1,11 +1,12 @@
 """Line diffs with highlighted words, for cards: pure, and bounded in time whatever the text holds.
 
-The text comes from an agent, so a diff must not be able to hold up the supervisor: lines are compared by Myers' greedy
-algorithm with a cap on the number of differences (E. W. Myers, "An O(ND) Difference Algorithm and Its Variations", 1986),
-after common ends are cut off. Past the cap the middle is shown as one replacement: longer than needed, never wrong.
+The text comes from an agent, so a diff must not be able to hold up the supervisor: lines are
+compared by Myers' greedy algorithm with a cap on the number of differences (E. W. Myers, "An O(ND)
+Difference Algorithm and Its Variations", 1986), after common ends are cut off. Past the cap the
+middle is shown as one replacement: longer than needed, never wrong.
 
-INVARIANT: the lines of a diff that isn't truncated, context and removals in order, are the old text; context and
-additions are the new one.
+INVARIANT: the lines of a diff that isn't truncated, context and removals in order, are the old
+text; context and additions are the new one.
 """
 
 import difflib
@@ -35,7 +36,8 @@ _NO_NEWLINE = "\\ no newline at the end of the file"
 
 
 class DiffLine(msgspec.Struct, frozen=True):
-    """One line of a hunk. `spans` are (text, highlighted) pieces without the line's newline; numbers count from 1."""
+    """One line of a hunk. `spans` are (text, highlighted) pieces without the line's newline;
+    numbers count from 1."""
 
     kind: LineKind
     spans: tuple[Span, ...]
@@ -48,7 +50,8 @@ class DiffLine(msgspec.Struct, frozen=True):
 
 
 class Hunk(msgspec.Struct, frozen=True):
-    """A run of changed lines with `CONTEXT_LINES` around. Starts count from 1, as `diff -u` does (0: before the first).
+    """A run of changed lines with `CONTEXT_LINES` around. Starts count from 1, as `diff -u` does
+    (0: before the first).
 
     `id` is that of `hunks.Piece`. `is_whole`: all of its lines are here, and in full.
     """
@@ -67,7 +70,8 @@ class Hunk(msgspec.Struct, frozen=True):
 
 
 class TextDiff(msgspec.Struct, frozen=True):
-    """The difference of two contents. `binary` and `too_large` come without hunks; `truncated`: not all lines are here."""
+    """The difference of two contents. `binary` and `too_large` come without hunks; `truncated`:
+    not all lines are here."""
 
     hunks: tuple[Hunk, ...] = ()
     added: int = 0
@@ -78,7 +82,8 @@ class TextDiff(msgspec.Struct, frozen=True):
 
 
 def diff(old: bytes, new: bytes) -> TextDiff:
-    """The difference of two files' contents; binary where either isn't UTF-8 text or holds a NUL."""
+    """The difference of two files' contents; binary where either isn't UTF-8 text or holds a
+    NUL."""
     if old == new:
         return TextDiff()
     if len(old) > MOST_TEXT_BYTES or len(new) > MOST_TEXT_BYTES:
@@ -93,14 +98,16 @@ def diff(old: bytes, new: bytes) -> TextDiff:
 
 
 def split_lines(text: str) -> list[str]:
-    """Lines with their newline. Only LF ends a line: a form feed or U+2028 inside one is text, and shown as such."""
+    """Lines with their newline. Only LF ends a line: a form feed or U+2028 inside one is text,
+    and shown as such."""
     lines = text.split("\n")
     last = lines.pop()
     return [line + "\n" for line in lines] + ([last] if last else [])
 
 
 def count_lines(old: bytes, new: bytes) -> tuple[int, int] | None:
-    """How many lines are new and how many are gone, None where it is no text; for thousands of files at once.
+    """How many lines are new and how many are gone, None where it is no text; for thousands of
+    files at once.
 
     A line that is only elsewhere counts as neither, so it may be less than a diff has, never more.
     """
@@ -139,20 +146,29 @@ def _diff_lines(old: list[str], new: list[str]) -> TextDiff:
 
 
 type Line = str | bytes
-type Block = tuple[int, int, int, int]  # old start, old end, new start, new end: that part is replaced by this one
+type Block = tuple[
+    int, int, int, int
+]  # old start, old end, new start, new end: that part is replaced by this one
 
 
 def hunk_ids(old: Sequence[Line], new: Sequence[Line], groups: list[list[Block]]) -> list[str]:
-    """A name for each hunk, by all that a person sees of it. Those of one file that read the same are told apart by their
-    place in the old file, so that a name never moves on to another place."""
+    """A name for each hunk, by all that a person sees of it. Those of one file that read the
+    same are told apart by their place in the old file, so that a name never moves on to another
+    place."""
     places = [with_context(group, len(old)) for group in groups]
     marks = [_mark(old[place[0] : place[1]], new[place[2] : place[3]]) for place in places]
     times = Counter(marks)
-    return [mark if times[mark] == 1 else f"{mark}-{place[0] + 1}" for mark, place in zip(marks, places, strict=True)]
+    return [
+        mark if times[mark] == 1 else f"{mark}-{place[0] + 1}"
+        for mark, place in zip(marks, places, strict=True)
+    ]
 
 
 def _mark(old: Sequence[Line], new: Sequence[Line]) -> str:
-    sides = (b"".join(line.encode() if isinstance(line, str) else line for line in side) for side in (old, new))
+    sides = (
+        b"".join(line.encode() if isinstance(line, str) else line for line in side)
+        for side in (old, new)
+    )
     return content_hash("".join(map(content_hash, sides)).encode())[:ID_CHARS]
 
 
@@ -178,7 +194,8 @@ def changed_blocks(old: Sequence[Line], new: Sequence[Line]) -> list[Block]:
 
 
 def _matches(left: list[int], right: list[int]) -> list[tuple[int, int]]:
-    """Pairs of equal lines of a shortest edit script; none where more than MOST_DIFFERENCES are needed."""
+    """Pairs of equal lines of a shortest edit script; none where more than MOST_DIFFERENCES are
+    needed."""
     furthest = {1: 0}
     trail: list[dict[int, int]] = []
     for distance in range(min(len(left) + len(right), MOST_DIFFERENCES) + 1):
@@ -276,16 +293,27 @@ class _Writer:
         for index, (left, right) in enumerate(zip(old, new, strict=False)):
             if self._pairs < MOST_WORD_PAIRS:
                 self._pairs += 1
-                marked["removed", index], marked["added", index] = highlight(left.rstrip("\n"), right.rstrip("\n"))
+                marked["removed", index], marked["added", index] = highlight(
+                    left.rstrip("\n"), right.rstrip("\n")
+                )
         out: list[DiffLine] = []
         for index, line in enumerate(old):
-            out += self._line("removed", line, marked.get(("removed", index)), old_start + index + 1, None)
+            out += self._line(
+                "removed", line, marked.get(("removed", index)), old_start + index + 1, None
+            )
         for index, line in enumerate(new):
-            out += self._line("added", line, marked.get(("added", index)), None, new_start + index + 1)
+            out += self._line(
+                "added", line, marked.get(("added", index)), None, new_start + index + 1
+            )
         return out
 
     def _line(
-        self, kind: LineKind, line: str, spans: tuple[Span, ...] | None, old: int | None, new: int | None
+        self,
+        kind: LineKind,
+        line: str,
+        spans: tuple[Span, ...] | None,
+        old: int | None,
+        new: int | None,
     ) -> list[DiffLine]:
         text = line.removesuffix("\n")
         if len(text) > MOST_LINE_CHARS:
@@ -296,7 +324,8 @@ class _Writer:
 
 
 def highlight(old: str, new: str) -> tuple[tuple[Span, ...], tuple[Span, ...]]:
-    """The two lines in spans, with the words marked that differ. Nothing is marked where little is common."""
+    """The two lines in spans, with the words marked that differ. Nothing is marked where little
+    is common."""
     left, right = _WORD.findall(old), _WORD.findall(new)
     plain = ((old, False),), ((new, False),)
     if old == new or max(len(left), len(right)) > MOST_WORDS_PER_LINE:

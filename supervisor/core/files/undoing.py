@@ -1,8 +1,9 @@
-"""What paths held before effects and after them, and what must be put back so that effects never were: pure values.
+"""What paths held before effects and after them, and what must be put back so that effects never
+were: pure values.
 
-It is separate because the journal, apply and undo must mean the same by "as it was", and because what an undo would do
-must be testable without a file system. It must never call two states equal that a person would see as different:
-content, link target and permissions all count.
+It is separate because the journal, apply and undo must mean the same by "as it was", and because
+what an undo would do must be testable without a file system. It must never call two states equal
+that a person would see as different: content, link target and permissions all count.
 """
 
 import base64
@@ -16,7 +17,8 @@ from supervisor.core.files.changes import ANY_MODE, OWNER, Kind, Seen, link_toke
 
 
 class Held(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What was at a path. `target` is base64, so that any bytes survive; `mtime_ns` 0 and `uid` -1: not known.
+    """What was at a path. `target` is base64, so that any bytes survive; `mtime_ns` 0 and `uid` -1:
+    not known.
 
     `mode` is what stat gives but for the kind: set-id bits are in it.
     """
@@ -47,8 +49,8 @@ MADE_FOLDER = Held("dir", ANY_MODE)
 
 
 class Effect(msgspec.Struct, frozen=True, gc=False):
-    """What one effect did to one path. `number` is its place in the session's history, from 1; folders that a file
-    needed have its number, too. `at` is in seconds since the epoch."""
+    """What one effect did to one path. `number` is its place in the session's history, from 1;
+    folders that a file needed have its number, too. `at` is in seconds since the epoch."""
 
     number: int
     request: str
@@ -68,15 +70,16 @@ class Restoration(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Stack(msgspec.Struct, frozen=True, gc=False):
-    """Effects that lie on each other on one path. Shared between the moments of a history: a file may be changed often."""
+    """Effects that lie on each other on one path. Shared between the moments of a history: a
+    file may be changed often."""
 
     request: str
     beneath: "_Stack | None"
 
 
 class Selection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What to take back: the effects of these requests and undos; those after a place in the history, or after a time
-    (seconds since the epoch); everything, where none of it is given."""
+    """What to take back: the effects of these requests and undos; those after a place in the
+    history, or after a time (seconds since the epoch); everything, where none of it is given."""
 
     ids: tuple[str, ...] = ()
     after: int | None = None
@@ -109,7 +112,8 @@ def held_link(target: str) -> Held:
 
 
 def is_as(seen: Seen | None, held: Held | None) -> bool:
-    """Whether a path holds this: kind, content, target and permissions. Times and what is in a folder don't count."""
+    """Whether a path holds this: kind, content, target and permissions. Times and what is in a
+    folder don't count."""
     return is_same(held_of(seen), held)
 
 
@@ -123,33 +127,46 @@ def is_same(one: Held | None, other: Held | None) -> bool:
 
 
 def restorations(history: Sequence[Effect], chosen: Sequence[Effect]) -> list[Restoration]:
-    """What takes the chosen effects back, in the order to do it: what goes first, from within; then what comes, from
-    outside; and permissions of folders before or after all else, as that needs them. Of several effects on a path the first one's before and the last one's after count.
+    """What takes the chosen effects back, in the order to do it: what goes first, from within; then
+    what comes, from outside; and permissions of folders before or after all else, as that needs
+    them. Of several effects on a path the first one's before and the last one's after count.
 
-    Folders that the session made go with the last file in them, whichever effect made them; whoever carries this out
-    leaves those in place that hold anything else. Folders that the session took away come back with the first file in them,
-    whichever effect took them: made on the way they would have the permissions of anybody's; whoever carries this out
-    leaves those as they are that are there again.
+    Folders that the session made go with the last file in them, whichever effect made them;
+    whoever carries this out leaves those in place that hold anything else. Folders that the
+    session took away come back with the first file in them, whichever effect took them: made on
+    the way they would have the permissions of anybody's; whoever carries this out leaves those
+    as they are that are there again.
     """
     first: dict[str, Held | None] = {}
     last: dict[str, Held | None] = {}
     for effect in chosen:
         first.setdefault(effect.name, effect.before)
         last[effect.name] = effect.after
-    net = [Restoration(name, to, last[name]) for name, to in first.items() if not is_same(to, last[name])]
+    net = [
+        Restoration(name, to, last[name])
+        for name, to in first.items()
+        if not is_same(to, last[name])
+    ]
     going = [one for one in net if one.to is None or _swaps(one)]
     gone = {one.name for one in going}
     made = made_folders(history)
-    above = {folder for one in going if one.to is None for folder in _above(one.name) if folder in made}
+    above = {
+        folder for one in going if one.to is None for folder in _above(one.name) if folder in made
+    }
     going += [Restoration(folder, None, MADE_FOLDER) for folder in above - first.keys()]
     modes = [one for one in net if is_mode_of_folder(one.to, one.expected)]
-    coming = [one for one in net if one.to is not None and not is_mode_of_folder(one.to, one.expected)]
+    coming = [
+        one for one in net if one.to is not None and not is_mode_of_folder(one.to, one.expected)
+    ]
     taken = _taken_folders(history)
     needed = {folder for one in coming for folder in _above(one.name) if folder in taken}
     coming += [Restoration(folder, taken[folder], None) for folder in needed - first.keys()]
     return [
         *sorted((one for one in modes if lets_in(one.to)), key=_by_name),
-        *(Restoration(one.name, None, one.expected) for one in sorted(going, reverse=True, key=_by_name)),
+        *(
+            Restoration(one.name, None, one.expected)
+            for one in sorted(going, reverse=True, key=_by_name)
+        ),
         *(
             Restoration(one.name, one.to, None if one.name in gone else one.expected)
             for one in sorted(coming, key=_by_name)
@@ -159,8 +176,9 @@ def restorations(history: Sequence[Effect], chosen: Sequence[Effect]) -> list[Re
 
 
 def with_open_folders(steps: Iterable[Restoration]) -> list[Restoration]:
-    """The same steps for a user who isn't root: what is in a folder that keeps out its owner can't go or come back. Such a one is
-    opened before anything else, where it goes; where it comes back, it is shut after all else, from within."""
+    """The same steps for a user who isn't root: what is in a folder that keeps out its owner
+    can't go or come back. Such a one is opened before anything else, where it goes; where it
+    comes back, it is shut after all else, from within."""
     steps = list(steps)
     opening: list[Restoration] = []
     between: list[Restoration] = []
@@ -178,10 +196,14 @@ def with_open_folders(steps: Iterable[Restoration]) -> list[Restoration]:
 
 
 def kept_out_of(steps: Iterable[Restoration], name: str) -> bool:
-    """Whether a path can't be looked at only for a folder above it that these steps open before they come to the path."""
+    """Whether a path can't be looked at only for a folder above it that these steps open before
+    they come to the path."""
     above = set(_above(name))
     return any(
-        one.name in above and _opened(one.expected) is not None and (one.to is None or lets_in(one.to)) for one in steps
+        one.name in above
+        and _opened(one.expected) is not None
+        and (one.to is None or lets_in(one.to))
+        for one in steps
     )
 
 
@@ -198,12 +220,15 @@ def made_folders(history: Iterable[Effect]) -> set[str]:
     for effect in history:
         first.setdefault(effect.name, effect)
     return {
-        name for name, effect in first.items() if effect.before is None and effect.after and effect.after.kind == "dir"
+        name
+        for name, effect in first.items()
+        if effect.before is None and effect.after and effect.after.kind == "dir"
     }
 
 
 def _taken_folders(history: Iterable[Effect]) -> dict[str, Held]:
-    """The folders that aren't there any more by what the session did last to them, as they were then."""
+    """The folders that aren't there any more by what the session did last to them, as they were
+    then."""
     taken: dict[str, Held] = {}
     for effect in history:
         taken.pop(effect.name, None)
@@ -213,10 +238,12 @@ def _taken_folders(history: Iterable[Effect]) -> dict[str, Held]:
 
 
 def in_force(history: Iterable[Effect], undos: Mapping[str, Collection[str]]) -> set[str]:
-    """The requests and undos of which at least one path still holds what they did. `undos`: id -> whose effects it took back.
+    """The requests and undos of which at least one path still holds what they did. `undos`: id ->
+    whose effects it took back.
 
-    Each effect lies on those before it on its path; an undo puts a path back on what lay beneath the first effect that
-    it took back, whatever that was: so an undo of an undo brings back what that one took.
+    Each effect lies on those before it on its path; an undo puts a path back on what lay beneath
+    the first effect that it took back, whatever that was: so an undo of an undo brings back what
+    that one took.
     """
     return _Laid(undos).with_more(history)
 
@@ -230,10 +257,13 @@ def in_force_until(
 
 
 class _Laid:
-    """Effects as they lie on each other, path by path, and what each path was like before each of its own."""
+    """Effects as they lie on each other, path by path, and what each path was like before each
+    of its own."""
 
     def __init__(self, undos: Mapping[str, Collection[str]]) -> None:
-        self._of = {undo: frozenset(ids) for undo, ids in undos.items()}  # of thousands, each is looked for in all
+        self._of = {
+            undo: frozenset(ids) for undo, ids in undos.items()
+        }  # of thousands, each is looked for in all
         self._past: dict[str, list[tuple[str, _Stack | None]]] = {}
         self._stacks: dict[str, _Stack | None] = {}
 
@@ -272,7 +302,8 @@ def is_mode_of_folder(one: Held | None, other: Held | None) -> bool:
 
 
 def lets_in(held: Held | None) -> bool:
-    """Whether a folder's owner may change what is in it: then it must become so before that, else after."""
+    """Whether a folder's owner may change what is in it: then it must become so before that,
+    else after."""
     return held is not None and (held.mode & CHANGES_WITHIN) == CHANGES_WITHIN
 
 
@@ -284,8 +315,13 @@ def _requests(stack: _Stack | None) -> Iterator[str]:
 
 
 def _swaps(one: Restoration) -> bool:
-    """A folder where something else was, or the other way round: the one thing has to go before the other comes."""
-    return one.to is not None and one.expected is not None and (one.to.kind == "dir") != (one.expected.kind == "dir")
+    """A folder where something else was, or the other way round: the one thing has to go before
+    the other comes."""
+    return (
+        one.to is not None
+        and one.expected is not None
+        and (one.to.kind == "dir") != (one.expected.kind == "dir")
+    )
 
 
 def _by_name(one: Restoration) -> list[str]:

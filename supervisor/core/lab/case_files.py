@@ -1,9 +1,10 @@
 """Case files: what a policy should answer, written down, and whether it does.
 
-Decides what a well-formed case is and judges each exactly as `gatehouse policy check` would judge its line. Pure: whoever calls reads
-the files. It is apart from `policy_yaml` because a case holds numbers and truth values, and because the cases of one file
-share their policies by YAML anchors. It must never skip a case that it doesn't understand: a test that doesn't run looks like one
-that passes.
+Decides what a well-formed case is and judges each exactly as `gatehouse policy check` would
+judge its line. Pure: whoever calls reads the files. It is apart from `policy_yaml` because a
+case holds numbers and truth values, and because the cases of one file share their policies by
+YAML anchors. It must never skip a case that it doesn't understand: a test that doesn't run looks
+like one that passes.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -30,7 +31,8 @@ _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class Case(NamedTuple):
-    """One case. `fields` is the line as `policy check` reads it; `rule` is the rule that must decide, None where that isn't said.
+    """One case. `fields` is the line as `policy check` reads it; `rule` is the rule that must
+    decide, None where that isn't said.
 
     `why` is for whoever reads the case; it decides nothing.
     """
@@ -63,7 +65,9 @@ class Failure(NamedTuple):
         if case.rule is not None:
             wanted, got = f"{wanted} by {case.rule}", f"{got} by {self.rule or 'no rule'}"
         meant = f" (the case says: {case.why})" if case.why else ""
-        return f"{case.source}:{case.line}: {case.name}: wanted {wanted}, got {got}: {self.why}{meant}"
+        return (
+            f"{case.source}:{case.line}: {case.name}: wanted {wanted}, got {got}: {self.why}{meant}"
+        )
 
 
 def failure_of(case: Case, policy: Policy | None, now: float) -> Failure | None:
@@ -75,7 +79,8 @@ def failure_of(case: Case, policy: Policy | None, now: float) -> Failure | None:
 
 
 def read_cases(text: str, source: str) -> tuple[Case, ...]:
-    """The cases of a file's text. `UserError` (`source:line: what; remedy`) at the first thing that is wrong."""
+    """The cases of a file's text. `UserError` (`source:line: what; remedy`) at the first thing
+    that is wrong."""
     return tuple(_Reader(source).cases(_compose(text, source)))
 
 
@@ -86,7 +91,9 @@ def _compose(text: str, source: str) -> yaml.Node | None:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f"{source}:{mark.line + 1}" if mark is not None else source
-        problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "it is not YAML"
+        problem = (
+            getattr(error, "problem", None) or getattr(error, "reason", None) or "it is not YAML"
+        )
         raise UserError(f"{where}: {problem}", "check the indentation and the quotes") from None
     except UnicodeEncodeError:
         raise UserError(f"{source}: can't be read as YAML", "save it as UTF-8") from None
@@ -96,8 +103,8 @@ def _compose(text: str, source: str) -> yaml.Node | None:
 def _check_nesting(text: str, source: str) -> None:
     """Raise `UserError` at the first level too many.
 
-    INVARIANT: this comes before `yaml.compose`, which recurses in C: a text of nothing but `[` would end the process. The events
-    of the parser don't nest.
+    INVARIANT: this comes before `yaml.compose`, which recurses in C: a text of nothing but `[`
+    would end the process. The events of the parser don't nest.
     """
     level = 0
     for event in yaml.parse(text, Loader=_Loader):
@@ -105,7 +112,10 @@ def _check_nesting(text: str, source: str) -> None:
             level += 1
             if level > _MAX_NESTING:
                 assert event.start_mark is not None, "the parser marks every event"
-                raise UserError(f"{source}:{event.start_mark.line + 1}: nested too deeply", "a case has a few levels")
+                raise UserError(
+                    f"{source}:{event.start_mark.line + 1}: nested too deeply",
+                    "a case has a few levels",
+                )
         elif isinstance(event, yaml.CollectionEndEvent):
             level -= 1
 
@@ -120,7 +130,11 @@ class _Value(NamedTuple):
     @classmethod
     def of(cls, value: Any, parts: Collection["_Value"]) -> "_Value":
         """A list or mapping of such parts."""
-        return cls(value, 1 + sum(part.size for part in parts), 1 + max((part.levels for part in parts), default=0))
+        return cls(
+            value,
+            1 + sum(part.size for part in parts),
+            1 + max((part.levels for part in parts), default=0),
+        )
 
 
 class _Reader:
@@ -138,14 +152,18 @@ class _Reader:
     def cases(self, node: yaml.Node | None) -> Iterator[Case]:
         if not isinstance(node, yaml.SequenceNode):
             raise self.fail(
-                node, "a case file is a list of cases", "write `- {name: ..., category: ..., verdict: ...}`"
+                node,
+                "a case file is a list of cases",
+                "write `- {name: ..., category: ..., verdict: ...}`",
             )
         lines: dict[str, int] = {}
         for item in node.value:
             case = self.case(item)
             if case.name in lines:
                 raise self.fail(
-                    item, f"the name `{case.name}` stands on line {lines[case.name]} too", "name each case once"
+                    item,
+                    f"the name `{case.name}` stands on line {lines[case.name]} too",
+                    "name each case once",
                 )
             lines[case.name] = case.line
             yield case
@@ -154,9 +172,13 @@ class _Reader:
         fields = self.fields(node)
         name, verdict = fields.pop("name", None), fields.pop("verdict", None)
         if not isinstance(name, str) or not name.strip():
-            raise self.fail(node, "a case without a `name`", "add `name:`, in quotes where it isn't a word")
+            raise self.fail(
+                node, "a case without a `name`", "add `name:`, in quotes where it isn't a word"
+            )
         if verdict not in EFFECTS:
-            shown = "a case without a `verdict`" if verdict is None else f"unknown verdict `{verdict}`"
+            shown = (
+                "a case without a `verdict`" if verdict is None else f"unknown verdict `{verdict}`"
+            )
             raise self.fail(node, shown, nearest(str(verdict), EFFECTS))
         why, rule = fields.pop("why", None), fields.pop("rule", None)
         for key, value in (("why", why), ("rule", rule)):
@@ -173,9 +195,14 @@ class _Reader:
         )
 
     def fields(self, node: yaml.Node) -> dict[str, Any]:
-        """The keys and values of a case; each key is one that the case, or a line of its category, may have."""
+        """The keys and values of a case; each key is one that the case, or a line of its
+        category, may have."""
         if not isinstance(node, yaml.MappingNode):
-            raise self.fail(node, "a case that is not a mapping", "write `- {name: ..., category: ..., verdict: ...}`")
+            raise self.fail(
+                node,
+                "a case that is not a mapping",
+                "write `- {name: ..., category: ..., verdict: ...}`",
+            )
         odd = next((key for key, _ in node.value if not isinstance(key, yaml.ScalarNode)), None)
         if odd is not None:
             raise self.fail(odd, "a key that is not text", "write it as a plain word")
@@ -184,22 +211,34 @@ class _Reader:
         if len(found) < len(node.value):
             again = [key for key, _ in node.value if keys[key.value] is not key]
             twice = keys[again[0].value]
-            raise self.fail(twice, f"the key `{twice.value}` stands in one case twice", "leave one of them out")
+            raise self.fail(
+                twice, f"the key `{twice.value}` stands in one case twice", "leave one of them out"
+            )
         category = found.get("category")
         of = (category,) if category in RULE_CATEGORIES else RULE_CATEGORIES
         known = (*_OWN_KEYS, *sorted({key for one in of for key in keys_of(one)}))
         for key in keys.values():
             if key.value not in known:
-                raise self.fail(key, f"unknown key `{key.value}` in a case", nearest(key.value, known))
+                raise self.fail(
+                    key, f"unknown key `{key.value}` in a case", nearest(key.value, known)
+                )
         if category not in RULE_CATEGORIES:
-            shown = "a case without a `category`" if category is None else f"unknown category `{category}`"
-            raise self.fail(keys.get("category", node), shown, nearest(str(category), RULE_CATEGORIES))
+            shown = (
+                "a case without a `category`"
+                if category is None
+                else f"unknown category `{category}`"
+            )
+            raise self.fail(
+                keys.get("category", node), shown, nearest(str(category), RULE_CATEGORIES)
+            )
         return found
 
     def value(self, node: yaml.Node, is_policy: bool) -> Any:
         found = self.convert(node, is_policy, 0)
         if found.size > MAX_VALUES:
-            raise self.fail(node, f"anchors make more than {MAX_VALUES} values of this", "write it out")
+            raise self.fail(
+                node, f"anchors make more than {MAX_VALUES} values of this", "write it out"
+            )
         return found.value
 
     def convert(self, node: yaml.Node, is_policy: bool, depth: int) -> _Value:
@@ -207,7 +246,9 @@ class _Reader:
         if key not in self.known and depth <= MAX_DEPTH:
             self.known[key] = self.fresh(node, is_policy, depth)
         if key not in self.known or depth + self.known[key].levels > MAX_DEPTH:
-            raise self.fail(node, "nested too deeply, or an anchor inside of itself", "write it out")
+            raise self.fail(
+                node, "nested too deeply, or an anchor inside of itself", "write it out"
+            )
         return self.known[key]
 
     def fresh(self, node: yaml.Node, is_policy: bool, depth: int) -> _Value:
@@ -219,12 +260,15 @@ class _Reader:
         fields: dict[str, _Value] = {}
         for name, child in node.value:
             if not isinstance(name, yaml.ScalarNode) or name.value in fields:
-                raise self.fail(name, "a key that is no text, or stands here twice", "write each key once")
+                raise self.fail(
+                    name, "a key that is no text, or stands here twice", "write each key once"
+                )
             fields[name.value] = self.convert(child, is_policy, depth + 1)
         return _Value.of({name: part.value for name, part in fields.items()}, fields.values())
 
     def scalar(self, node: yaml.ScalarNode, is_policy: bool) -> Any:
-        """A number or truth value as JSON has it. In a policy all is text, as in a policy file: there `no` stays `no`."""
+        """A number or truth value as JSON has it. In a policy all is text, as in a policy file:
+        there `no` stays `no`."""
         tag = node.tag.removeprefix(_TAG)
         if tag == "null":
             return None
@@ -232,6 +276,12 @@ class _Reader:
             return node.value
         construct = yaml.constructor.SafeConstructor()
         try:
-            return construct.construct_yaml_int(node) if tag == "int" else construct.construct_yaml_bool(node)
+            return (
+                construct.construct_yaml_int(node)
+                if tag == "int"
+                else construct.construct_yaml_bool(node)
+            )
         except (ValueError, KeyError):
-            raise self.fail(node, f"`{node.value}` is not a number or truth value", "quote it") from None
+            raise self.fail(
+                node, f"`{node.value}` is not a number or truth value", "quote it"
+            ) from None

@@ -1,7 +1,8 @@
 """`gatehouse policy check`: one JSON line in, one answer out.
 
-Decides what action a line describes, and answers with what the rules say of it. Pure: the command line tool reads and writes. It must
-never skip a line or let an error through: what isn't understood is answered `deny`, with why.
+Decides what action a line describes, and answers with what the rules say of it. Pure: the
+command line tool reads and writes. It must never skip a line or let an error through: what isn't
+understood is answered `deny`, with why.
 """
 
 import difflib
@@ -33,14 +34,31 @@ from supervisor.core.verdicts import combine
 from supervisor.errors import PolicyError
 
 # Where Gatehouse listens unless it is told otherwise: a check knows no running supervisor.
-OWN_LISTENERS = frozenset((host, port) for host in ("127.0.0.1", "::1") for port in (3128, 3700, 3701))
+OWN_LISTENERS = frozenset(
+    (host, port) for host in ("127.0.0.1", "::1") for port in (3128, 3700, 3701)
+)
 _COMMON = frozenset({"id", "category", "policy", "workspace"})
 _KEYS: dict[str, frozenset[str]] = {
     "exec": frozenset({"command", "cwd", "timeout_s"}),
-    "filesystem": frozenset({"operation", "path", "path_b64", "to", "to_b64", "mode", "link_target", "hazards"}),
-    "network": frozenset({"method", "url", "has_body", "connect", "sni", "host_header", "resolved"}),
+    "filesystem": frozenset(
+        {"operation", "path", "path_b64", "to", "to_b64", "mode", "link_target", "hazards"}
+    ),
+    "network": frozenset(
+        {"method", "url", "has_body", "connect", "sni", "host_header", "resolved"}
+    ),
     "git": frozenset(
-        {"command", "cwd", "operation", "remote", "ref", "refspecs", "force", "delete", "flags", "remotes"}
+        {
+            "command",
+            "cwd",
+            "operation",
+            "remote",
+            "ref",
+            "refspecs",
+            "force",
+            "delete",
+            "flags",
+            "remotes",
+        }
     ),
     "packages": frozenset({"command", "cwd", "manager", "operation", "names", "flags"}),
 }
@@ -53,8 +71,8 @@ def keys_of(category: str) -> frozenset[str]:
 
 
 class Seen(NamedTuple):
-    """What the disk says of a path: why it leaves the workspace by a link, what it is called there without links where that
-    is another name, and whether it is a link itself."""
+    """What the disk says of a path: why it leaves the workspace by a link, what it is called
+    there without links where that is another name, and whether it is a link itself."""
 
     why: str | None = None
     path: str | None = None
@@ -70,11 +88,18 @@ class _Misunderstood(ValueError):  # noqa: N818 (never seen outside)
 
 
 def answer_line(
-    line: bytes, policy: Policy | None, workspace: str | None, now: float, *, look: Look | None = None
+    line: bytes,
+    policy: Policy | None,
+    workspace: str | None,
+    now: float,
+    *,
+    look: Look | None = None,
 ) -> dict[str, Any]:
-    """The answer to one line: `id` as it was given, `verdict`, `rule` (None where none decided), `why`. Never raises.
+    """The answer to one line: `id` as it was given, `verdict`, `rule` (None where none decided),
+    `why`. Never raises.
 
-    `policy` and `workspace` are what the tool was started with; a line's own go before. `look` may look at the disk.
+    `policy` and `workspace` are what the tool was started with; a line's own go before. `look`
+    may look at the disk.
     """
     fields: Any = None
     try:
@@ -94,13 +119,24 @@ def answer_line(
     return {"id": given, "verdict": verdict.decision, "rule": verdict.rule, "why": verdict.why}
 
 
-def answer(line: bytes, policy: Policy | None, workspace: str | None, now: float, *, look: Look | None = None) -> bytes:
+def answer(
+    line: bytes,
+    policy: Policy | None,
+    workspace: str | None,
+    now: float,
+    *,
+    look: Look | None = None,
+) -> bytes:
     """`answer_line` as one line of JSON, without its line break."""
     return msgspec.json.encode(answer_line(line, policy, workspace, now, look=look))
 
 
 def _verdict(
-    fields: dict[str, Any], policy: Policy | None, workspace: str | None, now: float, look: Look | None
+    fields: dict[str, Any],
+    policy: Policy | None,
+    workspace: str | None,
+    now: float,
+    look: Look | None,
 ) -> Verdict:
     root, remotes = surroundings(fields, workspace)
     own = fields.get("policy")
@@ -121,13 +157,27 @@ def _verdict(
     if look is not None and isinstance(action, FileChange) and verdict.decision != "deny":
         return _with_links(action, verdict, judge, partial(look, root))
     if look is not None and isinstance(action, Exec) and verdict.decision == "allow":
-        why = next((why for folder in _folders(action, root) if (why := look(root, folder).why) is not None), None)
-        return Verdict("ask", f"{why}: no rule allows a command there", sticky=True) if why is not None else verdict
+        why = next(
+            (
+                why
+                for folder in _folders(action, root)
+                if (why := look(root, folder).why) is not None
+            ),
+            None,
+        )
+        return (
+            Verdict("ask", f"{why}: no rule allows a command there", sticky=True)
+            if why is not None
+            else verdict
+        )
     return verdict
 
 
-def surroundings(fields: Mapping[str, Any], workspace: str | None) -> tuple[str, frozenset[str] | None]:
-    """The workspace and the git remotes that a line is about; `ValueError` (a whole why) where it says them wrongly."""
+def surroundings(
+    fields: Mapping[str, Any], workspace: str | None
+) -> tuple[str, frozenset[str] | None]:
+    """The workspace and the git remotes that a line is about; `ValueError` (a whole why) where
+    it says them wrongly."""
     root = _get(fields, "workspace", str, None) or workspace or WORKSPACE
     return root, frozenset(_list(fields, "remotes")) if "remotes" in fields else None
 
@@ -143,15 +193,21 @@ def _folders(action: Exec, root: str) -> set[str]:
     for command in parse(action.command).commands:
         sure = sure if command.is_joined else set(maybe)
         if command.words[0].text == "cd":
-            sure = {posixpath.normpath(posixpath.join(place, command.words[-1].text)) for place in sure}
+            sure = {
+                posixpath.normpath(posixpath.join(place, command.words[-1].text)) for place in sure
+            }
             maybe |= sure
     return {place.removeprefix(f"{root}/") for place in maybe if place != root}
 
 
 def _with_links(
-    action: FileChange, verdict: Verdict, judge: Callable[[Action], Verdict], look: Callable[[str], Seen]
+    action: FileChange,
+    verdict: Verdict,
+    judge: Callable[[Action], Verdict],
+    look: Callable[[str], Seen],
 ) -> Verdict:
-    """The verdict once links are known, never looser: a path is judged by what it is called without them, too."""
+    """The verdict once links are known, never looser: a path is judged by what it is called
+    without them, too."""
     path, to = look(canonical(action.path, action.path_b64).text), Seen()
     if action.to is not None:
         to = look(canonical(action.to, action.to_b64).text)
@@ -182,7 +238,9 @@ def action_of(fields: Mapping[str, Any]) -> Action:
     category = fields.get("category", _MISSING)
     if category not in RULE_CATEGORIES or not isinstance(category, str):
         raise _Misunderstood(
-            f"unknown category `{category}`" if category is not _MISSING else "the line has no `category`"
+            f"unknown category `{category}`"
+            if category is not _MISSING
+            else "the line has no `category`"
         )
     for key in fields:
         if key not in _COMMON and key not in _KEYS[category]:
@@ -199,7 +257,9 @@ def _exec(fields: Mapping[str, Any]) -> Action:
 def _filesystem(fields: Mapping[str, Any]) -> Action:
     operation = _get(fields, "operation", str)
     if operation not in get_args(PathOperation):
-        raise _Misunderstood(f"unknown operation `{operation}`; known are {', '.join(get_args(PathOperation))}")
+        raise _Misunderstood(
+            f"unknown operation `{operation}`; known are {', '.join(get_args(PathOperation))}"
+        )
     mode = _mode(fields.get("mode"))
     hazards = tuple(_list(fields, "hazards"))
     if operation in ("write", "edit") and mode is not None and mode & 0o111:
@@ -267,7 +327,9 @@ def _network(fields: Mapping[str, Any]) -> Action:
 def _git(fields: Mapping[str, Any]) -> Action:
     cwd = _get(fields, "cwd", str, ".")
     if "command" in fields:
-        _only_command(fields, ("operation", "remote", "ref", "refspecs", "force", "delete", "flags"))
+        _only_command(
+            fields, ("operation", "remote", "ref", "refspecs", "force", "delete", "flags")
+        )
         return git_refs.parse_command(_get(fields, "command", str), cwd)
     refspecs = _list(fields, "refspecs")
     if "ref" in fields and fields["ref"] is not None:

@@ -1,15 +1,18 @@
 """Claude Code's Bash rules, in terms of exec rules.
 
-Decides which exec rule says the same of a command, or less for allow and more for ask and deny. It is apart from `claude_permissions`
-because the two languages read a command differently: there a rule is compared with the text of each simple command, `*` being any text;
-here with the words that a program would get. It must never make an allow rule that matches what Claude Code's would not.
+Decides which exec rule says the same of a command, or less for allow and more for ask and deny. It
+is apart from `claude_permissions` because the two languages read a command differently: there a
+rule is compared with the text of each simple command, `*` being any text; here with the words that
+a program would get. It must never make an allow rule that matches what Claude Code's would not.
 
-Source: https://code.claude.com/docs/en/permissions ("Wildcard patterns", "Bash"), read in November 2026:
+Source: https://code.claude.com/docs/en/permissions ("Wildcard patterns", "Bash"), read in November
+2026:
     no `*`              the one command
     `X *`, `X:*`        X, and X with anything behind a space, where it is the rule's only wildcard
     `X*`                whatever begins with X: `ls*` is `lsof` too
     any other `*`       any text, spaces included
-Wrappers (`timeout`, `nice`, ...) are taken off before that; each part of a compound command is compared by itself.
+Wrappers (`timeout`, `nice`, ...) are taken off before that; each part of a compound command is
+compared by itself.
 """
 
 import re
@@ -26,10 +29,15 @@ from supervisor.core.shell.exec_wrappers import unwrap
 from supervisor.core.shell.shell_words import Word
 from supervisor.errors import PolicyError
 
-# What Claude Code takes off a command before it compares: a rule that begins with one is about nothing that is left.
-_TAKEN_OFF = frozenset({"timeout", "time", "nice", "nohup", "stdbuf", "command", "builtin", "noglob", "xargs"})
+# What Claude Code takes off a command before it compares: a rule that begins with one is about
+# nothing that is left.
+_TAKEN_OFF = frozenset(
+    {"timeout", "time", "nice", "nohup", "stdbuf", "command", "builtin", "noglob", "xargs"}
+)
 # Rules about a parameter of the tool, not about the command.
-_PARAMETER = re.compile(r"(command|run_in_background|timeout|description|dangerouslyDisableSandbox)\s*:(?!\*\Z)")
+_PARAMETER = re.compile(
+    r"(command|run_in_background|timeout|description|dangerouslyDisableSandbox)\s*:(?!\*\Z)"
+)
 _QUOTED = re.compile(r"'[^']*'|\"(?:[^\"\\]|\\.)*\"", re.DOTALL)
 _ASSIGNMENTS = re.compile(r"\A(?:[A-Za-z_][A-Za-z0-9_]*=[^\s\"'\\$`]*\s+)+")
 _OPERATORS = re.compile(r"[;|&\n]")
@@ -38,7 +46,17 @@ _UNLIKE = re.compile(r"[*\"'\\$`(){}<>~#!]")
 _OPTION = re.compile(r"-[A-Za-z0-9-][A-Za-z0-9=_.,:/+*-]*")
 # What a git rule finds wherever it stands.
 _PUSH_OPTIONS = frozenset(
-    {"-f", "--force", "--force-with-lease", "-d", "--delete", "--mirror", "--all", "--tags", "--prune"}
+    {
+        "-f",
+        "--force",
+        "--force-with-lease",
+        "-d",
+        "--delete",
+        "--mirror",
+        "--all",
+        "--tags",
+        "--prune",
+    }
 )
 WHOLE_CATEGORY = ""
 
@@ -46,8 +64,8 @@ WHOLE_CATEGORY = ""
 class NoCounterpartError(Exception):
     """Why a rule can't be carried over.
 
-    `opens`: for an ask or deny rule, the programs (None: none; `WHOLE_CATEGORY`: any) whose allow rules would let through, without it,
-    what Claude Code asks or denies.
+    `opens`: for an ask or deny rule, the programs (None: none; `WHOLE_CATEGORY`: any) whose
+    allow rules would let through, without it, what Claude Code asks or denies.
     """
 
     def __init__(self, reason: str, opens: str | None = None) -> None:
@@ -62,11 +80,12 @@ def _plain(spec: str) -> str:
     return re.sub(r"\*{2,}", "*", spec).strip()
 
 
-# -- allow: the same, or less ------------------------------------------------------------------------------------------------
+# -- allow: the same, or less ---------------------------------------------------------------------
 
 
 def allow(spec: str) -> tuple[str, str]:
-    """The pattern of an exec rule that allows nothing which `Bash(spec)` doesn't, and how it is narrower. `NoCounterpartError`."""
+    """The pattern of an exec rule that allows nothing which `Bash(spec)` doesn't, and how it is
+    narrower. `NoCounterpartError`."""
     if _PARAMETER.match(spec):
         raise NoCounterpartError("an allow rule about a parameter says nothing there either")
     text = _plain(spec)
@@ -76,7 +95,9 @@ def allow(spec: str) -> tuple[str, str]:
         raise NoCounterpartError("holds a backslash, which the two languages read differently")
     pattern = _compiled(text)
     if any("*" in (word.literal or "") for word in pattern.words):
-        raise NoCounterpartError("a `*` in quotes is any text there, and a star here: write the rule by hand")
+        raise NoCounterpartError(
+            "a `*` in quotes is any text there, and a star here: write the rule by hand"
+        )
     carried, note = _narrowed(pattern)
     _refuse_traps(carried)
     return carried, note or _narrower_by_payload(pattern)
@@ -102,13 +123,18 @@ def _narrowed(pattern: ExecPattern) -> tuple[str, str]:
         # `ls*` would be `lsof`: what is meant is the whole word.
         return " ".join([*words[:-1], words[-1].rstrip("*"), "*"]), "narrower: only as a whole word"
     if name.literal is None:
-        raise NoCounterpartError("its `*` stands for the program, so it allows any: name the programs")
+        raise NoCounterpartError(
+            "its `*` stands for the program, so it allows any: name the programs"
+        )
     if name.literal in _TAKEN_OFF:
         raise NoCounterpartError(
-            f"Claude Code takes `{name.literal}` off before it compares: write what stands behind it"
+            f"Claude Code takes `{name.literal}` off before it compares: write what stands"
+            " behind it"
         )
     if 1 in wild and (len(words) > 2 or pattern.has_tail):
-        raise NoCounterpartError("its `*` stands for the subcommand, so it allows any of them: name them")
+        raise NoCounterpartError(
+            "its `*` stands for the subcommand, so it allows any of them: name them"
+        )
     if pattern.has_tail and wild:
         # A last `*` that isn't the only one needs something behind the space.
         return " ".join([*words, "*", "*"]), "narrower: each `*` but the last is one word"
@@ -126,12 +152,21 @@ def _ends_in_a_word(word: PatternWord) -> bool:
 def _narrower_by_payload(pattern: ExecPattern) -> str:
     """`bash -c *`: there the rule is for whatever the shell is given, here for the shell alone."""
     words = [Word(word.literal) for word in pattern.words if word.literal is not None]
-    inner = unwrap([*words, Word("x")]) if pattern.has_tail and len(words) == len(pattern.words) else None
-    return "narrower: what it runs needs a rule of its own" if inner is not None and inner.payloads else ""
+    inner = (
+        unwrap([*words, Word("x")])
+        if pattern.has_tail and len(words) == len(pattern.words)
+        else None
+    )
+    return (
+        "narrower: what it runs needs a rule of its own"
+        if inner is not None and inner.payloads
+        else ""
+    )
 
 
 def _refuse_traps(text: str) -> None:
-    """What prefix rules let through by mistake isn't brought in: interpreters, runners, and what no rule may allow."""
+    """What prefix rules let through by mistake isn't brought in: interpreters, runners, and what
+    no rule may allow."""
     try:
         rule = compiled(parse_rule(f"exec({text})", "allow"))
     except PolicyError as error:
@@ -141,11 +176,12 @@ def _refuse_traps(text: str) -> None:
         raise NoCounterpartError(f"{remark.what}: {remark.remedy}")
 
 
-# -- ask and deny: the same, or more -------------------------------------------------------------------------------------------
+# -- ask and deny: the same, or more --------------------------------------------------------------
 
 
 def strict(spec: str) -> tuple[str, str]:
-    """The pattern of an exec rule that touches whatever `Bash(spec)` matches, and how it is wider. `NoCounterpartError`."""
+    """The pattern of an exec rule that touches whatever `Bash(spec)` matches, and how it is
+    wider. `NoCounterpartError`."""
     if _PARAMETER.match(spec):
         raise NoCounterpartError("is about a parameter of the tool, which commands here don't have")
     text = _plain(spec)
@@ -155,7 +191,9 @@ def strict(spec: str) -> tuple[str, str]:
     if command != text:
         return strict(command)[0], "wider: whatever variables are set before it"
     if _OPERATORS.search(_QUOTED.sub("", text)):
-        raise NoCounterpartError("no single command has an operator in it, so it matches nothing there either")
+        raise NoCounterpartError(
+            "no single command has an operator in it, so it matches nothing there either"
+        )
     body, is_open = text.removesuffix("*"), text.endswith("*")
     if "*" not in body and "\\" not in body and _reads_alike(body):
         if not is_open:
@@ -175,11 +213,16 @@ def _reads_alike(text: str) -> bool:
 
 
 def _by_options(text: str) -> tuple[str, str] | None:
-    """`git * --force`: a rule here finds an option wherever it stands, so the `*` before it can go."""
+    """`git * --force`: a rule here finds an option wherever it stands, so the `*` before it can
+    go."""
     words = text.split()
     first = next((i for i, word in enumerate(words) if "*" in word), len(words))
     fixed, options = words[:first], [word for word in words[first:] if word.strip("*")]
-    if not options or any(_UNLIKE.search(word) for word in fixed) or not all(map(_OPTION.fullmatch, options)):
+    if (
+        not options
+        or any(_UNLIKE.search(word) for word in fixed)
+        or not all(map(_OPTION.fullmatch, options))
+    ):
         return None
     return " ".join([*(fixed or ["*"]), *options, "*"]), "wider: these options in any place"
 
@@ -191,10 +234,15 @@ def _cut(text: str) -> tuple[str, str]:
     words = head.split()
     part = words.pop() if words and not head[-1:].isspace() else ""
     if not words and not part:
-        raise NoCounterpartError("can't be said of words: write an exec rule by hand", WHOLE_CATEGORY)
+        raise NoCounterpartError(
+            "can't be said of words: write an exec rule by hand", WHOLE_CATEGORY
+        )
     if len(words) == 1 and not part:
         # The whole program would be more than anybody meant.
-        reason = f"can't be said of words, short of all that `{words[0]}` does: write an exec rule by hand"
+        reason = (
+            f"can't be said of words, short of all that `{words[0]}` does: write an exec rule by"
+            " hand"
+        )
         name = basename(words[0])
         # What a wrapper runs is allowed by rules for other programs.
         raise NoCounterpartError(reason, WHOLE_CATEGORY if tables().wrappers.get(name) else name)
@@ -207,7 +255,8 @@ def _cut(text: str) -> tuple[str, str]:
 
 
 def elsewhere(pattern: str) -> str | None:
-    """The git or package rule for what else an ask or deny rule forbids there: a push or an install needn't be a command here."""
+    """The git or package rule for what else an ask or deny rule forbids there: a push or an
+    install needn't be a command here."""
     words = pattern.split()
     if words[0] == "git":
         return _git(words)
@@ -234,9 +283,16 @@ def _packages(manager: str, words: list[str]) -> str | None:
     return _widest_said("packages", words, 0, frozenset())
 
 
-def _widest_said(category: str, words: list[str], first: int, options: frozenset[str]) -> str | None:
-    """The rule that says most of the words, from `first` on, and covers whatever comes behind them."""
-    kept = list(takewhile(lambda word: "*" not in word and (not word.startswith("-") or word in options), words))
+def _widest_said(
+    category: str, words: list[str], first: int, options: frozenset[str]
+) -> str | None:
+    """The rule that says most of the words, from `first` on, and covers whatever comes behind
+    them."""
+    kept = list(
+        takewhile(
+            lambda word: "*" not in word and (not word.startswith("-") or word in options), words
+        )
+    )
     rest = words[len(kept) :]
     # A word that is cut short still says how it begins, where it is no option.
     begins = rest and rest[0].strip("*") and not rest[0].startswith("-")

@@ -1,14 +1,16 @@
 """Claude Code's path rules, in terms of filesystem rules.
 
-Decides which patterns below the workspace's root say the same of a file, or less for allow and more for ask and deny. It is apart from
-`claude_permissions` because there a path is a gitignore pattern with four anchors, and here one relative to the workspace.
+Decides which patterns below the workspace's root say the same of a file, or less for allow and more
+for ask and deny. It is apart from `claude_permissions` because there a path is a gitignore pattern
+with four anchors, and here one relative to the workspace.
 
-Source: https://code.claude.com/docs/en/permissions ("Read and Edit"), read in November 2026, and gitignore(5):
+Source: https://code.claude.com/docs/en/permissions ("Read and Edit"), read in November 2026, and
+gitignore(5):
     //path   from the root of the file system         ~/path   from the home folder
     /path    from the folder of the settings           path, ./path   from the current folder
     A bare name is matched at any depth; `dir/**` at any depth by ask and deny rules, at the top by allow rules; all else where it
     stands. What matches a folder matches all below it.
-"""
+"""  # noqa: E501
 
 import re
 from collections.abc import Sequence
@@ -23,7 +25,8 @@ _OUTSIDE = "nothing outside of the workspace is ever changed, so no rule is need
 
 
 class Place(NamedTuple):
-    """Where the settings lie: `root` is the project's folder (absolute), `home` the person's, None where it isn't known.
+    """Where the settings lie: `root` is the project's folder (absolute), `home` the person's, None
+    where it isn't known.
 
     `is_user`: they are the person's own, for every project.
     """
@@ -34,7 +37,8 @@ class Place(NamedTuple):
 
 
 def patterns(spec: str, place: Place, *, allows: bool) -> tuple[str, ...]:
-    """The patterns of filesystem rules for `Edit(spec)`. `NoCounterpartError` where there are none."""
+    """The patterns of filesystem rules for `Edit(spec)`. `NoCounterpartError` where there are
+    none."""
     found = tuple(dict.fromkeys(_anchored(spec.strip(), place, allows=allows)))
     return tuple(_checked(one, allows=allows) for one in found)
 
@@ -49,12 +53,16 @@ def _checked(pattern: str, *, allows: bool) -> str:
             reason = error.message
         else:
             return candidate
-    raise NoCounterpartError(f"can't be a pattern here: {reason}", None if allows else WHOLE_CATEGORY)
+    raise NoCounterpartError(
+        f"can't be a pattern here: {reason}", None if allows else WHOLE_CATEGORY
+    )
 
 
 def _anchored(spec: str, place: Place, *, allows: bool) -> list[str]:
     if spec.startswith("!"):
-        raise NoCounterpartError("takes something out of the rules before it; write it as `except` of a rule")
+        raise NoCounterpartError(
+            "takes something out of the rules before it; write it as `except` of a rule"
+        )
     is_folder = spec.endswith("/")
     if spec.startswith("//"):
         return _absolute(_segments(spec), place, is_folder=is_folder, allows=allows)
@@ -104,7 +112,8 @@ def _segments(path: str) -> list[str]:
 
 
 def _segment(segment: str) -> str:
-    """A gitignore segment as a segment here: escapes as classes of one character, `**` beside other characters as `*`."""
+    """A gitignore segment as a segment here: escapes as classes of one character, `**` beside
+    other characters as `*`."""
     if segment == "**":
         return segment
     plain = re.sub(r"\\(.)", lambda found: escape(found[1]), segment)
@@ -133,7 +142,8 @@ def _literal(path: str) -> list[str]:
 
 def _unknown_root(*, allows: bool) -> NoCounterpartError:
     reason = (
-        "is about a place on this machine, and where the workspace lies isn't known: write it relative to the workspace"
+        "is about a place on this machine, and where the workspace lies isn't known: write it"
+        " relative to the workspace"
     )
     return NoCounterpartError(reason, None if allows else WHOLE_CATEGORY)
 
@@ -141,7 +151,9 @@ def _unknown_root(*, allows: bool) -> NoCounterpartError:
 def _absolute(pattern: Sequence[str], place: Place, *, is_folder: bool, allows: bool) -> list[str]:
     """What an absolute pattern says of the files below the project's folder."""
     if place.root is None:
-        is_anywhere = pattern[:1] == ["**"] and (len(pattern) == 2 or (len(pattern) == 3 and pattern[2] == "**"))
+        is_anywhere = pattern[:1] == ["**"] and (
+            len(pattern) == 2 or (len(pattern) == 3 and pattern[2] == "**")
+        )
         if not is_anywhere:
             raise _unknown_root(allows=allows)
         rests = [list(pattern)]
@@ -153,7 +165,8 @@ def _absolute(pattern: Sequence[str], place: Place, *, is_folder: bool, allows: 
 
 
 def _rests(pattern: Sequence[str], root: Sequence[str]) -> list[list[str]]:
-    """Every way in which the pattern's beginning matches the root: what is left of it for the paths below."""
+    """Every way in which the pattern's beginning matches the root: what is left of it for the
+    paths below."""
     if not root:
         return [list(pattern)]
     if not pattern:

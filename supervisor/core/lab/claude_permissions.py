@@ -1,13 +1,16 @@
 """Claude Code's permission lists, in terms of a policy.
 
-Decides for each of their rules which rules here say the same: never more for allow, never less for ask and deny. What can't be said is
-named with the reason. Pure: whoever calls reads the file and saves nothing. It must never carry an allow rule over whose exceptions
-(ask and deny rules there) can't be: then that allow rule isn't carried over either.
+Decides for each of their rules which rules here say the same: never more for allow, never less for
+ask and deny. What can't be said is named with the reason. Pure: whoever calls reads the file and
+saves nothing. It must never carry an allow rule over whose exceptions (ask and deny rules there)
+can't be: then that allow rule isn't carried over either.
 
-Source: https://code.claude.com/docs/en/permissions, read in November 2026. `claude_commands` and `claude_paths` know `Bash` and paths.
-What differs by nature, and is said at the top of the policy that is made:
-    a rule here compares words, not text: quotes, a system folder before the program's name and wrappers don't hide a command
-    a rule about files here covers every change of them, whatever tool makes it
+Source: https://code.claude.com/docs/en/permissions, read in November 2026. `claude_commands` and
+`claude_paths` know `Bash` and paths. What differs by nature, and is said at the top of the policy
+that is made:
+    a rule here compares words, not text: quotes, a system folder before the program's name and
+    wrappers don't hide a command a rule about files here covers every change of them, whatever
+    tool makes it
 """
 
 import fnmatch
@@ -37,8 +40,13 @@ _KNOWN_KEYS = (*EFFECTS, "defaultMode", "additionalDirectories")
 # The modes that a session may start in there, and what they are here.
 _AS_HERE = ("default", "manual")
 _MODES = {
-    "acceptEdits": "every change would go to the host unasked: write `modes: {filesystem: allow}` if that is meant",
-    "plan": "a way to begin, not a rule: write `modes: {filesystem: deny}` if nothing may be changed",
+    "acceptEdits": (
+        "every change would go to the host unasked: write `modes: {filesystem: allow}` if that is"
+        " meant"
+    ),
+    "plan": (
+        "a way to begin, not a rule: write `modes: {filesystem: deny}` if nothing may be changed"
+    ),
     "auto": "here a person answers what no rule does",
     "bypassPermissions": "here a person answers what no rule does",
 }
@@ -71,7 +79,8 @@ class Left(NamedTuple):
 
 
 class Imported(NamedTuple):
-    """What became of the lists. `modes`: what is done where no rule matches, where that was said."""
+    """What became of the lists. `modes`: what is done where no rule matches, where that was
+    said."""
 
     rules: tuple[Carried, ...]
     left: tuple[Left, ...]
@@ -79,7 +88,8 @@ class Imported(NamedTuple):
 
 
 def translate(text: str, source: str, place: Place) -> Imported:
-    """The rules of some settings, as rules here. `UserError` (`source:line: what`) where they can't be read."""
+    """The rules of some settings, as rules here. `UserError` (`source:line: what`) where they
+    can't be read."""
     permissions = _permissions(text, source)
     lists = {effect: _list(permissions, effect, source) for effect in EFFECTS}
     reader = _Reader(place, denies_asked=permissions.get("defaultMode") == "dontAsk")
@@ -90,23 +100,33 @@ def translate(text: str, source: str, place: Place) -> Imported:
     return reader.imported()
 
 
-# -- reading ---------------------------------------------------------------------------------------------------------------
+# -- reading --------------------------------------------------------------------------------------
 
 
 def _permissions(text: str, source: str) -> dict[str, Any]:
-    """The `permissions` of the settings. Comments are passed over; whatever stands twice could hide what stands first."""
-    plain = _COMMENT.sub(lambda found: found[0] if found[0][0] == '"' else re.sub(r"[^\n]", " ", found[0]), text)
+    """The `permissions` of the settings. Comments are passed over; whatever stands twice could
+    hide what stands first."""
+    plain = _COMMENT.sub(
+        lambda found: found[0] if found[0][0] == '"' else re.sub(r"[^\n]", " ", found[0]), text
+    )
     try:
-        data = json.loads(plain.removeprefix("\ufeff"), object_pairs_hook=lambda pairs: _once(pairs, source))
+        data = json.loads(
+            plain.removeprefix("\ufeff"), object_pairs_hook=lambda pairs: _once(pairs, source)
+        )
     except json.JSONDecodeError as error:
         raise UserError(
             f"{source}:{error.lineno}: not JSON: {error.msg}", "give a settings.json of Claude Code"
         ) from None
     except RecursionError:
-        raise UserError(f"{source}: nested too deeply", "give a settings.json of Claude Code") from None
+        raise UserError(
+            f"{source}: nested too deeply", "give a settings.json of Claude Code"
+        ) from None
     permissions = data.get("permissions", {}) if isinstance(data, dict) else None
     if not isinstance(permissions, dict):
-        raise UserError(f"{source}: holds no permissions", 'give settings such as {"permissions": {"allow": [...]}}')
+        raise UserError(
+            f"{source}: holds no permissions",
+            'give settings such as {"permissions": {"allow": [...]}}',
+        )
     return permissions
 
 
@@ -115,7 +135,9 @@ def _once(pairs: list[tuple[str, Any]], source: str) -> dict[str, Any]:
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise UserError(f"{source}: the key `{twice}` stands twice in one place", "put both into one")
+        raise UserError(
+            f"{source}: the key `{twice}` stands twice in one place", "put both into one"
+        )
     return found
 
 
@@ -124,7 +146,9 @@ def _list(permissions: Mapping[str, Any], effect: str, source: str) -> list[str]
     if found is None:
         return []
     if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
-        raise UserError(f"{source}: `permissions.{effect}` is not a list of texts", "write each rule in quotes")
+        raise UserError(
+            f"{source}: `permissions.{effect}` is not a list of texts", "write each rule in quotes"
+        )
     return found
 
 
@@ -137,7 +161,8 @@ class _Reader:
         self.rules: list[Carried] = []
         self.left: list[Left] = []
         self.modes: dict[Category, Effect] = {}
-        # What an ask or deny rule that isn't carried over leaves open: category and program -> that rule.
+        # What an ask or deny rule that isn't carried over leaves open: category and program -> that
+        # rule.
         self.opened: dict[tuple[str, str], str] = {}
 
     def read(self, effect: Effect, rule: str) -> None:
@@ -149,7 +174,9 @@ class _Reader:
                 raise NoCounterpartError("can't be read, so it says nothing there either")
             tool, spec = found["tool"], found["spec"]
             to: Effect = "deny" if effect == "ask" and self.denies_asked else effect
-            made = list(self.rules_of(to, tool, spec if spec is None or spec.strip() else None, origin))
+            made = list(
+                self.rules_of(to, tool, spec if spec is None or spec.strip() else None, origin)
+            )
             for text, _ in made:
                 _check(to, text)
         except _Opening as opening:
@@ -160,7 +187,9 @@ class _Reader:
         else:
             self.rules += [Carried(to, text, rule, note) for text, note in made]
 
-    def rules_of(self, effect: Effect, tool: str, spec: str | None, origin: str) -> Iterator[tuple[str, str]]:
+    def rules_of(
+        self, effect: Effect, tool: str, spec: str | None, origin: str
+    ) -> Iterator[tuple[str, str]]:
         """The rules here, each with how it differs."""
         if "*" in tool:
             yield from self.glob(effect, tool, spec, origin)
@@ -173,13 +202,19 @@ class _Reader:
         elif tool == "WebFetch":
             yield from _fetch(effect, spec)
         elif tool.startswith("mcp__"):
-            raise NoCounterpartError("what a tool of an MCP server sends or changes is judged; its name isn't")
+            raise NoCounterpartError(
+                "what a tool of an MCP server sends or changes is judged; its name isn't"
+            )
         else:
             raise NoCounterpartError(_NO_COUNTERPART.get(tool, "there is no such thing here"))
 
-    def glob(self, effect: Effect, tool: str, spec: str | None, origin: str) -> Iterator[tuple[str, str]]:
+    def glob(
+        self, effect: Effect, tool: str, spec: str | None, origin: str
+    ) -> Iterator[tuple[str, str]]:
         if effect == "allow" or spec is not None:
-            raise NoCounterpartError("a wildcard in the tool's name says nothing there in such a rule either")
+            raise NoCounterpartError(
+                "a wildcard in the tool's name says nothing there in such a rule either"
+            )
         found = [one for one in ("Bash", "Edit", "WebFetch") if fnmatch.fnmatchcase(one, tool)]
         for one in found:
             yield from self.rules_of(effect, one, None, origin)
@@ -193,10 +228,13 @@ class _Reader:
             yield from _edit_anything(effect, tool)
             return
         if re.match(r"replace_all\s*:", spec):
-            raise NoCounterpartError("is about a parameter of the tool, which changes here don't have")
+            raise NoCounterpartError(
+                "is about a parameter of the tool, which changes here don't have"
+            )
         if tool != "Edit" and effect == "allow":
             raise NoCounterpartError(
-                f"Claude Code never looks at paths of {tool} rules: write Edit({spec}) if it is meant"
+                f"Claude Code never looks at paths of {tool} rules: write Edit({spec}) if it is"
+                " meant"
             )
         yield from self.paths(effect, spec)
 
@@ -207,12 +245,16 @@ class _Reader:
             raise _opening("filesystem", error) from None
         yield from ((f"filesystem({one})", "") for one in found)
 
-    def read_rule(self, effect: Effect, tool: str, spec: str | None, origin: str) -> Iterator[tuple[str, str]]:
-        """Reading the copy is free. But there a deny rule for `Read` keeps a file from being changed, too."""
+    def read_rule(
+        self, effect: Effect, tool: str, spec: str | None, origin: str
+    ) -> Iterator[tuple[str, str]]:
+        """Reading the copy is free. But there a deny rule for `Read` keeps a file from being
+        changed, too."""
         if effect == "allow":
             raise NoCounterpartError("reading needs no rule: the agent has a copy of its own")
         reason = (
-            "reading can't be judged, the agent has a copy of its own: keep what it mustn't see out of the workspace"
+            "reading can't be judged, the agent has a copy of its own: keep what it mustn't see out"
+            " of the workspace"
         )
         if tool != "Read" or not origin.startswith("deny "):
             raise NoCounterpartError(reason)
@@ -226,7 +268,9 @@ class _Reader:
         if mode == "dontAsk":
             self.modes = dict.fromkeys(("exec", "filesystem", "network", "git", "packages"), "deny")
         elif mode is not None and mode not in _AS_HERE:
-            self.left.append(Left(f"defaultMode {mode}", _MODES.get(str(mode), "there is no such mode here")))
+            self.left.append(
+                Left(f"defaultMode {mode}", _MODES.get(str(mode), "there is no such mode here"))
+            )
         for folder in permissions.get("additionalDirectories") or ():
             self.left.append(Left(f"additionalDirectories {folder}", "a session has one workspace"))
         for key in permissions:
@@ -234,7 +278,8 @@ class _Reader:
                 self.left.append(Left(key, "there is no such setting here"))
 
     def imported(self) -> Imported:
-        """What is carried over, without the allow rules that something which isn't would have restricted."""
+        """What is carried over, without the allow rules that something which isn't would have
+        restricted."""
         kept: list[Carried] = []
         for one in dict.fromkeys(self.rules):
             by = self.opened_by(one) if one.effect == "allow" else None
@@ -251,11 +296,19 @@ class _Reader:
         names = [WHOLE_CATEGORY]
         if rule.category == "exec":
             names.append(basename(compile_pattern(rule.pattern).words[0].literal or ""))
-        return next((self.opened[rule.category, name] for name in names if (rule.category, name) in self.opened), None)
+        return next(
+            (
+                self.opened[rule.category, name]
+                for name in names
+                if (rule.category, name) in self.opened
+            ),
+            None,
+        )
 
 
 class _Opening(Exception):  # noqa: N818 (never seen outside)
-    """A stricter rule that can't be carried over, and the allow rules (category and program) that it would have restricted."""
+    """A stricter rule that can't be carried over, and the allow rules (category and program)
+    that it would have restricted."""
 
     def __init__(self, reason: str, at: tuple[str, str]) -> None:
         super().__init__(reason)
@@ -300,7 +353,8 @@ def _edit_anything(effect: Effect, tool: str) -> Iterator[tuple[str, str]]:
         yield "filesystem(**)", ""
     elif tool == "Write":
         raise _Opening(
-            "changes here don't tell one tool from another: write filesystem(**)", ("filesystem", WHOLE_CATEGORY)
+            "changes here don't tell one tool from another: write filesystem(**)",
+            ("filesystem", WHOLE_CATEGORY),
         )
     else:
         raise NoCounterpartError("Claude Code has no such tool any more")
@@ -318,20 +372,28 @@ def _fetch(effect: Effect, spec: str | None) -> Iterator[tuple[str, str]]:
         parse_rule(rule, effect)
     except PolicyError as error:
         if effect == "allow":
-            raise NoCounterpartError(f"{error.message}: {error.remedy or 'name the hosts'}") from None
+            raise NoCounterpartError(
+                f"{error.message}: {error.remedy or 'name the hosts'}"
+            ) from None
         raise _Opening(error.message, ("network", WHOLE_CATEGORY)) from None
     yield rule, "reading pages only" if effect == "allow" else ""
 
 
-# -- writing ---------------------------------------------------------------------------------------------------------------
+# -- writing --------------------------------------------------------------------------------------
 
 
 def policy_text(imported: Imported, source: str) -> str:
-    """The policy as YAML: each rule with what it was made from, and behind them what isn't carried over."""
+    """The policy as YAML: each rule with what it was made from, and behind them what isn't
+    carried over."""
     lines = [
-        f"# Made by `gatehouse policy import claude` from {visible(source, one_line=True)}. Read it before you use it.",
+        f"# Made by `gatehouse policy import claude` from {
+            visible(source, one_line=True)
+        }. Read it before you use it.",
         "#",
-        "# Rules about commands compare the words that a program gets: quotes and wrappers don't hide one. Rules about files are",
+        (
+            "# Rules about commands compare the words that a program gets: quotes and wrappers"
+            " don't hide one. Rules about files are"
+        ),
         "# about paths from the workspace's root, and cover every change, deleting included.",
         "version: 1",
     ]
@@ -353,8 +415,13 @@ def _merged(rules: list[Carried]) -> dict[str, str]:
     """Rule -> why: what several rules became is one."""
     found: dict[str, list[str]] = {}
     for one in rules:
-        found.setdefault(one.rule, []).append(f"{one.origin} ({one.note})" if one.note else one.origin)
-    return {rule: f"imported from {', '.join(dict.fromkeys(origins))}" for rule, origins in found.items()}
+        found.setdefault(one.rule, []).append(
+            f"{one.origin} ({one.note})" if one.note else one.origin
+        )
+    return {
+        rule: f"imported from {', '.join(dict.fromkeys(origins))}"
+        for rule, origins in found.items()
+    }
 
 
 def _quoted(text: str) -> str:

@@ -1,9 +1,11 @@
-"""Why a policy answers an action as it does: what the action was understood as, and what every rule of its category says of it.
+"""Why a policy answers an action as it does: what the action was understood as, and what every rule
+of its category says of it.
 
-Decides nothing. The verdict is `evaluate`'s own; what is told besides comes from the judges' own functions, one rule and one part of
-the action at a time. It is apart from the judges because a verdict has to be quick, and this may take its time. It must never
-disagree with `evaluate`, and it never raises. How one category is read stands in `explain_exec`, `explain_filesystem`, ...; nothing
-here is escaped: whoever shows it does that.
+Decides nothing. The verdict is `evaluate`'s own; what is told besides comes from the judges' own
+functions, one rule and one part of the action at a time. It is apart from the judges because a
+verdict has to be quick, and this may take its time. It must never disagree with `evaluate`, and
+it never raises. How one category is read stands in `explain_exec`, `explain_filesystem`, ...;
+nothing here is escaped: whoever shows it does that.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -51,8 +53,12 @@ def explain(
         return evaluate_in(under, action, context)
 
     category, verdict = category_of(action), judge(policy)
-    others = tuple((one, len(policy.of(one))) for one in RULE_CATEGORIES if one != category and policy.of(one))
-    plain = Explanation(category, title(action), verdict, "nothing", policy.mode_of(category), others=others)
+    others = tuple(
+        (one, len(policy.of(one))) for one in RULE_CATEGORIES if one != category and policy.of(one)
+    )
+    plain = Explanation(
+        category, title(action), verdict, "nothing", policy.mode_of(category), others=others
+    )
     if policy.is_deny_all:
         return plain
     if category not in RULE_CATEGORIES:
@@ -60,7 +66,10 @@ def explain(
     try:
         return _explained(plain, policy, action, context, judge)
     except Exception as error:
-        trouble = f"what the rules say could not be told apart ({type(error).__name__}): report this as a bug"
+        trouble = (
+            f"what the rules say could not be told apart ({type(error).__name__}): report this as"
+            " a bug"
+        )
         basis: Basis = "rules" if verdict.rules else "mode"
         return msgspec.structs.replace(plain, basis=basis, trouble=trouble)
 
@@ -91,16 +100,25 @@ def read(policy: Policy, action: Action, context: Context) -> Reading:
 
 
 def _explained(
-    plain: Explanation, policy: Policy, action: Action, context: Context, judge: Callable[[Policy], Verdict]
+    plain: Explanation,
+    policy: Policy,
+    action: Action,
+    context: Context,
+    judge: Callable[[Policy], Verdict],
 ) -> Explanation:
     from supervisor.core.lab.explain_remedies import advice, suggestions
 
     category, verdict = plain.category, plain.verdict
     reading = read(policy, action, context)
-    # Where a missing rule would only be asked: a denial that no rule made is then one that nothing lifts.
+    # Where a missing rule would only be asked: a denial that no rule made is then one that nothing
+    # lifts.
     asked = policy.judge_for(category).judge(action, "ask", context)
     forced = [*reading.forced, *(item for topic in reading.topics for item in topic.forced)]
-    if asked.decision == "deny" and not asked.rules and not any(item.decision == "deny" for item in forced):
+    if (
+        asked.decision == "deny"
+        and not asked.rules
+        and not any(item.decision == "deny" for item in forced)
+    ):
         forced.insert(0, Forced("deny", asked.why))
     looked = _look_at(policy.of(category), _Case(reading, verdict, forced, context))
     found = msgspec.structs.replace(
@@ -112,7 +130,9 @@ def _explained(
         forced=tuple(dict.fromkeys(item.why for item in forced)),
         looked=tuple(sorted(looked, key=_telling)),
     )
-    found = msgspec.structs.replace(found, suggestions=suggestions(found, action, policy, context.workspace, judge))
+    found = msgspec.structs.replace(
+        found, suggestions=suggestions(found, action, policy, context.workspace, judge)
+    )
     return msgspec.structs.replace(found, advice=advice(found))
 
 
@@ -125,7 +145,11 @@ def _basis(verdict: Verdict, reading: Reading, forced: Sequence[Forced]) -> Basi
         return "rules"
     if any(item.decision == verdict.decision for item in forced):
         return "forced"
-    return "free" if verdict.decision == "allow" and all(topic.is_free for topic in reading.topics) else "mode"
+    return (
+        "free"
+        if verdict.decision == "allow" and all(topic.is_free for topic in reading.topics)
+        else "mode"
+    )
 
 
 def _part(at: int, topic: Topic, looked: Sequence[Looked], context: Context) -> Part:
@@ -138,11 +162,17 @@ def _part(at: int, topic: Topic, looked: Sequence[Looked], context: Context) -> 
         answer = strictest
         rules = tuple(dict.fromkeys(rule.text for rule in speaking if rule.effect == strictest))
     return Part(
-        topic.kind, topic.text, answer, rules, tuple(item.why for item in topic.forced), topic.notes, topic.alone
+        topic.kind,
+        topic.text,
+        answer,
+        rules,
+        tuple(item.why for item in topic.forced),
+        topic.notes,
+        topic.alone,
     )
 
 
-# -- one rule ------------------------------------------------------------------------------------------------------------
+# -- one rule -------------------------------------------------------------------------------------
 
 
 class _Case(NamedTuple):
@@ -181,19 +211,31 @@ def _looked(rule: Rule, looks: Sequence[Look], among: Sequence[int], case: _Case
         return Looked(rule, outcome, "no rule is asked: the action can't be read", distance=FAR)
     at = min(parts or among, key=lambda at: (looks[at].stopped is None, looks[at].distance))
     look = looks[at]
-    where = f"{case.reading.topics[at].kind} {at + 1}: " if len(looks) > 1 and look.distance <= NEAR else ""
+    where = (
+        f"{case.reading.topics[at].kind} {at + 1}: "
+        if len(looks) > 1 and look.distance <= NEAR
+        else ""
+    )
     if not case.context.is_active(rule):
         besides = "it would match" if parts else f"besides, {where}{look.why}"
-        return Looked(rule, "inactive", f"{_inactive(rule, case.context)}; {besides}", parts, look.distance)
+        return Looked(
+            rule, "inactive", f"{_inactive(rule, case.context)}; {besides}", parts, look.distance
+        )
     if parts:
         outcome, why = _counting(rule, [looks[at].why for at in parts], parts, case)
         return Looked(rule, outcome, why, parts)
-    if case.reading.left_out and rule.effect == case.verdict.decision and rule.text in case.verdict.rules:
+    if (
+        case.reading.left_out
+        and rule.effect == case.verdict.decision
+        and rule.text in case.verdict.rules
+    ):
         return Looked(rule, "decides", f"speaks of a {case.reading.topics[at].kind} further on")
     return Looked(rule, look.stopped or "missed", f"{where}{look.why}", parts, look.distance)
 
 
-def _counting(rule: Rule, whys: Sequence[str], parts: Sequence[int], case: _Case) -> tuple[Outcome, str]:
+def _counting(
+    rule: Rule, whys: Sequence[str], parts: Sequence[int], case: _Case
+) -> tuple[Outcome, str]:
     """What became of a rule that is in force and speaks of some part."""
     verdict, kind = case.verdict, case.reading.topics[parts[0]].kind
     how = whys[0] if len(set(whys)) == 1 else ""
@@ -206,7 +248,10 @@ def _counting(rule: Rule, whys: Sequence[str], parts: Sequence[int], case: _Case
         return "decides", said
     if verdict.rules:
         return "overruled", f"{said}; but {verdict.decision} {verdict.rule} is stricter"
-    lifting = next((item.why for item in case.forced if STRICTNESS[item.decision] > STRICTNESS[rule.effect]), "")
+    lifting = next(
+        (item.why for item in case.forced if STRICTNESS[item.decision] > STRICTNESS[rule.effect]),
+        "",
+    )
     if lifting:
         return "held", f"{said}; but {lifting}"
     return "partly", f"{said}; another {kind} has no rule"

@@ -1,7 +1,9 @@
-"""How a command line is explained: every command that was found in it, how it was reached, and the word by which a rule misses it.
+"""How a command line is explained: every command that was found in it, how it was reached, and the
+word by which a rule misses it.
 
-Decides nothing (see `explain`). What was found and which rules spoke of it is told by `exec_trace`, the judge itself; whether a word is
-covered is asked of `exec_patterns`. Only the words are made here.
+Decides nothing (see `explain`). What was found and which rules spoke of it is told by
+`exec_trace`, the judge itself; whether a word is covered is asked of `exec_patterns`. Only the
+words are made here.
 """
 
 import posixpath
@@ -10,7 +12,13 @@ from itertools import groupby
 from typing import NamedTuple
 
 from supervisor.core.actions import Action, Effect, Exec
-from supervisor.core.lab.explain_exec_misses import UNKNOWN_NAME, View, cover_miss, other_program, touch_miss
+from supervisor.core.lab.explain_exec_misses import (
+    UNKNOWN_NAME,
+    View,
+    cover_miss,
+    other_program,
+    touch_miss,
+)
 from supervisor.core.lab.explanation import FAR, MOST_PARTS, NEAR, Look, Topic, excepted, miss
 from supervisor.core.policy.command_rules import CommandJudge
 from supervisor.core.policy.rules import Policy
@@ -24,14 +32,16 @@ from supervisor.core.shell.shell_words import Word, from_bytes_text
 from supervisor.core.verdicts import Context, Forced, Rule
 
 MOST_CHARS = 120
-# Bounds of the time that an explanation of a long line may take: it then tells less, and nothing else.
+# Bounds of the time that an explanation of a long line may take: it then tells less, and nothing
+# else.
 MOST_ALIKE = 40
 MOST_STEPS_ALONE = 20_000
 _BARE = Look(False, "a bare allow rule allows nothing: name the commands", 1, "never")
 
 
 class Reading:
-    """A command line as it was understood, command by command; as one whole where no command is found in it."""
+    """A command line as it was understood, command by command; as one whole where no command is
+    found in it."""
 
     def __init__(self, policy: Policy, action: Action, context: Context) -> None:
         assert isinstance(action, Exec)
@@ -48,19 +58,31 @@ class Reading:
         self.known: dict[int, _Known] = {}
         shapes: dict[tuple[object, ...], int] = {}
         self.alike = [
-            shapes.setdefault((step.words, step.forms, step.inside, step.here, step.needs_rule), len(shapes))
+            shapes.setdefault(
+                (step.words, step.forms, step.inside, step.here, step.needs_rule), len(shapes)
+            )
             for step in self.steps
         ]
         self.views: dict[int, list[View]] = {}
         self.missing: dict[tuple[bool, ExecPattern, int], Look] = {}
-        self.facts = [("in", _relative(self.watch.cwd, context.workspace) or f"{self.watch.cwd}, not of the workspace")]
+        self.facts = [
+            (
+                "in",
+                _relative(self.watch.cwd, context.workspace)
+                or f"{self.watch.cwd}, not of the workspace",
+            )
+        ]
         further = [problem for step in self.watch.steps[MOST_PARTS:] for problem in step.problems]
         self.forced = _forced([*self.watch.problems_of_line, *further])
-        self.topics = [self._topic(step) for step in self.steps] or [Topic("line", _cut(action.command))]
+        self.topics = [self._topic(step) for step in self.steps] or [
+            Topic("line", _cut(action.command))
+        ]
 
     def _trace(self, lists: "dict[Effect, Rules[int]]") -> Trace[int]:
         roots = (self.context.workspace,)
-        watch = Trace(self.action.command, self.action.cwd, lists["allow"], lists["ask"], lists["deny"], roots)
+        watch = Trace(
+            self.action.command, self.action.cwd, lists["allow"], lists["ask"], lists["deny"], roots
+        )
         watch.judge()
         return watch
 
@@ -68,7 +90,14 @@ class Reading:
         is_wrapper = step.unwrapped is not None and not step.needs_rule
         forced = tuple(_forced(step.problems))
         is_free = not step.is_judged or is_wrapper
-        return Topic("command", _cut(_line(step.words)), tuple(self._notes(step)), forced, is_free, self._alone(step))
+        return Topic(
+            "command",
+            _cut(_line(step.words)),
+            tuple(self._notes(step)),
+            forced,
+            is_free,
+            self._alone(step),
+        )
 
     def _alone(self, step: Step[int]) -> Exec | None:
         """The command as a line of its own, in the folder where it runs."""
@@ -86,8 +115,14 @@ class Reading:
         elif step.words[0].text == "cd":
             yield "needs a rule: that it stays inside of the workspace can't be told"
         elif step.unwrapped is not None:
-            yield "runs another command" if step.needs_rule else "needs no rule: what it runs is judged"
-        opaque = [step.words[at] for at in sorted(opaque_words(step.words)) if at not in step.inside]
+            yield (
+                "runs another command"
+                if step.needs_rule
+                else "needs no rule: what it runs is judged"
+            )
+        opaque = [
+            step.words[at] for at in sorted(opaque_words(step.words)) if at not in step.inside
+        ]
         if opaque and step.needs_rule and not step.covering:
             yield f"no wildcard covers {_listed(opaque)}"
         unknown = [word for word in step.words if not word.is_literal]
@@ -115,14 +150,20 @@ class Reading:
     def _known(self, rule: Rule) -> "_Known":
         """What can be told of a rule at once."""
         pattern = compile_pattern(rule.pattern)
-        said = {at: Look(True, text) for at, text in self._said(self.watch, rule, self.keys[id(rule)])}
+        said = {
+            at: Look(True, text) for at, text in self._said(self.watch, rule, self.keys[id(rule)])
+        }
         if not self.context.is_active(rule):
-            said |= {at: Look(True, text) for at, text in self._tried(rule, pattern, rule.exceptions)}
+            said |= {
+                at: Look(True, text) for at, text in self._tried(rule, pattern, rule.exceptions)
+            }
         for at, _ in self._tried(rule, pattern, ()) if rule.exceptions else ():
             if at not in said:
                 said[at] = excepted(self._taking(rule, pattern, at))
         name = pattern.words[0].literal
-        return _Known(pattern, None if name is None else basename(name), said, other_program(pattern.words[0]))
+        return _Known(
+            pattern, None if name is None else basename(name), said, other_program(pattern.words[0])
+        )
 
     def _said(self, watch: Trace[int], rule: Rule, key: int) -> Iterator[tuple[int, str]]:
         """The commands of which a rule speaks, as a trace tells, each with what it says."""
@@ -132,20 +173,31 @@ class Reading:
             return
         if key in watch.against_line:
             words = watch.against_line[key]
-            # A bare rule is about every command. What stands somewhere in a text that can't be read is said once.
+            # A bare rule is about every command. What stands somewhere in a text that can't be read
+            # is said once.
             for at in range(len(self.topics) if not words else 1):
-                yield at, f"is about `{words}`, which the text may hold" if words else "is about every command"
+                yield (
+                    at,
+                    f"is about `{words}`, which the text may hold"
+                    if words
+                    else "is about every command",
+                )
         for at in self._at(watch, key):
             yield at, f"is about `{watch.steps[at].against[key]}`"
 
     def _at(self, watch: Trace[int], key: int) -> Iterator[int]:
         return (at for at in watch.by_key(key) if at < len(self.steps))
 
-    def _tried(self, rule: Rule, pattern: ExecPattern, exceptions: tuple[str, ...]) -> list[tuple[int, str]]:
-        """The same, were the rule alone, in force, and had these exceptions only. Nothing where that would take too long."""
+    def _tried(
+        self, rule: Rule, pattern: ExecPattern, exceptions: tuple[str, ...]
+    ) -> list[tuple[int, str]]:
+        """The same, were the rule alone, in force, and had these exceptions only. Nothing where
+        that would take too long."""
         name = pattern.words[0].literal
         self.budget -= len(self.steps) + 1
-        if self.budget < 0 or (rule.effect == "allow" and name is not None and basename(name) not in self.names):
+        if self.budget < 0 or (
+            rule.effect == "allow" and name is not None and basename(name) not in self.names
+        ):
             return []
         entry = (0, pattern, tuple(map(compile_pattern, exceptions)))
         effects: tuple[Effect, ...] = ("allow", "ask", "deny")
@@ -153,7 +205,8 @@ class Reading:
         return list(self._said(watch, rule, 0))
 
     def _taking(self, rule: Rule, pattern: ExecPattern, at: int) -> str:
-        """The exception that takes a command out of a rule; the first, where only several together do."""
+        """The exception that takes a command out of a rule; the first, where only several
+        together do."""
         for one in rule.exceptions:
             if at not in dict(self._tried(rule, pattern, (one,))):
                 return one
@@ -162,7 +215,8 @@ class Reading:
     # -- why a rule doesn't
 
     def _missing(self, effect: Effect, pattern: ExecPattern, at: int) -> Look:
-        """Why a rule about the same program says nothing of a command; found once for all commands that are alike."""
+        """Why a rule about the same program says nothing of a command; found once for all
+        commands that are alike."""
         alike = self.alike[at]
         if alike >= MOST_ALIKE:
             return miss("doesn't match it", NEAR)
@@ -170,7 +224,11 @@ class Reading:
         found = self.missing.get(key)
         if found is None:
             step = self.steps[at]
-            found = touch_miss(pattern, step.words) if effect != "allow" else self._cover_miss(pattern, step, alike)
+            found = (
+                touch_miss(pattern, step.words)
+                if effect != "allow"
+                else self._cover_miss(pattern, step, alike)
+            )
             self.missing[key] = found
         return found
 
@@ -178,7 +236,9 @@ class Reading:
         if not step.needs_rule:
             return miss(f"`{step.words[0].text}` needs no rule here", 3)
         if not step.forms:
-            return miss(f"where `{step.words[0].text}` lies can't be told, so no rule covers it", FAR - 1)
+            return miss(
+                f"where `{step.words[0].text}` lies can't be told, so no rule covers it", FAR - 1
+            )
         if alike not in self.views:
             roots = self.watch.roots
             self.views[alike] = [
@@ -186,13 +246,15 @@ class Reading:
                 for form in step.forms
             ]
         return min(
-            (cover_miss(pattern, view) for view in self.views[alike]), key=lambda look: (not look.fits, look.distance)
+            (cover_miss(pattern, view) for view in self.views[alike]),
+            key=lambda look: (not look.fits, look.distance),
         )
 
 
 class _Known(NamedTuple):
-    """A rule's pattern, the name of the program that it is about (None: of any), the commands of which it speaks (among the others, or
-    were it in force and without exceptions), and what is said of other programs."""
+    """A rule's pattern, the name of the program that it is about (None: of any), the commands of
+    which it speaks (among the others, or were it in force and without exceptions), and what is
+    said of other programs."""
 
     pattern: ExecPattern
     name: str | None
@@ -200,11 +262,12 @@ class _Known(NamedTuple):
     other: Look
 
 
-# -- how words are shown -----------------------------------------------------------------------------------------------------
+# -- how words are shown --------------------------------------------------------------------------
 
 
 def _forced(problems: Sequence[str]) -> list[Forced]:
-    """What no rule may allow. Both readers of a line may have met the same; the one that tells where is kept."""
+    """What no rule may allow. Both readers of a line may have met the same; the one that tells
+    where is kept."""
     return [
         Forced("ask", f"no rule may allow {what}")
         for what in problems
@@ -223,7 +286,9 @@ def _written(word: Word) -> str:
 
 
 def _listed(words: Sequence[Word]) -> str:
-    return ", ".join(f"`{_cut(_written(word), 40)}`" for word in words[:3]) + (", ..." if len(words) > 3 else "")
+    return ", ".join(f"`{_cut(_written(word), 40)}`" for word in words[:3]) + (
+        ", ..." if len(words) > 3 else ""
+    )
 
 
 def _cut(text: str, most: int = MOST_CHARS) -> str:
@@ -241,6 +306,8 @@ def _relative(place: str, workspace: str) -> str | None:
 
 def _places(places: frozenset[str], workspace: str) -> str:
     """Every folder that a command may run in, in words."""
-    inside = sorted(folder for place in places if (folder := _relative(place, workspace)) is not None)
+    inside = sorted(
+        folder for place in places if (folder := _relative(place, workspace)) is not None
+    )
     outside = [] if len(inside) == len(places) else ["outside of the workspace"]
     return " or ".join([f"in {' or '.join(inside[:3])}", *outside] if inside else outside)

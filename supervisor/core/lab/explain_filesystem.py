@@ -1,6 +1,8 @@
-"""How a change of a file is explained: its canonical paths, the protected names they have, and where a rule's pattern parts from them.
+"""How a change of a file is explained: its canonical paths, the protected names they have, and
+where a rule's pattern parts from them.
 
-Decides nothing (see `explain`). Whether a rule fits is asked of `file_rules`; only the words are made here.
+Decides nothing (see `explain`). Whether a rule fits is asked of `file_rules`; only the words are
+made here.
 """
 
 from collections.abc import Sequence
@@ -27,7 +29,8 @@ MOST_PATHS = 20
 
 
 class Reading:
-    """A `FileChange` as it was understood. No topic where one of its paths is none of the workspace."""
+    """A `FileChange` as it was understood. No topic where one of its paths is none of the
+    workspace."""
 
     def __init__(self, policy: Policy, action: Action, context: Context) -> None:
         assert isinstance(action, FileChange)
@@ -40,7 +43,8 @@ class Reading:
         self.protected = [judge.protected(path.text, action.repositories) for path in self.paths]
         self.facts = _facts(action)
         self.topics = [
-            self._topic(action, at, is_spelled=self._is_spelled(policy, at, context)) for at in range(len(self.paths))
+            self._topic(action, at, is_spelled=self._is_spelled(policy, at, context))
+            for at in range(len(self.paths))
         ]
 
     def _topic(self, action: FileChange, at: int, *, is_spelled: bool) -> Topic:
@@ -59,7 +63,8 @@ class Reading:
         return Topic("path", path.text, notes, tuple(forced), alone=alone)
 
     def _is_spelled(self, policy: Policy, at: int, context: Context) -> bool:
-        """Whether a rule spells the path out, so that its protected name is this rule's to answer."""
+        """Whether a rule spells the path out, so that its protected name is this rule's to
+        answer."""
         return self.protected[at] is not None and any(
             rule.effect != "deny"
             and spells_out(rule, self.paths[at])
@@ -77,10 +82,15 @@ class Reading:
         if exception is not None:
             return excepted(exception)
         if rule.effect == "allow" and name is not None and not spells_out(rule, path):
-            why = f"fits, but no wildcard covers the protected name `{name.pattern}`: only a rule that spells the path out"
+            why = (
+                f"fits, but no wildcard covers the protected name `{name.pattern}`: only a rule"
+                " that spells the path out"
+            )
             return Look(True, why, stopped="held")
         is_literal = Glob(tidy(rule.pattern)).literal is not None
-        return Look(True, f"names `{path.text}`" if is_literal else f"`{rule.pattern}` covers `{path.text}`")
+        return Look(
+            True, f"names `{path.text}`" if is_literal else f"`{rule.pattern}` covers `{path.text}`"
+        )
 
 
 def _paths(action: FileChange) -> list[WorkspacePath]:
@@ -112,7 +122,7 @@ def _notes(path: WorkspacePath, written: str | None, name: Protected | None) -> 
     return notes
 
 
-# -- where a pattern parts from a path ---------------------------------------------------------------------------------------
+# -- where a pattern parts from a path ------------------------------------------------------------
 
 
 def _miss(rule: Rule, path: WorkspacePath) -> Look:
@@ -120,7 +130,11 @@ def _miss(rule: Rule, path: WorkspacePath) -> Look:
         return _difference(fold(tidy(rule.pattern)), path.folded)
     found = _difference(tidy(rule.pattern), path.text)
     if Glob(fold(tidy(rule.pattern))).matches(path.folded):
-        return miss("only the spelling differs: an allow rule compares upper and lower case, and Unicode forms", 1)
+        return miss(
+            "only the spelling differs: an allow rule compares upper and lower case, and Unicode"
+            " forms",
+            1,
+        )
     return found
 
 
@@ -134,9 +148,15 @@ def _difference(pattern: str, path: str) -> Look:
             return miss(f"is about what lies deeper than `{path}`", 1 if at else FAR)
         if not Glob(segment).matches(given[at]):
             what = "name" if at == len(given) - 1 else "folder"
-            is_about = f"`{segment}`" if at == len(wanted) - 1 else f"what is below `{'/'.join(wanted[: at + 1])}`"
+            is_about = (
+                f"`{segment}`"
+                if at == len(wanted) - 1
+                else f"what is below `{'/'.join(wanted[: at + 1])}`"
+            )
             is_near = at > 0 or _same_name(wanted[-1], given[-1])
-            return miss(f"is about {is_about}; here the {what} is `{given[at]}`", 3 if is_near else FAR)
+            return miss(
+                f"is about {is_about}; here the {what} is `{given[at]}`", 3 if is_near else FAR
+            )
     return _too_deep(wanted, given)
 
 
@@ -144,7 +164,10 @@ def _too_deep(wanted: Sequence[str], given: Sequence[str]) -> Look:
     """Every segment of the pattern fits, and the path goes on."""
     folder = "/".join(given[: len(wanted)])
     if wanted[-1].strip("*"):
-        return miss(f"names `{folder}` itself, not what is below it: `{'/'.join(wanted)}/**` would be that", 1)
+        return miss(
+            f"names `{folder}` itself, not what is below it: `{'/'.join(wanted)}/**` would be that",
+            1,
+        )
     wide = "/".join([*wanted[:-1], "**"])
     return miss(f"`*` stays in one folder, and `{folder}/` is one more: `{wide}` would cover it", 1)
 
@@ -154,7 +177,10 @@ def _behind_stars(wanted: Sequence[str], at: int, given: Sequence[str]) -> Look:
     rest = "/".join(wanted[at + 1 :])
     is_near = at > 0 or _same_name(wanted[-1], given[-1])
     where = f" below `{'/'.join(wanted[:at])}`" if at else ""
-    return miss(f"is about `{rest}` at any depth{where}, which `{'/'.join(given[at:])}` isn't", 2 if is_near else FAR)
+    return miss(
+        f"is about `{rest}` at any depth{where}, which `{'/'.join(given[at:])}` isn't",
+        2 if is_near else FAR,
+    )
 
 
 def _same_name(pattern: str, name: str) -> bool:

@@ -1,6 +1,8 @@
-"""How a git operation is explained: operation, remote, refs and options, and which of them a rule says otherwise.
+"""How a git operation is explained: operation, remote, refs and options, and which of them a rule
+says otherwise.
 
-Decides nothing (see `explain`). Whether a rule fits is asked of `git_rules`; only the words are made here.
+Decides nothing (see `explain`). Whether a rule fits is asked of `git_rules`; only the words are
+made here.
 """
 
 from collections.abc import Sequence
@@ -36,7 +38,12 @@ from supervisor.core.policy.rules import Policy
 from supervisor.core.text.words import fits, is_star
 from supervisor.core.verdicts import Context, Forced, Rule
 
-_KINDS = {"mapping": "a mapping", "tag": "a tag", "ref": "not a branch", "unknown": "which branch it is isn't said"}
+_KINDS = {
+    "mapping": "a mapping",
+    "tag": "a tag",
+    "ref": "not a branch",
+    "unknown": "which branch it is isn't said",
+}
 
 
 class _Case(NamedTuple):
@@ -48,7 +55,8 @@ class _Case(NamedTuple):
 
 
 class Reading:
-    """A `Git` action as it was understood, ref by ref. No topic where it contradicts itself or a name is none."""
+    """A `Git` action as it was understood, ref by ref. No topic where it contradicts itself or a
+    name is none."""
 
     def __init__(self, policy: Policy, action: Action, context: Context) -> None:
         assert isinstance(action, Git)
@@ -96,7 +104,11 @@ class Reading:
         if not (touches if broad else covers)(pattern, *case):
             return _touch_miss(pattern, case) if broad else _cover_miss(pattern, case)
         exception = _exception(rule, case)
-        return excepted(exception) if exception else Look(True, f"`{rule.pattern}` covers `{self.topics[at].text}`")
+        return (
+            excepted(exception)
+            if exception
+            else Look(True, f"`{rule.pattern}` covers `{self.topics[at].text}`")
+        )
 
     def _look_roughly(self, rule: Rule) -> Look:
         if rule.effect != "deny":
@@ -126,7 +138,8 @@ def _cases(action: Git) -> list[_Case]:
 
 
 def _alone(case: _Case, at: int) -> Git:
-    """One ref of an operation as an operation of its own; all the words of one that takes no refs."""
+    """One ref of an operation as an operation of its own; all the words of one that takes no
+    refs."""
     if case.ref is None:
         return msgspec.structs.replace(case.action, command=None)
     refspecs = joined_tags(case.action.refspecs)[at : at + 1]
@@ -153,7 +166,9 @@ def _facts(action: Git, context: Context) -> list[tuple[str, str]]:
         facts.append(("known remotes", ", ".join(sorted(context.remotes)) or "none"))
     special = special_flags(action)
     if special:
-        facts.append(("options", f"{', '.join(sorted(special))} (only a rule that says so covers it)"))
+        facts.append(
+            ("options", f"{', '.join(sorted(special))} (only a rule that says so covers it)")
+        )
     return facts
 
 
@@ -166,7 +181,7 @@ def _notes(ref: Ref | None) -> tuple[str, ...]:
     return (*what, *(["forces"] if ref.force else []), *(["deletes"] if ref.delete else []))
 
 
-# -- what differs ------------------------------------------------------------------------------------------------------------
+# -- what differs ---------------------------------------------------------------------------------
 
 
 def _cover_miss(pattern: GitPattern, case: _Case) -> Look:
@@ -184,12 +199,15 @@ def _cover_miss(pattern: GitPattern, case: _Case) -> Look:
 
 
 def _words_miss(pattern: GitPattern, case: _Case) -> Look:
-    """The first word that differs from the nearest of the names that an action has; a fit where none does."""
+    """The first word that differs from the nearest of the names that an action has; a fit where
+    none does."""
     words = pattern.words
     alike = [name for name in subjects(*case) if len(name) == len(words)]
     if not alike:
         return _other_form(words, case)
-    name = min(alike, key=lambda one: [not word_covers(*pair) for pair in zip(words, one, strict=True)])
+    name = min(
+        alike, key=lambda one: [not word_covers(*pair) for pair in zip(words, one, strict=True)]
+    )
     for at, (wanted, word) in enumerate(zip(words, name, strict=True)):
         if not word_covers(wanted, word):
             if at == 0 and len(words) > 1:
@@ -213,7 +231,11 @@ def _hint(wanted: str, word: str) -> str:
         return ", which doesn't say what it moves: no wildcard covers it"
     if (":" in word) != (":" in wanted):
         return ", a mapping: no wildcard reaches into one"
-    return ", of another namespace" if word.startswith(("refs/", "tags/", "heads/", "remotes/")) else ""
+    return (
+        ", of another namespace"
+        if word.startswith(("refs/", "tags/", "heads/", "remotes/"))
+        else ""
+    )
 
 
 def _touch_miss(pattern: GitPattern, case: _Case) -> Look:

@@ -1,6 +1,8 @@
-"""How a connection or a request is explained: the canonical host, its addresses, and which part of a rule differs.
+"""How a connection or a request is explained: the canonical host, its addresses, and which part of
+a rule differs.
 
-Decides nothing (see `explain`). Whether a rule fits is asked of `network_patterns` and `network_rules`; only the words are made here.
+Decides nothing (see `explain`). Whether a rule fits is asked of `network_patterns` and
+`network_rules`; only the words are made here.
 """
 
 import msgspec
@@ -8,15 +10,28 @@ import msgspec
 from supervisor.core.actions import Action, Effect, Network
 from supervisor.core.lab.explanation import FAR, MOST_PARTS, NEAR, Look, Topic, excepted, miss
 from supervisor.core.policy.network_patterns import WEB_PORTS, NetworkPattern, Target, parse
-from supervisor.core.policy.network_rules import NetworkJudge, as_literal, forced_of, names_address, target_of
+from supervisor.core.policy.network_rules import (
+    NetworkJudge,
+    as_literal,
+    forced_of,
+    names_address,
+    target_of,
+)
 from supervisor.core.policy.rules import Policy
-from supervisor.core.text.hosts import LIFTABLE, Address, address_class, embedded, registrable_domain
+from supervisor.core.text.hosts import (
+    LIFTABLE,
+    Address,
+    address_class,
+    embedded,
+    registrable_domain,
+)
 from supervisor.core.text.urls import DEFAULT_PORTS
 from supervisor.core.verdicts import Context, Forced, Rule
 
 
 class Reading:
-    """A `Network` action as it was understood: where it goes, and each address that isn't public and that a rule must name."""
+    """A `Network` action as it was understood: where it goes, and each address that isn't public
+    and that a rule must name."""
 
     def __init__(self, policy: Policy, action: Action, context: Context) -> None:
         assert isinstance(action, Network)
@@ -33,22 +48,33 @@ class Reading:
             return
         self.facts = _facts(action, self.target)
         addresses = (self.target.address, *self.target.resolved)
-        private = list(dict.fromkeys(one for one in addresses if one and address_class(one) != "public"))
+        private = list(
+            dict.fromkeys(one for one in addresses if one and address_class(one) != "public")
+        )
         self.private = private[: MOST_PARTS - 1]
         self.left_out = len(private) - len(self.private)
         kind = "connection" if action.operation == "connect" else "request"
         alone = msgspec.structs.replace(action, resolved=(), sni=None, host_header=None)
-        self.topics = [Topic(kind, _where(self.target), forced=tuple(forced_of(self.target)), alone=alone)]
+        self.topics = [
+            Topic(kind, _where(self.target), forced=tuple(forced_of(self.target)), alone=alone)
+        ]
         self.topics += [
-            Topic("address", str(one), (_naming(one),), alone=msgspec.structs.replace(alone, host=str(one)))
+            Topic(
+                "address",
+                str(one),
+                (_naming(one),),
+                alone=msgspec.structs.replace(alone, host=str(one)),
+            )
             for one in self.private
         ]
         judge = policy.judge_for("network")
         assert isinstance(judge, NetworkJudge)
         self.closing = judge.closing(self.target, context)
-        # A connection for which only URL rules exist is opened by them, and each request in it is judged.
+        # A connection for which only URL rules exist is opened by them, and each request in it is
+        # judged.
         self.is_opened = action.operation == "connect" and not any(
-            context.is_active(rule) and self._at_target(rule).counts for rule in policy.of("network")
+            context.is_active(rule) and self._at_target(rule).counts
+            for rule in policy.of("network")
         )
 
     def look(self, rule: Rule, at: int) -> Look:
@@ -67,7 +93,9 @@ class Reading:
 
     def _at_target(self, rule: Rule) -> Look:
         if rule in self.closing:
-            return Look(True, "denies every request to this host, so no connection is opened for them")
+            return Look(
+                True, "denies every request to this host, so no connection is opened for them"
+            )
         broad = rule.effect != "allow"
         pattern = self._pattern(rule.pattern)
         if not pattern.matches(self.target, broad=broad):
@@ -77,7 +105,10 @@ class Reading:
 
     def _exception(self, rule: Rule, target: Target) -> str | None:
         broad = rule.effect == "allow"
-        return next((one for one in rule.exceptions if self._pattern(one).matches(target, broad=broad)), None)
+        return next(
+            (one for one in rule.exceptions if self._pattern(one).matches(target, broad=broad)),
+            None,
+        )
 
     def _at_address(self, rule: Rule, address: Address) -> Look:
         if rule.effect != "allow":
@@ -91,17 +122,31 @@ class Reading:
     def _opening(self, rule: Rule, missed: Look) -> Look:
         """What a rule about requests says of a mere connection."""
         pattern = self._pattern(rule.pattern)
-        names = pattern.names_port(self.target, broad=False) and pattern.names_host(self.target, broad=False)
+        names = pattern.names_port(self.target, broad=False) and pattern.names_host(
+            self.target, broad=False
+        )
         if pattern.glob is None or not names:
             return missed
         if not self.is_opened:
-            return Look(True, "is about requests, and this connection has other rules that answer", stopped="spare")
-        return Look(True, "is about requests to this host: the connection is opened, and each request in it is judged")
+            return Look(
+                True,
+                "is about requests, and this connection has other rules that answer",
+                stopped="spare",
+            )
+        return Look(
+            True,
+            "is about requests to this host: the connection is opened, and each request in it is"
+            " judged",
+        )
 
 
 def _naming(address: Address) -> str:
     kind = address_class(address)
-    return f"{kind}: " + ("only a rule that names it lets it be dialled" if kind in LIFTABLE else "it is never dialled")
+    return f"{kind}: " + (
+        "only a rule that names it lets it be dialled"
+        if kind in LIFTABLE
+        else "it is never dialled"
+    )
 
 
 def _where(target: Target) -> str:
@@ -124,7 +169,11 @@ def _facts(action: Network, target: Target) -> list[tuple[str, str]]:
         facts.append(("resolves to", ", ".join(map(_classified, target.resolved))))
     facts.append(("port", str(target.port)))
     if target.path is not None:
-        facts += [("scheme", str(target.scheme)), ("method", _method(target)), ("path", _path(action, target))]
+        facts += [
+            ("scheme", str(target.scheme)),
+            ("method", _method(target)),
+            ("path", _path(action, target)),
+        ]
     seen = (("TLS names", action.sni), ("Host header", action.host_header))
     return facts + [(what, text) for what, text in seen if text is not None]
 
@@ -151,7 +200,7 @@ def _classified(address: Address) -> str:
     return f"{address} ({address_class(address)}{inner})"
 
 
-# -- what covers, what differs -------------------------------------------------------------------------------------------------
+# -- what covers, what differs --------------------------------------------------------------------
 
 
 def _how(pattern: NetworkPattern, target: Target) -> str:
@@ -172,7 +221,8 @@ def _how(pattern: NetworkPattern, target: Target) -> str:
 
 
 def _miss(pattern: NetworkPattern, target: Target, effect: Effect) -> Look:
-    """The first part of a rule that differs, in the order host, port, URL; the later, the nearer."""
+    """The first part of a rule that differs, in the order host, port, URL; the later, the
+    nearer."""
     broad = effect != "allow"
     if not pattern.names_host(target, broad=broad):
         return _other_host(pattern, target)
@@ -187,10 +237,15 @@ def _miss(pattern: NetworkPattern, target: Target, effect: Effect) -> Look:
     method = target.method or ""
     if pattern.methods is not None and (method.upper() if broad else method) not in pattern.methods:
         exact = " (methods are compared exactly)" if method.upper() in pattern.methods else ""
-        return miss(f"{host}, but {','.join(sorted(pattern.methods))}; here the method is {method}{exact}", far or 1)
+        return miss(
+            f"{host}, but {','.join(sorted(pattern.methods))}; here the method is {method}{exact}",
+            far or 1,
+        )
     if not broad and pattern.methods is not None and target.is_read_with_body:
         return miss(
-            f"{host}, but no list of methods covers a {method} with a body; `*` or the host alone does", far or 1
+            f"{host}, but no list of methods covers a {method} with a body; `*` or the host alone"
+            " does",
+            far or 1,
         )
     if not broad and target.path.has_empty_segments:
         return miss(f"{host}, but no allow rule covers a path with empty segments (`//`)", far or 1)
@@ -202,12 +257,20 @@ def _ports(pattern: NetworkPattern) -> str:
     if pattern.port is not None:
         return f"port {pattern.port}"
     default = DEFAULT_PORTS.get(pattern.scheme or "")
-    return f"port {default}" if default else f"no port, so it means {' and '.join(map(str, sorted(WEB_PORTS)))}"
+    return (
+        f"port {default}"
+        if default
+        else f"no port, so it means {' and '.join(map(str, sorted(WEB_PORTS)))}"
+    )
 
 
 def _other_host(pattern: NetworkPattern, target: Target) -> Look:
     if pattern.network is not None:
-        where = f"`{target.host}`" if target.address is not None else "a name: only what is written as an address"
+        where = (
+            f"`{target.host}`"
+            if target.address is not None
+            else "a name: only what is written as an address"
+        )
         return miss(f"is about the addresses of `{pattern.network}`; here it is {where}", FAR)
     if pattern.suffix is not None and target.host == pattern.suffix[1:]:
         return miss(f"covers the names below `{target.host}`, not `{target.host}` itself", 1)
@@ -215,7 +278,9 @@ def _other_host(pattern: NetworkPattern, target: Target) -> Look:
     meant = f"the names below `{name}`" if pattern.suffix is not None else f"`{name}`"
     is_below = pattern.host is not None and target.host.endswith(f".{name}")
     hint = f", not the names below it (`*.{name}` would be)" if is_below else ""
-    return miss(f"is about {meant}{hint}; here the host is `{target.host}`", _distance(name, target))
+    return miss(
+        f"is about {meant}{hint}; here the host is `{target.host}`", _distance(name, target)
+    )
 
 
 def _distance(name: str, target: Target) -> int:

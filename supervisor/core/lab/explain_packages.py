@@ -1,6 +1,8 @@
-"""How a package operation is explained: manager, operation, packages and flags, and which of them a rule says otherwise.
+"""How a package operation is explained: manager, operation, packages and flags, and which of them a
+rule says otherwise.
 
-Decides nothing (see `explain`). Whether a rule fits is asked of `package_rules`; only the words are made here.
+Decides nothing (see `explain`). Whether a rule fits is asked of `package_rules`; only the words
+are made here.
 """
 
 import contextlib
@@ -38,7 +40,8 @@ type _Case = tuple[Packages, Item | None]
 
 
 class Reading:
-    """A `Packages` action as it was understood, package by package. No topic where it contradicts itself or a word is no package."""
+    """A `Packages` action as it was understood, package by package. No topic where it
+    contradicts itself or a word is no package."""
 
     def __init__(self, action: Action) -> None:
         assert isinstance(action, Packages)
@@ -54,7 +57,9 @@ class Reading:
         if not agrees(action):
             return
         if any(flag.startswith(UNREAD) for flag in action.flags):
-            self.rough = [case for rough in rough_actions(action.command or "") for case in _rough(rough)]
+            self.rough = [
+                case for rough in rough_actions(action.command or "") for case in _rough(rough)
+            ]
         action = canonical_action(action)
         forced = forced_of(action)
         try:
@@ -84,8 +89,15 @@ class Reading:
             return Look(False, "a bare allow rule allows nothing: name the packages", 1, "never")
         if (touches if broad else covers)(pattern, *case):
             exception = _exception(rule, case)
-            return excepted(exception) if exception else Look(True, f"`{rule.pattern}` covers `{self.topics[at].text}`")
-        rough = next((one for one in self.rough if touches(pattern, *one) and not _exception(rule, one)), None)
+            return (
+                excepted(exception)
+                if exception
+                else Look(True, f"`{rule.pattern}` covers `{self.topics[at].text}`")
+            )
+        rough = next(
+            (one for one in self.rough if touches(pattern, *one) and not _exception(rule, one)),
+            None,
+        )
         if rule.effect == "deny" and rough is not None:
             return Look(True, f"the text may hold `{_name(*rough)}`")
         return _miss(pattern, *case, broad=broad)
@@ -94,10 +106,15 @@ class Reading:
 def _rough(action: Packages) -> list[_Case]:
     """As the judge reads it: a word that is no package hides no other."""
     action = canonical_action(action)
-    found: list[_Case] = [(action, item) for item in items_of(msgspec.structs.replace(action, names=()))]
+    found: list[_Case] = [
+        (action, item) for item in items_of(msgspec.structs.replace(action, names=()))
+    ]
     for name in action.names:
         with contextlib.suppress(ValueError):
-            found += [(action, item) for item in items_of(msgspec.structs.replace(action, names=(name,), flags=()))]
+            found += [
+                (action, item)
+                for item in items_of(msgspec.structs.replace(action, names=(name,), flags=()))
+            ]
     return [*found, (action, None)]
 
 
@@ -107,7 +124,9 @@ def _alone(action: Packages, item: Item | None) -> Packages:
         return action
     file = (item.text.replace(" ", "=", 1),) if item.is_file else ()
     flags = (*(flag for flag in action.flags if "=" not in flag), *file)
-    return msgspec.structs.replace(action, names=() if item.is_file else (item.text,), flags=flags, command=None)
+    return msgspec.structs.replace(
+        action, names=() if item.is_file else (item.text,), flags=flags, command=None
+    )
 
 
 def _exception(rule: Rule, case: _Case) -> str | None:
@@ -125,7 +144,9 @@ def _facts(action: Packages) -> list[tuple[str, str]]:
     risky = risky_flags(action) if action.manager in managers() else []
     files = managers()[action.manager].files if action.manager in managers() else frozenset[str]()
     # A file of requirements is a part of its own.
-    harmless = [flag for flag in action.flags if flag not in risky and flag.partition("=")[0] not in files]
+    harmless = [
+        flag for flag in action.flags if flag not in risky and flag.partition("=")[0] not in files
+    ]
     if risky:
         facts.append(("other flags", " ".join(risky)))
     if harmless:
@@ -138,14 +159,25 @@ def _miss(pattern: PackagePattern, action: Packages, item: Item | None, *, broad
     if not fits(pattern.manager, action.manager):
         if not action.manager:
             return miss("the command can't be read, so only deny rules are asked", FAR)
-        is_near = item is not None and pattern.item is not None and _is_same_name(pattern.item, item)
-        return miss(f"is about `{pattern.manager}`; here the manager is `{action.manager}`", NEAR if is_near else FAR)
+        is_near = (
+            item is not None and pattern.item is not None and _is_same_name(pattern.item, item)
+        )
+        return miss(
+            f"is about `{pattern.manager}`; here the manager is `{action.manager}`",
+            NEAR if is_near else FAR,
+        )
     if pattern.operation is not None and not fits(pattern.operation, action.operation):
-        return miss(f"is about `{pattern.operation}`; here the operation is `{action.operation}`", 3)
+        return miss(
+            f"is about `{pattern.operation}`; here the operation is `{action.operation}`", 3
+        )
     if pattern.item is None:
         assert item is not None
         what = "a file of requirements" if item.is_file else "packages"
-        return miss(f"names no package, so it is about `{action.manager} {pattern.operation}` without {what}", 2)
+        return miss(
+            f"names no package, so it is about `{action.manager} {pattern.operation}` without"
+            f" {what}",
+            2,
+        )
     if item is None:
         return miss(f"is about the package `{pattern.item}`; here none is named", 3)
     if item.is_file != bool(pattern.file) and not broad:
@@ -153,14 +185,22 @@ def _miss(pattern: PackagePattern, action: Packages, item: Item | None, *, broad
         return miss(f"is about {kinds[bool(pattern.file)]}; this is {kinds[item.is_file]}", 3)
     missing = sorted(pattern.options - set(action.flags))
     if missing and _item_fits(pattern, action, item):
-        return miss(f"is only about {', '.join(f'`{one}`' for one in missing)}, which isn't there", 1)
+        return miss(
+            f"is only about {', '.join(f'`{one}`' for one in missing)}, which isn't there", 1
+        )
     is_same = _is_same_name(pattern.item, item)
-    hint = f": only the version differs; `{action.manager}:{item.name}` means every version" if is_same else ""
+    hint = (
+        f": only the version differs; `{action.manager}:{item.name}` means every version"
+        if is_same
+        else ""
+    )
     return miss(f"is about `{pattern.item}`; here it is `{item.text}`{hint}", 1 if is_same else 3)
 
 
 def _item_fits(pattern: PackagePattern, action: Packages, item: Item) -> bool:
-    return any(fits(pattern.item or "", one) for one in (item.name, folded_spec(action.manager, item.text)))
+    return any(
+        fits(pattern.item or "", one) for one in (item.name, folded_spec(action.manager, item.text))
+    )
 
 
 def _is_same_name(wanted: str, item: Item) -> bool:

@@ -1,7 +1,8 @@
 """Which rule to write, or to change, so that an explained action gets another answer.
 
-Decides nothing, and saves nothing. INVARIANT: the first candidate of each part, added to the policy all together, makes the verdict an
-allow: this is tried before anything is offered. What no rule lifts gets a sentence instead.
+Decides nothing, and saves nothing. INVARIANT: the first candidate of each part, added to the
+policy all together, makes the verdict an allow: this is tried before anything is offered. What
+no rule lifts gets a sentence instead.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,17 +18,35 @@ MOST_LACKING = 10
 
 
 def suggestions(
-    explained: Explanation, action: Action, policy: Policy, workspace: str, judge: Callable[[Policy], Verdict]
+    explained: Explanation,
+    action: Action,
+    policy: Policy,
+    workspace: str,
+    judge: Callable[[Policy], Verdict],
 ) -> tuple[Suggestion, ...]:
-    """Allow rules that would be enough: for the action as a whole, else part by part; none where it takes more than an allow rule.
+    """Allow rules that would be enough: for the action as a whole, else part by part; none where it
+    takes more than an allow rule.
 
     `judge` asks another policy about the same action.
     """
-    lacking = [(at, part) for at, part in enumerate(explained.parts) if part.answer == "open" or part.forced]
-    if explained.verdict.decision == "allow" or explained.verdict.rules or not 0 < len(lacking) <= MOST_LACKING:
+    lacking = [
+        (at, part)
+        for at, part in enumerate(explained.parts)
+        if part.answer == "open" or part.forced
+    ]
+    if (
+        explained.verdict.decision == "allow"
+        or explained.verdict.rules
+        or not 0 < len(lacking) <= MOST_LACKING
+    ):
         return ()
-    if explained.category == "filesystem" and explained.verdict.decision == "deny" and explained.basis == "forced":
-        # A rule that spells a denied name out would lift it, but for `.git` it is never the way: the remedy is.
+    if (
+        explained.category == "filesystem"
+        and explained.verdict.decision == "deny"
+        and explained.basis == "forced"
+    ):
+        # A rule that spells a denied name out would lift it, but for `.git` it is never the way:
+        # the remedy is.
         return ()
     whole = suggest(action, workspace=workspace)
     offered = [(lacking[0][0], whole)] if whole and _is_enough(whole[:1], policy, judge) else []
@@ -36,7 +55,11 @@ def suggestions(
         first = [found[0] for _, found in offered if found]
         if len(first) < len(offered) or not _is_enough(first, policy, judge):
             return ()
-    unique = {one.rule: Suggestion(at, one.rule, one.label, one.explains) for at, found in offered for one in found}
+    unique = {
+        one.rule: Suggestion(at, one.rule, one.label, one.explains)
+        for at, found in offered
+        for one in found
+    }
     return tuple(unique.values())
 
 
@@ -44,7 +67,9 @@ def _candidates(part: Part, workspace: str) -> tuple[Candidate, ...]:
     return suggest(part.alone, workspace=workspace) if part.alone is not None else ()
 
 
-def _is_enough(candidates: Sequence[Candidate], policy: Policy, judge: Callable[[Policy], Verdict]) -> bool:
+def _is_enough(
+    candidates: Sequence[Candidate], policy: Policy, judge: Callable[[Policy], Verdict]
+) -> bool:
     rules = policy_from_data({"allow": [one.rule for one in candidates]})
     return judge(merge(policy, rules)).decision == "allow"
 
@@ -63,10 +88,16 @@ def advice(explained: Explanation) -> str:
         return f"{asks}: take the rule out, or name this in its `except` ({where})"
     if explained.basis == "forced" and not explained.suggestions:
         if verdict.decision == "ask":
-            return "a person is asked each time; written without what is named above, it is judged by the rules alone"
+            return (
+                "a person is asked each time; written without what is named above, it is judged by"
+                " the rules alone"
+            )
         return verdict.remedy
     if explained.basis == "mode" and verdict.decision != "allow" and not explained.suggestions:
-        return "an allow rule for every part that has none; what no wildcard covers has to be spelled out"
+        return (
+            "an allow rule for every part that has none; what no wildcard covers has to be"
+            " spelled out"
+        )
     return ""
 
 

@@ -1,7 +1,8 @@
-"""What an explanation is made of: the parts of an action, what each rule says of each, and all of it as plain data.
+"""What an explanation is made of: the parts of an action, what each rule says of each, and all of
+it as plain data.
 
-Decides nothing and asks nothing: these are values, shared by `explain`, by the readers of the categories (`explain_exec`, ...) and by whoever
-shows them. Nothing in them is escaped.
+Decides nothing and asks nothing: these are values, shared by `explain`, by the readers of the
+categories (`explain_exec`, ...) and by whoever shows them. Nothing in them is escaped.
 """
 
 from typing import Any, Literal, NamedTuple, Protocol
@@ -21,12 +22,15 @@ from supervisor.core.verdicts import Forced, Rule, Verdict
 #   never      a bare allow rule of a category where bare rules allow nothing
 #   spare      it would decide, but another rule answers before it is asked
 #   missed     it doesn't match
-type Outcome = Literal["decides", "overruled", "partly", "held", "excepted", "inactive", "never", "spare", "missed"]
+type Outcome = Literal[
+    "decides", "overruled", "partly", "held", "excepted", "inactive", "never", "spare", "missed"
+]
 OUTCOMES: tuple[Outcome, ...] = (
     "decides", "overruled", "partly", "held", "excepted", "inactive", "never", "spare", "missed",
 )  # fmt: skip
-# What made the verdict: rules, something that no allow rule lifts, the category's mode; `free`: nothing has to allow it;
-# `always`: a proposal, which is always asked; `nothing`: no policy is in force.
+# What made the verdict: rules, something that no allow rule lifts, the category's mode; `free`:
+# nothing has to allow it; `always`: a proposal, which is always asked; `nothing`: no policy is in
+# force.
 type Basis = Literal["rules", "forced", "mode", "free", "always", "nothing"]
 type Answer = Literal["allow", "ask", "deny", "free", "open"]
 
@@ -38,10 +42,12 @@ MOST_PARTS = 200
 
 
 class Look(NamedTuple):
-    """What one rule says of one part. `why` is one line: what covers it, what differs, or what stops it.
+    """What one rule says of one part. `why` is one line: what covers it, what differs, or what
+    stops it.
 
-    `fits` leaves aside how long the rule lasts, its exceptions, and what no rule lifts. `stopped` is what becomes of a rule that
-    fits (or would, were it not bare) and yet doesn't count.
+    `fits` leaves aside how long the rule lasts, its exceptions, and what no rule lifts.
+    `stopped` is what becomes of a rule that fits (or would, were it not bare) and yet doesn't
+    count.
     """
 
     fits: bool
@@ -66,7 +72,8 @@ def miss(why: str, distance: int = NEAR) -> Look:
 
 
 class Topic(NamedTuple):
-    """A part of an action that is judged on its own, as a category's reader names it. `is_free`: it needs no rule.
+    """A part of an action that is judged on its own, as a category's reader names it. `is_free`: it
+    needs no rule.
 
     `alone` is the part as an action of its own: what a rule for it is suggested from.
     """
@@ -80,7 +87,8 @@ class Topic(NamedTuple):
 
 
 class Reading(Protocol):
-    """What a category's reader makes of an action. `forced` is what no rule lifts of the action as a whole.
+    """What a category's reader makes of an action. `forced` is what no rule lifts of the action as
+    a whole.
 
     `left_out`: how many topics there are beyond `MOST_PARTS`, which are no topics here.
     """
@@ -97,8 +105,9 @@ class Reading(Protocol):
 class Part(msgspec.Struct, frozen=True):
     """A part of the action: a command, a path, a connection, an address, a ref, a package.
 
-    `answer` is what the rules in force say of it alone: `open` where none speaks of it, `free` where none has to. `rules` are those
-    that say so. `forced`: why no allow rule lifts what is asked or denied of it. `notes` tell how it was found and read.
+    `answer` is what the rules in force say of it alone: `open` where none speaks of it, `free`
+    where none has to. `rules` are those that say so. `forced`: why no allow rule lifts what is
+    asked or denied of it. `notes` tell how it was found and read.
     """
 
     kind: str
@@ -111,8 +120,8 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class Looked(msgspec.Struct, frozen=True):
-    """A rule that was looked at. `parts`: positions in `Explanation.parts` of which it speaks. `distance`: 0 where it fits, up to
-    `NEAR` where little differs."""
+    """A rule that was looked at. `parts`: positions in `Explanation.parts` of which it speaks.
+    `distance`: 0 where it fits, up to `NEAR` where little differs."""
 
     rule: Rule
     outcome: Outcome
@@ -122,7 +131,8 @@ class Looked(msgspec.Struct, frozen=True):
 
 
 class Suggestion(msgspec.Struct, frozen=True):
-    """An allow rule that would be enough for the part at this position; `explains` says what else it would allow."""
+    """An allow rule that would be enough for the part at this position; `explains` says what
+    else it would allow."""
 
     part: int
     rule: str
@@ -133,10 +143,12 @@ class Suggestion(msgspec.Struct, frozen=True):
 class Explanation(msgspec.Struct, frozen=True):
     """Everything about one verdict.
 
-    `facts` are (what, value) pairs: what the action was understood as. `parts_left_out`: how many more there are. `forced`: what no allow rule lifts. `mode` is what the
-    category does where no rule matches, whether or not it came to that (`basis`). `looked`: every rule of the category, the most
-    telling first. `others`: how many rules of each other category weren't looked at. `suggestions`: allow rules, the first of each part
-    together enough for an allow; `advice` where it takes something else. `trouble` is empty unless all this is incomplete.
+    `facts` are (what, value) pairs: what the action was understood as. `parts_left_out`: how
+    many more there are. `forced`: what no allow rule lifts. `mode` is what the category does
+    where no rule matches, whether or not it came to that (`basis`). `looked`: every rule of the
+    category, the most telling first. `others`: how many rules of each other category weren't
+    looked at. `suggestions`: allow rules, the first of each part together enough for an allow;
+    `advice` where it takes something else. `trouble` is empty unless all this is incomplete.
     """
 
     category: Category
@@ -155,11 +167,12 @@ class Explanation(msgspec.Struct, frozen=True):
     trouble: str = ""
 
 
-# -- as plain data -------------------------------------------------------------------------------------------------------
+# -- as plain data --------------------------------------------------------------------------------
 
 
 def as_data(explanation: Explanation) -> dict[str, Any]:
-    """An explanation as plain data with stable keys, for JSON: see `gatehouse policy explain --json`."""
+    """An explanation as plain data with stable keys, for JSON: see `gatehouse policy explain
+    --json`."""
     verdict = explanation.verdict
     return {
         "category": explanation.category,

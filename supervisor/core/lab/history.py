@@ -1,15 +1,17 @@
 """The record, read back: what agents asked, what was said of it, and what a person answered.
 
-Decides only what a line of the audit log means for somebody who wants to ask another policy the same things. Pure: whoever calls
-reads the file. It must never drop a line that it doesn't understand without saying so: a history with holes would call a
-policy tighter or wider than it is. The chain of hashes is `gatehouse audit --verify`'s affair.
+Decides only what a line of the audit log means for somebody who wants to ask another policy the
+same things. Pure: whoever calls reads the file. It must never drop a line that it doesn't
+understand without saying so: a history with holes would call a policy tighter or wider than it is.
+The chain of hashes is `gatehouse audit --verify`'s affair.
 
     session_started    what its git repository knew, and rules that it alone had
     verdict_given      answered at once: by a rule or a mode, or refused by Gatehouse itself
     request_asked      the same for what has a card: a person answers where the verdict is `ask`
     request_answered   by a person, or by rules that changed while it waited
 
-All other events change nothing of this. Superseded and closed requests are those that nobody answered.
+All other events change nothing of this. Superseded and closed requests are those that nobody
+answered.
 """
 
 import json
@@ -25,8 +27,13 @@ from supervisor.core.secrets.token_shapes import MARK
 from supervisor.core.secrets.url_secrets import MARK as HIDDEN
 from supervisor.errors import UserError
 
-_SESSIONS, _VERDICTS, _ANSWERS = ("session_started",), ("verdict_given", "request_asked"), ("request_answered",)
-# How the `by` of an answer begins that rules gave when they changed, or a newer request: no operator is called so.
+_SESSIONS, _VERDICTS, _ANSWERS = (
+    ("session_started",),
+    ("verdict_given", "request_asked"),
+    ("request_answered",),
+)
+# How the `by` of an answer begins that rules gave when they changed, or a newer request: no
+# operator is called so.
 _NO_PERSON = ("rule ", "the removal of rule ", "a change of the policy", "gatehouse")
 _MARKS = (MARK.encode(), HIDDEN[:-1].encode())
 _REMEDY = "give an audit.log as Gatehouse wrote it, of no newer version than this"
@@ -35,14 +42,16 @@ _REMEDY = "give an audit.log as Gatehouse wrote it, of no newer version than thi
 class Past(msgspec.Struct, frozen=True, kw_only=True):
     """One judgement of an action. `at` is in seconds since the epoch.
 
-    `verdict`, `rule` and `why` are what was said at that moment; `answer` is what became of an ask, None where nobody gave one (the
-    rules had decided, or it was superseded or closed). `request` is its card's id; None where it had none.
-    `remotes` are the git remotes that the session's repository knew, `own_rules` the policy text that it alone had, `workspace` the
-    host's folder.
+    `verdict`, `rule` and `why` are what was said at that moment; `answer` is what became of an ask,
+    None where nobody gave one (the rules had decided, or it was superseded or closed). `request` is
+    its card's id; None where it had none. `remotes` are the git remotes that the session's
+    repository knew, `own_rules` the policy text that it alone had, `workspace` the host's folder.
 
-    `by_policy` is False where no policy made the verdict: everything was stopped, the session had ended, the inbox was full, egress or
-    the workspace refused by itself; or an `ask`, since the change was of Gatehouse's own files, which nothing but a denial alters.
-    `is_redacted`: the record holds a secret's place, not the action that was judged, so no other policy can judge it.
+    `by_policy` is False where no policy made the verdict: everything was stopped, the session
+    had ended, the inbox was full, egress or the workspace refused by itself; or an `ask`, since
+    the change was of Gatehouse's own files, which nothing but a denial alters. `is_redacted`:
+    the record holds a secret's place, not the action that was judged, so no other policy can
+    judge it.
     """
 
     at: float
@@ -71,7 +80,8 @@ class Past(msgspec.Struct, frozen=True, kw_only=True):
     def was_asked(self) -> bool:
         """Whether it was a card in the inbox.
 
-        An `ask` without a request was none: the request in a connection that a person had approved, or that has a card next.
+        An `ask` without a request was none: the request in a connection that a person had
+        approved, or that has a card next.
         """
         return self.verdict == "ask" and self.request is not None
 
@@ -89,15 +99,18 @@ class Answered(NamedTuple):
 
 
 def is_by_person(by: str | None) -> bool:
-    """Whether the `by` of an answer names a person: not rules that changed while it waited, nor Gatehouse."""
+    """Whether the `by` of an answer names a person: not rules that changed while it waited, nor
+    Gatehouse."""
     return not (by or "gatehouse").startswith(_NO_PERSON)
 
 
 def is_redacted(action: Action, mark: str) -> bool:
-    """Whether a secret was cut out of a stored action. `mark` is the fingerprint of the action as it was judged.
+    """Whether a secret was cut out of a stored action. `mark` is the fingerprint of the action as
+    it was judged.
 
-    Both are looked at: an agent can write the mark of redaction itself, and a later version may compute other fingerprints. Of an
-    address a query's values are hidden, and no rule compares these.
+    Both are looked at: an agent can write the mark of redaction itself, and a later version may
+    compute other fingerprints. Of an address a query's values are hidden, and no rule compares
+    these.
     """
     text = str(msgspec.structs.astuple(action))
     has_mark = MARK in text or (HIDDEN[:-1] in text and not isinstance(action, Network))
@@ -105,7 +118,8 @@ def is_redacted(action: Action, mark: str) -> bool:
 
 
 def read_history(lines: Iterable[bytes], source: str) -> tuple[Past, ...]:
-    """The judgements of an audit log, in order. `UserError` (`source:line: what`) for a line that isn't one of its records.
+    """The judgements of an audit log, in order. `UserError` (`source:line: what`) for a line that
+    isn't one of its records.
 
     A last line without its line break is still being written, and is left out.
     """
@@ -123,7 +137,8 @@ def read_answers(lines: Iterable[bytes], source: str) -> Mapping[str, Answered]:
 
 
 def iterate(lines: Iterable[bytes], source: str, answers: Mapping[str, Answered]) -> Iterator[Past]:
-    """As `read_history`, one judgement at a time: a log of any length costs no more memory than its requests' ids.
+    """As `read_history`, one judgement at a time: a log of any length costs no more memory than its
+    requests' ids.
 
     `answers` are those of the same log, read before: an answer stands long after its question.
     """
@@ -139,11 +154,12 @@ def of_session(history: Iterable[Past], session: str) -> tuple[Past, ...]:
     return tuple(past for past in history if past.session.startswith(session))
 
 
-# -- lines -------------------------------------------------------------------------------------------------------------------
+# -- lines ----------------------------------------------------------------------------------------
 
 
 class _Event(msgspec.Struct):
-    """What tells whether a line matters. Of an event that a newer version knows nothing else is looked at."""
+    """What tells whether a line matters. Of an event that a newer version knows nothing else is
+    looked at."""
 
     at: float
     event: str
@@ -187,13 +203,16 @@ class _Reader:
         self._requests: set[str] = set()
 
     def read(self, raw: bytes, only: tuple[str, ...] | None = None) -> Past | None:
-        """The judgement that a line holds; None where it holds none. `only`: other events are passed over."""
+        """The judgement that a line holds; None where it holds none. `only`: other events are
+        passed over."""
         self.line += 1
         event = self._decode(raw, _Event).event
         if only is not None and event not in only:
             return None
         if event in _VERDICTS:
-            return self._past(self._decode(raw, _Judged), may_be_redacted=any(mark in raw for mark in _MARKS))
+            return self._past(
+                self._decode(raw, _Judged), may_be_redacted=any(mark in raw for mark in _MARKS)
+            )
         if event in _ANSWERS:
             answer = self._decode(raw, _Answer)
             self.answers.setdefault(answer.request, Answered(answer.answer, answer.by))
@@ -205,7 +224,9 @@ class _Reader:
     def _past(self, line: _Judged, *, may_be_redacted: bool) -> Past | None:
         if line.request is not None:
             if line.request in self._requests:
-                return None  # the ids of requests are random: this line stands twice, such as in two logs put together
+                # the ids of requests are random: this line stands twice, such as in two logs put
+                # together
+                return None
             self._requests.add(line.request)
         session = self._sessions.setdefault(line.session, _Started(session=line.session))
         return Past(
@@ -228,10 +249,13 @@ class _Reader:
             try:
                 return msgspec.json.decode(raw, type=kind)
             except msgspec.DecodeError:
-                # Half of a surrogate pair, such as in an error about a file whose name isn't UTF-8, is JSON to Python alone.
+                # Half of a surrogate pair, such as in an error about a file whose name isn't UTF-8,
+                # is JSON to Python alone.
                 return msgspec.convert(json.loads(raw), kind)
         except (ValueError, RecursionError) as error:
-            raise UserError(f"{self.source}:{self.line}: not a record of the audit log: {error}", _REMEDY) from None
+            raise UserError(
+                f"{self.source}:{self.line}: not a record of the audit log: {error}", _REMEDY
+            ) from None
 
 
 def _whole(lines: Iterable[bytes]) -> Iterator[bytes]:
@@ -244,4 +268,8 @@ def _whole(lines: Iterable[bytes]) -> Iterator[bytes]:
 
 def _answered(past: Past, answers: Mapping[str, Answered]) -> Past:
     found = answers.get(past.request) if past.request is not None else None
-    return past if found is None else msgspec.structs.replace(past, answer=found.answer, answered_by=found.by)
+    return (
+        past
+        if found is None
+        else msgspec.structs.replace(past, answer=found.answer, answered_by=found.by)
+    )

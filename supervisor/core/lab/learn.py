@@ -1,16 +1,28 @@
-"""The smallest policy of narrow rules that would have answered what a person approved, and nothing that was denied.
+"""The smallest policy of narrow rules that would have answered what a person approved, and nothing
+that was denied.
 
-Decides which of the rules on offer (`learn_options`, `learn_exec`) are proposed beside a base policy. What a rule would do is never
-reasoned about here but asked of the engine (`learn_judging`): a wrong offer costs a rule, it opens no hole.
-INVARIANT: under base and proposal together, nothing that was denied is allowed, and nothing that the base asks or denies by a rule,
-by a protected name or by the nature of a command. It never saves anything: a person reads the proposal first.
+Decides which of the rules on offer (`learn_options`, `learn_exec`) are proposed beside a base
+policy. What a rule would do is never reasoned about here but asked of the engine (`learn_judging`):
+a wrong offer costs a rule, it opens no hole.
+INVARIANT: under base and proposal together, nothing that was denied is allowed, and nothing that
+the base asks or denies by a rule, by a protected name or by the nature of a command. It never
+saves anything: a person reads the proposal first.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from supervisor.core.actions import WORKSPACE, Action, Exec, FileChange, Proposal, category_of, fingerprint, title
+from supervisor.core.actions import (
+    WORKSPACE,
+    Action,
+    Exec,
+    FileChange,
+    Proposal,
+    category_of,
+    fingerprint,
+    title,
+)
 from supervisor.core.lab.history import Past
 from supervisor.core.lab.learn_judging import NO_RULES, Judging, Key, Need, is_fit, policy_of
 from supervisor.core.lab.learn_options import Option
@@ -30,9 +42,11 @@ SPELLED_OUT = "only a rule that spells out the arguments could allow"
 
 
 class LearnedRule(msgspec.Struct, frozen=True, kw_only=True):
-    """A proposed allow rule. `saves`: how many approved requests, of so many `sessions`, would be asked again without it.
+    """A proposed allow rule. `saves`: how many approved requests, of so many `sessions`, would be
+    asked again without it.
 
-    `example` is the title of one of these; `match` what the rule may carry as its own example, empty where nothing is fit to be one.
+    `example` is the title of one of these; `match` what the rule may carry as its own example,
+    empty where nothing is fit to be one.
     """
 
     rule: str
@@ -43,7 +57,8 @@ class LearnedRule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StaysAsked(msgspec.Struct, frozen=True, kw_only=True):
-    """Approved requests that no proposed rule answers: why, how many, and the title of the first."""
+    """Approved requests that no proposed rule answers: why, how many, and the title of the
+    first."""
 
     why: str
     count: int
@@ -51,9 +66,11 @@ class StaysAsked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Learned(msgspec.Struct, frozen=True, kw_only=True):
-    """The proposal. `approved` and `denied` of the history's requests, of so many `sessions` with approved ones.
+    """The proposal. `approved` and `denied` of the history's requests, of so many `sessions` with
+    approved ones.
 
-    `asked_before` and `asked_after`: how many of the history's requests the base doesn't allow, alone and with the proposal.
+    `asked_before` and `asked_after`: how many of the history's requests the base doesn't allow,
+    alone and with the proposal.
     """
 
     rules: tuple[LearnedRule, ...]
@@ -70,7 +87,8 @@ class Learned(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Request(msgspec.Struct, frozen=True):
-    """An approved request that the base doesn't answer, though a rule could; `reach`: for each need, the rules that cover it."""
+    """An approved request that the base doesn't answer, though a rule could; `reach`: for each
+    need, the rules that cover it."""
 
     past: Past
     needs: tuple[Need, ...]
@@ -85,15 +103,22 @@ class _Request(msgspec.Struct, frozen=True):
         return any(rule in rules and not rules & others for rules in self.reach.values())
 
 
-def learn(history: Iterable[Past], base: Policy, *, now: float, workspace: str = WORKSPACE) -> Learned:
-    """What to propose beside `base`, from the answers of a history. The same history gives the same proposal."""
+def learn(
+    history: Iterable[Past], base: Policy, *, now: float, workspace: str = WORKSPACE
+) -> Learned:
+    """What to propose beside `base`, from the answers of a history. The same history gives the
+    same proposal."""
     history = tuple(past for past in history if not isinstance(past.action, Proposal))
     judging = Judging(base, now, workspace)
     asked, stays = _sorted(history, judging)
     chooser = _Chooser(asked, _refused(history, judging), judging)
     chosen = chooser.chosen()
     rules = frozenset(chosen)
-    stays += [(chooser.why_not(one), one.past) for one in chooser.requests if not judging.allows(rules, one.past)]
+    stays += [
+        (chooser.why_not(one), one.past)
+        for one in chooser.requests
+        if not judging.allows(rules, one.past)
+    ]
     return Learned(
         rules=tuple(_described(rule, chooser.lost(rules, rule)) for rule in chosen),
         stays=_grouped(stays),
@@ -105,7 +130,9 @@ def learn(history: Iterable[Past], base: Policy, *, now: float, workspace: str =
     )
 
 
-def _sorted(history: Sequence[Past], judging: Judging) -> tuple[list[_Request], list[tuple[str, Past]]]:
+def _sorted(
+    history: Sequence[Past], judging: Judging
+) -> tuple[list[_Request], list[tuple[str, Past]]]:
     """What there is to learn from, and what stays asked whatever is learned, with why."""
     asked: list[_Request] = []
     stays: list[tuple[str, Past]] = []
@@ -131,13 +158,17 @@ def _kind(why: str) -> str:
 
 
 def _refused(history: Sequence[Past], judging: Judging) -> list[Past]:
-    """What was denied and an allow rule might allow, each once. What the base allows or holds by a rule, no allow rule changes.
+    """What was denied and an allow rule might allow, each once. What the base allows or holds by a
+    rule, no allow rule changes.
 
-    A denial that no policy made (everything was stopped, the inbox was full) says nothing of the action.
+    A denial that no policy made (everything was stopped, the inbox was full) says nothing of the
+    action.
     """
     found = {(fingerprint(past.action), past.remotes): past for past in history if _is_denied(past)}
     return [
-        past for past in found.values() if not judging.allows(NO_RULES, past) and judging.verdict(past).rule is None
+        past
+        for past in found.values()
+        if not judging.allows(NO_RULES, past) and judging.verdict(past).rule is None
     ]
 
 
@@ -148,7 +179,9 @@ def _is_denied(past: Past) -> bool:
 class _Chooser:
     """The choice of rules for the requests, among those that answer nothing of what was refused."""
 
-    def __init__(self, requests: Sequence[_Request], refused: Iterable[Past], judging: Judging) -> None:
+    def __init__(
+        self, requests: Sequence[_Request], refused: Iterable[Past], judging: Judging
+    ) -> None:
         self.refused = [(past, judging.needs(past)) for past in refused]
         self.judging = judging
         self.evidence: dict[str, set[str]] = {}
@@ -156,8 +189,12 @@ class _Chooser:
         for number, request in enumerate(requests):
             for option in _options(request):
                 self.options[option.rule] = option
-                self.evidence.setdefault(option.rule, set()).add(option.evidence or f"request {number}")
-        self.usable = frozenset(rule for rule in self.options if self.is_proven(rule) and is_fit(rule))
+                self.evidence.setdefault(option.rule, set()).add(
+                    option.evidence or f"request {number}"
+                )
+        self.usable = frozenset(
+            rule for rule in self.options if self.is_proven(rule) and is_fit(rule)
+        )
         self.requests = [self.reached(request) for request in requests]
         self.offered: dict[str, list[_Request]] = {}
         for request in self.requests:
@@ -169,9 +206,11 @@ class _Chooser:
         return len(self.evidence[rule]) >= self.options[rule].least
 
     def is_safe(self, rules: Iterable[str], added: str) -> bool:
-        """Whether nothing that was refused would be allowed, now that one rule was added to those of which that is known.
+        """Whether nothing that was refused would be allowed, now that one rule was added to those
+        of which that is known.
 
-        All together are asked about: two rules that are harmless alone may together answer a line that was denied.
+        All together are asked about: two rules that are harmless alone may together answer a
+        line that was denied.
         """
         together = frozenset([*rules, added])
         return not any(
@@ -185,7 +224,9 @@ class _Chooser:
             if option.rule in self.usable:
                 for key in self.judging.covered(option.rule, request.past, request.needs):
                     reach.setdefault(key, set()).add(option.rule)
-        return msgspec.structs.replace(request, reach={key: frozenset(rules) for key, rules in reach.items()})
+        return msgspec.structs.replace(
+            request, reach={key: frozenset(rules) for key, rules in reach.items()}
+        )
 
     def chosen(self) -> tuple[str, ...]:
         """The rules to propose, in the order of their names."""
@@ -197,7 +238,8 @@ class _Chooser:
         return tuple(sorted(kept))
 
     def cover(self) -> list[str]:
-        """Rules that cover every need that can be covered, greedily: the most different needs for the least weight."""
+        """Rules that cover every need that can be covered, greedily: the most different needs
+        for the least weight."""
         left = {
             (need.key, request.reach[need.key])
             for request in self.requests
@@ -237,11 +279,14 @@ class _Chooser:
     def is_lost(self, request: _Request, rules: frozenset[str], others: frozenset[str]) -> bool:
         """For a request that none of the others is known to answer.
 
-        Of a command, every rule that could was offered for it; elsewhere a rule may reach further than it was offered for.
+        Of a command, every rule that could was offered for it; elsewhere a rule may reach
+        further than it was offered for.
         """
         if isinstance(request.past.action, Exec):
             return all(request.reach.get(need.key, NO_RULES) & rules for need in request.needs)
-        return self.judging.allows(rules, request.past) and not self.judging.allows(others, request.past)
+        return self.judging.allows(rules, request.past) and not self.judging.allows(
+            others, request.past
+        )
 
     def why_not(self, request: _Request) -> str:
         """Why a request stays asked, though the base only lacks a rule."""
@@ -258,7 +303,7 @@ def _options(request: _Request) -> Iterable[Option]:
     return (option for need in request.needs for option in need.options)
 
 
-# -- saying so -----------------------------------------------------------------------------------------------------------
+# -- saying so ------------------------------------------------------------------------------------
 
 
 def _described(rule: str, saved: Sequence[_Request]) -> LearnedRule:
@@ -294,13 +339,21 @@ def _texts(rule: str, request: _Request) -> list[str]:
     if isinstance(action, Exec):
         keys = [key for key, rules in request.reach.items() if rule in rules]
         return [
-            " ".join(from_bytes_text(word.raw) or word.text for word in key) for key in keys if not isinstance(key, str)
+            " ".join(from_bytes_text(word.raw) or word.text for word in key)
+            for key in keys
+            if not isinstance(key, str)
         ]
-    return [action.path if isinstance(action, FileChange) else title(action).removeprefix("connect ")]
+    return [
+        action.path if isinstance(action, FileChange) else title(action).removeprefix("connect ")
+    ]
 
 
 def _named(need: Need, action: Action) -> str:
-    return f"this {category_of(action)} request" if isinstance(need.key, str) else f"`{need.key[0].text[:40]}`"
+    return (
+        f"this {category_of(action)} request"
+        if isinstance(need.key, str)
+        else f"`{need.key[0].text[:40]}`"
+    )
 
 
 def _shortness(text: str) -> tuple[int, str]:
@@ -312,5 +365,7 @@ def _grouped(stays: Iterable[tuple[str, Past]]) -> tuple[StaysAsked, ...]:
     groups: dict[str, list[str]] = {}
     for why, past in stays:
         groups.setdefault(why, []).append(title(past.action))
-    found = [StaysAsked(why=why, count=len(titles), example=titles[0]) for why, titles in groups.items()]
+    found = [
+        StaysAsked(why=why, count=len(titles), example=titles[0]) for why, titles in groups.items()
+    ]
     return tuple(sorted(found, key=lambda one: (-one.count, one.why)))

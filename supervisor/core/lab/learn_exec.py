@@ -1,8 +1,10 @@
-"""The rules that could have answered one approved command: its program and verb, never its very words.
+"""The rules that could have answered one approved command: its program and verb, never its very
+words.
 
-Decides by the tables of `exec_tables` (`narrow`: where fixed words plus a last `*` are harmless). Spelled out, and only once it was
-approved twice, may be: a program or a script of the workspace, and a look at a server of the sandbox's own. It must never offer
-anything else verbatim: what a person approved once, in its place, is not what they would approve always.
+Decides by the tables of `exec_tables` (`narrow`: where fixed words plus a last `*` are
+harmless). Spelled out, and only once it was approved twice, may be: a program or a script of the
+workspace, and a look at a server of the sandbox's own. It must never offer anything else
+verbatim: what a person approved once, in its place, is not what they would approve always.
 """
 
 import posixpath
@@ -19,12 +21,15 @@ from supervisor.core.shell.shell_words import Word
 
 MOST_CHARS = 120
 _INTERPRETERS = re.compile(r"(?:python[0-9.]*|node|ruby|perl|php|sh|bash|dash)\Z")
-_LOOPBACK_URL = re.compile(r"https?://(?:localhost|127\.0\.0\.1|\[::1\])(?::[0-9]{1,5})?(?:/[A-Za-z0-9._~/-]*)?\Z")
+_LOOPBACK_URL = re.compile(
+    r"https?://(?:localhost|127\.0\.0\.1|\[::1\])(?::[0-9]{1,5})?(?:/[A-Za-z0-9._~/-]*)?\Z"
+)
 _CURL_FLAGS = re.compile(r"-[sSfiIv]+\Z|--(?:silent|show-error|fail|include|head)\Z")
 
 
 def exec_options(words: tuple[Word, ...]) -> tuple[Option, ...]:
-    """What could have answered a command that no rule covers; none where only its very words would."""
+    """What could have answered a command that no rule covers; none where only its very words
+    would."""
     name = program_name(words[0].text)
     if name is not None:
         words = (msgspec.structs.replace(words[0], text=name), *words[1:])
@@ -40,13 +45,16 @@ def _rule(words: Sequence[Word], *tail: str) -> str:
 
 
 def _narrow(words: tuple[Word, ...]) -> Iterator[Option]:
-    """Program and verb with a last `*`; where the verb is a name that the project gave (`npm run NAME`), also without."""
+    """Program and verb with a last `*`; where the verb is a name that the project gave (`npm run
+    NAME`), also without."""
     verbs = tables().narrow.get(program_name(words[0].text) or "")
     if verbs is None or not words[0].is_literal:
         return
     for verb in verbs or ((),):
         fixed = words[: len(verb) + 1]
-        if len(fixed) <= len(verb) or not all(is_verb(v, w) for v, w in zip(verb, fixed[1:], strict=True)):
+        if len(fixed) <= len(verb) or not all(
+            is_verb(v, w) for v, w in zip(verb, fixed[1:], strict=True)
+        ):
             continue
         if "?" in verb:
             yield Option(_rule(fixed), SPELLED_OUT)

@@ -1,7 +1,9 @@
-"""What the engine says of past requests under the base policy and under the base with some rules beside it.
+"""What the engine says of past requests under the base policy and under the base with some rules
+beside it.
 
-Decides nothing: it asks `evaluate` and the judge of commands, and remembers the answers, because choosing rules asks the same things
-over and over. It is apart from `learn`, which chooses. It must never answer from anything but the engine.
+Decides nothing: it asks `evaluate` and the judge of commands, and remembers the answers, because
+choosing rules asks the same things over and over. It is apart from `learn`, which chooses. It
+must never answer from anything but the engine.
 """
 
 from collections.abc import Iterable
@@ -27,7 +29,8 @@ _MOST_POLICIES = 200
 
 
 class Need(msgspec.Struct, frozen=True):
-    """One thing that a rule must cover for a request to be allowed: a command of its line, or the whole action."""
+    """One thing that a rule must cover for a request to be allowed: a command of its line, or
+    the whole action."""
 
     key: Key
     options: tuple[Option, ...]
@@ -47,11 +50,13 @@ def is_fit(rule: str) -> bool:
 
 
 class Judging:
-    """Verdicts in a session to come: rules that were bound to a session are over, and uses are nobody's to count."""
+    """Verdicts in a session to come: rules that were bound to a session are over, and uses are
+    nobody's to count."""
 
     def __init__(self, base: Policy, now: float, workspace: str) -> None:
         self.base = base
-        # Where a mode denies what no rule matches, the verdict doesn't tell a protected name from any other: ask as if all modes asked.
+        # Where a mode denies what no rule matches, the verdict doesn't tell a protected name from
+        # any other: ask as if all modes asked.
         self._asking = base if base.is_deny_all else Policy(base.rules, protection=base.protection)
         self._now = now
         self._workspace = workspace
@@ -77,7 +82,8 @@ class Judging:
         return self._verdict(self._asking, past)
 
     def allows(self, rules: frozenset[str], past: Past) -> bool:
-        """Whether the base allows it with the rules beside it. Only rules of the action's category can tell."""
+        """Whether the base allows it with the rules beside it. Only rules of the action's
+        category can tell."""
         own = self._of(category_of(past.action), rules)
         place = (own, _asked(past))
         if place not in self._allows:
@@ -92,15 +98,26 @@ class Judging:
 
     def _verdict(self, policy: Policy, past: Past) -> Verdict:
         remotes = frozenset(past.remotes) or None
-        return evaluate(policy, past.action, now=self._now, workspace=self._workspace, configured_remotes=remotes)
+        return evaluate(
+            policy,
+            past.action,
+            now=self._now,
+            workspace=self._workspace,
+            configured_remotes=remotes,
+        )
 
     def needs(self, past: Past) -> tuple[Need, ...]:
-        """What rules would have to cover for the action to be allowed; none where it is allowed, or no allow rule can allow it."""
+        """What rules would have to cover for the action to be allowed; none where it is allowed,
+        or no allow rule can allow it."""
         if self.base.is_deny_all or self.allows(NO_RULES, past):
             return ()
         if isinstance(past.action, Exec):
-            return tuple(Need(words, exec_options(words)) for words in self._open(self.base, past.action) or ())
-        # INVARIANT: a rule, a protected name or the kind of action stands against it where the verdict isn't just the mode's.
+            return tuple(
+                Need(words, exec_options(words))
+                for words in self._open(self.base, past.action) or ()
+            )
+        # INVARIANT: a rule, a protected name or the kind of action stands against it where the
+        # verdict isn't just the mode's.
         if self.verdict(past) != mode_verdict(self._asking, past.action):
             return ()
         return (Need(fingerprint(past.action), options(past.action)),)
@@ -108,14 +125,16 @@ class Judging:
     def may_help(self, rule: str, past: Past, needs: Iterable[Need]) -> bool:
         """False only where the rule can't be part of what would allow the action.
 
-        Each command of a line is covered on its own. Elsewhere an action may have several parts (refs, packages, both ends of a move).
+        Each command of a line is covered on its own. Elsewhere an action may have several parts
+        (refs, packages, both ends of a move).
         """
         if isinstance(past.action, Exec):
             return bool(self.covered(rule, past, needs))
         return rule.startswith(f"{category_of(past.action)}(")
 
     def covered(self, rule: str, past: Past, needs: Iterable[Need]) -> frozenset[Key]:
-        """Which of the needs the rule alone would cover. The base says nothing of them but its mode, so it needn't be asked again."""
+        """Which of the needs the rule alone would cover. The base says nothing of them but its
+        mode, so it needn't be asked again."""
         if not rule.startswith(f"{category_of(past.action)}("):
             return frozenset()
         place = (rule, _asked(past))
@@ -135,10 +154,13 @@ class Judging:
         return self._single[rule]
 
     def _open(self, policy: Policy, action: Exec) -> tuple[tuple[Word, ...], ...] | None:
-        """The commands of a line that no rule covers; None where something else than a missing rule stands against it."""
+        """The commands of a line that no rule covers; None where something else than a missing
+        rule stands against it."""
         judge = policy.judge_for("exec")
         assert isinstance(judge, CommandJudge)
-        judgement = judge.judgement(action, Context(self._now, self._workspace, None, frozenset(), frozenset(), None))
+        judgement = judge.judgement(
+            action, Context(self._now, self._workspace, None, frozenset(), frozenset(), None)
+        )
         return () if judgement.decision == "allow" else judgement.open or None
 
 

@@ -1,9 +1,11 @@
-"""The rules that could have answered one approved action, from the narrowest to the widest that a person would write.
+"""The rules that could have answered one approved action, from the narrowest to the widest that a
+person would write.
 
-Decides only what may be *offered* to `learn`, which decides what is proposed; commands have their own module (`learn_exec`). What leaves
-the sandbox (a connection, a push, a package) must have been approved more than once. It must never offer a rule that is wider than a
-folder's tree, a host, or the branches beside those that were approved; nothing here needs to be right for safety, because `learn`
-asks the engine what each rule would do.
+Decides only what may be *offered* to `learn`, which decides what is proposed; commands have
+their own module (`learn_exec`). What leaves the sandbox (a connection, a push, a package) must
+have been approved more than once. It must never offer a rule that is wider than a folder's tree,
+a host, or the branches beside those that were approved; nothing here needs to be right for
+safety, because `learn` asks the engine what each rule would do.
 """
 
 import posixpath
@@ -19,7 +21,8 @@ from supervisor.core.text.hosts import as_address, canonical_host
 from supervisor.core.text.paths import canonical
 from supervisor.core.text.urls import DEFAULT_PORTS, normalise_path
 
-# What a rule weighs when a smaller set is looked for: two spelled out weigh as much as one and a half with a wildcard.
+# What a rule weighs when a smaller set is looked for: two spelled out weigh as much as one and a
+# half with a wildcard.
 SPELLED_OUT, ONE_WILDCARD, WHOLE_TREE = 2, 3, 6
 _READS = frozenset({"GET", "HEAD", "OPTIONS"})
 _PLAIN_URL_PATH = re.compile(r"[A-Za-z0-9._~/@:+,=-]*\Z")
@@ -40,7 +43,8 @@ class Option(NamedTuple):
 
 
 def options(action: Action) -> tuple[Option, ...]:
-    """What could have answered the action; none where nothing should. Commands (`Exec`) are looked at one by one, elsewhere. Never raises."""
+    """What could have answered the action; none where nothing should. Commands (`Exec`) are
+    looked at one by one, elsewhere. Never raises."""
     try:
         return tuple(_options(action))
     except ValueError:
@@ -56,7 +60,9 @@ def _options(action: Action) -> Iterator[Option]:
         case Git():
             yield from _git(action)
         case Packages():
-            yield from (Option(one.rule, SPELLED_OUT, 2) for one in suggest(action) if one.label == "exact")
+            yield from (
+                Option(one.rule, SPELLED_OUT, 2) for one in suggest(action) if one.label == "exact"
+            )
 
 
 def _filesystem(action: FileChange) -> Iterator[Option]:
@@ -100,7 +106,9 @@ def _network(action: Network) -> Iterator[Option]:
 def _git(action: Git) -> Iterator[Option]:
     refs = git_refs.refs_of(action)
     if action.operation in git_refs.READS:
-        yield from (Option(one.rule, SPELLED_OUT, 2) for one in suggest(action) if one.label == "exact")
+        yield from (
+            Option(one.rule, SPELLED_OUT, 2) for one in suggest(action) if one.label == "exact"
+        )
     elif action.operation == "push" and len(refs) == 1:
         ref = refs[0]
         if ref.kind != "branch" or ref.name in _SHARED_BRANCHES or not action.remote:

@@ -1,8 +1,10 @@
-"""What is wrong with the rules of a policy, each rule looked at beside all others and beside the record.
+"""What is wrong with the rules of a policy, each rule looked at beside all others and beside the
+record.
 
-Decides five things of a rule: it can never match, it is covered by another one, it has expired, it decided nothing for 30 days, or it
-means more than it looks. Pure: whoever calls reads the files and the clock. It must never call a rule superfluous that some action
-needs; where it can't tell, it says nothing (`rule_containment` and `rule_forms` hold that).
+Decides five things of a rule: it can never match, it is covered by another one, it has expired, it
+decided nothing for 30 days, or it means more than it looks. Pure: whoever calls reads the files and
+the clock. It must never call a rule superfluous that some action needs; where it can't tell, it
+says nothing (`rule_containment` and `rule_forms` hold that).
 
 INVARIANT: taking away every rule that is `never` or `covered` changes no decision.
 """
@@ -33,7 +35,8 @@ class Report(msgspec.Struct, frozen=True):
 
 
 def lint(policy: Policy, history: Iterable[Past] | None, now: float) -> Report:
-    """The findings of a policy. `history` is the record, None where there is none; `now` is in seconds since the epoch."""
+    """The findings of a policy. `history` is the record, None where there is none; `now` is in
+    seconds since the epoch."""
     active = [rule for rule in policy.rules if not has_expired(rule, now)]
     files = policy.judge_for("filesystem")
     assert isinstance(files, FileJudge)
@@ -55,12 +58,17 @@ def lint(policy: Policy, history: Iterable[Past] | None, now: float) -> Report:
             findings.append(finding("wide", rule, remark.what, remark.remedy))
         if id(rule) in unused:
             findings.append(
-                finding("unused", rule, f"decided nothing for {UNUSED_DAYS} days", "remove it if nobody misses it")
+                finding(
+                    "unused",
+                    rule,
+                    f"decided nothing for {UNUSED_DAYS} days",
+                    "remove it if nobody misses it",
+                )
             )
     return Report(tuple(findings), tuple(notes))
 
 
-# -- expired ---------------------------------------------------------------------------------------------------------------
+# -- expired --------------------------------------------------------------------------------------
 
 
 def _expired(rule: Rule) -> Finding:
@@ -68,7 +76,7 @@ def _expired(rule: Rule) -> Finding:
     return finding("expired", rule, f"ended on {day}", "remove it, or give it another date")
 
 
-# -- unused ----------------------------------------------------------------------------------------------------------------
+# -- unused ---------------------------------------------------------------------------------------
 
 
 def _unused(
@@ -96,11 +104,16 @@ def _unused(
             used.update(again.verdict(past).rules)
     if begins is None or begins > since:
         notes.append(
-            f"the record doesn't reach back {UNUSED_DAYS} days, so nothing can be said of rules that aren't used"
+            f"the record doesn't reach back {UNUSED_DAYS} days, so nothing can be said of rules"
+            " that aren't used"
         )
         return frozenset(), notes
     return frozenset(id(rule) for rule in old if rule.text not in used), notes
 
 
 def _count(undated: int) -> str:
-    return "1 rule doesn't say when it was added" if undated == 1 else f"{undated} rules don't say when they were added"
+    return (
+        "1 rule doesn't say when it was added"
+        if undated == 1
+        else f"{undated} rules don't say when they were added"
+    )

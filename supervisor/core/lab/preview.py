@@ -1,8 +1,9 @@
 """A rule before it is saved: what it would have answered of what was asked before.
 
-Decides nothing: a person looks at this and saves the rule, or doesn't. Pure, over the record (`history`); whoever calls chooses how
-much of it. It must never make a rule look more useful than it is: a match counts only where the whole action would have been answered
-so, by the rules in force and this one together, and what can't be judged any more is counted apart.
+Decides nothing: a person looks at this and saves the rule, or doesn't. Pure, over the record
+(`history`); whoever calls chooses how much of it. It must never make a rule look more useful
+than it is: a match counts only where the whole action would have been answered so, by the rules
+in force and this one together, and what can't be judged any more is counted apart.
 """
 
 from collections import Counter
@@ -21,19 +22,21 @@ _PAST = {"allow": "allowed", "deny": "denied", "ask": "asked"}
 
 
 class Group(msgspec.Struct, frozen=True):
-    """Some past actions: how many, and the titles of the first few that differ, as agents wrote them."""
+    """Some past actions: how many, and the titles of the first few that differ, as agents wrote
+    them."""
 
     count: int = 0
     titles: tuple[str, ...] = ()
 
 
 class Preview(msgspec.Struct, frozen=True, kw_only=True):
-    """Of the `asked` past requests of the rule's category that a person was asked, those that it would have answered: a person had
-    `approved` or `denied` them, or nobody did (`unanswered`).
+    """Of the `asked` past requests of the rule's category that a person was asked, those that it
+    would have answered: a person had `approved` or `denied` them, or nobody did (`unanswered`).
 
-    `by_rules`: what rules had let through and this one would have denied, or asked. `redacted`: requests that hold a secret's place
-    instead of the secret, so that nobody can tell; they are in no other number. An `ask` rule answers nothing: there the
-    numbers say what it would have asked every time.
+    `by_rules`: what rules had let through and this one would have denied, or asked. `redacted`:
+    requests that hold a secret's place instead of the secret, so that nobody can tell; they are
+    in no other number. An `ask` rule answers nothing: there the numbers say what it would have
+    asked every time.
     """
 
     effect: Effect
@@ -57,7 +60,8 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def preview(rule: Rule, history: Iterable[Past], in_force: Policy | None = None) -> Preview:
-    """What `rule` would have done. `in_force` are the rules beside which it would stand; None: it stands alone."""
+    """What `rule` would have done. `in_force` are the rules beside which it would stand; None:
+    it stands alone."""
     alone = policy_from_data({rule.effect: [entry_of(rule)]}, "the new rule")
     again = Again(alone if in_force is None else merge(in_force, alone))
     found = _Found(rule)
@@ -68,14 +72,20 @@ def preview(rule: Rule, history: Iterable[Past], in_force: Policy | None = None)
 
 
 def relevant(past: Past, effect: Effect) -> bool:
-    """Whether a rule of this effect could have changed anything: a card, or for a stricter rule what was let through."""
+    """Whether a rule of this effect could have changed anything: a card, or for a stricter rule
+    what was let through."""
     return past.was_asked or (effect != "allow" and past.verdict == "allow")
 
 
 def sentence(seen: Preview) -> str:
-    """The numbers in words, without the titles: those are an agent's, and whoever shows them escapes them."""
+    """The numbers in words, without the titles: those are an agent's, and whoever shows them
+    escapes them."""
     verb = "asked every time" if seen.effect == "ask" else "answered"
-    requests = f"1 {seen.category} request" if seen.asked == 1 else f"the last {seen.asked} {seen.category} requests"
+    requests = (
+        f"1 {seen.category} request"
+        if seen.asked == 1
+        else f"the last {seen.asked} {seen.category} requests"
+    )
     if not seen.asked:
         said = f"no earlier {seen.category} request to compare with"
     elif not seen.answered:
@@ -130,7 +140,9 @@ class _Found:
             self._titles[group][title(past.action)] = None
 
     def whole(self) -> Preview:
-        groups = {name: Group(self._counts[name], tuple(titles)) for name, titles in self._titles.items()}
+        groups = {
+            name: Group(self._counts[name], tuple(titles)) for name, titles in self._titles.items()
+        }
         return Preview(
             effect=self._rule.effect,
             category=self._rule.category,

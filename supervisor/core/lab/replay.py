@@ -1,14 +1,16 @@
 """The record under another policy: what it would have answered, and where that differs.
 
-Decides nothing new: `evaluate` judges each action as it was, at the time it was, with what its session knew; this compares.
-Pure, so that the same log and the same policy always give the same. It must never call something the same that it couldn't judge:
-what can't be decided anew is counted apart, with why.
+Decides nothing new: `evaluate` judges each action as it was, at the time it was, with what its
+session knew; this compares. Pure, so that the same log and the same policy always give the same. It
+must never call something the same that it couldn't judge: what can't be decided anew is counted
+apart, with why.
 
 What is never decided anew:
-    a record with a secret cut out of it: what is left is another action
-    a denial that no policy made (everything was stopped, the session had ended, egress refused by itself, ...): no policy changes it
-A change of Gatehouse's own files is asked at the least, whatever a policy says; that holds here too. Rules that one session alone
-had are added to the policy, as they would have been then.
+    a record with a secret cut out of it: what is left is another action a denial that no policy
+    made (everything was stopped, the session had ended, egress refused by itself, ...): no policy
+    changes it
+A change of Gatehouse's own files is asked at the least, whatever a policy says; that holds here
+too. Rules that one session alone had are added to the policy, as they would have been then.
 """
 
 from bisect import bisect_right
@@ -42,7 +44,8 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """One action that would be answered otherwise. `count` judgements, of which a person had `approved` or `denied` some.
+    """One action that would be answered otherwise. `count` judgements, of which a person had
+    `approved` or `denied` some.
 
     `sessions` is in how many sessions; `action` is its title, as an agent wrote it.
     """
@@ -66,9 +69,11 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Replay(msgspec.Struct, frozen=True, kw_only=True):
-    """`same`, `wider` and `tighter` count judgements that were made anew; `not_decided` the others, by why.
+    """`same`, `wider` and `tighter` count judgements that were made anew; `not_decided` the others,
+    by why.
 
-    `answers`: of what a person approved or denied, how much the policy allows, asks and denies. `changes`: the worst first.
+    `answers`: of what a person approved or denied, how much the policy allows, asks and denies.
+    `changes`: the worst first.
     """
 
     same: int
@@ -85,7 +90,8 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Again:
-    """A policy, asked about the past, in order: rules that may match a number of times are used up as they were."""
+    """A policy, asked about the past, in order: rules that may match a number of times are used
+    up as they were."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
@@ -96,7 +102,8 @@ class Again:
         self._known: dict[object, Verdict] = {}
 
     def verdict(self, past: Past) -> Verdict:
-        """What the policy would have said. INVARIANT: only what a verdict depends on is in the key, and all of that."""
+        """What the policy would have said. INVARIANT: only what a verdict depends on is in the
+        key, and all of that."""
         if category_of(past.action) in self._limited:
             verdict = self._evaluate(past)
         else:
@@ -214,14 +221,27 @@ class _Told:
             wider=self.counts["wider"],
             tighter=self.counts["tighter"],
             not_decided=dict(self.not_decided),
-            answers={answer: {effect: found[effect] for effect in EFFECTS} for answer, found in self.answers.items()},
-            changes=tuple(sorted((_change(key, group) for key, group in self.groups.items()), key=_rank)),
+            answers={
+                answer: {effect: found[effect] for effect in EFFECTS}
+                for answer, found in self.answers.items()
+            },
+            changes=tuple(
+                sorted((_change(key, group) for key, group in self.groups.items()), key=_rank)
+            ),
         )
 
 
 def _key(kind: Kind, past: Past, verdict: Verdict) -> _Key:
     action: Action = past.action
-    return _Key(kind, category_of(action), title(action), past.verdict, past.rule, verdict.decision, verdict.rule)
+    return _Key(
+        kind,
+        category_of(action),
+        title(action),
+        past.verdict,
+        past.rule,
+        verdict.decision,
+        verdict.rule,
+    )
 
 
 def _change(key: _Key, group: _Group) -> Change:
@@ -239,7 +259,8 @@ def _change(key: _Key, group: _Group) -> Change:
 
 
 def _rank(change: Change) -> tuple[object, ...]:
-    """Wider first. In each what goes against a person's answer, the longer step, the further end, what was more often; no ties."""
+    """Wider first. In each what goes against a person's answer, the longer step, the further
+    end, what was more often; no ties."""
     after = STRICTNESS[change.after.verdict]
     step = abs(after - STRICTNESS[change.before.verdict])
     return (

@@ -1,7 +1,8 @@
 """What a request that calls a model says of its own size and price, before it goes out.
 
-It is apart from `model_calls.py`, which decides by the head alone, because a body is an agent's word. It must never take that word for less than the
-provider may read in it: what it can't read, or what two readers may read differently, is as large and as dear as a call can be.
+It is apart from `model_calls.py`, which decides by the head alone, because a body is an agent's
+word. It must never take that word for less than the provider may read in it: what it can't read,
+or what two readers may read differently, is as large and as dear as a call can be.
 """
 
 import json
@@ -43,14 +44,18 @@ from supervisor.core.models.model_calls import (
     says_what_answered,
 )
 
-# Parts of a body that stand for input that isn't in it, by a key of the body itself and by the `type` of a part.
-_BEYOND_KEYS = frozenset({"previous_response_id", "conversation", "container", "mcp_servers", "plugins"})
+# Parts of a body that stand for input that isn't in it, by a key of the body itself and by the
+# `type` of a part.
+_BEYOND_KEYS = frozenset(
+    {"previous_response_id", "conversation", "container", "mcp_servers", "plugins"}
+)
 _BEYOND_TYPES = frozenset(
     {"url", "file", "input_file", "item_reference", "mcp", "video_url", "input_video", "audio_url"}
 )
 # Parts of Bedrock's Converse whose few bytes are many pages, pictures or sounds.
 _LONG_PARTS = ("document", "video", "audio")
-# What has the provider change the conversation. Of its edits these only leave out some of what is in the body: Anthropic's page on context editing.
+# What has the provider change the conversation. Of its edits these only leave out some of what is
+# in the body: Anthropic's page on context editing.
 _EDITS_KEY = "context_management"
 _CLEARING_EDITS = ("clear_tool_uses_20250919", "clear_thinking_20251015")
 _SERVER_TOOLS = (
@@ -62,8 +67,9 @@ _SERVER_TOOLS = (
     "image_generation",
     "tool_search",
 )
-# How a head says which charset its body is in, those in which it says what is read of it here, and those in which it does where all of it is ASCII
-# (Apache's client for Java says so of a body unless it is told).
+# How a head says which charset its body is in, those in which it says what is read of it here, and
+# those in which it does where all of it is ASCII (Apache's client for Java says so of a body unless
+# it is told).
 _CHARSET = re.compile(r"charset\s*=\s*[\"']?([^\s;,\"']*)")
 _CHARSETS = {"utf-8", "utf8", "us-ascii", "ascii", ""}
 _LIKE_ASCII = {"iso-8859-1", "latin1", "windows-1252"}
@@ -81,26 +87,32 @@ _LIMITS: dict[Api, tuple[str, ...]] = {
     "converse": ("maxTokens", "max_tokens"),
     "invoke": ("max_tokens",),
 }
-# The same in the words of other makers, which Bedrock's models, and gateways that pass on what they don't know, read beside it: without underscores, in any case.
-# Sources: Bedrock's pages on the parameters of each maker's models, LiteLLM's on parameters of providers.
+# The same in the words of other makers, which Bedrock's models, and gateways that pass on what they
+# don't know, read beside it: without underscores, in any case. Sources: Bedrock's pages on the
+# parameters of each maker's models, LiteLLM's on parameters of providers.
 _MAKERS_LIMITS = frozenset(
-    {"maxtokens", "maxgenlen", "maxtokencount", "maxtokenstosample", "maxnewtokens", "maxcompletiontokens", "maxoutputtokens"}
+    {"maxtokens", "maxgenlen", "maxtokencount", "maxtokenstosample", "maxnewtokens",
+     "maxcompletiontokens", "maxoutputtokens"}
 )  # fmt: skip
-# And how much may be thought. Where that isn't less than the limit, nobody knows which holds: with tools Anthropic's models think beyond it, gateways raise it.
+# And how much may be thought. Where that isn't less than the limit, nobody knows which holds: with
+# tools Anthropic's models think beyond it, gateways raise it.
 _THOUGHT = (("thinking", "budget_tokens"), ("reasoning", "max_tokens"))
 # Keys of a body that change what it costs. Some readers don't mind their case.
-_READ = {"model", "n", "best_of", "prompt", "tools", "service_tier", "speed", "inference_geo", "input", "messages", *OTHER_MODELS, *ELSEWHERE_KEYS, *_BEYOND_KEYS, *BILL_MORE_KEYS, _EDITS_KEY,
+_READ = {"model", "n", "best_of", "prompt", "tools", "service_tier", "speed", "inference_geo",
+"input", "messages", *OTHER_MODELS, *ELSEWHERE_KEYS, *_BEYOND_KEYS, *BILL_MORE_KEYS, _EDITS_KEY,
          *(key for keys in _LIMITS.values() for key in keys if key.islower())}  # fmt: skip
 MOST_CHOICES = 128
 # By OpenAI, and by Cohere and AI21 at Bedrock.
 _CHOICES = ("n", "best_of", "num_generations", "numResults")
-# Of a body with more of these than the longest context has words for, nothing is read: a value takes a hundred times its bytes, and everybody's time.
+# Of a body with more of these than the longest context has words for, nothing is read: a value
+# takes a hundred times its bytes, and everybody's time.
 MOST_MARKS = 500_000
 _MARKS = (b"{", b"[", b",", b":")
 
 
 class _Seen:
-    """What a body holds anywhere: the types of its parts, what it puts into a cache, pictures, and whether a key stood twice in one object."""
+    """What a body holds anywhere: the types of its parts, what it puts into a cache, pictures,
+    and whether a key stood twice in one object."""
 
     def __init__(self) -> None:
         self.types: set[str] = set()
@@ -118,7 +130,9 @@ class _Seen:
         self.writes_cache = self.writes_cache or any("cache" in key for key in made)
         self.writes_long_cache = self.writes_long_cache or made.get("ttl", "5m") != "5m"
         self.asks_long_cache = self.asks_long_cache or any(
-            "cache" in key and isinstance(value, dict) and not _MINUTES.fullmatch(str(value.get("ttl", "5m")))
+            "cache" in key
+            and isinstance(value, dict)
+            and not _MINUTES.fullmatch(str(value.get("ttl", "5m")))
             for key, value in pairs
         )
         kind = made.get("type")
@@ -126,10 +140,16 @@ class _Seen:
             self.types.add(kind)
         is_inline = is_openai_picture(made) and inline_picture(made) != ""
         self.has_links |= "s3Location" in made or (is_openai_picture(made) and not is_inline)
-        is_picture = is_inline or str(made.get("media_type")).startswith("image/") or _holds(made.get("image"))
+        is_picture = (
+            is_inline
+            or str(made.get("media_type")).startswith("image/")
+            or _holds(made.get("image"))
+        )
         self.pictures += is_picture
         # The pages of a document are pictures, too, and a few bytes make many of them.
-        self.has_documents |= (kind == "base64" and not is_picture) or any(_holds(made.get(key)) for key in _LONG_PARTS)
+        self.has_documents |= (kind == "base64" and not is_picture) or any(
+            _holds(made.get(key)) for key in _LONG_PARTS
+        )
         return made
 
 
@@ -143,10 +163,12 @@ def read_call(
     is_encoded: bool = False,
     at_model_host: bool = True,
 ) -> ModelCall | None:
-    """The call that a request makes; None where its body is no model's (some other site uses the same path).
+    """The call that a request makes; None where its body is no model's (some other site uses the
+    same path).
 
-    A body that is encoded, can't be read, or says a key twice (two readers may differ then) is taken for the largest there is.
-    So is one of too many values, at any host: a few packed bytes may stand for millions. Where a gateway may make other calls of it, it is `unmetered`.
+    A body that is encoded, can't be read, or says a key twice (two readers may differ then) is
+    taken for the largest there is. So is one of too many values, at any host: a few packed bytes
+    may stand for millions. Where a gateway may make other calls of it, it is `unmetered`.
     """
     if not is_encoded and has_too_many_values(body):
         return _largest(api, body, path, host, at_model_host=at_model_host)
@@ -187,14 +209,18 @@ def read_call(
         writes_long_cache=api in ("chat", "responses") or seen.writes_long_cache,
         asks_long_cache=seen.asks_long_cache,
         tier=_tier(root, headers),
-        regional=root.get("inference_geo") not in (None, "global") or is_regional(host, path, named),
+        regional=root.get("inference_geo") not in (None, "global")
+        or is_regional(host, path, named),
         # The arguments of a tool are made before they are sent, some models' whole.
         shows_output=_is_told_not_to_think(api, host, root) and not root.get("tools"),
         pictures=seen.pictures,
         picture_bytes=picture_bytes(api, root),
         searches=searches(api, root, tools),
         previews=any(previews(tool) for tool in tools),
-        steps=max(steps(api, root, tools, host, is_kept=not is_whole), COMPACTING_STEPS if _edits_more(root) else 1),
+        steps=max(
+            steps(api, root, tools, host, is_kept=not is_whole),
+            COMPACTING_STEPS if _edits_more(root) else 1,
+        ),
         others=others,
         disputed=bool(others) and not says_what_answered(host),
         advisors=tuple(map(name_of, advisors(tools))),
@@ -208,7 +234,8 @@ def has_too_many_values(text: bytes) -> bool:
 
 
 def _largest(api: Api, body: bytes, path: str, host: str, *, at_model_host: bool) -> ModelCall:
-    """A call of which nothing is known but its length, and what its address says: any tool may be in it, also one that costs more than tokens."""
+    """A call of which nothing is known but its length, and what its address says: any tool may
+    be in it, also one that costs more than tokens."""
     choices = MOST_CHOICES if api == "chat" else 1
     others = tuple(filter(None, models_named(path, "")))
     return ModelCall(
@@ -231,7 +258,8 @@ def _holds(value: object) -> bool:
 
 
 def _is_read_otherwise(body: bytes, headers: tuple[tuple[str, str], ...]) -> bool:
-    """Whether a server that goes by what the head says of the body may find something else in it: the same bytes are a form, too, or text of another charset."""
+    """Whether a server that goes by what the head says of the body may find something else in
+    it: the same bytes are a form, too, or text of another charset."""
     said = [value.lower() for name, value in headers if name.lower() == "content-type"]
     charsets = {found[1] for one in said for found in _CHARSET.finditer(one)}
     known = _CHARSETS | _LIKE_ASCII if body.isascii() else _CHARSETS
@@ -241,15 +269,23 @@ def _is_read_otherwise(body: bytes, headers: tuple[tuple[str, str], ...]) -> boo
 def _is_form(body: bytes) -> bool:
     """Whether there are words of a call in it for who reads it as a form."""
     try:
-        fields = parse_qsl(body.decode("latin-1"), keep_blank_values=True, max_num_fields=MOST_FIELDS)
+        fields = parse_qsl(
+            body.decode("latin-1"), keep_blank_values=True, max_num_fields=MOST_FIELDS
+        )
     except ValueError:
         return True
     return any(key_of(name) in _READ for name, _ in fields)
 
 
 def _text_bytes(body: bytes) -> int:
-    """How many bytes a body has, or would have in UTF-8: in UTF-16 a word may have fewer bytes than tokens."""
-    return max(len(body), len(body.decode(json.detect_encoding(body), "surrogatepass").encode(errors="surrogatepass")))
+    """How many bytes a body has, or would have in UTF-8: in UTF-16 a word may have fewer bytes
+    than tokens."""
+    return max(
+        len(body),
+        len(
+            body.decode(json.detect_encoding(body), "surrogatepass").encode(errors="surrogatepass")
+        ),
+    )
 
 
 def _is_ambiguous(root: dict[str, Any]) -> bool:
@@ -268,7 +304,8 @@ def _is_shaped(api: Api, root: dict[str, Any]) -> bool:
 
 
 def _is_told_not_to_think(api: Api, host: str, root: dict[str, Any]) -> bool:
-    """Whether it says so where its API reads it. Anywhere else the words are passed over, and the model thinks."""
+    """Whether it says so where its API reads it. Anywhere else the words are passed over, and
+    the model thinks."""
     if api == "chat":
         # Whoever else speaks as OpenAI does may ask a model that knows nothing of it.
         return is_openai(host) and root.get("reasoning_effort") == "none"
@@ -290,19 +327,34 @@ def _tier(root: dict[str, Any], headers: tuple[tuple[str, str], ...]) -> Tier:
 
 
 def _limit(api: Api, root: dict[str, Any]) -> int | None:
-    """The least generous reading of a body's own limit: the largest that it names, and none where a number isn't plainly one."""
-    parts = (root.get("inferenceConfig"), root.get("additionalModelRequestFields")) if api == "converse" else (root,)
-    own = [part[key] for part in parts if isinstance(part, dict) for key in _LIMITS.get(api, ()) if key in part]
-    # Nobody knows whose words a model reads. Beside its API's own limit they may allow more; alone they limit nothing.
+    """The least generous reading of a body's own limit: the largest that it names, and none
+    where a number isn't plainly one."""
+    parts = (
+        (root.get("inferenceConfig"), root.get("additionalModelRequestFields"))
+        if api == "converse"
+        else (root,)
+    )
+    own = [
+        part[key]
+        for part in parts
+        if isinstance(part, dict)
+        for key in _LIMITS.get(api, ())
+        if key in part
+    ]
+    # Nobody knows whose words a model reads. Beside its API's own limit they may allow more; alone
+    # they limit nothing.
     named = own + _makers_limits(root) if any(number is not None for number in own) else own
     found = [number for number in named if number is not None]
     if not all(map(_is_limit, found)):
         return None
     most = max(found, default=None)
-    thought = [inner[key] for part in parts if isinstance(part, dict) for holder, key in _THOUGHT if isinstance(inner := part.get(holder), dict) and inner.get(key) is not None]  # fmt: skip
+    thought = [inner[key] for part in parts if isinstance(part, dict) for holder,
+    key in _THOUGHT if isinstance(inner := part.get(holder),
+    dict) and inner.get(key) is not None]  # fmt: skip
     return (
         most
-        if most is None or all(number == 0 or (_is_limit(number) and number < most) for number in thought)
+        if most is None
+        or all(number == 0 or (_is_limit(number) and number < most) for number in thought)
         else None
     )
 
@@ -311,11 +363,20 @@ def _makers_limits(root: dict[str, Any]) -> list[object]:
     """What a body, or a part of it, says in the words of any maker."""
     parts = [root, *_dicts(root)]
     parts += _dicts(root.get("additionalModelRequestFields"))
-    return [value for part in parts for key, value in part.items() if key.casefold().replace("_", "") in _MAKERS_LIMITS]
+    return [
+        value
+        for part in parts
+        for key, value in part.items()
+        if key.casefold().replace("_", "") in _MAKERS_LIMITS
+    ]
 
 
 def _dicts(part: object) -> list[dict[str, Any]]:
-    return [value for value in part.values() if isinstance(value, dict)] if isinstance(part, dict) else []
+    return (
+        [value for value in part.values() if isinstance(value, dict)]
+        if isinstance(part, dict)
+        else []
+    )
 
 
 def _is_limit(number: object) -> TypeIs[int]:
@@ -325,7 +386,9 @@ def _is_limit(number: object) -> TypeIs[int]:
 def _choices(root: dict[str, Any]) -> int:
     """How many answers are made and billed: of each prompt so many."""
     wanted = [1 if root.get(key) is None else root[key] for key in _CHOICES]
-    each = max(min(max(one, 1), MOST_CHOICES) if isinstance(one, int) else MOST_CHOICES for one in wanted)
+    each = max(
+        min(max(one, 1), MOST_CHOICES) if isinstance(one, int) else MOST_CHOICES for one in wanted
+    )
     prompt = root.get("prompt")
     # A list of numbers is one prompt, of tokens.
     is_several = isinstance(prompt, list) and bool(prompt) and not isinstance(prompt[0], int)
@@ -345,10 +408,15 @@ def _reaches_beyond(root: dict[str, Any], seen: _Seen) -> bool:
 
 
 def _refers(root: dict[str, Any]) -> bool:
-    """Whether an item of OpenAI's responses stands for one that is kept there: of those the type may be left out. A message has a role."""
+    """Whether an item of OpenAI's responses stands for one that is kept there: of those the type
+    may be left out. A message has a role."""
     items = root.get("input")
     return isinstance(items, list) and any(
-        isinstance(item, dict) and item.get("type") is None and "id" in item and not item.get("role") for item in items
+        isinstance(item, dict)
+        and item.get("type") is None
+        and "id" in item
+        and not item.get("role")
+        for item in items
     )
 
 

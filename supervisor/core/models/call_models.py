@@ -1,8 +1,10 @@
 """Which models a call may mean, by its address and its body.
 
-It is apart from `call_bodies.py`, because a body's `model` is only one of the places where servers look for it, and which of them counts is theirs to say:
-Bedrock, Vertex and Azure go by the path, LiteLLM by the path or the query before the body, others by the body alone. It must never leave out one that
-somebody may go by. Sources: the API references of these, and LiteLLM's proxy.
+It is apart from `call_bodies.py`, because a body's `model` is only one of the places where
+servers look for it, and which of them counts is theirs to say: Bedrock, Vertex and Azure go by
+the path, LiteLLM by the path or the query before the body, others by the body alone. It must
+never leave out one that somebody may go by. Sources: the API references of these, and LiteLLM's
+proxy.
 """
 
 import re
@@ -15,7 +17,8 @@ from supervisor.core.models.model_calls import MOST_NAME_CHARS, readings
 type Headers = tuple[tuple[str, str], ...]
 # How paths name a model. Of what stands in several segments, each may count.
 _IN_PATHS = (
-    # Bedrock's id or profile. Of each line only the first `/model/` is tried: from every one of them to the end would be the square of an agent's path.
+    # Bedrock's id or profile. Of each line only the first `/model/` is tried: from every one of
+    # them to the end would be the square of an agent's path.
     re.compile(r"^(?>.*?/model/)(.+)/(?:converse|invoke)", re.IGNORECASE | re.MULTILINE),
     re.compile(r"^(?>.*?/model/)(.+?)/(?:converse|invoke)", re.IGNORECASE | re.MULTILINE),
     re.compile(r"/models/([^/:]+)(?=:)", re.IGNORECASE),  # Vertex
@@ -31,23 +34,35 @@ OTHER_MODELS = (
     *("context_window_fallbacks", "content_policy_fallbacks", "context_window_fallback_dict"),
 )
 MOST_OTHERS = 10
-# Headers that say where a call is sent on, and as which model: Portkey's, by the name of what is kept there or in full, and Helicone's.
+# Headers that say where a call is sent on, and as which model: Portkey's, by the name of what is
+# kept there or in full, and Helicone's.
 _ROUTES = ("x-portkey-config", "helicone-fallbacks")
-# How LiteLLM and Cloudflare are told, in the body or a header, to try again, and to wait no longer: what a model made until then is billed each time.
+# How LiteLLM and Cloudflare are told, in the body or a header, to try again, and to wait no longer:
+# what a model made until then is billed each time.
 _AGAIN = ("num_retries", "max_retries", "x-litellm-num-retries", "cf-aig-max-attempts")
 _NO_LONGER = (
     *("timeout", "request_timeout", "stream_timeout"),
     *("x-litellm-timeout", "x-litellm-stream-timeout", "cf-aig-request-timeout"),
 )
-# What has a gateway send on something else than the body says, to whatever model: parts for OpenAI's client, and settings of LiteLLM's router.
-ELSEWHERE_KEYS = ("extra_body", "extra_query", "extra_headers", "user_config", "model_list", "router_settings_override")
+# What has a gateway send on something else than the body says, to whatever model: parts for
+# OpenAI's client, and settings of LiteLLM's router.
+ELSEWHERE_KEYS = (
+    "extra_body",
+    "extra_query",
+    "extra_headers",
+    "user_config",
+    "model_list",
+    "router_settings_override",
+)
 # How LiteLLM is told to ask several models at once, and as often as they are named.
 _SEVERAL = ","
 
 
 def models_named(path: str, said: str) -> list[str]:
-    """The models that may be meant, the likeliest first: those that the path names, by each way to read it, the one that the body says (`said`), and those of
-    the query. A server that goes by the one may pass over the other, and one that resolves `/x/..` over what another finds there."""
+    """The models that may be meant, the likeliest first: those that the path names, by each way
+    to read it, the one that the body says (`said`), and those of the query. A server that goes
+    by the one may pass over the other, and one that resolves `/x/..` over what another finds
+    there."""
     names: list[str] = []
     for one in (unquote(path.partition("?")[0]), *sorted(readings(path))):
         names += _in_path(one) or [said]
@@ -74,7 +89,12 @@ def asks_elsewhere(root: dict[str, Any], models: tuple[str, ...], headers: Heade
     """Whether other calls than the one that a body says may be made of it."""
     is_several = isinstance(root.get("model"), list) or any(_SEVERAL in model for model in models)
     is_routed = any(route.lstrip()[:1] in ("{", "[") for route in _routes(headers))
-    return is_several or is_routed or any(root.get(key) for key in ELSEWHERE_KEYS) or _asks_again(root, headers)
+    return (
+        is_several
+        or is_routed
+        or any(root.get(key) for key in ELSEWHERE_KEYS)
+        or _asks_again(root, headers)
+    )
 
 
 def _routes(headers: Headers) -> list[str]:
@@ -93,13 +113,18 @@ def name_of(value: object) -> str:
 
 
 def key_of(field: str) -> str:
-    """What the name of a form's or a query's field says to who doesn't mind its case, and reads lists by it."""
+    """What the name of a form's or a query's field says to who doesn't mind its case, and reads
+    lists by it."""
     return _BRACKET.split(field.strip("[] "), maxsplit=1)[0].strip().casefold()
 
 
 def _in_path(reading: str) -> list[str]:
     """The models that a path names."""
-    return [found[1] for pattern in _IN_PATHS for found in islice(pattern.finditer(reading), MOST_OTHERS + 2)]
+    return [
+        found[1]
+        for pattern in _IN_PATHS
+        for found in islice(pattern.finditer(reading), MOST_OTHERS + 2)
+    ]
 
 
 def _in_query(query: str) -> list[str]:

@@ -1,8 +1,11 @@
-"""Which tools of a model call the provider runs itself, and what they may cost beyond the call's own tokens.
+"""Which tools of a model call the provider runs itself, and what they may cost beyond the call's
+own tokens.
 
-It is apart from `call_bodies.py`, because tools come and go faster than anything else of an API. It must never take a tool for the caller's own that it
-doesn't know: whatever isn't named here as run by the caller, or as billed in a way that an answer tells, may cost anything. Sources: the lists of tools of
-Anthropic, OpenAI (Responses), OpenRouter (server tools, plugins, variants) and Amazon Bedrock (Converse).
+It is apart from `call_bodies.py`, because tools come and go faster than anything else of an API.
+It must never take a tool for the caller's own that it doesn't know: whatever isn't named here as
+run by the caller, or as billed in a way that an answer tells, may cost anything. Sources: the
+lists of tools of Anthropic, OpenAI (Responses), OpenRouter (server tools, plugins, variants) and
+Amazon Bedrock (Converse).
 """
 
 from typing import Any, TypeIs
@@ -10,23 +13,42 @@ from typing import Any, TypeIs
 from supervisor.core.models.model_calls import Api, is_openrouter
 
 # What the caller runs: functions, and what vendors only give a form to.
-_OWN_TYPES = ("function", "custom", "local_shell", "apply_patch", "computer", "computer_use_preview", "namespace")
+_OWN_TYPES = (
+    "function",
+    "custom",
+    "local_shell",
+    "apply_patch",
+    "computer",
+    "computer_use_preview",
+    "namespace",
+)
 _OWN_STARTS = ("bash_", "text_editor_", "computer_", "memory_", "browser_toolset_")
-# Keys of tools that name no type: Anthropic's and OpenAI's functions, and those of Bedrock's Converse.
+# Keys of tools that name no type: Anthropic's and OpenAI's functions, and those of Bedrock's
+# Converse.
 _OWN_KEYS = ("name", "function", "toolSpec", "cachePoint")
 # What the provider runs, and bills by tokens, or by searches that its answer tells.
-_TOLD_STARTS = ("web_search", "web_fetch", "code_execution", "file_search", "tool_search", "mcp", "advisor_")
+_TOLD_STARTS = (
+    "web_search",
+    "web_fetch",
+    "code_execution",
+    "file_search",
+    "tool_search",
+    "mcp",
+    "advisor_",
+)
 _SEARCHES = ("web_search", "file_search")
 # A tool of Anthropic's that asks another model.
 _ADVISOR = "advisor"
 # Keys that bill more by themselves: searches that no answer counts, and OpenRouter's own parts.
 BILL_MORE_KEYS = ("web_search_options", "search_parameters", "plugins")
-# Models that search with every call, whatever it says (OpenAI's, Perplexity's), and OpenRouter's word for the same of any model.
+# Models that search with every call, whatever it says (OpenAI's, Perplexity's), and OpenRouter's
+# word for the same of any model.
 _SEARCHING_MODELS = ("-search-preview", "-search-api", ":online", "sonar", "deep-research")
 # How models are named that are kept at the provider, as OpenRouter and Bedrock do.
 _KEPT_MODELS = ("@preset/", ":prompt/")
-# What a call that names no limit may search and look up: Anthropic pauses after 10 steps, of some searches each, and no other names a limit of its own. More
-# would hold calls of whoever has searching switched on with every call, as Codex does, for the price of searches that nobody makes.
+# What a call that names no limit may search and look up: Anthropic pauses after 10 steps, of some
+# searches each, and no other names a limit of its own. More would hold calls of whoever has
+# searching switched on with every call, as Codex does, for the price of searches that nobody makes.
 MOST_SEARCHES = 128
 # A limit beyond this is none: no call lives that long.
 MOST_LIMIT = 10_000
@@ -37,7 +59,9 @@ COMPACTING_STEPS = 2
 def tools_of(root: dict[str, Any]) -> list[dict[str, Any]]:
     """The tools that a body names, those of a namespace with it."""
     config = root.get("toolConfig")
-    named = _listed(root.get("tools")) + _listed(config.get("tools") if isinstance(config, dict) else None)
+    named = _listed(root.get("tools")) + _listed(
+        config.get("tools") if isinstance(config, dict) else None
+    )
     return named + [inner for tool in named for inner in _listed(tool.get("tools"))]
 
 
@@ -56,11 +80,14 @@ def runs_elsewhere(tool: dict[str, Any], host: str) -> bool:
 
 
 def searches(api: Api, root: dict[str, Any], tools: list[dict[str, Any]]) -> int:
-    """The most searches that it may be billed: by the limit of each tool, or of the call, where its API reads one."""
+    """The most searches that it may be billed: by the limit of each tool, or of the call, where
+    its API reads one."""
     found = 0
     for tool in tools:
         if str(tool.get("type")).startswith(_SEARCHES):
-            found += _limit(root, "max_tool_calls") if api == "responses" else _limit(tool, "max_uses")
+            found += (
+                _limit(root, "max_tool_calls") if api == "responses" else _limit(tool, "max_uses")
+            )
     return found
 
 
@@ -69,12 +96,17 @@ def previews(tool: dict[str, Any]) -> bool:
     return str(tool.get("type")).startswith("web_search_preview")
 
 
-def steps(api: Api, root: dict[str, Any], tools: list[dict[str, Any]], host: str, *, is_kept: bool = False) -> int:
-    """The most steps that the provider may make by itself, in each of which the model reads everything once more; `MOST_LIMIT` where it names no limit.
+def steps(
+    api: Api, root: dict[str, Any], tools: list[dict[str, Any]], host: str, *, is_kept: bool = False
+) -> int:
+    """The most steps that the provider may make by itself, in each of which the model reads
+    everything once more; `MOST_LIMIT` where it names no limit.
 
     A limit of Anthropic's is none of steps: a tool that is used up says so, and the model goes on.
     """
-    if not (is_kept or root.get("mcp_servers") or any(runs_elsewhere(tool, host) for tool in tools)):
+    if not (
+        is_kept or root.get("mcp_servers") or any(runs_elsewhere(tool, host) for tool in tools)
+    ):
         return 1
     limit = root.get("max_tool_calls") if api == "responses" else None
     return min(limit + 1, MOST_LIMIT) if _is_limit(limit) else MOST_LIMIT
@@ -95,8 +127,8 @@ def advisors(tools: list[dict[str, Any]]) -> list[object]:
 
 
 def is_kept(root: dict[str, Any], models: tuple[str, ...]) -> bool:
-    """Whether part of the call is kept at the provider: OpenAI's prompts and OpenRouter's presets, which whoever has the key may write, bring a model, texts
-    and tools of their own."""
+    """Whether part of the call is kept at the provider: OpenAI's prompts and OpenRouter's
+    presets, which whoever has the key may write, bring a model, texts and tools of their own."""
     named = any(word in model.lower() for model in models for word in _KEPT_MODELS)
     return named or bool(root.get("preset")) or isinstance(root.get("prompt"), dict)
 
@@ -106,13 +138,18 @@ def always_search(models: tuple[str, ...]) -> bool:
     return any(word in model.lower() for model in models for word in _SEARCHING_MODELS)
 
 
-def bills_more(root: dict[str, Any], tools: list[dict[str, Any]], models: tuple[str, ...], host: str) -> bool:
+def bills_more(
+    root: dict[str, Any], tools: list[dict[str, Any]], models: tuple[str, ...], host: str
+) -> bool:
     """Whether it may cost what no count of tokens or searches tells."""
     return (
         is_kept(root, models)
         or any(root.get(key) not in (None, []) for key in BILL_MORE_KEYS)
         or always_search(models)
-        or any(runs_elsewhere(tool, host) and not str(tool.get("type")).startswith(_TOLD_STARTS) for tool in tools)
+        or any(
+            runs_elsewhere(tool, host) and not str(tool.get("type")).startswith(_TOLD_STARTS)
+            for tool in tools
+        )
     )
 
 

@@ -1,7 +1,9 @@
-"""Streams cut into their events, whatever the boundaries of the chunks: server-sent events and AWS event streams.
+"""Streams cut into their events, whatever the boundaries of the chunks: server-sent events and AWS
+event streams.
 
-It decides where an event begins and ends, and nothing of what it means. What it holds is bounded: an event that is too long is passed over
-and said (`lost`). Sources: the HTML standard's "server-sent events", AWS's "event stream encoding".
+It decides where an event begins and ends, and nothing of what it means. What it holds is
+bounded: an event that is too long is passed over and said (`lost`). Sources: the HTML standard's
+"server-sent events", AWS's "event stream encoding".
 """
 
 from collections.abc import Iterator
@@ -13,7 +15,8 @@ _BOM = b"\xef\xbb\xbf"
 _PRELUDE_BYTES = 12
 _CRC_BYTES = 4
 _STRING = 7
-# Sizes of header values by their type, where they are fixed: true, false, byte, short, int, long, timestamp, uuid.
+# Sizes of header values by their type, where they are fixed: true, false, byte, short, int, long,
+# timestamp, uuid.
 _SIZES = {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8, 8: 8, 9: 16}
 
 
@@ -85,7 +88,8 @@ class ServerSent:
 
 
 class AwsEvents:
-    """`application/vnd.amazon.eventstream`. `kind` is the header `:event-type` or `:exception-type`."""
+    """`application/vnd.amazon.eventstream`. `kind` is the header `:event-type` or
+    `:exception-type`."""
 
     def __init__(self) -> None:
         self.lost = False
@@ -104,7 +108,8 @@ class AwsEvents:
             total = int.from_bytes(self._rest[:4])
             head_bytes = int.from_bytes(self._rest[4:8])
             if total > MOST_EVENT_BYTES or total < _PRELUDE_BYTES + head_bytes + _CRC_BYTES:
-                # Too long, or no such stream at all: nothing after it can be trusted to be at its place.
+                # Too long, or no such stream at all: nothing after it can be trusted to be at its
+                # place.
                 self.lost, self._skip_bytes = True, max(total, len(self._rest))
                 continue
             if len(self._rest) < total:

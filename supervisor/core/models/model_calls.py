@@ -1,8 +1,9 @@
 """Which requests call a model, and what is known of such a call.
 
-It decides by path, whatever the host: Anthropic's Messages, OpenAI's chat completions and responses, Bedrock's invoke and converse, and whoever
-speaks the same (OpenRouter, gateways). It is apart from `call_bodies.py`, which reads what such a request says, and from `usage.py`, which reads what
-comes back.
+It decides by path, whatever the host: Anthropic's Messages, OpenAI's chat completions and
+responses, Bedrock's invoke and converse, and whoever speaks the same (OpenRouter, gateways). It
+is apart from `call_bodies.py`, which reads what such a request says, and from `usage.py`, which
+reads what comes back.
 """
 
 import re
@@ -13,18 +14,23 @@ import msgspec
 
 from supervisor.core.text.hosts import is_named
 
-# Tiers of service, by what they cost, the cheapest first. Of one that is `unknown` nobody here knows what.
+# Tiers of service, by what they cost, the cheapest first. Of one that is `unknown` nobody here
+# knows what.
 Tier = Literal["plain", "fast", "ultrafast", "unknown"]
 TIERS: tuple[Tier, ...] = get_args(Tier)
-# The words of Anthropic, OpenAI, OpenRouter and Bedrock: an answer names the tier that served the call, which may be another than it asked for.
+# The words of Anthropic, OpenAI, OpenRouter and Bedrock: an answer names the tier that served the
+# call, which may be another than it asked for.
 _TIER_WORDS: dict[str, Tier] = {
-    **dict.fromkeys(("auto", "default", "standard", "standard_only", "flex", "scale", "batch"), "plain"),
+    **dict.fromkeys(
+        ("auto", "default", "standard", "standard_only", "flex", "scale", "batch"), "plain"
+    ),
     **dict.fromkeys(("fast", "priority", "optimized"), "fast"),
     "ultrafast": "ultrafast",
 }
 Api = Literal["messages", "chat", "embeddings", "responses", "invoke", "converse", "unmetered"]
 
-# Their traffic is always looked into. A region's host stands before a vendor's own (`eu.api.openai.com`), and a network's own before that of Bedrock.
+# Their traffic is always looked into. A region's host stands before a vendor's own
+# (`eu.api.openai.com`), and a network's own before that of Bedrock.
 _VENDOR = re.compile(r"(?:[a-z0-9-]+\.)*(?:api\.anthropic\.com|api\.openai\.com|openrouter\.ai)")
 _ANTHROPIC = "api.anthropic.com"
 _OPENAI = "api.openai.com"
@@ -32,9 +38,12 @@ _OPENROUTER = "openrouter.ai"
 _BEDROCK = re.compile(
     r"(?:[a-z0-9-]+\.)*bedrock(?:-[a-z-]+)?\.[a-z0-9-]+\.(?:(?:vpce\.)?amazonaws\.com(?:\.cn)?|api\.aws)"
 )
-_AZURE = re.compile(r"(?:[a-z0-9-]+\.)+(?:openai|cognitiveservices|services\.ai)\.azure\.(?:com|us|cn)")
-# What paths of calls end in, after decoding, and what stands somewhere before; a gateway's own prefix may stand before that.
-# INVARIANT: a part without a bound ends where its pattern may begin anew. An agent writes the path: read again from each of its segments, it takes seconds.
+_AZURE = re.compile(
+    r"(?:[a-z0-9-]+\.)+(?:openai|cognitiveservices|services\.ai)\.azure\.(?:com|us|cn)"
+)
+# What paths of calls end in, after decoding, and what stands somewhere before; a gateway's own
+# prefix may stand before that. INVARIANT: a part without a bound ends where its pattern may begin
+# anew. An agent writes the path: read again from each of its segments, it takes seconds.
 _ENDS: tuple[tuple[str, str, Api], ...] = (
     ("/model/", r"/converse(?:-stream)?", "converse"),
     ("/model/", r"/invoke(?:-with-response-stream)?", "invoke"),
@@ -49,15 +58,19 @@ _ENDS: tuple[tuple[str, str, Api], ...] = (
 _PATHS = tuple((before, re.compile(end + "$"), api) for before, end, api in _ENDS)
 # The same anywhere: a gateway may go by what a path begins with.
 _PARTS = tuple((before, re.compile(end + "(?=/|$)"), api) for before, end, api in _ENDS)
-# What servers read differently in a path that is decoded once: parameters, dot segments, what is encoded twice, or looks like a query then. No client needs it.
+# What servers read differently in a path that is decoded once: parameters, dot segments, what is
+# encoded twice, or looks like a query then. No client needs it.
 _ODD = re.compile(r"[;\\?#%]|/\.\.?(?:/|$)")
-# What is offered over a WebSocket, too: OpenAI's responses, which Codex asks for so before it asks with plain requests.
+# What is offered over a WebSocket, too: OpenAI's responses, which Codex asks for so before it asks
+# with plain requests.
 _BY_WEBSOCKET = re.compile(r"/responses$")
-# At a host of models: what costs nothing. All else there that isn't read is `unmetered`: batches, pictures, sound, sessions.
+# At a host of models: what costs nothing. All else there that isn't read is `unmetered`: batches,
+# pictures, sound, sessions.
 _FREE = re.compile(r"/(?:count_tokens|input_tokens|count-tokens|moderations|cancel|files|uploads)$")
 _FREE_WITHIN = "/uploads/"
 _COSTS = re.compile(r"/v\d+(?:beta\d*)?/")
-# Methods whose requests have no body, nearly always: what has none calls no model. Of any other a gateway may make the POST that it sends on.
+# Methods whose requests have no body, nearly always: what has none calls no model. Of any other a
+# gateway may make the POST that it sends on.
 NO_BODY = frozenset({"GET", "HEAD", "OPTIONS", "DELETE"})
 MOST_NAME_CHARS = 200
 
@@ -65,12 +78,18 @@ MOST_NAME_CHARS = 200
 class ModelCall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a request says of its cost before it goes out.
 
-    `max_output_tokens` None: it says none. `beyond_body`: input that isn't in the body counts too, `steps` times at most: a provider
-    that runs tools by itself has the model read everything again after each. `writes_cache`, `writes_long_cache`: input may
-    be billed as a write to the provider's cache; `asks_long_cache`: it asks for one that lasts an hour or longer. `tier` is the dearest that it asks for; `regional`: it is bound to a region, which costs more. `shows_output`: the model was told not to
-    think, and has nothing to prepare unseen, so that all that is billed as output is seen. `pictures` are in the body: few bytes may be many tokens, and
-    the `picture_bytes` among `body_bytes` are no words.
-    `searches` are the most that it may bill, with `previews` by the older tool, which may cost more. One of `others` may answer instead of `model` (`disputed`: under the name of another of them), and `advisors` are asked beside it. `bills_more`: a tool of the provider's costs more than tokens, by a measure that no answer says.
+    `max_output_tokens` None: it says none. `beyond_body`: input that isn't in the body counts
+    too, `steps` times at most: a provider that runs tools by itself has the model read
+    everything again after each. `writes_cache`, `writes_long_cache`: input may be billed as a
+    write to the provider's cache; `asks_long_cache`: it asks for one that lasts an hour or
+    longer. `tier` is the dearest that it asks for; `regional`: it is bound to a region, which
+    costs more. `shows_output`: the model was told not to think, and has nothing to prepare
+    unseen, so that all that is billed as output is seen. `pictures` are in the body: few bytes
+    may be many tokens, and the `picture_bytes` among `body_bytes` are no words. `searches` are
+    the most that it may bill, with `previews` by the older tool, which may cost more. One of
+    `others` may answer instead of `model` (`disputed`: under the name of another of them), and
+    `advisors` are asked beside it. `bills_more`: a tool of the provider's costs more than
+    tokens, by a measure that no answer says.
     """
 
     api: Api
@@ -97,7 +116,8 @@ class ModelCall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class Tokens(msgspec.Struct, frozen=True, kw_only=True):
-    """Counts of tokens; each is in one kind only. `searches` are web searches that the provider made, billed each."""
+    """Counts of tokens; each is in one kind only. `searches` are web searches that the provider
+    made, billed each."""
 
     input: int = 0
     output: int = 0
@@ -107,7 +127,9 @@ class Tokens(msgspec.Struct, frozen=True, kw_only=True):
     searches: int = 0
 
     def __add__(self, other: "Tokens") -> "Tokens":
-        return Tokens(**{kind: getattr(self, kind) + getattr(other, kind) for kind in self.__struct_fields__})
+        return Tokens(
+            **{kind: getattr(self, kind) + getattr(other, kind) for kind in self.__struct_fields__}
+        )
 
     @property
     def written(self) -> int:
@@ -132,8 +154,13 @@ def dearest_tier(*said: object) -> Tier:
 
 
 def is_model_host(host: str, others: frozenset[str] = frozenset()) -> bool:
-    """Whether a host is known to serve models: the public APIs, and those of `others` (a gateway's; `*.` means all below a name)."""
-    return _VENDOR.fullmatch(host) is not None or is_bedrock(host) or any(is_named(host, one) for one in others)
+    """Whether a host is known to serve models: the public APIs, and those of `others` (a
+    gateway's; `*.` means all below a name)."""
+    return (
+        _VENDOR.fullmatch(host) is not None
+        or is_bedrock(host)
+        or any(is_named(host, one) for one in others)
+    )
 
 
 def is_openai(host: str) -> bool:
@@ -157,13 +184,19 @@ def is_openrouter(host: str) -> bool:
 
 
 def says_what_answered(host: str) -> bool:
-    """Whether the model that an answer names is the one that made it. Gateways may put the name there that the body asked for, whatever they went by."""
-    return _VENDOR.fullmatch(host) is not None or is_bedrock(host) or _AZURE.fullmatch(host) is not None
+    """Whether the model that an answer names is the one that made it. Gateways may put the name
+    there that the body asked for, whatever they went by."""
+    return (
+        _VENDOR.fullmatch(host) is not None
+        or is_bedrock(host)
+        or _AZURE.fullmatch(host) is not None
+    )
 
 
 def is_regional(host: str, path: str, model: str) -> bool:
-    """Whether a call is bound to a region by where it is sent, which costs more: to OpenAI's host of a region, at Bedrock by a profile that isn't the
-    global one, at Vertex by its path. Sources: the three vendors' pages of prices."""
+    """Whether a call is bound to a region by where it is sent, which costs more: to OpenAI's
+    host of a region, at Bedrock by a profile that isn't the global one, at Vertex by its path.
+    Sources: the three vendors' pages of prices."""
     if is_bedrock(host):
         return not model.rpartition("/")[2].startswith("global.")
     if host.endswith(f".{_OPENAI}"):
@@ -174,11 +207,14 @@ def is_regional(host: str, path: str, model: str) -> bool:
 def api_of(
     method: str, path: str, host: str = "", *, is_upgrade: bool = False, at_model_host: bool = False
 ) -> Api | None:
-    """The API that a request by its head may speak; None for one that calls no model. `path` may have a query.
+    """The API that a request by its head may speak; None for one that calls no model. `path` may
+    have a query.
 
-    Of an upgrade to a WebSocket it is the one that the same path has for plain requests, or `unmetered`: whatever its path, a model host that takes one
-    talks with a model over it. Of any model host but a vendor's nobody knows which paths lead to a model, or make it cost: all may but the free ones.
-    And a path that may be another call, or none, by who reads it is nothing that could be priced: it is `unmetered` there.
+    Of an upgrade to a WebSocket it is the one that the same path has for plain requests, or
+    `unmetered`: whatever its path, a model host that takes one talks with a model over it. Of
+    any model host but a vendor's nobody knows which paths lead to a model, or make it cost: all
+    may but the free ones. And a path that may be another call, or none, by who reads it is
+    nothing that could be priced: it is `unmetered` there.
     """
     if not is_upgrade and method in NO_BODY:
         return None
@@ -193,7 +229,9 @@ def api_of(
         if any((found := end.search(one)) and before in one[: found.start()] for one in read):
             is_one = all(_apis_in(one) <= {api} for one in read)
             return api if is_one or not at_model_host else "unmetered"
-    may_cost = at_model_host and (_VENDOR.fullmatch(host) is None or any(_COSTS.search(one) for one in read))
+    may_cost = at_model_host and (
+        _VENDOR.fullmatch(host) is None or any(_COSTS.search(one) for one in read)
+    )
     return "unmetered" if may_cost and not all(_is_free(one) for one in read) else None
 
 
@@ -211,15 +249,21 @@ def _is_free(reading: str) -> bool:
     if _FREE.search(reading):
         return True
     _, within, rest = reading.rpartition(_FREE_WITHIN)
-    # A line break at the very end changes nothing; of a path with another one nobody knows which part is read.
+    # A line break at the very end changes nothing; of a path with another one nobody knows which
+    # part is read.
     return bool(within) and "\n" not in rest[:-1]
 
 
 def readings(path: str) -> set[str]:
-    """A path as servers may read it: decoded once or twice, and what then looks like a query as a part of it or not (gateways build new addresses of it)."""
+    """A path as servers may read it: decoded once or twice, and what then looks like a query as
+    a part of it or not (gateways build new addresses of it)."""
     once = unquote(path.partition("?")[0].partition("#")[0])
     # Of nearly every path there is one.
-    parts = {part for decoded in {once, unquote(once)} for part in (decoded, re.split(r"[?#]", decoded)[0])}
+    parts = {
+        part
+        for decoded in {once, unquote(once)}
+        for part in (decoded, re.split(r"[?#]", decoded)[0])
+    }
     return {_plain(part) for part in parts}
 
 

@@ -1,7 +1,9 @@
-"""A denied model call in the provider's own words, so that an agent stops cleanly, or goes the way that is open, instead of trying again.
+"""A denied model call in the provider's own words, so that an agent stops cleanly, or goes the way
+that is open, instead of trying again.
 
-It decides only the form: what Anthropic, OpenAI and Bedrock answer where an account has no money left, and what tells a client of OpenAI's that a
-WebSocket is not to be had. The why and the way that is open are in it as everywhere (law 5).
+It decides only the form: what Anthropic, OpenAI and Bedrock answer where an account has no money
+left, and what tells a client of OpenAI's that a WebSocket is not to be had. The why and the way
+that is open are in it as everywhere (law 5).
 """
 
 from typing import NamedTuple
@@ -26,7 +28,8 @@ class ModelError(NamedTuple):
 def plain_requests_only() -> ModelError:
     """The response to who asks for a WebSocket to send model calls over.
 
-    426 (RFC 9110 15.5.22) is what makes Codex go on with plain requests at once; after any other it tries the same again for some seconds.
+    426 (RFC 9110 15.5.22) is what makes Codex go on with plain requests at once; after any other
+    it tries the same again for some seconds.
     """
     error = {
         "message": f"{NO_WEBSOCKET}; {PLAIN_REQUESTS}",
@@ -36,10 +39,14 @@ def plain_requests_only() -> ModelError:
     }
     ours = {"why": NO_WEBSOCKET, "remedy": PLAIN_REQUESTS, "rule": None, "request_id": None}
     body = msgspec.json.encode({"error": error, "gatehouse": ours})
-    return ModelError(426, {"Upgrade": "HTTP/1.1", "Connection": "upgrade, close"}, body, NO_WEBSOCKET)
+    return ModelError(
+        426, {"Upgrade": "HTTP/1.1", "Connection": "upgrade, close"}, body, NO_WEBSOCKET
+    )
 
 
-def budget_error(api: Api, why: str, remedy: str, request_id: str | None = None, *, host: str, path: str) -> ModelError:
+def budget_error(
+    api: Api, why: str, remedy: str, request_id: str | None = None, *, host: str, path: str
+) -> ModelError:
     """The response to a call that the budget doesn't allow."""
     form = api if api != "unmetered" else _form(host, path)
     message = f"{why}; {remedy}" if remedy else why
@@ -47,17 +54,32 @@ def budget_error(api: Api, why: str, remedy: str, request_id: str | None = None,
     # Both vendors' own libraries look at this header before anything else.
     headers = {"x-should-retry": "false"}
     if form in ("chat", "embeddings", "responses"):
-        error = {"message": message, "type": "insufficient_quota", "param": None, "code": "insufficient_quota"}
-        return ModelError(429, headers, msgspec.json.encode({"error": error, "gatehouse": ours}), why)
+        error = {
+            "message": message,
+            "type": "insufficient_quota",
+            "param": None,
+            "code": "insufficient_quota",
+        }
+        return ModelError(
+            429, headers, msgspec.json.encode({"error": error, "gatehouse": ours}), why
+        )
     if form in ("invoke", "converse"):
         headers["x-amzn-ErrorType"] = "ServiceQuotaExceededException"
-        return ModelError(400, headers, msgspec.json.encode({"message": message, "gatehouse": ours}), why)
+        return ModelError(
+            400, headers, msgspec.json.encode({"message": message, "gatehouse": ours}), why
+        )
     billing = {"type": "billing_error", "message": message}
-    return ModelError(402, headers, msgspec.json.encode({"type": "error", "error": billing, "gatehouse": ours}), why)
+    return ModelError(
+        402,
+        headers,
+        msgspec.json.encode({"type": "error", "error": billing, "gatehouse": ours}),
+        why,
+    )
 
 
 def _form(host: str, path: str) -> Api:
-    """The API whose errors a host speaks, where the call itself doesn't tell; most speak as OpenAI does."""
+    """The API whose errors a host speaks, where the call itself doesn't tell; most speak as
+    OpenAI does."""
     if is_anthropic(host) or "/messages" in path:
         return "messages"
     return "invoke" if is_bedrock(host) else "chat"

@@ -1,8 +1,9 @@
 """What a model's tokens cost: the price table and exact sums over it.
 
-It decides which row of `policy/prices.yaml` a model's name means, and what counts of tokens cost by it. Money is whole
-pico-dollars (a price of $0.000001 for a million tokens is one for each), never a float. It is apart from `spend.py`, which knows what
-a call may use. It must never price low for want of knowledge: a model that isn't in the table costs the table's highest.
+It decides which row of `policy/prices.yaml` a model's name means, and what counts of tokens cost
+by it. Money is whole pico-dollars (a price of $0.000001 for a million tokens is one for each),
+never a float. It is apart from `spend.py`, which knows what a call may use. It must never price
+low for want of knowledge: a model that isn't in the table costs the table's highest.
 """
 
 import re
@@ -18,14 +19,26 @@ from supervisor.errors import PolicyError
 
 _MILLION = 10**6
 _RATES = ("input", "output", "cache_read", "cache_write", "cache_write_long")
-_KEYS = (*_RATES, "above", "context_tokens", "max_output_tokens", "fast", "ultrafast", "web_search_preview")
+_KEYS = (
+    *_RATES,
+    "above",
+    "context_tokens",
+    "max_output_tokens",
+    "fast",
+    "ultrafast",
+    "web_search_preview",
+)
 _TABLE_KEYS = ("version", "models", "web_search", "regional", "server_steps")
 MOST_TOKENS = 10**9
 MOST_FACTOR = 100
-# After so many Anthropic pauses, and the caller asks anew (its page on server tools); nobody else names a number.
+# After so many Anthropic pauses, and the caller asks anew (its page on server tools); nobody else
+# names a number.
 SERVER_STEPS = 10
-# What names of one model differ in: where it runs, who offers it, which day's build it is, and how OpenRouter routes it.
-_REGION = re.compile(r"^(?:[a-z]{2,6}(?:-gov)?\.)?(?:anthropic|openai|amazon|meta|mistral|deepseek|qwen|moonshot)\.")
+# What names of one model differ in: where it runs, who offers it, which day's build it is, and how
+# OpenRouter routes it.
+_REGION = re.compile(
+    r"^(?:[a-z]{2,6}(?:-gov)?\.)?(?:anthropic|openai|amazon|meta|mistral|deepseek|qwen|moonshot)\."
+)
 _BUILD = re.compile(
     r"(?:-v\d+(?::\d+(?::\w+)?)?|[@-]20\d{6}|-20\d{2}-\d{2}-\d{2}|-latest|@default|\[1m\]|:(?:free|nitro|floor|exacto|thinking|online))$"
 )
@@ -33,7 +46,8 @@ _DOTTED = re.compile(r"(?<=\d)\.(?=\d)")
 
 
 class Rates(msgspec.Struct, frozen=True, kw_only=True):
-    """Pico-dollars for one token of each kind. `cache_write_long` is a write that lasts an hour or more."""
+    """Pico-dollars for one token of each kind. `cache_write_long` is a write that lasts an hour
+    or more."""
 
     input: int
     output: int
@@ -43,10 +57,12 @@ class Rates(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Price(msgspec.Struct, frozen=True, kw_only=True):
-    """One model's row. Above `above_tokens` of prompt (all kinds of input together) `above` holds for the whole call.
+    """One model's row. Above `above_tokens` of prompt (all kinds of input together) `above` holds
+    for the whole call.
 
-    `fast` and `ultrafast` are the factors of faster service tiers, in thousandths, and `preview_picousd` what a search by the older tool costs. The model takes at most `context_tokens` in, and gives at most
-    `max_output_tokens`.
+    `fast` and `ultrafast` are the factors of faster service tiers, in thousandths, and
+    `preview_picousd` what a search by the older tool costs. The model takes at most
+    `context_tokens` in, and gives at most `max_output_tokens`.
     """
 
     rates: Rates
@@ -78,8 +94,8 @@ class Found(NamedTuple):
 
 
 class PriceTable(msgspec.Struct, frozen=True, kw_only=True):
-    """The table. `highest` is made of the highest price of each kind; `regional` a factor in thousandths. A provider is taken to
-    make at most `server_steps` steps by itself in one call."""
+    """The table. `highest` is made of the highest price of each kind; `regional` a factor in
+    thousandths. A provider is taken to make at most `server_steps` steps by itself in one call."""
 
     models: dict[str, Price]
     highest: Price
@@ -106,7 +122,8 @@ class PriceTable(msgspec.Struct, frozen=True, kw_only=True):
         return -(-cost * factor // _MILLION) + tokens.searches * each
 
     def _factor(self, price: Price, tier: Tier) -> int:
-        """What a tier multiplies a price by, in thousandths: the table's highest where it isn't known of the model, or of anything."""
+        """What a tier multiplies a price by, in thousandths: the table's highest where it isn't
+        known of the model, or of anything."""
         if tier == "plain":
             return 1000
         own = {"fast": price.fast, "ultrafast": price.ultrafast}.get(tier)
@@ -124,24 +141,32 @@ def _names(model: str) -> list[str]:
     return [*found, name, _DOTTED.sub("-", name)]
 
 
-# -- the file ------------------------------------------------------------------------------------------------------------
+# -- the file -------------------------------------------------------------------------------------
 
 
 def parse_prices(text: str, source: str) -> PriceTable:
-    """The table that a file holds; `PolicyError` with file, line and a remedy where it can't be used."""
+    """The table that a file holds; `PolicyError` with file, line and a remedy where it can't be
+    used."""
     root = _fields(policy_yaml.load(text, source), source, "the table", _TABLE_KEYS)
     if root.get("version") != "1":
         raise _fail(source, root, "`version` is not 1", "write `version: 1`")
     listed = _fields(root.get("models"), source, "`models`", None)
     if not listed:
-        raise _fail(source, root, "no `models`", "name at least one: its highest prices stand in for what isn't named")
+        raise _fail(
+            source,
+            root,
+            "no `models`",
+            "name at least one: its highest prices stand in for what isn't named",
+        )
     models = {str(name).lower(): _price(source, str(name), row) for name, row in listed.items()}
     return PriceTable(
         models=models,
         highest=_highest(list(models.values())),
         search_picousd=_money(source, root, "web_search"),
         regional=_factor(source, root, "regional") or 1000,
-        server_steps=_count(source, root, "server_steps") if "server_steps" in root else SERVER_STEPS,
+        server_steps=_count(source, root, "server_steps")
+        if "server_steps" in root
+        else SERVER_STEPS,
     )
 
 
@@ -158,14 +183,17 @@ def _price(source: str, name: str, row: Any) -> Price:
         max_output_tokens=_count(source, fields, "max_output_tokens"),
         fast=_factor(source, fields, "fast"),
         ultrafast=_factor(source, fields, "ultrafast"),
-        preview_picousd=_money(source, fields, "web_search_preview") if "web_search_preview" in fields else None,
+        preview_picousd=_money(source, fields, "web_search_preview")
+        if "web_search_preview" in fields
+        else None,
         above_tokens=above_tokens,
         above=above,
     )
 
 
 def _rates(source: str, fields: Any) -> Rates:
-    """A kind that isn't priced costs what plain input does; a long cache write what a short one does."""
+    """A kind that isn't priced costs what plain input does; a long cache write what a short one
+    does."""
     plain = _money(source, fields, "input")
     cache_write = _money(source, fields, "cache_write", plain)
     return Rates(
@@ -178,8 +206,11 @@ def _rates(source: str, fields: Any) -> Rates:
 
 
 def _highest(prices: list[Price]) -> Price:
-    """The highest price of each kind. Of what is read from a cache only prices of its own count: who has none for that has no cache."""
-    all_rates = [rates for price in prices for rates in (price.rates, price.above) if rates is not None]
+    """The highest price of each kind. Of what is read from a cache only prices of its own count:
+    who has none for that has no cache."""
+    all_rates = [
+        rates for price in prices for rates in (price.rates, price.above) if rates is not None
+    ]
     highest = {kind: max(getattr(rates, kind) for rates in all_rates) for kind in _RATES}
     cached = [rates.cache_read for rates in all_rates if rates.cache_read < rates.input]
     return Price(
@@ -187,8 +218,12 @@ def _highest(prices: list[Price]) -> Price:
         context_tokens=max(price.context_tokens for price in prices),
         max_output_tokens=max(price.max_output_tokens for price in prices),
         fast=max(price.fast or 1000 for price in prices),
-        ultrafast=max(factor or 1000 for price in prices for factor in (price.fast, price.ultrafast)),
-        preview_picousd=max((one for price in prices if (one := price.preview_picousd) is not None), default=None),
+        ultrafast=max(
+            factor or 1000 for price in prices for factor in (price.fast, price.ultrafast)
+        ),
+        preview_picousd=max(
+            (one for price in prices if (one := price.preview_picousd) is not None), default=None
+        ),
     )
 
 
@@ -205,14 +240,21 @@ def _factor(source: str, fields: Any, key: str) -> int | None:
         return None
     found = _decimal(source, fields, key, 1000, "a factor, such as 2 or 1.1")
     if not 1000 <= found <= MOST_FACTOR * 1000:
-        raise _fail(source, fields, f"`{key}` is not between 1 and {MOST_FACTOR}", "write a factor, such as 2 or 1.1")
+        raise _fail(
+            source,
+            fields,
+            f"`{key}` is not between 1 and {MOST_FACTOR}",
+            "write a factor, such as 2 or 1.1",
+        )
     return found
 
 
 def _count(source: str, fields: Any, key: str) -> int:
     found = _decimal(source, fields, key, 1, "a whole number")
     if not 0 < found <= MOST_TOKENS:
-        raise _fail(source, fields, f"`{key}` is not between 1 and {MOST_TOKENS}", "write a whole number")
+        raise _fail(
+            source, fields, f"`{key}` is not between 1 and {MOST_TOKENS}", "write a whole number"
+        )
     return found
 
 
@@ -225,13 +267,17 @@ def _decimal(source: str, fields: Any, key: str, unit: int, wanted: str) -> int:
         if not number.is_finite() or number < 0 or number > 10**15 or number != int(number):
             raise InvalidOperation
     except InvalidOperation:
-        raise _fail(source, fields, f"`{key}` is missing or not a number that fits", f"write {wanted}") from None
+        raise _fail(
+            source, fields, f"`{key}` is missing or not a number that fits", f"write {wanted}"
+        ) from None
     return int(number)
 
 
 def _fields(value: Any, source: str, what: str, keys: tuple[str, ...] | None) -> policy_yaml.Fields:
     if not isinstance(value, policy_yaml.Fields):
-        raise _fail(source, value, f"{what} is not a mapping", "see policy/prices.yaml for the form")
+        raise _fail(
+            source, value, f"{what} is not a mapping", "see policy/prices.yaml for the form"
+        )
     for key in value:
         if keys is not None and key not in keys:
             raise _fail(source, value, f"unknown key `{key}` in {what}", nearest(str(key), keys))

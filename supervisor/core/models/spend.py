@@ -1,10 +1,12 @@
 """What a model call may cost at most, and what it did cost.
 
-    bound    before it goes out: no more than this can be billed, by the size of its body and the limit that it names
+    bound    before it goes out: no more than this can be billed, by the size of its body and the
+             limit that it names
     charge   after: the provider's own count, and the bound for whatever is missing of it
 
-INVARIANT: what is missing is taken for the most that it can be, never for the least; `Charge.flags` says so. A token stands for at least one
-byte of text, so the bytes of a body that are text bound the tokens of it.
+INVARIANT: what is missing is taken for the most that it can be, never for the least;
+`Charge.flags` says so. A token stands for at least one byte of text, so the bytes of a body that
+are text bound the tokens of it.
 """
 
 from typing import Literal
@@ -17,12 +19,16 @@ from supervisor.core.models.usage import Usage
 
 # What providers add to a prompt by themselves: the words around tools, roles and pictures.
 ADDED_TOKENS = 2048
-# The most that a picture counts as, however few bytes it is. Claude: 4,784, after it was made smaller (Anthropic's page on vision). Any other: of a picture
-# of 2048 by 768 gpt-4o-mini counts 2,833 and 5,667 for each of eight tiles, the rest 10,000 patches and less (OpenAI's guide to images and vision).
+# The most that a picture counts as, however few bytes it is. Claude: 4,784, after it was made
+# smaller (Anthropic's page on vision). Any other: of a picture of 2048 by 768 gpt-4o-mini counts
+# 2,833 and 5,667 for each of eight tiles, the rest 10,000 patches and less (OpenAI's guide to
+# images and vision).
 CLAUDE_PICTURE_TOKENS = 5000
 PICTURE_TOKENS = 2833 + 8 * 5667
 
-Flag = Literal["unknown_model", "estimated", "cut_off", "failed", "lost", "bills_more", "unknown_tier"]
+Flag = Literal[
+    "unknown_model", "estimated", "cut_off", "failed", "lost", "bills_more", "unknown_tier"
+]
 
 
 class Charge(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,8 +40,12 @@ class Charge(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def bound(call: ModelCall, table: PriceTable) -> Charge:
-    """The most that a call can be billed, by the dearest of the models that may answer, and with those that it asks beside."""
-    parts = [_most(call, (call.model, *call.others), table), *(_most(call, (name,), table) for name in call.advisors)]
+    """The most that a call can be billed, by the dearest of the models that may answer, and with
+    those that it asks beside."""
+    parts = [
+        _most(call, (call.model, *call.others), table),
+        *(_most(call, (name,), table) for name in call.advisors),
+    ]
     flags: list[Flag] = ["unknown_model"] if any(part.flags for part in parts) else []
     flags += ["unknown_tier"] if call.tier == "unknown" else []
     flags += ["bills_more"] if call.bills_more else []
@@ -47,9 +57,13 @@ def bound(call: ModelCall, table: PriceTable) -> Charge:
 
 
 def _most(call: ModelCall, names: tuple[str, ...], table: PriceTable) -> Charge:
-    """The most that one of these models can be billed. The longest prompt may be one's and the highest price another's."""
+    """The most that one of these models can be billed. The longest prompt may be one's and the
+    highest price another's."""
     found = [(*table.find(name), "claude" in name.lower()) for name in names]
-    sizes = [_size(call, price, table, is_known=is_known, is_claude=is_claude) for price, is_known, is_claude in found]
+    sizes = [
+        _size(call, price, table, is_known=is_known, is_claude=is_claude)
+        for price, is_known, is_claude in found
+    ]
     prompt, output = max(size[0] for size in sizes), max(size[1] for size in sizes)
     splits = [Tokens(input=prompt, output=output, searches=call.searches)]
     if call.writes_cache:
@@ -57,19 +71,26 @@ def _most(call: ModelCall, names: tuple[str, ...], table: PriceTable) -> Charge:
     if call.writes_long_cache:
         splits.append(Tokens(cache_write_long=prompt, output=output, searches=call.searches))
     costs = [
-        (table.cost_picousd(price, tokens, call), tokens, is_known) for price, is_known, _ in found for tokens in splits
+        (table.cost_picousd(price, tokens, call), tokens, is_known)
+        for price, is_known, _ in found
+        for tokens in splits
     ]
     cost, tokens, is_known = max(costs, key=lambda one: one[0])
     return Charge(tokens=tokens, cost_picousd=cost, flags=() if is_known else ("unknown_model",))
 
 
-def _size(call: ModelCall, price: Price, table: PriceTable, *, is_known: bool, is_claude: bool) -> tuple[int, int]:
+def _size(
+    call: ModelCall, price: Price, table: PriceTable, *, is_known: bool, is_claude: bool
+) -> tuple[int, int]:
     """The most tokens that one model can take in and give."""
     picture = CLAUDE_PICTURE_TOKENS if is_known and is_claude else PICTURE_TOKENS
     in_body = call.body_bytes - call.picture_bytes + ADDED_TOKENS + call.pictures * picture
     steps = min(call.steps, table.server_steps)
-    # Of several prompts each may be as long. How many texts are embedded at once no context bounds, and nobody knows that of a model that isn't in the table.
-    longest = price.context_tokens * call.choices if is_known and call.api != "embeddings" else in_body
+    # Of several prompts each may be as long. How many texts are embedded at once no context bounds,
+    # and nobody knows that of a model that isn't in the table.
+    longest = (
+        price.context_tokens * call.choices if is_known and call.api != "embeddings" else in_body
+    )
     prompt = price.context_tokens * steps if call.beyond_body else min(in_body, longest)
     most = price.max_output_tokens
     limit = call.max_output_tokens or most
@@ -78,13 +99,16 @@ def _size(call: ModelCall, price: Price, table: PriceTable, *, is_known: bool, i
 
 
 def charge(call: ModelCall, usage: Usage, reserved: Charge, table: PriceTable) -> Charge:
-    """What a call cost. Where the response names another model than the request did, the dearer of the two."""
-    # Where the provider goes on by itself, the count that an answer begins with is only that of the first step.
+    """What a call cost. Where the response names another model than the request did, the dearer
+    of the two."""
+    # Where the provider goes on by itself, the count that an answer begins with is only that of the
+    # first step.
     has_input = usage.has_input and not (call.beyond_body and usage.only_began)
     tokens = _filled(call, usage, reserved.tokens, has_input=has_input)
     is_estimated = not (has_input and usage.has_output)
     # Where a request names several models, a gateway may ask one and say another.
-    # Who didn't say which of several models answered, or named one that has no price, may have had the dearest, also one that has none.
+    # Who didn't say which of several models answered, or named one that has no price, may have had
+    # the dearest, also one that has none.
     is_any = bool(call.others) and (call.disputed or not table.find(usage.model).is_known)
     names = (call.model, *call.others) if is_any else tuple(filter(None, (call.model, usage.model)))
     names += (usage.model,) if call.disputed and usage.model else ()
@@ -110,10 +134,13 @@ def charge(call: ModelCall, usage: Usage, reserved: Charge, table: PriceTable) -
         price = table.find(beside.model or usage.model or call.model).price
         cost += table.cost_picousd(price, beside.tokens, served)
         tokens += beside.tokens
-    # Of those that were asked beside, and of what was read after the first step, only the end of an answer says anything.
+    # Of those that were asked beside, and of what was read after the first step, only the end of an
+    # answer says anything.
     is_unsaid = bool(call.advisors) or (usage.has_input and not has_input)
     least = reserved.cost_picousd if is_estimated and is_unsaid else 0
-    return Charge(tokens=tokens, cost_picousd=max(cost, least, usage.cost_picousd), flags=tuple(flags))
+    return Charge(
+        tokens=tokens, cost_picousd=max(cost, least, usage.cost_picousd), flags=tuple(flags)
+    )
 
 
 def lost(reserved: Charge) -> Charge:
@@ -128,7 +155,11 @@ def _filled(call: ModelCall, usage: Usage, most: Tokens, *, has_input: bool) -> 
         tokens = msgspec.structs.replace(tokens, cache_write=0, cache_write_long=tokens.written)
     if not has_input and tokens.prompt < most.prompt:
         tokens = msgspec.structs.replace(
-            tokens, input=most.input, cache_read=0, cache_write=most.cache_write, cache_write_long=most.cache_write_long
+            tokens,
+            input=most.input,
+            cache_read=0,
+            cache_write=most.cache_write,
+            cache_write_long=most.cache_write_long,
         )
     if not usage.has_output:
         is_seen = call.shows_output and usage.content_bytes is not None

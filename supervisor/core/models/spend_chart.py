@@ -1,8 +1,11 @@
-"""What models cost over time, as a chart of stacked columns: where its columns begin, and what is drawn where.
+"""What models cost over time, as a chart of stacked columns: where its columns begin, and what is
+drawn where.
 
-It decides the picture only: sums come from the ledger, words and colours from the page. It is apart from the page because every number in it can be
-checked without one. However long the history is, a chart has at most `MOST_COLUMNS` columns and `MOST_MODELS` models; the rest of the models are one
-more. Amounts of money are pico-dollars; lengths are units of the picture's own, `WIDTH` by `HEIGHT`.
+It decides the picture only: sums come from the ledger, words and colours from the page. It is
+apart from the page because every number in it can be checked without one. However long the
+history is, a chart has at most `MOST_COLUMNS` columns and `MOST_MODELS` models; the rest of the
+models are one more. Amounts of money are pico-dollars; lengths are units of the picture's own,
+`WIDTH` by `HEIGHT`.
 """
 
 from collections import defaultdict
@@ -18,7 +21,20 @@ MOST_MODELS = 5
 OTHERS = "all others"
 DAY_S = 86400
 # How long a column may be, in seconds: minutes and hours, then days, weeks, and years of 52 weeks.
-WIDTHS_S = (60, 300, 900, 1800, 3600, 3 * 3600, 6 * 3600, DAY_S, 7 * DAY_S, 28 * DAY_S, 91 * DAY_S, 364 * DAY_S)
+WIDTHS_S = (
+    60,
+    300,
+    900,
+    1800,
+    3600,
+    3 * 3600,
+    6 * 3600,
+    DAY_S,
+    7 * DAY_S,
+    28 * DAY_S,
+    91 * DAY_S,
+    364 * DAY_S,
+)
 
 WIDTH, HEIGHT = 960, 240
 LEFT, TOP, BOTTOM = 72, 12, 30
@@ -40,8 +56,9 @@ class Part(NamedTuple):
 
 
 class Series(NamedTuple):
-    """One model over the whole time. `rank` is its place, the dearest first, and `mark` that of its colour, the one that was called first first: who watches
-    a chart grow knows a model by it. `is_others` are all that have neither of their own."""
+    """One model over the whole time. `rank` is its place, the dearest first, and `mark` that of
+    its colour, the one that was called first first: who watches a chart grow knows a model by
+    it. `is_others` are all that have neither of their own."""
 
     rank: int
     mark: int
@@ -87,7 +104,8 @@ class Tick(NamedTuple):
 
 
 class Chart(NamedTuple):
-    """The picture. `columns` has every stretch of time, those in which nothing was spent as well."""
+    """The picture. `columns` has every stretch of time, those in which nothing was spent as
+    well."""
 
     columns: tuple[Column, ...]
     series: tuple[Series, ...]
@@ -97,7 +115,8 @@ class Chart(NamedTuple):
 
 
 def width_for(length_s: float) -> int:
-    """How long each column of such a time is, in seconds, so that there are at most `MOST_COLUMNS`."""
+    """How long each column of such a time is, in seconds, so that there are at most
+    `MOST_COLUMNS`."""
     for width_s in WIDTHS_S:
         # One more than fits: neither end need be where a column begins or ends.
         if length_s <= width_s * (MOST_COLUMNS - 1):
@@ -115,25 +134,44 @@ def draw(parts: Iterable[Part], count: int) -> Chart:
         by_model[part.model].append(part)
         by_column[part.column].append(part)
     series = _series(by_model)
-    highest, ticks = _scale(max((sum(part.cost for part in several) for several in by_column.values()), default=0))
+    highest, ticks = _scale(
+        max((sum(part.cost for part in several) for several in by_column.values()), default=0)
+    )
     ranks = {one.model: one.rank for one in series}
-    columns = tuple(_column(number, count, by_column[number], ranks, highest) for number in range(count))
-    return Chart(columns, series, ticks, sum(one.calls for one in series), sum(one.cost for one in series))
+    columns = tuple(
+        _column(number, count, by_column[number], ranks, highest) for number in range(count)
+    )
+    return Chart(
+        columns, series, ticks, sum(one.calls for one in series), sum(one.cost for one in series)
+    )
 
 
 def _series(by_model: dict[str, list[Part]]) -> tuple[Series, ...]:
     """The dearest first, the rest together last."""
-    names = sorted(by_model, key=lambda model: (model == OTHERS, -sum(part.cost for part in by_model[model]), model))
-    first = sorted(names, key=lambda model: (model == OTHERS, min(part.first_at for part in by_model[model]), model))
+    names = sorted(
+        by_model,
+        key=lambda model: (model == OTHERS, -sum(part.cost for part in by_model[model]), model),
+    )
+    first = sorted(
+        names,
+        key=lambda model: (model == OTHERS, min(part.first_at for part in by_model[model]), model),
+    )
     marks = {name: mark for mark, name in enumerate(first)}
     return tuple(
-        Series(rank=rank, mark=marks[name], model=name, is_others=name == OTHERS, **_sums(by_model[name]))
+        Series(
+            rank=rank,
+            mark=marks[name],
+            model=name,
+            is_others=name == OTHERS,
+            **_sums(by_model[name]),
+        )
         for rank, name in enumerate(names)
     )
 
 
 def shares(costs: Sequence[int]) -> list[int]:
-    """Whole percents of each, which are 100 together: what is left after all are cut goes to those of which most was cut off."""
+    """Whole percents of each, which are 100 together: what is left after all are cut goes to
+    those of which most was cut off."""
     whole = sum(costs)
     if not whole:
         return [0] * len(costs)
@@ -152,7 +190,9 @@ def _sums(parts: list[Part]) -> _Sums:
     }
 
 
-def _column(number: int, count: int, parts: list[Part], ranks: dict[str, int], highest: int) -> Column:
+def _column(
+    number: int, count: int, parts: list[Part], ranks: dict[str, int], highest: int
+) -> Column:
     step = _PLOT_WIDTH / count
     costs: dict[int, int] = defaultdict(int)
     for part in parts:
@@ -181,7 +221,10 @@ def _scale(most: int) -> tuple[int, tuple[Tick, ...]]:
     places = max(0, 12 - (len(str(step)) - 1))
     places = 2 if places == 1 else places  # cents are said as people say them
     ticks = [
-        Tick(round(TOP + _PLOT_HEIGHT * (1 - number / count), 1), f"${Decimal(number * step).scaleb(-12):,.{places}f}")
+        Tick(
+            round(TOP + _PLOT_HEIGHT * (1 - number / count), 1),
+            f"${Decimal(number * step).scaleb(-12):,.{places}f}",
+        )
         for number in range(count + 1)
     ]
     return step * count, (Tick(ticks[0].y, "$0"), *ticks[1:])

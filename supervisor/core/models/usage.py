@@ -1,8 +1,10 @@
 """What a model call used, read from its response while that goes by.
 
-It decides which numbers of a response are the provider's own count, and says what is missing; it never guesses (`spend.py` does, upwards). It keeps
-no more than one event of a stream, and of a body that isn't streamed no more than `MOST_BODY_BYTES`. What has too many values is as good as
-missing. Fed with decoded bytes, in chunks cut anywhere. Sources: the API references of Anthropic, OpenAI and Amazon Bedrock.
+It decides which numbers of a response are the provider's own count, and says what is missing; it
+never guesses (`spend.py` does, upwards). It keeps no more than one event of a stream, and of a
+body that isn't streamed no more than `MOST_BODY_BYTES`. What has too many values is as good as
+missing. Fed with decoded bytes, in chunks cut anywhere. Sources: the API references of
+Anthropic, OpenAI and Amazon Bedrock.
 """
 
 import base64
@@ -17,7 +19,14 @@ import msgspec
 
 from supervisor.core.models.call_bodies import has_too_many_values
 from supervisor.core.models.event_streams import AwsEvents, Event, ServerSent
-from supervisor.core.models.model_calls import MOST_NAME_CHARS, TIERS, Api, Tier, Tokens, dearest_tier
+from supervisor.core.models.model_calls import (
+    MOST_NAME_CHARS,
+    TIERS,
+    Api,
+    Tier,
+    Tokens,
+    dearest_tier,
+)
 from supervisor.core.money import PICOUSD
 
 MOST_BODY_BYTES = 8 * 1024 * 1024
@@ -26,9 +35,11 @@ MOST_COUNT = 10**9
 MOST_COST_USD = 10**6
 MOST_ITERATIONS = 100
 _OK = range(200, 300)
-# Whoever stands before the provider waited no longer (RFC 9110 15.6.5; 499 and 524 are nginx's and Cloudflare's): what it made meanwhile is billed.
+# Whoever stands before the provider waited no longer (RFC 9110 15.6.5; 499 and 524 are nginx's and
+# Cloudflare's): what it made meanwhile is billed.
 _GIVEN_UP = frozenset({408, 499, 504, 524})
-# Azure bills the prompt of a call that its filter refused (its page on costs), by which such an error can be told.
+# Azure bills the prompt of a call that its filter refused (its page on costs), by which such an
+# error can be told.
 _REFUSED = 400
 _FILTERED = b'"content_filter"'
 # What OpenAI bills by the piece, as items of an answer.
@@ -44,12 +55,16 @@ class Beside(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the provider said that a call used. `has_input`, `has_output`: whether it said so to the end. `only_began`: of
-    the input it said no more than what it began with; with tools of the provider's own that grows.
+    """What the provider said that a call used. `has_input`, `has_output`: whether it said so to the
+    end. `only_began`: of the input it said no more than what it began with; with tools of the
+    provider's own that grows.
 
-    `tells_writes`: it said of what was put into the cache how long it lasts. `tier`: what served it, whatever the call asked for. `content_bytes` is what came of the answer: where `has_output` is False it holds no more tokens than that. None: more was made than came, or nobody can tell.
-    `beside` isn't in `tokens`: what a summary of the conversation took, or another model that was asked.
-    `cost_picousd` is what the provider says that it bills, which may be more than its tokens cost.
+    `tells_writes`: it said of what was put into the cache how long it lasts. `tier`: what served
+    it, whatever the call asked for. `content_bytes` is what came of the answer: where
+    `has_output` is False it holds no more tokens than that. None: more was made than came, or
+    nobody can tell. `beside` isn't in `tokens`: what a summary of the conversation took, or
+    another model that was asked. `cost_picousd` is what the provider says that it bills, which
+    may be more than its tokens cost.
     """
 
     tokens: Tokens = Tokens()
@@ -88,9 +103,14 @@ class UsageReader:
     """Reads one response, from its head to its end."""
 
     def __init__(
-        self, api: Api, status: int, content_type: str, counted: tuple[int | None, int | None] = (None, None)
+        self,
+        api: Api,
+        status: int,
+        content_type: str,
+        counted: tuple[int | None, int | None] = (None, None),
     ) -> None:
-        """`counted`: input and output as Bedrock says them in headers (`x-amzn-bedrock-input-token-count`)."""
+        """`counted`: input and output as Bedrock says them in headers
+        (`x-amzn-bedrock-input-token-count`)."""
         self._api = api
         self._is_ok = status in _OK
         self._is_given_up = status in _GIVEN_UP
@@ -103,7 +123,8 @@ class UsageReader:
             self._frames = AwsEvents()
         self._body = bytearray()
         self._is_long = False
-        # An event was passed over unread: counts grow in a stream, and it may have had the last ones.
+        # An event was passed over unread: counts grow in a stream, and it may have had the last
+        # ones.
         self._is_uncounted = False
         self._counts = _Counts()
         self._model = ""
@@ -133,7 +154,8 @@ class UsageReader:
             self._body.clear()
 
     def end(self, *, complete: bool, was_read: bool = True) -> Usage:
-        """What was used. `complete` False: one side hung up before the end. `was_read` False: not all that came could be decoded."""
+        """What was used. `complete` False: one side hung up before the end. `was_read` False:
+        not all that came could be decoded."""
         if self._is_ok and self._frames is not None:
             # Before the end: what is only cut off there is missing, and was never more.
             self._is_uncounted = self._is_uncounted or self._frames.lost
@@ -147,16 +169,22 @@ class UsageReader:
             return Usage(has_output=True, content_bytes=self._content_bytes, failed=True)
         if not self._is_ok:
             # Nothing was answered: providers bill no failed call.
-            return Usage(has_input=True, has_output=True, content_bytes=self._content_bytes, failed=True)
+            return Usage(
+                has_input=True, has_output=True, content_bytes=self._content_bytes, failed=True
+            )
         return Usage(
             tokens=self._counts.tokens(),
             model=self._model,
             has_input=self._has_input and not self._is_uncounted,
-            only_began=self._frames is not None and not self._is_final and (self._has_begun or not complete),
+            only_began=self._frames is not None
+            and not self._is_final
+            and (self._has_begun or not complete),
             tells_writes=self._tells_writes,
             # A count that was still growing when one side hung up is none.
             has_output=self._has_output and (complete or self._is_final) and not self._is_uncounted,
-            content_bytes=self._content_bytes if was_read and (complete or self._frames is not None) else None,
+            content_bytes=self._content_bytes
+            if was_read and (complete or self._frames is not None)
+            else None,
             cost_picousd=self._cost_picousd,
             beside=self._beside,
             failed=self._failed,
@@ -250,16 +278,22 @@ class UsageReader:
         self._beside = tuple(found)
 
     def _written(self, whole: object) -> None:
-        """A sum of what was written to the cache. Where its kinds were told apart before, it says nothing new."""
-        known = self._counts.seen.get("cache_write", 0) + self._counts.seen.get("cache_write_long", 0)
+        """A sum of what was written to the cache. Where its kinds were told apart before, it
+        says nothing new."""
+        known = self._counts.seen.get("cache_write", 0) + self._counts.seen.get(
+            "cache_write_long", 0
+        )
         if isinstance(whole, int) and not isinstance(whole, bool) and whole > known:
             self._counts.take("cache_write", whole - self._counts.seen.get("cache_write_long", 0))
 
     def _costs(self, usage: dict[str, Any]) -> None:
-        """OpenRouter says what it bills, and what the provider does: both are paid where the key is one's own, else they are the same charge. Its page on
-        usage accounting."""
+        """OpenRouter says what it bills, and what the provider does: both are paid where the key
+        is one's own, else they are the same charge. Its page on usage accounting."""
         details = usage.get("cost_details")
-        said = [usage.get("cost"), details.get("upstream_inference_cost") if isinstance(details, dict) else None]
+        said = [
+            usage.get("cost"),
+            details.get("upstream_inference_cost") if isinstance(details, dict) else None,
+        ]
         found = [one for one in said if isinstance(one, int | float) and not isinstance(one, bool)]
         costs = [math.ceil(Fraction(one) * PICOUSD) for one in found if 0 <= one <= MOST_COST_USD]
         cost = sum(costs) if usage.get("is_byok") is True else max(costs, default=0)
@@ -273,13 +307,23 @@ class UsageReader:
             return
         if isinstance(details, dict):
             self._counts.take("cache_read", details.get("cached_tokens"))
-            self._counts.take("cache_write", details.get("cache_write_tokens"), details.get("cache_creation_tokens"))
+            self._counts.take(
+                "cache_write",
+                details.get("cache_write_tokens"),
+                details.get("cache_creation_tokens"),
+            )
         cached = self._counts.seen.get("cache_read", 0) + self._counts.seen.get("cache_write", 0)
         self._has_input = self._counts.take("input", max(0, whole - cached))
-        output, total = usage.get("completion_tokens", usage.get("output_tokens")), usage.get("total_tokens")
-        # xAI and Google count what was thought beside the output, and only the total has both. Embeddings give nothing, and say nothing of it.
+        output, total = (
+            usage.get("completion_tokens", usage.get("output_tokens")),
+            usage.get("total_tokens"),
+        )
+        # xAI and Google count what was thought beside the output, and only the total has both.
+        # Embeddings give nothing, and say nothing of it.
         rest = total - whole if _is_count(total) else None
-        self._has_output = self._counts.take("output", max(filter(_is_count, (output, rest)), default=None))
+        self._has_output = self._counts.take(
+            "output", max(filter(_is_count, (output, rest)), default=None)
+        )
 
     def _converse(self, usage: dict[str, Any]) -> None:
         self._has_input = self._counts.take("input", usage.get("inputTokens"))
@@ -290,7 +334,8 @@ class UsageReader:
             if isinstance(part, dict):
                 self._tells_writes = True
                 self._counts.take(
-                    "cache_write_long" if part.get("ttl") != "5m" else "cache_write", part.get("inputTokens")
+                    "cache_write_long" if part.get("ttl") != "5m" else "cache_write",
+                    part.get("inputTokens"),
                 )
         self._written(usage.get("cacheWriteInputTokens"))
 
@@ -298,15 +343,19 @@ class UsageReader:
         """Bedrock's own count, at the end of a stream of any model."""
         if isinstance(metrics, dict):
             self._is_final = True
-            self._has_input = self._counts.take("input", metrics.get("inputTokenCount")) or self._has_input
-            self._has_output = self._counts.take("output", metrics.get("outputTokenCount")) or self._has_output
+            self._has_input = (
+                self._counts.take("input", metrics.get("inputTokenCount")) or self._has_input
+            )
+            self._has_output = (
+                self._counts.take("output", metrics.get("outputTokenCount")) or self._has_output
+            )
             self._counts.take("cache_read", metrics.get("cacheReadInputTokenCount"))
             self._written(metrics.get("cacheWriteInputTokenCount"))
 
 
 def _read(data: bytes) -> object:
-    """What JSON says, also where half a pair of surrogates or a number that is none makes it no strict one: a model can be brought to say the first. None
-    where that can't be read."""
+    """What JSON says, also where half a pair of surrogates or a number that is none makes it no
+    strict one: a model can be brought to say the first. None where that can't be read."""
     for decode in (msgspec.json.decode, json.loads):
         with contextlib.suppress(ValueError, RecursionError):
             return decode(data)

@@ -1,28 +1,42 @@
-"""Which bodies are text, and what they say: a person reads them on the Network page, and tools in the archive.
+"""Which bodies are text, and what they say: a person reads them on the Network page, and tools in
+the archive.
 
-It decides by the bytes and by what was said of them, a charset of a few that are in use. Pure. It must never guess for good: what is no text by its
-bytes stays bytes, so that nothing of it is lost. What is only the beginning of a body may end within a character.
+It decides by the bytes and by what was said of them, a charset of a few that are in use. Pure.
+It must never guess for good: what is no text by its bytes stays bytes, so that nothing of it is
+lost. What is only the beginning of a body may end within a character.
 """
 
 import codecs
 import re
 
-# By their names in Content-Type (https://encoding.spec.whatwg.org/#names-and-labels), as Python calls them. Nobody else's word makes Python
-# look for a codec: some of those take long, and are none of text.
+# By their names in Content-Type (https://encoding.spec.whatwg.org/#names-and-labels), as Python
+# calls them. Nobody else's word makes Python look for a codec: some of those take long, and are
+# none of text.
 _CHARSETS = {
-    "utf-8": "utf-8", "utf8": "utf-8", "utf-16": "utf-16-le", "utf-16le": "utf-16-le", "utf-16be": "utf-16-be",
-    "us-ascii": "cp1252", "ascii": "cp1252", "iso-8859-1": "cp1252", "latin1": "cp1252", "windows-1252": "cp1252",
-    "iso-8859-2": "iso8859-2", "iso-8859-15": "iso8859-15", "windows-1250": "cp1250", "windows-1251": "cp1251",
-    "koi8-r": "koi8-r", "gb2312": "gb18030", "gbk": "gb18030", "gb18030": "gb18030", "big5": "big5", "euc-jp": "euc_jp",
+    "utf-8": "utf-8", "utf8": "utf-8", "utf-16": "utf-16-le", "utf-16le": "utf-16-le",
+    "utf-16be": "utf-16-be",
+    "us-ascii": "cp1252", "ascii": "cp1252", "iso-8859-1": "cp1252", "latin1": "cp1252",
+    "windows-1252": "cp1252",
+    "iso-8859-2": "iso8859-2", "iso-8859-15": "iso8859-15", "windows-1250": "cp1250",
+    "windows-1251": "cp1251",
+    "koi8-r": "koi8-r", "gb2312": "gb18030", "gbk": "gb18030", "gb18030": "gb18030", "big5": "big5",
+    "euc-jp": "euc_jp",
     "shift_jis": "shift_jis", "euc-kr": "euc_kr",
 }  # fmt: skip
-_MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
+_MARKS = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
 _CHARSET = re.compile(r";\s*charset\s*=\s*[\"']?([a-z0-9_-]{1,20})", re.IGNORECASE)
-_TEXT_TYPE = re.compile(r"text/|[^;]*\b(?:json|xml|javascript|x-www-form-urlencoded|yaml|graphql)\b", re.IGNORECASE)
+_TEXT_TYPE = re.compile(
+    r"text/|[^;]*\b(?:json|xml|javascript|x-www-form-urlencoded|yaml|graphql)\b", re.IGNORECASE
+)
 
 
 def charset_of(data: bytes, media_type: str, *, is_cut: bool) -> str | None:
-    """How the text is written, as Python calls it; None where it is no text. `is_cut`: it is only the beginning of a body."""
+    """How the text is written, as Python calls it; None where it is no text. `is_cut`: it is
+    only the beginning of a body."""
     for mark, charset in _MARKS:
         if data.startswith(mark):
             return charset

@@ -1,18 +1,22 @@
-"""Named secrets and where each may go: the file `credentials.yaml` as data, and what it means for a session.
+"""Named secrets and where each may go: the file `credentials.yaml` as data, and what it means for a
+session.
 
     version: 1
     credentials:
       github: {preset: github}                          # its value is in data/secrets/github
       tracker:
-        cmd: op read op://team/tracker/token            # or env: TRACKER_TOKEN, or file: another-name
+        cmd: op read op://team/tracker/token            # or env: TRACKER_TOKEN, or file:
+                                                        another-name
         hosts: [tracker.example.org]
         methods: [GET, POST]
         paths: [/api/**]
         header: x-api-key
         variable: TRACKER_TOKEN                          # where the sandbox finds the placeholder
 
-It decides what may be written there and which credentials and variables come of it. It is apart from `supervisor.sessions.credentials`, which reads the values.
-INVARIANT: no value of a secret passes through here but from `credentials_of`'s argument into its result.
+It decides what may be written there and which credentials and variables come of it. It is apart
+from `supervisor.sessions.credentials`, which reads the values.
+INVARIANT: no value of a secret passes through here but from `credentials_of`'s argument into its
+result.
 """
 
 import base64
@@ -44,7 +48,8 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,80}")
 _LEAST_LABELS_OF_SERVICE = 3
 _SHELLS = ("sh", "bash", "dash", "zsh", "ksh", "fish")
 _SHELL_WORD = re.compile(r"\$[A-Za-z_{(]|`|\A~")
-# What egress says itself, or what frames a request: a secret there is overwritten, or makes another request of it.
+# What egress says itself, or what frames a request: a secret there is overwritten, or makes another
+# request of it.
 _OUR_HEADERS = re.compile(
     r"host|content-(?:length|encoding)|transfer-encoding|accept-encoding|connection|keep-alive|te|trailer|upgrade|expect|range|if-range|request-range"
     r"|http2-settings|(?:proxy|sec-websocket)-.+",
@@ -62,9 +67,11 @@ _KEYS_OF_AWS = re.compile(r"[^:]+:[^:]{8,}(?::.+)?")
 
 
 class Preset(NamedTuple):
-    """What is known of a service. `asks`: its hosts are those that this program is set up with. `git_user`: git sends it as a password, with this name, or where
-    its value begins so with another (`git_users`). `other_headers` and `query_names` are where it takes keys, too (as `Credential` has them): by its documentation
-    of REST authentication, and what that calls deprecated.
+    """What is known of a service. `asks`: its hosts are those that this program is set up with.
+    `git_user`: git sends it as a password, with this name, or where its value begins so with
+    another (`git_users`). `other_headers` and `query_names` are where it takes keys, too (as
+    `Credential` has them): by its documentation of REST authentication, and what that calls
+    deprecated.
     """
 
     hosts: tuple[str, ...]
@@ -80,7 +87,9 @@ class Preset(NamedTuple):
 
 
 PRESETS: dict[str, Preset] = {
-    "anthropic": Preset(("api.anthropic.com",), ("x-api-key", "authorization"), ("ANTHROPIC_API_KEY",)),
+    "anthropic": Preset(
+        ("api.anthropic.com",), ("x-api-key", "authorization"), ("ANTHROPIC_API_KEY",)
+    ),
     # Browsers, which can't set headers, say a key among the protocols of a WebSocket.
     "openai": Preset(
         ("api.openai.com",),
@@ -89,7 +98,9 @@ PRESETS: dict[str, Preset] = {
         other_headers=("sec-websocket-protocol: openai-insecure-api-key.",),
     ),
     # Its endpoint for Anthropic's clients takes what they send.
-    "openrouter": Preset(("openrouter.ai",), ("authorization", "x-api-key"), ("OPENROUTER_API_KEY",)),
+    "openrouter": Preset(
+        ("openrouter.ai",), ("authorization", "x-api-key"), ("OPENROUTER_API_KEY",)
+    ),
     "github": Preset(
         ("api.github.com", "uploads.github.com", "github.com"),
         ("authorization",),
@@ -104,28 +115,52 @@ PRESETS: dict[str, Preset] = {
         ("GITLAB_TOKEN",),
         git_user="oauth2",
         git_host="gitlab.com",
-        # `bearer_token` is Doorkeeper's, by which it reads personal access tokens, too; the header of NuGet uploads packages.
-        other_headers=("job-token", "deploy-token", "x-gitlab-static-object-token", "x-nuget-apikey"),
-        query_names=("private_token", "access_token", "bearer_token", "job_token", "feed_token", "rss_token", "token"),
+        # `bearer_token` is Doorkeeper's, by which it reads personal access tokens, too; the header
+        # of NuGet uploads packages.
+        other_headers=(
+            "job-token",
+            "deploy-token",
+            "x-gitlab-static-object-token",
+            "x-nuget-apikey",
+        ),
+        query_names=(
+            "private_token",
+            "access_token",
+            "bearer_token",
+            "job_token",
+            "feed_token",
+            "rss_token",
+            "token",
+        ),
     ),
     "bitbucket": Preset(
         ("api.bitbucket.org", "bitbucket.org"),
         ("authorization",),
         ("BITBUCKET_TOKEN",),
-        # Access tokens of a repository, project or workspace begin with ATCT, API tokens of a person with ATAT.
+        # Access tokens of a repository, project or workspace begin with ATCT, API tokens of a
+        # person with ATAT.
         git_user="x-token-auth",
         git_users=(("ATAT", "x-bitbucket-api-token-auth"),),
         git_host="bitbucket.org",
         query_names=("access_token", "jwt"),
     ),
-    "pypi": Preset((), ("authorization",), ("TWINE_PASSWORD", "UV_PUBLISH_TOKEN"), asks="pip", git_user="__token__"),
+    "pypi": Preset(
+        (),
+        ("authorization",),
+        ("TWINE_PASSWORD", "UV_PUBLISH_TOKEN"),
+        asks="pip",
+        git_user="__token__",
+    ),
     "npm": Preset((), ("authorization",), ("NPM_TOKEN",), asks="npm"),
-    "aws": Preset((), ("authorization",), ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"), signs=True),
+    "aws": Preset(
+        (), ("authorization",), ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"), signs=True
+    ),
 }
 
 
 class Binding(msgspec.Struct, frozen=True, kw_only=True):
-    """One named secret: where its value is, where it may go, and where the sandbox finds its placeholder."""
+    """One named secret: where its value is, where it may go, and where the sandbox finds its
+    placeholder."""
 
     name: str
     source: Source
@@ -151,10 +186,17 @@ def parse_credentials(text: str, source: str) -> tuple[Binding, ...]:
         raise _fail(source, root, "`version: 1` is missing", "write it as the first line")
     for key in root:
         if key not in ("version", "credentials"):
-            raise _fail(source, root, f"unknown key `{key}`", nearest(str(key), ("version", "credentials")))
+            raise _fail(
+                source, root, f"unknown key `{key}`", nearest(str(key), ("version", "credentials"))
+            )
     listed = root.get("credentials")
     if not isinstance(listed, policy_yaml.Fields):
-        raise _fail(source, root, "`credentials` is not a mapping of names", "write `credentials:` and a name below it")
+        raise _fail(
+            source,
+            root,
+            "`credentials` is not a mapping of names",
+            "write `credentials:` and a name below it",
+        )
     return tuple(_binding(source, str(name), fields) for name, fields in listed.items())
 
 
@@ -174,7 +216,8 @@ def check_secret(name: str, value: str, *, signs: bool = False) -> str:
         )
     if not _SECRET.fullmatch(value):
         raise UserError(
-            f"the value of the credential `{name}` is not 8 to 4096 printable characters without spaces",
+            f"the value of the credential `{name}` is not 8 to 4096 printable characters without"
+            " spaces",
             "look at what it is read from",
         )
     return value
@@ -208,12 +251,18 @@ def environment_of(binding: Binding, placeholder: str) -> dict[str, str]:
 
 
 def git_settings(bindings: dict[str, Binding]) -> dict[str, str]:
-    """What makes git send the placeholders (the keys) to their hosts: settings of git in variables of the environment (git-config(1))."""
+    """What makes git send the placeholders (the keys) to their hosts: settings of git in
+    variables of the environment (git-config(1))."""
     found: list[tuple[str, str]] = []
     for placeholder, binding in bindings.items():
         basic = base64.b64encode(f"{binding.git_user}:{placeholder}".encode()).decode()
-        places = [f"{host}{prefix}" for host in binding.git_hosts for prefix in _prefixes(binding.paths)]
-        found += [(f"http.https://{place}.extraHeader", f"Authorization: Basic {basic}") for place in places]
+        places = [
+            f"{host}{prefix}" for host in binding.git_hosts for prefix in _prefixes(binding.paths)
+        ]
+        found += [
+            (f"http.https://{place}.extraHeader", f"Authorization: Basic {basic}")
+            for place in places
+        ]
     if not found:
         return {}
     made = {"GIT_CONFIG_COUNT": str(len(found))}
@@ -223,36 +272,59 @@ def git_settings(bindings: dict[str, Binding]) -> dict[str, str]:
 
 
 def _prefixes(paths: tuple[str, ...]) -> list[str]:
-    """The folders that paths lie in, up to their first wildcard. INVARIANT: none is below another: git sends the header of each that fits."""
+    """The folders that paths lie in, up to their first wildcard. INVARIANT: none is below
+    another: git sends the header of each that fits."""
     folders = []
     for path in paths or ("/**",):
-        kept = itertools.takewhile(lambda segment: not globs.has_wildcard(segment), path[1:].split("/"))
+        kept = itertools.takewhile(
+            lambda segment: not globs.has_wildcard(segment), path[1:].split("/")
+        )
         folders.append("/".join(["", *filter(None, kept), ""]))
     return [
-        one for one in dict.fromkeys(folders) if not any(one != other and one.startswith(other) for other in folders)
+        one
+        for one in dict.fromkeys(folders)
+        if not any(one != other and one.startswith(other) for other in folders)
     ]
 
 
 def _binding(source: str, name: str, fields: Any) -> Binding:
     if not _NAME.fullmatch(name):
-        raise _fail(source, fields, f"`{name}` is no name of a credential", "write lower-case letters, digits, - and _")
+        raise _fail(
+            source,
+            fields,
+            f"`{name}` is no name of a credential",
+            "write lower-case letters, digits, - and _",
+        )
     if not isinstance(fields, policy_yaml.Fields):
         raise _fail(source, fields, f"`{name}` is not a mapping", "write e.g. `{preset: github}`")
     for key in fields:
         if key not in _KEYS:
-            raise _fail(source, fields, f"unknown key `{key}` in `{name}`", nearest(str(key), _KEYS))
-        # INVARIANT: a list that somebody emptied, or of which each line is a comment, never means anything at all.
+            raise _fail(
+                source, fields, f"unknown key `{key}` in `{name}`", nearest(str(key), _KEYS)
+            )
+        # INVARIANT: a list that somebody emptied, or of which each line is a comment, never means
+        # anything at all.
         if not fields[key]:
             raise _fail(
-                source, fields, f"`{key}` of `{name}` has no value", "leave the key out, or write at least one value"
+                source,
+                fields,
+                f"`{key}` of `{name}` has no value",
+                "leave the key out, or write at least one value",
             )
     for key in ("preset", *_SOURCES):
         if not isinstance(fields.get(key, ""), str):
-            raise _fail(source, fields, f"`{key}` of `{name}` is not one text", f"write `{key}:` and one value")
+            raise _fail(
+                source,
+                fields,
+                f"`{key}` of `{name}` is not one text",
+                f"write `{key}:` and one value",
+            )
     preset = _preset(source, name, fields)
     given = [one for one in _SOURCES if one in fields]
     if len(given) > 1:
-        raise _fail(source, fields, f"`{name}` has two sources", "keep one of `file`, `env` and `cmd`")
+        raise _fail(
+            source, fields, f"`{name}` has two sources", "keep one of `file`, `env` and `cmd`"
+        )
     kind: Source = given[0] if given else "file"
     where = str(fields.get(kind, name))
     _check_source(source, fields, kind, where)
@@ -287,9 +359,10 @@ def _binding(source: str, name: str, fields: Any) -> Binding:
 
 
 def _check_host(source: str, fields: Any, text: str, *, signs: bool) -> None:
-    """A host is written as requests are compared, or its credential would go nowhere. Of hosts with a `*` all must be those of one owner, or a secret would go
-    to strangers; a key that only signs goes to nobody, and what it signed is of use at its own host alone, so that for one the names of a service will do
-    (`*.s3.amazonaws.com`)."""
+    """A host is written as requests are compared, or its credential would go nowhere. Of hosts
+    with a `*` all must be those of one owner, or a secret would go to strangers; a key that only
+    signs goes to nobody, and what it signed is of use at its own host alone, so that for one the
+    names of a service will do (`*.s3.amazonaws.com`)."""
     name = text.removeprefix(EVERY)
     try:
         meant = authority(*split_authority(name))
@@ -303,9 +376,14 @@ def _check_host(source: str, fields: Any, text: str, *, signs: bool) -> None:
         raise _fail(source, fields, f"`{text}` in `hosts` names no host", remedy)
     if text == name:
         return
-    if is_shared_by_strangers(host) and not (signs and host.count(".") + 1 >= _LEAST_LABELS_OF_SERVICE):
+    if is_shared_by_strangers(host) and not (
+        signs and host.count(".") + 1 >= _LEAST_LABELS_OF_SERVICE
+    ):
         raise _fail(
-            source, fields, f"`{text}` are the hosts of strangers to each other", "name the hosts, or their own domain"
+            source,
+            fields,
+            f"`{text}` are the hosts of strangers to each other",
+            "name the hosts, or their own domain",
         )
 
 
@@ -314,10 +392,18 @@ def _headers(source: str, fields: Any, preset: Preset) -> tuple[str, ...]:
     for header in found:
         if _OUR_HEADERS.fullmatch(header):
             raise _fail(
-                source, fields, f"`{header}` in `header` is no header for a credential", "write the one that carries it"
+                source,
+                fields,
+                f"`{header}` in `header` is no header for a credential",
+                "write the one that carries it",
             )
         if preset.signs and header.lower() not in preset.headers:
-            raise _fail(source, fields, f"keys of AWS sign `authorization`, not `{header}`", "leave `header` out")
+            raise _fail(
+                source,
+                fields,
+                f"keys of AWS sign `authorization`, not `{header}`",
+                "leave `header` out",
+            )
     return found or preset.headers
 
 
@@ -328,7 +414,8 @@ def _variables(source: str, fields: Any, preset: Preset) -> tuple[str, ...]:
             raise _fail(
                 source,
                 fields,
-                f"`{variable}` in `variable` means something else to the sandbox or to programs in it",
+                f"`{variable}` in `variable` means something else to the sandbox or to programs"
+                " in it",
                 "write another one",
             )
     return found or preset.variables
@@ -347,7 +434,10 @@ def _preset(source: str, name: str, fields: Any) -> Preset:
     found = PRESETS.get(str(fields["preset"]))
     if found is None:
         raise _fail(
-            source, fields, f"unknown preset `{fields['preset']}` in `{name}`", nearest(str(fields["preset"]), PRESETS)
+            source,
+            fields,
+            f"unknown preset `{fields['preset']}` in `{name}`",
+            nearest(str(fields["preset"]), PRESETS),
         )
     return found
 
@@ -359,23 +449,32 @@ def _check_source(source: str, fields: Any, kind: Source, where: str) -> None:
         except ValueError:
             words = []
         if not words:
-            raise _fail(source, fields, "`cmd` can't be read", "write a program and its words, every quote closed")
+            raise _fail(
+                source,
+                fields,
+                "`cmd` can't be read",
+                "write a program and its words, every quote closed",
+            )
         word = _for_a_shell(where, words)
         if word:
             message = f"no shell runs `cmd`, and `{word}` means something to a shell only"
-            raise _fail(source, fields, message, "write `sh -c '...'` around what a shell is to run")
+            raise _fail(
+                source, fields, message, "write `sh -c '...'` around what a shell is to run"
+            )
     elif not (_VARIABLE if kind == "env" else _FILE).fullmatch(where):
         # Not what it says: somebody may have written the secret itself there.
         raise _fail(
             source,
             fields,
             f"what `{kind}` says is no name",
-            "write the name of a variable, or of a file in data/secrets, which has the secret in it",
+            "write the name of a variable, or of a file in data/secrets, which has the secret"
+            " in it",
         )
 
 
 def _for_a_shell(command: str, words: list[str]) -> str:
-    """The first word that was meant for a shell; empty where there is none, or the command itself names one.
+    """The first word that was meant for a shell; empty where there is none, or the command itself
+    names one.
 
     What comes of such a word unread may look like a secret, and would go out as one.
     """
@@ -411,12 +510,21 @@ def _several(source: str, fields: Any, key: str, form: re.Pattern[str]) -> tuple
 def _paths(source: str, fields: Any) -> tuple[str, ...]:
     found = _several(source, fields, "paths", _PATH)
     for path in found:
-        if any(segment in ("", ".", "..") for segment in path[1:].split("/")[:-1]) or path.endswith(("/..", "/.")):
-            raise _fail(source, fields, f"`{path}` has dot or empty segments", "write the path as it is meant")
+        if any(segment in ("", ".", "..") for segment in path[1:].split("/")[:-1]) or path.endswith(
+            ("/..", "/.")
+        ):
+            raise _fail(
+                source,
+                fields,
+                f"`{path}` has dot or empty segments",
+                "write the path as it is meant",
+            )
         meant = normalise_path(path)
         if meant.ambiguous or meant.text != path:
             remedy = "write it without percent-encoding, `?` and `#`"
-            raise _fail(source, fields, f"`{path}` in `paths` is no path as requests' are compared", remedy)
+            raise _fail(
+                source, fields, f"`{path}` in `paths` is no path as requests' are compared", remedy
+            )
         globs.check(path[1:], path)
     return found
 

@@ -1,11 +1,13 @@
 """The messages between the supervisor and egress: what is said, not how it travels.
 
-Both ends import this module and nothing of each other. A message is one packet of a Unix SOCK_SEQPACKET pair that egress
-inherits: the kernel keeps packets whole and in order, so there is no framing that could get out of step, and the
-descriptor of a listening socket arrives with exactly the message that speaks of it. The end of the stream means that the
-other side is gone: egress then refuses everything and exits, the supervisor starts a new one.
+Both ends import this module and nothing of each other. A message is one packet of a Unix
+SOCK_SEQPACKET pair that egress inherits: the kernel keeps packets whole and in order, so there is
+no framing that could get out of step, and the descriptor of a listening socket arrives with exactly
+the message that speaks of it. The end of the stream means that the other side is gone: egress then
+refuses everything and exits, the supervisor starts a new one.
 
-The secrets of credentials travel here and nowhere else: never in arguments, the environment, a log line or an exception.
+The secrets of credentials travel here and nowhere else: never in arguments, the environment, a
+log line or an exception.
 """
 
 from typing import Literal
@@ -16,7 +18,8 @@ from supervisor.core.actions import Network
 from supervisor.core.models.model_calls import ModelCall
 from supervisor.core.models.usage import Usage
 
-# Larger than any message that keeps to the limits of `egress.checks`; below the kernel's default send buffer (208 KiB).
+# Larger than any message that keeps to the limits of `egress.checks`; below the kernel's default
+# send buffer (208 KiB).
 MAX_MESSAGE_BYTES = 128 * 1024
 
 # The remedy for an agent that can do nothing about it.
@@ -24,23 +27,29 @@ TELL_OPERATOR = "tell the operator: the cause is on the terminal that runs Gateh
 
 Decision = Literal["allow", "deny", "ask_timeout"]
 Outcome = Literal["done", "failed"]
-# What a socket of a session's is. `proxy`: clients name their host. `door`: connections of clients that know no proxy are redirected to it.
-# `names`: it takes queries of names, and says for which name an address stands at the door.
+# What a socket of a session's is. `proxy`: clients name their host. `door`: connections of clients
+# that know no proxy are redirected to it. `names`: it takes queries of names, and says for which
+# name an address stands at the door.
 Listener = Literal["proxy", "door", "names"]
 
 
-class _Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", forbid_unknown_fields=True):
+class _Message(
+    msgspec.Struct, frozen=True, kw_only=True, tag_field="type", forbid_unknown_fields=True
+):
     """A message; its type travels as `type`."""
 
 
 class Credential(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A secret that a session may use without holding it.
 
-    A request to one of `hosts` (`host` means port 443, else `host:port`; `*.host` every name below it) by `scheme` whose `header` holds `placeholder`, bare or
-    after `Bearer `, is sent with `secret` in its place; with `basic` also as the password of Basic credentials. `methods` and `paths` (globs), where
-    there are any, bind it further. With `signs` the secret is `ACCESS:SECRET[:TOKEN]` of AWS: a request signed with the placeholder as its access key is
-    signed anew. The placeholder anywhere else is refused. At its hosts so is another key in `header`, in one of `other_headers` (`name`, or `name: part` where
-    only what has that part is a key) and in the query under one of `query_names`.
+    A request to one of `hosts` (`host` means port 443, else `host:port`; `*.host` every name
+    below it) by `scheme` whose `header` holds `placeholder`, bare or after `Bearer `, is sent
+    with `secret` in its place; with `basic` also as the password of Basic credentials. `methods`
+    and `paths` (globs), where there are any, bind it further. With `signs` the secret is
+    `ACCESS:SECRET[:TOKEN]` of AWS: a request signed with the placeholder as its access key is
+    signed anew. The placeholder anywhere else is refused. At its hosts so is another key in
+    `header`, in one of `other_headers` (`name`, or `name: part` where only what has that part is
+    a key) and in the query under one of `query_names`.
     """
 
     placeholder: str
@@ -60,13 +69,15 @@ class Credential(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         return f"Credential(header={self.header!r}, hosts={self.hosts!r})"
 
 
-# -- supervisor to egress ------------------------------------------------------------------------------------------------
+# -- supervisor to egress -------------------------------------------------------------------------
 
 
 class Configure(_Message, frozen=True, kw_only=True, tag="configure"):
-    """The first message. Paths are absolute; `names` is a table that stands in for DNS, its answers are checked like DNS's.
+    """The first message. Paths are absolute; `names` is a table that stands in for DNS, its answers
+    are checked like DNS's.
 
-    `model_hosts` serve models, besides those that are known to. `start` is how often egress served before.
+    `model_hosts` serve models, besides those that are known to. `start` is how often egress
+    served before.
     """
 
     ca_directory: str
@@ -99,10 +110,12 @@ class CloseSession(_Message, frozen=True, kw_only=True, tag="close_session"):
 
 
 class CloseConnection(_Message, frozen=True, kw_only=True, tag="close_connection"):
-    """End one connection of a session: what it was opened for is allowed no longer. `why` is its outcome on record.
+    """End one connection of a session: what it was opened for is allowed no longer. `why` is its
+    outcome on record.
 
-    With `question_id` only what was allowed as this question: a request of HTTP/1 and the connection with it, a stream of HTTP/2 alone. Nothing
-    ends where it is over already, and nothing of it goes out where it hasn't begun.
+    With `question_id` only what was allowed as this question: a request of HTTP/1 and the
+    connection with it, a stream of HTTP/2 alone. Nothing ends where it is over already, and
+    nothing of it goes out where it hasn't begun.
     """
 
     session_id: str
@@ -119,7 +132,8 @@ class PutCredentials(_Message, frozen=True, kw_only=True, tag="put_credentials")
 
 
 class KeepBodies(_Message, frozen=True, kw_only=True, tag="keep_bodies"):
-    """From now on say what the bodies of a session's requests and responses begin with, or say it no more. At first nothing is said."""
+    """From now on say what the bodies of a session's requests and responses begin with, or say
+    it no more. At first nothing is said."""
 
     session_id: str
     is_on: bool
@@ -136,10 +150,13 @@ class RulesChanged(_Message, frozen=True, kw_only=True, tag="rules_changed"):
 
 
 class Answer(_Message, frozen=True, kw_only=True, tag="answer"):
-    """The verdict on a question. `private_ok`: a rule names these addresses, so they may be dialled though private.
+    """The verdict on a question. `private_ok`: a rule names these addresses, so they may be dialled
+    though private.
 
-    `settle`: a `Settled` is waited for. `look_inside`: a connection is decrypted and each of its requests judged; without it egress
-    passes TLS on unread. `lasts`: rules alone allowed it, without a limit of uses or time, so the same is likely to be allowed again. `granted`: how much of what was drawn is the session's now. `over_budget`: it was denied for a budget.
+    `settle`: a `Settled` is waited for. `look_inside`: a connection is decrypted and each of its
+    requests judged; without it egress passes TLS on unread. `lasts`: rules alone allowed it,
+    without a limit of uses or time, so the same is likely to be allowed again. `granted`: how
+    much of what was drawn is the session's now. `over_budget`: it was denied for a budget.
     """
 
     question_id: int
@@ -170,7 +187,7 @@ type ToEgress = (
 )
 
 
-# -- egress to supervisor ------------------------------------------------------------------------------------------------
+# -- egress to supervisor -------------------------------------------------------------------------
 
 
 class Ready(_Message, frozen=True, kw_only=True, tag="ready"):
@@ -180,10 +197,12 @@ class Ready(_Message, frozen=True, kw_only=True, tag="ready"):
 class Question(_Message, frozen=True, kw_only=True, tag="question"):
     """May this session do this? Answered by exactly one `Answer`, unless it is abandoned first.
 
-    `connection_id` names the client's connection; `in_tunnel` a request inside a CONNECT of the same connection. A name is looked up
-    only after it was allowed (a look-up is a message to its owner), so an action without `resolved` is asked first; `after` is then
-    the question that was allowed, asked once more with the addresses; where they are known already, both are asked at once. `headers` are for the person to see, without what
-    authenticates. `is_upgrade`: once allowed the connection goes on as a WebSocket, in which nothing more is asked.
+    `connection_id` names the client's connection; `in_tunnel` a request inside a CONNECT of the
+    same connection. A name is looked up only after it was allowed (a look-up is a message to its
+    owner), so an action without `resolved` is asked first; `after` is then the question that was
+    allowed, asked once more with the addresses; where they are known already, both are asked at
+    once. `headers` are for the person to see, without what authenticates. `is_upgrade`: once
+    allowed the connection goes on as a WebSocket, in which nothing more is asked.
     """
 
     question_id: int
@@ -215,19 +234,22 @@ class Settled(_Message, frozen=True, kw_only=True, tag="settled"):
 
 
 class Outcomes(_Message, frozen=True, kw_only=True, tag="outcomes"):
-    """What came of several questions, in the order of their ends. One packet: each by itself would wake the supervisor anew."""
+    """What came of several questions, in the order of their ends. One packet: each by itself
+    would wake the supervisor anew."""
 
     settled: tuple[Settled, ...]
 
 
 class Moving(_Message, frozen=True, kw_only=True, tag="moving"):
-    """How many bytes went out and came in so far for questions that aren't settled yet: id, out, in. Nothing depends on it."""
+    """How many bytes went out and came in so far for questions that aren't settled yet: id, out,
+    in. Nothing depends on it."""
 
     moved: tuple[tuple[int, int, int], ...]
 
 
 class Refused(_Message, frozen=True, kw_only=True, tag="refused"):
-    """Egress refused this by itself, before any rule: a contradiction in the request, or an address that is never dialled.
+    """Egress refused this by itself, before any rule: a contradiction in the request, or an address
+    that is never dialled.
 
     `count`: so many like it since that was said of them last, of which this is the newest.
     """
@@ -239,8 +261,8 @@ class Refused(_Message, frozen=True, kw_only=True, tag="refused"):
 
 
 class Reserve(_Message, frozen=True, kw_only=True, tag="reserve"):
-    """May this session make this call of a model, whose request was allowed as the question `of`? Answered like a question, by its id; `Spent`
-    follows an allow."""
+    """May this session make this call of a model, whose request was allowed as the question
+    `of`? Answered like a question, by its id; `Spent` follows an allow."""
 
     question_id: int
     session_id: str
@@ -257,7 +279,8 @@ class Spent(_Message, frozen=True, kw_only=True, tag="spent"):
 
 
 class Draw(_Message, frozen=True, kw_only=True, tag="draw"):
-    """May this session send so much more: requests (a connection that is passed on unread is one), or bytes? Answered like a question, by its id."""
+    """May this session send so much more: requests (a connection that is passed on unread is
+    one), or bytes? Answered like a question, by its id."""
 
     question_id: int
     session_id: str
@@ -266,7 +289,8 @@ class Draw(_Message, frozen=True, kw_only=True, tag="draw"):
 
 
 class Used(_Message, frozen=True, kw_only=True, tag="used"):
-    """What a session sent since this was said last. `is_last`: it sends no more, and gives back what is left of what it drew."""
+    """What a session sent since this was said last. `is_last`: it sends no more, and gives back
+    what is left of what it drew."""
 
     session_id: str
     requests: int
@@ -275,7 +299,8 @@ class Used(_Message, frozen=True, kw_only=True, tag="used"):
 
 
 class Body(_Message, frozen=True, kw_only=True, tag="body"):
-    """What a body that was looked into begins with, decoded, without the secrets that egress knows; it came as `whole_bytes`. Before its `Settled`."""
+    """What a body that was looked into begins with, decoded, without the secrets that egress
+    knows; it came as `whole_bytes`. Before its `Settled`."""
 
     question_id: int
     of: Literal["request", "response"]
@@ -285,7 +310,18 @@ class Body(_Message, frozen=True, kw_only=True, tag="body"):
 
 
 type FromEgress = (
-    Ready | Question | Abandoned | Settled | Outcomes | Moving | Refused | Reserve | Spent | Draw | Used | Body
+    Ready
+    | Question
+    | Abandoned
+    | Settled
+    | Outcomes
+    | Moving
+    | Refused
+    | Reserve
+    | Spent
+    | Draw
+    | Used
+    | Body
 )
 
 _encoder = msgspec.msgpack.Encoder()
@@ -294,7 +330,8 @@ _from_egress: msgspec.msgpack.Decoder[FromEgress] = msgspec.msgpack.Decoder(From
 
 
 def encode(message: ToEgress | FromEgress) -> bytes:
-    """One packet. `ValueError` where it is longer than a packet may be; its text shows no content."""
+    """One packet. `ValueError` where it is longer than a packet may be; its text shows no
+    content."""
     packet = _encoder.encode(message)
     if len(packet) > MAX_MESSAGE_BYTES:
         raise ValueError(f"a message of {len(packet)} bytes is longer than {MAX_MESSAGE_BYTES}")

@@ -1,7 +1,8 @@
-"""What went over the network, as the Network page lists it: one exchange for each connection or request that was judged.
+"""What went over the network, as the Network page lists it: one exchange for each connection or
+request that was judged.
 
-Pure: what is known of each, and sums by host; `har` makes an archive of them. Texts come from agents and origins: whoever shows them escapes
-them; secrets were taken out before.
+Pure: what is known of each, and sums by host; `har` makes an archive of them. Texts come from
+agents and origins: whoever shows them escapes them; secrets were taken out before.
 """
 
 from collections.abc import Iterable
@@ -15,8 +16,9 @@ Verdict = Literal["allow", "deny", "ask_timeout"]
 
 
 class CallOfModel(msgspec.Struct, frozen=True, kw_only=True):
-    """What a request that called a model used and cost, once it was settled. Tokens are each in one kind only; the cost is rounded up. `flags`
-    say why the figures aren't simply the provider's (`core.spend`)."""
+    """What a request that called a model used and cost, once it was settled. Tokens are each in
+    one kind only; the cost is rounded up. `flags` say why the figures aren't simply the
+    provider's (`core.spend`)."""
 
     model: str
     input_tokens: int
@@ -28,11 +30,14 @@ class CallOfModel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Exchange(msgspec.Struct, frozen=True, kw_only=True):
-    """One connection or request. `at` is when it was asked about, in seconds since the epoch, and `held_s` how long it was held for a person after
-    that; `duration_s` is the time from then on. `is_upgrade`: it goes on as a WebSocket. Bytes are those of its client connection so far.
+    """One connection or request. `at` is when it was asked about, in seconds since the epoch, and
+    `held_s` how long it was held for a person after that; `duration_s` is the time from then on.
+    `is_upgrade`: it goes on as a WebSocket. Bytes are those of its client connection so far.
 
-    `ended_at` is None while it goes on; a denied one has ended at once. `status` is that of the response, `error` why there was none.
-    `headers` are the request's and `response_headers` the response's, without what authenticates. `request_id` is a person's request, where one was asked.
+    `ended_at` is None while it goes on; a denied one has ended at once. `status` is that of the
+    response, `error` why there was none. `headers` are the request's and `response_headers` the
+    response's, without what authenticates. `request_id` is a person's request, where one was
+    asked.
     """
 
     number: int
@@ -57,8 +62,9 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KeptBody(msgspec.Struct, frozen=True, kw_only=True):
-    """What a body begins with: `text`, in base64 where it is none. It came as `whole_bytes`, and `read_bytes` were read of it, once it was decoded: none of
-    what can't be. `is_cut`: there is more of it."""
+    """What a body begins with: `text`, in base64 where it is none. It came as `whole_bytes`, and
+    `read_bytes` were read of it, once it was decoded: none of what can't be. `is_cut`: there is
+    more of it."""
 
     media_type: str
     text: str
@@ -79,7 +85,8 @@ NO_BODIES = Bodies()
 
 
 class Host(msgspec.Struct, frozen=True, kw_only=True):
-    """What went to one host. `connections` are those opened, `requests` those looked into; `rules` allowed or denied them."""
+    """What went to one host. `connections` are those opened, `requests` those looked into;
+    `rules` allowed or denied them."""
 
     host: str
     connections: int
@@ -98,7 +105,9 @@ def by_host(exchanges: Iterable[Exchange]) -> list[Host]:
     groups: dict[str, list[Exchange]] = {}
     for one in exchanges:
         groups.setdefault(name_of(one.action), []).append(one)
-    return sorted((_sum(host, found) for host, found in groups.items()), key=lambda host: -host.last_at)
+    return sorted(
+        (_sum(host, found) for host, found in groups.items()), key=lambda host: -host.last_at
+    )
 
 
 def name_of(action: Network) -> str:
@@ -110,9 +119,14 @@ def name_of(action: Network) -> str:
 
 def _sum(host: str, found: list[Exchange]) -> Host:
     allowed = [one for one in found if one.verdict == "allow"]
-    # Bytes are counted by client connection: requests inside of a CONNECT repeat those of the connection.
+    # Bytes are counted by client connection: requests inside of a CONNECT repeat those of the
+    # connection.
     connected = {one.action.port for one in allowed if one.action.operation == "connect"}
-    carrying = [one for one in allowed if one.action.operation == "connect" or one.action.port not in connected]
+    carrying = [
+        one
+        for one in allowed
+        if one.action.operation == "connect" or one.action.port not in connected
+    ]
     return Host(
         host=host,
         connections=sum(one.action.operation == "connect" for one in allowed),

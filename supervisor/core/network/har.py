@@ -1,7 +1,9 @@
-"""The HTTP Archive of a session (HAR 1.2, http://www.softwareishard.com/blog/har-12-spec/), which browsers' developer tools open.
+"""The HTTP Archive of a session (HAR 1.2, http://www.softwareishard.com/blog/har-12-spec/), which
+browsers' developer tools open.
 
-Pure, and made piece by piece: with bodies an archive is long, and whoever sends it keeps others waiting for no more than one entry. What was
-looked into is in it, and nothing else: of a connection that was passed on unread there is no request to show.
+Pure, and made piece by piece: with bodies an archive is long, and whoever sends it keeps others
+waiting for no more than one entry. What was looked into is in it, and nothing else: of a
+connection that was passed on unread there is no request to show.
 """
 
 from collections.abc import Iterable
@@ -18,11 +20,13 @@ _WITHOUT_BODY = (101, 204, 205, 304)
 
 
 def head(version: str, cut: int = 0) -> dict[str, Any]:
-    """An archive without its entries, which come last. `cut`: so many older exchanges are held no more."""
+    """An archive without its entries, which come last. `cut`: so many older exchanges are held
+    no more."""
     log: dict[str, Any] = {"version": "1.2", "creator": {"name": "Gatehouse", "version": version}}
     if cut:
         log["comment"] = (
-            f"{cut} older exchange{' is' if cut == 1 else 's are'} held no more; the audit log has their verdicts"
+            f"{cut} older exchange{' is' if cut == 1 else 's are'} held no more; the audit log has"
+            " their verdicts"
         )
     return {"log": log | {"entries": []}}
 
@@ -33,24 +37,29 @@ def listed(exchanges: Iterable[Exchange]) -> list[Exchange]:
 
 
 def entry(one: Exchange, bodies: Bodies = NO_BODIES) -> dict[str, Any]:
-    """What is in it of one request. What was refused has status 0 and the reason as its comment; what was held for a person was blocked so long."""
+    """What is in it of one request. What was refused has status 0 and the reason as its comment;
+    what was held for a person was blocked so long."""
     took_ms, held_ms = _ms(one.duration_s or 0.0), _ms(one.held_s)
     comment = " ".join(part for part in (one.verdict, one.rule or "", one.why, one.error) if part)
-    scheme = {"http": "ws", "https": "wss"}[one.action.scheme] if one.is_upgrade else one.action.scheme
+    scheme = (
+        {"http": "ws", "https": "wss"}[one.action.scheme] if one.is_upgrade else one.action.scheme
+    )
     return {
         "startedDateTime": datetime.fromtimestamp(one.at, UTC).isoformat(),
         "time": held_ms + took_ms,
-        "request": {
-            "method": one.action.method or "",
-            "url": f"{scheme}://{name_of(one.action)}{one.action.path or '/'}",
-            "httpVersion": "unknown",
-            "cookies": [],
-            "headers": _headers(one.headers),
-            "queryString": _query(one.action.path or ""),
-            "headersSize": -1,
-            "bodySize": -1 if bodies.request is None else bodies.request.whole_bytes,
-        }
-        | _post_data(bodies.request),
+        "request": (
+            {
+                "method": one.action.method or "",
+                "url": f"{scheme}://{name_of(one.action)}{one.action.path or '/'}",
+                "httpVersion": "unknown",
+                "cookies": [],
+                "headers": _headers(one.headers),
+                "queryString": _query(one.action.path or ""),
+                "headersSize": -1,
+                "bodySize": -1 if bodies.request is None else bodies.request.whole_bytes,
+            }
+            | _post_data(bodies.request)
+        ),
         "response": {
             "status": one.status or 0,
             "statusText": "",
@@ -63,13 +72,16 @@ def entry(one: Exchange, bodies: Bodies = NO_BODIES) -> dict[str, Any]:
             "bodySize": _body_size(one, bodies.response),
         },
         "cache": {},
-        "timings": ({"blocked": held_ms} if held_ms else {}) | {"send": 0, "wait": took_ms, "receive": 0},
+        "timings": (
+            ({"blocked": held_ms} if held_ms else {}) | {"send": 0, "wait": took_ms, "receive": 0}
+        ),
         "comment": comment,
     } | _our_own(one)
 
 
 def _our_own(one: Exchange) -> dict[str, Any]:
-    """Fields that the format doesn't have, which it marks by their first character; that of a WebSocket is Chromium's."""
+    """Fields that the format doesn't have, which it marks by their first character; that of a
+    WebSocket is Chromium's."""
     call = {} if one.call is None else {"_modelCall": msgspec.to_builtins(one.call)}
     return call | ({"_resourceType": "websocket"} if one.is_upgrade else {})
 
@@ -97,7 +109,8 @@ def _post_data(body: KeptBody | None) -> dict[str, Any]:
 
 
 def _content(one: Exchange, body: KeptBody | None) -> dict[str, Any]:
-    """Of a body that wasn't kept what the response's head says of it. `size` is that of what was coded, `compression` how much its coding saved."""
+    """Of a body that wasn't kept what the response's head says of it. `size` is that of what was
+    coded, `compression` how much its coding saved."""
     if body is None:
         size = 0 if _is_without_body(one) or one.error else _length(one)
         return {"size": size, "mimeType": _header(one.response_headers, "content-type")}

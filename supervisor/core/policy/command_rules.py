@@ -1,7 +1,8 @@
 """The verdict on a command line: exec rules in terms of the policy.
 
-Decides nothing about commands itself (`exec_rules` does); it knows which rules are in force, which are bare, and the words of the
-verdict. It is imported with the first exec rule or command, and tree-sitter with the first command, so that nobody else pays for them.
+Decides nothing about commands itself (`exec_rules` does); it knows which rules are in force,
+which are bare, and the words of the verdict. It is imported with the first exec rule or command,
+and tree-sitter with the first command, so that nobody else pays for them.
 """
 
 from collections.abc import Sequence
@@ -11,7 +12,15 @@ from supervisor.core.actions import Action, Effect, Exec
 from supervisor.core.shell.exec_commands import Line, read_line
 from supervisor.core.shell.exec_patterns import compile_pattern
 from supervisor.core.shell.exec_rules import Judgement, Rules, judge
-from supervisor.core.verdicts import ASK_FOR_A_RULE, Context, Judge, Rule, Verdict, by_mode, by_rules
+from supervisor.core.verdicts import (
+    ASK_FOR_A_RULE,
+    Context,
+    Judge,
+    Rule,
+    Verdict,
+    by_mode,
+    by_rules,
+)
 
 _NONE: frozenset[int] = frozenset()
 GUARD_RAIL = "an exec deny rule is a guard-rail: what a command can reach is decided by the sandbox"
@@ -56,7 +65,8 @@ class CommandJudge(Judge[_Seen]):
         return self._verdict(self._judgement(seen, context), mode)
 
     def judgement(self, action: Exec, context: Context) -> Judgement[int]:
-        """What the rules say of the command line, command by command, before it becomes a verdict."""
+        """What the rules say of the command line, command by command, before it becomes a
+        verdict."""
         return self._judgement(self.canonical(action), context)
 
     def _judgement(self, seen: _Seen, context: Context) -> Judgement[int]:
@@ -72,22 +82,32 @@ class CommandJudge(Judge[_Seen]):
         )
 
     def in_force(self, context: Context) -> tuple[Sequence[Rule], dict[Effect, Rules[int]]]:
-        """All rules, and those in force, compiled, by their index; compiled again only where which are in force has changed."""
+        """All rules, and those in force, compiled, by their index; compiled again only where
+        which are in force has changed."""
         idle = _NONE
         if self._limited:
             idle = frozenset([i for i in self._limited if not context.is_active(self._rules[i])])
         if self._compiled is None or self._compiled[0] != idle:
-            self._compiled = (idle, self._compile([i for i in range(len(self._rules)) if i not in idle]))
+            self._compiled = (
+                idle,
+                self._compile([i for i in range(len(self._rules)) if i not in idle]),
+            )
         return self._rules, self._compiled[1]
 
     def _compile(self, active: Sequence[int]) -> dict[Effect, Rules[int]]:
-        lists: dict[Effect, list[tuple[int, object, tuple[object, ...]]]] = {"allow": [], "ask": [], "deny": []}
+        lists: dict[Effect, list[tuple[int, object, tuple[object, ...]]]] = {
+            "allow": [],
+            "ask": [],
+            "deny": [],
+        }
         for index in active:
             rule = self._rules[index]
             pattern = compile_pattern(rule.pattern)
             # INVARIANT: a bare allow rule never matches, in any spelling.
             if not (rule.effect == "allow" and pattern.is_bare):
-                lists[rule.effect].append((index, pattern, tuple(map(compile_pattern, rule.exceptions))))
+                lists[rule.effect].append(
+                    (index, pattern, tuple(map(compile_pattern, rule.exceptions)))
+                )
         return {effect: Rules(entries) for effect, entries in lists.items()}  # type: ignore[arg-type]
 
     def _verdict(self, judgement: Judgement[int], mode: Effect) -> Verdict:
@@ -114,4 +134,8 @@ class CommandJudge(Judge[_Seen]):
         if judgement.decision == "allow" or not judgement.why:
             return ""
         lead = min(rules, key=lambda rule: (rule.text, rule.id))
-        return f"{judgement.why}: {lead.why}" if lead.why and lead.why not in judgement.why else judgement.why
+        return (
+            f"{judgement.why}: {lead.why}"
+            if lead.why and lead.why not in judgement.why
+            else judgement.why
+        )

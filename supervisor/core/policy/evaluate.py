@@ -30,10 +30,12 @@ def evaluate(
 ) -> Verdict:
     """The verdict on an action. Pure, and never raises: an exception inside is a denial (law 3).
 
-    `now` is in seconds since the epoch. `workspace` is the folder that commands run in. `forbidden_endpoints` are
-    Gatehouse's own listeners as (address, port), port 0 for all; addresses of the machine's own interfaces belong there too.
-    `configured_remotes` are the git remotes that the host's repository knows, by name or URL; None means only `origin`.
-    `uses` says how often each rule with a limit matched so far, by rule id; None: nobody counts, so they allow nothing. `disputed`: see `Context`.
+    `now` is in seconds since the epoch. `workspace` is the folder that commands run in.
+    `forbidden_endpoints` are Gatehouse's own listeners as (address, port), port 0 for all;
+    addresses of the machine's own interfaces belong there too. `configured_remotes` are the git
+    remotes that the host's repository knows, by name or URL; None means only `origin`. `uses`
+    says how often each rule with a limit matched so far, by rule id; None: nobody counts, so
+    they allow nothing. `disputed`: see `Context`.
     """
     remotes = ORIGIN if configured_remotes is None else configured_remotes
     context = Context(now, workspace, session_id, forbidden_endpoints, remotes, uses, disputed)
@@ -44,7 +46,9 @@ def evaluate_in(policy: Policy, action: Action, context: Context) -> Verdict:
     """The same for who has the context at hand. Never raises."""
     try:
         if policy.is_deny_all:
-            return Verdict("deny", NOTHING_IN_FORCE, remedy="the operator must mend the policy file")
+            return Verdict(
+                "deny", NOTHING_IN_FORCE, remedy="the operator must mend the policy file"
+            )
         category = category_of(action)
         if isinstance(action, Proposal):
             # Imported here: a proposal is rare, and what judges it imports half of the package.
@@ -56,14 +60,19 @@ def evaluate_in(policy: Policy, action: Action, context: Context) -> Verdict:
         return policy.verdict(category, action, context)
     except Exception as error:
         return Verdict(
-            "deny", f"the rules could not be evaluated: {type(error).__name__}", remedy="report this as a bug"
+            "deny",
+            f"the rules could not be evaluated: {type(error).__name__}",
+            remedy="report this as a bug",
         )
 
 
 def evaluate_reaching(policy: Policy, action: Network, context: Context) -> Verdict | None:
-    """The allow of a connection together with the addresses that it goes to (`Policy.reaching`), None where each wants a verdict of its own."""
+    """The allow of a connection together with the addresses that it goes to (`Policy.reaching`),
+    None where each wants a verdict of its own."""
     try:
-        return None if policy.is_deny_all or not action.resolved else policy.reaching(action, context)
+        return (
+            None if policy.is_deny_all or not action.resolved else policy.reaching(action, context)
+        )
     except Exception:
         return None
 
@@ -74,8 +83,11 @@ def mode_verdict(policy: Policy, action: Action) -> Verdict:
     return by_mode(category, policy.mode_of(category))
 
 
-def names_addresses(policy: Policy, action: Network, *, now: float, session_id: str | None = None) -> bool:
-    """Whether rules name every private address that the action goes to, so that it may be dialled though private."""
+def names_addresses(
+    policy: Policy, action: Network, *, now: float, session_id: str | None = None
+) -> bool:
+    """Whether rules name every private address that the action goes to, so that it may be
+    dialled though private."""
     from supervisor.core.policy.network_rules import NetworkJudge
 
     judge = policy.judge_for("network")

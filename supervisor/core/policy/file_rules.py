@@ -1,7 +1,9 @@
-"""The verdict on a change of a file: rules about paths, protected names, and what always needs a look.
+"""The verdict on a change of a file: rules about paths, protected names, and what always needs a
+look.
 
-Decides by canonical paths. INVARIANT: a path that could leave the workspace is denied, a protected name is never covered by a
-wildcard, and a hazard (a link, a device, a set-uid or newly executable bit, a name that can't be shown) is never allowed by a rule.
+Decides by canonical paths. INVARIANT: a path that could leave the workspace is denied, a
+protected name is never covered by a wildcard, and a hazard (a link, a device, a set-uid or newly
+executable bit, a name that can't be shown) is never allowed by a rule.
 """
 
 import re
@@ -18,7 +20,16 @@ from supervisor.core.text.globs import Glob, has_wildcard, inner_expression
 from supervisor.core.text.globs import check as check_glob
 from supervisor.core.text.paths import WorkspacePath, canonical, fold, is_git_name, leaves
 from supervisor.core.text.prefixes import FEW, Prefixes
-from supervisor.core.verdicts import Context, Forced, Judge, Matches, Rule, Verdict, combine, verdict_of
+from supervisor.core.verdicts import (
+    Context,
+    Forced,
+    Judge,
+    Matches,
+    Rule,
+    Verdict,
+    combine,
+    verdict_of,
+)
 from supervisor.errors import PolicyError
 
 OF_REPOSITORY = "git takes this folder for a repository's own, with its hooks and configuration"
@@ -36,14 +47,19 @@ def check_pattern(pattern: str, effect: Effect) -> str:
         return ""
     if pattern.startswith(("/", "~")):
         raise PolicyError(
-            f"`filesystem({pattern})` is not below the workspace", "name a path relative to the workspace's root"
+            f"`filesystem({pattern})` is not below the workspace",
+            "name a path relative to the workspace's root",
         )
     if pattern.endswith("/"):
         raise PolicyError(
-            f"`filesystem({pattern})` ends in a slash", f"write `filesystem({pattern}**)` for all below it"
+            f"`filesystem({pattern})` ends in a slash",
+            f"write `filesystem({pattern}**)` for all below it",
         )
     if ".." in pattern.split("/"):
-        raise PolicyError(f"`filesystem({pattern})` holds `..`", "nothing outside of the workspace is ever changed")
+        raise PolicyError(
+            f"`filesystem({pattern})` holds `..`",
+            "nothing outside of the workspace is ever changed",
+        )
     check_glob(tidy(pattern), f"filesystem({pattern})")
     return ""
 
@@ -87,19 +103,24 @@ class _Entry:
         return hit and not (rule.exceptions and self.is_excepted(path, folded))
 
     def is_excepted(self, path: WorkspacePath, folded: str) -> bool:
-        """An exception of an allow rule takes every spelling, one of a deny or ask rule only its own."""
+        """An exception of an allow rule takes every spelling, one of a deny or ask rule only its
+        own."""
         if self._exceptions is None:
             texts = [tidy(text) for text in self.rule.exceptions]
             self._exceptions = tuple((Glob(text), Glob(fold(text))) for text in texts)
         if self.rule.effect == "allow":
-            return any(plain.matches(path.text) or loose.matches(folded) for plain, loose in self._exceptions)
+            return any(
+                plain.matches(path.text) or loose.matches(folded)
+                for plain, loose in self._exceptions
+            )
         return any(plain.matches(path.text) for plain, _ in self._exceptions)
 
 
 class _Spelling(NamedTuple):
     """A path as an index looks it up.
 
-    `folders`: itself, every folder above it, and the root; `endings`: what a pattern could end in that matches it; `names`: its segments.
+    `folders`: itself, every folder above it, and the root; `endings`: what a pattern could end
+    in that matches it; `names`: its segments.
     """
 
     text: str
@@ -121,7 +142,8 @@ def _spelling(text: str) -> _Spelling:
 
 
 class _Index:
-    """The rules by whole path, or by the folders that they spell out and what they end in: deny and ask rules in folded spelling."""
+    """The rules by whole path, or by the folders that they spell out and what they end in: deny
+    and ask rules in folded spelling."""
 
     def __init__(self, rules: Iterable[Rule]) -> None:
         self.by_path: dict[str, list[_Entry]] = {}
@@ -147,8 +169,14 @@ class _Index:
         path, folded = place.path, place.folded
         entries = self._candidates(place.spelled)
         if folded is not place.spelled:
-            entries = [*{id(entry): entry for entry in (*entries, *self._candidates(folded))}.values()]
-        return [entry.rule for entry in entries if context.is_active(entry.rule) and entry.matches(path, folded.text)]
+            entries = [
+                *{id(entry): entry for entry in (*entries, *self._candidates(folded))}.values()
+            ]
+        return [
+            entry.rule
+            for entry in entries
+            if context.is_active(entry.rule) and entry.matches(path, folded.text)
+        ]
 
     def _candidates(self, path: _Spelling) -> list[_Entry]:
         found = [*self.by_path.get(path.text, ()), *self.everything]
@@ -159,14 +187,21 @@ class _Index:
                 for ending in path.endings:
                     entries = endings.get(ending)
                     if entries is not None:
-                        found += entries if len(entries) <= FEW else self._starting(folder, ending, entries, path.text)
+                        found += (
+                            entries
+                            if len(entries) <= FEW
+                            else self._starting(folder, ending, entries, path.text)
+                        )
         return found
 
     def _starting(self, folder: str, ending: str, entries: list[_Entry], path: str) -> list[_Entry]:
-        """Of many rules for one folder and ending those that the path could match, by what they spell out beyond the folder."""
+        """Of many rules for one folder and ending those that the path could match, by what they
+        spell out beyond the folder."""
         index = self._by_start.get((folder, ending))
         if index is None:
-            index = self._by_start[folder, ending] = Prefixes((self._beyond(one, folder), one) for one in entries)
+            index = self._by_start[folder, ending] = Prefixes(
+                (self._beyond(one, folder), one) for one in entries
+            )
         beyond = path[len(folder) :]
         return index.starting([beyond, *map(_NAME_MARK.__add__, beyond.split("/"))])
 
@@ -181,7 +216,8 @@ class _Index:
 
 
 def _ending(glob: Glob) -> str:
-    """How every path ends that a pattern matches: its last name, `*.extension`, or nothing that is known."""
+    """How every path ends that a pattern matches: its last name, `*.extension`, or nothing that
+    is known."""
     if glob.last is not None:
         return glob.last
     last = glob.text.rpartition("/")[2]
@@ -192,7 +228,8 @@ def _ending(glob: Glob) -> str:
 
 
 class Protected(NamedTuple):
-    """A protected name, why, and what it does to a change that no rule spells out; `remedy`: what is open instead of a denial."""
+    """A protected name, why, and what it does to a change that no rule spells out; `remedy`:
+    what is open instead of a denial."""
 
     pattern: str
     why: str
@@ -201,10 +238,13 @@ class Protected(NamedTuple):
 
 
 class _Names:
-    """The protected names in force, in one look-up for whole names and one expression for the rest."""
+    """The protected names in force, in one look-up for whole names and one expression for the
+    rest."""
 
     def __init__(self, names: Sequence[Protected]) -> None:
-        self.git = next(name for name in names if name.decision == "deny" and name.pattern == ".git/**")
+        self.git = next(
+            name for name in names if name.decision == "deny" and name.pattern == ".git/**"
+        )
         self.whole: dict[str, Protected] = {}
         self.patterns: list[tuple[re.Pattern[str], Protected]] = []
         for name in sorted(names, key=lambda one: one.decision != "deny"):
@@ -213,7 +253,9 @@ class _Names:
                 self.whole.setdefault(Glob(text).literal or text, name)
             else:
                 self.patterns.append((_anywhere([text]), name))
-        self.any_pattern = _anywhere([fold(tidy(name.pattern)).removesuffix("/**") for _, name in self.patterns])
+        self.any_pattern = _anywhere(
+            [fold(tidy(name.pattern)).removesuffix("/**") for _, name in self.patterns]
+        )
 
     def of(self, place: "_Place") -> Protected | None:
         """The strictest name that a path has."""
@@ -222,15 +264,22 @@ class _Names:
         if place.repository:
             return Protected(f"{place.repository}/**", OF_REPOSITORY, "deny", LEAVE_APART)
         folded, whole = place.folded, self.whole
-        found = [] if whole.keys().isdisjoint(folded.names) else [whole[one] for one in folded.names if one in whole]
+        found = (
+            []
+            if whole.keys().isdisjoint(folded.names)
+            else [whole[one] for one in folded.names if one in whole]
+        )
         if self.patterns and self.any_pattern.search(folded.text):
             found += [name for regex, name in self.patterns if regex.search(folded.text)]
         return min(found, key=lambda name: name.decision != "deny") if found else None
 
 
 def _anywhere(texts: Iterable[str]) -> re.Pattern[str]:
-    """An expression that finds any of these globs at any depth, with everything below what it finds."""
-    return re.compile(rf"(?:\A|/)(?:{'|'.join(map(inner_expression, texts)) or '(?!)'})(?:/|\Z)", re.DOTALL)
+    """An expression that finds any of these globs at any depth, with everything below what it
+    finds."""
+    return re.compile(
+        rf"(?:\A|/)(?:{'|'.join(map(inner_expression, texts)) or '(?!)'})(?:/|\Z)", re.DOTALL
+    )
 
 
 @lru_cache(maxsize=64)
@@ -241,15 +290,20 @@ def _names(ask: frozenset[str], deny: frozenset[str], lifted: frozenset[str]) ->
         [
             *(Protected(name, why, "deny") for name, why in table["deny"].items()),
             *(Protected(name, added, "deny") for name in sorted(deny)),
-            *(Protected(name, why, "ask") for name, why in table["ask"].items() if name not in lifted),
+            *(
+                Protected(name, why, "ask")
+                for name, why in table["ask"].items()
+                if name not in lifted
+            ),
             *(Protected(name, added, "ask") for name in sorted(ask)),
         ]
     )
 
 
 class _Place(NamedTuple):
-    """One path of a change as the rules see it: as it is spelled, folded, whether some name in it is git's own folder, and what of it
-    no rule may allow. `folded` is `spelled` where both are the same. `repository`: the folder around it that git takes for its own."""
+    """One path of a change as the rules see it: as it is spelled, folded, whether some name in
+    it is git's own folder, and what of it no rule may allow. `folded` is `spelled` where both
+    are the same. `repository`: the folder around it that git takes for its own."""
 
     path: WorkspacePath
     spelled: _Spelling
@@ -268,9 +322,17 @@ def _place(path: WorkspacePath, forced: Sequence[Forced] = (), repository: str =
 
 
 def _around(path: WorkspacePath, repositories: Sequence[str]) -> str:
-    """The first of these folders that a path is, or is in; an action names them as it shows its paths."""
+    """The first of these folders that a path is, or is in; an action names them as it shows its
+    paths."""
     shown = path.text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-    return next((one for one in repositories if one == WORKSPACE_ITSELF or f"{shown}/".startswith(f"{one}/")), "")
+    return next(
+        (
+            one
+            for one in repositories
+            if one == WORKSPACE_ITSELF or f"{shown}/".startswith(f"{one}/")
+        ),
+        "",
+    )
 
 
 type _Seen = Sequence[_Place]
@@ -280,14 +342,19 @@ class FileJudge(Judge[_Seen]):
     """The filesystem rules of a policy, indexed, and its protected names."""
 
     def __init__(
-        self, rules: Sequence[Rule], ask: frozenset[str], deny: frozenset[str], lifted: frozenset[str]
+        self,
+        rules: Sequence[Rule],
+        ask: frozenset[str],
+        deny: frozenset[str],
+        lifted: frozenset[str],
     ) -> None:
         self._index = _Index(rules)
         self._names = _names(ask, deny, lifted)
 
     @staticmethod
     def canonical(action: Action) -> _Seen | Verdict:
-        """A `FileChange`: its canonical path, or both where there are two; of a swap all that go and come."""
+        """A `FileChange`: its canonical path, or both where there are two; of a swap all that go
+        and come."""
         assert isinstance(action, FileChange)
         try:
             paths = [canonical(action.path, action.path_b64)]
@@ -298,12 +365,19 @@ class FileJudge(Judge[_Seen]):
             return Verdict("deny", str(error), remedy=STAY_INSIDE)
         if action.operation == "rename" and action.to is None:
             return Verdict("deny", "a rename that doesn't say where to", remedy="name both paths")
-        if any(target is not None and leaves(path.text, target) for path, target in _links(action, paths)):
+        if any(
+            target is not None and leaves(path.text, target)
+            for path, target in _links(action, paths)
+        ):
             return Verdict("deny", "a link that points out of the workspace", remedy=STAY_INSIDE)
-        # INVARIANT: a swap's hazards are those of its steps, too, so the strictest of all places has each of them.
+        # INVARIANT: a swap's hazards are those of its steps, too, so the strictest of all places
+        # has each of them.
         hazards = list(hazards_of(action))
         around = action.repositories
-        return [_place(path, [*hazards, *_oddity(path)], _around(path, around) if around else "") for path in paths]
+        return [
+            _place(path, [*hazards, *_oddity(path)], _around(path, around) if around else "")
+            for path in paths
+        ]
 
     def decide(self, seen: _Seen, mode: Effect, context: Context) -> Verdict:
         """The verdict: of two paths the stricter."""
@@ -324,12 +398,15 @@ class FileJudge(Judge[_Seen]):
         return matches.verdict("filesystem", mode)
 
     def protected(self, path: str, repositories: Sequence[str] = ()) -> Protected | None:
-        """The protected name that a canonical path has, the strictest; None for all other paths. `repositories`: of its action."""
+        """The protected name that a canonical path has, the strictest; None for all other paths.
+        `repositories`: of its action."""
         place = WorkspacePath(path)
         return self._names.of(_place(place, (), _around(place, repositories)))
 
 
-def _links(action: FileChange, paths: Sequence[WorkspacePath]) -> Iterator[tuple[WorkspacePath, str | None]]:
+def _links(
+    action: FileChange, paths: Sequence[WorkspacePath]
+) -> Iterator[tuple[WorkspacePath, str | None]]:
     """Where each link of an action is, and its target."""
     yield paths[0], action.link_target
     below = paths[len(paths) - len(action.steps) :]
@@ -366,18 +443,23 @@ def hazards_of(action: FileChange) -> Iterator[Forced]:
         names.update(["symlink"] if step.link_target is not None else [])
         names.update(["setuid"] if (step.mode or 0) & _SET_ID_BITS else [])
     is_of_file = action.after != "dir"  # a folder's execute bits let nobody run anything
-    if action.operation == "chmod" and (action.mode is None or (is_of_file and mode & _EXECUTE_BITS)):
+    if action.operation == "chmod" and (
+        action.mode is None or (is_of_file and mode & _EXECUTE_BITS)
+    ):
         names.add("new-executable")
     for name in sorted(names):
         yield Forced("ask", f"{name} is never allowed by a rule")
 
 
-# -- for `explain`: one rule and one path, whatever else is in force -------------------------------------------------------
+# -- for `explain`: one rule and one path, whatever else is in force ------------------------------
 
 
 def fits(rule: Rule, path: WorkspacePath) -> bool:
-    """Whether a rule's pattern covers a path; its exceptions and how long it lasts are left aside."""
-    return rule.pattern in ("*", "**") or _Entry(replace(rule, exceptions=())).matches(path, path.folded)
+    """Whether a rule's pattern covers a path; its exceptions and how long it lasts are left
+    aside."""
+    return rule.pattern in ("*", "**") or _Entry(replace(rule, exceptions=())).matches(
+        path, path.folded
+    )
 
 
 def exception_for(rule: Rule, path: WorkspacePath) -> str | None:

@@ -1,8 +1,9 @@
 """A git command line to a git action, and the names that an action has for rules.
 
-Decides which remote, which refs, and whether something is rewritten or deleted, as git itself would read the words: long options by
-their unique beginnings, bundled short ones, `+ref`, `:ref`, `a:b`, `tag NAME`. It is apart from `git_rules.py`, which knows patterns
-and verdicts. It must never take an option that it doesn't know for harmless.
+Decides which remote, which refs, and whether something is rewritten or deleted, as git itself would
+read the words: long options by their unique beginnings, bundled short ones, `+ref`, `:ref`, `a:b`,
+`tag NAME`. It is apart from `git_rules.py`, which knows patterns and verdicts. It must never take
+an option that it doesn't know for harmless.
 
 Sources: git-push(1), git-fetch(1), gitcli(7), git-check-ref-format(1).
 """
@@ -23,22 +24,27 @@ type Kind = Literal["branch", "mapping", "tag", "ref", "unknown"]
 
 READS = frozenset({"fetch", "pull", "ls-remote"})
 REACHES = frozenset({"push", *READS})
-# The operations whose words after the remote are refs (or, of `clone`, the folder, which is held to the same). All others have words.
+# The operations whose words after the remote are refs (or, of `clone`, the folder, which is held to
+# the same). All others have words.
 TAKES_REFS = REACHES | {"clone"}
 SYSTEM_FOLDERS = frozenset({"/bin", "/usr/bin", "/usr/local/bin"})
-# Options that change nothing that matters here, by operation: they are passed over unless a rule names them. The same letter means
-# something else to another operation (`git push -n` only tries, `git commit -n` runs no hooks), so none is taken from one to another.
+# Options that change nothing that matters here, by operation: they are passed over unless a rule
+# names them. The same letter means something else to another operation (`git push -n` only tries,
+# `git commit -n` runs no hooks), so none is taken from one to another.
 _QUIET = frozenset({"-q", "--quiet"})
 _TALK = _QUIET | {
-    "-v", "--verbose", "--progress", "--no-progress", "--no-quiet", "--no-verbose", "-4", "--ipv4", "-6", "--ipv6",
+    "-v", "--verbose", "--progress", "--no-progress", "--no-quiet", "--no-verbose", "-4", "--ipv4",
+    "-6", "--ipv6",
 }  # fmt: skip
 _TRANSFER = _TALK | {
-    "-n", "--dry-run", "--set-upstream", "--no-set-upstream", "--no-recurse-submodules", "--no-force", "--no-tags", "--no-prune",
+    "-n", "--dry-run", "--set-upstream", "--no-set-upstream", "--no-recurse-submodules",
+    "--no-force", "--no-tags", "--no-prune",
     "--no-all",
 }  # fmt: skip
 _HARMLESS = {
     "push": _TRANSFER | {
-        "-u", "--porcelain", "--atomic", "--no-atomic", "--thin", "--no-thin", "--no-follow-tags", "--no-mirror", "--no-delete", "--verify",
+        "-u", "--porcelain", "--atomic", "--no-atomic", "--thin", "--no-thin", "--no-follow-tags",
+        "--no-mirror", "--no-delete", "--verify",
         "--no-signed",
     },
     "fetch": _TRANSFER | {"--porcelain", "--atomic", "--no-atomic"},
@@ -46,17 +52,24 @@ _HARMLESS = {
     "ls-remote": _QUIET | {"--heads", "--exit-code"},
     "clone": _TALK | {"-n", "--no-checkout", "--no-tags", "--no-recurse-submodules"},
 }  # fmt: skip
-# What rewrites, removes or reaches further than the refs that are named: only a rule that says so matches.
+# What rewrites, removes or reaches further than the refs that are named: only a rule that says so
+# matches.
 FORCES = frozenset({"--force", "--force-with-lease"})
 _PUSH_LONG = (
-    "--all", "--branches", "--prune", "--mirror", "--dry-run", "--porcelain", "--delete", "--tags", "--follow-tags", "--signed",
-    "--atomic", "--push-option", "--receive-pack", "--exec", "--force-with-lease", "--force", "--force-if-includes", "--repo",
-    "--set-upstream", "--thin", "--quiet", "--verbose", "--progress", "--recurse-submodules", "--verify", "--ipv4", "--ipv6",
+    "--all", "--branches", "--prune", "--mirror", "--dry-run", "--porcelain", "--delete", "--tags",
+    "--follow-tags", "--signed",
+    "--atomic", "--push-option", "--receive-pack", "--exec", "--force-with-lease", "--force",
+    "--force-if-includes", "--repo",
+    "--set-upstream", "--thin", "--quiet", "--verbose", "--progress", "--recurse-submodules",
+    "--verify", "--ipv4", "--ipv6",
 )  # fmt: skip
 _SHORT = {
-    "f": "--force", "d": "--delete", "u": "-u", "q": "-q", "v": "-v", "n": "-n", "4": "-4", "6": "-6", "o": "--push-option",
+    "f": "--force", "d": "--delete", "u": "-u", "q": "-q", "v": "-v", "n": "-n", "4": "-4",
+    "6": "-6", "o": "--push-option",
 }  # fmt: skip
-_TAKES_WORD = frozenset({"--repo", "--receive-pack", "--exec", "--push-option", "--depth", "--deepen"})
+_TAKES_WORD = frozenset(
+    {"--repo", "--receive-pack", "--exec", "--push-option", "--depth", "--deepen"}
+)
 # Of what only reads the remote: how much comes, and what becomes of it in the private copy.
 _COMES = r"-p|--prune|-t|--tags|--unshallow|--(?:depth|deepen)=[0-9]+"
 _READ_HARMLESS = {
@@ -65,9 +78,14 @@ _READ_HARMLESS = {
     "ls-remote": re.compile(r"(?:-t|--tags)\Z"),
 }
 _DELETES = re.compile(r"\+?:.")
-_GLOBAL_HARMLESS = frozenset({"--no-pager", "--paginate", "-p", "-P", "--no-optional-locks", "--literal-pathspecs"})
-# What looks like a blank is in no ref: of two names that look the same one is another branch. U+2800 is Braille's blank.
-_BAD_REF = re.compile(r"[\x00-\x20\x7f\s\u2800~^:?*\[\\]|\.\.|@\{|//|^[-/.]|/\.|[/.]\Z|\.lock(?:/|\Z)|^@\Z")
+_GLOBAL_HARMLESS = frozenset(
+    {"--no-pager", "--paginate", "-p", "-P", "--no-optional-locks", "--literal-pathspecs"}
+)
+# What looks like a blank is in no ref: of two names that look the same one is another branch.
+# U+2800 is Braille's blank.
+_BAD_REF = re.compile(
+    r"[\x00-\x20\x7f\s\u2800~^:?*\[\\]|\.\.|@\{|//|^[-/.]|/\.|[/.]\Z|\.lock(?:/|\Z)|^@\Z"
+)
 _BLANK = re.compile(r"[\x00-\x20\x7f\s\u2800]")
 # Remotes that are no other machine: what they name is run or read here.
 RUNS_OR_READS = re.compile(r"(?:ext|fd|file)::?", re.IGNORECASE)
@@ -76,9 +94,11 @@ UNREAD = "--gatehouse-unread="
 
 
 class Ref(msgspec.Struct, frozen=True, gc=False):
-    """One thing that a push moves or a fetch gets. `name` is the branch or full ref at the other end, empty where it isn't known.
+    """One thing that a push moves or a fetch gets. `name` is the branch or full ref at the other
+    end, empty where it isn't known.
 
-    `text` is the refspec as a rule spells it, without `+`; for a branch under `refs/heads/` the bare name.
+    `text` is the refspec as a rule spells it, without `+`; for a branch under `refs/heads/` the
+    bare name.
     """
 
     kind: Kind
@@ -89,10 +109,12 @@ class Ref(msgspec.Struct, frozen=True, gc=False):
     delete: bool = False
 
 
-# An action that came with its command is parsed to see whether both agree, so most lines are read twice.
+# An action that came with its command is parsed to see whether both agree, so most lines are read
+# twice.
 @lru_cache(maxsize=256)
 def parse_command(command: str, cwd: str = ".") -> Git:
-    """The git action of a command line. Never raises: what can't be read is kept as a flag that no rule matches."""
+    """The git action of a command line. Never raises: what can't be read is kept as a flag that
+    no rule matches."""
     try:
         words = split_command(command)
     except ValueError as error:
@@ -104,7 +126,9 @@ def parse_command(command: str, cwd: str = ".") -> Git:
 
 def is_git(word: str) -> bool:
     """Whether a command's name is git's: `git`, or that name in a system folder."""
-    return word == "git" or (posixpath.basename(word) == "git" and posixpath.dirname(word) in SYSTEM_FOLDERS)
+    return word == "git" or (
+        posixpath.basename(word) == "git" and posixpath.dirname(word) in SYSTEM_FOLDERS
+    )
 
 
 def _unread(why: str, command: str, cwd: str) -> Git:
@@ -117,7 +141,8 @@ def from_words(words: Sequence[str], command: str | None = None, cwd: str = ".")
     at = 0
     while at < len(words) and words[at].startswith("-"):
         if words[at] not in _GLOBAL_HARMLESS:
-            # `-c`, `-C`, `--git-dir`, `--exec-path`: another repository, another configuration, other programs.
+            # `-c`, `-C`, `--git-dir`, `--exec-path`: another repository, another configuration,
+            # other programs.
             return Git(
                 operation="",
                 flags=(f"{UNREAD}the option `{words[at]}` comes before the operation",),
@@ -126,7 +151,9 @@ def from_words(words: Sequence[str], command: str | None = None, cwd: str = ".")
             )
         at += 1
     if at >= len(words):
-        return Git(operation="", flags=(f"{UNREAD}no git operation is named",), command=command, cwd=cwd)
+        return Git(
+            operation="", flags=(f"{UNREAD}no git operation is named",), command=command, cwd=cwd
+        )
     operation, rest = words[at], words[at + 1 :]
     operands: list[str] = []
     at = 0
@@ -147,7 +174,9 @@ def from_words(words: Sequence[str], command: str | None = None, cwd: str = ".")
     return _action(operation, operands, flags, command, cwd)
 
 
-def _action(operation: str, operands: Sequence[str], flags: Sequence[str], command: str | None, cwd: str) -> Git:
+def _action(
+    operation: str, operands: Sequence[str], flags: Sequence[str], command: str | None, cwd: str
+) -> Git:
     remote, *refs = operands or [""]
     repo = next((flag.partition("=")[2] for flag in flags if flag.startswith("--repo=")), "")
     names = {flag.partition("=")[0] for flag in flags}
@@ -156,9 +185,13 @@ def _action(operation: str, operands: Sequence[str], flags: Sequence[str], comma
         operation=operation,
         remote=remote or repo or None,
         refspecs=refspecs,
-        force=operation == "push" and (bool(names & FORCES) or any(ref.startswith("+") for ref in refspecs)),
+        force=operation == "push"
+        and (bool(names & FORCES) or any(ref.startswith("+") for ref in refspecs)),
         delete=operation == "push"
-        and ("--delete" in names or any(ref.startswith((":", "+:")) and len(ref) > 1 for ref in refspecs)),
+        and (
+            "--delete" in names
+            or any(ref.startswith((":", "+:")) and len(ref) > 1 for ref in refspecs)
+        ),
         flags=tuple(flags),
         command=command,
         cwd=cwd,
@@ -180,12 +213,14 @@ def joined_tags(words: Sequence[str]) -> list[str]:
 
 
 def harmless(operation: str) -> frozenset[str]:
-    """The options that change nothing that matters here; of an operation that reaches no remote only those that say less."""
+    """The options that change nothing that matters here; of an operation that reaches no remote
+    only those that say less."""
     return _HARMLESS.get(operation, _QUIET)
 
 
 def _options(operation: str, word: str) -> tuple[list[str], bool]:
-    """The canonical flags of an option word that aren't harmless, and whether the next word is a value of the last."""
+    """The canonical flags of an option word that aren't harmless, and whether the next word is a
+    value of the last."""
     if word.startswith("--"):
         name, equals, value = word.partition("=")
         if operation == "push":
@@ -207,7 +242,8 @@ def _options(operation: str, word: str) -> tuple[list[str], bool]:
 
 
 def _full_name(name: str) -> str:
-    """A long option by its unique beginning, as git's option parser takes it; unchanged where there is none, or more than one."""
+    """A long option by its unique beginning, as git's option parser takes it; unchanged where
+    there is none, or more than one."""
     if name in _PUSH_LONG or len(name) < 4:
         return name
     negated = name.startswith("--no-")
@@ -219,7 +255,8 @@ def _full_name(name: str) -> str:
 
 
 def rough_actions(command: str) -> list[Git]:
-    """Every git operation that a text might run which couldn't be read: only for deny rules, which then still apply."""
+    """Every git operation that a text might run which couldn't be read: only for deny rules,
+    which then still apply."""
     found: list[Git] = []
     for piece in re.split(r"[;&|()<>{}`$\r\n]+", command)[:MAX_ROUGH_WORDS]:
         words = re.sub(r"['\"\\]", "", piece).split()[:MAX_ROUGH_WORDS]
@@ -237,10 +274,13 @@ def agrees(action: Git) -> bool:
 
 
 def special_flags(action: Git) -> frozenset[str]:
-    """The options that only a rule which says so matches, canonical, those that fields and refspecs imply included."""
+    """The options that only a rule which says so matches, canonical, those that fields and
+    refspecs imply included."""
     found = _said(action) if action.flags else set[str]()
     if action.operation == "push":
-        if (action.force or any(ref.startswith("+") for ref in action.refspecs)) and not _names(found) & FORCES:
+        if (action.force or any(ref.startswith("+") for ref in action.refspecs)) and not _names(
+            found
+        ) & FORCES:
             found.add("--force")
         if action.delete or any(map(_DELETES.match, action.refspecs)):
             found.add("--delete")
@@ -252,7 +292,8 @@ def _said(action: Git) -> set[str]:
     for flag in action.flags:
         name, equals, value = flag.partition("=")
         found.update(
-            f"{one}{equals}{value}" for one in ([name] if name.startswith("--") else _options(operation, name)[0])
+            f"{one}{equals}{value}"
+            for one in ([name] if name.startswith("--") else _options(operation, name)[0])
         )
     found -= harmless(operation)
     if operation in READS:
@@ -265,9 +306,11 @@ def _names(flags: set[str]) -> set[str]:
 
 
 def refs_of(action: Git) -> list[Ref]:
-    """The refs of an action, one by one; for a push that names none, one that isn't known. None of an operation that takes words.
+    """The refs of an action, one by one; for a push that names none, one that isn't known. None of
+    an operation that takes words.
 
-    `ValueError` (a whole why) where a name is none, or a word could be taken for an option or for a remote that runs something.
+    `ValueError` (a whole why) where a name is none, or a word could be taken for an option or
+    for a remote that runs something.
     """
     if action.operation not in TAKES_REFS:
         for word in action.refspecs:
@@ -279,7 +322,8 @@ def refs_of(action: Git) -> list[Ref]:
 
 
 def _check_word(word: str) -> None:
-    """That a word of an operation which takes any is one: `git diff a b..c`, `git remote add name url`."""
+    """That a word of an operation which takes any is one: `git diff a b..c`, `git remote add
+    name url`."""
     if word.startswith("-"):
         raise ValueError(f"`{word}` could be taken for an option")
     if RUNS_OR_READS.match(word):
@@ -305,7 +349,9 @@ def _ref(text: str, action: Git) -> Ref:
     if colon and _branch(source) != name:
         if source != "HEAD" and _BLANK.search(source):
             raise ValueError(f"`{text}` is not a valid refspec")
-        return Ref("mapping", name, f"{_branch(source)}:{name}", source=_branch(source), force=force)
+        return Ref(
+            "mapping", name, f"{_branch(source)}:{name}", source=_branch(source), force=force
+        )
     return Ref(_kind(name), name, name, force=force, delete=action.delete)
 
 

@@ -1,8 +1,8 @@
 """The verdict on a git operation: rules about remotes, branches, and what rewrites or deletes.
 
-Decides ref by ref, each of which must be allowed. INVARIANT: force, delete, mirror, all branches, tags and every option that isn't
-known as harmless are matched only by an allow rule that spells them; deny and ask rules look at where a ref ends up, however it is
-spelled.
+Decides ref by ref, each of which must be allowed. INVARIANT: force, delete, mirror, all
+branches, tags and every option that isn't known as harmless are matched only by an allow rule
+that spells them; deny and ask rules look at where a ref ends up, however it is spelled.
 """
 
 import contextlib
@@ -51,9 +51,12 @@ from supervisor.errors import PolicyError
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]*\Z")
 # Other operations that git has: a rule of one such word speaks of it, not of a branch.
 OPERATIONS = REACHES | {
-    "add", "am", "apply", "archive", "bisect", "blame", "branch", "bundle", "checkout", "cherry-pick", "clean", "clone", "commit",
-    "config", "diff", "format-patch", "gc", "grep", "init", "log", "merge", "mv", "notes", "rebase", "reflog", "remote", "request-pull",
-    "reset", "restore", "revert", "rm", "send-email", "show", "stash", "status", "submodule", "switch", "tag", "worktree",
+    "add", "am", "apply", "archive", "bisect", "blame", "branch", "bundle", "checkout",
+    "cherry-pick", "clean", "clone", "commit",
+    "config", "diff", "format-patch", "gc", "grep", "init", "log", "merge", "mv", "notes", "rebase",
+    "reflog", "remote", "request-pull",
+    "reset", "restore", "revert", "rm", "send-email", "show", "stash", "status", "submodule",
+    "switch", "tag", "worktree",
 }  # fmt: skip
 MAX_REFS = 500
 _NAMESPACE = re.compile(r"\A(?:refs/)?(?:heads|tags)/")
@@ -76,15 +79,22 @@ def compile_pattern(text: str) -> GitPattern:
     """The pattern of `git(text)`; `PolicyError` where it is none."""
     words = list(split_pattern(text, f"git({text})"))
     if words[0] == "git" and len(words) > 1:
-        raise PolicyError(f"`git({text})` names git twice", f"write `git({text.strip()[4:].strip()})`")
+        raise PolicyError(
+            f"`git({text})` names git twice", f"write `git({text.strip()[4:].strip()})`"
+        )
     if all(map(is_star, words)):
         return GitPattern(("*",), frozenset(), is_bare=True)
     operands = [word for word in words if not word.startswith("-")]
     if not operands:
-        raise PolicyError(f"`git({text})` names no operation", "write e.g. `git(push origin feature/*)`")
+        raise PolicyError(
+            f"`git({text})` names no operation", "write e.g. `git(push origin feature/*)`"
+        )
     operation, plain = operands[0], operands
-    options = {option for word in words if word.startswith("-") for option in _options(words[0], word)}
-    # The words of any other operation are none that could be spelled otherwise (`git(show :README)`).
+    options = {
+        option for word in words if word.startswith("-") for option in _options(words[0], word)
+    }
+    # The words of any other operation are none that could be spelled otherwise (`git(show
+    # :README)`).
     if len(operands) == 1 or "*" in operation or operation in TAKES_REFS:
         plain, implied = _refs(operands)
         options |= implied
@@ -100,7 +110,8 @@ def _options(operation: str, word: str) -> Iterable[str]:
 
 
 def _refs(words: Sequence[str]) -> tuple[list[str], set[str]]:
-    """Words that may be refs in the one spelling that an action has, and the options that `+ref` and `:ref` are."""
+    """Words that may be refs in the one spelling that an action has, and the options that `+ref`
+    and `:ref` are."""
     plain, options = [], set()
     for word in joined_tags(words) if words[0] == "push" else words:
         ref = word.removeprefix("+")
@@ -151,8 +162,8 @@ class _Sought(NamedTuple):
 
 
 class _Seen(NamedTuple):
-    """An action as the rules see it. `remotes`: every remote that it names. `unread`: why no operation can be made out; `sought` is
-    then what it might hold."""
+    """An action as the rules see it. `remotes`: every remote that it names. `unread`: why no
+    operation can be made out; `sought` is then what it might hold."""
 
     action: Git
     remotes: tuple[str, ...]
@@ -161,7 +172,8 @@ class _Seen(NamedTuple):
 
 
 class GitJudge(Judge[_Seen]):
-    """The git rules of a policy: those that allow by the start of a subject, the others by the start of their last word."""
+    """The git rules of a policy: those that allow by the start of a subject, the others by the
+    start of their last word."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         entries = [Entry(rule, compile_pattern) for rule in rules]
@@ -198,12 +210,15 @@ class GitJudge(Judge[_Seen]):
         return verdict
 
     def _unread(self, seen: _Seen, why: str, mode: Effect, context: Context) -> Verdict:
-        """A command that can't be read is at most asked; deny rules see every operation that it might hold."""
+        """A command that can't be read is at most asked; deny rules see every operation that it
+        might hold."""
         denied = [
             entry.rule
             for sought in seen.sought
             for entry in self._strict.starting(sought.texts)
-            if entry.rule.effect == "deny" and context.is_active(entry.rule) and entry.matches(sought)
+            if entry.rule.effect == "deny"
+            and context.is_active(entry.rule)
+            and entry.matches(sought)
         ]
         if denied:
             return by_rules("deny", denied)
@@ -214,7 +229,11 @@ class GitJudge(Judge[_Seen]):
     def _judge_ref(self, sought: _Sought, mode: Effect, context: Context) -> Verdict:
         flags = sought.flags
         entries = self._allow.starting(sought.starts) + self._strict.starting(sought.texts)
-        rules = [entry.rule for entry in entries if context.is_active(entry.rule) and entry.matches(sought)]
+        rules = [
+            entry.rule
+            for entry in entries
+            if context.is_active(entry.rule) and entry.matches(sought)
+        ]
         forced = self.forced(sought.action, sought.ref, flags, context)
         verdict = verdict_of(rules, forced, "git", mode)
         if flags and not verdict.rule:
@@ -227,7 +246,9 @@ class GitJudge(Judge[_Seen]):
             )
         return verdict
 
-    def forced(self, action: Git, ref: Ref | None, flags: frozenset[str], context: Context) -> list[Forced]:
+    def forced(
+        self, action: Git, ref: Ref | None, flags: frozenset[str], context: Context
+    ) -> list[Forced]:
         """What of one ref is never allowed by a rule, as the other rules are."""
         if action.operation != "push" or not self._about_branches:
             return []
@@ -237,7 +258,11 @@ class GitJudge(Judge[_Seen]):
         if is_open_ended and any(map(context.is_active, self._about_branches)):
             # A push that doesn't say which branches could go around a rule about one.
             return [
-                Forced("ask", "which branches this pushes isn't said, and there are deny or ask rules for branches")
+                Forced(
+                    "ask",
+                    "which branches this pushes isn't said, and there are deny or ask rules for"
+                    " branches",
+                )
             ]
         return []
 
@@ -258,7 +283,8 @@ def _sought(action: Git) -> Iterator[_Sought]:
 
 
 def _rough(action: Git) -> Iterator[_Sought]:
-    """The same of every operation that a command which can't be read might hold: a word that is no ref hides no other."""
+    """The same of every operation that a command which can't be read might hold: a word that is
+    no ref hides no other."""
     for rough in rough_actions(action.command or ""):
         yield from _sought(replace(rough, refspecs=()))
         for refspec in rough.refspecs:
@@ -272,7 +298,8 @@ def _start(pattern: GitPattern) -> str:
 
 
 def _anchor(pattern: GitPattern) -> str:
-    """What some text starts with wherever a deny or ask rule touches: the operation, or what the last word names."""
+    """What some text starts with wherever a deny or ask rule touches: the operation, or what the
+    last word names."""
     words = pattern.words
     word = words[0] if len(words) > 1 and words[0] not in REACHES else words[-1]
     return word.partition("*")[0].casefold()
@@ -287,9 +314,12 @@ def why_unread(action: Git) -> str | None:
 
 
 def names_a_branch(pattern: GitPattern) -> bool:
-    """Whether a deny or ask rule is about a branch, so that a push which doesn't say its branches is at least asked."""
+    """Whether a deny or ask rule is about a branch, so that a push which doesn't say its
+    branches is at least asked."""
     first, last = pattern.words[0], pattern.words[-1]
-    return not is_star(last) and (first not in OPERATIONS or (first == "push" and len(pattern.words) > 1))
+    return not is_star(last) and (
+        first not in OPERATIONS or (first == "push" and len(pattern.words) > 1)
+    )
 
 
 def _remotes(action: Git) -> tuple[str, ...]:
@@ -298,7 +328,8 @@ def _remotes(action: Git) -> tuple[str, ...]:
 
 
 def _refusal(seen: _Seen, context: Context) -> str | None:
-    """Why the remote is none that may be reached, None where it is (or where the operation has none)."""
+    """Why the remote is none that may be reached, None where it is (or where the operation has
+    none)."""
     for remote in seen.remotes:
         if remote.startswith("-"):
             return f"the remote `{remote}` could be taken for an option"
@@ -309,7 +340,7 @@ def _refusal(seen: _Seen, context: Context) -> str | None:
     return None
 
 
-# -- two ways to match: covers (allow, narrow) and touches (deny and ask, broad) ------------------------------------------
+# -- two ways to match: covers (allow, narrow) and touches (deny and ask, broad) ------------------
 
 
 def covers(
@@ -320,7 +351,8 @@ def covers(
     *,
     called: Sequence[tuple[str, ...]] | None = None,
 ) -> bool:
-    """Whether an allow rule covers one ref of an action: every special option is spelled, and nothing else is implied.
+    """Whether an allow rule covers one ref of an action: every special option is spelled, and
+    nothing else is implied.
 
     `called`: the action's `subjects`, where the caller has them already.
     """
@@ -341,9 +373,16 @@ def options_agree(wanted: frozenset[str], given: frozenset[str], operation: str)
         return True
     special = wanted - harmless(operation)
     # A rule that allows any force allows the careful one too.
-    reduced = {"--force" if flag.partition("=")[0] in FORCES and "--force" in special else flag for flag in given}
     reduced = {
-        "--force-with-lease" if flag.startswith("--force-with-lease=") and "--force-with-lease" in special else flag
+        "--force" if flag.partition("=")[0] in FORCES and "--force" in special else flag
+        for flag in given
+    }
+    reduced = {
+        (
+            "--force-with-lease"
+            if flag.startswith("--force-with-lease=") and "--force-with-lease" in special
+            else flag
+        )
         for flag in reduced
     }
     if "--force-if-includes" in reduced and special & FORCES:
@@ -371,7 +410,8 @@ def subjects(action: Git, ref: Ref | None, flags: frozenset[str]) -> list[tuple[
 
 
 def word_covers(pattern: str, word: str) -> bool:
-    """A wildcard reaches neither into a mapping, nor into another namespace, nor to what isn't said (`HEAD`)."""
+    """A wildcard reaches neither into a mapping, nor into another namespace, nor to what isn't
+    said (`HEAD`)."""
     if "*" not in pattern:
         return pattern == word
     if word in ("HEAD", "@", ":") or "*" in word:
@@ -388,7 +428,8 @@ def word_covers(pattern: str, word: str) -> bool:
 
 
 def touches(pattern: GitPattern, action: Git, ref: Ref | None, flags: frozenset[str]) -> bool:
-    """Whether a deny or ask rule is about one ref of an action, however it is spelled and whatever else is said."""
+    """Whether a deny or ask rule is about one ref of an action, however it is spelled and
+    whatever else is said."""
     names = {flag.partition("=")[0] for flag in flags} | flags
     if names & FORCES:
         names |= {"--force"}
@@ -398,7 +439,9 @@ def touches(pattern: GitPattern, action: Git, ref: Ref | None, flags: frozenset[
         return True
     operation, remote = action.operation, action.remote or ""
     # A file system that folds case takes `MAIN` for `main`, here or at the other end.
-    refs = {one.casefold() for one in (_spellings(ref.name) | {ref.text})} if ref is not None else set()
+    refs = (
+        {one.casefold() for one in _spellings(ref.name) | {ref.text}} if ref is not None else set()
+    )
     words, last = pattern.words, pattern.words[-1].casefold()
     if len(words) == 1:
         is_branch = operation == "push" and any(fits(last, one) for one in refs)
@@ -411,7 +454,9 @@ def touches(pattern: GitPattern, action: Git, ref: Ref | None, flags: frozenset[
         return all(any(fits(word, one) for one in given) for word in rest)
     if len(words) == 2:
         return fits(words[1], remote) or is_star(last) or any(fits(last, one) for one in refs)
-    return (fits(words[1], remote) or not remote) and (is_star(last) or any(fits(last, one) for one in refs))
+    return (fits(words[1], remote) or not remote) and (
+        is_star(last) or any(fits(last, one) for one in refs)
+    )
 
 
 def _spellings(name: str) -> set[str]:

@@ -1,6 +1,7 @@
 """What is open near a request or connection that was denied, in words for the agent. Pure.
 
-It decides nothing: what it names was judged by the same policy. It must never name a method as open that isn't.
+It decides nothing: what it names was judged by the same policy. It must never name a method as
+open that isn't.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,10 +16,14 @@ MOST_RULES = 3
 
 
 def open_near(action: Network, judge: Callable[[Network], Verdict], rules: Sequence[str]) -> str:
-    """The methods that are allowed on the same path, else `rules`, those that allow something at the same host; empty where
-    there is nothing. `judge` gives the verdict on another method."""
+    """The methods that are allowed on the same path, else `rules`, those that allow something at
+    the same host; empty where there is nothing. `judge` gives the verdict on another method."""
     others = [one for one in METHODS if action.operation == "request" and one != action.method]
-    open_ones = [one for one in others if judge(msgspec.structs.replace(action, method=one)).decision == "allow"]
+    open_ones = [
+        one
+        for one in others
+        if judge(msgspec.structs.replace(action, method=one)).decision == "allow"
+    ]
     if open_ones:
         return f"allowed on this path: {', '.join(open_ones)}"
     more = f" and {len(rules) - MOST_RULES} more" if len(rules) > MOST_RULES else ""

@@ -1,10 +1,12 @@
 """Network patterns: how one is read, and what it matches.
 
-    api.example.com  *.example.com  host:8443  10.0.0.5  10.0.0.0/8  [fd00::1]:443  GET,HEAD https://host/path/**  * https://*.host/**
+    api.example.com  *.example.com  host:8443  10.0.0.5  10.0.0.0/8  [fd00::1]:443  GET,HEAD
+    https://host/path/**  * https://*.host/**
 
-Decides for one pattern and one target. It is apart from `network_rules.py`, which knows lists, addresses that need naming, and
-verdicts. Two ways to match: *narrow* for allow (a host alone is ports 80 and 443; no empty path segments), *broad* for deny and ask
-(every port that isn't named otherwise, every reading of a path, in any case, with a body or without).
+Decides for one pattern and one target. It is apart from `network_rules.py`, which knows lists,
+addresses that need naming, and verdicts. Two ways to match: *narrow* for allow (a host alone is
+ports 80 and 443; no empty path segments), *broad* for deny and ask (every port that isn't named
+otherwise, every reading of a path, in any case, with a body or without).
 """
 
 import difflib
@@ -16,7 +18,14 @@ from urllib.parse import unquote
 
 from supervisor.core.text.globs import Glob, escape
 from supervisor.core.text.globs import check as check_glob
-from supervisor.core.text.hosts import Address, address_class, as_address, canonical_host, embedded, registrable_domain
+from supervisor.core.text.hosts import (
+    Address,
+    address_class,
+    as_address,
+    canonical_host,
+    embedded,
+    registrable_domain,
+)
 from supervisor.core.text.urls import DEFAULT_PORTS, Path, normalise_path, same_letters
 from supervisor.errors import PolicyError
 
@@ -24,7 +33,8 @@ type AnyNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 WEB_PORTS = frozenset({80, 443})
 _URL = re.compile(
-    r"(?:(?P<methods>[A-Za-z*,-]+)[ \t]+)?(?P<scheme>[A-Za-z*]+)://(?P<host>[^/]*)(?P<path>/.*)?\Z", re.DOTALL
+    r"(?:(?P<methods>[A-Za-z*,-]+)[ \t]+)?(?P<scheme>[A-Za-z*]+)://(?P<host>[^/]*)(?P<path>/.*)?\Z",
+    re.DOTALL,
 )
 _ADDRESSES = re.compile(r"\[?[0-9a-fA-F.:]+\]?/[0-9]+(?::[0-9]+)?\Z")
 _BLANK = re.compile(r"\s")
@@ -53,9 +63,11 @@ class Target(NamedTuple):
 
 
 class NetworkPattern(NamedTuple):
-    """A compiled pattern. Exactly one of `host`, `suffix`, `network` says which hosts; none of them: every host.
+    """A compiled pattern. Exactly one of `host`, `suffix`, `network` says which hosts; none of
+    them: every host.
 
-    `port` None: not said. `methods` None: every method, or no URL. `glob` None: no URL, so connections and requests alike.
+    `port` None: not said. `methods` None: every method, or no URL. `glob` None: no URL, so
+    connections and requests alike.
     """
 
     host: str | None = None
@@ -92,7 +104,8 @@ class NetworkPattern(NamedTuple):
         return target.port == default if default else target.port in WEB_PORTS
 
     def matches(self, target: Target, *, broad: bool) -> bool:
-        """Whether the pattern covers the target as a whole. A URL never matches a mere connection."""
+        """Whether the pattern covers the target as a whole. A URL never matches a mere
+        connection."""
         if not self.names_port(target, broad=broad) or not self.names_host(target, broad=broad):
             return False
         return self.glob is None or self._matches_request(target, broad=broad)
@@ -110,13 +123,18 @@ class NetworkPattern(NamedTuple):
         if not broad:
             return not target.path.has_empty_segments and self.glob.matches(target.path.text[1:])
         glob, folded = self.glob, self.folded
-        return any(glob.matches(written) or folded.matches(letters) for written, letters in spellings(target.path))
+        return any(
+            glob.matches(written) or folded.matches(letters)
+            for written, letters in spellings(target.path)
+        )
 
     @property
     def broad_start(self) -> str:
-        """What the letters of every spelling that it covers broadly start with; "" where nothing is known of them.
+        """What the letters of every spelling that it covers broadly start with; "" where nothing is
+        known of them.
 
-        INVARIANT: never too long. What isn't ASCII may become other letters, and the letter before it another one with it.
+        INVARIANT: never too long. What isn't ASCII may become other letters, and the letter
+        before it another one with it.
         """
         if self.glob is None:
             return ""
@@ -128,14 +146,16 @@ class NetworkPattern(NamedTuple):
 # Of one request every rule about its host is asked.
 @lru_cache(maxsize=64)
 def spellings(path: Path) -> tuple[tuple[str, str], ...]:
-    """Every reading of a path without the slash that it begins with, and with empty segments left out; and the letters of each."""
+    """Every reading of a path without the slash that it begins with, and with empty segments
+    left out; and the letters of each."""
     found = dict.fromkeys(one.removeprefix("/") for one in (path.text, *path.readings))
     found |= dict.fromkeys(re.sub("/+", "/", one).removeprefix("/") for one in list(found))
     return tuple((one, same_letters(one)) for one in found)
 
 
 def _addresses(target: Target, *, broad: bool) -> tuple[Address, ...]:
-    """The addresses that a rule about addresses is compared with: broad, every one that could be meant."""
+    """The addresses that a rule about addresses is compared with: broad, every one that could be
+    meant."""
     own = () if target.address is None else (target.address,)
     if not broad:
         return own
@@ -165,15 +185,20 @@ def parse(text: str) -> NetworkPattern:
 def _parse_url(text: str, url: re.Match[str]) -> NetworkPattern:
     scheme = url["scheme"].lower()
     if scheme not in ("http", "https", "*"):
-        raise PolicyError(f"unknown scheme `{url['scheme']}` in `network({text})`", "write `https`, `http` or `*`")
+        raise PolicyError(
+            f"unknown scheme `{url['scheme']}` in `network({text})`", "write `https`, `http` or `*`"
+        )
     if url["path"] is None:
         raise PolicyError(
-            f"`network({text})` names no path", f"add `/**` for every path, or write `network({url['host']})`"
+            f"`network({text})` names no path",
+            f"add `/**` for every path, or write `network({url['host']})`",
         )
     where = _parse_host(url["host"], text)
     path = url["path"]
     if "#" in path or _QUERY.search(path):
-        raise PolicyError(f"`network({text})` names a query", "leave it out: rules compare the path only")
+        raise PolicyError(
+            f"`network({text})` names a query", "leave it out: rules compare the path only"
+        )
     glob = _decoded(path, text)
     check_glob(glob, f"network({text})")
     letters, compiled = same_letters(glob), Glob(glob)
@@ -204,14 +229,20 @@ def _methods(text: str | None, rule: str) -> frozenset[str] | None:
 def _decoded(path: str, rule: str) -> str:
     """The path glob without its leading slash, normalised as the paths that it is compared with."""
     if "%" in path or "\\" in path:
-        # What is encoded is meant as it is: a wildcard stands only for one that isn't. A bare `?` is one, and ends no path here.
+        # What is encoded is meant as it is: a wildcard stands only for one that isn't. A bare `?`
+        # is one, and ends no path here.
         literal = _ENCODED_WILDCARD.sub(lambda found: escape(unquote(found[0])), path)
         normal = normalise_path(literal.replace("?", "%3F"))
         if normal.ambiguous:
-            raise PolicyError(f"`network({rule})` has {normal.ambiguous}", "write the path as it is meant, unencoded")
+            raise PolicyError(
+                f"`network({rule})` has {normal.ambiguous}",
+                "write the path as it is meant, unencoded",
+            )
         return normal.text[1:]
     if _DOTS.search(path) or "//" in path:
-        raise PolicyError(f"`network({rule})` has dot or empty segments", "write the path as it is meant")
+        raise PolicyError(
+            f"`network({rule})` has dot or empty segments", "write the path as it is meant"
+        )
     return path[1:]
 
 
@@ -222,7 +253,9 @@ def _parse_host(text: str, rule: str) -> NetworkPattern:
     number = found["port"] if found else None
     port = int(number) if number else None
     if port is not None and not 0 < port < 65536:
-        raise PolicyError(f"`{port}` in `network({rule})` is not a port", "write a number from 1 to 65535")
+        raise PolicyError(
+            f"`{port}` in `network({rule})` is not a port", "write a number from 1 to 65535"
+        )
     if host in ("*", "**", "*.*"):
         return NetworkPattern(port=port)
     if "/" in host or bare is not None:
@@ -246,15 +279,21 @@ def _network(text: str, rule: str) -> AnyNetwork:
     try:
         return ipaddress.ip_network(text.replace("[", "").replace("]", ""), strict=False)
     except ValueError:
-        raise PolicyError(f"`{text}` in `network({rule})` is not an address", "write e.g. `10.0.0.0/8`") from None
+        raise PolicyError(
+            f"`{text}` in `network({rule})` is not an address", "write e.g. `10.0.0.0/8`"
+        ) from None
 
 
 def _name(text: str, rule: str) -> str:
     if text.startswith("."):
-        raise PolicyError(f"`network({rule})` starts with a dot", f"write `network(*{text})` for the names below it")
+        raise PolicyError(
+            f"`network({rule})` starts with a dot",
+            f"write `network(*{text})` for the names below it",
+        )
     if "*" in text or "?" in text:
         raise PolicyError(
-            f"a wildcard inside of a name in `network({rule})`", "only `*.` at the front is known: all names below"
+            f"a wildcard inside of a name in `network({rule})`",
+            "only `*.` at the front is known: all names below",
         )
     try:
         return canonical_host(text)
@@ -270,13 +309,19 @@ def check(text: str, *, allows: bool) -> str:
         return ""
     network = pattern.network
     if pattern.is_every_host or (network is not None and network.prefixlen == 0):
-        raise PolicyError(f"`network({text})` would allow every host", "name the hosts that are needed")
+        raise PolicyError(
+            f"`network({text})` would allow every host", "name the hosts that are needed"
+        )
     if pattern.suffix is not None and registrable_domain(pattern.suffix[1:]) is None:
         base = pattern.suffix[1:]
         raise PolicyError(
             f"`network({text})` would allow everybody's hosts below the public suffix `{base}`",
             f"name a domain below it, e.g. `network(*.example.{base})`",
         )
-    if network is not None and address_class(network[0]) in ("metadata", "never") and network.num_addresses == 1:
+    if (
+        network is not None
+        and address_class(network[0]) in ("metadata", "never")
+        and network.num_addresses == 1
+    ):
         return f"`network({text})` never matches: this address is never reached"
     return ""

@@ -1,8 +1,10 @@
-"""The verdict on a connection or request: rules about hosts, addresses and URLs, and what no rule lifts.
+"""The verdict on a connection or request: rules about hosts, addresses and URLs, and what no rule
+lifts.
 
-Decides by the canonical host (the value that is dialled) and by every address that it was resolved to. It never resolves or
-dials anything. INVARIANT: a metadata service, one of Gatehouse's own listeners, a name that contradicts TLS or Host, and a private
-address that no rule names are denied whatever else matches.
+Decides by the canonical host (the value that is dialled) and by every address that it was
+resolved to. It never resolves or dials anything. INVARIANT: a metadata service, one of
+Gatehouse's own listeners, a name that contradicts TLS or Host, and a private address that no
+rule names are denied whatever else matches.
 """
 
 import ipaddress
@@ -26,25 +28,37 @@ from supervisor.core.text.hosts import (
 )
 from supervisor.core.text.prefixes import FEW, Prefixes
 from supervisor.core.text.urls import DEFAULT_PORTS, Path, normalise_path, split_authority
-from supervisor.core.verdicts import Context, Forced, Judge, Matches, Rule, Verdict, by_rules, verdict_of
+from supervisor.core.verdicts import (
+    Context,
+    Forced,
+    Judge,
+    Matches,
+    Rule,
+    Verdict,
+    by_rules,
+    verdict_of,
+)
 
 _METHOD = re.compile(r"[A-Za-z][A-Za-z-]{0,31}\Z")
 _EVERY_PATH = "**"
 _SCHEMES = frozenset(DEFAULT_PORTS)
 _SCHEMES_ON = {port: frozenset({scheme}) for scheme, port in DEFAULT_PORTS.items()}
 _BODY_REMEDY = (
-    "send it without a body or by POST, or ask the operator for a rule that names the host or every method (`*`)"
+    "send it without a body or by POST, or ask the operator for a rule that names the host or every"
+    " method (`*`)"
 )
 _NAME_IT = "a rule must name the address or its network, e.g. `network({})`"
 
 
 def check_pattern(pattern: str, effect: Effect) -> str:
-    """Raise `PolicyError` where the pattern can't stand in the list of `effect`; else a warning, or nothing."""
+    """Raise `PolicyError` where the pattern can't stand in the list of `effect`; else a warning,
+    or nothing."""
     return check(pattern, allows=effect == "allow")
 
 
 class _Entry:
-    """A rule with its pattern; the exceptions are compiled when they are first asked. `is_broad`: it doesn't allow."""
+    """A rule with its pattern; the exceptions are compiled when they are first asked.
+    `is_broad`: it doesn't allow."""
 
     __slots__ = ("_exceptions", "is_broad", "pattern", "rule")
 
@@ -61,7 +75,8 @@ class _Entry:
         return self._exceptions
 
     def is_excepted(self, target: Target) -> bool:
-        """An exception of an allow rule is broad, one of a deny or ask rule narrow: each errs to the stricter side."""
+        """An exception of an allow rule is broad, one of a deny or ask rule narrow: each errs to
+        the stricter side."""
         broad = self.rule.effect == "allow"
         return any(one.matches(target, broad=broad) for one in self.exceptions)
 
@@ -69,17 +84,23 @@ class _Entry:
     def may_close(self) -> bool:
         """Whether it denies every request to some host."""
         pattern = self.pattern
-        is_every_request = pattern.glob is not None and pattern.glob.text == _EVERY_PATH and pattern.methods is None
+        is_every_request = (
+            pattern.glob is not None
+            and pattern.glob.text == _EVERY_PATH
+            and pattern.methods is None
+        )
         return self.rule.effect == "deny" and is_every_request
 
     def closes(self, target: Target) -> bool:
-        """Whether it denies every request of its scheme that could follow on this connection, none excepted."""
+        """Whether it denies every request of its scheme that could follow on this connection,
+        none excepted."""
         return (
             self.may_close
             and self.pattern.names_port(target, broad=True)
             and self.pattern.names_host(target, broad=True)
             and not any(
-                one.names_port(target, broad=False) and one.names_host(target, broad=False) for one in self.exceptions
+                one.names_port(target, broad=False) and one.names_host(target, broad=False)
+                for one in self.exceptions
             )
         )
 
@@ -112,7 +133,8 @@ class _Index:
             self.every.append(entry)
 
     def about_host(self, host: str, path: Path | None = None) -> list[_Entry]:
-        """The entries whose pattern could name this host; with a path, only those that could be about it."""
+        """The entries whose pattern could name this host; with a path, only those that could be
+        about it."""
         found = [*self.every]
         if host in self.by_host:
             found += self._about_path(host, self.by_host[host], path)
@@ -126,7 +148,8 @@ class _Index:
         return found
 
     def _about_path(self, hosts: str, entries: list[_Entry], path: Path | None) -> list[_Entry]:
-        """Of a host with many rules only those for this path, by what their globs spell out before the first wildcard."""
+        """Of a host with many rules only those for this path, by what their globs spell out
+        before the first wildcard."""
         if path is None or len(entries) <= FEW:
             return entries
         index = self._by_path.get(hosts)
@@ -142,18 +165,25 @@ class _Index:
                 yield from of_length.get(int(address) >> shift << shift, ())
 
     def about(self, target: Target, path: Path | None = None) -> list[_Entry]:
-        """The entries that could be about a target: by its host, or by any address that could be meant."""
+        """The entries that could be about a target: by its host, or by any address that could be
+        meant."""
         found = self.about_host(target.host, path)
         if self.by_network and (target.address is not None or target.resolved):
-            addresses = [*target.resolved] if target.address is None else [target.address, *target.resolved]
+            addresses = (
+                [*target.resolved] if target.address is None else [target.address, *target.resolved]
+            )
             addresses += [inner for address in addresses for inner in embedded(address)]
-            found += {id(entry): entry for one in addresses for entry in self.about_address(one)}.values()
+            found += {
+                id(entry): entry for one in addresses for entry in self.about_address(one)
+            }.values()
         return found
 
     def closing(self, target: Target, context: Context) -> list[Rule]:
-        """The deny rules in force that leave a connection no request to be asked about, let alone allowed; none for a request.
+        """The deny rules in force that leave a connection no request to be asked about, let alone
+        allowed; none for a request.
 
-        A CONNECT to port 443 is for https and one to port 80 for http; on any other port it may be either.
+        A CONNECT to port 443 is for https and one to port 80 for http; on any other port it may
+        be either.
         """
         if target.path is not None or not self._can_close:
             return []
@@ -179,7 +209,8 @@ class _Index:
 
 
 class _ByPath:
-    """The rules of one host by what their globs spell out before the first wildcard: one that doesn't allow is compared with every spelling."""
+    """The rules of one host by what their globs spell out before the first wildcard: one that
+    doesn't allow is compared with every spelling."""
 
     def __init__(self, entries: Sequence[_Entry]) -> None:
         self._narrow = Prefixes((_path_start(one), one) for one in entries if not one.is_broad)
@@ -187,7 +218,9 @@ class _ByPath:
 
     def about(self, path: Path) -> list[_Entry]:
         """The entries that could cover a path."""
-        return self._narrow.starting([path.text]) + self._broad.starting(letters for _, letters in spellings(path))
+        return self._narrow.starting([path.text]) + self._broad.starting(
+            letters for _, letters in spellings(path)
+        )
 
 
 def _path_start(entry: _Entry) -> str:
@@ -197,8 +230,9 @@ def _path_start(entry: _Entry) -> str:
 
 
 class _Seen(NamedTuple):
-    """An action as the rules see it. `contradiction`: TLS or Host names another place; `refusal`: the name alone is never dialled;
-    `is_plain`: nothing of the kind, and no address is known, so that rules alone decide."""
+    """An action as the rules see it. `contradiction`: TLS or Host names another place;
+    `refusal`: the name alone is never dialled; `is_plain`: nothing of the kind, and no address
+    is known, so that rules alone decide."""
 
     target: Target
     contradiction: str
@@ -221,7 +255,11 @@ class NetworkJudge(Judge[_Seen]):
             target = target_of(action)
         except ValueError as error:
             return Verdict("deny", str(error), remedy="check the address")
-        contradiction, refusal, forced = _contradiction(action, target), _refusal_by_name(target), forced_of(target)
+        contradiction, refusal, forced = (
+            _contradiction(action, target),
+            _refusal_by_name(target),
+            forced_of(target),
+        )
         is_plain = not (contradiction or refusal or forced or _addresses(target))
         return _Seen(target, contradiction, refusal, forced, is_plain)
 
@@ -230,12 +268,16 @@ class NetworkJudge(Judge[_Seen]):
         target = seen.target
         rules = self._index.matching(target, context)
         if target.is_read_with_body and not rules:
-            seen = seen._replace(refusal=seen.refusal or self._refusal_of_body(target, context), is_plain=False)
+            seen = seen._replace(
+                refusal=seen.refusal or self._refusal_of_body(target, context), is_plain=False
+            )
         if seen.is_plain and (rules or target.method is not None):
             return verdict_of(rules, (), "network", mode)
         matches = Matches(rules, seen.forced)
         if seen.contradiction and not matches.deny:
-            return Verdict("deny", seen.contradiction, remedy="name one and the same host everywhere")
+            return Verdict(
+                "deny", seen.contradiction, remedy="name one and the same host everywhere"
+            )
         named = self._naming(target, context)
         refusal = seen.refusal or _refusal(target, context, named)
         if refusal is not None and not matches.deny:
@@ -245,13 +287,18 @@ class NetworkJudge(Judge[_Seen]):
         verdict = matches.verdict("network", mode)
         if verdict.decision == "allow" and matches.allow and named:
             naming = (rule for rules in named.values() for rule in rules)
-            return by_rules("allow", list({id(rule): rule for rule in (*matches.allow, *naming)}.values()), verdict.why)
+            return by_rules(
+                "allow",
+                list({id(rule): rule for rule in (*matches.allow, *naming)}.values()),
+                verdict.why,
+            )
         if target.method is None and not (matches.deny or matches.ask or matches.allow):
             return self._looked_into(target, context) or verdict
         return verdict
 
     def _refusal_of_body(self, target: Target, context: Context) -> tuple[str, str] | None:
-        """Why (and what is open) a GET or HEAD with a body doesn't go where a rule lets one without go."""
+        """Why (and what is open) a GET or HEAD with a body doesn't go where a rule lets one
+        without go."""
         rules = self._index.matching(target._replace(is_read_with_body=False), context)
         if not rules:
             return None
@@ -259,7 +306,8 @@ class NetworkJudge(Judge[_Seen]):
         return f"{lead} covers a {target.method}, and this one has a body", _BODY_REMEDY
 
     def _looked_into(self, target: Target, context: Context) -> Verdict | None:
-        """A connection for which only URL rules exist may be opened: it is decrypted, and each request is judged."""
+        """A connection for which only URL rules exist may be opened: it is decrypted, and each
+        request is judged."""
         rules = [
             entry.rule
             for entry in self._index.about(target)
@@ -272,10 +320,13 @@ class NetworkJudge(Judge[_Seen]):
         if not rules:
             return None
         verdict = by_rules("allow", rules)
-        return replace(verdict, why=f"looked into because of {verdict.rule}: each request is judged")
+        return replace(
+            verdict, why=f"looked into because of {verdict.rule}: each request is judged"
+        )
 
     def _naming(self, target: Target, context: Context) -> dict[Address, list[Rule]]:
-        """For each address that isn't public, the allow rules that name it (a whole network of such addresses counts)."""
+        """For each address that isn't public, the allow rules that name it (a whole network of
+        such addresses counts)."""
         found: dict[Address, list[Rule]] = {}
         for address in _addresses(target):
             if address_class(address) not in LIFTABLE:
@@ -294,7 +345,8 @@ class NetworkJudge(Judge[_Seen]):
         return found
 
     def closing(self, target: Target, context: Context) -> list[Rule]:
-        """The rules that deny a connection because they deny every request that could follow on it."""
+        """The rules that deny a connection because they deny every request that could follow on
+        it."""
         return self._index.closing(target, context)
 
     def names_addresses(self, action: Network, context: Context) -> bool:
@@ -312,11 +364,14 @@ class NetworkJudge(Judge[_Seen]):
         return [
             entry.rule.text
             for entry in self._index.about(target)
-            if entry.rule.effect == "allow" and entry.pattern.names_host(target, broad=False) and is_active(entry.rule)
+            if entry.rule.effect == "allow"
+            and entry.pattern.names_host(target, broad=False)
+            and is_active(entry.rule)
         ]
 
     def looks_into(self, host: str) -> bool:
-        """Whether a rule of any effect speaks of requests to this host; True for what isn't a host."""
+        """Whether a rule of any effect speaks of requests to this host; True for what isn't a
+        host."""
         try:
             name = canonical_host(host)
         except ValueError:
@@ -326,7 +381,8 @@ class NetworkJudge(Judge[_Seen]):
 
 
 def is_nowhere_public(network: ipaddress.IPv4Network | ipaddress.IPv6Network) -> bool:
-    """Whether a network lies within private space, so that naming it means its private addresses."""
+    """Whether a network lies within private space, so that naming it means its private
+    addresses."""
     ends = {address_class(network[0]), address_class(network[-1])}
     # Python takes what was once a site's own (RFC 3879) for global.
     is_old = isinstance(network, ipaddress.IPv6Network) and network.is_site_local
@@ -340,7 +396,8 @@ def as_literal(target: Target, address: Address) -> Target:
 
 
 def names_address(pattern: NetworkPattern, literal: Target) -> bool:
-    """Whether an allow rule with this pattern names an address that isn't public (see `as_literal`)."""
+    """Whether an allow rule with this pattern names an address that isn't public (see
+    `as_literal`)."""
     return (
         pattern.network is not None
         and is_nowhere_public(pattern.network)
@@ -354,7 +411,9 @@ def forced_of(target: Target) -> list[Forced]:
     """What of a request no rule may allow."""
     if target.path is None or not target.path.ambiguous:
         return []
-    return [Forced("ask", f"an ambiguous path ({target.path.ambiguous}) is never allowed by a rule")]
+    return [
+        Forced("ask", f"an ambiguous path ({target.path.ambiguous}) is never allowed by a rule")
+    ]
 
 
 def target_of(action: Network) -> Target:
@@ -368,11 +427,22 @@ def target_of(action: Network) -> Target:
     resolved = tuple(_address(text) for text in action.resolved)
     if action.operation == "connect":
         return Target(host, as_address(host), action.port, resolved=resolved)
-    if not action.method or not _METHOD.match(action.method) or action.scheme not in ("http", "https"):
+    if (
+        not action.method
+        or not _METHOD.match(action.method)
+        or action.scheme not in ("http", "https")
+    ):
         raise ValueError("a request needs a method, and http or https")
     path = normalise_path(action.path or "/")
     return Target(
-        host, as_address(host), action.port, action.method, action.scheme, path, resolved, is_read_with_body(action)
+        host,
+        as_address(host),
+        action.port,
+        action.method,
+        action.scheme,
+        path,
+        resolved,
+        is_read_with_body(action),
     )
 
 
@@ -423,7 +493,9 @@ def _refusal_by_name(target: Target) -> tuple[str, str] | None:
     return None
 
 
-def _refusal(target: Target, context: Context, named: Mapping[Address, object]) -> tuple[str, str] | None:
+def _refusal(
+    target: Target, context: Context, named: Mapping[Address, object]
+) -> tuple[str, str] | None:
     """Why (and what is open) an address is never dialled, or not without being named."""
     for address in _addresses(target):
         kind = address_class(address)
@@ -434,13 +506,18 @@ def _refusal(target: Target, context: Context, named: Mapping[Address, object]) 
         if kind != "public" and kind not in LIFTABLE:
             return f"`{address}` is never the address of one public host", ""
         if kind != "public" and address not in named:
-            where = f"`{target.host}` resolves to `{address}`, which" if target.address is None else f"`{address}`"
+            where = (
+                f"`{target.host}` resolves to `{address}`, which"
+                if target.address is None
+                else f"`{address}`"
+            )
             return f"{where} is a {kind} address that no rule names", _NAME_IT.format(address)
     return None
 
 
 def _is_own(address: Address, port: int, endpoints: frozenset[tuple[str, int]]) -> bool:
-    """Whether it is one of Gatehouse's listeners, in any form of the address; loopback is one machine, whatever its spelling."""
+    """Whether it is one of Gatehouse's listeners, in any form of the address; loopback is one
+    machine, whatever its spelling."""
     if not endpoints:
         return False
     forms = {str(address), *(str(one) for one in embedded(address))}

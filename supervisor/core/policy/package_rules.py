@@ -1,7 +1,8 @@
 """The verdict on a package operation: rules about managers, operations and packages.
 
-Decides package by package, each of which must be allowed. INVARIANT: an option that isn't known as harmless, and a word that says
-where code comes from, is never allowed by a rule: the why shows it. A bare allow rule never matches.
+Decides package by package, each of which must be allowed. INVARIANT: an option that isn't known
+as harmless, and a word that says where code comes from, is never allowed by a rule: the why
+shows it. A bare allow rule never matches.
 """
 
 import contextlib
@@ -47,7 +48,8 @@ _SHORT = re.compile(r"(?P<manager>[a-z*][a-z0-9.*]*):(?P<name>[^\s:]+)\Z")
 
 
 class PackagePattern(NamedTuple):
-    """A compiled pattern. `operation` None: `manager:name`, every operation and version. `item` None: no package is named.
+    """A compiled pattern. `operation` None: `manager:name`, every operation and version. `item`
+    None: no package is named.
 
     `file` is `-r` or `-c` where the item is a file of requirements.
     """
@@ -76,7 +78,9 @@ def compile_pattern(text: str) -> PackagePattern:
     plain = [word for word in words[1:] if not word.startswith("-")]
     options = [word for word in words[1:] if word.startswith("-")]
     if not plain:
-        raise PolicyError(f"`{rule}` names no operation", f"write e.g. `packages({words[0]} install NAME)`")
+        raise PolicyError(
+            f"`{rule}` names no operation", f"write e.g. `packages({words[0]} install NAME)`"
+        )
     operation, rest = _operation(manager, plain, rule)
     if rest and manager in managers():
         operation = managers()[manager].same.get(operation, operation)
@@ -93,7 +97,9 @@ def _manager(word: str, rule: str) -> str:
         return word
     found = manager_named(word)
     if found is None:
-        raise PolicyError(f"unknown package manager `{word}` in `{rule}`", f"known are {', '.join(managers())}")
+        raise PolicyError(
+            f"unknown package manager `{word}` in `{rule}`", f"known are {', '.join(managers())}"
+        )
     return found
 
 
@@ -116,7 +122,8 @@ def check_pattern(pattern: str, effect: Effect) -> str:
 
 
 class _Sought(NamedTuple):
-    """One package of an action (None where it names none), its folded spec, what rules find it by, and what of it no rule may allow."""
+    """One package of an action (None where it names none), its folded spec, what rules find it
+    by, and what of it no rule may allow."""
 
     action: Packages
     item: Item | None
@@ -134,7 +141,8 @@ class _Sought(NamedTuple):
 
 
 class _Seen(NamedTuple):
-    """An action as the rules see it. `rough`: what it might hold where it can't be read; `problem`: why it names no packages."""
+    """An action as the rules see it. `rough`: what it might hold where it can't be read;
+    `problem`: why it names no packages."""
 
     sought: tuple[_Sought, ...]
     rough: tuple[_Sought, ...] = ()
@@ -142,7 +150,8 @@ class _Seen(NamedTuple):
 
 
 class PackageJudge(Judge[_Seen]):
-    """The package rules of a policy, by manager (empty: a wildcard), and by what the name of a package starts with."""
+    """The package rules of a policy, by manager (empty: a wildcard), and by what the name of a
+    package starts with."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         by_manager: dict[str, list[tuple[str, Entry[PackagePattern]]]] = {}
@@ -166,7 +175,11 @@ class PackageJudge(Judge[_Seen]):
         action = canonical_action(action)
         forced = forced_of(action)
         if len(action.names) + len(action.flags) > MAX_WORDS:
-            return Verdict("deny", "more packages and options in one command than can be judged", remedy="name fewer")
+            return Verdict(
+                "deny",
+                "more packages and options in one command than can be judged",
+                remedy="name fewer",
+            )
         try:
             items: list[Item | None] = [*items_of(action)] if action.manager in managers() else []
         except ValueError as error:
@@ -177,7 +190,10 @@ class PackageJudge(Judge[_Seen]):
         """The verdict: of several packages the strictest."""
         if seen.rough:
             denied = [
-                rule for sought in seen.rough for rule in self._matching(sought, context) if rule.effect == "deny"
+                rule
+                for sought in seen.rough
+                for rule in self._matching(sought, context)
+                if rule.effect == "deny"
             ]
             if denied:
                 return by_rules("deny", denied)
@@ -197,7 +213,11 @@ class PackageJudge(Judge[_Seen]):
             index = self._by_manager.get(name)
             if index is not None:
                 entries = index.starting(sought.texts)
-                found += [entry.rule for entry in entries if context.is_active(entry.rule) and entry.matches(sought)]
+                found += [
+                    entry.rule
+                    for entry in entries
+                    if context.is_active(entry.rule) and entry.matches(sought)
+                ]
         return found
 
 
@@ -210,18 +230,23 @@ def _sought(action: Packages, item: Item | None, forced: Sequence[Forced]) -> _S
 
 
 def _rough(action: Packages) -> tuple[_Sought, ...]:
-    """What a command that can't be read might hold, only for deny rules: a word that is no package hides no other."""
+    """What a command that can't be read might hold, only for deny rules: a word that is no
+    package hides no other."""
     found: list[_Sought] = []
     for rough in map(canonical_action, rough_actions(action.command or "")):
         found += [_sought(rough, item, ()) for item in (None, *items_of(replace(rough, names=())))]
         for name in rough.names:
             with contextlib.suppress(ValueError):
-                found += [_sought(rough, item, ()) for item in items_of(replace(rough, names=(name,), flags=()))]
+                found += [
+                    _sought(rough, item, ())
+                    for item in items_of(replace(rough, names=(name,), flags=()))
+                ]
     return tuple(found)
 
 
 def canonical_action(action: Packages) -> Packages:
-    """The action with the names that the table gives to manager and operation (fields may come in other spellings)."""
+    """The action with the names that the table gives to manager and operation (fields may come
+    in other spellings)."""
     manager = manager_named(action.manager) or action.manager
     operation = operation_named(manager, action.operation) or action.operation
     table = managers().get(manager)
@@ -239,7 +264,9 @@ def canonical_action(action: Packages) -> Packages:
 
 def forced_of(action: Packages) -> list[Forced]:
     """What of the action as a whole is never allowed by a rule."""
-    unread = next((flag.removeprefix(UNREAD) for flag in action.flags if flag.startswith(UNREAD)), None)
+    unread = next(
+        (flag.removeprefix(UNREAD) for flag in action.flags if flag.startswith(UNREAD)), None
+    )
     if unread is not None:
         return [Forced("ask", f"{unread}, so no rule may allow it")]
     if action.manager not in managers():
@@ -248,10 +275,22 @@ def forced_of(action: Packages) -> list[Forced]:
     found = []
     risky = risky_flags(action)
     if risky:
-        shown = ", ".join(f"`{flag[:100].encode('ascii', 'backslashreplace').decode()}`" for flag in risky)
-        found.append(Forced("ask", f"{shown} could change where code comes from or run it, so no rule may allow it"))
+        shown = ", ".join(
+            f"`{flag[:100].encode('ascii', 'backslashreplace').decode()}`" for flag in risky
+        )
+        found.append(
+            Forced(
+                "ask",
+                f"{shown} could change where code comes from or run it, so no rule may allow it",
+            )
+        )
     if action.operation not in table.operations:
-        found.append(Forced("ask", f"`{action.manager} {action.operation}` is not an operation that rules can allow"))
+        found.append(
+            Forced(
+                "ask",
+                f"`{action.manager} {action.operation}` is not an operation that rules can allow",
+            )
+        )
     elif (
         not action.names
         and action.operation not in table.without
@@ -263,15 +302,26 @@ def forced_of(action: Packages) -> list[Forced]:
 
 def origin_of(item: Item | None) -> list[Forced]:
     """What of one package is never allowed by a rule: that it says where its code comes from."""
-    return [Forced("ask", f"{item.origin}, so no rule may allow it")] if item is not None and item.origin else []
+    return (
+        [Forced("ask", f"{item.origin}, so no rule may allow it")]
+        if item is not None and item.origin
+        else []
+    )
 
 
-# -- two ways to match: covers (allow, narrow) and touches (deny and ask, broad) ------------------------------------------
+# -- two ways to match: covers (allow, narrow) and touches (deny and ask, broad) ------------------
 
 
-def covers(pattern: PackagePattern, action: Packages, item: Item | None, *, spec: str | None = None) -> bool:
-    """Whether an allow rule covers one package of an action. `spec`: its `folded_spec`, where the caller has it already."""
-    if pattern.is_bare or not fits(pattern.manager, action.manager) or not pattern.options.issubset(action.flags):
+def covers(
+    pattern: PackagePattern, action: Packages, item: Item | None, *, spec: str | None = None
+) -> bool:
+    """Whether an allow rule covers one package of an action. `spec`: its `folded_spec`, where
+    the caller has it already."""
+    if (
+        pattern.is_bare
+        or not fits(pattern.manager, action.manager)
+        or not pattern.options.issubset(action.flags)
+    ):
         return False
     if item is not None and spec is None:
         spec = folded_spec(action.manager, item.text)
@@ -285,7 +335,9 @@ def covers(pattern: PackagePattern, action: Packages, item: Item | None, *, spec
         return item is None and pattern.item is None
     if item.is_file:
         return f"{pattern.file} {pattern.item}" == item.text or (
-            bool(pattern.file) and item.text.startswith(f"{pattern.file} ") and fits(pattern.item, item.name)
+            bool(pattern.file)
+            and item.text.startswith(f"{pattern.file} ")
+            and fits(pattern.item, item.name)
         )
     return not pattern.file and fits(pattern.item, spec or "")
 

@@ -1,8 +1,10 @@
-"""A package command line to a package action, and what its words are: names with versions, or where code comes from.
+"""A package command line to a package action, and what its words are: names with versions, or where
+code comes from.
 
-Decides which manager, which operation, which packages, and whether every option is known as harmless. The knowledge is data
-(`data/package_managers.yaml`). It is apart from `package_rules.py`, which knows patterns and verdicts. It must never take for a package
-what is a URL, a path, an archive, a repository or another package's alias.
+Decides which manager, which operation, which packages, and whether every option is known as
+harmless. The knowledge is data (`data/package_managers.yaml`). It is apart from
+`package_rules.py`, which knows patterns and verdicts. It must never take for a package what is a
+URL, a path, an archive, a repository or another package's alias.
 """
 
 import posixpath
@@ -27,9 +29,9 @@ _GO_NAME = r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9-]+)+(?:/[A-Za-z0-9._~+-
 _VERSION = r"[A-Za-z0-9.*^~<>=|+_ -]+"
 _SPECS = {
     "at": re.compile(rf"(?P<name>{_NPM_NAME})(?:@(?P<version>{_VERSION}))?\Z"),
-    "pip": re.compile(rf"(?P<name>{_PIP_NAME})\s*(?P<version>(?:===|[=!<>~]=|[<>])\s*[A-Za-z0-9.*+!_-]+(?:\s*,\s*(?:[=!<>~]=|[<>])\s*[A-Za-z0-9.*+!_-]+)*)?\Z"),
+    "pip": re.compile(rf"(?P<name>{_PIP_NAME})\s*(?P<version>(?:===|[=!<>~]=|[<>])\s*[A-Za-z0-9.*+!_-]+(?:\s*,\s*(?:[=!<>~]=|[<>])\s*[A-Za-z0-9.*+!_-]+)*)?\Z"),  # noqa: E501
     "poetry": re.compile(rf"(?P<name>{_PIP_NAME})(?:@?(?P<version>{_VERSION}))?\Z"),
-    "colon": re.compile(r"(?P<name>[A-Za-z0-9_][A-Za-z0-9._-]*)(?::(?P<version>[A-Za-z0-9._-]+))?\Z"),
+    "colon": re.compile(r"(?P<name>[A-Za-z0-9_][A-Za-z0-9._-]*)(?::(?P<version>[A-Za-z0-9._-]+))?\Z"),  # noqa: E501
     "go": re.compile(rf"(?P<name>{_GO_NAME})(?:@(?P<version>[A-Za-z0-9._+-]+))?\Z"),
 }  # fmt: skip
 _ALIAS = re.compile(r"@npm:(@?[^@]+)")
@@ -37,7 +39,9 @@ _ORIGIN = re.compile(
     r"://|^(?:git|file|link|portal|patch|npm|workspace|github|gitlab|bitbucket|gist|jsr|http|https|ssh|hg|svn|bzr)[+:]|@(?:git|file|link|npm|workspace|github|gitlab|bitbucket|gist|http|https)[+:]|@\s+\S|^git@"
 )
 _ARCHIVE = re.compile(r"\.(?:tgz|tar|tar\.[a-z0-9]+|zip|whl|gem|crate)\Z", re.IGNORECASE)
-_BAD = re.compile("[\x00-\x1f\x7f;&|$`(){}'\"\\\\\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]")
+_BAD = re.compile(
+    "[\x00-\x1f\x7f;&|$`(){}'\"\\\\\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]"
+)
 
 
 class Manager(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -56,7 +60,8 @@ class Manager(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Item(msgspec.Struct, frozen=True, gc=False):
-    """One package, or one file of requirements. `name` as rules compare it; `text` with its version; `origin` says why it is neither."""
+    """One package, or one file of requirements. `name` as rules compare it; `text` with its
+    version; `origin` says why it is neither."""
 
     text: str
     name: str
@@ -78,7 +83,11 @@ def _by_program() -> dict[str, str]:
 @cache
 def _operation_names() -> dict[str, dict[str, str]]:
     return {
-        name: {alias: canonical for canonical, others in manager.operations.items() for alias in (canonical, *others)}
+        name: {
+            alias: canonical
+            for canonical, others in manager.operations.items()
+            for alias in (canonical, *others)
+        }
         for name, manager in managers().items()
     }
 
@@ -93,10 +102,12 @@ def operation_named(manager: str, word: str) -> str | None:
     return _operation_names().get(manager, {}).get(word)
 
 
-# An action that came with its command is parsed to see whether both agree, so most lines are read twice.
+# An action that came with its command is parsed to see whether both agree, so most lines are read
+# twice.
 @lru_cache(maxsize=256)
 def parse_command(command: str, cwd: str = ".") -> Packages:
-    """The package action of a command line. Never raises: what can't be read is kept as a flag that is always asked."""
+    """The package action of a command line. Never raises: what can't be read is kept as a flag
+    that is always asked."""
     try:
         words = split_command(command)
     except ValueError as error:
@@ -139,7 +150,12 @@ def _from_words(manager: str, words: Sequence[str], command: str, cwd: str) -> P
     if manager in ("pnpm", "bun") and names and operation in table.same:
         operation = table.same[operation]
     return Packages(
-        manager=manager, operation=operation, names=tuple(names), flags=tuple(flags), command=command, cwd=cwd
+        manager=manager,
+        operation=operation,
+        names=tuple(names),
+        flags=tuple(flags),
+        command=command,
+        cwd=cwd,
     )
 
 
@@ -158,11 +174,14 @@ def _split_operation(manager: str, words: Sequence[str]) -> tuple[str, Sequence[
 
 
 def rough_actions(command: str) -> list[Packages]:
-    """Every package operation that a text might run which couldn't be read: only for deny rules, which then still apply."""
+    """Every package operation that a text might run which couldn't be read: only for deny rules,
+    which then still apply."""
     found: list[Packages] = []
     for piece in re.split(r"[;&|()<>{}`$\r\n]+", command)[:500]:
         words = re.sub(r"['\"\\]", "", piece).split()[:500]
-        starts = [index for index, word in enumerate(words) if manager_named(posixpath.basename(word))]
+        starts = [
+            index for index, word in enumerate(words) if manager_named(posixpath.basename(word))
+        ]
         for start in starts[:8]:
             manager = manager_named(posixpath.basename(words[start])) or ""
             found.append(_from_words(manager, words[start + 1 :], command, "."))
@@ -175,23 +194,35 @@ def agrees(action: Packages) -> bool:
 
 
 def risky_flags(action: Packages) -> list[str]:
-    """The options that aren't known as harmless, as they are shown. The manager is one that is known."""
+    """The options that aren't known as harmless, as they are shown. The manager is one that is
+    known."""
     table = managers()[action.manager]
     found = []
     for flag in action.flags:
         name = flag.partition("=")[0]
         is_file = name in table.files and "=" in flag
-        is_bundle = re.fullmatch(r"-[A-Za-z]{2,4}", flag) and all(f"-{letter}" in table.harmless for letter in flag[1:])
-        is_save = (
-            re.fullmatch(r"--save(?:-[a-z]+)?", flag) and table.versions == "at" and "--save-dev" in table.harmless
+        is_bundle = re.fullmatch(r"-[A-Za-z]{2,4}", flag) and all(
+            f"-{letter}" in table.harmless for letter in flag[1:]
         )
-        if not (flag in table.harmless or (name in table.valued and "=" in flag) or is_file or is_bundle or is_save):
+        is_save = (
+            re.fullmatch(r"--save(?:-[a-z]+)?", flag)
+            and table.versions == "at"
+            and "--save-dev" in table.harmless
+        )
+        if not (
+            flag in table.harmless
+            or (name in table.valued and "=" in flag)
+            or is_file
+            or is_bundle
+            or is_save
+        ):
             found.append(flag)
     return found
 
 
 def items_of(action: Packages) -> list[Item]:
-    """The packages and files of requirements, one by one. `ValueError` (a whole why) where a word can't be either."""
+    """The packages and files of requirements, one by one. `ValueError` (a whole why) where a
+    word can't be either."""
     table = managers()[action.manager]
     found = [_item(action.manager, table, name) for name in action.names]
     for flag in action.flags:
@@ -209,9 +240,19 @@ def _file(flag: str, value: str) -> Item:
     try:
         path = canonical(value)
     except ValueError:
-        return Item(f"{flag} {value}", value, origin=f"`{flag} {value}` is outside of the workspace", is_file=True)
+        return Item(
+            f"{flag} {value}",
+            value,
+            origin=f"`{flag} {value}` is outside of the workspace",
+            is_file=True,
+        )
     if path.is_odd or "://" in value:
-        return Item(f"{flag} {value}", value, origin=f"`{flag} {value}` is not a file of the workspace", is_file=True)
+        return Item(
+            f"{flag} {value}",
+            value,
+            origin=f"`{flag} {value}` is not a file of the workspace",
+            is_file=True,
+        )
     return Item(f"{flag} {path.text}", path.text, is_file=True)
 
 
@@ -244,7 +285,8 @@ def fold_name(name: str) -> str:
 
 @lru_cache(maxsize=1024)
 def folded_spec(manager: str, text: str) -> str:
-    """A name with its version as rules compare it: the name folded where the manager folds names."""
+    """A name with its version as rules compare it: the name folded where the manager folds
+    names."""
     table = managers().get(manager)
     if table is None or not table.fold:
         return text

@@ -1,8 +1,10 @@
-"""Policy text to Policy: reads the YAML of POLICY's "File", and says where and why it can't be used.
+"""Policy text to Policy: reads the YAML of POLICY's "File", and says where and why it can't be
+used.
 
-Decides what is a well-formed policy, never what it means for an action. Every error names file, line and a remedy, with the
-nearest known word where one was mistyped. It must never skip what it doesn't understand: a rule that would silently
-not match is a hole (a deny) or a surprise (an allow).
+Decides what is a well-formed policy, never what it means for an action. Every error names file,
+line and a remedy, with the nearest known word where one was mistyped. It must never skip what it
+doesn't understand: a rule that would silently not match is a hole (a deny) or a surprise (an
+allow).
 """
 
 import difflib
@@ -25,13 +27,16 @@ from supervisor.errors import PolicyError, UserError
 EFFECTS: tuple[Effect, ...] = ("allow", "ask", "deny")
 _TOP_KEYS = ("version", "hold", "modes", "allow", "ask", "deny", "protected", "unprotected")
 _ENTRY_KEYS = (
-    "rule", "why", "expires", "session", "uses", "except", "match", "not_match", "id", "added_by", "added_at",
+    "rule", "why", "expires", "session", "uses", "except", "match", "not_match", "id", "added_by",
+    "added_at",
 )  # fmt: skip
 _KNOWN_KEYS = frozenset(_ENTRY_KEYS)
 _RULE = re.compile(r"([A-Za-z_]+)[ \t]*(?:\((.*)\))?\Z", re.DOTALL)
 # What users of other tools write: the word to use here.
-_OTHER_TOOLS = {"bash": "exec", "shell": "exec", "edit": "filesystem", "write": "filesystem", "file": "filesystem",
-                "files": "filesystem", "webfetch": "network", "domain": "network", "package": "packages"}  # fmt: skip
+_OTHER_TOOLS = {"bash": "exec", "shell": "exec", "edit": "filesystem", "write": "filesystem",
+"file": "filesystem",
+                "files": "filesystem", "webfetch": "network", "domain": "network",
+                "package": "packages"}  # fmt: skip
 MAX_RULE_CHARS = 4_000
 # Egress itself waits no longer for an answer.
 LONGEST_HOLD_S = 3600.0
@@ -42,24 +47,27 @@ DENY_ALL = Policy(is_deny_all=True, source="nothing")
 def parse_policy(text: str, source: str) -> Policy:
     """The policy that some YAML text says. `source` is the file's name, for messages.
 
-    `PolicyError` (`source:line: what; remedy`) at the first thing that is wrong. Empty text is a policy without rules.
+    `PolicyError` (`source:line: what; remedy`) at the first thing that is wrong. Empty text is a
+    policy without rules.
     """
     return _Reader(source).policy(policy_yaml.load(text, source))
 
 
 def policy_from_data(data: Any, source: str = "policy") -> Policy:
-    """The policy that plain data says (dicts, lists, strings: what a JSON line carries). `PolicyError` as for text."""
+    """The policy that plain data says (dicts, lists, strings: what a JSON line carries).
+    `PolicyError` as for text."""
     return _Reader(source).policy(data)
 
 
 def parse_rule(text: str, effect: Effect = "ask") -> Rule:
-    """One rule, as it is written in the list of `effect`. `PolicyError` where it can't stand there."""
+    """One rule, as it is written in the list of `effect`. `PolicyError` where it can't stand
+    there."""
     return _Reader("").rule(text, effect)
 
 
 def merge(*policies: Policy) -> Policy:
-    """All rules of all policies; of modes and holds that several set, the strictest and the shortest. Nothing in force stays
-    nothing in force."""
+    """All rules of all policies; of modes and holds that several set, the strictest and the
+    shortest. Nothing in force stays nothing in force."""
     if any(policy.is_deny_all for policy in policies):
         return DENY_ALL
     modes: dict[Category, Effect] = {}
@@ -74,12 +82,15 @@ def merge(*policies: Policy) -> Policy:
         protection=protection,
         warnings=[warning for policy in policies for warning in policy.warnings],
         source=", ".join(policy.source for policy in policies if policy.source),
-        hold_s=min((policy.hold_s for policy in policies if policy.hold_s is not None), default=None),
+        hold_s=min(
+            (policy.hold_s for policy in policies if policy.hold_s is not None), default=None
+        ),
     )
 
 
 def entry_of(rule: Rule) -> str | dict[str, Any]:
-    """A rule as an entry of a policy file: the bare text where nothing else is to be said. `parse_policy` reads it back."""
+    """A rule as an entry of a policy file: the bare text where nothing else is to be said.
+    `parse_policy` reads it back."""
     entry: dict[str, Any] = {"rule": rule.text}
     if rule.why:
         entry["why"] = rule.why
@@ -87,8 +98,18 @@ def entry_of(rule: Rule) -> str | dict[str, Any]:
         entry["expires"] = "session"
     elif rule.expires_at is not None:
         entry["expires"] = datetime.fromtimestamp(rule.expires_at, UTC).isoformat()
-    lists = {"except": list(rule.exceptions), "match": list(rule.match), "not_match": list(rule.not_match)}
-    said = {"session": rule.session, "uses": rule.uses, **lists, "added_by": rule.added_by, "added_at": rule.added_at}
+    lists = {
+        "except": list(rule.exceptions),
+        "match": list(rule.match),
+        "not_match": list(rule.not_match),
+    }
+    said = {
+        "session": rule.session,
+        "uses": rule.uses,
+        **lists,
+        "added_by": rule.added_by,
+        "added_at": rule.added_at,
+    }
     entry |= {key: value for key, value in said.items() if value not in (None, "", [])}
     if rule.id != rule_id(rule.effect, rule.text):
         entry["id"] = rule.id
@@ -96,15 +117,22 @@ def entry_of(rule: Rule) -> str | dict[str, Any]:
 
 
 def rule_id(effect: Effect, text: str) -> str:
-    """The id of a rule that was given none: the same for the same rule, whatever file it stands in."""
-    return hashlib.blake2b(f"{effect} {text}".encode("utf-8", "surrogatepass"), digest_size=5).hexdigest()
+    """The id of a rule that was given none: the same for the same rule, whatever file it stands
+    in."""
+    return hashlib.blake2b(
+        f"{effect} {text}".encode("utf-8", "surrogatepass"), digest_size=5
+    ).hexdigest()
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """A remedy for a mistyped word: the nearest known one, else all of them."""
     choices = list(known)
     found = difflib.get_close_matches(word.lower(), choices, 1, 0.6)
-    return f"did you mean `{found[0]}`?" if found else f"known are {', '.join(f'`{one}`' for one in choices)}"
+    return (
+        f"did you mean `{found[0]}`?"
+        if found
+        else f"known are {', '.join(f'`{one}`' for one in choices)}"
+    )
 
 
 class _Reader:
@@ -117,7 +145,11 @@ class _Reader:
 
     def fail(self, message: str, remedy: str) -> PolicyError:
         where = (
-            f"{self.source}:{self.line}: " if self.source and self.line else f"{self.source}: " if self.source else ""
+            f"{self.source}:{self.line}: "
+            if self.source and self.line
+            else f"{self.source}: "
+            if self.source
+            else ""
         )
         return PolicyError(f"{where}{message}", remedy)
 
@@ -132,7 +164,8 @@ class _Reader:
         self.at(data)
         if not isinstance(data, dict):
             raise self.fail(
-                "a policy is a mapping of keys", "start with `version: 1`, then `allow:`, `ask:` or `deny:`"
+                "a policy is a mapping of keys",
+                "start with `version: 1`, then `allow:`, `ask:` or `deny:`",
             )
         for key in data:
             if key not in _TOP_KEYS:
@@ -141,10 +174,21 @@ class _Reader:
         if "version" in data and str(self.at(data["version"])) != "1":
             raise self.fail(f"version `{data['version']}` is not known", "write `version: 1`")
         modes = self.modes(data.get("modes"))
-        rules = [self.entry(item, effect) for effect in EFFECTS for item in self.items(data.get(effect), effect)]
+        rules = [
+            self.entry(item, effect)
+            for effect in EFFECTS
+            for item in self.items(data.get(effect), effect)
+        ]
         protection = self.protection(data.get("protected"), data.get("unprotected"))
         hold_s = self.hold(data.get("hold"))
-        policy = Policy(rules, modes, protection=protection, warnings=self.warnings, source=self.source, hold_s=hold_s)
+        policy = Policy(
+            rules,
+            modes,
+            protection=protection,
+            warnings=self.warnings,
+            source=self.source,
+            hold_s=hold_s,
+        )
         self.check_examples(rules)
         return policy
 
@@ -158,12 +202,18 @@ class _Reader:
         for category, mode in data.items():
             self.at(category)
             if category not in RULE_CATEGORIES:
-                raise self.fail(f"unknown category `{category}` in `modes`", nearest(str(category), RULE_CATEGORIES))
+                raise self.fail(
+                    f"unknown category `{category}` in `modes`",
+                    nearest(str(category), RULE_CATEGORIES),
+                )
             if mode not in EFFECTS:
-                raise self.fail(f"unknown mode `{mode}` of `{category}`", nearest(str(mode), EFFECTS))
+                raise self.fail(
+                    f"unknown mode `{mode}` of `{category}`", nearest(str(mode), EFFECTS)
+                )
             if mode == "allow" and category in ("exec", "packages"):
                 raise self.fail(
-                    f"`{category}` can't have the mode `allow`", "use `ask`, and allow rules for what is known"
+                    f"`{category}` can't have the mode `allow`",
+                    "use `ask`, and allow rules for what is known",
                 )
             found[cast("Category", str(category))] = cast("Effect", str(mode))
         return found
@@ -186,7 +236,8 @@ class _Reader:
         self.at(data)
         if not isinstance(data, list | tuple):
             raise self.fail(
-                f"`{key}` is not a list", f"write one entry a line, each with `- ` before it, below `{key}:`"
+                f"`{key}` is not a list",
+                f"write one entry a line, each with `- ` before it, below `{key}:`",
             )
         return data
 
@@ -198,7 +249,7 @@ class _Reader:
                 raise self.fail(f"`{key}` holds something that is not text", "quote it")
         return tuple(map(str, items))
 
-    # -- rules ---------------------------------------------------------------------------------------------------------
+    # -- rules ------------------------------------------------------------------------------------
 
     def entry(self, item: Any, effect: Effect) -> Rule:
         self.at(item)
@@ -206,7 +257,8 @@ class _Reader:
             return self.rule(str(item), effect)
         if not isinstance(item, dict):
             raise self.fail(
-                f"an entry of `{effect}` is neither a rule nor a mapping", "write e.g. `- exec(git status)`"
+                f"an entry of `{effect}` is neither a rule nor a mapping",
+                "write e.g. `- exec(git status)`",
             )
         for key in item:
             if key not in _KNOWN_KEYS:
@@ -214,7 +266,9 @@ class _Reader:
                 raise self.fail(f"unknown key `{key}` in a rule", nearest(str(key), _ENTRY_KEYS))
         text = self.at(item.get("rule"))
         if not isinstance(text, str):
-            raise self.fail("an entry without a `rule`", "add e.g. `rule: network(packages.example.org)`")
+            raise self.fail(
+                "an entry without a `rule`", "add e.g. `rule: network(packages.example.org)`"
+            )
         # Only what says something else is read: most entries of a large file are short.
         details: dict[str, Any] = {}
         for key, value in item.items():
@@ -249,7 +303,8 @@ class _Reader:
             parsed = datetime.fromisoformat(str(value))
         except ValueError:
             raise self.fail(
-                f"`expires: {value}` is neither a date nor `session`", "write e.g. `expires: 2027-01-31`"
+                f"`expires: {value}` is neither a date nor `session`",
+                "write e.g. `expires: 2027-01-31`",
             ) from None
         return (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp()
 
@@ -261,7 +316,9 @@ class _Reader:
 
     def count(self, value: Any, effect: Effect) -> int:
         if effect != "allow":
-            raise self.fail(f"`uses` in `{effect}`", "only an allow rule can be used up; use `expires`")
+            raise self.fail(
+                f"`uses` in `{effect}`", "only an allow rule can be used up; use `expires`"
+            )
         if not re.fullmatch(r"[0-9]{1,9}", str(value)):
             raise self.fail(f"`uses: {value}` is not a number", "write e.g. `uses: 20`")
         return int(str(value))
@@ -273,7 +330,9 @@ class _Reader:
         shown = text.strip() if "(" in text else f"{category}({pattern})"
         try:
             warning = check_pattern(category, pattern, effect)
-            exceptions = tuple([self.exception(one, category) for one in details.pop("exceptions", ())])
+            exceptions = tuple(
+                [self.exception(one, category) for one in details.pop("exceptions", ())]
+            )
         except PolicyError as error:
             raise self.fail(error.message, error.remedy) from None
         if warning:
@@ -296,12 +355,15 @@ class _Reader:
         if len(stripped) > MAX_RULE_CHARS or first_hidden(stripped) is not None:
             raise self.unreadable(stripped)
         if found is None or found[1] not in RULE_CATEGORIES:
-            raise self.unknown(stripped, found[1] if found else re.split(r"[^A-Za-z_]", stripped, maxsplit=1)[0])
+            raise self.unknown(
+                stripped, found[1] if found else re.split(r"[^A-Za-z_]", stripped, maxsplit=1)[0]
+            )
         word = found[1]
         pattern = "*" if found[2] is None else found[2].strip()
         if not pattern:
             raise self.fail(
-                f"`{_shown(stripped)}` has an empty pattern", f"write `{word}(*)` for everything, or leave the rule out"
+                f"`{_shown(stripped)}` has an empty pattern",
+                f"write `{word}(*)` for everything, or leave the rule out",
             )
         return cast("Category", word), pattern
 
@@ -309,20 +371,29 @@ class _Reader:
         if len(text) > MAX_RULE_CHARS:
             return self.fail(f"a rule of {len(text)} characters", f"keep it below {MAX_RULE_CHARS}")
         return self.fail(
-            f"a hidden character in `{_shown(text)}`", "type the rule anew; nothing invisible belongs in one"
+            f"a hidden character in `{_shown(text)}`",
+            "type the rule anew; nothing invisible belongs in one",
         )
 
     def unknown(self, text: str, word: str) -> PolicyError:
         shown = _shown(text)
         if word in RULE_CATEGORIES:
             return self.fail(
-                f"`{shown}` doesn't parse", f"write `{word}(pattern)`, with one closing bracket at the end"
+                f"`{shown}` doesn't parse",
+                f"write `{word}(pattern)`, with one closing bracket at the end",
             )
         if word.lower() in _OTHER_TOOLS:
-            return self.fail(f"unknown category `{word}` in `{shown}`", f"write `{_OTHER_TOOLS[word.lower()]}(...)`")
+            return self.fail(
+                f"unknown category `{word}` in `{shown}`",
+                f"write `{_OTHER_TOOLS[word.lower()]}(...)`",
+            )
         if "(" not in shown:
             guess = (
-                "network" if "." in shown and " " not in shown and "/" not in shown else "exec" if " " in shown else ""
+                "network"
+                if "." in shown and " " not in shown and "/" not in shown
+                else "exec"
+                if " " in shown
+                else ""
             )
             example = f"did you mean `{guess}({shown})`?" if guess else f"write `category({shown})`"
             return self.fail(f"`{shown}` names no category", example)
@@ -334,12 +405,14 @@ class _Reader:
         pattern = text.strip()
         if found and found[1] in RULE_CATEGORIES and found[2] is not None:
             if found[1] != category:
-                raise PolicyError(f"the exception `{text}` is of another category", f"write `{category}(...)`")
+                raise PolicyError(
+                    f"the exception `{text}` is of another category", f"write `{category}(...)`"
+                )
             pattern = found[2].strip()
         check_pattern(category, pattern, "ask")
         return pattern
 
-    # -- protected names -------------------------------------------------------------------------------------------------
+    # -- protected names --------------------------------------------------------------------------
 
     def protection(self, added: Any, taken: Any) -> Protection:
         if added is None and taken is None:
@@ -351,7 +424,9 @@ class _Reader:
         if added is not None:
             self.at(added)
             if not isinstance(added, dict):
-                raise self.fail("`protected` is not a mapping", "write `protected: {ask: [...], deny: [...]}`")
+                raise self.fail(
+                    "`protected` is not a mapping", "write `protected: {ask: [...], deny: [...]}`"
+                )
             for key, value in added.items():
                 self.at(key)
                 if key not in lists:
@@ -361,9 +436,15 @@ class _Reader:
         table = built_in()
         for name in sorted(lifted):
             if name in table["deny"]:
-                raise self.fail(f"`{name}` can't be unprotected", "it is always denied: the git broker is the way")
+                raise self.fail(
+                    f"`{name}` can't be unprotected",
+                    "it is always denied: the git broker is the way",
+                )
             if name not in table["ask"]:
-                raise self.fail(f"`unprotected` names `{name}`, which isn't in the table", nearest(name, table["ask"]))
+                raise self.fail(
+                    f"`unprotected` names `{name}`, which isn't in the table",
+                    nearest(name, table["ask"]),
+                )
         return Protection(lists["ask"], lists["deny"], lifted)
 
     def names(self, data: Any, key: str, check: Any) -> Iterable[str]:
@@ -371,7 +452,9 @@ class _Reader:
         for item in self.items(data, key):
             self.at(item)
             if isinstance(item, dict) and set(item) - {"name", "why"}:
-                raise self.fail(f"unknown key in `{key}`", "an entry is a name, or `name:` and `why:`")
+                raise self.fail(
+                    f"unknown key in `{key}`", "an entry is a name, or `name:` and `why:`"
+                )
             name = item.get("name") if isinstance(item, dict) else item
             if not isinstance(name, str):
                 raise self.fail(f"`{key}` holds something that is not a name", "quote it")
@@ -381,7 +464,7 @@ class _Reader:
                 raise self.fail(error.message, error.remedy) from None
             yield str(name)
 
-    # -- examples ----------------------------------------------------------------------------------------------------------
+    # -- examples ---------------------------------------------------------------------------------
 
     def check_examples(self, rules: Sequence[Rule]) -> None:
         for rule in rules:
@@ -393,7 +476,8 @@ class _Reader:
                     verb = "doesn't match" if expected else "matches"
                     key = "match" if expected else "not_match"
                     raise self.fail(
-                        f"`{rule.text}` {verb} its `{key}` example `{example}`", "mend the rule or the example"
+                        f"`{rule.text}` {verb} its `{key}` example `{example}`",
+                        "mend the rule or the example",
                     )
 
 
@@ -403,7 +487,8 @@ def _shown(text: str) -> str:
 
 
 def check_pattern(category: Category, pattern: str, effect: Effect) -> str:
-    """Raise `PolicyError` where a pattern can't stand in the list of `effect`; else a warning, or nothing.
+    """Raise `PolicyError` where a pattern can't stand in the list of `effect`; else a warning, or
+    nothing.
 
     Cheap: what it takes to say no, not a compilation.
     """
@@ -438,5 +523,6 @@ def _checker(category: Category) -> Callable[[str, Effect], str]:
 
 
 __all__ = [
-    "DENY_ALL", "EFFECTS", "Text", "check_pattern", "entry_of", "merge", "nearest", "parse_policy", "parse_rule", "policy_from_data",
+    "DENY_ALL", "EFFECTS", "Text", "check_pattern", "entry_of", "merge", "nearest", "parse_policy",
+    "parse_rule", "policy_from_data",
 ]  # fmt: skip

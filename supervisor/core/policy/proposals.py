@@ -1,7 +1,8 @@
 """What becomes of a rule that an agent proposes, before a person is asked.
 
-Decides whether there is anything to ask: a rule that can't be used, or that would change nothing, is refused at once, with the reason
-for the agent. All else is asked, always: no rule answers a proposal. It must never accept one by itself.
+Decides whether there is anything to ask: a rule that can't be used, or that would change
+nothing, is refused at once, with the reason for the agent. All else is asked, always: no rule
+answers a proposal. It must never accept one by itself.
 """
 
 from supervisor.core.actions import Proposal
@@ -19,12 +20,18 @@ def judge(policy: Policy, proposal: Proposal, now: float) -> Verdict:
     try:
         rule = parse_rule(proposal.rule, proposal.effect)
     except PolicyError as error:
-        return Verdict("deny", f"the proposed rule can't be used: {error.message}", remedy=error.remedy)
+        return Verdict(
+            "deny", f"the proposed rule can't be used: {error.message}", remedy=error.remedy
+        )
     proposed = policy_from_data({proposal.effect: [rule.text]}, "the proposal")
     finding = adds_nothing(merge(policy, proposed), proposed.rules[0], now)
     if finding is None:
         return _ASKED
     # Where a rule in force lies is the operator's affair.
-    why = f"{finding.by} answers all that {rule.text} is about" if finding.by else f"{rule.text} {finding.what}"
+    why = (
+        f"{finding.by} answers all that {rule.text} is about"
+        if finding.by
+        else f"{rule.text} {finding.what}"
+    )
     remedy = "propose one that changes something, or do without it"
     return Verdict("deny", f"the proposed rule would change nothing: {why}", remedy=remedy)

@@ -1,7 +1,8 @@
-"""The table of protected names (`data/protected.yaml`): what each is, why it is there, and who says so.
+"""The table of protected names (`data/protected.yaml`): what each is, why it is there, and who says
+so.
 
-Decides nothing about a change: `file_rules` does, by these names. It is separate because pages and cards show the table, too.
-It must never be read from a workspace.
+Decides nothing about a change: `file_rules` does, by these names. It is separate because pages
+and cards show the table, too. It must never be read from a workspace.
 """
 
 import re
@@ -36,25 +37,36 @@ def entries() -> dict[Part, tuple[Entry, ...]]:
 @cache
 def built_in() -> dict[Part, dict[str, str]]:
     """Each name with its why: those that are denied, asked about, and only marked."""
-    return {part: {name: entry.why for entry in found for name in entry.names} for part, found in entries().items()}
+    return {
+        part: {name: entry.why for entry in found for name in entry.names}
+        for part, found in entries().items()
+    }
 
 
 @cache
 def sources() -> dict[str, str]:
     """Who says so, by name."""
-    return {name: entry.source for found in entries().values() for entry in found for name in entry.names}
+    return {
+        name: entry.source
+        for found in entries().values()
+        for entry in found
+        for name in entry.names
+    }
 
 
 @cache
 def _marked() -> re.Pattern[str]:
     names = [fold(name).removesuffix("/**") for name in built_in()["mark"]]
-    folders = [fold(name).removesuffix("/**") for name in built_in()["mark"] if name.endswith("/**")]
+    folders = [
+        fold(name).removesuffix("/**") for name in built_in()["mark"] if name.endswith("/**")
+    ]
     files, below = ("|".join(map(inner_expression, found)) for found in (names, folders))
     return re.compile(rf"(?:\A|/)(?:(?:{files})\Z|(?:{below})/)", re.DOTALL)
 
 
 def mark_of(action: FileChange) -> str:
-    """What a card says of a file that runs with a person's tests or build; empty for all others, and for what goes."""
+    """What a card says of a file that runs with a person's tests or build; empty for all others,
+    and for what goes."""
     to = [] if action.operation == "delete" else [action.to or action.path]
     made = [*to, *(step.path for step in action.steps if step.operation != "delete")]
     return MARK if any(_marked().search(fold(path)) for path in made) else ""

@@ -1,7 +1,9 @@
-"""What an agent asks again: which requests are one wish in other words, and how long a person's denial stands. Pure.
+"""What an agent asks again: which requests are one wish in other words, and how long a person's
+denial stands. Pure.
 
-It decides only what is *refused* without asking anybody once more. INVARIANT: nothing here ever allows: to take two wishes for one may
-cost an agent some minutes, and no more. So it may look past what a rule must never look past, such as a query string.
+It decides only what is *refused* without asking anybody once more. INVARIANT: nothing here ever
+allows: to take two wishes for one may cost an agent some minutes, and no more. So it may look
+past what a rule must never look past, such as a query string.
 """
 
 import math
@@ -17,22 +19,26 @@ from supervisor.core.text.urls import DEFAULT_PORTS, normalise_path
 
 type Likeness = tuple[str, ...]
 
-# How long a wish that was denied once, twice, three times isn't asked again; after that not in this session.
+# How long a wish that was denied once, twice, three times isn't asked again; after that not in this
+# session.
 BACK_OFF_S = (60.0, 300.0, 900.0)
 _DO_WITHOUT = "do without it, or ask the operator for a rule"
 
 
 class Standing(NamedTuple):
-    """How often a wish was denied, each time after the one before had run out, and until when that stands."""
+    """How often a wish was denied, each time after the one before had run out, and until when
+    that stands."""
 
     times: int
     until: float
 
 
 def likeness(action: Action) -> Likeness | None:
-    """What an action has in common with its repetitions; None where only the very same action is one.
+    """What an action has in common with its repetitions; None where only the very same action is
+    one.
 
-    A change of a file is told apart by its content, and is asked by us, not by an agent in a loop; a raise of the budget is one of a kind.
+    A change of a file is told apart by its content, and is asked by us, not by an agent in a
+    loop; a raise of the budget is one of a kind.
     """
     match action:
         case Network():
@@ -40,10 +46,29 @@ def likeness(action: Action) -> Likeness | None:
         case Exec():
             return ("exec", action.cwd, *_programs(action.command))
         case Git():
-            how = [name for name, is_so in (("forces", action.force), ("deletes", action.delete)) if is_so]
-            return ("git", action.operation, action.remote or "", *how, *sorted(action.flags), "", *action.refspecs)
+            how = [
+                name
+                for name, is_so in (("forces", action.force), ("deletes", action.delete))
+                if is_so
+            ]
+            return (
+                "git",
+                action.operation,
+                action.remote or "",
+                *how,
+                *sorted(action.flags),
+                "",
+                *action.refspecs,
+            )
         case Packages():
-            return ("packages", action.manager, action.operation, *sorted(action.flags), "", *sorted(action.names))
+            return (
+                "packages",
+                action.manager,
+                action.operation,
+                *sorted(action.flags),
+                "",
+                *sorted(action.names),
+            )
         case Proposal():
             return ("sandbox", action.effect, "".join(action.rule.split()))
     return None
@@ -60,13 +85,17 @@ def standing(denied_at: Iterable[float]) -> Standing:
 
 
 def remedy(until: float, now: float) -> str:
-    """What an agent may do about a denial that stands until then: when to ask again, and what else."""
+    """What an agent may do about a denial that stands until then: when to ask again, and what
+    else."""
     if until == math.inf:
         return f"it isn't asked again in this session: {_DO_WITHOUT}"
     if until <= now:
         return f"it may be asked again; or {_DO_WITHOUT}"
     at = datetime.fromtimestamp(math.ceil(until), UTC)
-    return f"ask again after {at:%H:%M:%S} UTC (in {format_duration(math.ceil(until - now))}), or do without it"
+    return (
+        f"ask again after {at:%H:%M:%S} UTC (in {format_duration(math.ceil(until - now))}), or do"
+        " without it"
+    )
 
 
 def _of_network(action: Network) -> Likeness:
@@ -78,11 +107,18 @@ def _of_network(action: Network) -> Likeness:
     port = "web" if action.port in DEFAULT_PORTS.values() else str(action.port)
     if action.operation == "connect":
         return ("connect", host, port)
-    return ("request", host, port, (action.method or "").upper(), normalise_path(action.path or "/").text)
+    return (
+        "request",
+        host,
+        port,
+        (action.method or "").upper(),
+        normalise_path(action.path or "/").text,
+    )
 
 
 def _programs(command: str) -> Iterable[str]:
-    """The commands of a line, word by word; a line that can't be told so is itself, whatever its spaces."""
+    """The commands of a line, word by word; a line that can't be told so is itself, whatever its
+    spaces."""
     script = parse(command)
     if script.constructs:
         yield " ".join(command.split())

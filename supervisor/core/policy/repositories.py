@@ -1,13 +1,15 @@
 """Which folders git takes for a repository's own, whatever they are named. Pure.
 
-Git doesn't ask for the name `.git`: any folder with a valid HEAD, objects and refs is a repository's own folder to it (its
-`is_git_directory`, in setup.c), and its configuration names programs that run at the next `git status` in there. So all in
-such a folder is `.git` to the rules. It is separate from the look at a disk because what counts must be told in one place
-for judging, carrying out and undo. It must never call a folder harmless that git would use.
+Git doesn't ask for the name `.git`: any folder with a valid HEAD, objects and refs is a
+repository's own folder to it (its `is_git_directory`, in setup.c), and its configuration names
+programs that run at the next `git status` in there. So all in such a folder is `.git` to the rules.
+It is separate from the look at a disk because what counts must be told in one place for judging,
+carrying out and undo. It must never call a folder harmless that git would use.
 
-Where git looks twice, this looks once and takes the stricter: what HEAD, objects and refs are (a folder, a link to one, a file)
-doesn't matter, but for what HEAD says; and with `commondir` beside HEAD, as in a worktree's own folder, the rest may be anywhere.
-Mercurial and Jujutsu know theirs by name alone (`data/protected.yaml`).
+Where git looks twice, this looks once and takes the stricter: what HEAD, objects and refs are (a
+folder, a link to one, a file) doesn't matter, but for what HEAD says; and with `commondir`
+beside HEAD, as in a worktree's own folder, the rest may be anywhere. Mercurial and Jujutsu know
+theirs by name alone (`data/protected.yaml`).
 """
 
 import re
@@ -17,7 +19,10 @@ from typing import Literal, NamedTuple
 from supervisor.core.text.paths import fold
 
 HEAD, OBJECTS, REFS, COMMONDIR = PIECES = ("HEAD", "objects", "refs", "commondir")
-LEAVE_APART = "leave HEAD, objects and refs out of one folder; only a rule that spells the path out lifts this"
+LEAVE_APART = (
+    "leave HEAD, objects and refs out of one folder; only a rule that spells the path out lifts"
+    " this"
+)
 # The workspace's own folder, as an action names it.
 WORKSPACE_ITSELF = "."
 # As much of HEAD as git reads.
@@ -28,8 +33,8 @@ _VALID_HEAD = re.compile(rb"ref:[ \t\n\v\f\r]*refs/|[0-9a-fA-F]{40}")
 
 
 class Piece(NamedTuple):
-    """What is at a path that may be part of a repository's folder. `begins`: a file's first bytes, a link's target; None where
-    nobody could look."""
+    """What is at a path that may be part of a repository's folder. `begins`: a file's first
+    bytes, a link's target; None where nobody could look."""
 
     kind: Literal["file", "dir", "symlink", "other"]
     begins: bytes | None = b""
@@ -55,17 +60,24 @@ def is_head(piece: Piece) -> bool:
     """Whether git accepts it as HEAD. What nobody could look at is."""
     if piece.kind == "symlink":
         return piece.begins is None or piece.begins.startswith(b"refs/")
-    return piece.kind == "file" and (piece.begins is None or _VALID_HEAD.match(piece.begins) is not None)
+    return piece.kind == "file" and (
+        piece.begins is None or _VALID_HEAD.match(piece.begins) is not None
+    )
 
 
 def is_repository(pieces: Pieces) -> bool:
     """Whether git takes a folder with these in it for a repository's own."""
     head = pieces.get(HEAD)
-    return head is not None and is_head(head) and (COMMONDIR in pieces or (OBJECTS in pieces and REFS in pieces))
+    return (
+        head is not None
+        and is_head(head)
+        and (COMMONDIR in pieces or (OBJECTS in pieces and REFS in pieces))
+    )
 
 
 def folders_around(name: str) -> Iterator[str]:
-    """The workspace (empty), each folder on the way to a path, and the path itself, outermost first."""
+    """The workspace (empty), each folder on the way to a path, and the path itself, outermost
+    first."""
     yield ""
     at = -1
     while (at := name.find("/", at + 1)) >= 0:
@@ -74,30 +86,43 @@ def folders_around(name: str) -> Iterator[str]:
 
 
 def repositories(
-    names: Iterable[str], made: Mapping[str, Piece | None], held: Callable[[str, bool], Iterable[Pieces]]
+    names: Iterable[str],
+    made: Mapping[str, Piece | None],
+    held: Callable[[str, bool], Iterable[Pieces]],
 ) -> tuple[str, ...]:
-    """The folders around these paths that are a repository's own, before a change or after it, sorted.
+    """The folders around these paths that are a repository's own, before a change or after it,
+    sorted.
 
-    `made` is what the change leaves at each path (None: nothing). `held(folder, must_look)` gives what the folder holds by each
-    account of it (the host's, the copy's), which add to one another. Unless it must look it may leave out what has no HEAD.
+    `made` is what the change leaves at each path (None: nothing). `held(folder, must_look)`
+    gives what the folder holds by each account of it (the host's, the copy's), which add to one
+    another. Unless it must look it may leave out what has no HEAD.
     """
     after = _by_folder(made)
     found = []
     for folder in {around for name in names for around in folders_around(name)}:
         changes = after.get(folder, {})
         accounts = list(held(folder, bool(changes)))
-        if any(map(is_repository, accounts)) or (changes and is_repository(_with(accounts, changes))):
+        if any(map(is_repository, accounts)) or (
+            changes and is_repository(_with(accounts, changes))
+        ):
             found.append(folder)
     return tuple(sorted(found))
 
 
 def _with(accounts: Iterable[Pieces], changes: Mapping[str, Piece | None]) -> Pieces:
-    """What a folder holds after a change, by all accounts of it together: of several HEADs the one that git accepts."""
-    there = [(leaf, piece) for account in accounts for leaf, piece in account.items() if leaf not in changes]
+    """What a folder holds after a change, by all accounts of it together: of several HEADs the
+    one that git accepts."""
+    there = [
+        (leaf, piece)
+        for account in accounts
+        for leaf, piece in account.items()
+        if leaf not in changes
+    ]
     there += [(leaf, piece) for leaf, piece in changes.items() if piece is not None]
     whole: dict[str, Piece] = {}
     for leaf, piece in there:
-        # On a disk that folds case a name in another spelling is the same one; elsewhere there may be both.
+        # On a disk that folds case a name in another spelling is the same one; elsewhere there may
+        # be both.
         known = piece_of(leaf) or leaf
         if known not in whole or is_head(piece):
             whole[known] = piece
@@ -105,7 +130,8 @@ def _with(accounts: Iterable[Pieces], changes: Mapping[str, Piece | None]) -> Pi
 
 
 def _by_folder(made: Mapping[str, Piece | None]) -> dict[str, dict[str, Piece | None]]:
-    """What a change makes of each folder's pieces, by their names there: what comes to be below one makes that a folder."""
+    """What a change makes of each folder's pieces, by their names there: what comes to be below
+    one makes that a folder."""
     after: dict[str, dict[str, Piece | None]] = {}
     for name, there in made.items():
         parts = name.split("/")

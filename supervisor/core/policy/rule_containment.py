@@ -1,12 +1,14 @@
 """Whether one rule says nothing that another doesn't say already.
 
-Decides it from the two patterns alone, for `lint`: the rules are compared, never tried out. It is apart from the judges of the
-categories because it asks about all actions at once. It must never say yes where some action could show otherwise: a rule would be
-taken away that somebody relied on. Where it can't tell, it says no.
+Decides it from the two patterns alone, for `lint`: the rules are compared, never tried out. It is
+apart from the judges of the categories because it asks about all actions at once. It must never say
+yes where some action could show otherwise: a rule would be taken away that somebody relied on.
+Where it can't tell, it says no.
 
-INVARIANT: where `contains(outer, inner)` holds and `outer` is always in force, taking `inner` away changes no decision. The functions
-follow the two ways to match of each judge: *covers* (narrow) for allow, *touches* (broad) for ask and deny; a stricter outer rule
-must touch whatever the inner one covers.
+INVARIANT: where `contains(outer, inner)` holds and `outer` is always in force, taking `inner`
+away changes no decision. The functions follow the two ways to match of each judge: *covers*
+(narrow) for allow, *touches* (broad) for ask and deny; a stricter outer rule must touch whatever
+the inner one covers.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,7 +31,8 @@ from supervisor.core.text.urls import DEFAULT_PORTS
 from supervisor.core.text.words import fits, is_star
 from supervisor.core.verdicts import STRICTNESS, Rule
 
-# What a wildcard of the inner pattern is taken for: a character that nothing but a wildcard of the outer one matches.
+# What a wildcard of the inner pattern is taken for: a character that nothing but a wildcard of the
+# outer one matches.
 _ANYTHING = "\x00"
 _NAMESPACES = ("refs/", "tags/", "heads/", "remotes/", "+")
 type IsProtected = Callable[[str], object]
@@ -50,7 +53,12 @@ class Compiled(NamedTuple):
     def is_unconditional(self) -> bool:
         """Whether it is in force always, everywhere and any number of times."""
         rule = self.rule
-        return rule.expires_at is None and rule.session is None and not rule.until_session_ends and rule.uses is None
+        return (
+            rule.expires_at is None
+            and rule.session is None
+            and not rule.until_session_ends
+            and rule.uses is None
+        )
 
 
 def compiled(rule: Rule) -> Compiled:
@@ -70,14 +78,22 @@ def compiled(rule: Rule) -> Compiled:
 
 
 def contains(outer: Compiled, inner: Compiled, is_protected: IsProtected) -> bool:
-    """Whether `outer`, while it is in force, makes `inner` say nothing new. False for an `outer` that is less strict.
+    """Whether `outer`, while it is in force, makes `inner` say nothing new. False for an `outer`
+    that is less strict.
 
-    `is_protected` tells of a path whether it has a protected name: then a rule that spells it out lifts something.
+    `is_protected` tells of a path whether it has a protected name: then a rule that spells it
+    out lifts something.
     """
-    if outer.rule.category != inner.rule.category or STRICTNESS[outer.rule.effect] < STRICTNESS[inner.rule.effect]:
+    if (
+        outer.rule.category != inner.rule.category
+        or STRICTNESS[outer.rule.effect] < STRICTNESS[inner.rule.effect]
+    ):
         return False
-    # The exceptions of the outer rule take nothing out where each of them takes the same out of the inner one.
-    if not set(outer.rule.exceptions) <= (set(inner.rule.exceptions) if outer.is_allow == inner.is_allow else set()):
+    # The exceptions of the outer rule take nothing out where each of them takes the same out of the
+    # inner one.
+    if not set(outer.rule.exceptions) <= (
+        set(inner.rule.exceptions) if outer.is_allow == inner.is_allow else set()
+    ):
         return False
     match outer.rule.category:
         case "exec":
@@ -100,7 +116,7 @@ def _exec(outer: Compiled, inner: Compiled) -> bool:
     return exec_containment.strict_in_strict(outer.pattern, inner.pattern)
 
 
-# -- paths ---------------------------------------------------------------------------------------------------------------
+# -- paths ----------------------------------------------------------------------------------------
 
 
 def _filesystem(outer: Compiled, inner: Compiled, is_protected: IsProtected) -> bool:
@@ -110,8 +126,13 @@ def _filesystem(outer: Compiled, inner: Compiled, is_protected: IsProtected) -> 
         return False
     if not inner.is_allow and not path_in_path(fold(wide.text), fold(narrow.text)):
         return False
-    # A rule that spells a protected name out lifts its protection; a wildcard doesn't. A deny rule lifts nothing, and wins.
-    return outer.rule.effect == "deny" or narrow.literal in (None, wide.literal) or not is_protected(narrow.literal)
+    # A rule that spells a protected name out lifts its protection; a wildcard doesn't. A deny rule
+    # lifts nothing, and wins.
+    return (
+        outer.rule.effect == "deny"
+        or narrow.literal in (None, wide.literal)
+        or not is_protected(narrow.literal)
+    )
 
 
 def path_in_path(wide: str, narrow: str) -> bool:
@@ -129,7 +150,8 @@ def _glob(segment: str) -> Glob:
 
 
 def _segments_in(wide: Sequence[str], narrow: Sequence[str]) -> bool:
-    """From the ends to the front: `below[j]` says whether what is left of `wide` contains `narrow[j:]`."""
+    """From the ends to the front: `below[j]` says whether what is left of `wide` contains
+    `narrow[j:]`."""
     below = [False] * len(narrow) + [True]
     for one in reversed(wide):
         row = [False] * len(narrow) + [one == "**" and below[-1]]
@@ -153,7 +175,7 @@ def _segment_in(wide: str, narrow: str) -> bool:
     return _glob(wide).matches(narrow.replace("*", _ANYTHING))
 
 
-# -- hosts and URLs --------------------------------------------------------------------------------------------------------
+# -- hosts and URLs -------------------------------------------------------------------------------
 
 
 def _network(outer: Compiled, inner: Compiled) -> bool:
@@ -161,7 +183,8 @@ def _network(outer: Compiled, inner: Compiled) -> bool:
     narrow: NetworkPattern = inner.pattern
     if not _hosts_in(wide, narrow, broad=not outer.is_allow):
         return False
-    # An allow rule that names private addresses lets them be dialled at all: without it they are denied, not asked.
+    # An allow rule that names private addresses lets them be dialled at all: without it they are
+    # denied, not asked.
     if inner.is_allow and narrow.network is not None and is_nowhere_public(narrow.network):
         names_them = outer.is_allow and wide.network is not None and is_nowhere_public(wide.network)
         if outer.rule.effect != "deny" and not names_them:
@@ -170,23 +193,36 @@ def _network(outer: Compiled, inner: Compiled) -> bool:
         return False
     if wide.glob is None:
         return True
-    # A URL rule that allows also lets the connection be opened, which a stricter URL rule doesn't forbid.
-    return narrow.glob is not None and outer.is_allow == inner.is_allow and _requests_in(wide, narrow, inner)
+    # A URL rule that allows also lets the connection be opened, which a stricter URL rule doesn't
+    # forbid.
+    return (
+        narrow.glob is not None
+        and outer.is_allow == inner.is_allow
+        and _requests_in(wide, narrow, inner)
+    )
 
 
 def _hosts_in(wide: NetworkPattern, narrow: NetworkPattern, *, broad: bool) -> bool:
     if wide.is_every_host:
         return broad
     if narrow.host is not None:
-        return wide.host == narrow.host or (wide.suffix is not None and narrow.host.endswith(wide.suffix))
+        return wide.host == narrow.host or (
+            wide.suffix is not None and narrow.host.endswith(wide.suffix)
+        )
     if narrow.suffix is not None:
         return wide.suffix is not None and narrow.suffix.endswith(wide.suffix)
-    if narrow.network is None or wide.network is None or narrow.network.version != wide.network.version:
+    if (
+        narrow.network is None
+        or wide.network is None
+        or narrow.network.version != wide.network.version
+    ):
         return False
     return narrow.network[0] in wide.network and narrow.network[-1] in wide.network
 
 
-def _ports_in(wide: NetworkPattern, narrow: NetworkPattern, outer: Compiled, inner: Compiled) -> bool:
+def _ports_in(
+    wide: NetworkPattern, narrow: NetworkPattern, outer: Compiled, inner: Compiled
+) -> bool:
     if not outer.is_allow and wide.port is None:
         return True
     if not inner.is_allow:
@@ -205,16 +241,20 @@ def _own_ports(pattern: NetworkPattern) -> frozenset[int]:
 def _requests_in(wide: NetworkPattern, narrow: NetworkPattern, inner: Compiled) -> bool:
     if wide.scheme not in (None, narrow.scheme) or narrow.glob is None or wide.glob is None:
         return False
-    if wide.methods is not None and not (narrow.methods is not None and narrow.methods <= wide.methods):
+    if wide.methods is not None and not (
+        narrow.methods is not None and narrow.methods <= wide.methods
+    ):
         return False
     if not path_in_path(wide.glob.text, narrow.glob.text):
         return False
     return inner.is_allow or (
-        wide.folded is not None and narrow.folded is not None and path_in_path(wide.folded.text, narrow.folded.text)
+        wide.folded is not None
+        and narrow.folded is not None
+        and path_in_path(wide.folded.text, narrow.folded.text)
     )
 
 
-# -- git -------------------------------------------------------------------------------------------------------------------
+# -- git ------------------------------------------------------------------------------------------
 
 
 def _git(outer: Compiled, inner: Compiled) -> bool:
@@ -225,18 +265,29 @@ def _git(outer: Compiled, inner: Compiled) -> bool:
     special, mine = _special(wide), _special(narrow)
     if outer.is_allow:
         # What a bare rule covers besides has no name here.
-        return special == mine and not (wide.is_bare or narrow.is_bare) and _subjects_in(wide.words, narrow.words, mine)
+        return (
+            special == mine
+            and not (wide.is_bare or narrow.is_bare)
+            and _subjects_in(wide.words, narrow.words, mine)
+        )
     if not special <= mine or (narrow.is_bare and not wide.is_bare):
         return False
-    if not inner.is_allow and git_rules.names_a_branch(narrow) and not git_rules.names_a_branch(wide):
+    if (
+        not inner.is_allow
+        and git_rules.names_a_branch(narrow)
+        and not git_rules.names_a_branch(wide)
+    ):
         return False
     return wide.is_bare or _called_in(wide.words, narrow.words, is_allow=inner.is_allow)
 
 
 def _special(pattern: GitPattern) -> frozenset[str]:
-    """The options without which a rule says nothing; where a wildcard leaves the operation open, those of any."""
+    """The options without which a rule says nothing; where a wildcard leaves the operation open,
+    those of any."""
     words = pattern.words
-    return pattern.options - harmless("push" if len(words) == 1 and words[0] not in git_rules.OPERATIONS else words[0])
+    return pattern.options - harmless(
+        "push" if len(words) == 1 and words[0] not in git_rules.OPERATIONS else words[0]
+    )
 
 
 def _subjects_in(wide: Sequence[str], narrow: Sequence[str], options: frozenset[str]) -> bool:
@@ -247,16 +298,25 @@ def _subjects_in(wide: Sequence[str], narrow: Sequence[str], options: frozenset[
         return False
     operation, remote, ref = narrow
     if len(wide) == 1:
-        # The bare branch is a subject of a plain push only, and not where it is the name of an operation.
-        is_plain = operation == "push" and not options and ":" not in ref and ref not in ("HEAD", "@")
-        return is_plain and "/" in ref.partition("*")[0] and not ref.startswith(_NAMESPACES) and _word_in(wide[0], ref)
+        # The bare branch is a subject of a plain push only, and not where it is the name of an
+        # operation.
+        is_plain = (
+            operation == "push" and not options and ":" not in ref and ref not in ("HEAD", "@")
+        )
+        return (
+            is_plain
+            and "/" in ref.partition("*")[0]
+            and not ref.startswith(_NAMESPACES)
+            and _word_in(wide[0], ref)
+        )
     if operation not in REACHES or not _word_in(wide[0], operation):
         return False
     return _word_in(wide[1], ref) or (operation in READS and _word_in(wide[1], remote))
 
 
 def _word_in(wide: str, narrow: str) -> bool:
-    """Whether a word of a pattern covers all that another one covers: never into a mapping or another namespace."""
+    """Whether a word of a pattern covers all that another one covers: never into a mapping or
+    another namespace."""
     if wide == narrow:
         return True
     if "*" not in narrow:
@@ -272,11 +332,17 @@ def _star_in(wide: str, narrow: str) -> bool:
 
 
 def _called_in(wide: Sequence[str], narrow: Sequence[str], *, is_allow: bool) -> bool:
-    """For a deny or ask rule: it looks at what a ref is called, however that is spelled. `is_allow`: the inner rule only covers."""
+    """For a deny or ask rule: it looks at what a ref is called, however that is spelled.
+    `is_allow`: the inner rule only covers."""
     first = _star_in(wide[0], narrow[0])
     if len(wide) == 1:
         # The rule is about an operation, or about a branch.
-        is_branch = len(narrow) == 3 and narrow[0] == "push" and not is_star(narrow[2]) and _star_in(wide[0], narrow[2])
+        is_branch = (
+            len(narrow) == 3
+            and narrow[0] == "push"
+            and not is_star(narrow[2])
+            and _star_in(wide[0], narrow[2])
+        )
         return is_branch or first
     if not first or len(wide) > len(narrow):
         return False
@@ -288,7 +354,7 @@ def _called_in(wide: Sequence[str], narrow: Sequence[str], *, is_allow: bool) ->
     return is_ref or (is_allow and narrow[0] in REACHES and _star_in(wide[1], narrow[1]))
 
 
-# -- packages --------------------------------------------------------------------------------------------------------------
+# -- packages -------------------------------------------------------------------------------------
 
 
 def _packages(outer: Compiled, inner: Compiled) -> bool:
@@ -296,9 +362,15 @@ def _packages(outer: Compiled, inner: Compiled) -> bool:
     narrow: PackagePattern = inner.pattern
     if wide.is_bare:
         return not outer.is_allow
-    if narrow.is_bare or not _star_in(wide.manager, narrow.manager) or not wide.options <= narrow.options:
+    if (
+        narrow.is_bare
+        or not _star_in(wide.manager, narrow.manager)
+        or not wide.options <= narrow.options
+    ):
         return False
-    if wide.operation is not None and not (narrow.operation is not None and _star_in(wide.operation, narrow.operation)):
+    if wide.operation is not None and not (
+        narrow.operation is not None and _star_in(wide.operation, narrow.operation)
+    ):
         return False
     if outer.is_allow:
         return _item_in(wide, narrow)
@@ -306,7 +378,11 @@ def _packages(outer: Compiled, inner: Compiled) -> bool:
         return True
     if narrow.item is None:
         return False
-    return any(_star_in(wide.item.casefold(), one.casefold()) for one in (narrow.item, plain_name(narrow)) if one)
+    return any(
+        _star_in(wide.item.casefold(), one.casefold())
+        for one in (narrow.item, plain_name(narrow))
+        if one
+    )
 
 
 def _item_in(wide: PackagePattern, narrow: PackagePattern) -> bool:
@@ -322,10 +398,17 @@ def _item_in(wide: PackagePattern, narrow: PackagePattern) -> bool:
 
 def plain_name(pattern: PackagePattern) -> str:
     """The package's name without its version, empty where it isn't spelled out."""
-    if pattern.item is None or "*" in pattern.item + pattern.manager or pattern.file or pattern.operation is None:
+    if (
+        pattern.item is None
+        or "*" in pattern.item + pattern.manager
+        or pattern.file
+        or pattern.operation is None
+    ):
         return ""
     try:
-        (item,) = items_of(Packages(manager=pattern.manager, operation=pattern.operation, names=(pattern.item,)))
+        (item,) = items_of(
+            Packages(manager=pattern.manager, operation=pattern.operation, names=(pattern.item,))
+        )
     except ValueError:
         return ""
     return "" if item.origin else item.name

@@ -1,7 +1,8 @@
 """The `match` and `not_match` examples of a rule, judged when the file loads.
 
-Decides what action an example stands for: a command line (exec, git, packages), a path, a host, or a URL with its method. It is apart
-from `policy_text.py` because it needs the judges, which most policies don't need at load.
+Decides what action an example stands for: a command line (exec, git, packages), a path, a host,
+or a URL with its method. It is apart from `policy_text.py` because it needs the judges, which
+most policies don't need at load.
 """
 
 import re
@@ -11,7 +12,16 @@ from typing import Any, Literal
 
 from msgspec.structs import replace
 
-from supervisor.core.actions import WORKSPACE, Action, Category, Exec, FileChange, Git, Network, Packages
+from supervisor.core.actions import (
+    WORKSPACE,
+    Action,
+    Category,
+    Exec,
+    FileChange,
+    Git,
+    Network,
+    Packages,
+)
 from supervisor.core.policy import git_refs, packages
 from supervisor.core.policy.rules import Protection, judge_of
 from supervisor.core.text.urls import split_authority, split_url
@@ -40,8 +50,11 @@ def failing(rule: Rule) -> Iterator[tuple[str, bool]]:
 
 # The same example stands beside many rules, above all as what they don't match.
 @lru_cache(maxsize=256)
-def _seen(category: Category, canonical: Callable[[Action], Any], example: str) -> tuple[Any, Context]:
-    """An example as the judge of its category sees it, where the remote that it names is one that is configured."""
+def _seen(
+    category: Category, canonical: Callable[[Action], Any], example: str
+) -> tuple[Any, Context]:
+    """An example as the judge of its category sees it, where the remote that it names is one
+    that is configured."""
     action = action_of(category, example)
     remote = action.remote if isinstance(action, Git) else None
     context = _CONTEXT._replace(remotes=frozenset({"origin", remote})) if remote else _CONTEXT
@@ -70,7 +83,9 @@ def _packages(example: str) -> Packages:
     manager = packages.managers().get(found[1]) if found else None
     if found is None or manager is None:
         return packages.parse_command(example)
-    operation = next(one for one in ("install", "add", "get", *manager.operations) if one in manager.operations)
+    operation = next(
+        one for one in ("install", "add", "get", *manager.operations) if one in manager.operations
+    )
     return Packages(manager=found[1], operation=operation, names=(found[2],))
 
 
@@ -79,7 +94,12 @@ def _git_command(example: str) -> str:
     words = example.split()
     if words[:1] == ["git"]:
         return example
-    if len(words) == 2 and words[0] == "push" and words[1] != "origin" and not words[1].startswith("-"):
+    if (
+        len(words) == 2
+        and words[0] == "push"
+        and words[1] != "origin"
+        and not words[1].startswith("-")
+    ):
         return f"git push origin {words[1]}"
     return (
         f"git push origin {example}"
@@ -96,11 +116,21 @@ def _network(example: str) -> Network:
             scheme: Literal["https", "http"] = "https" if url.scheme == "https" else "http"
             method = found["method"] or "GET"
             return Network(
-                operation="request", host=url.host, port=url.port, scheme=scheme, method=method, path=url.path
+                operation="request",
+                host=url.host,
+                port=url.port,
+                scheme=scheme,
+                method=method,
+                path=url.path,
             )
-        host, port = (example, None) if example.count(":") > 1 and "[" not in example else split_authority(example)
+        host, port = (
+            (example, None)
+            if example.count(":") > 1 and "[" not in example
+            else split_authority(example)
+        )
     except ValueError as error:
         raise PolicyError(
-            f"the example `{example}` {error}", "write a host, `host:port`, or `GET https://host/path`"
+            f"the example `{example}` {error}",
+            "write a host, `host:port`, or `GET https://host/path`",
         ) from None
     return Network(operation="connect", host=host, port=port or 443)

@@ -1,7 +1,9 @@
-"""What the form of a single rule already tells: that it can never match, or that it means more than it looks.
+"""What the form of a single rule already tells: that it can never match, or that it means more than
+it looks.
 
-Decides it for `lint`, and for importers that must not bring such rules in. It is apart from `lint`, which compares rules with each other
-and with the record. It must never call something impossible that some action could show: where it can't tell, it says nothing.
+Decides it for `lint`, and for importers that must not bring such rules in. It is apart from
+`lint`, which compares rules with each other and with the record. It must never call something
+impossible that some action could show: where it can't tell, it says nothing.
 """
 
 import fnmatch
@@ -41,13 +43,14 @@ class Remark(NamedTuple):
     remedy: str
 
 
-# -- can never match -----------------------------------------------------------------------------------------------------
+# -- can never match ------------------------------------------------------------------------------
 
 
 def never(rule: Compiled, protected_by: ProtectedBy, mode: Effect) -> Remark | None:
     """Why no action can be answered by the rule, None where that can't be told.
 
-    `protected_by` tells the protected name of a path; `mode` is what the category does where no rule matches.
+    `protected_by` tells the protected name of a path; `mode` is what the category does where no
+    rule matches.
     """
     if not rule.is_allow:
         return None
@@ -69,40 +72,68 @@ def never(rule: Compiled, protected_by: ProtectedBy, mode: Effect) -> Remark | N
 
 def _never_command(pattern: ExecPattern) -> Remark | None:
     if pattern.is_bare:
-        return Remark("is bare, and a bare rule allows no command", "name the commands, or remove it")
+        return Remark(
+            "is bare, and a bare rule allows no command", "name the commands, or remove it"
+        )
     name = pattern.words[0].literal
     if name is None:
         return None
     if is_shell_state(name):
-        return Remark(f"is about `{name}`, which no rule may allow", "remove it: the command is asked each time")
+        return Remark(
+            f"is about `{name}`, which no rule may allow",
+            "remove it: the command is asked each time",
+        )
     literals = [word.literal for word in pattern.words]
-    lead = [Word(text) for text in literals[: literals.index(None) if None in literals else None] if text is not None]
+    lead = [
+        Word(text)
+        for text in literals[: literals.index(None) if None in literals else None]
+        if text is not None
+    ]
     wrapper, inner = tables().wrappers.get(basename(name)), unwrap(lead)
     if wrapper is not None and wrapper.assigns and inner is not None and inner.payloads:
         before = lead[1 : inner.payloads[0].start]
         if any(ASSIGNMENT.match(word.text) for word in before):
-            return Remark("sets a variable for a command, which no rule may allow", "write the rule without it")
+            return Remark(
+                "sets a variable for a command, which no rule may allow",
+                "write the rule without it",
+            )
     if pattern.is_exact:
         line = " ".join(quote(text) for text in literals if text is not None)
-        said = exec_rules.judge(line, ".", allow=[(0, pattern)], ask=(), deny=(), workspace_roots=(WORKSPACE,))
+        said = exec_rules.judge(
+            line, ".", allow=[(0, pattern)], ask=(), deny=(), workspace_roots=(WORKSPACE,)
+        )
         if said.never_allow:
             reason = said.why.removeprefix("no rule may allow ")
-            return Remark(f"holds what no rule may allow: {reason}", "remove it: the command is asked each time")
+            return Remark(
+                f"holds what no rule may allow: {reason}",
+                "remove it: the command is asked each time",
+            )
     return None
 
 
 def _never_path(glob: Glob, protected_by: ProtectedBy) -> Remark | None:
-    """A wildcard reaches no protected name, so a rule all of whose paths have one allows nothing."""
+    """A wildcard reaches no protected name, so a rule all of whose paths have one allows
+    nothing."""
     if glob.literal is not None:
         return None
     literals = [found for one in glob.text.split("/") if (found := Glob(one).literal)]
-    names = [name for one in ("/".join(glob.fixed), *literals) if one and (name := protected_by(one)) is not None]
+    names = [
+        name
+        for one in ("/".join(glob.fixed), *literals)
+        if one and (name := protected_by(one)) is not None
+    ]
     strictest = min(names, key=lambda name: name.decision != "deny", default=None)
     if strictest is None:
         return None
     verb = "denied" if strictest.decision == "deny" else "asked"
-    remedy = "use a `git(...)` rule" if strictest.pattern.startswith(".git/") else "spell each path out, or remove it"
-    return Remark(f"reaches only what the protected name `{strictest.pattern}` keeps {verb}", remedy)
+    remedy = (
+        "use a `git(...)` rule"
+        if strictest.pattern.startswith(".git/")
+        else "spell each path out, or remove it"
+    )
+    return Remark(
+        f"reaches only what the protected name `{strictest.pattern}` keeps {verb}", remedy
+    )
 
 
 def _never_host(pattern: NetworkPattern) -> Remark | None:
@@ -110,24 +141,37 @@ def _never_host(pattern: NetworkPattern) -> Remark | None:
     if name and is_metadata_name(name):
         return Remark("names a cloud metadata service, which is never reached", "remove it")
     network = pattern.network
-    if network is not None and network.num_addresses == 1 and address_class(network[0]) in ("metadata", "never"):
+    if (
+        network is not None
+        and network.num_addresses == 1
+        and address_class(network[0]) in ("metadata", "never")
+    ):
         return Remark("names an address that is never reached", "remove it")
     return None
 
 
 def _never_package(pattern: PackagePattern) -> Remark | None:
     if pattern.is_bare:
-        return Remark("is bare, and a bare rule allows no package", "name the packages, or remove it")
+        return Remark(
+            "is bare, and a bare rule allows no package", "name the packages, or remove it"
+        )
     if pattern.manager not in managers() or pattern.operation is None:
         return None
-    action = Packages(manager=pattern.manager, operation=pattern.operation, flags=tuple(sorted(pattern.options)))
+    action = Packages(
+        manager=pattern.manager, operation=pattern.operation, flags=tuple(sorted(pattern.options))
+    )
     if risky_flags(action):
         shown = ", ".join(f"`{flag}`" for flag in risky_flags(action))
-        return Remark(f"holds {shown}, which could change where code comes from", "remove it: that is asked each time")
+        return Remark(
+            f"holds {shown}, which could change where code comes from",
+            "remove it: that is asked each time",
+        )
     if pattern.item is None:
         known = managers()[pattern.manager]
         if pattern.operation in known.operations and pattern.operation not in known.without:
-            return Remark("names no package, and without one nothing is allowed", "name the packages")
+            return Remark(
+                "names no package, and without one nothing is allowed", "name the packages"
+            )
         return None
     if pattern.file or "*" in pattern.item:
         return None
@@ -135,19 +179,26 @@ def _never_package(pattern: PackagePattern) -> Remark | None:
 
 
 def _never_item(pattern: PackagePattern) -> Remark | None:
-    action = Packages(manager=pattern.manager, operation=pattern.operation or "", names=(pattern.item or "",))
+    action = Packages(
+        manager=pattern.manager, operation=pattern.operation or "", names=(pattern.item or "",)
+    )
     try:
         origins = [item.origin for item in items_of(action) if item.origin]
     except ValueError as error:
         origins = [str(error)]
-    return Remark(f"is never allowed: {origins[0]}", "name a package, by its name and version") if origins else None
+    return (
+        Remark(f"is never allowed: {origins[0]}", "name a package, by its name and version")
+        if origins
+        else None
+    )
 
 
-# -- wider than it looks ---------------------------------------------------------------------------------------------------
+# -- wider than it looks --------------------------------------------------------------------------
 
 
 def wide(rule: Compiled) -> Remark | None:
-    """What an allow rule lets through that its words don't show, None where it means what it says."""
+    """What an allow rule lets through that its words don't show, None where it means what it
+    says."""
     if not rule.is_allow:
         return None
     match rule.rule.category:
@@ -166,27 +217,38 @@ def wide(rule: Compiled) -> Remark | None:
 @cache
 def _runners() -> dict[tuple[str, ...], str]:
     known = table("wide_rules")
-    found = {words: f"lets `*` stand for {means}" for words, means in known["runs_anything"].items()}
+    found = {
+        words: f"lets `*` stand for {means}" for words, means in known["runs_anything"].items()
+    }
     for words, besides in known["runs_allowed"].items():
         found[words] = f"lets every command that another rule allows run {besides}"
     return {tuple(words.split()): what for words, what in found.items()}
 
 
 def runs_anything(pattern: ExecPattern) -> Remark | None:
-    """What a wildcard lets run where it stands for a program, None where it stands for an argument."""
+    """What a wildcard lets run where it stands for a program, None where it stands for an
+    argument."""
     words = pattern.words
     if pattern.is_bare:
         return None
     if words[0].literal is None:
         # `./scripts/*` names a folder, and `* --version` the one argument.
         is_named = "/" in words[0].parts[0] or (len(words) > 1 and not pattern.has_tail)
-        return None if is_named else Remark("lets any program run whose name fits", "name the programs")
+        return (
+            None
+            if is_named
+            else Remark("lets any program run whose name fits", "name the programs")
+        )
     lead: list[str] = []
     for word in words:
         if word.literal is None:
             break
         lead.append(word.literal)
-    is_open = words[len(lead)].is_star if len(lead) < len(words) else pattern.has_tail and not pattern.stays_inside
+    is_open = (
+        words[len(lead)].is_star
+        if len(lead) < len(words)
+        else pattern.has_tail and not pattern.stays_inside
+    )
     if not is_open:
         return None
     spelled = [basename(lead[0]) if lead[0].startswith("/") else lead[0], *lead[1:]]
@@ -197,7 +259,8 @@ def runs_anything(pattern: ExecPattern) -> Remark | None:
 
 
 def _crosses_folders(pattern: ExecPattern) -> Remark | None:
-    """A `*` behind the beginning of a name: it crosses `/`, so it reaches into other folders. Behind a folder it stays below that."""
+    """A `*` behind the beginning of a name: it crosses `/`, so it reaches into other folders.
+    Behind a folder it stays below that."""
     name = basename(pattern.words[0].literal or "")
     if name in table("wide_rules")["not_paths"]:
         return None
@@ -213,12 +276,20 @@ def _looks_like_a_path(word: PatternWord) -> bool:
     if word.literal is not None or word.is_star:
         return False
     start = word.parts[0]
-    return bool(start) and not start.startswith(("-", "+")) and "://" not in start and start[-1] not in ":=@,"
+    return (
+        bool(start)
+        and not start.startswith(("-", "+"))
+        and "://" not in start
+        and start[-1] not in ":=@,"
+    )
 
 
 def _wide_path(glob: Glob) -> Remark | None:
     if set(glob.text.split("/")) <= {"*", "**"}:
-        return Remark("covers every file of the workspace but protected names", "name the folders that are meant")
+        return Remark(
+            "covers every file of the workspace but protected names",
+            "name the folders that are meant",
+        )
     return None
 
 
@@ -226,17 +297,28 @@ def _wide_host(pattern: NetworkPattern) -> Remark | None:
     suffix = pattern.suffix
     if suffix is not None and is_shared_by_strangers(suffix[1:]):
         return Remark(
-            f"reaches hosts of strangers: anybody can have a name below `{suffix[1:]}`", "name the hosts that are meant"
+            f"reaches hosts of strangers: anybody can have a name below `{suffix[1:]}`",
+            "name the hosts that are meant",
         )
     network = pattern.network
-    if network is not None and network.num_addresses > _MANY[network.version] and not is_nowhere_public(network):
-        return Remark(f"reaches {network.num_addresses} addresses, of many owners", "name hosts, or a smaller network")
+    if (
+        network is not None
+        and network.num_addresses > _MANY[network.version]
+        and not is_nowhere_public(network)
+    ):
+        return Remark(
+            f"reaches {network.num_addresses} addresses, of many owners",
+            "name hosts, or a smaller network",
+        )
     return None
 
 
 def _wide_git(pattern: GitPattern) -> Remark | None:
     if pattern.is_bare:
-        return Remark("covers every push, fetch and pull, the main branch included", "name branches, e.g. `git(bot/*)`")
+        return Remark(
+            "covers every push, fetch and pull, the main branch included",
+            "name branches, e.g. `git(bot/*)`",
+        )
     return None
 
 
@@ -249,11 +331,16 @@ def _wide_package(pattern: PackagePattern) -> Remark | None:
     if is_star(pattern.item):
         return Remark("covers every package that there is", "name the packages")
     if "*" in pattern.item:
-        # `@team/*` is everything of one owner, and `left-pad@1.*` some versions; `pytest*` is anybody's.
+        # `@team/*` is everything of one owner, and `left-pad@1.*` some versions; `pytest*` is
+        # anybody's.
         if re.search(r"[/@:=<>~]", pattern.item.partition("*")[0][1:]):
             return None
-        return Remark("covers every package whose name begins like that, strangers' too", "name the packages")
-    if pattern.operation is None or _has_no_version(pattern.manager, pattern.operation, pattern.item):
+        return Remark(
+            "covers every package whose name begins like that, strangers' too", "name the packages"
+        )
+    if pattern.operation is None or _has_no_version(
+        pattern.manager, pattern.operation, pattern.item
+    ):
         return Remark("covers every version, also one that appears tomorrow", "name the version")
     return None
 

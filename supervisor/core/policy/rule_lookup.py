@@ -1,7 +1,7 @@
 """Which rules could contain another, found without comparing each with each.
 
-Decides nothing: it only leaves out pairs that `rule_containment` would say no to, so that a thousand rules are compared in a moment.
-It must never leave out a pair that it would say yes to.
+Decides nothing: it only leaves out pairs that `rule_containment` would say no to, so that a
+thousand rules are compared in a moment. It must never leave out a pair that it would say yes to.
 """
 
 from collections.abc import Hashable, Iterator
@@ -13,7 +13,8 @@ from supervisor.core.text.globs import Glob, has_wildcard
 
 
 def own_key(rule: Compiled) -> Hashable:
-    """What a rule is found by among those that could contain another: the most telling text that it spells out.
+    """What a rule is found by among those that could contain another: the most telling text that it
+    spells out.
 
     INVARIANT: of a rule that contains another, this is one of the other's `keys_above`.
     """
@@ -25,11 +26,18 @@ def own_key(rule: Compiled) -> Hashable:
         case "filesystem":
             return ("filesystem", _longest(pattern))
         case "network":
-            return ("network", *_host_key(pattern), "" if pattern.glob is None else _longest(pattern.glob))
+            return (
+                "network",
+                *_host_key(pattern),
+                "" if pattern.glob is None else _longest(pattern.glob),
+            )
         case "git":
             return ("git", _start_of(pattern.words[-1]))
         case _:
-            return ("packages", "" if pattern.item is None or "*" in pattern.item else pattern.item.casefold())
+            return (
+                "packages",
+                "" if pattern.item is None or "*" in pattern.item else pattern.item.casefold(),
+            )
 
 
 def keys_above(rule: Compiled) -> Iterator[Hashable]:
@@ -42,16 +50,21 @@ def keys_above(rule: Compiled) -> Iterator[Hashable]:
             yield from (("filesystem", one) for one in _spelled_segments(pattern))
         case "network":
             segments = [""] if pattern.glob is None else _spelled_segments(pattern.glob)
-            yield from (("network", *host, one) for host in _hosts_above(pattern) for one in segments)
+            yield from (
+                ("network", *host, one) for host in _hosts_above(pattern) for one in segments
+            )
         case "git":
-            yield from (("git", start) for word in ("", *pattern.words) for start in _starts_of(word))
+            yield from (
+                ("git", start) for word in ("", *pattern.words) for start in _starts_of(word)
+            )
         case _:
             item = "" if pattern.item is None else pattern.item
             yield from (("packages", one.casefold()) for one in ("", item, plain_name(pattern)))
 
 
 def _spelled_segments(glob: Glob) -> list[str]:
-    """The segments without a wildcard, and nothing: a segment that one glob spells out, every glob in it spells out too."""
+    """The segments without a wildcard, and nothing: a segment that one glob spells out, every
+    glob in it spells out too."""
     return ["", *(one for one in glob.text.split("/") if not has_wildcard(one))]
 
 
@@ -70,7 +83,10 @@ def _hosts_above(pattern: NetworkPattern) -> Iterator[tuple[Hashable, ...]]:
     yield ("",)
     if pattern.network is not None:
         network = pattern.network
-        yield from (_host_key(NetworkPattern(network=network.supernet(new_prefix=n))) for n in range(network.prefixlen))
+        yield from (
+            _host_key(NetworkPattern(network=network.supernet(new_prefix=n)))
+            for n in range(network.prefixlen)
+        )
     yield _host_key(pattern)
     name = pattern.host or pattern.suffix or ""
     at = name.find(".")

@@ -1,7 +1,9 @@
-"""How wide a rule is, in plain words for whoever is asked to save it: "every host below .com", "any command that begins with `git`".
+"""How wide a rule is, in plain words for whoever is asked to save it: "every host below .com", "any
+command that begins with `git`".
 
-Decides nothing, and compares with nothing: `lint` knows what covers what, `preview` what it would have answered. It must never make a
-rule look narrower than it is: a pattern that it has no words for is told as "whatever fits", with the pattern itself.
+Decides nothing, and compares with nothing: `lint` knows what covers what, `preview` what it
+would have answered. It must never make a rule look narrower than it is: a pattern that it has no
+words for is told as "whatever fits", with the pattern itself.
 """
 
 import re
@@ -22,7 +24,9 @@ def width(rule: Rule) -> str:
     """What the rule is about, and what of that its words don't show."""
     one = compiled(rule)
     said = _WORDS[rule.category](one.pattern)
-    remark = wide(one) if rule.category in ("exec", "network") else None  # of the others the words say it already
+    remark = (
+        wide(one) if rule.category in ("exec", "network") else None
+    )  # of the others the words say it already
     return said if remark is None else f"{said}; it {remark.what}"
 
 
@@ -42,10 +46,18 @@ def _network(pattern: NetworkPattern) -> str:
     if pattern.glob is None:
         return where
     methods = (
-        "requests of every method" if pattern.methods is None else f"{', '.join(sorted(pattern.methods))} requests"
+        "requests of every method"
+        if pattern.methods is None
+        else f"{', '.join(sorted(pattern.methods))} requests"
     )
     path = pattern.glob.text
-    paths = "of every path" if path == "**" else f"of the path /{path}" if pattern.glob.literal is not None else ""
+    paths = (
+        "of every path"
+        if path == "**"
+        else f"of the path /{path}"
+        if pattern.glob.literal is not None
+        else ""
+    )
     return f"{methods} {paths or f'of every path like /{path}'} at {where}"
 
 
@@ -87,13 +99,17 @@ def _packages(pattern: PackagePattern) -> str:
     if pattern.is_bare:
         return "every operation of every package manager"
     who = "any package manager" if is_star(pattern.manager) else pattern.manager
-    does = f"{who} {pattern.operation}" if pattern.operation is not None else f"any operation of {who}"
+    does = (
+        f"{who} {pattern.operation}" if pattern.operation is not None else f"any operation of {who}"
+    )
     if pattern.item is None:
         return f"{does}, without a package's name"
     if is_star(pattern.item):
         return f"{does}, for every package"
     named = f"the file {pattern.item}" if pattern.file else _which("package", pattern.item)
-    return f"{does}, for {named}" + ("" if re.search(r"[@=]", pattern.item[1:]) or pattern.file else ", in any version")
+    return f"{does}, for {named}" + (
+        "" if re.search(r"[@=]", pattern.item[1:]) or pattern.file else ", in any version"
+    )
 
 
 def _which(what: str, text: str) -> str:

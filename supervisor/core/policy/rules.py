@@ -1,9 +1,10 @@
-"""A policy, compiled: its rules, modes and protected names, and the verdict of the judge of each category.
+"""A policy, compiled: its rules, modes and protected names, and the verdict of the judge of each
+category.
 
     deny rule > ask rule > allow rule > mode of the category; order never matters
 
-`evaluate` is the way in, and turns what raises in here into a denial. What a
-pattern means is known by the judge of its category (`file_rules`, `network_rules`, `git_rules`, `package_rules`,
+`evaluate` is the way in, and turns what raises in here into a denial. What a pattern means is
+known by the judge of its category (`file_rules`, `network_rules`, `git_rules`, `package_rules`,
 `command_rules`); each indexes its rules when it is first asked.
 """
 
@@ -24,7 +25,8 @@ _REACHING = "reaching"
 
 
 class Protection:
-    """Protected names: what a policy adds to the built-in table (`protected`) and takes off its ask part (`unprotected`)."""
+    """Protected names: what a policy adds to the built-in table (`protected`) and takes off its
+    ask part (`unprotected`)."""
 
     __slots__ = ("ask", "deny", "lifted")
 
@@ -42,10 +44,12 @@ class Protection:
 
 
 class Policy:
-    """Rules, modes and protected names, compiled and immutable. Build one with `policy_text`, never by hand.
+    """Rules, modes and protected names, compiled and immutable. Build one with `policy_text`, never
+    by hand.
 
-    `ending` are the rules that hold for a time; `modes` holds only what was said; `mode_of` knows the default. `warnings` are for the person who wrote it. `hold_s` is how long
-    an asked connection is held for an answer, None where the policy doesn't say.
+    `ending` are the rules that hold for a time; `modes` holds only what was said; `mode_of`
+    knows the default. `warnings` are for the person who wrote it. `hold_s` is how long an asked
+    connection is held for an answer, None where the policy doesn't say.
     """
 
     __slots__ = (
@@ -87,13 +91,18 @@ class Policy:
         self.passing = functools.lru_cache(maxsize=1024)(self._passing)
 
     def mode_of(self, category: Category) -> Effect:
-        """What an unmatched action of the category gets: what was said, else ask. Never `allow` for exec and packages."""
+        """What an unmatched action of the category gets: what was said, else ask. Never `allow`
+        for exec and packages."""
         mode: Effect = "deny" if self.is_deny_all else self.modes.get(category, "ask")
         return "ask" if mode == "allow" and category in ("exec", "packages") else mode
 
     def of(self, category: Category, effect: Effect | None = None) -> tuple[Rule, ...]:
         """The rules of a category, those of one effect where it is given."""
-        return tuple(rule for rule in self.rules if rule.category == category and effect in (None, rule.effect))
+        return tuple(
+            rule
+            for rule in self.rules
+            if rule.category == category and effect in (None, rule.effect)
+        )
 
     def judge_for(self, category: Category) -> Judge[Any]:
         """The category's judge, indexed at the first call."""
@@ -114,9 +123,11 @@ class Policy:
         return verdict
 
     def reaching(self, action: Network, context: Context) -> Verdict | None:
-        """The verdict on a connection with its addresses, where one rule allows its name and these in the same words; else None.
+        """The verdict on a connection with its addresses, where one rule allows its name and these
+        in the same words; else None.
 
-        INVARIANT: both hang on nothing but what each alone is remembered by, so both are remembered as one.
+        INVARIANT: both hang on nothing but what each alone is remembered by, so both are
+        remembered as one.
         """
         key = self._verdicts.key("network", action, context)
         known = None if key is None else self._verdicts.get((_REACHING, key))
@@ -136,11 +147,13 @@ class Policy:
         return any(one.text == rule for one in self._verdicts.ending(category))
 
     def _passing(self, host: str, rule: str | None) -> Passing:
-        """What is to be known of a connection to a host that was allowed, by a rule of this text or none."""
+        """What is to be known of a connection to a host that was allowed, by a rule of this text
+        or none."""
         return Passing(self.looks_into(host), rule is not None and self.is_limited("network", rule))
 
     def looks_into(self, host: str) -> bool:
-        """Whether any rule speaks of the host's requests by method or path: it is always decrypted, never tunnelled.
+        """Whether any rule speaks of the host's requests by method or path: it is always decrypted,
+        never tunnelled.
 
         True for what isn't a valid host.
         """
@@ -151,20 +164,32 @@ class Policy:
 
 
 class InForce(NamedTuple):
-    """The rules that are in force for a session, and which of those that hold for a time are over. No policy: everything is denied."""
+    """The rules that are in force for a session, and which of those that hold for a time are
+    over. No policy: everything is denied."""
 
     policy: Policy | None
     over: frozenset[str]
 
     def is_same(self, other: "InForce | None") -> bool:
         """Whether what goes on needs no other verdict than it had by the other."""
-        return other is not None and self.policy is not None and self.policy is other.policy and self.over == other.over
+        return (
+            other is not None
+            and self.policy is not None
+            and self.policy is other.policy
+            and self.over == other.over
+        )
 
 
 def allowing_near(
-    policy: Policy, action: Network, *, now: float, session_id: str, disputed: frozenset[str] = frozenset()
+    policy: Policy,
+    action: Network,
+    *,
+    now: float,
+    session_id: str,
+    disputed: frozenset[str] = frozenset(),
 ) -> list[str]:
-    """The text of every allow rule in force, without a limit of uses, that names the action's host."""
+    """The text of every allow rule in force, without a limit of uses, that names the action's
+    host."""
     from supervisor.core.policy.network_rules import NetworkJudge
 
     judge = policy.judge_for("network")
@@ -173,7 +198,8 @@ def allowing_near(
 
 
 def judge_of(category: Category, rules: Sequence[Rule], protection: Protection) -> Judge[Any]:
-    """A judge over some rules of one category. Imports are here so that nobody pays for a category that isn't asked."""
+    """A judge over some rules of one category. Imports are here so that nobody pays for a
+    category that isn't asked."""
     match category:
         case "filesystem":
             from supervisor.core.policy.file_rules import FileJudge

@@ -1,7 +1,8 @@
 """Rules from an answer: what "always" would save, for one action.
 
-Decides up to three allow rules, from exact to broad, the default first. INVARIANT: each of them parses, would have allowed this very
-action alone, and isn't bare; where none can be found nothing is offered. It never saves anything.
+Decides up to three allow rules, from exact to broad, the default first. INVARIANT: each of them
+parses, would have allowed this very action alone, and isn't bare; where none can be found
+nothing is offered. It never saves anything.
 """
 
 import re
@@ -10,12 +11,26 @@ from typing import Literal
 
 import msgspec
 
-from supervisor.core.actions import WORKSPACE, Action, Exec, FileChange, Git, Network, Packages, is_read_with_body
+from supervisor.core.actions import (
+    WORKSPACE,
+    Action,
+    Exec,
+    FileChange,
+    Git,
+    Network,
+    Packages,
+    is_read_with_body,
+)
 from supervisor.core.policy import git_refs, packages
 from supervisor.core.policy.evaluate import evaluate
 from supervisor.core.policy.policy_text import policy_from_data
 from supervisor.core.text import globs
-from supervisor.core.text.hosts import as_address, canonical_host, is_shared_by_strangers, registrable_domain
+from supervisor.core.text.hosts import (
+    as_address,
+    canonical_host,
+    is_shared_by_strangers,
+    registrable_domain,
+)
 from supervisor.core.text.paths import canonical
 from supervisor.core.text.urls import DEFAULT_PORTS, normalise_path
 from supervisor.errors import PolicyError
@@ -27,7 +42,8 @@ MOST = 3
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """A rule that may be saved. `explains` says in words what it would allow; exactly one of them is the default."""
+    """A rule that may be saved. `explains` says in words what it would allow; exactly one of
+    them is the default."""
 
     label: Label
     rule: str
@@ -36,13 +52,16 @@ class Candidate(msgspec.Struct, frozen=True):
 
 
 def suggest(action: Action, *, workspace: str = WORKSPACE) -> tuple[Candidate, ...]:
-    """Up to three candidates, the default first; none where no rule may allow the action. Never raises."""
+    """Up to three candidates, the default first; none where no rule may allow the action. Never
+    raises."""
     try:
         found = list(_candidates(action, workspace))
     except (ValueError, PolicyError):
         return ()
     unique = {candidate.rule: candidate for candidate in reversed(found)}
-    kept = [one for one in found if unique[one.rule] is one and _holds(one, action, workspace)][:MOST]
+    kept = [one for one in found if unique[one.rule] is one and _holds(one, action, workspace)][
+        :MOST
+    ]
     if not kept:
         return ()
     default = next((one for one in kept if one.default), kept[0])
@@ -83,16 +102,23 @@ def _network(action: Network) -> Iterator[Candidate]:
     is_address = as_address(host) is not None
     shown = f"[{host}]" if ":" in host else host
     domain = None if is_address else registrable_domain(host)
-    # Below some names strangers have their own hosts: there the exact host is the most that is offered.
+    # Below some names strangers have their own hosts: there the exact host is the most that is
+    # offered.
     is_wide = domain is not None and domain != host and not is_shared_by_strangers(domain)
     label: Label = "exact"
     if action.operation == "request" and action.path is not None:
         rule = _url_rule(action, shown)
         if rule:
-            which = "requests of every method" if is_read_with_body(action) else "only requests of this method"
+            which = (
+                "requests of every method"
+                if is_read_with_body(action)
+                else "only requests of this method"
+            )
             yield Candidate(label, rule, default=False, explains=f"{which} below this path")
         label = "narrow"
-    yield Candidate(label, f"network({shown}{port})", default=not is_wide, explains=f"everything at {host}")
+    yield Candidate(
+        label, f"network({shown}{port})", default=not is_wide, explains=f"everything at {host}"
+    )
     if is_wide:
         yield Candidate(
             "broad",
@@ -120,11 +146,22 @@ def _filesystem(action: FileChange) -> Iterator[Candidate]:
     where = f"`{folder}`" if folder else "the top of the workspace"
     if action.operation == "swap":
         whole = f"filesystem({globs.escape(path)}/**)"
-        yield Candidate("narrow", whole, default=True, explains=f"`{path}` itself and everything below it")
-    yield Candidate("narrow", f"filesystem({pattern}/*)", default=True, explains=f"files right in {where}")
-    yield Candidate("exact", f"filesystem({globs.escape(path)})", default=False, explains="this path only")
+        yield Candidate(
+            "narrow", whole, default=True, explains=f"`{path}` itself and everything below it"
+        )
+    yield Candidate(
+        "narrow", f"filesystem({pattern}/*)", default=True, explains=f"files right in {where}"
+    )
+    yield Candidate(
+        "exact", f"filesystem({globs.escape(path)})", default=False, explains="this path only"
+    )
     if folder:
-        yield Candidate("broad", f"filesystem({pattern}/**)", default=False, explains=f"everything below {where}")
+        yield Candidate(
+            "broad",
+            f"filesystem({pattern}/**)",
+            default=False,
+            explains=f"everything below {where}",
+        )
 
 
 def _exec(action: Exec, workspace: str) -> Iterator[Candidate]:
@@ -132,9 +169,19 @@ def _exec(action: Exec, workspace: str) -> Iterator[Candidate]:
 
     exact, narrow = candidates(action.command, action.cwd, (workspace,))
     if exact:
-        yield Candidate("exact", f"exec({exact})", default=True, explains="this command with these arguments only")
+        yield Candidate(
+            "exact",
+            f"exec({exact})",
+            default=True,
+            explains="this command with these arguments only",
+        )
     if narrow:
-        yield Candidate("narrow", f"exec({narrow})", default=False, explains="this command with any further arguments")
+        yield Candidate(
+            "narrow",
+            f"exec({narrow})",
+            default=False,
+            explains="this command with any further arguments",
+        )
 
 
 def _git(action: Git) -> Iterator[Candidate]:
@@ -143,24 +190,45 @@ def _git(action: Git) -> Iterator[Candidate]:
     options = "".join(f" {flag}" for flag in sorted(flags))
     remote = f" {action.remote}" if action.remote else ""
     if not refs:
-        words = "".join(f" {_quoted(word)}" for word in ([action.remote] if action.remote else []) + [*action.refspecs])
-        yield Candidate("exact", f"git({action.operation}{options}{words})", default=True, explains="this operation")
+        words = "".join(
+            f" {_quoted(word)}"
+            for word in ([action.remote] if action.remote else []) + [*action.refspecs]
+        )
+        yield Candidate(
+            "exact",
+            f"git({action.operation}{options}{words})",
+            default=True,
+            explains="this operation",
+        )
     if len(refs) != 1:
         return
     ref = refs[0]
     if action.operation == "push" and ref.kind == "branch" and not flags:
-        yield Candidate("narrow", f"git({ref.name})", default=True, explains="plain pushes to this branch")
         yield Candidate(
-            "exact", f"git(push{remote} {ref.text})", default=False, explains="plain pushes to this branch there"
+            "narrow", f"git({ref.name})", default=True, explains="plain pushes to this branch"
+        )
+        yield Candidate(
+            "exact",
+            f"git(push{remote} {ref.text})",
+            default=False,
+            explains="plain pushes to this branch there",
         )
         prefix = ref.name.rpartition("/")[0]
         if prefix:
             yield Candidate(
-                "broad", f"git({prefix}/*)", default=False, explains=f"plain pushes to branches below {prefix}/"
+                "broad",
+                f"git({prefix}/*)",
+                default=False,
+                explains=f"plain pushes to branches below {prefix}/",
             )
         return
     text = f" {ref.text}" if ref.text else ""
-    yield Candidate("exact", f"git({action.operation}{options}{remote}{text})", default=True, explains="exactly this")
+    yield Candidate(
+        "exact",
+        f"git({action.operation}{options}{remote}{text})",
+        default=True,
+        explains="exactly this",
+    )
 
 
 def _packages(action: Packages) -> Iterator[Candidate]:
@@ -179,9 +247,16 @@ def _packages(action: Packages) -> Iterator[Candidate]:
     )
     if items and not items[0].is_file:
         yield Candidate(
-            "broad", f"packages({manager}:{items[0].name})", default=False, explains="this package in any version"
+            "broad",
+            f"packages({manager}:{items[0].name})",
+            default=False,
+            explains="this package in any version",
         )
 
 
 def _quoted(text: str) -> str:
-    return text if re.fullmatch(r"[A-Za-z0-9@._/+~^:=\[\],! -]*", text) and " " not in text else f"'{text}'"
+    return (
+        text
+        if re.fullmatch(r"[A-Za-z0-9@._/+~^:=\[\],! -]*", text) and " " not in text
+        else f"'{text}'"
+    )

@@ -1,7 +1,8 @@
 """Rules that say nothing: those that can never match, and those that another rule covers.
 
-Compares patterns alone; `lint` reports it for every rule of a policy, `proposals` for one rule that an agent proposes. It must
-never call a rule superfluous that some action needs; where it can't tell, it says nothing.
+Compares patterns alone; `lint` reports it for every rule of a policy, `proposals` for one rule that
+an agent proposes. It must never call a rule superfluous that some action needs; where it can't
+tell, it says nothing.
 
 INVARIANT: taking away every rule that is `never` or `covered` changes no decision.
 """
@@ -24,7 +25,8 @@ type FindingKind = Literal["never", "covered", "expired", "unused", "wide"]
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that is wrong with one rule. `what` goes on after the rule; `by` is the rule that covers it, empty for other kinds."""
+    """One thing that is wrong with one rule. `what` goes on after the rule; `by` is the rule
+    that covers it, empty for other kinds."""
 
     kind: FindingKind
     effect: Effect
@@ -37,7 +39,13 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     by: str = ""
 
     def __str__(self) -> str:
-        where = f"{self.source}:{self.line}: " if self.line else f"{self.source}: " if self.source else ""
+        where = (
+            f"{self.source}:{self.line}: "
+            if self.line
+            else f"{self.source}: "
+            if self.source
+            else ""
+        )
         return f"{where}{self.kind}: {self.effect} {self.rule} {self.what}; {self.remedy}"
 
 
@@ -45,7 +53,9 @@ def adds_nothing(policy: Policy, rule: Rule, now: float) -> Finding | None:
     """Why one of the policy's rules says nothing, or nothing new, None where it does."""
     files = policy.judge_for("filesystem")
     assert isinstance(files, FileJudge)
-    others = [one for one in policy.rules if one.category == rule.category and not has_expired(one, now)]
+    others = [
+        one for one in policy.rules if one.category == rule.category and not has_expired(one, now)
+    ]
     return Superfluous(others, policy, files.protected).of(rule)
 
 
@@ -57,7 +67,8 @@ def has_expired(rule: Rule, now: float) -> bool:
 def finding(kind: FindingKind, rule: Rule, what: str, remedy: str, by: str = "") -> Finding:
     """One finding about a rule."""
     return Finding(
-        kind=kind, effect=rule.effect, rule=rule.text, rule_id=rule.id, source=rule.source, line=rule.line, what=what,
+        kind=kind, effect=rule.effect, rule=rule.text, rule_id=rule.id, source=rule.source,
+        line=rule.line, what=what,
         remedy=remedy, by=by,
     )  # fmt: skip
 
@@ -100,7 +111,11 @@ class Superfluous:
                 if one.rule is inner.rule or not contains(one, inner, self.protected_by):
                     continue
                 is_earlier = self.numbers[id(one.rule)] < number
-                if is_earlier or not inner.is_unconditional or not contains(inner, one, self.protected_by):
+                if (
+                    is_earlier
+                    or not inner.is_unconditional
+                    or not contains(inner, one, self.protected_by)
+                ):
                     yield one
 
 

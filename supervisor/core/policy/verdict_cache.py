@@ -1,8 +1,10 @@
 """Verdicts that were given already, of one compiled policy.
 
-Decides whether a question is the same as one that was answered: the action, and everything else that the verdict hangs on. It is
-apart from `rules.py` because what may be remembered is a question of its own. It lives in the `Policy`, so another policy starts with
-none. INVARIANT: a verdict that is remembered is the one that would be given anew; where that can't be told, nothing is remembered.
+Decides whether a question is the same as one that was answered: the action, and everything else
+that the verdict hangs on. It is apart from `rules.py` because what may be remembered is a
+question of its own. It lives in the `Policy`, so another policy starts with none. INVARIANT: a
+verdict that is remembered is the one that would be given anew; where that can't be told, nothing
+is remembered.
 """
 
 from bisect import bisect_right
@@ -23,7 +25,8 @@ MAX_LIMITED = 64
 
 
 class _Limits(NamedTuple):
-    """What of the rules of one category can change without another policy: the moments when some end, sessions, and uses."""
+    """What of the rules of one category can change without another policy: the moments when some
+    end, sessions, and uses."""
 
     moments: Sequence[float]
     has_sessions: bool
@@ -49,7 +52,8 @@ class VerdictCache:
         limits = self._limits_in(category)
         if len(limits.limited) > MAX_LIMITED or context.now != context.now:
             return None
-        # INVARIANT: every field of `Context` is in here, as far as some rule of the category looks at it.
+        # INVARIANT: every field of `Context` is in here, as far as some rule of the category looks
+        # at it.
         return (
             action,
             bisect_right(limits.moments, context.now),
@@ -68,7 +72,9 @@ class VerdictCache:
     def _limits_in(self, category: Category) -> _Limits:
         limits = self._limits.get(category)
         if limits is None:
-            limits = self._limits[category] = _limits_of([rule for rule in self._rules if rule.category == category])
+            limits = self._limits[category] = _limits_of(
+                [rule for rule in self._rules if rule.category == category]
+            )
         return limits
 
     def get(self, key: Hashable) -> Verdict | None:
@@ -100,7 +106,8 @@ def _limits_of(rules: Sequence[Rule]) -> _Limits:
 
 
 def _is_small(action: Action) -> bool:
-    """Whether an action is made of few characters, and of nothing that can still change (a list where a tuple belongs)."""
+    """Whether an action is made of few characters, and of nothing that can still change (a list
+    where a tuple belongs)."""
     chars = 0
     for value in msgspec.structs.astuple(action):
         if isinstance(value, str):

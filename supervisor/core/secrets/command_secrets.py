@@ -1,10 +1,12 @@
-"""Credentials out of command lines, as these are stored and shown; what runs, is judged and has a fingerprint stays as it was asked.
+"""Credentials out of command lines, as these are stored and shown; what runs, is judged and has a
+fingerprint stays as it was asked.
 
-It decides what of a text is a credential: by the program and the option that takes it (`data/command_secrets.yaml`), and by names
-(`labelled_secrets`). It is apart from `redact`, which knows values and the shapes of tokens.
+It decides what of a text is a credential: by the program and the option that takes it
+(`data/command_secrets.yaml`), and by names (`labelled_secrets`). It is apart from `redact`, which
+knows values and the shapes of tokens.
 
-INVARIANT: an expansion is never hidden, and of a variable nothing that the same text may run: whoever answers must see what acts.
-A long value says how long it is.
+INVARIANT: an expansion is never hidden, and of a variable nothing that the same text may run:
+whoever answers must see what acts. A long value says how long it is.
 """
 
 import posixpath
@@ -16,7 +18,14 @@ from typing import NamedTuple
 import msgspec
 
 from supervisor.core.actions import Action, Exec, Git, Packages, Proposal
-from supervisor.core.secrets.labelled_secrets import Span, in_cookies, in_header, is_value, names_secret, spans
+from supervisor.core.secrets.labelled_secrets import (
+    Span,
+    in_cookies,
+    in_header,
+    is_value,
+    names_secret,
+    spans,
+)
 from supervisor.core.secrets.loose_words import HIDDEN, LooseCommand, LooseWord, Run, commands
 from supervisor.core.secrets.url_secrets import mark_for
 from supervisor.core.text.tables import table
@@ -25,9 +34,12 @@ from supervisor.core.text.tables import table
 MOST_CHARS = 64 * 1024
 # Less of a secret, found in another text, may be anything.
 _LEAST_CHARS = 6
-_ASSIGNED = re.compile(r"(?:-{0,2}|-D|-P|/p:|--?[A-Za-z-]+=)([A-Za-z_][\w.:/-]*)(?:\[[^\]]*\])?\+?:?=")
+_ASSIGNED = re.compile(
+    r"(?:-{0,2}|-D|-P|/p:|--?[A-Za-z-]+=)([A-Za-z_][\w.:/-]*)(?:\[[^\]]*\])?\+?:?="
+)
 _OPTION = re.compile(r"--?([A-Za-z][\w-]*)\Z")
-# What in a value of a variable could be a command of its own: it has words, and one of them looks like an option or a path.
+# What in a value of a variable could be a command of its own: it has words, and one of them looks
+# like an option or a path.
 _ACTS = re.compile(r"\s(?:.*[;|&<>$`/]|-|.*\s-)|[;|&`$].*\s|\A!")
 _HEADER_WORD = re.compile(r"[A-Za-z][A-Za-z0-9-]*:(?!=|//)")
 # What may run a text that it is given.
@@ -79,7 +91,9 @@ def _table() -> _Table:
 def _by_program() -> dict[str, tuple[_Known, ...]]:
     found: dict[str, tuple[_Known, ...]] = {}
     for entry in _table().programs:
-        known = _Known(entry, {name: kind for kind, names in entry.options.items() for name in names})
+        known = _Known(
+            entry, {name: kind for kind, names in entry.options.items() for name in names}
+        )
         for program in entry.names:
             found[program] = (*found.get(program, ()), known)
     return found
@@ -88,13 +102,16 @@ def _by_program() -> dict[str, tuple[_Known, ...]]:
 @cache
 def _hint() -> re.Pattern[str]:
     """What any text has in it that has something to hide."""
-    words = sorted({*map(re.escape, _by_program()), "chpasswd", "passwd", "cryptsetup", "kinit", "sudo", "su"})
+    words = sorted(
+        {*map(re.escape, _by_program()), "chpasswd", "passwd", "cryptsetup", "kinit", "sudo", "su"}
+    )
     labels = "pass|pwd|token|secret|key|auth|cookie|credential|jwt|otp|bearer|signature|sig=|identified|://|x-amz|sid=|hmac|pat=|_pat"
     return re.compile(rf"(?i:{labels})|(?<![\w-])(?:{'|'.join(words)})(?![\w-])")
 
 
 def without_secrets(text: str, *, is_command: bool = True) -> str:
-    """A command line, or what somebody says of one, with `[hidden]` in place of credentials. Not `is_command`: what one printed."""
+    """A command line, or what somebody says of one, with `[hidden]` in place of credentials. Not
+    `is_command`: what one printed."""
     return _replaced(text, _found(text, is_command=is_command))
 
 
@@ -119,7 +136,10 @@ def words_without_secrets(words: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(
         _replaced(
             word.text,
-            _merged(word.text, {(a - word.start, b - word.start) for a, b in found if word.start <= a < word.end})
+            _merged(
+                word.text,
+                {(a - word.start, b - word.start) for a, b in found if word.start <= a < word.end},
+            )
             or _found(word.text),
         )
         for word in loose
@@ -145,11 +165,17 @@ def hidden(action: Action) -> Action:
     match action:
         case Exec():
             shown = without_secrets(action.command)
-            return action if shown == action.command else msgspec.structs.replace(action, command=shown)
+            return (
+                action
+                if shown == action.command
+                else msgspec.structs.replace(action, command=shown)
+            )
         case Git() | Packages():
             return _words_hidden(action)
         case Proposal():
-            return msgspec.structs.replace(action, rule=without_secrets(action.rule), why=without_secrets(action.why))
+            return msgspec.structs.replace(
+                action, rule=without_secrets(action.rule), why=without_secrets(action.why)
+            )
     return action
 
 
@@ -167,9 +193,15 @@ def _words_hidden(action: Git | Packages) -> Action:
     if isinstance(action, Git):
         remote = action.remote if action.remote is None else one(action.remote)
         return msgspec.structs.replace(
-            action, command=command, remote=remote, refspecs=each(action.refspecs), flags=each(action.flags)
+            action,
+            command=command,
+            remote=remote,
+            refspecs=each(action.refspecs),
+            flags=each(action.flags),
         )
-    return msgspec.structs.replace(action, command=command, names=each(action.names), flags=each(action.flags))
+    return msgspec.structs.replace(
+        action, command=command, names=each(action.names), flags=each(action.flags)
+    )
 
 
 @lru_cache(maxsize=16)  # one request's command is looked at several times
@@ -190,7 +222,8 @@ def _merged(text: str, found: set[Span], *, is_command: bool = True) -> tuple[Sp
             continue
         if _PLACEHOLDER.fullmatch(text, start, end):
             continue
-        # INVARIANT: where something may run a text, nothing is hidden that is more than one plain word.
+        # INVARIANT: where something may run a text, nothing is hidden that is more than one plain
+        # word.
         if runs_text and _SPECIAL.search(text, start, end):
             continue
         if merged and start < merged[-1][1]:
@@ -208,22 +241,32 @@ def _in_commands(text: str) -> Iterator[Span]:
         yield from _in_words(command.words, run)
         kind = _reads_secret(command.words)
         if kind:
-            fed = [*command.fed, *(_printed(before.words) if before is not None and before.feeds else ())]
+            fed = [
+                *command.fed,
+                *(_printed(before.words) if before is not None and before.feeds else ()),
+            ]
             for word in fed:
                 yield from _of_kind(kind, word, 0)
         before = command
 
 
 def _run_by(words: tuple[LooseWord, ...]) -> Iterator[str]:
-    """The variables that a command runs: `$NAME` in the place of a program, or of a text for a shell."""
+    """The variables that a command runs: `$NAME` in the place of a program, or of a text for a
+    shell."""
     begin = next((i for i, word in enumerate(words) if not _ASSIGNED.match(word.text)), len(words))
     is_open = True
     for at, word in enumerate(words[begin:]):
         if (is_open or words[begin].text == "eval") and word.text.startswith("$"):
             yield from _EXPANDED.findall(word.text)
         # Behind an option may be its value, and behind that the program.
-        is_open = is_open and (word.text.startswith("-") or _SHELL.match(posixpath.basename(word.text)) is not None)
-        if at and words[begin + at - 1].text.startswith("-") and words[begin].text in ("sudo", "env", "xargs"):
+        is_open = is_open and (
+            word.text.startswith("-") or _SHELL.match(posixpath.basename(word.text)) is not None
+        )
+        if (
+            at
+            and words[begin + at - 1].text.startswith("-")
+            and words[begin].text in ("sudo", "env", "xargs")
+        ):
             is_open = True
 
 
@@ -246,7 +289,11 @@ def _printed(words: tuple[LooseWord, ...]) -> list[LooseWord]:
     at = next((i for i, word in enumerate(words) if word.text in _table().printing), None)
     if at is None:
         return []
-    return [word for word in words[at + 1 :] if not re.fullmatch(r"-[neE]+|--|[%\\\w]*%[sb](?:\\n)?", word.text)]
+    return [
+        word
+        for word in words[at + 1 :]
+        if not re.fullmatch(r"-[neE]+|--|[%\\\w]*%[sb](?:\\n)?", word.text)
+    ]
 
 
 def _in_words(words: tuple[LooseWord, ...], run: frozenset[str]) -> Iterator[Span]:
@@ -257,7 +304,9 @@ def _in_words(words: tuple[LooseWord, ...], run: frozenset[str]) -> Iterator[Spa
             behind = _under(known.entry, words, at + 1) if id(known) not in seen else None
             if behind is not None:
                 seen.add(id(known))
-                without_value |= {name for name, kind in known.kinds.items() if kind in ("none", "attached")}
+                without_value |= {
+                    name for name, kind in known.kinds.items() if kind in ("none", "attached")
+                }
                 yield from _by_entry(known, words, behind)
     if words and words[0].text == "alias":
         return
@@ -283,7 +332,12 @@ def _by_entry(known: _Known, words: tuple[LooseWord, ...], begin: int) -> Iterat
         word = words[at]
         following = words[at + 1] if at + 1 < len(words) else None
         yield from _by_option(known, word, following)
-        if entry.names_values and following is not None and not word.text.startswith("-") and names_secret(word.text):
+        if (
+            entry.names_values
+            and following is not None
+            and not word.text.startswith("-")
+            and names_secret(word.text)
+        ):
             yield from _of_kind("secret", following, 0)
         if entry.items and _HEADER_WORD.match(word.text):
             yield from _of_kind("header", word, 0)
@@ -301,14 +355,21 @@ def _by_option(known: _Known, word: LooseWord, following: LooseWord | None) -> I
         name = f"-{text[-1]}"
     kind = kinds.get(name)
     if kind is not None:
-        is_value = following is not None and (name.startswith("-") or not following.text.startswith("-"))
+        is_value = following is not None and (
+            name.startswith("-") or not following.text.startswith("-")
+        )
         if following is not None and is_value and kind not in ("attached", "none"):
             yield from _of_kind(kind, following, 0)
         return
     before, mark, _ = text.partition("=")
     for name, begin in ((before, len(before) + 1), (text[:2], 2), (text[:3], 3)):
         kind = kinds.get(name, "none")
-        if kind != "none" and text.startswith("-") and (mark or name != before) and len(text) > begin:
+        if (
+            kind != "none"
+            and text.startswith("-")
+            and (mark or name != before)
+            and len(text) > begin
+        ):
             yield from _of_kind(kind, word, begin)
             return
 
@@ -370,7 +431,9 @@ def _assigned(word: LooseWord, begin: int, run: frozenset[str]) -> Iterator[Span
     )  # it may be `NAME=VALUE command`, and is read as that, too
     may_run = assigned[1] in run or any(not name.isidentifier() for name in run) or is_quoted_whole
     if is_value(value) and not may_run and not _ACTS.search(value):
-        yield from word.stretches(assigned.end() + _user(assigned[1], value), assigned.end() + len(value))
+        yield from word.stretches(
+            assigned.end() + _user(assigned[1], value), assigned.end() + len(value)
+        )
 
 
 def _takes_secret(option: str) -> bool:

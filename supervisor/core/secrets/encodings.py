@@ -1,7 +1,9 @@
-"""Ways to write a text: escaped as in JSON, a program or a page, percent-encoded, in UTF-16, in lines, as hexadecimal digits; and undoing them.
+"""Ways to write a text: escaped as in JSON, a program or a page, percent-encoded, in UTF-16, in
+lines, as hexadecimal digits; and undoing them.
 
-It decides what a text reads as when each of them is undone, and which bytes a stretch of that came from. It is apart from `secret_forms`, which
-decides what to look for in it. It must never depend on what it is given being well formed: what is no escape is left as it is.
+It decides what a text reads as when each of them is undone, and which bytes a stretch of that
+came from. It is apart from `secret_forms`, which decides what to look for in it. It must never
+depend on what it is given being well formed: what is no escape is left as it is.
 """
 
 import functools
@@ -16,8 +18,8 @@ MOST_LAYERS = 3
 # What a character takes at most where it is written in some of them.
 MOST_BYTES_EACH = 12
 
-# RFC 8259 7, with what JavaScript, Python and shells know beside it; RFC 3986 2.1; HTML 13.1.4. Half a pair that the text ends with is left: the other half
-# was cut off.
+# RFC 8259 7, with what JavaScript, Python and shells know beside it; RFC 3986 2.1; HTML 13.1.4.
+# Half a pair that the text ends with is left: the other half was cut off.
 _HIGH = rb"[dD][89abAB][0-9A-Fa-f]{2}"
 _LOW = rb"[dD][c-fC-F][0-9A-Fa-f]{2}"
 _PART = rb"\\(?:u[0-9A-Fa-f]{0,3}|x[0-9A-Fa-f]?)?"
@@ -28,11 +30,17 @@ _ESCAPE = re.compile(
     rb"|(?<=&)(?:#[xX][0-9A-Fa-f]{1,8};?|#[0-9]{1,8};?|[A-Za-z]{2,31};))"
     % {b"high": _HIGH, b"low": _LOW, b"part": _PART}
 )
-_SHORT = {b"\\" + bytes([code]): bytes([byte]) for code, byte in zip(b"\"'/bfnrt", b"\"'/\b\f\n\r\t", strict=True)}
-_ENTITIES = {f"&{name}".encode(): text.encode() for name, text in html5.items() if name.endswith(";")}
+_SHORT = {
+    b"\\" + bytes([code]): bytes([byte])
+    for code, byte in zip(b"\"'/bfnrt", b"\"'/\b\f\n\r\t", strict=True)
+}
+_ENTITIES = {
+    f"&{name}".encode(): text.encode() for name, text in html5.items() if name.endswith(";")
+}
 # What a text may end with where it was cut off inside of an escape.
 _TORN = re.compile(
-    rb"(?:%%[0-9A-Fa-f]?|(?:\\u%s)?%s|\\u%s|\\u\{[0-9A-Fa-f]{0,6}|&#?[0-9A-Za-z]{0,9})\Z" % (_HIGH, _PART, _HIGH)
+    rb"(?:%%[0-9A-Fa-f]?|(?:\\u%s)?%s|\\u%s|\\u\{[0-9A-Fa-f]{0,6}|&#?[0-9A-Za-z]{0,9})\Z"
+    % (_HIGH, _PART, _HIGH)
 )
 MOST_TORN_BYTES = 12
 
@@ -47,7 +55,8 @@ _TO_STANDARD = bytes.maketrans(b"-_", b"+/")
 
 
 class _Stretch(NamedTuple):
-    """A part of a reading: where it begins, and from where to where it came from. An escape is hidden as a whole."""
+    """A part of a reading: where it begins, and from where to where it came from. An escape is
+    hidden as a whole."""
 
     here: int
     begins: int
@@ -56,7 +65,8 @@ class _Stretch(NamedTuple):
 
 
 class Reading:
-    """A text as it reads when a way of writing is undone: what `pattern` finds stands for what `read` makes of it."""
+    """A text as it reads when a way of writing is undone: what `pattern` finds stands for what
+    `read` makes of it."""
 
     def __init__(
         self,
@@ -66,7 +76,8 @@ class Reading:
         read: Callable[[re.Match[bytes]], bytes] = lambda found: b"",
     ) -> None:
         self.text = text
-        # What came right before or after something may have been read as one escape with a part of it.
+        # What came right before or after something may have been read as one escape with a part of
+        # it.
         self.is_unescaped: bool = pattern is _ESCAPE or (of is not None and of.is_unescaped)
         self._of = of
         self._pattern = pattern
@@ -103,10 +114,11 @@ class Reading:
 
 
 def readings(text: bytes, layers: int = MOST_LAYERS, *, is_torn: bool = False) -> Iterator[Reading]:
-    """The text as it is, and with its escapes undone once, twice and so on, as long as there are any; where it `is_torn` without the part of one that it
-    may end with.
+    """The text as it is, and with its escapes undone once, twice and so on, as long as there are
+    any; where it `is_torn` without the part of one that it may end with.
 
-    INVARIANT: each is made in one pass over the one before it, and none is longer: whoever writes a text can't make this take more than linear time.
+    INVARIANT: each is made in one pass over the one before it, and none is longer: whoever
+    writes a text can't make this take more than linear time.
     """
     reading = Reading(text)
     yield reading

@@ -1,9 +1,12 @@
 """Which headers of HTTP a person sees without their values, since these may authenticate.
 
-It decides by the name, rather hiding too many than too few: what is hidden is one look at the program away, what is shown is seen by whoever sees the
-page. Two kinds of names have such a word in them and never a secret: those of `_OPEN`, and amounts of a model's tokens (`x-ratelimit-remaining-tokens`).
+It decides by the name, rather hiding too many than too few: what is hidden is one look at the
+program away, what is shown is seen by whoever sees the page. Two kinds of names have such a word in
+them and never a secret: those of `_OPEN`, and amounts of a model's tokens
+(`x-ratelimit-remaining-tokens`).
 
-INVARIANT: these, too, are shown only with a value that looks like what it is said to be; a secret under another's name stays hidden.
+INVARIANT: these, too, are shown only with a value that looks like what it is said to be; a
+secret under another's name stays hidden.
 """
 
 import re
@@ -11,7 +14,8 @@ from functools import lru_cache
 
 from supervisor.core.secrets.url_secrets import is_secret
 
-# Longer than any name in use. Of what is longer nothing is kept, or clients could fill memory with it.
+# Longer than any name in use. Of what is longer nothing is kept, or clients could fill memory with
+# it.
 _MOST_KEPT_BYTES = 300
 _AUTHENTICATES = re.compile(
     rb"auth|cookie|key|token|secret|session|signature|credential|passw|csrf|xsrf|jwt", re.IGNORECASE
@@ -20,24 +24,29 @@ _NOTHING = re.compile(rb"(?!)")
 _FLAG = re.compile(rb"true|false", re.IGNORECASE)
 _SCOPES = re.compile(rb"(?:[a-z_]{1,30}(?::[a-z_]{1,30})?(?:, ?|\Z)){0,60}")
 _DATE = re.compile(
-    rb"[0-9]{4}-[01][0-9]-[0-3][0-9][T ][0-2][0-9]:[0-5][0-9]:[0-9.]{2,12} ?(?:Z|UTC|[+-][0-9]{2}:?[0-9]{2})"
+    rb"[0-9]{4}-[01][0-9]-[0-3][0-9][T ][0-2][0-9]:[0-5][0-9]:[0-9.]{2,12}"
+    rb" ?(?:Z|UTC|[+-][0-9]{2}:?[0-9]{2})"
 )
 _OPEN = {
     b"access-control-allow-credentials": _FLAG,  # Fetch standard 3.3.3
     b"x-amz-server-side-encryption-bucket-key-enabled": _FLAG,
-    b"sec-websocket-key": re.compile(rb"[A-Za-z0-9+/]{22}=="),  # 16 random bytes, which the origin says back: RFC 6455 4.1
-    # They name a request to do once, and pages of a cache to drop; neither is asked for instead of a credential.
+    # 16 random bytes, which the origin says back: RFC 6455 4.1
+    b"sec-websocket-key": re.compile(rb"[A-Za-z0-9+/]{22}=="),
+    # They name a request to do once, and pages of a cache to drop; neither is asked for instead of
+    # a credential.
     b"idempotency-key": re.compile(rb"[!-~]{1,255}"),
     b"x-idempotency-key": re.compile(rb"[!-~]{1,255}"),
     b"surrogate-key": re.compile(rb"[ -~]*"),
-    # A browser has no other header to say a token in: `base64url.bearer.authorization.k8s.io.<token>` is one of the protocols of Kubernetes.
-    b"sec-websocket-protocol": re.compile(rb"(?!.*(?:auth|bearer|key|token|secret|passw|jwt))[!-+.-~-]{1,40}(?:, ?[!-+.-~-]{1,40})*", re.IGNORECASE),
+    # A browser has no other header to say a token in:
+    # `base64url.bearer.authorization.k8s.io.<token>` is one of the protocols of Kubernetes.
+    b"sec-websocket-protocol": re.compile(rb"(?!.*(?:auth|bearer|key|token|secret|passw|jwt))[!-+.-~-]{1,40}(?:, ?[!-+.-~-]{1,40})*", re.IGNORECASE),  # noqa: E501
     # What a token of GitHub may do, and until when.
     b"x-oauth-scopes": _SCOPES,
     b"x-accepted-oauth-scopes": _SCOPES,
     b"github-authentication-token-expiration": _DATE,
 }  # fmt: skip
-# `tokens` or `token-count`, and beside it what an amount is of; `reset` alone isn't enough, or the code of a `x-reset-tokens` would be one.
+# `tokens` or `token-count`, and beside it what an amount is of; `reset` alone isn't enough, or the
+# code of a `x-reset-tokens` would be one.
 _TOKENS = re.compile(rb"(?:^|[-_])(?:tokens(?=[-_]|\Z)|token-count\Z)", re.IGNORECASE)
 _OF_AMOUNTS = re.compile(
     rb"(?:^|[-_])(?:ratelimit|limit|remaining|input|output|prompt|completion|cached|total|used|usage)(?:[-_]|\Z)",
@@ -45,7 +54,8 @@ _OF_AMOUNTS = re.compile(
 )
 # A number, or a time until then (`6m0s`, `12ms`), or a date.
 _AMOUNT = re.compile(
-    rb"[0-9]{1,15}(?:\.[0-9]{1,12})?|(?:[0-9]{1,9}(?:\.[0-9]{1,12})?(?:ns|us|ms|s|m|h|d)){1,5}|" + _DATE.pattern
+    rb"[0-9]{1,15}(?:\.[0-9]{1,12})?|(?:[0-9]{1,9}(?:\.[0-9]{1,12})?(?:ns|us|ms|s|m|h|d)){1,5}|"
+    + _DATE.pattern
 )
 
 
@@ -69,5 +79,8 @@ def _open_to(name: bytes) -> re.Pattern[bytes] | None:
 
 
 def _has_word(name: bytes) -> bool:
-    """Whether a part of it speaks of what authenticates, or a word that also hides a value in an address (`CB-ACCESS-PASSPHRASE`, `npm-otp`)."""
-    return _AUTHENTICATES.search(name) is not None or is_secret(name[:_MOST_KEPT_BYTES].decode("latin-1"))
+    """Whether a part of it speaks of what authenticates, or a word that also hides a value in an
+    address (`CB-ACCESS-PASSPHRASE`, `npm-otp`)."""
+    return _AUTHENTICATES.search(name) is not None or is_secret(
+        name[:_MOST_KEPT_BYTES].decode("latin-1")
+    )

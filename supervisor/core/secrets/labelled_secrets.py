@@ -1,7 +1,9 @@
-"""Secrets that the words beside them tell: `TOKEN=...`, `"password": "..."`, `Authorization: Basic ...`, `login x password ...`.
+"""Secrets that the words beside them tell: `TOKEN=...`, `"password": "..."`, `Authorization: Basic
+...`, `login x password ...`.
 
-It decides which names say that their value authenticates, and finds such values in any text. It is apart from `command_secrets`,
-which knows what programs take. A value that may be anything (`token: expired`) is left: it must look like one, or stand in quotes.
+It decides which names say that their value authenticates, and finds such values in any text. It
+is apart from `command_secrets`, which knows what programs take. A value that may be anything
+(`token: expired`) is left: it must look like one, or stand in quotes.
 """
 
 import re
@@ -13,8 +15,10 @@ from supervisor.core.secrets.header_secrets import authenticates
 # The last word of a name, whatever stands before it.
 _LAST = frozenset(
     {
-        "accesskey", "accesstoken", "apikey", "apitoken", "authtoken", "bearer", "credential", "credentials", "jwt", "otp", "passcode",
-        "passphrase", "passwd", "password", "passwords", "pwd", "pass", "secret", "secretkey", "secrets", "storepass", "keypass",
+        "accesskey", "accesstoken", "apikey", "apitoken", "authtoken", "bearer", "credential",
+        "credentials", "jwt", "otp", "passcode",
+        "passphrase", "passwd", "password", "passwords", "pwd", "pass", "secret", "secretkey",
+        "secrets", "storepass", "keypass",
         "token", "totp", "pat",
     }
 )  # fmt: skip
@@ -24,19 +28,32 @@ _ENDS = re.compile(
 # `key` alone is anything: what it is of tells.
 _KEYS = frozenset(
     {
-        "access", "account", "admin", "api", "app", "application", "auth", "client", "consumer", "deploy", "encryption", "hmac", "jwt",
-        "license", "master", "private", "publishing", "secret", "security", "service", "session", "shared", "signing", "storage",
+        "access", "account", "admin", "api", "app", "application", "auth", "client", "consumer",
+        "deploy", "encryption", "hmac", "jwt",
+        "license", "master", "private", "publishing", "secret", "security", "service", "session",
+        "shared", "signing", "storage",
         "subscription", "webhook", "anthropic", "openai", "stripe",
     }
 )  # fmt: skip
 _WHOLE = frozenset(
-    {"rediscliauth", "secretkeybase", "requirepass", "masterauth", "proxyauth", "auth", "npmconfigauth", "pgpassword"}
+    {
+        "rediscliauth",
+        "secretkeybase",
+        "requirepass",
+        "masterauth",
+        "proxyauth",
+        "auth",
+        "npmconfigauth",
+        "pgpassword",
+    }
 )
 # A name with one of these names what is no secret, or an amount, or a switch.
 _NO_SECRET = frozenset(
     {
-        "alias", "allow", "ask", "check", "count", "disable", "enable", "forget", "has", "is", "limit", "list", "max", "min", "no", "num",
-        "number", "print", "prompt", "public", "require", "reset", "rotate", "show", "skip", "total", "use", "with", "without",
+        "alias", "allow", "ask", "check", "count", "disable", "enable", "forget", "has", "is",
+        "limit", "list", "max", "min", "no", "num",
+        "number", "print", "prompt", "public", "require", "reset", "rotate", "show", "skip",
+        "total", "use", "with", "without",
     }
 )  # fmt: skip
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
@@ -68,23 +85,29 @@ def is_value(value: str) -> bool:
 # In quotes, also where these are escaped: the value without them. What stands in quotes can't act.
 _QUOTED = r"""\\{0,3}"((?:[^"\\\n$`]|\\(?!")[^$`\n])+)\\{0,3}"|\\{0,3}'([^'\n]+)'"""
 _FIELD = re.compile(
-    rf"""(?<![\w.-])([A-Za-z_][\w.-]{{1,80}})(?:\\{{0,3}}["'])?(?:[ \t]*(?::=?|=>)|[ \t]+=)[ \t]*(?:{_QUOTED}|([^\s"'\\`$(){{}}\[\]<>,;&|]+))"""
+    rf"""(?<![\w.-])([A-Za-z_][\w.-]{{1,80}})(?:\\{{0,3}}["'])?(?:[ \t]*(?::=?|=>)|[ \t]+=)[ \t]*(?:{_QUOTED}|([^\s"'\\`$(){{}}\[\]<>,;&|]+))"""  # noqa: E501
 )
 _HEADER = re.compile(
     r"(?i)(?<![\w-])((?:proxy-)?authorization|(?:set-)?cookie|[a-z][a-z0-9-]{0,60}-(?:key|token|auth|secret|password|passphrase)|apikey)"
     r"[ \t]*:[ \t]*([^\r\n\"'`]+)"
 )
 _SCHEME = re.compile(
-    r"(?i)(basic|bearer|digest|token|negotiate|ntlm|apikey|api-key|key|splunk|hawk|dpop|aws4-[a-z0-9-]+)[ \t]+"
+    r"(?i)(basic|bearer|digest|token|negotiate|ntlm|apikey|api-key|key|splunk|hawk|dpop|aws4-[a-z0-9-]+)["
+    r" \t]+"
 )
-_PARTS = re.compile(r"(?i)(?:(?<=[;, ])|(?<=^))(?:signature|response|nonce|cnonce|mac|credential)=\"?([^\",;\s]+)")
+_PARTS = re.compile(
+    r"(?i)(?:(?<=[;, ])|(?<=^))(?:signature|response|nonce|cnonce|mac|credential)=\"?([^\",;\s]+)"
+)
 _COOKIE = re.compile(r"(?:^|(?<=[;\s]))[^=;\s]+=([^;\s]+)")
 _SQL = re.compile(
-    r"(?i)\b(?:identified[ ]+(?:with[ ]+\S+[ ]+)?by|password)[ ]+(?:\\{0,3}'([^'\\\n]+)|\\{0,3}\"([^\"\\\n$`]+))"
+    r"(?i)\b(?:identified[ ]+(?:with[ ]+\S+[ ]+)?by|password)["
+    r" ]+(?:\\{0,3}'([^'\\\n]+)|\\{0,3}\"([^\"\\\n$`]+))"
 )
 _NETRC = re.compile(r"\blogin[ \t]+\S+[ \t\n]+password[ \t]+([^\s\"'`;&|$]+)")
 _PAIR = re.compile(r"\bauth[ ]*=[ ]*\([ ]*(?:[\"'][^\"'\n]*[\"'])[ ]*,[ ]*[\"']([^\"'\n]+)[\"']")
-_PGPASS = re.compile(r"(?<![^\s\"'])[^:\s\"']{1,200}:(?:[0-9]{1,5}|\*):[^:\s]{1,100}:[^:\s]{1,100}:([^\s\"']+)")
+_PGPASS = re.compile(
+    r"(?<![^\s\"'])[^:\s\"']{1,200}:(?:[0-9]{1,5}|\*):[^:\s]{1,100}:[^:\s]{1,100}:([^\s\"']+)"
+)
 _URL = re.compile(
     r"(?<=://)(?:[^\s/:@\"'`$]{0,200}):([^\s\"'`$/@]{1,500})@|(?<=://)((?=[A-Za-z_-]{0,500}[0-9])[A-Za-z0-9_-]{16,500})@"
 )
@@ -100,13 +123,18 @@ type Span = tuple[int, int]
 
 
 def spans(text: str, *, is_command: bool = True) -> Iterator[Span]:
-    """Where in a text values stand that authenticate. Of what isn't a command's, fields (`name: value`) are left: it may be code."""
+    """Where in a text values stand that authenticate. Of what isn't a command's, fields (`name:
+    value`) are left: it may be code."""
     if ":" in text:
         yield from _in_headers(text)
         yield from _groups(_URL, text)
     if "=" in text:
         yield from _in_queries(text)
-        yield from (found.span(2) for found in _LISTED.finditer(text) if names_secret(found[1]) and is_value(found[2]))
+        yield from (
+            found.span(2)
+            for found in _LISTED.finditer(text)
+            if names_secret(found[1]) and is_value(found[2])
+        )
     if not is_command:
         yield from _in_environment(text)
         return
@@ -120,7 +148,9 @@ def spans(text: str, *, is_command: bool = True) -> Iterator[Span]:
 def in_header(text: str, start: int = 0) -> Iterator[Span]:
     """Where the value of one header (`Name: value`) authenticates; `start` is added."""
     name, colon, value = text.partition(":")
-    if not colon or not authenticates(name.strip().encode(), value.strip().encode("utf-8", "replace")):
+    if not colon or not authenticates(
+        name.strip().encode(), value.strip().encode("utf-8", "replace")
+    ):
         return
     at = len(name) + 1 + len(value) - len(value.lstrip())
     for first, last in _of_header(name.strip().lower(), value.strip(), is_sure=True):
@@ -134,7 +164,8 @@ def in_cookies(text: str, start: int = 0) -> Iterator[Span]:
 
 
 def _of_header(name: str, value: str, *, is_sure: bool) -> Iterator[Span]:
-    """What of a header's value is hidden: the scheme of credentials and the names of cookies are shown."""
+    """What of a header's value is hidden: the scheme of credentials and the names of cookies are
+    shown."""
     if name in ("cookie", "set-cookie"):
         yield from in_cookies(value if name == "cookie" else value.partition(";")[0])
         return
@@ -198,4 +229,6 @@ def _in_fields(text: str) -> Iterator[Span]:
 
 def _groups(pattern: re.Pattern[str], text: str) -> Iterator[Span]:
     for found in pattern.finditer(text):
-        yield next(found.span(group) for group in range(1, pattern.groups + 1) if found[group] is not None)
+        yield next(
+            found.span(group) for group in range(1, pattern.groups + 1) if found[group] is not None
+        )

@@ -1,8 +1,8 @@
 """Words of shell text with where they stand, also of text that no shell would run.
 
-It decides where a word begins and ends, and what of it is text or an expansion. `shell` judges commands and refuses what it can't
-read; this reader gives up nowhere, so that what hides secrets works on half a command, a here-document or a sentence. No rule may
-ever rely on it.
+It decides where a word begins and ends, and what of it is text or an expansion. `shell` judges
+commands and refuses what it can't read; this reader gives up nowhere, so that what hides secrets
+works on half a command, a here-document or a sentence. No rule may ever rely on it.
 """
 
 import re
@@ -18,11 +18,29 @@ _IN_DOUBLE = re.compile(r"[^\\\"$`\[]+")
 _DOUBLE = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _ANSI = re.compile(r"\$'(?:[^'\\]|\\.)*'", re.DOTALL)
 _EXPANSION = re.compile(r"\$(?:[A-Za-z_][A-Za-z0-9_]*|\{[^{}\s]*\}|[0-9@*#?$!-])")
-_OPERATORS = ("|&", "||", "&&", "&>", ">&", ">>", "<<<", "<<", ";", "&", "|", "(", ")", "<", ">", "\n")
+_OPERATORS = (
+    "|&",
+    "||",
+    "&&",
+    "&>",
+    ">&",
+    ">>",
+    "<<<",
+    "<<",
+    ";",
+    "&",
+    "|",
+    "(",
+    ")",
+    "<",
+    ">",
+    "\n",
+)
 
 
 class Run(NamedTuple):
-    """A part of a word: the text's stretch and what it stands for. `acts`: an expansion, or a mark of ours; never hidden."""
+    """A part of a word: the text's stretch and what it stands for. `acts`: an expansion, or a
+    mark of ours; never hidden."""
 
     start: int
     end: int
@@ -46,19 +64,26 @@ class LooseWord(NamedTuple):
             first, last = max(begin, at), min(stop, at + len(run.text))
             if first < last and not run.acts:
                 is_escape = run.end - run.start != len(run.text)
-                yield (run.start, run.end) if is_escape else (run.start + first - at, run.start + last - at)
+                yield (
+                    (run.start, run.end)
+                    if is_escape
+                    else (run.start + first - at, run.start + last - at)
+                )
             at += len(run.text)
 
 
 class LooseCommand(NamedTuple):
-    """Words up to an operator. `feeds`: it is piped into the next one. `fed`: the words of here-strings and here-documents."""
+    """Words up to an operator. `feeds`: it is piped into the next one. `fed`: the words of
+    here-strings and here-documents."""
 
     words: tuple[LooseWord, ...]
     feeds: bool = False
     fed: tuple[LooseWord, ...] = ()
 
 
-def commands(text: str, start: int = 0, end: int | None = None, depth: int = 0) -> Iterator[LooseCommand]:
+def commands(
+    text: str, start: int = 0, end: int | None = None, depth: int = 0
+) -> Iterator[LooseCommand]:
     """The commands in a stretch of a text, those inside of quotes and substitutions too."""
     reader = _Reader(text, start, len(text) if end is None else end)
     yield from reader.read()
@@ -135,7 +160,9 @@ class _Reader:
     def end_word(self) -> None:
         if self.begun is None:
             return
-        word = LooseWord(self.begun, self.i, "".join(run.text for run in self.runs), tuple(self.runs))
+        word = LooseWord(
+            self.begun, self.i, "".join(run.text for run in self.runs), tuple(self.runs)
+        )
         if self.redirection == "<<" and self.room > 0:
             self.room -= 1
             self.delimiters.append(word.text.removeprefix("-"))
@@ -143,10 +170,13 @@ class _Reader:
         self.runs, self.begun, self.redirection = [], None, ""
 
     def documents(self) -> None:
-        """The here-documents of the line that ended: as words of their own, and then read once more as any text."""
+        """The here-documents of the line that ended: as words of their own, and then read once
+        more as any text."""
         at = self.i
         for delimiter in self.delimiters:
-            ends = re.compile(rf"^\t*{re.escape(delimiter)}$", re.MULTILINE).search(self.text, at, self.end)
+            ends = re.compile(rf"^\t*{re.escape(delimiter)}$", re.MULTILINE).search(
+                self.text, at, self.end
+            )
             stop = ends.start() if ends else self.end
             body = self.text[at:stop].rstrip("\n")
             self.fed.append(LooseWord(at, at + len(body), body, (Run(at, at + len(body), body),)))
@@ -212,7 +242,9 @@ class _Reader:
 
     def bracket(self) -> None:
         found = HIDDEN.match(self.text, self.i, self.end)
-        self.add(Run(self.i, found.end(), found[0], acts=True) if found else Run(self.i, self.i + 1, "["))
+        self.add(
+            Run(self.i, found.end(), found[0], acts=True) if found else Run(self.i, self.i + 1, "[")
+        )
 
     def dollar(self, end: int | None = None) -> None:
         """An expansion; `end` is the quote's that it stands in."""

@@ -1,7 +1,8 @@
 """Secrets out of everything that is stored or shown (law 6).
 
-Two nets: the values that this installation knows (`Redactor(secrets)`), in each form that `secret_forms` finds, and the shapes that
-well-known tokens have (`token_shapes`). A shape can miss an unusual secret, so channels that handle a secret register its value.
+Two nets: the values that this installation knows (`Redactor(secrets)`), in each form that
+`secret_forms` finds, and the shapes that well-known tokens have (`token_shapes`). A shape can
+miss an unusual secret, so channels that handle a secret register its value.
 """
 
 from collections.abc import Iterable
@@ -21,7 +22,8 @@ _PARTS = tuple(PARTS.items())
 
 
 class Redactor:
-    """Replaces known secrets and secret-looking text by `[redacted]`. Idempotent. `changes`: how often it learnt of another secret."""
+    """Replaces known secrets and secret-looking text by `[redacted]`. Idempotent. `changes`: how
+    often it learnt of another secret."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._secrets: set[str] = set()
@@ -31,7 +33,8 @@ class Redactor:
             self.add(secret)
 
     def add(self, secret: str) -> None:
-        """Never let this value through again. Values under 8 characters would redact ordinary text."""
+        """Never let this value through again. Values under 8 characters would redact ordinary
+        text."""
         if len(secret) >= SHORTEST_SECRET:
             self._secrets.add(secret)
             self._forms = SecretForms(self._secrets)
@@ -41,14 +44,19 @@ class Redactor:
         """`value` without secrets."""
         written = value.encode("utf-8", "surrogatepass")
         if self._forms.is_in(written):
-            value = self._forms.without(written, MARK.encode(), may_be_cut=False).decode("utf-8", "replace")
+            value = self._forms.without(written, MARK.encode(), may_be_cut=False).decode(
+                "utf-8", "replace"
+            )
         return without_tokens(value)
 
     def said(self, value: str, action: Action | None = None) -> str:
-        """What somebody says, of commands too, and of `action` that has secrets of its own: `value` without secrets."""
+        """What somebody says, of commands too, and of `action` that has secrets of its own:
+        `value` without secrets."""
         value = command_secrets.without_secrets(value)
         return self.text(
-            value if action is None else command_secrets.without(value, command_secrets.secrets_in(action))
+            value
+            if action is None
+            else command_secrets.without(value, command_secrets.secrets_in(action))
         )
 
     def printed(self, value: str) -> str:
@@ -56,11 +64,13 @@ class Redactor:
         return self.text(command_secrets.without_secrets(value, is_command=False))
 
     def body(self, value: bytes, mark: bytes = MARK.encode()) -> bytes:
-        """What a body begins with, without known secrets, and without what of one it may end with; shapes are `text`'s. `mark` stands for them."""
+        """What a body begins with, without known secrets, and without what of one it may end
+        with; shapes are `text`'s. `mark` stands for them."""
         return self._forms.without(value, mark)
 
     def is_clean(self, value: Any) -> bool:
-        """Whether data, or a Struct, has nothing in it that could be a secret. False doesn't mean that it has."""
+        """Whether data, or a Struct, has nothing in it that could be a secret. False doesn't
+        mean that it has."""
         try:
             encoded = _encode(value)
         except (TypeError, ValueError, OverflowError, RecursionError):
@@ -70,11 +80,14 @@ class Redactor:
     def is_clean_json(self, encoded: bytes) -> bool:
         """The same of what msgspec made of it.
 
-        INVARIANT: JSON encodes each character by itself, so the code of a text has the code of each part of it, under one more layer.
+        INVARIANT: JSON encodes each character by itself, so the code of a text has the code of
+        each part of it, under one more layer.
         """
-        # JSON writes all parts as they are. A byte is one character of this text, and a text is searched in a fifth of the time of bytes.
+        # JSON writes all parts as they are. A byte is one character of this text, and a text is
+        # searched in a fifth of the time of bytes.
         text = encoded.decode("latin-1")
-        # Without generators, which take three times as long: this is done several times for each verdict.
+        # Without generators, which take three times as long: this is done several times for each
+        # verdict.
         for first, parts in _PARTS:
             if first in text:
                 for part in parts:
@@ -86,7 +99,8 @@ class Redactor:
         """JSON-like data without secrets, keys included."""
         if self.is_clean(value):
             return value
-        # One search instead of one for each text. INVARIANT: no shape matches the character between them, or looks at it.
+        # One search instead of one for each text. INVARIANT: no shape matches the character between
+        # them, or looks at it.
         joined = _BETWEEN.join(_texts(value))
         return value if self.text(joined) == joined else self._data(value)
 
@@ -117,8 +131,13 @@ def _texts(value: Any) -> list[str]:
 
 
 def hidden(action: Action) -> Action:
-    """The action without what authenticates by where it stands: in an address, or on a command line."""
-    return url_secrets.hidden(action) if isinstance(action, Network) else command_secrets.hidden(action)
+    """The action without what authenticates by where it stands: in an address, or on a command
+    line."""
+    return (
+        url_secrets.hidden(action)
+        if isinstance(action, Network)
+        else command_secrets.hidden(action)
+    )
 
 
 def redacted(action: Action, redactor: Redactor) -> Action:
@@ -126,7 +145,8 @@ def redacted(action: Action, redactor: Redactor) -> Action:
     action = hidden(action)
     if redactor.is_clean(action):
         return action
-    # Each text by itself: in an encoded one the `n` of a line break would stand right before a token, and hide where it begins.
+    # Each text by itself: in an encoded one the `n` of a line break would stand right before a
+    # token, and hide where it begins.
     fields = msgspec.to_builtins(action)
     shown = redactor.data(fields)
     return action if shown == fields else msgspec.convert(shown, Action)

@@ -1,12 +1,16 @@
-"""Known secrets in text and in what comes piece by piece, also where they are written in another way: escaped as in JSON or HTML, percent-encoded,
-in base64, in hexadecimal, in UTF-16, as a list of numbers, or some of these in one another.
+"""Known secrets in text and in what comes piece by piece, also where they are written in another
+way: escaped as in JSON or HTML, percent-encoded, in base64, in hexadecimal, in UTF-16, as a list of
+numbers, or some of these in one another.
 
-It decides which stretches of a text tell a secret. Whatever leaves, comes back, is kept or is shown is searched here and nowhere else: a second search
-that knew fewer forms would be the one that lets a secret through. It must never find what isn't a secret. It doesn't know other ways to write one
-(base32, base64 of base64, encrypted); what is compressed is undone by whoever knows how (`egress.codings`).
+It decides which stretches of a text tell a secret. Whatever leaves, comes back, is kept or is shown
+is searched here and nowhere else: a second search that knew fewer forms would be the one that lets
+a secret through. It must never find what isn't a secret. It doesn't know other ways to write one
+(base32, base64 of base64, encrypted); what is compressed is undone by whoever knows how
+(`egress.codings`).
 
-The text is read as `writings` have it read, layer by layer. In each reading plain searches are made, which take linear time: for the secret, its
-base64 from each of the three places in a group that it can begin at, its hexadecimal digits and its bytes as numbers.
+The text is read as `writings` have it read, layer by layer. In each reading plain searches are
+made, which take linear time: for the secret, its base64 from each of the three places in a group
+that it can begin at, its hexadecimal digits and its bytes as numbers.
 """
 
 import base64
@@ -30,14 +34,16 @@ SHORTEST_SECRET = 8
 _LEAST_HALVED = 20
 # Less of a secret may be anything, where pieces wait for the next one because of it.
 _LEAST_BEGUN = 4
-# What comes right before a secret, or right after it, may make an escape of its first or last characters (`%4` before `1`): in what was unescaped so many
-# of them may be wrong, and so many must be right.
+# What comes right before a secret, or right after it, may make an escape of its first or last
+# characters (`%4` before `1`): in what was unescaped so many of them may be wrong, and so many must
+# be right.
 _MOST_SWALLOWED = 5
 _LEAST_LEFT = 10
 
 
 def with_halves(secrets: Iterable[str]) -> frozenset[str]:
-    """Secrets, and both halves of each that has 20 characters or more: what has most of one has one of these.
+    """Secrets, and both halves of each that has 20 characters or more: what has most of one has one
+    of these.
 
     For real secrets only: half of a placeholder is what all of them begin with.
     """
@@ -50,15 +56,18 @@ def with_halves(secrets: Iterable[str]) -> frozenset[str]:
 
 
 def in_any_case(secrets: Iterable[str]) -> frozenset[str]:
-    """Secrets, and each in small letters and in capitals: who has one so knows all of it (of hexadecimal digits), or nearly all."""
+    """Secrets, and each in small letters and in capitals: who has one so knows all of it (of
+    hexadecimal digits), or nearly all."""
     return frozenset(form for one in secrets for form in (one, one.lower(), one.upper()))
 
 
 class _Needle:
-    """What is searched for. `count` is how many bytes of a secret it stands for; `begins_before` and `ends_behind` it is one more character of base64 that
-    holds bits of these."""
+    """What is searched for. `count` is how many bytes of a secret it stands for; `begins_before`
+    and `ends_behind` it is one more character of base64 that holds bits of these."""
 
-    def __init__(self, text: bytes, count: int, *, begins_before: bool = False, ends_behind: bool = False) -> None:
+    def __init__(
+        self, text: bytes, count: int, *, begins_before: bool = False, ends_behind: bool = False
+    ) -> None:
         self.text = text
         self._count = count
         self._begins_before, self._ends_behind = begins_before, ends_behind
@@ -75,7 +84,8 @@ class _Needle:
             start = text.find(core, start + 1)
 
     def torn_from(self, end: bytes, least: int) -> int | None:
-        """Where its beginning begins that a reading ends with; what stands for `least` bytes of the secret, at least."""
+        """Where its beginning begins that a reading ends with; what stands for `least` bytes of
+        the secret, at least."""
         first = self.text[: -(-len(self.text) * least // self._count)]
         start = end.find(first)
         while start >= 0:
@@ -85,7 +95,8 @@ class _Needle:
         return None
 
     def _whole(self, text: bytes, start: int, end: int, swallowed: int) -> tuple[int, int]:
-        """What was found, with what belongs to it on both sides: the rest of it, or the escape that a part of it was taken for."""
+        """What was found, with what belongs to it on both sides: the rest of it, or the escape
+        that a part of it was taken for."""
         before, after = swallowed, len(self.text) - swallowed
         while before and start and text[start - 1] == self.text[before - 1]:
             start, before = start - 1, before - 1
@@ -106,7 +117,8 @@ class _Needles:
         self._cores = tuple(one.core for one in self.all)
 
     def are_in(self, reading: Reading) -> bool:
-        """Whether any is. Without generators, which take three times as long: this is done several times for each verdict."""
+        """Whether any is. Without generators, which take three times as long: this is done
+        several times for each verdict."""
         text = reading.text
         for part in self._cores if reading.is_unescaped else self._whole:  # noqa: SIM110
             if part in text:
@@ -115,18 +127,24 @@ class _Needles:
 
 
 class SecretForms:
-    """Finds some secrets, whichever way they are written. Those under 8 bytes would hide ordinary text, and are left out."""
+    """Finds some secrets, whichever way they are written. Those under 8 bytes would hide
+    ordinary text, and are left out."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
         # What can't be encoded may be left out by whoever encodes it, or not.
         plain = {one.encode("utf-8", how) for one in secrets for how in ("ignore", "surrogatepass")}
         known = sorted((one for one in plain if len(one) >= SHORTEST_SECRET), key=len, reverse=True)
         self._is_empty = not known
-        self._plain = _Needles(_Needle(form, len(one)) for one in known for form in _as_it_reads(one))
+        self._plain = _Needles(
+            _Needle(form, len(one)) for one in known for form in _as_it_reads(one)
+        )
         in_numbers = [_Needle(b",".join(b"%d" % byte for byte in one), len(one)) for one in known]
-        self._in_line = _Needles([*(needle for one in known for needle in _in_base64(one)), *in_numbers])
+        self._in_line = _Needles(
+            [*(needle for one in known for needle in _in_base64(one)), *in_numbers]
+        )
         self._in_digits = _Needles(_Needle(digits(one.hex().encode()), len(one)) for one in known)
-        # What a secret may take where it is written in another way: so much before a piece is looked at again with it.
+        # What a secret may take where it is written in another way: so much before a piece is
+        # looked at again with it.
         self.reach = MOST_BYTES_EACH * max(map(len, known)) + MOST_TORN_BYTES if known else 0
 
     def __bool__(self) -> bool:
@@ -134,10 +152,13 @@ class SecretForms:
 
     def is_in(self, text: bytes, layers: int = MOST_LAYERS) -> bool:
         """Whether the text has one of them in it."""
-        return not self._is_empty and any(needles.are_in(one) for one, needles in self._searched(text, layers))
+        return not self._is_empty and any(
+            needles.are_in(one) for one, needles in self._searched(text, layers)
+        )
 
     def without(self, text: bytes, mark: bytes, *, may_be_cut: bool = True) -> bytes:
-        """The text with a mark in place of each secret, and where it `may_be_cut` off in place of what a secret begins with that it ends in."""
+        """The text with a mark in place of each secret, and where it `may_be_cut` off in place
+        of what a secret begins with that it ends in."""
         spans = sorted(self._spans(text, may_be_cut=may_be_cut)) if self else []
         if not spans:
             return text
@@ -150,7 +171,8 @@ class SecretForms:
         return b"".join([*pieces, text[shown_to:]])
 
     def begun_bytes(self, end: bytes, least: int = _LEAST_BEGUN) -> int:
-        """How long the beginning of one is, as it is written, that a text ends in, of which `end` is the end; 0 where it ends in none."""
+        """How long the beginning of one is, as it is written, that a text ends in, of which
+        `end` is the end; 0 where it ends in none."""
         begins = [] if self._is_empty else list(self._torn(end, least))
         return min(self.reach, len(end)) - min(begins) if begins else 0
 
@@ -170,7 +192,9 @@ class SecretForms:
                 yield from (reading.origin(*one) for one in found)
         if may_be_cut:
             before = max(0, len(text) - self.reach)
-            yield from ((before + start, len(text)) for start in self._torn(text[before:], SHORTEST_SECRET))
+            yield from (
+                (before + start, len(text)) for start in self._torn(text[before:], SHORTEST_SECRET)
+            )
 
     def _torn(self, end: bytes, least: int) -> Iterator[int]:
         """Where in a text's end the beginnings begin that it ends with."""
@@ -189,7 +213,8 @@ class Begun(NamedTuple):
 
 
 class SecretSearch:
-    """Looks for secrets in what comes piece by piece, wherever it is cut. It keeps no more than the longest form of one may take."""
+    """Looks for secrets in what comes piece by piece, wherever it is cut. It keeps no more than
+    the longest form of one may take."""
 
     def __init__(self, forms: SecretForms) -> None:
         self._forms = forms
@@ -211,7 +236,8 @@ class SecretSearch:
 
 
 def _as_it_reads(secret: bytes) -> set[bytes]:
-    """A secret, and what is left of one that itself looks like something escaped. A form writes a space as a plus sign."""
+    """A secret, and what is left of one that itself looks like something escaped. A form writes
+    a space as a plus sign."""
     found = {secret, secret.replace(b" ", b"+")}
     for _ in range(MOST_LAYERS):
         found |= {unescaped(one) for one in found}
@@ -219,7 +245,8 @@ def _as_it_reads(secret: bytes) -> set[bytes]:
 
 
 def _in_base64(secret: bytes) -> Iterator[_Needle]:
-    """What of a secret's base64 depends on nothing around it, for each place in a group of three bytes that it can begin at."""
+    """What of a secret's base64 depends on nothing around it, for each place in a group of three
+    bytes that it can begin at."""
     for before in range(3):
         bits = (before + len(secret)) * 8
         code = base64.b64encode(bytes(before) + secret)[(before * 8 + 5) // 6 : bits // 6]

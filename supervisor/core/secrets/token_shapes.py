@@ -1,9 +1,11 @@
 """What well-known tokens look like: the net for secrets that nobody told us.
 
-It is apart from `redact`, which knows values, too, and data, so that the command line hides them in its errors and imports nothing else for it.
+It is apart from `redact`, which knows values, too, and data, so that the command line hides them in
+its errors and imports nothing else for it.
 
-INVARIANT: a shape matches only characters that mean nothing to a shell or a programming language: no quotes, brackets, separators
-or free text. What is hidden from the person who answers must not be able to act, or an agent would hide a command in a "password".
+INVARIANT: a shape matches only characters that mean nothing to a shell or a programming
+language: no quotes, brackets, separators or free text. What is hidden from the person who
+answers must not be able to act, or an agent would hide a command in a "password".
 """
 
 import re
@@ -38,13 +40,14 @@ SHAPES = re.compile(
       (?:(?:(?:\s|\\[nrt])+[A-Za-z0-9+/]{1,76}={0,2})?(?:\s|\\[nrt])*-----END[ ][A-Z ]*PRIVATE[ ]KEY-----)?
     | (?<=Bearer[ ])[A-Za-z0-9._~+/-]{12,}=*
     | (?<=://)[\w.~%!$*+,=^-]{1,100}:[\w.~%!$*+,=^:?\#-]{1,200}(?=@)      # credentials in a URL
-    """,
+    """,  # noqa: E501
     re.VERBOSE,
 )
 
-# INVARIANT: whatever a shape matches, with what it looks at beside that, has one of these in it, and each of them what it stands behind.
-# Looking for them takes a hundredth of the time of the search; most are looked for only where the rarer thing before them was found, and one
-# character is found in a tenth of the time of two.
+# INVARIANT: whatever a shape matches, with what it looks at beside that, has one of these in it,
+# and each of them what it stands behind. Looking for them takes a hundredth of the time of the
+# search; most are looked for only where the rarer thing before them was found, and one character is
+# found in a tenth of the time of two.
 PARTS = {
     "-": ("sk-", "pypi-", "PRIVATE KEY-----", "pul-", "tskey-"),
     "_": (
@@ -61,7 +64,18 @@ PARTS = {
         "pscale_",
     ),
     "gh": ("ghp_", "gho_", "ghu_", "ghs_", "ghr_"),
-    "gl": ("glpat-", "glptt-", "glrt-", "gldt-", "glcbt-", "glsoat-", "gloas-", "glagent-", "glsa_", "glc_"),
+    "gl": (
+        "glpat-",
+        "glptt-",
+        "glrt-",
+        "gldt-",
+        "glcbt-",
+        "glsoat-",
+        "gloas-",
+        "glagent-",
+        "glsa_",
+        "glc_",
+    ),
     "k_": ("sk_live_", "sk_test_", "sk_prod_", "rk_live_", "rk_test_", "rk_prod_", "gsk_"),
     "_v1_": ("dop_v1_", "doo_v1_", "dor_v1_"),
     "shp": ("shpat_", "shpca_", "shppa_", "shpss_"),
@@ -79,5 +93,7 @@ PARTS = {
 
 def without_tokens(text: str) -> str:
     """A text with `[redacted]` in place of whatever looks like one."""
-    has_part = any(first in text and any(part in text for part in parts) for first, parts in PARTS.items())
+    has_part = any(
+        first in text and any(part in text for part in parts) for first, parts in PARTS.items()
+    )
     return SHAPES.sub(MARK, text) if has_part else text

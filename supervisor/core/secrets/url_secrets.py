@@ -1,11 +1,15 @@
-"""What authenticates in an address: the values of query names such as `access_token` or `X-Amz-Signature`, taken out of all that is stored or shown.
+"""What authenticates in an address: the values of query names such as `access_token` or
+`X-Amz-Signature`, taken out of all that is stored or shown.
 
-It decides by the name alone, word by word, so that `monkey` is no key; an unknown value has no shape to go by, and known ones are `redact`'s. Only what
-is stored or shown passes here: rules, fingerprints and what goes out have the address as it is. That changes no verdict, now or when a
-record is judged again, since rules compare the path without its query (`urls.normalise_path`); a grant is bound to the address as it is.
+It decides by the name alone, word by word, so that `monkey` is no key; an unknown value has no
+shape to go by, and known ones are `redact`'s. Only what is stored or shown passes here: rules,
+fingerprints and what goes out have the address as it is. That changes no verdict, now or when a
+record is judged again, since rules compare the path without its query (`urls.normalise_path`); a
+grant is bound to the address as it is.
 
-INVARIANT: of a name that may also say what is to be done (`code`), only what looks like a random value is hidden: whoever answers must see what acts.
-A long value says how long it is: much may go out under the name of a token.
+INVARIANT: of a name that may also say what is to be done (`code`), only what looks like a random
+value is hidden: whoever answers must see what acts. A long value says how long it is: much may
+go out under the name of a token.
 """
 
 import re
@@ -22,14 +26,19 @@ LONG_CHARS = 200
 # One of these words in a name: `access_token`, `apiKey`, `X-Amz-Credential`, `user[password]`.
 _WORDS = frozenset(
     {
-        "accesskey", "accesstoken", "apikey", "assertion", "auth", "authkey", "authorization", "authtoken", "bearer",
-        "clientsecret", "credential", "credentials", "hmac", "idtoken", "jsessionid", "jwt", "key", "otp", "pass",
-        "passcode", "passphrase", "passwd", "password", "phpsessid", "privatekey", "pwd", "refreshtoken",
-        "samlresponse", "secret", "secretkey", "secrets", "sessionid", "sessiontoken", "sid", "sig", "sign",
+        "accesskey", "accesstoken", "apikey", "assertion", "auth", "authkey", "authorization",
+        "authtoken", "bearer",
+        "clientsecret", "credential", "credentials", "hmac", "idtoken", "jsessionid", "jwt", "key",
+        "otp", "pass",
+        "passcode", "passphrase", "passwd", "password", "phpsessid", "privatekey", "pwd",
+        "refreshtoken",
+        "samlresponse", "secret", "secretkey", "secrets", "sessionid", "sessiontoken", "sid", "sig",
+        "sign",
         "signature", "ticket", "token", "tokens", "totp",
     }
 )  # fmt: skip
-# Written in one, with whatever stands before it: `apitoken`, `consumersecret`. No ordinary word ends so.
+# Written in one, with whatever stands before it: `apitoken`, `consumersecret`. No ordinary word
+# ends so.
 _ENDS = re.compile(
     r"(?:token|secret|password|passwd|passphrase|signature|(?:api|app|access|secret|private|shared)key)s?\Z"
 )
@@ -39,7 +48,8 @@ _NAMES = frozenset({"awsaccesskeyid", "session", "sessionid", "sessid"})
 _CODES = frozenset({"authcode", "authorizationcode", "code", "devicecode", "usercode"})
 _RANDOM = re.compile(r"(?=[^0-9]*[0-9])[A-Za-z0-9._~/=-]{6,}\Z")
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
-# INVARIANT: a value ends where no server reads it on. Some take `;` for the start of another name, others for a part of the value: it is both here.
+# INVARIANT: a value ends where no server reads it on. Some take `;` for the start of another name,
+# others for a part of the value: it is both here.
 _NAME_IN_QUERY = re.compile(r"(?:^|(?<=[?&;#]))([^?&;#=]+)=")
 _END_IN_QUERY = re.compile(r"[&#]|\Z")
 _NAME_IN_TEXT = re.compile(r"(?<=[?&;#])([^?&;#=\s]+)=")
@@ -80,8 +90,11 @@ def _without(text: str, names: re.Pattern[str], ends: re.Pattern[str]) -> str:
 
 
 def authenticates(name: str, value: str) -> bool:
-    """Whether who has this value of a query, with this name as it is written, could pass for who sent it."""
-    return is_secret(name) or (_kind(name) == "code" and _RANDOM.match(unquote_plus(value)) is not None)
+    """Whether who has this value of a query, with this name as it is written, could pass for who
+    sent it."""
+    return is_secret(name) or (
+        _kind(name) == "code" and _RANDOM.match(unquote_plus(value)) is not None
+    )
 
 
 def is_secret(name: str) -> bool:

@@ -1,8 +1,9 @@
 """Which exec rules "always" may offer for a command line.
 
-Decides the exact pattern and, where the tables find it harmless, the one of fixed words plus a last `*`. It is apart
-from `suggest.py`, which knows all categories and how a candidate is shown. It must never offer a pattern that
-wouldn't allow the line it is made from: each is judged before it is handed out.
+Decides the exact pattern and, where the tables find it harmless, the one of fixed words plus a
+last `*`. It is apart from `suggest.py`, which knows all categories and how a candidate is shown.
+It must never offer a pattern that wouldn't allow the line it is made from: each is judged before
+it is handed out.
 """
 
 import posixpath
@@ -29,15 +30,21 @@ def quote(word: str) -> str:
     if PLAIN.match(word) and word not in RESERVED:
         return word
     if _UNPRINTABLE.search(word):
-        escaped = word.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n").replace("\t", "\\t")
+        escaped = (
+            word.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n").replace("\t", "\\t")
+        )
         return "$'" + _UNPRINTABLE.sub(lambda found: f"\\x{ord(found[0]):02x}", escaped) + "'"
     return "'" + word.replace("'", "'\\''") + "'"
 
 
-def candidates(text: str, cwd: str, workspace_roots: Sequence[str]) -> tuple[str | None, str | None]:
-    """(exact pattern, narrow pattern) for a line that no rule decides; None where no such rule could allow it.
+def candidates(
+    text: str, cwd: str, workspace_roots: Sequence[str]
+) -> tuple[str | None, str | None]:
+    """(exact pattern, narrow pattern) for a line that no rule decides; None where no such rule
+    could allow it.
 
-    A rule names one command, so a line of several gets none, but for `cd DIR` inside the workspace, which needs no rule.
+    A rule names one command, so a line of several gets none, but for `cd DIR` inside the
+    workspace, which needs no rule.
     """
     script = parse(text)
     if script.constructs:
@@ -52,8 +59,11 @@ def candidates(text: str, cwd: str, workspace_roots: Sequence[str]) -> tuple[str
     )
 
 
-def _from_root(words: tuple[Word, ...], script: Script, cwd: str, roots: Sequence[str]) -> tuple[Word, ...]:
-    """The command with a relative name as a rule means it. A guess at the folder: what is made of it is judged."""
+def _from_root(
+    words: tuple[Word, ...], script: Script, cwd: str, roots: Sequence[str]
+) -> tuple[Word, ...]:
+    """The command with a relative name as a rule means it. A guess at the folder: what is made
+    of it is judged."""
     name = words[0].text
     if "/" not in name or name.startswith("/") or not roots:
         return words
@@ -85,19 +95,25 @@ def _exact(words: Sequence[Word]) -> str | None:
 
 def _narrow(words: Sequence[Word]) -> str | None:
     name = words[0].text
-    # A path is kept as it was written; the table knows it by its name where it lies in a system directory.
+    # A path is kept as it was written; the table knows it by its name where it lies in a system
+    # directory.
     verbs = tables().narrow.get(program_name(name) or "")
     if verbs is None:
         return None
     for verb in verbs or ((),):
         fixed = words[: len(verb) + 1]
-        if len(fixed) == len(verb) + 1 and all(is_verb(v, w) for v, w in zip(verb, fixed[1:], strict=True)):
+        if len(fixed) == len(verb) + 1 and all(
+            is_verb(v, w) for v, w in zip(verb, fixed[1:], strict=True)
+        ):
             return " ".join([*(quote(word.text) for word in fixed), "*"])
     return None
 
 
 def is_verb(wanted: str, word: Word) -> bool:
-    """Whether the word is what the `narrow` table wants there: that verb, or for `?` any name that is spelled out."""
+    """Whether the word is what the `narrow` table wants there: that verb, or for `?` any name
+    that is spelled out."""
     if not word.is_literal:
         return False
-    return word.text == wanted or (wanted == "?" and not word.text.startswith("-") and "=" not in word.text)
+    return word.text == wanted or (
+        wanted == "?" and not word.text.startswith("-") and "=" not in word.text
+    )

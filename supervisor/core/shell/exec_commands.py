@@ -1,14 +1,21 @@
 """One command of a line as rules look at it: its words, and what they tell whatever the rules are.
 
-Decides nothing: it remembers what `exec_tables` and `exec_wrappers` say, so that each is asked once for a command however many rules and
-lists look at it. It is apart from `exec_rules` because the index needs it, too. It must never hold what hangs on a policy or a folder.
+Decides nothing: it remembers what `exec_tables` and `exec_wrappers` say, so that each is asked
+once for a command however many rules and lists look at it. It is apart from `exec_rules` because
+the index needs it, too. It must never hold what hangs on a policy or a folder.
 """
 
 from collections.abc import Sequence
 from functools import cached_property
 
 from supervisor.core.shell.exec_places import may_move
-from supervisor.core.shell.exec_tables import basename, is_shell_state, opaque_words, plain_form, program_name
+from supervisor.core.shell.exec_tables import (
+    basename,
+    is_shell_state,
+    opaque_words,
+    plain_form,
+    program_name,
+)
 from supervisor.core.shell.exec_wrappers import Unwrapped, unwrap
 from supervisor.core.shell.shell import Script, parse
 from supervisor.core.shell.shell_words import Word
@@ -64,7 +71,8 @@ class ExecCommand:
 
     @cached_property
     def plain(self) -> "tuple[ExecCommand, list[str]] | None":
-        """The command without what changes nothing, and the folders of its `-C DIR`; None where there is nothing of the kind."""
+        """The command without what changes nothing, and the folders of its `-C DIR`; None where
+        there is nothing of the kind."""
         found = plain_form(self.words) if program_name(self.words[0].text) else None
         return None if found is None else (ExecCommand(found[0]), found[1])
 

@@ -1,7 +1,8 @@
 """Whether one exec pattern says nothing that another doesn't say already.
 
-Decides it for `rule_containment`, which knows the other categories. It is apart because a command line can be read in more ways than
-any other action: wrappers, options in any order, expansions. It must never say yes where some command could show otherwise.
+Decides it for `rule_containment`, which knows the other categories. It is apart because a
+command line can be read in more ways than any other action: wrappers, options in any order,
+expansions. It must never say yes where some command could show otherwise.
 """
 
 from supervisor.core.shell.exec_patterns import ExecPattern, PatternWord
@@ -13,23 +14,31 @@ _ANYTHING = "\x00"
 
 
 def allow_in_allow(outer: ExecPattern, inner: ExecPattern) -> bool:
-    """Whether every command that the allow rule `inner` covers is covered by the allow rule `outer`.
+    """Whether every command that the allow rule `inner` covers is covered by the allow rule
+    `outer`.
 
-    Both cover word by word. Left to see to: a rule for a wrapper also speaks of what is wrapped; a literal word may be one that no
-    wildcard covers; and a word with an expansion meets a wildcard only under conditions.
+    Both cover word by word. Left to see to: a rule for a wrapper also speaks of what is wrapped;
+    a literal word may be one that no wildcard covers; and a word with an expansion meets a
+    wildcard only under conditions.
     """
     if outer.is_bare or inner.is_bare:
         return False
     if _is_same(outer, inner) and outer.stays_inside in (False, inner.stays_inside):
         return True
-    if not _same_name(outer, inner) or not _has_room(outer, inner, allows=True) or _speaks_of_a_payload(inner):
+    if (
+        not _same_name(outer, inner)
+        or not _has_room(outer, inner, allows=True)
+        or _speaks_of_a_payload(inner)
+    ):
         return False
     lead = _literal_lead(inner)
     words = [Word(text) for text in lead]
     guarded = opaque_words(words)
     for i, mine in enumerate(inner.words[1:], start=1):
         wanted = outer.words[i] if i < len(outer.words) else None
-        if wanted is not None and (wanted == mine or (wanted.literal == mine.literal and not _may_be_a_glob(mine))):
+        if wanted is not None and (
+            wanted == mine or (wanted.literal == mine.literal and not _may_be_a_glob(mine))
+        ):
             continue
         if mine.literal is None:
             # A glob of a command line meets only the same glob of a rule, or the last `*`.
@@ -45,7 +54,8 @@ def allow_in_allow(outer: ExecPattern, inner: ExecPattern) -> bool:
 
 
 def strict_in_strict(outer: ExecPattern, inner: ExecPattern) -> bool:
-    """Whether the deny or ask rule `outer` touches every command that the deny or ask rule `inner` touches, or may touch."""
+    """Whether the deny or ask rule `outer` touches every command that the deny or ask rule
+    `inner` touches, or may touch."""
     if outer.is_bare:
         return True
     if inner.is_bare:
@@ -56,16 +66,19 @@ def strict_in_strict(outer: ExecPattern, inner: ExecPattern) -> bool:
         return False
     if _is_whole_program(outer):
         return True
-    # A rule with options looks for them anywhere in the words; one without compares the words in their order.
+    # A rule with options looks for them anywhere in the words; one without compares the words in
+    # their order.
     if any(_may_be_an_option(word) for word in inner.words[1:]):
         return False
     return _has_room(outer, inner) and all(
-        wanted.matches(_as_text(mine)) for wanted, mine in zip(outer.words[1:], inner.words[1:], strict=False)
+        wanted.matches(_as_text(mine))
+        for wanted, mine in zip(outer.words[1:], inner.words[1:], strict=False)
     )
 
 
 def allow_in_strict(outer: ExecPattern, inner: ExecPattern) -> bool:
-    """Whether the deny or ask rule `outer` touches every command that the allow rule `inner` covers."""
+    """Whether the deny or ask rule `outer` touches every command that the allow rule `inner`
+    covers."""
     if outer.is_bare:
         return True
     if inner.is_bare or not _same_base(outer, inner):
@@ -73,7 +86,9 @@ def allow_in_strict(outer: ExecPattern, inner: ExecPattern) -> bool:
     if _is_whole_program(outer):
         return True
     program = tables().programs.get(basename(inner.words[0].literal or ""))
-    if program is not None and not (program.free_dirs | program.free_flags) <= program.globals | _skipped(program):
+    if program is not None and not (
+        program.free_dirs | program.free_flags
+    ) <= program.globals | _skipped(program):
         # `npm -C a -C b test` is judged as `npm test`, and a deny rule would not see through it.
         return False
     if not _has_room(outer, inner):
@@ -128,7 +143,8 @@ def _literal_lead(pattern: ExecPattern) -> list[str]:
 
 
 def _may_be_a_glob(word: PatternWord) -> bool:
-    """Whether the word, written like this in a command line, could be a pattern of the shell: then only the same one meets it."""
+    """Whether the word, written like this in a command line, could be a pattern of the shell:
+    then only the same one meets it."""
     return any(char in word.raw for char in "*?[")
 
 
@@ -141,7 +157,8 @@ def _as_text(word: PatternWord) -> str:
 
 
 def _speaks_of_a_payload(pattern: ExecPattern) -> bool:
-    """Whether the rule could say something of a command that its own command runs; True where that can't be told."""
+    """Whether the rule could say something of a command that its own command runs; True where
+    that can't be told."""
     name = pattern.words[0].literal or ""
     wrapper = tables().wrappers.get(basename(name))
     if wrapper is None:
@@ -165,7 +182,8 @@ def _speaks_of_a_payload(pattern: ExecPattern) -> bool:
 
 
 def spelled_words(pattern: ExecPattern) -> list[tuple[str, int, str]]:
-    """Every word that is spelled out, with its place and the program's name; none where the name has a wildcard.
+    """Every word that is spelled out, with its place and the program's name; none where the name
+    has a wildcard.
 
     A word that one pattern spells out, every pattern that it contains spells out at the same place.
     """
@@ -173,5 +191,7 @@ def spelled_words(pattern: ExecPattern) -> list[tuple[str, int, str]]:
     if name is None:
         return []
     base = basename(name)
-    found = [(i, word.literal) for i, word in enumerate(pattern.words) if i and word.literal is not None]
+    found = [
+        (i, word.literal) for i, word in enumerate(pattern.words) if i and word.literal is not None
+    ]
     return [(base, 0, base), *((base, i, text) for i, text in found)]

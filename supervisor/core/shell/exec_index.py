@@ -1,7 +1,8 @@
 """A list of exec rules, and which of them could say anything about a command.
 
-Decides nothing: it only leaves out rules that can't cover or touch a command, so that `exec_rules` compares a few. It is apart from it
-because a wrong index would be a hole of its own kind. INVARIANT: what it hands out is never too little, and always in the rules' order.
+Decides nothing: it only leaves out rules that can't cover or touch a command, so that
+`exec_rules` compares a few. It is apart from it because a wrong index would be a hole of its own
+kind. INVARIANT: what it hands out is never too little, and always in the rules' order.
 """
 
 from collections.abc import Hashable, Iterable, Sequence
@@ -26,7 +27,8 @@ class ExecRule[K: Hashable](msgspec.Struct, frozen=True, gc=False):
 
 
 class _Named[K: Hashable]:
-    """The rules for one name. Where there are many they are found by their further words, indexed when that is first asked."""
+    """The rules for one name. Where there are many they are found by their further words,
+    indexed when that is first asked."""
 
     __slots__ = ("_by_operand", "_by_start", "rules")
 
@@ -36,15 +38,19 @@ class _Named[K: Hashable]:
         self._by_operand: dict[str, list[tuple[int, ExecRule[K]]]] | None = None
 
     def covering(self, command: ExecCommand) -> list[ExecRule[K]]:
-        """Those that could cover the command: its words must start with the ones that the rule spells out."""
+        """Those that could cover the command: its words must start with the ones that the rule
+        spells out."""
         if len(self.rules) <= FEW or not command.is_spelled_out:
             return self.rules
         if self._by_start is None:
-            self._by_start = Prefixes((_start(one[1].pattern), one) for one in enumerate(self.rules))
+            self._by_start = Prefixes(
+                (_start(one[1].pattern), one) for one in enumerate(self.rules)
+            )
         return _in_order(self._by_start.starting((command.arguments,)))
 
     def touching(self, command: ExecCommand) -> list[ExecRule[K]]:
-        """Those that could touch the command: an operand that the rule spells out must be among its words."""
+        """Those that could touch the command: an operand that the rule spells out must be among
+        its words."""
         if len(self.rules) <= FEW or not command.is_spelled_out:
             return self.rules
         if self._by_operand is None:
@@ -60,7 +66,8 @@ class _Named[K: Hashable]:
 
 
 def _start(pattern: ExecPattern) -> str:
-    """What the words behind the name start with, joined, in every command that the pattern covers."""
+    """What the words behind the name start with, joined, in every command that the pattern
+    covers."""
     parts: list[str] = []
     for word in pattern.words[1:]:
         parts.append(word.parts[0] if word.literal is None else word.literal)
@@ -70,8 +77,13 @@ def _start(pattern: ExecPattern) -> str:
 
 
 def _operand(pattern: ExecPattern) -> str:
-    """A word that every command holds which the pattern touches, as far as it has no expansions; empty where there is none."""
-    operands = (word.literal for word in pattern.words[1:] if word.literal and not word.literal.startswith("-"))
+    """A word that every command holds which the pattern touches, as far as it has no expansions;
+    empty where there is none."""
+    operands = (
+        word.literal
+        for word in pattern.words[1:]
+        if word.literal and not word.literal.startswith("-")
+    )
     return next(operands, "")
 
 
@@ -83,7 +95,8 @@ def _in_order[K: Hashable](numbered: list[tuple[int, ExecRule[K]]]) -> list[Exec
 
 
 class Rules[K: Hashable]:
-    """A list of exec rules, indexed by the literal name of the command. Build it once; it never changes."""
+    """A list of exec rules, indexed by the literal name of the command. Build it once; it never
+    changes."""
 
     def __init__(self, entries: Iterable[Entry[K]]) -> None:
         self.by_name: dict[str, _Named[K]] = {}
@@ -104,15 +117,24 @@ class Rules[K: Hashable]:
 
     def every(self) -> list[ExecRule[K]]:
         """All rules."""
-        return [*self.bare, *self.anywhere, *(rule for named in self.by_name.values() for rule in named.rules)]
+        return [
+            *self.bare,
+            *self.anywhere,
+            *(rule for named in self.by_name.values() for rule in named.rules),
+        ]
 
     def plausible(self, texts: set[str]) -> list[ExecRule[K]]:
-        """The rules with a wildcard in the name whose other words are among the texts (of an option: its letters are)."""
+        """The rules with a wildcard in the name whose other words are among the texts (of an
+        option: its letters are)."""
         letters = {letter for text in texts if text.startswith("-") for letter in text.lower()}
         return [
             rule
             for rule in self.anywhere
-            if all(_could_be_among(w, texts, letters) for p in rule.pattern.words[1:] if (w := p.literal))
+            if all(
+                _could_be_among(w, texts, letters)
+                for p in rule.pattern.words[1:]
+                if (w := p.literal)
+            )
         ]
 
     def covering(self, command: ExecCommand) -> Sequence[ExecRule[K]]:
@@ -123,8 +145,11 @@ class Rules[K: Hashable]:
         found = named.covering(command)
         return [*found, *self.anywhere] if self.anywhere else found
 
-    def touching(self, command: ExecCommand, anywhere: Sequence[ExecRule[K]] | None = None) -> Sequence[ExecRule[K]]:
-        """The rules that could touch this command; `anywhere`: those with a wildcard in the name, where fewer will do."""
+    def touching(
+        self, command: ExecCommand, anywhere: Sequence[ExecRule[K]] | None = None
+    ) -> Sequence[ExecRule[K]]:
+        """The rules that could touch this command; `anywhere`: those with a wildcard in the
+        name, where fewer will do."""
         others = self.anywhere if anywhere is None else anywhere
         named = self.by_name.get(command.name)
         if named is None:
@@ -134,7 +159,8 @@ class Rules[K: Hashable]:
 
 
 def _could_be_among(word: str, texts: set[str], letters: set[str]) -> bool:
-    """Whether `touches` could find the word of a rule: an option bundled, abbreviated, or its long form by its first letter."""
+    """Whether `touches` could find the word of a rule: an option bundled, abbreviated, or its
+    long form by its first letter."""
     if not word.startswith("-"):
         return word in texts
     return letters.issuperset(word[:3].lower() if word.startswith("--") else word.lower())

@@ -1,7 +1,9 @@
-"""Which words of a command line may name a script in the workspace: what is in it is part of what a person approves.
+"""Which words of a command line may name a script in the workspace: what is in it is part of what a
+person approves.
 
-Decides names alone; whoever calls looks whether there is such a file. It is apart from `exec_rules`, for which a name is all there is.
-It errs to the side of more: a file that is named and isn't run costs a second question at most, and only where it changed.
+Decides names alone; whoever calls looks whether there is such a file. It is apart from
+`exec_rules`, for which a name is all there is. It errs to the side of more: a file that is named
+and isn't run costs a second question at most, and only where it changed.
 """
 
 import posixpath
@@ -20,14 +22,16 @@ _MOST_DEPTH = 4
 # A redirection that feeds a program: the parser leaves its target out of the words.
 _INPUT = re.compile(r"(?<!<)<\s*([^\s<>&|;()'\"`$]+)")
 _SUFFIXES = frozenset(
-    ["sh", "bash", "zsh", "ksh", "fish", "py", "pyw", "js", "mjs", "cjs", "ts", "mts", "cts", "tsx", "pl", "rb", "php", "lua", "r",
+    ["sh", "bash", "zsh", "ksh", "fish", "py", "pyw", "js", "mjs", "cjs", "ts", "mts", "cts", "tsx",
+     "pl", "rb", "php", "lua", "r",
      "jl", "tcl", "awk", "sed", "groovy", "ps1", "exs", "scm"]
 )  # fmt: skip
 
 
 class Operand(NamedTuple):
-    """`path` is relative to the workspace's root. `is_run`: an interpreter stands in the command, so whatever the file is called it
-    may be a script; else only one that looks like it is."""
+    """`path` is relative to the workspace's root. `is_run`: an interpreter stands in the
+    command, so whatever the file is called it may be a script; else only one that looks like it
+    is."""
 
     path: str
     is_run: bool
@@ -56,7 +60,9 @@ def _look_into(text: str, folders: set[str], found: dict[str, bool], root: str, 
         if words[0].text == "cd" and len(folders) < _MOST_FOLDERS:
             folders |= {posixpath.normpath(posixpath.join(one, words[-1].text)) for one in folders}
             continue
-        is_run = words[0].text in ("source", ".") or any(tables().stdin.get(basename(word.text)) for word in words)
+        is_run = words[0].text in ("source", ".") or any(
+            tables().stdin.get(basename(word.text)) for word in words
+        )
         for at, word in enumerate(words):
             if at or "/" in word.text:
                 _note(word, is_run or not at, folders, found, root)

@@ -1,7 +1,8 @@
 """One exec pattern: how it is read, and the two ways in which it matches a command's words.
 
-Decides for one pattern and one command; `exec_rules` puts the answers together. It must never let a wildcard cover an
-opaque argument, or a word that an expansion could turn into one (see `covers`).
+Decides for one pattern and one command; `exec_rules` puts the answers together. It must never
+let a wildcard cover an opaque argument, or a word that an expansion could turn into one (see
+`covers`).
 """
 
 import re
@@ -19,7 +20,14 @@ from supervisor.core.shell.exec_tables import (
     tables,
 )
 from supervisor.core.shell.shell_outline import GiveUp, spans
-from supervisor.core.shell.shell_words import ASSIGNMENT, Piece, Word, from_bytes_text, pieces, to_bytes_text
+from supervisor.core.shell.shell_words import (
+    ASSIGNMENT,
+    Piece,
+    Word,
+    from_bytes_text,
+    pieces,
+    to_bytes_text,
+)
 from supervisor.errors import PolicyError
 
 MAX_PATTERN_CHARS = 2_000
@@ -31,7 +39,8 @@ INSIDE = "{workspace}"
 
 
 class PatternWord(msgspec.Struct, frozen=True, gc=False):
-    """`literal` where there is no wildcard; else `parts`, the literal texts around each `*`. `raw` as it was written."""
+    """`literal` where there is no wildcard; else `parts`, the literal texts around each `*`.
+    `raw` as it was written."""
 
     literal: str | None
     parts: tuple[str, ...] = ()
@@ -47,7 +56,11 @@ class PatternWord(msgspec.Struct, frozen=True, gc=False):
         if self.literal is not None:
             return text == self.literal
         first, last = self.parts[0], self.parts[-1]
-        if len(text) < len(first) + len(last) or not text.startswith(first) or not text.endswith(last):
+        if (
+            len(text) < len(first) + len(last)
+            or not text.startswith(first)
+            or not text.endswith(last)
+        ):
             return False
         at, end = len(first), len(text) - len(last)
         for part in self.parts[1:-1]:
@@ -59,9 +72,11 @@ class PatternWord(msgspec.Struct, frozen=True, gc=False):
 
 
 class ExecPattern(msgspec.Struct, frozen=True, gc=False):
-    """A compiled pattern. `has_tail`: its last word is `*`, any further arguments; `words` then leaves it out.
+    """A compiled pattern. `has_tail`: its last word is `*`, any further arguments; `words` then
+    leaves it out.
 
-    `stays_inside`: its last word is `{workspace}`, any further arguments that lie inside of the workspace.
+    `stays_inside`: its last word is `{workspace}`, any further arguments that lie inside of the
+    workspace.
     """
 
     text: str
@@ -84,17 +99,28 @@ class ExecPattern(msgspec.Struct, frozen=True, gc=False):
         """The pattern from word `start` on, None where that word isn't spelled out."""
         if start >= len(self.words) or self.words[start].literal is None:
             return None
-        return ExecPattern(self.text, self.words[start:], self.has_tail, is_bare=False, stays_inside=self.stays_inside)
+        return ExecPattern(
+            self.text,
+            self.words[start:],
+            self.has_tail,
+            is_bare=False,
+            stays_inside=self.stays_inside,
+        )
 
 
 @lru_cache(maxsize=32_768)
 def compile_pattern(text: str) -> ExecPattern:
-    """The pattern of `exec(text)`; PolicyError with a remedy where it isn't the words of one command."""
+    """The pattern of `exec(text)`; PolicyError with a remedy where it isn't the words of one
+    command."""
     source = to_bytes_text(text.strip())
     if not source:
-        raise PolicyError("an exec rule without a command", "write the command, e.g. `exec(git status)`")
+        raise PolicyError(
+            "an exec rule without a command", "write the command, e.g. `exec(git status)`"
+        )
     if len(source) > MAX_PATTERN_CHARS:
-        raise PolicyError(f"an exec rule of {len(source)} characters", f"keep it below {MAX_PATTERN_CHARS}")
+        raise PolicyError(
+            f"an exec rule of {len(source)} characters", f"keep it below {MAX_PATTERN_CHARS}"
+        )
     if _CONTROL.search(source):
         raise PolicyError(f"a control character in `exec({text.strip()[:60]})`", "leave it out")
     if _PLAIN.match(source):
@@ -109,7 +135,9 @@ def compile_pattern(text: str) -> ExecPattern:
     stays_inside = len(words) > 1 and words[-1].raw == INSIDE
     is_bare = all(word.is_star for word in (words[:-1] if stays_inside else words))
     has_tail = stays_inside or (len(words) > 1 and words[-1].is_star)
-    return ExecPattern(text, words[:-1] if has_tail and not is_bare else words, has_tail, is_bare, stays_inside)
+    return ExecPattern(
+        text, words[:-1] if has_tail and not is_bare else words, has_tail, is_bare, stays_inside
+    )
 
 
 def _word_spans(source: str, text: str) -> tuple[tuple[int, int], ...]:
@@ -136,7 +164,9 @@ def _pattern_word(raw: str, text: str) -> PatternWord:
         elif piece.kind in ("text", "glob"):
             parts[-1] += piece.text
         else:
-            raise PolicyError(f"`exec({text})` holds {_name(piece)}", "quote it where it is meant literally")
+            raise PolicyError(
+                f"`exec({text})` holds {_name(piece)}", "quote it where it is meant literally"
+            )
     return _word_of([from_bytes_text(part) for part in parts], raw)
 
 
@@ -151,7 +181,7 @@ def _name(piece: Piece) -> str:
     return "a brace expansion" if piece.kind == "brace" else f"the expansion `{piece.text[:40]}`"
 
 
-# --- covering: for allow ----------------------------------------------------------------------------------------
+# --- covering: for allow -------------------------------------------------------------------------
 
 
 def covers(
@@ -165,19 +195,23 @@ def covers(
 ) -> bool:
     """Whether the pattern allows the command; the words `inside` a payload are judged elsewhere.
 
-    `opaque`: `opaque_words(words)` where the caller has it already. `outside`: `outside_words(...)`; without it a pattern that stays
-    inside covers no argument.
+    `opaque`: `opaque_words(words)` where the caller has it already. `outside`:
+    `outside_words(...)`; without it a pattern that stays inside covers no argument.
 
-    A word that only a rule may allow which spells it out (an opaque argument) must meet a literal word. A word with an
-    expansion never equals a literal; it is covered by a wildcard where it can't become an opaque argument: the program
-    has none, or the word certainly starts with something that isn't an option. One that may become several words
-    (an unquoted expansion, a glob) is covered by the last `*` alone, or by a word that is written exactly like the glob.
+    A word that only a rule may allow which spells it out (an opaque argument) must meet a
+    literal word. A word with an expansion never equals a literal; it is covered by a wildcard
+    where it can't become an opaque argument: the program has none, or the word certainly starts
+    with something that isn't an option. One that may become several words (an unquoted
+    expansion, a glob) is covered by the last `*` alone, or by a word that is written exactly
+    like the glob.
     """
     if pattern.is_bare:
         return is_exception
     if not words[0].is_literal or not _covers_name(pattern.words[0], words[0].text):
         return False
-    if len(words) < len(pattern.words) or (len(words) > len(pattern.words) and not pattern.has_tail):
+    if len(words) < len(pattern.words) or (
+        len(words) > len(pattern.words) and not pattern.has_tail
+    ):
         return False
     if opaque is None:
         opaque = opaque_words(words)
@@ -198,7 +232,9 @@ def covers(
 
 def _covers_name(wanted: PatternWord, name: str) -> bool:
     if wanted.literal is not None:
-        return name == wanted.literal or ("/" not in wanted.literal and program_name(name) == wanted.literal)
+        return name == wanted.literal or (
+            "/" not in wanted.literal and program_name(name) == wanted.literal
+        )
     # A wildcard in the name reaches into no folder that the rule doesn't name.
     program = program_name(name)
     if any("/" in part for part in wanted.parts):
@@ -213,10 +249,12 @@ def _covers_word(wanted: PatternWord, word: Word) -> bool:
         return word.globs and not word.splits and word.raw != "" and wanted.raw == word.raw
     if wanted.literal is not None or "/" in wanted.parts[0]:
         return False  # below which folder it stays isn't known
-    return len(wanted.parts) == 2 and not wanted.parts[1] and word.prefix.startswith(wanted.parts[0])
+    return (
+        len(wanted.parts) == 2 and not wanted.parts[1] and word.prefix.startswith(wanted.parts[0])
+    )
 
 
-# --- touching: for deny and ask ---------------------------------------------------------------------------------
+# --- touching: for deny and ask ------------------------------------------------------------------
 
 _LONG_OF_SHORT = {
     "rm": {"recursive": "r", "force": "f"},
@@ -229,12 +267,14 @@ _SAME_LETTER = {("rm", "R"): "r", ("cp", "R"): "r"}
 
 
 def could_touch(pattern: ExecPattern, name: Word) -> bool:
-    """False where a wildcard in the rule's name already tells that it isn't about a command of this name."""
+    """False where a wildcard in the rule's name already tells that it isn't about a command of
+    this name."""
     return pattern.words[0].literal is not None or _touches_name(pattern.words[0], name)
 
 
 def touches(pattern: ExecPattern, words: Sequence[Word]) -> bool:
-    """Whether a deny or ask rule means this command: as written, or with its options in another form or place."""
+    """Whether a deny or ask rule means this command: as written, or with its options in another
+    form or place."""
     if pattern.is_bare:
         return True
     if not _touches_name(pattern.words[0], words[0]):
@@ -272,7 +312,8 @@ def _touches_name(wanted: PatternWord, name: Word) -> bool:
 
 
 def _forms(words: Sequence[Word]) -> list[Sequence[Word]]:
-    """The arguments as written, and without the options that may stand before a subcommand (`git -C x push`)."""
+    """The arguments as written, and without the options that may stand before a subcommand (`git
+    -C x push`)."""
     forms: list[Sequence[Word]] = [words[1:]]
     program = tables().programs.get(basename(words[0].text))
     if program is not None and program.globals:
@@ -282,8 +323,11 @@ def _forms(words: Sequence[Word]) -> list[Sequence[Word]]:
         while i < len(words) and words[i].text.startswith("-"):
             i += 1
         if i > 1:
-            # Without the options that lead; the last of them may have taken the first operand for its value.
-            forms.extend((words[i:], words[i + 1 :]) if "=" not in words[i - 1].text else (words[i:],))
+            # Without the options that lead; the last of them may have taken the first operand for
+            # its value.
+            forms.extend(
+                (words[i:], words[i + 1 :]) if "=" not in words[i - 1].text else (words[i:],)
+            )
     return forms
 
 
@@ -297,7 +341,8 @@ def _touches_plain(wanted: Sequence[PatternWord], given: Sequence[Word], has_tai
 
 
 def _touches_loosely(pattern: ExecPattern, words: Sequence[Word]) -> bool:
-    """`rm -rf *` means `rm -fr x`, `rm -r -f x` and `rm --recursive x -f` too; `git push --force *` also the last word."""
+    """`rm -rf *` means `rm -fr x`, `rm -r -f x` and `rm --recursive x -f` too; `git push --force
+    *` also the last word."""
     if not pattern.has_options:
         return False
     name = basename(words[0].text)
@@ -341,7 +386,8 @@ def _has_option(name: str, option: str, letters: set[str], longs: Sequence[str])
 
 
 def _operands_fit(wanted: Sequence[PatternWord], words: Sequence[Word], *, has_tail: bool) -> bool:
-    """Whether the operands begin with the wanted ones, where a word behind an option may be that option's value."""
+    """Whether the operands begin with the wanted ones, where a word behind an option may be that
+    option's value."""
     reached = {0}
     for i in range(1, len(words)):
         if words[i].text.startswith("-"):

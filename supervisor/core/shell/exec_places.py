@@ -1,8 +1,10 @@
 """Where a command runs, and which of its operands certainly lie inside of the workspace.
 
-Decides where `cd DIR` is free, and what the last word `{workspace}` of a rule covers (`exec(rm {workspace})`: any further arguments, none of which can
-name anything outside). It is apart from `exec_rules`, which knows rules. It looks at names alone: that a link leads out is the sandbox's
-matter. It must never take a folder or a word for inside that an expansion, a pattern or `..` could lead out.
+Decides where `cd DIR` is free, and what the last word `{workspace}` of a rule covers (`exec(rm
+{workspace})`: any further arguments, none of which can name anything outside). It is apart from
+`exec_rules`, which knows rules. It looks at names alone: that a link leads out is the sandbox's
+matter. It must never take a folder or a word for inside that an expansion, a pattern or `..`
+could lead out.
 """
 
 import posixpath
@@ -13,12 +15,16 @@ from functools import lru_cache
 from supervisor.core.shell.shell import Command
 from supervisor.core.shell.shell_words import Word
 
-# A part of a pattern that may turn out to be `..` (`.*` and `.?` find it, a wildcard in front never finds a dot), or an expansion.
+# A part of a pattern that may turn out to be `..` (`.*` and `.?` find it, a wildcard in front never
+# finds a dot), or an expansion.
 _CLIMBS = re.compile(r"(?:\A|[/,{])\.[.*?\[{]|[$`]")
 
 
-def outside_words(words: Sequence[Word], places: Collection[str], roots: Sequence[str]) -> frozenset[int]:
-    """The positions (from 1) of the words that may name something outside of the workspace, or the workspace itself.
+def outside_words(
+    words: Sequence[Word], places: Collection[str], roots: Sequence[str]
+) -> frozenset[int]:
+    """The positions (from 1) of the words that may name something outside of the workspace, or the
+    workspace itself.
 
     `places`: every folder that the command may run in.
     """
@@ -33,7 +39,8 @@ def _is_inside(word: Word, roots: Sequence[str]) -> bool:
     if not word.globs or word.splits or _CLIMBS.search(word.raw) or _CLIMBS.search(word.text):
         return False
     if not word.prefix:
-        # Only a wildcard in front: it finds names of the folder it is used in. A brace could hold a path of any kind.
+        # Only a wildcard in front: it finds names of the folder it is used in. A brace could hold a
+        # path of any kind.
         return word.raw[:1] in ("*", "?", "[") and "{" not in word.raw
     return _lies_inside(f"{word.prefix}x", roots)
 
@@ -63,7 +70,8 @@ def join(base: str, path: str) -> str:
 
 
 def path_from_root(name: str, place: str, roots: Sequence[str]) -> str | None:
-    """A relative name of a program, used in folder `place`, as it is from the workspace's root; None where it isn't below."""
+    """A relative name of a program, used in folder `place`, as it is from the workspace's root;
+    None where it isn't below."""
     path = join(place, name)
     return "./" + posixpath.relpath(path, roots[0]) if within(path, roots[:1]) else None
 
@@ -85,7 +93,8 @@ _MAY_MOVE = MOVES | _SAME_SHELL
 
 
 def may_move(commands: Iterable[Command]) -> bool:
-    """Whether any of the commands could change the folder; where none does, they all run where the first one does."""
+    """Whether any of the commands could change the folder; where none does, they all run where
+    the first one does."""
     for command in commands:  # noqa: SIM110 (asked for every command line)
         if command.words[0].text in _MAY_MOVE:
             return True
@@ -93,10 +102,11 @@ def may_move(commands: Iterable[Command]) -> bool:
 
 
 class Places:
-    """Every folder that a script may be in at some point, so that `cd DIR` is free only where it surely stays inside.
+    """Every folder that a script may be in at some point, so that `cd DIR` is free only where it
+    surely stays inside.
 
-    `sure` is where an unbroken chain of `&&` is; `maybe` all that was ever possible. Names only: that a link may lead
-    out of the workspace is the sandbox's matter.
+    `sure` is where an unbroken chain of `&&` is; `maybe` all that was ever possible. Names only:
+    that a link may lead out of the workspace is the sandbox's matter.
     """
 
     def __init__(self, start: Iterable[str], roots: Sequence[str]) -> None:
@@ -118,7 +128,9 @@ class Places:
         """Whether the command is a `cd` that surely stays inside; where it leads is noted."""
         words = command.words
         if words[0].text != "cd" or not words[0].is_literal:
-            if words[0].text in MOVES or (words[0].text in _SAME_SHELL and any(word.text in MOVES for word in words)):
+            if words[0].text in MOVES or (
+                words[0].text in _SAME_SHELL and any(word.text in MOVES for word in words)
+            ):
                 self.get_lost()
             return False
         self.before(command)

@@ -1,14 +1,15 @@
 """Exec patterns, and what they say of a command line.
 
-Decides allow, ask, deny or nothing for one line under three lists of patterns. It is apart from `rules.py`, which
-knows categories, modes, expiry and the words of verdicts. It must never allow a line of which any command, at any
-depth, isn't covered by a rule on its own.
+Decides allow, ask, deny or nothing for one line under three lists of patterns. It is apart from
+`rules.py`, which knows categories, modes, expiry and the words of verdicts. It must never allow a
+line of which any command, at any depth, isn't covered by a rule on its own.
 
-Two ways to match (POLICY exec 2 and 4). *Covering* is for allow: every word is compared exactly, an opaque argument
-only with a literal word of the rule, a word with an expansion only where no expansion could make it an option that
-matters. *Touching* is for deny and ask: the name by its basename, options in any order, bundled or long, the global
-options of git and others passed over. Exceptions turn it round: an exception of an allow rule touches, one of a deny or
-ask rule covers, so that neither can be talked out of what it guards.
+Two ways to match (POLICY exec 2 and 4). *Covering* is for allow: every word is compared exactly,
+an opaque argument only with a literal word of the rule, a word with an expansion only where no
+expansion could make it an option that matters. *Touching* is for deny and ask: the name by its
+basename, options in any order, bundled or long, the global options of git and others passed
+over. Exceptions turn it round: an exception of an allow rule touches, one of a deny or ask rule
+covers, so that neither can be talked out of what it guards.
 """
 
 import re
@@ -19,8 +20,23 @@ import msgspec
 
 from supervisor.core.shell.exec_commands import ExecCommand, Line, show
 from supervisor.core.shell.exec_index import Entry, ExecRule, Rules
-from supervisor.core.shell.exec_patterns import ExecPattern, compile_pattern, could_touch, covers, might_touch, touches
-from supervisor.core.shell.exec_places import MOVES, Places, join, normal, outside_words, path_from_root, within
+from supervisor.core.shell.exec_patterns import (
+    ExecPattern,
+    compile_pattern,
+    could_touch,
+    covers,
+    might_touch,
+    touches,
+)
+from supervisor.core.shell.exec_places import (
+    MOVES,
+    Places,
+    join,
+    normal,
+    outside_words,
+    path_from_root,
+    within,
+)
 from supervisor.core.shell.exec_tables import basename, is_shell_state, program_name, runs_input
 from supervisor.core.shell.exec_wrappers import Payload, Unwrapped
 from supervisor.core.shell.shell import parse
@@ -38,10 +54,12 @@ type Decision = Literal["allow", "ask", "deny"]
 
 
 class Judgement[K: Hashable](msgspec.Struct, frozen=True, gc=False):
-    """`decision` is None where no rule decides: the category's mode does. `keys`: the rules that made it.
+    """`decision` is None where no rule decides: the category's mode does. `keys`: the rules that
+    made it.
 
-    `never_allow`: the line holds something that no rule may allow, named in `why`. `commands`: every command found, as text.
-    `open`: where only rules are missing, the commands that none covers, with their names as a rule would have to say them.
+    `never_allow`: the line holds something that no rule may allow, named in `why`. `commands`:
+    every command found, as text. `open`: where only rules are missing, the commands that none
+    covers, with their names as a rule would have to say them.
     """
 
     decision: Decision | None
@@ -66,18 +84,21 @@ def judge[K: Hashable](
     workspace_roots: Sequence[str],
     line: Line | None = None,
 ) -> Judgement[K]:
-    """What the rules say of the command line `text`, run in `cwd` (absolute, or relative to the first root).
+    """What the rules say of the command line `text`, run in `cwd` (absolute, or relative to the
+    first root).
 
-    An entry is (key, pattern) or (key, pattern, exceptions). Pass `Rules` where the same lists judge more than one line, and
-    `line` where `text` is parsed already.
-    Never raises. The strictest wins: deny, ask, allow.
+    An entry is (key, pattern) or (key, pattern, exceptions). Pass `Rules` where the same lists
+    judge more than one line, and `line` where `text` is parsed already. Never raises. The
+    strictest wins: deny, ask, allow.
     """
     try:
         judge = LineJudge(text, cwd, _rules(allow), _rules(ask), _rules(deny), workspace_roots)
         judge.line = line
         return judge.judge()
     except Exception as error:  # law 3: an exception is never an allow
-        return Judgement("deny", why=f"the command can't be judged ({type(error).__name__})", never_allow=True)
+        return Judgement(
+            "deny", why=f"the command can't be judged ({type(error).__name__})", never_allow=True
+        )
 
 
 class LineJudge[K: Hashable]:
@@ -91,7 +112,13 @@ class LineJudge[K: Hashable]:
     nested_chars = nested_words = 0
 
     def __init__(
-        self, text: str, cwd: str, allow: Rules[K], ask: Rules[K], deny: Rules[K], roots: Sequence[str]
+        self,
+        text: str,
+        cwd: str,
+        allow: Rules[K],
+        ask: Rules[K],
+        deny: Rules[K],
+        roots: Sequence[str],
     ) -> None:
         self.text = text
         self.allow, self.ask, self.deny = allow, ask, deny
@@ -119,14 +146,24 @@ class LineJudge[K: Hashable]:
         if self.asked:
             return self.verdict("ask", self.asked, shown)
         if self.problems:
-            return Judgement(None, why=f"no rule may allow {self.problems[0]}", never_allow=True, commands=shown)
+            return Judgement(
+                None, why=f"no rule may allow {self.problems[0]}", never_allow=True, commands=shown
+            )
         if self.open or not self.found:
-            why = f"no rule allows `{next(iter(self.open.values()))}`" if self.open else "there is no command"
+            why = (
+                f"no rule allows `{next(iter(self.open.values()))}`"
+                if self.open
+                else "there is no command"
+            )
             return Judgement(None, why=why, commands=shown, open=tuple(self.open))
         return Judgement("allow", tuple(self.allowed), "every command is allowed", commands=shown)
 
-    def verdict(self, decision: Decision, keys: dict[K, str], shown: tuple[str, ...]) -> Judgement[K]:
-        return Judgement(decision, tuple(keys), next(iter(keys.values())), bool(self.problems), shown)
+    def verdict(
+        self, decision: Decision, keys: dict[K, str], shown: tuple[str, ...]
+    ) -> Judgement[K]:
+        return Judgement(
+            decision, tuple(keys), next(iter(keys.values())), bool(self.problems), shown
+        )
 
     # -- finding every command
 
@@ -166,7 +203,8 @@ class LineJudge[K: Hashable]:
         return is_allowed
 
     def look_into(self, text: str, depth: int) -> None:
-        """Deny and ask rules see a text that a shell would run; that nothing allows it was noted by the caller."""
+        """Deny and ask rules see a text that a shell would run; that nothing allows it was noted
+        by the caller."""
         if depth < MAX_DEPTH and self.has_budget(text):
             self.visit(Line(parse(text)), depth + 1)
         else:
@@ -187,8 +225,11 @@ class LineJudge[K: Hashable]:
         if what not in self.problems:
             self.problems.append(what)
 
-    def command(self, command: ExecCommand, line: Line, depth: int, tails: tuple[tuple[K, ExecPattern], ...]) -> bool:
-        """Judge one command and what it runs; whether it is allowed. `tails`: what is left of rules for a wrapper."""
+    def command(
+        self, command: ExecCommand, line: Line, depth: int, tails: tuple[tuple[K, ExecPattern], ...]
+    ) -> bool:
+        """Judge one command and what it runs; whether it is allowed. `tails`: what is left of
+        rules for a wrapper."""
         words = command.words
         if not self.note(command):
             self.scan(" ".join(word.text for word in words))
@@ -202,7 +243,11 @@ class LineJudge[K: Hashable]:
         self.nested_words += len(words) if depth else 0
         is_deep = depth >= MAX_DEPTH
         if is_deep or self.nested_words > MAX_NESTED_WORDS:
-            self.problem(f"more than {MAX_DEPTH} levels of wrappers" if is_deep else "too many words behind wrappers")
+            self.problem(
+                f"more than {MAX_DEPTH} levels of wrappers"
+                if is_deep
+                else "too many words behind wrappers"
+            )
             if self.guessed == 0:
                 self.restrict_anywhere([words[1:]])
             if any(_ROUGH_MARKS.search(word.text) for word in words):
@@ -246,16 +291,26 @@ class LineJudge[K: Hashable]:
             self.restrict_anywhere([unwrapped.guesses])
             self.scan("\n".join(word.text for word in unwrapped.guesses if " " in word.text))
         covering = self.covering(command, unwrapped.inside)
-        rules = [*covering, *(t for t in tails if covers(t[1], command.words, unwrapped.inside, opaque=command.opaque))]
-        # Every word of wrapper and payload spelled out by one rule: nothing is left to judge inside but what is in force
-        # against any rule (constructs, deny and ask).
+        rules = [
+            *covering,
+            *(
+                t
+                for t in tails
+                if covers(t[1], command.words, unwrapped.inside, opaque=command.opaque)
+            ),
+        ]
+        # Every word of wrapper and payload spelled out by one rule: nothing is left to judge inside
+        # but what is in force against any rule (constructs, deny and ask).
         spelled = [key for key, pattern in rules if pattern.is_exact]
         self.spelled += bool(spelled)
         self.guessed += bool(unwrapped.guesses)
         is_allowed = True
         for payload in unwrapped.payloads:
-            # A rule that spells out what the wrapper runs (`sudo apt-get *`) is, from there on, a rule for the payload.
-            rest = tuple((key, tail) for key, p in rules if (tail := p.behind(payload.start)) is not None)
+            # A rule that spells out what the wrapper runs (`sudo apt-get *`) is, from there on, a
+            # rule for the payload.
+            rest = tuple(
+                (key, tail) for key, p in rules if (tail := p.behind(payload.start)) is not None
+            )
             here = self.here
             self.here = frozenset({"/"}) if payload.is_elsewhere else here
             is_allowed = self.payload(payload, line, depth, rest) and is_allowed
@@ -265,12 +320,15 @@ class LineJudge[K: Hashable]:
         if spelled:
             self.allowed.update(dict.fromkeys(spelled))
             return True
-        # `./nice x` runs whatever lies there: only a wrapper of the system is known to do no more than its payload.
+        # `./nice x` runs whatever lies there: only a wrapper of the system is known to do no more
+        # than its payload.
         if unwrapped.harmless and unwrapped.payloads and program_name(command.words[0].text):
             return is_allowed
         return self.cover(command, unwrapped.inside, tails, covering) and is_allowed
 
-    def payload(self, payload: Payload, line: Line, depth: int, tails: tuple[tuple[K, ExecPattern], ...]) -> bool:
+    def payload(
+        self, payload: Payload, line: Line, depth: int, tails: tuple[tuple[K, ExecPattern], ...]
+    ) -> bool:
         if payload.text is None:
             if " " in payload.words[0].text:
                 # `hyperfine 'rm -rf x'`: a program of this kind gives its words to a shell.
@@ -293,10 +351,12 @@ class LineJudge[K: Hashable]:
     # -- rules
 
     def covering(self, command: ExecCommand, inside: frozenset[int]) -> list[tuple[K, ExecPattern]]:
-        """The allow rules that cover the command, the words `inside` a payload left out of the opaque check."""
+        """The allow rules that cover the command, the words `inside` a payload left out of the
+        opaque check."""
         seen = self.from_root(command)
         if seen is not None:
-            # What an exception could be about: the command as it was written, and with its name as a rule means it.
+            # What an exception could be about: the command as it was written, and with its name as
+            # a rule means it.
             spellings = (command.words,) if seen is command else (command.words, seen.words)
             for form in self.forms(seen, inside):
                 rules = self.allow.covering(form)
@@ -319,7 +379,9 @@ class LineJudge[K: Hashable]:
             if not covers(pattern, words, inside, opaque=opaque, outside=outside):
                 continue
             if rule.exceptions and any(
-                touches(e, given) or might_touch(e, given) for e in rule.exceptions for given in spellings
+                touches(e, given) or might_touch(e, given)
+                for e in rule.exceptions
+                for given in spellings
             ):
                 continue
             found.append((rule.key, pattern))
@@ -335,11 +397,17 @@ class LineJudge[K: Hashable]:
         if self.spelled:
             return True
         if tails and (seen := self.from_root(command)) is not None:
-            keys = [key for key, pattern in tails if covers(pattern, seen.words, inside, opaque=seen.opaque)]
+            keys = [
+                key
+                for key, pattern in tails
+                if covers(pattern, seen.words, inside, opaque=seen.opaque)
+            ]
         else:
             keys = []
         if not keys:
-            keys = [key for key, _ in (self.covering(command, inside) if covering is None else covering)]
+            keys = [
+                key for key, _ in (self.covering(command, inside) if covering is None else covering)
+            ]
         if keys:
             self.allowed.update(dict.fromkeys(keys))
             return True
@@ -347,8 +415,8 @@ class LineJudge[K: Hashable]:
         return False
 
     def forms(self, command: ExecCommand, inside: frozenset[int]) -> tuple[ExecCommand, ...]:
-        """The command, and the command without what changes nothing: `--no-pager`, and `-C DIR` into the workspace, which
-        is `cd DIR` and free."""
+        """The command, and the command without what changes nothing: `--no-pager`, and `-C DIR`
+        into the workspace, which is `cd DIR` and free."""
         if inside or command.plain is None:
             return (command,)
         form, folders = command.plain
@@ -359,13 +427,21 @@ class LineJudge[K: Hashable]:
         return (command, form) if is_free else (command,)
 
     def from_root(self, command: ExecCommand) -> ExecCommand | None:
-        """The command with its name as a rule means it: `./run` in a rule is the workspace's own, whatever `cd` or `cwd` came
-        before. None where that can't be told."""
+        """The command with its name as a rule means it: `./run` in a rule is the workspace's
+        own, whatever `cd` or `cwd` came before. None where that can't be told."""
         if not command.has_path or self.here <= set(self.roots[:1]):
             return command
         words = command.words
-        seen = path_from_root(words[0].text, next(iter(self.here)), self.roots) if len(self.here) == 1 else None
-        return ExecCommand((msgspec.structs.replace(words[0], text=seen), *words[1:])) if seen else None
+        seen = (
+            path_from_root(words[0].text, next(iter(self.here)), self.roots)
+            if len(self.here) == 1
+            else None
+        )
+        return (
+            ExecCommand((msgspec.structs.replace(words[0], text=seen), *words[1:]))
+            if seen
+            else None
+        )
 
     def cwd_is_known(self) -> bool:
         return not any(command.words[0].text == "cd" for command in self.found)
@@ -384,27 +460,39 @@ class LineJudge[K: Hashable]:
         elif command.has_path and seen is None:
             # `cd /opt/tools && ./x` is `/opt/tools/x`, whatever else it may be.
             for place in sorted(self.here):
-                there = msgspec.structs.replace(command.words[0], text=join(place, command.words[0].text))
+                there = msgspec.structs.replace(
+                    command.words[0], text=join(place, command.words[0].text)
+                )
                 meant = ExecCommand((there, *command.words[1:]))
                 self.hold(meant, self.deny.touching(meant), self.denied, "denied")
                 self.hold(meant, self.ask.touching(meant), self.asked, "asked")
 
-    def hold(self, command: ExecCommand, rules: Sequence[ExecRule[K]], found: dict[K, str], verb: str) -> None:
+    def hold(
+        self, command: ExecCommand, rules: Sequence[ExecRule[K]], found: dict[K, str], verb: str
+    ) -> None:
         words = command.words
         for rule in rules:
             if rule.key in found or not could_touch(rule.pattern, words[0]):
                 continue
-            if rule.exceptions and any(covers(e, words, frozenset(), is_exception=True) for e in rule.exceptions):
+            if rule.exceptions and any(
+                covers(e, words, frozenset(), is_exception=True) for e in rule.exceptions
+            ):
                 continue
             if touches(rule.pattern, words):
                 found[rule.key] = f"{verb} by exec({rule.pattern.text}): `{command.shown}`"
             elif not command.is_spelled_out and might_touch(rule.pattern, words):
-                self.problem(f"an expansion that may make `{command.shown}` what exec({rule.pattern.text}) names")
+                self.problem(
+                    f"an expansion that may make `{command.shown}` what exec({rule.pattern.text})"
+                    " names"
+                )
 
     def restrict_anywhere(self, parts: Sequence[Sequence[Word]]) -> None:
         """The same for commands that may begin at any word of any of the parts."""
         texts = {word.text for words in parts for word in words}
-        for rules, found, verb in ((self.deny, self.denied, "denied"), (self.ask, self.asked, "asked")):
+        for rules, found, verb in (
+            (self.deny, self.denied, "denied"),
+            (self.ask, self.asked, "asked"),
+        ):
             anywhere = rules.plausible(texts) if rules.anywhere else []
             if not rules.by_name and not anywhere:
                 continue
@@ -415,18 +503,25 @@ class LineJudge[K: Hashable]:
                         self.hold(command, rules.touching(command, anywhere), found, verb)
 
     def bare(self) -> None:
-        for rules, found, verb in ((self.deny, self.denied, "denied"), (self.ask, self.asked, "asked")):
+        for rules, found, verb in (
+            (self.deny, self.denied, "denied"),
+            (self.ask, self.asked, "asked"),
+        ):
             for rule in rules.bare:
                 excepted = bool(self.found) and not self.problems
                 excepted = excepted and all(
-                    any(covers(e, command.words, frozenset(), is_exception=True) for e in rule.exceptions)
+                    any(
+                        covers(e, command.words, frozenset(), is_exception=True)
+                        for e in rule.exceptions
+                    )
                     for command in self.found
                 )
                 if not excepted:
                     found.setdefault(rule.key, f"{verb} by exec({rule.pattern.text})")
 
     def scan(self, text: str) -> None:
-        """Match deny and ask rules token by token on a text whose reading is doubtful: wide, and only ever stricter."""
+        """Match deny and ask rules token by token on a text whose reading is doubtful: wide, and
+        only ever stricter."""
         if not self.deny and not self.ask:
             return
         if len(text) > MAX_SCANNED_CHARS:
@@ -434,7 +529,10 @@ class LineJudge[K: Hashable]:
             self.denied.update((rule.key, why) for rule in self.deny.every())
             self.asked.update((rule.key, why) for rule in self.ask.every())
             return
-        parts = [[Word(_ROUGH_QUOTES.sub("", token)) for token in part.split()] for part in _ROUGH_BREAK.split(text)]
+        parts = [
+            [Word(_ROUGH_QUOTES.sub("", token)) for token in part.split()]
+            for part in _ROUGH_BREAK.split(text)
+        ]
         self.restrict_anywhere(parts)
         if _ROUGH_QUOTES.search(text):
             bare = _ROUGH_QUOTES.sub("", text)
@@ -443,7 +541,9 @@ class LineJudge[K: Hashable]:
 
 # How many words of a command that is only guessed at are looked at.
 _WINDOW = 40
-_NOT_POSIX = re.compile(r"\$['\"]|&>|<<<|\|&|\{[^}]*(?:,|\.\.)|>&\s*[^0-9\s-]|\[\[|\bfunction\b|\bselect\b")
+_NOT_POSIX = re.compile(
+    r"\$['\"]|&>|<<<|\|&|\{[^}]*(?:,|\.\.)|>&\s*[^0-9\s-]|\[\[|\bfunction\b|\bselect\b"
+)
 _ROUGH_SPLIT = re.compile(r"[\s;&|()<>{}`]+|\$\(")
 _ROUGH_QUOTES = re.compile(r"['\"\\]")
 _ROUGH_BREAK = re.compile(r"[;&|()<>{}`\n]+")

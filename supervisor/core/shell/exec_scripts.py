@@ -1,8 +1,9 @@
 """Whether a sed or awk program only reads and prints.
 
-Decides it by a list of what is known to be plain, never by a list of what is dangerous: sed runs commands with `e` and
-writes files with `w`, awk with `system`, pipes and redirections. It is apart because these are small languages of
-their own. It must never call a program plain that it doesn't read to its end.
+Decides it by a list of what is known to be plain, never by a list of what is dangerous: sed runs
+commands with `e` and writes files with `w`, awk with `system`, pipes and redirections. It is
+apart because these are small languages of their own. It must never call a program plain that it
+doesn't read to its end.
 """
 
 import re
@@ -32,10 +33,12 @@ def _delimited(text: str, start: int, parts: int) -> int:
 
 
 def is_plain_sed(text: str) -> bool:
-    """Whether a sed script holds only printing, deleting, hold-space commands, `s` without `e`/`w`, and `y`.
+    """Whether a sed script holds only printing, deleting, hold-space commands, `s` without `e`/`w`,
+    and `y`.
 
-    Bracket expressions that hold the delimiter are read differently by sed; a script with the delimiter inside
-    brackets is not called plain. Source of the commands: the GNU sed 4.9 manual, section 3.
+    Bracket expressions that hold the delimiter are read differently by sed; a script with the
+    delimiter inside brackets is not called plain. Source of the commands: the GNU sed 4.9
+    manual, section 3.
     """
     i = 0
     text = text.strip(" \t\n;")
@@ -110,10 +113,11 @@ _AWK_REFUSED = re.compile(
 def is_plain_awk(text: str) -> bool:
     """Whether an awk program only computes and prints to standard output.
 
-    No `system`, `getline`, pipe, output redirection, indirect call or function of its own. Strings and regular
-    expressions aren't told from code (awk's own rule for `/` is too fine to copy), so a `>`, a single `|` or a backslash
-    that isn't part of `\\n` or `\\t` anywhere is not called plain. Where nothing is printed, `>` only compares (POSIX awk: an
-    output redirection belongs to `print` or `printf`).
+    No `system`, `getline`, pipe, output redirection, indirect call or function of its own.
+    Strings and regular expressions aren't told from code (awk's own rule for `/` is too fine to
+    copy), so a `>`, a single `|` or a backslash that isn't part of `\\n` or `\\t` anywhere is
+    not called plain. Where nothing is printed, `>` only compares (POSIX awk: an output
+    redirection belongs to `print` or `printf`).
     """
     bare = text.replace("||", " ").replace(">=", " ").replace("\\n", " ").replace("\\t", " ")
     if "print" not in bare:

@@ -1,8 +1,9 @@
 """Which words of a command name a file that holds secrets.
 
-Decides it by `data/secret_names.yaml`. It is apart from `exec_tables`, which knows what the *options* of a program do. What is found here
-no wildcard covers, as with the protected names of `filesystem` rules; so it can only ever lead to a question. It looks at names alone:
-`grep -r . .` reads every file too.
+Decides it by `data/secret_names.yaml`. It is apart from `exec_tables`, which knows what the
+*options* of a program do. What is found here no wildcard covers, as with the protected names of
+`filesystem` rules; so it can only ever lead to a question. It looks at names alone: `grep -r .
+.` reads every file too.
 """
 
 import posixpath
@@ -49,7 +50,10 @@ def _secrets() -> tuple[tuple[str, re.Pattern[str]], ...]:
     # `-f.env` and `-rf.env`: an option's letters with the name right behind them.
     starts = r"\A|(?<=[/:=@,])|(?<=\A-[A-Za-z])|(?<=\A-[A-Za-z]{2})|(?<=\A-[A-Za-z]{3})"
     head = rf"(?:{starts})(?!.*[-._](?:{'|'.join(names.samples)})\Z)"
-    return tuple((mark, re.compile(rf"{head}{name}\Z", re.IGNORECASE)) for mark, name in names.secrets.items())
+    return tuple(
+        (mark, re.compile(rf"{head}{name}\Z", re.IGNORECASE))
+        for mark, name in names.secrets.items()
+    )
 
 
 def names_a_secret(text: str) -> bool:
@@ -58,20 +62,28 @@ def names_a_secret(text: str) -> bool:
 
 
 def _naming(texts: Sequence[str]) -> list[int]:
-    """The positions of the texts that are such names. Hardly any is: what none of them could hold is seen at once."""
+    """The positions of the texts that are such names. Hardly any is: what none of them could
+    hold is seen at once."""
     together = "\n".join(texts).lower()
     likely = [name for mark, name in _secrets() if mark in together]
     if not likely:
         return []
-    return [i for i, text in enumerate(texts) if len(text) <= _MAX_NAME_CHARS and any(n.search(text) for n in likely)]
+    return [
+        i
+        for i, text in enumerate(texts)
+        if len(text) <= _MAX_NAME_CHARS and any(n.search(text) for n in likely)
+    ]
 
 
 def _may_become_one(text: str) -> bool:
-    """Whether the shell may make such a name of a word with braces or wildcards. It errs to the side of "yes"."""
+    """Whether the shell may make such a name of a word with braces or wildcards. It errs to the
+    side of "yes"."""
     if len(text) > _MAX_NAME_CHARS:
         return True
     spellings = _spellings(text.translate(_UNQUOTED))
-    return spellings is None or any(any(map(_finds_one, _patterns(each))) or names_a_secret(each) for each in spellings)
+    return spellings is None or any(
+        any(map(_finds_one, _patterns(each))) or names_a_secret(each) for each in spellings
+    )
 
 
 def _spellings(text: str) -> list[str] | None:
@@ -88,18 +100,23 @@ def _spellings(text: str) -> list[str] | None:
         if braces is None:
             done.append(each)
         else:
-            rest += [each[: braces.start()] + part + each[braces.end() :] for part in braces[1].split(",")]
+            rest += [
+                each[: braces.start()] + part + each[braces.end() :]
+                for part in braces[1].split(",")
+            ]
     return done
 
 
 def _patterns(text: str) -> Iterator[str]:
-    """The parts of a path that are patterns, in small letters; what brackets hold is not looked at."""
+    """The parts of a path that are patterns, in small letters; what brackets hold is not looked
+    at."""
     parts = _NAME_ENDS.split(_BRACKETS.sub("*", text.lower()))
     return (part for part in parts if "*" in part or "?" in part)
 
 
 def _finds_one(pattern: str) -> bool:
-    # A wildcard in front finds no name with a dot, and what finds any name at all is not meant to find these.
+    # A wildcard in front finds no name with a dot, and what finds any name at all is not meant to
+    # find these.
     start = _WILDCARD.split(pattern, 1)[0]
     names = [name for name in _names().found if name.startswith(start)] if start else []
     if not names:
@@ -110,11 +127,21 @@ def _finds_one(pattern: str) -> bool:
 
 
 def secret_words(words: Sequence[Word]) -> frozenset[int]:
-    """The positions (from 1) of the words that name a secret which the command would read or hand on."""
+    """The positions (from 1) of the words that name a secret which the command would read or
+    hand on."""
     found = [i for i in _naming([word.text for word in words]) if i]
     if any(word.globs for word in words):
-        risky = {text for text in {word.text for word in words[1:] if word.globs} if _may_become_one(text)}
-        found = sorted({*found, *(i for i, word in enumerate(words) if i and word.globs and word.text in risky)})
+        risky = {
+            text
+            for text in {word.text for word in words[1:] if word.globs}
+            if _may_become_one(text)
+        }
+        found = sorted(
+            {
+                *found,
+                *(i for i, word in enumerate(words) if i and word.globs and word.text in risky),
+            }
+        )
     if not found:
         return frozenset()
     names = _names()
@@ -126,7 +153,8 @@ def secret_words(words: Sequence[Word]) -> frozenset[int]:
     return frozenset(i for i in found if i != sought)
 
 
-# Options of grep and its like behind which the first operand still is the text that is looked for, or no file.
+# Options of grep and its like behind which the first operand still is the text that is looked for,
+# or no file.
 _FLAGS = re.compile(
     r"-[abchilnoqrsvwxEFHILPRSUV]+"
     r"|--(?:recursive|ignore-case|line-number|count|hidden|no-[a-z-]+|(?:files|word|line|fixed)-[a-z-]+"
@@ -135,7 +163,8 @@ _FLAGS = re.compile(
 
 
 def _sought(words: Sequence[Word]) -> int:
-    """The position of the text that a searching program looks for; 0 where an option may have given it."""
+    """The position of the text that a searching program looks for; 0 where an option may have
+    given it."""
     for i, word in enumerate(words[1:], start=1):
         if not word.text.startswith("-"):
             return i

@@ -1,8 +1,9 @@
 """What is known of programs: which arguments turn one into something else.
 
-Decides, for one command's words, which of them no wildcard may cover, and reads both tables (`data/wrappers.yaml`,
-`data/opaque_arguments.yaml`), once. The knowledge is data, so that a reader can extend it; this module only knows how to
-apply it. It must err to the side of "opaque": that only ever leads to a question.
+Decides, for one command's words, which of them no wildcard may cover, and reads both tables
+(`data/wrappers.yaml`, `data/opaque_arguments.yaml`), once. The knowledge is data, so that a
+reader can extend it; this module only knows how to apply it. It must err to the side of
+"opaque": that only ever leads to a question.
 """
 
 import re
@@ -17,7 +18,9 @@ from supervisor.core.shell.exec_secrets import secret_words
 from supervisor.core.shell.shell_words import Word
 from supervisor.core.text.tables import table
 
-SYSTEM_DIRECTORIES = frozenset({"/bin", "/sbin", "/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin"})
+SYSTEM_DIRECTORIES = frozenset(
+    {"/bin", "/sbin", "/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin"}
+)
 
 
 class Wrapper(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -76,7 +79,8 @@ def _load[T](name: str, type_: type[T]) -> T:
 
 
 class _Names[T]:
-    """A table by program name, with the names that are a prefix (`python3*`) behind the exact ones."""
+    """A table by program name, with the names that are a prefix (`python3*`) behind the exact
+    ones."""
 
     def __init__(self) -> None:
         self.exact: dict[str, T] = {}
@@ -106,7 +110,9 @@ class _Tables:
         self.programs = _Names[Program]()
         self.stdin = _Names[bool]()
         self.shell_state = wrappers.shell_state
-        self.narrow = {name: tuple(tuple(v.split()) for v in verbs) for name, verbs in programs.narrow.items()}
+        self.narrow = {
+            name: tuple(tuple(v.split()) for v in verbs) for name, verbs in programs.narrow.items()
+        }
         for name, wrapper in wrappers.wrappers.items():
             for each in (name, *wrapper.names):
                 self.wrappers.add(each, wrapper)
@@ -132,7 +138,8 @@ def basename(name: str) -> str:
 
 
 def program_name(name: str) -> str | None:
-    """The program that a command's name means for an allow rule: None for a path outside the system directories."""
+    """The program that a command's name means for an allow rule: None for a path outside the
+    system directories."""
     if "/" not in name:
         return name
     directory, _, base = name.rpartition("/")
@@ -149,7 +156,11 @@ def runs_input(words: Sequence[Word]) -> bool:
     name = basename(words[0].text)
     if not tables().stdin.get(name):
         return False
-    operands = [word for word in words[1:] if not word.text.startswith("-") and not word.text.startswith("+")]
+    operands = [
+        word
+        for word in words[1:]
+        if not word.text.startswith("-") and not word.text.startswith("+")
+    ]
     texts = {word.text for word in words[1:]}
     if texts == {"-v"} and name not in _SHELLS:
         return False
@@ -158,7 +169,9 @@ def runs_input(words: Sequence[Word]) -> bool:
     return name in _ALWAYS_READ_INPUT
 
 
-_SHELLS = frozenset({"sh", "bash", "dash", "ash", "rbash", "zsh", "ksh", "mksh", "fish", "csh", "tcsh", "yash"})
+_SHELLS = frozenset(
+    {"sh", "bash", "dash", "ash", "rbash", "zsh", "ksh", "mksh", "fish", "csh", "tcsh", "yash"}
+)
 _ALWAYS_READ_INPUT = frozenset(
     [
         "ssh",
@@ -186,12 +199,14 @@ _ALWAYS_READ_INPUT = frozenset(
 )
 
 
-# --- opaque arguments -------------------------------------------------------------------------------------------
+# --- opaque arguments ----------------------------------------------------------------------------
 
 
 @lru_cache(maxsize=256)
 def _searcher(patterns: tuple[str, ...]) -> re.Pattern[str]:
-    return re.compile("|".join(f"(?:{p})" if not p.startswith("(?i)") else f"(?i:{p[4:]})" for p in patterns))
+    return re.compile(
+        "|".join(f"(?:{p})" if not p.startswith("(?i)") else f"(?i:{p[4:]})" for p in patterns)
+    )
 
 
 def opaque_words(words: Sequence[Word]) -> frozenset[int]:
@@ -212,16 +227,21 @@ _CLIMBS = re.compile(r"(?:\A|[/=:,])\.\.(?:[/:,]|\Z)")
 
 
 def _climbing_words(words: Sequence[Word]) -> frozenset[int]:
-    """The positions of the words with a `..` in their path: they lead out of whatever folder a wildcard stands in."""
+    """The positions of the words with a `..` in their path: they lead out of whatever folder a
+    wildcard stands in."""
     if not any(".." in word.text for word in words):
         return frozenset()
-    return frozenset(i for i, word in enumerate(words) if i and ".." in word.text and _CLIMBS.search(word.text))
+    return frozenset(
+        i for i, word in enumerate(words) if i and ".." in word.text and _CLIMBS.search(word.text)
+    )
 
 
 def plain_form(words: tuple[Word, ...]) -> tuple[tuple[Word, ...], list[str]] | None:
-    """The command without the first options that change nothing, and the folders of `-C DIR` and the like among them.
+    """The command without the first options that change nothing, and the folders of `-C DIR` and
+    the like among them.
 
-    `-C DIR` is the same as `cd DIR` before the command: whether it is free is the caller's to say. None where there are none.
+    `-C DIR` is the same as `cd DIR` before the command: whether it is free is the caller's to
+    say. None where there are none.
     """
     program = tables().programs.get(basename(words[0].text))
     if program is None:
@@ -240,7 +260,8 @@ def plain_form(words: tuple[Word, ...]) -> tuple[tuple[Word, ...], list[str]] | 
 
 
 def subcommand_at(program: Program, words: Sequence[Word]) -> int:
-    """The position of the first word that is neither an option nor an option's value; the end where there is none."""
+    """The position of the first word that is neither an option nor an option's value; the end
+    where there is none."""
     i = 1
     while i < len(words) and words[i].is_literal and words[i].text.startswith("-"):
         i += 2 if words[i].text in program.globals else 1
@@ -276,12 +297,18 @@ def _opaque(program: Program, words: Sequence[Word], start: int) -> frozenset[in
             options_ended = not program.words
             continue
         if not options_ended or program.operands or program.script:
-            is_opaque, takes_next = _is_opaque(program, word, is_first=i == start, options_ended=options_ended)
+            is_opaque, takes_next = _is_opaque(
+                program, word, is_first=i == start, options_ended=options_ended
+            )
             if is_opaque:
                 found.add(i)
                 if takes_next and i + 1 < len(words):
                     found.add(i + 1)
-            elif program.stops and not word.text.startswith("-") and not (i > start and _may_take_value(words[i - 1])):
+            elif (
+                program.stops
+                and not word.text.startswith("-")
+                and not (i > start and _may_take_value(words[i - 1]))
+            ):
                 return frozenset(found)
     if program.script:
         found |= _script_words(program.script, words, start)
@@ -292,8 +319,11 @@ def _may_take_value(word: Word) -> bool:
     return not word.is_literal or word.text.startswith("-")
 
 
-def _is_opaque(program: Program, word: Word, *, is_first: bool, options_ended: bool) -> tuple[bool, bool]:
-    """Whether the word is (or could become) an opaque argument, and whether the next word may be its value."""
+def _is_opaque(
+    program: Program, word: Word, *, is_first: bool, options_ended: bool
+) -> tuple[bool, bool]:
+    """Whether the word is (or could become) an opaque argument, and whether the next word may be
+    its value."""
     text = word.text
     if not word.is_literal and not word.splits and re.match(r"--[a-z][a-z-]*=", word.prefix):
         # `--grep="$X"` is that one option, whatever is in it.
@@ -301,11 +331,19 @@ def _is_opaque(program: Program, word: Word, *, is_first: bool, options_ended: b
         is_opaque, _ = _is_opaque(program, Word(head), is_first=False, options_ended=options_ended)
         return is_opaque or _could_match(program.operands, word), False
     if not word.is_literal:
-        could_be_option = word.splits or word.prefix.startswith("-") or not (word.prefix or word.is_number)
-        return (could_be_option and not options_ended) or _could_match(program.operands, word), False
+        could_be_option = (
+            word.splits or word.prefix.startswith("-") or not (word.prefix or word.is_number)
+        )
+        return (could_be_option and not options_ended) or _could_match(
+            program.operands, word
+        ), False
     if program.operands and _searcher(program.operands).search(text):
         return True, False
-    if options_ended or not text or (program.harmless and _searcher(program.harmless).fullmatch(text)):
+    if (
+        options_ended
+        or not text
+        or (program.harmless and _searcher(program.harmless).fullmatch(text))
+    ):
         return False, False
     head = text.partition("=")[0]
     for pattern in program.words:
@@ -321,7 +359,8 @@ def _is_opaque(program: Program, word: Word, *, is_first: bool, options_ended: b
 
 
 def _could_match(patterns: Sequence[str], word: Word) -> bool:
-    """Whether an expansion could make the word match one of the patterns, as far as the start of both tells."""
+    """Whether an expansion could make the word match one of the patterns, as far as the start of
+    both tells."""
     for pattern in patterns:
         head = re.match(r"\^([A-Za-z0-9_:/-]*)(?![*?+{|])", pattern)
         start = head[1] if head else ""
@@ -347,7 +386,9 @@ def _script_words(kind: str, words: Sequence[Word], start: int) -> set[int]:
     i = start
     while i < len(words):
         text = words[i].text
-        attached = re.match(r"--expression=|--source=|-[nErsuz]*e(?=.)", text) if kind == "sed" else None
+        attached = (
+            re.match(r"--expression=|--source=|-[nErsuz]*e(?=.)", text) if kind == "sed" else None
+        )
         if kind == "sed" and (text in ("-e", "--expression") or re.fullmatch(r"-[nErsuz]+e", text)):
             has_script = True
             i += 1

@@ -1,7 +1,9 @@
-"""A judgement of a command line, followed step by step: which commands were found, how, and which rules spoke of each.
+"""A judgement of a command line, followed step by step: which commands were found, how, and which
+rules spoke of each.
 
-Decides nothing: it is the judge of `exec_rules` itself, which writes down what it does. It is apart from it because only an explanation
-needs this, and a verdict must not pay for it. INVARIANT: nothing here changes what the judge answers.
+Decides nothing: it is the judge of `exec_rules` itself, which writes down what it does. It is
+apart from it because only an explanation needs this, and a verdict must not pay for it.
+INVARIANT: nothing here changes what the judge answers.
 """
 
 from collections.abc import Hashable, Iterator, Sequence
@@ -20,11 +22,13 @@ from supervisor.core.shell.shell_words import Word
 class Step[K: Hashable]:
     """One command as it was judged.
 
-    `via`: how it was reached, outermost first. `here`: every folder that it may run in. `forms`: the words as allow rules compare
-    them, none where they can't tell what the name means; `inside`: the positions of words that are judged as a payload. `unwrapped`:
-    what it runs in turn. `is_judged` is False for a `cd` that needs no rule; `needs_rule` for a wrapper that is no more than its
-    payload too. `covering`: the allow rules that cover it; `against`: the deny and ask rules that name it, each with the words that it
-    names. `problems`: what of it no rule may allow.
+    `via`: how it was reached, outermost first. `here`: every folder that it may run in. `forms`:
+    the words as allow rules compare them, none where they can't tell what the name means;
+    `inside`: the positions of words that are judged as a payload. `unwrapped`: what it runs in
+    turn. `is_judged` is False for a `cd` that needs no rule; `needs_rule` for a wrapper that is
+    no more than its payload too. `covering`: the allow rules that cover it; `against`: the deny
+    and ask rules that name it, each with the words that it names. `problems`: what of it no rule
+    may allow.
     """
 
     def __init__(self, words: tuple[Word, ...], via: tuple[str, ...], here: frozenset[str]) -> None:
@@ -42,11 +46,18 @@ class Step[K: Hashable]:
 class Trace[K: Hashable](LineJudge[K]):
     """A judge that keeps its steps.
 
-    `problems_of_line` and `against_line` are what is said of no single command; of a bare rule it is said without words.
+    `problems_of_line` and `against_line` are what is said of no single command; of a bare rule
+    it is said without words.
     """
 
     def __init__(
-        self, text: str, cwd: str, allow: Rules[K], ask: Rules[K], deny: Rules[K], roots: Sequence[str]
+        self,
+        text: str,
+        cwd: str,
+        allow: Rules[K],
+        ask: Rules[K],
+        deny: Rules[K],
+        roots: Sequence[str],
     ) -> None:
         super().__init__(text, cwd, allow, ask, deny, roots)
         self.steps: list[Step[K]] = []
@@ -60,10 +71,13 @@ class Trace[K: Hashable](LineJudge[K]):
     def judge(self) -> Judgement[K]:
         """The judgement; afterwards the steps tell how it came to be."""
         found = super().judge()
-        # A bare rule speaks of every command; others that are in no step match somewhere in a text that can't be read.
+        # A bare rule speaks of every command; others that are in no step match somewhere in a text
+        # that can't be read.
         placed = {key for step in self.steps for key in step.against}
         said = self.against_line
-        self.against_line = {key: said.get(key, "") for key in {**self.denied, **self.asked} if key not in placed}
+        self.against_line = {
+            key: said.get(key, "") for key in {**self.denied, **self.asked} if key not in placed
+        }
         return found
 
     def by_key(self, key: K) -> Sequence[int]:
@@ -103,7 +117,11 @@ class Trace[K: Hashable](LineJudge[K]):
 
     def look_into(self, text: str, depth: int) -> None:
         name = self.steps[self._at].words[0].text if self._at >= 0 else ""
-        label = f"in the text of `{name}`" if name in ("eval", "trap") else "in a text that is fed to a program"
+        label = (
+            f"in the text of `{name}`"
+            if name in ("eval", "trap")
+            else "in a text that is fed to a program"
+        )
         with self._inside(label, text):
             super().look_into(text, depth)
 
@@ -143,9 +161,13 @@ class Trace[K: Hashable](LineJudge[K]):
         step, first = self.steps[self._at], self._at
         step.unwrapped = unwrapped
         inside = unwrapped.inside
-        rules = [*self.covering(command, inside), *(t for t in tails if covers(t[1], command.words, inside))]
+        rules = [
+            *self.covering(command, inside),
+            *(t for t in tails if covers(t[1], command.words, inside)),
+        ]
         is_allowed = super().wrapped(command, unwrapped, line, depth, tails)
-        # A rule that spells out wrapper and payload covers every command in it, and none of them is asked about alone.
+        # A rule that spells out wrapper and payload covers every command in it, and none of them is
+        # asked about alone.
         spelling = tuple(dict.fromkeys(key for key, pattern in rules if pattern.is_exact))
         if spelling:
             for one in self.steps[first:]:
@@ -155,7 +177,9 @@ class Trace[K: Hashable](LineJudge[K]):
     def cover(self, command: ExecCommand, inside: frozenset[int], *rest: Any) -> bool:
         step = self.steps[self._at]
         seen = self.from_root(command)
-        step.forms = tuple(form.words for form in self.forms(seen, inside)) if seen is not None else ()
+        step.forms = (
+            tuple(form.words for form in self.forms(seen, inside)) if seen is not None else ()
+        )
         step.inside, step.needs_rule = inside, True
         kept, self.allowed = self.allowed, {}
         is_allowed = super().cover(command, inside, *rest)
@@ -163,9 +187,12 @@ class Trace[K: Hashable](LineJudge[K]):
         self.allowed = {**kept, **self.allowed}
         return is_allowed
 
-    def hold(self, command: ExecCommand, rules: Sequence[Any], found: dict[K, str], verb: str) -> None:
+    def hold(
+        self, command: ExecCommand, rules: Sequence[Any], found: dict[K, str], verb: str
+    ) -> None:
         super().hold(command, rules, found, verb)
-        # The judge asks each rule until it matches once; here every command is told of which it matches.
+        # The judge asks each rule until it matches once; here every command is told of which it
+        # matches.
         blamed, problems = self._blamed(), self.problems
         kept, self.problems = list(blamed), list(problems)
         again: dict[K, str] = {}

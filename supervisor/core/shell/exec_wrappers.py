@@ -1,7 +1,8 @@
 """Where, in the words of a program that runs another command, that command stands.
 
-Decides it by `data/wrappers.yaml`. It must err to the side of "uncertain": an option that isn't in the table makes the
-payload's place unknown, which only ever leads to a question, and deny rules then look at every later word.
+Decides it by `data/wrappers.yaml`. It must err to the side of "uncertain": an option that isn't
+in the table makes the payload's place unknown, which only ever leads to a question, and deny
+rules then look at every later word.
 """
 
 import re
@@ -16,7 +17,8 @@ UNKNOWN_WORDS = Word("...", is_literal=False, splits=True)
 
 
 class Payload(msgspec.Struct, frozen=True, gc=False):
-    """A command that a wrapper runs: `words` (from position `start` of the wrapper's) or `text`, a shell program.
+    """A command that a wrapper runs: `words` (from position `start` of the wrapper's) or `text`, a
+    shell program.
 
     `is_elsewhere`: it runs in a folder that nobody knows yet.
     """
@@ -29,9 +31,11 @@ class Payload(msgspec.Struct, frozen=True, gc=False):
 
 
 class Unwrapped(msgspec.Struct, frozen=True, gc=False):
-    """`harmless`: judge only the payloads. `own`: positions that are judged as part of a payload, not as arguments.
+    """`harmless`: judge only the payloads. `own`: positions that are judged as part of a payload,
+    not as arguments.
 
-    `problem`: why no rule may allow it. `is_uncertain`: the place of the payload isn't known; `guesses` are for deny rules.
+    `problem`: why no rule may allow it. `is_uncertain`: the place of the payload isn't known;
+    `guesses` are for deny rules.
     """
 
     payloads: tuple[Payload, ...] = ()
@@ -42,7 +46,8 @@ class Unwrapped(msgspec.Struct, frozen=True, gc=False):
 
 
 def unwrap(words: Sequence[Word]) -> Unwrapped | None:
-    """What the command `words` runs in turn; None where its program is no wrapper or runs nothing here."""
+    """What the command `words` runs in turn; None where its program is no wrapper or runs
+    nothing here."""
     name = basename(words[0].text)
     wrapper = tables().wrappers.get(name)
     if wrapper is None:
@@ -80,7 +85,9 @@ def _option(wrapper: Wrapper, text: str) -> int:
 
 
 def _unwrap_argv(wrapper: Wrapper, words: Sequence[Word]) -> Unwrapped | None:
-    unsure = Unwrapped(problem=f"an expansion among the words of `{words[0].text}`", guesses=tuple(words[1:]))
+    unsure = Unwrapped(
+        problem=f"an expansion among the words of `{words[0].text}`", guesses=tuple(words[1:])
+    )
     i, operands, replaced, assigns = 1, wrapper.operands, "", False
     while i < len(words):
         word = words[i]
@@ -100,7 +107,9 @@ def _unwrap_argv(wrapper: Wrapper, words: Sequence[Word]) -> Unwrapped | None:
             for option in wrapper.replaces:
                 if text.startswith(option):
                     replaced = (
-                        words[i + 1].text if taken == 2 and i + 1 < len(words) else text[len(option) :].lstrip("=")
+                        words[i + 1].text
+                        if taken == 2 and i + 1 < len(words)
+                        else text[len(option) :].lstrip("=")
                     )
             i += taken
         elif operands:
@@ -136,7 +145,9 @@ def _unknown_option(words: Sequence[Word], option: str) -> Unwrapped | None:
     )
 
 
-def _payload_of(wrapper: Wrapper, words: Sequence[Word], start: int, replaced: str, problem: str | None) -> Unwrapped:
+def _payload_of(
+    wrapper: Wrapper, words: Sequence[Word], start: int, replaced: str, problem: str | None
+) -> Unwrapped:
     payload = list(words[start:])
     if replaced:
         payload = [_dynamic(word) if replaced in word.text else word for word in payload]
@@ -148,11 +159,17 @@ def _payload_of(wrapper: Wrapper, words: Sequence[Word], start: int, replaced: s
             problem = problem or f"an expansion in what `{words[0].text}` runs"
         text = " ".join(word.text for word in payload)
         return Unwrapped(
-            (Payload(text=text, start=start, dialect="sh"),), wrapper.harmless, inside, problem, tuple(words[start:])
+            (Payload(text=text, start=start, dialect="sh"),),
+            wrapper.harmless,
+            inside,
+            problem,
+            tuple(words[start:]),
         )
     if wrapper.tail and not replaced:
         payload.append(UNKNOWN_WORDS)
-    return Unwrapped((Payload(words=tuple(payload), start=start),), wrapper.harmless, inside, problem)
+    return Unwrapped(
+        (Payload(words=tuple(payload), start=start),), wrapper.harmless, inside, problem
+    )
 
 
 def _unwrap_find(words: Sequence[Word]) -> Unwrapped | None:
@@ -165,18 +182,30 @@ def _unwrap_find(words: Sequence[Word]) -> Unwrapped | None:
             continue
         end = i + 1
         while (
-            end < len(words) and words[end].text != ";" and not (words[end].text == "+" and words[end - 1].text == "{}")
+            end < len(words)
+            and words[end].text != ";"
+            and not (words[end].text == "+" and words[end - 1].text == "{}")
         ):
             end += 1
-        payload = tuple(_dynamic(word) if "{}" in word.text else word for word in words[i + 1 : end])
+        payload = tuple(
+            _dynamic(word) if "{}" in word.text else word for word in words[i + 1 : end]
+        )
         if not payload:
             return Unwrapped(problem="`find -exec` without a command")
-        payloads.append(Payload(words=payload, start=i + 1, is_elsewhere=words[i].text in ("-execdir", "-okdir")))
+        payloads.append(
+            Payload(
+                words=payload, start=i + 1, is_elsewhere=words[i].text in ("-execdir", "-okdir")
+            )
+        )
         inside |= set(range(i, min(end + 1, len(words))))
         i = end + 1
     if not payloads:
         return None
-    problem = None if all(p.words[0].is_literal for p in payloads) else "an expansion in the name of what `find` runs"
+    problem = (
+        None
+        if all(p.words[0].is_literal for p in payloads)
+        else "an expansion in the name of what `find` runs"
+    )
     return Unwrapped(tuple(payloads), inside=frozenset(inside), problem=problem)
 
 
@@ -186,10 +215,20 @@ def _unwrap_shell(wrapper: Wrapper, words: Sequence[Word], name: str) -> Unwrapp
     while i < len(words):
         text = words[i].text
         if not words[i].is_literal and text.startswith("-"):
-            return Unwrapped(problem=f"an expansion among the options of `{name}`", guesses=tuple(words[1:]))
-        if name == "runuser" and not (text.startswith("-") and text != "--") and words[1].text in ("-u", "--user"):
+            return Unwrapped(
+                problem=f"an expansion among the options of `{name}`", guesses=tuple(words[1:])
+            )
+        if (
+            name == "runuser"
+            and not (text.startswith("-") and text != "--")
+            and words[1].text in ("-u", "--user")
+        ):
             start = i + (text == "--")
-            return Unwrapped((Payload(words=tuple(words[start:]), start=start),)) if start < len(words) else None
+            return (
+                Unwrapped((Payload(words=tuple(words[start:]), start=start),))
+                if start < len(words)
+                else None
+            )
         if not text.startswith(("-", "+")) and name not in ("su", "runuser", "script"):
             return None
         bundled = re.fullmatch(r"-[A-Za-z]*c[A-Za-z]*", text)
@@ -230,7 +269,9 @@ def _unwrap_module(words: Sequence[Word]) -> Unwrapped | None:
         return None
     if not words[2].is_literal:
         return Unwrapped(problem="an expansion in the name of a module")
-    return Unwrapped((Payload(words=tuple(words[2:]), start=2),), inside=frozenset(range(2, len(words))))
+    return Unwrapped(
+        (Payload(words=tuple(words[2:]), start=2),), inside=frozenset(range(2, len(words)))
+    )
 
 
 def _unwrap_words(wrapper: Wrapper, words: Sequence[Word]) -> Unwrapped | None:
@@ -243,7 +284,8 @@ def _unwrap_words(wrapper: Wrapper, words: Sequence[Word]) -> Unwrapped | None:
     payload = tuple(words[start:]) + ((UNKNOWN_WORDS,) if wrapper.tail else ())
     if words[start].text.startswith("-") or not words[start].is_literal:
         return Unwrapped(
-            problem=f"`{words[0].text} {words[at].text}`: what it runs can't be told", guesses=tuple(words[start:])
+            problem=f"`{words[0].text} {words[at].text}`: what it runs can't be told",
+            guesses=tuple(words[start:]),
         )
     return Unwrapped(
         (Payload(words=payload, start=start),),

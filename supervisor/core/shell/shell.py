@@ -1,13 +1,15 @@
 """Bash text to simple commands.
 
-Decides which commands a line would run and what in it no rule may allow (`constructs`). It is apart from
-`exec_rules.py` so that judging never touches a tree. It must never raise, and never leave a command out because a
-limit was reached: whatever can't be judged whole becomes a construct, and `deny_texts` keeps deny rules applying.
+Decides which commands a line would run and what in it no rule may allow (`constructs`). It is apart
+from `exec_rules.py` so that judging never touches a tree. It must never raise, and never leave a
+command out because a limit was reached: whatever can't be judged whole becomes a construct, and
+`deny_texts` keeps deny rules applying.
 
-Two readers see every line: tree-sitter's bash grammar, which knows the whole language and finds commands anywhere
-(in substitutions too), and `shell_outline.outline`, a strict reader of a small part of it. A line without a
-construct is one on which both read exactly the same commands from exactly the same words. tree-sitter-bash has
-known mis-parses (a here-document's line, redirections followed by words); a difference is a construct.
+Two readers see every line: tree-sitter's bash grammar, which knows the whole language and finds
+commands anywhere (in substitutions too), and `shell_outline.outline`, a strict reader of a small
+part of it. A line without a construct is one on which both read exactly the same commands from
+exactly the same words. tree-sitter-bash has known mis-parses (a here-document's line,
+redirections followed by words); a difference is a construct.
 """
 
 import re
@@ -48,7 +50,15 @@ _CONSTRUCTS = {
 }
 # What holds nothing further.
 _LEAVES = frozenset(
-    ["word", "raw_string", "string_content", "file_descriptor", "variable_name", "special_variable_name", "comment"]
+    [
+        "word",
+        "raw_string",
+        "string_content",
+        "file_descriptor",
+        "variable_name",
+        "special_variable_name",
+        "comment",
+    ]
 )
 _STRUCTURE = frozenset(
     [
@@ -106,12 +116,20 @@ _STRUCTURE = frozenset(
 
 # What of it is more than a frame around its parts.
 _LOOKED_INTO = frozenset(
-    ["command", "file_redirect", "herestring_redirect", "test_command", "compound_statement", "unset_command"]
+    [
+        "command",
+        "file_redirect",
+        "herestring_redirect",
+        "test_command",
+        "compound_statement",
+        "unset_command",
+    ]
 )
 
 
 class Command(msgspec.Struct, frozen=True, gc=False):
-    """A simple command: `words[0]` is its name. `is_joined` and `in_loop`: see `shell_outline.Simple`."""
+    """A simple command: `words[0]` is its name. `is_joined` and `in_loop`: see
+    `shell_outline.Simple`."""
 
     words: tuple[Word, ...]
     is_joined: bool = False
@@ -121,9 +139,10 @@ class Command(msgspec.Struct, frozen=True, gc=False):
 class Script(msgspec.Struct, frozen=True, gc=False):
     """What a text would run.
 
-    `constructs`: names of what no rule may allow, with where; empty means that `commands` is everything, certainly.
-    `deny_texts`: texts on which deny rules are also matched token by token, because the reading is doubtful.
-    `bodies`: the here-documents and here-strings. `has_input`: some command reads a pipe, a here-document, a here-string or a file.
+    `constructs`: names of what no rule may allow, with where; empty means that `commands` is
+    everything, certainly. `deny_texts`: texts on which deny rules are also matched token by
+    token, because the reading is doubtful. `bodies`: the here-documents and here-strings.
+    `has_input`: some command reads a pipe, a here-document, a here-string or a file.
     """
 
     commands: tuple[Command, ...]
@@ -135,7 +154,8 @@ class Script(msgspec.Struct, frozen=True, gc=False):
 
 @cache
 def _parser() -> "Parser":
-    # Imported when a command line is first judged: it costs milliseconds that most starts don't need.
+    # Imported when a command line is first judged: it costs milliseconds that most starts don't
+    # need.
     import tree_sitter_bash
     from tree_sitter import Language, Parser
 
@@ -143,13 +163,15 @@ def _parser() -> "Parser":
 
 
 def hidden_character(text: str) -> str | None:
-    """The first character that must not be in a command line (control, bidi, zero-width), as `U+XXXX`."""
+    """The first character that must not be in a command line (control, bidi, zero-width), as
+    `U+XXXX`."""
     found = first_hidden(text, kept="\t\n")
     return f"U+{ord(found):04X}" if found is not None else None
 
 
 def without_hidden(text: str) -> str:
-    """The text as it would look and, at best, run: CR is a newline, the other hidden characters are nothing."""
+    """The text as it would look and, at best, run: CR is a newline, the other hidden characters
+    are nothing."""
     text = _CONTROL.sub("", text.replace("\r", "\n").replace("\v", " ").replace("\f", " "))
     if text.isascii():
         return text
@@ -159,7 +181,9 @@ def without_hidden(text: str) -> str:
 def parse(text: str) -> Script:
     """The commands of a bash text. Never raises; see `Script`."""
     if len(text) > MAX_CHARS:
-        return Script((), (f"too long to judge: {len(text)} characters, at most {MAX_CHARS}",), (text,))
+        return Script(
+            (), (f"too long to judge: {len(text)} characters, at most {MAX_CHARS}",), (text,)
+        )
     return _parse(text)
 
 
@@ -189,23 +213,33 @@ def _parse_clean(text: str) -> Script:
     except GiveUp as reason:
         so_far = reason.so_far
         constructs.append(str(reason))
-    # Here-documents confuse the grammar most: those that are only data are painted over, also before what isn't read here.
+    # Here-documents confuse the grammar most: those that are only data are painted over, also
+    # before what isn't read here.
     masked = _mask(source, so_far) if so_far else source
     tree = _Tree(source)
     tree.walk(_parser().parse(masked.encode("latin-1")).root_node)
     if reading is not None and not tree.constructs:
-        if tree.commands == {simple.words for simple in reading.commands} and len(tree.commands) <= MAX_COMMANDS:
+        if (
+            tree.commands == {simple.words for simple in reading.commands}
+            and len(tree.commands) <= MAX_COMMANDS
+        ):
             return _script(source, reading)
         constructs.append("a line that two parsers read differently")
     found = tuple(dict.fromkeys([*tree.constructs, *constructs]))
     simples = {words: Simple(words) for words in sorted(tree.commands)}
     simples.update({simple.words: simple for simple in (so_far.commands if so_far else ())})
-    whole = (text,) if tree.is_doubtful or not tree.constructs or len(simples) > MAX_COMMANDS else ()
+    whole = (
+        (text,) if tree.is_doubtful or not tree.constructs or len(simples) > MAX_COMMANDS else ()
+    )
     return Script(
-        commands=tuple(_command(source, simple) for simple in list(simples.values())[:MAX_COMMANDS]),
+        commands=tuple(
+            _command(source, simple) for simple in list(simples.values())[:MAX_COMMANDS]
+        ),
         constructs=found,
         deny_texts=(*whole, *map(from_bytes_text, tree.quoted)),
-        bodies=tuple(from_bytes_text(body) for body in (*tree.bodies, *(so_far.bodies if so_far else ()))),
+        bodies=tuple(
+            from_bytes_text(body) for body in (*tree.bodies, *(so_far.bodies if so_far else ()))
+        ),
         has_input=True,
     )
 
@@ -231,14 +265,16 @@ def _mask(source: str, reading: Outline) -> str:
 
 
 class _Tree:
-    """A walk over tree-sitter's tree, without recursion: every command found anywhere, every construct."""
+    """A walk over tree-sitter's tree, without recursion: every command found anywhere, every
+    construct."""
 
     def __init__(self, source: str) -> None:
         self.source = source
         self.commands: set[tuple[Span, ...]] = set()
         self.constructs: list[str] = []
         self.bodies: list[str] = []
-        # What stands in backquotes in a here-document that is expanded: the grammar finds only `$(` there.
+        # What stands in backquotes in a here-document that is expanded: the grammar finds only `$(`
+        # there.
         self.quoted: list[str] = []
         self.is_doubtful = False
 
@@ -255,10 +291,16 @@ class _Tree:
                 self.note("something that can't be parsed", node)
                 self.is_doubtful = True
             if is_whole:
-                stack += [child for child in reversed(children) if child.is_named and child.type not in _LEAVES]
+                stack += [
+                    child
+                    for child in reversed(children)
+                    if child.is_named and child.type not in _LEAVES
+                ]
             else:
                 # Any of them may be one that is missing.
-                stack += [child for child in reversed(children) if child.is_named or child.is_missing]
+                stack += [
+                    child for child in reversed(children) if child.is_named or child.is_missing
+                ]
 
     def note(self, what: str, node: "Node") -> None:
         text = from_bytes_text(self.source[node.start_byte : node.end_byte]).split("\n", 1)[0]
@@ -311,39 +353,54 @@ class _Tree:
 
     def visit_redirect(self, node: "Node", children: "list[Node]") -> None:
         operator = next((child.type for child in children if not child.is_named), "")
-        targets = [child for child in children if child.is_named and child.type != "file_descriptor"]
+        targets = [
+            child for child in children if child.is_named and child.type != "file_descriptor"
+        ]
         text = self.source[targets[0].start_byte : targets[0].end_byte] if targets else ""
         if operator in (">", ">>", ">|", "&>", "&>>") and text != "/dev/null":
             self.note("a redirection to a file", node)
 
 
 def _command_spans(node: "Node", children: "list[Node]") -> list[Span]:
-    """The words of a `command` node, and those that the grammar files under the redirections behind it: behind the whole
-    list where the command is the last of one."""
-    words = [(c.start_byte, c.end_byte) for c in children if c.is_named and c.type not in _NOT_WORDS]
+    """The words of a `command` node, and those that the grammar files under the redirections
+    behind it: behind the whole list where the command is the last of one."""
+    words = [
+        (c.start_byte, c.end_byte) for c in children if c.is_named and c.type not in _NOT_WORDS
+    ]
     words.extend(word for c in children if c.type == "file_redirect" for word in _extra_words(c))
     parent = node.parent
     while parent is not None:
         is_redirected = parent.type == "redirected_statement" and parent.children[0].id == node.id
-        is_last = parent.type in ("list", "pipeline", "negated_command") and parent.children[-1].id == node.id
+        is_last = (
+            parent.type in ("list", "pipeline", "negated_command")
+            and parent.children[-1].id == node.id
+        )
         if is_redirected:
-            words.extend(word for redirect in parent.children[1:] for word in _extra_words(redirect))
+            words.extend(
+                word for redirect in parent.children[1:] for word in _extra_words(redirect)
+            )
         node, parent = parent, parent.parent if is_redirected or is_last else None
     return words
 
 
-_NOT_WORDS = frozenset({"file_redirect", "herestring_redirect", "heredoc_redirect", "variable_assignment", "comment"})
+_NOT_WORDS = frozenset(
+    {"file_redirect", "herestring_redirect", "heredoc_redirect", "variable_assignment", "comment"}
+)
 
 
 def _extra_words(redirect: "Node") -> Iterator[Span]:
     """tree-sitter-bash reads `ls 2>/dev/null -l` as a redirection with two destinations."""
     if redirect.type == "file_redirect":
-        targets = [c for c in redirect.children if c.is_named and c.type not in ("file_descriptor", "ERROR")]
+        targets = [
+            c
+            for c in redirect.children
+            if c.is_named and c.type not in ("file_descriptor", "ERROR")
+        ]
         for target in targets[1:]:
             yield (target.start_byte, target.end_byte)
 
 
-# -- for `explain`: judging doesn't need to know where a command stands ----------------------------------------------------
+# -- for `explain`: judging doesn't need to know where a command stands ---------------------------
 
 _CONTEXTS = {
     "command_substitution": "in a command substitution",
@@ -361,16 +418,22 @@ _CONTEXTS = {
 
 
 def contexts(text: str) -> dict[tuple[str, ...], list[str]]:
-    """Where the commands of a bash text stand, as tree-sitter reads it: by their words, in the order of the text. Empty for none."""
+    """Where the commands of a bash text stand, as tree-sitter reads it: by their words, in the
+    order of the text. Empty for none."""
     found: dict[tuple[str, ...], list[str]] = {}
     if len(text) > MAX_CHARS:
         return found
     source = to_bytes_text(text)
-    stack: list[tuple[Node, tuple[str, ...]]] = [(_parser().parse(source.encode("latin-1")).root_node, ())]
+    stack: list[tuple[Node, tuple[str, ...]]] = [
+        (_parser().parse(source.encode("latin-1")).root_node, ())
+    ]
     while stack:
         node, where = stack.pop()
         if node.type == "command":
-            words = [resolve(source[start:end]).text for start, end in sorted(_command_spans(node, node.children))]
+            words = [
+                resolve(source[start:end]).text
+                for start, end in sorted(_command_spans(node, node.children))
+            ]
             found.setdefault(tuple(words), []).append(", ".join(where))
         elif node.type in _CONTEXTS:
             where = (*where, _CONTEXTS[node.type]) if _CONTEXTS[node.type] not in where else where

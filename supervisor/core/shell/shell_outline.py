@@ -1,9 +1,10 @@
 """A strict second reading of a whole line of bash.
 
-Decides which words are commands' words when a line keeps to a small, well-understood part of the language. It is apart
-from `shell.py`, which walks tree-sitter's tree, because it must not share that parser's mistakes: a line is allowed
-only where both read the same words. It must never guess: what lies outside its part of bash ends in a `GiveUp` that
-names it. Texts are byte texts (see `shell_words`).
+Decides which words are commands' words when a line keeps to a small, well-understood part of the
+language. It is apart from `shell.py`, which walks tree-sitter's tree, because it must not share
+that parser's mistakes: a line is allowed only where both read the same words. It must never
+guess: what lies outside its part of bash ends in a `GiveUp` that names it. Texts are byte texts
+(see `shell_words`).
 """
 
 import re
@@ -49,7 +50,8 @@ type Span = tuple[int, int]
 
 
 class GiveUp(Exception):  # noqa: N818
-    """The line leaves the part of bash that is read here; the text names what was met. `so_far`: what came before it."""
+    """The line leaves the part of bash that is read here; the text names what was met. `so_far`:
+    what came before it."""
 
     so_far: "Outline | None" = None
 
@@ -57,7 +59,8 @@ class GiveUp(Exception):  # noqa: N818
 class Simple(msgspec.Struct, frozen=True, gc=False):
     """A simple command: the spans of its words.
 
-    `is_joined`: it runs only where the command before it succeeded in the same shell (`a && b`). `in_loop`: maybe often.
+    `is_joined`: it runs only where the command before it succeeded in the same shell (`a && b`).
+    `in_loop`: maybe often.
     """
 
     words: tuple[Span, ...]
@@ -66,7 +69,8 @@ class Simple(msgspec.Struct, frozen=True, gc=False):
 
 
 class Outline(msgspec.Struct, frozen=True, gc=False):
-    """`data` is (start, end, filler) of what is pure text; `bodies` the here-documents and here-strings; `has_input`: something is fed."""
+    """`data` is (start, end, filler) of what is pure text; `bodies` the here-documents and
+    here-strings; `has_input`: something is fed."""
 
     commands: tuple[Simple, ...]
     data: tuple[tuple[int, int, str], ...]
@@ -75,7 +79,8 @@ class Outline(msgspec.Struct, frozen=True, gc=False):
 
 
 def word_end(source: str, start: int) -> int:
-    """The offset behind the word at `start`; raises GiveUp at anything that is more than text or a simple expansion."""
+    """The offset behind the word at `start`; raises GiveUp at anything that is more than text or
+    a simple expansion."""
     i = start
     while True:
         run = _RUN.match(source, i)
@@ -140,7 +145,8 @@ def _dollar_end(source: str, i: int, *, quoted: bool) -> int:
 
 
 class _Reader:
-    """A single pass over a line. `at_start`: the next word would be a command's name or a reserved word."""
+    """A single pass over a line. `at_start`: the next word would be a command's name or a
+    reserved word."""
 
     def __init__(self, source: str) -> None:
         self.source = source
@@ -154,7 +160,8 @@ class _Reader:
         self.bodies: list[str] = []
         self.has_input = False
         self.has_literals = "$(" in source
-        # What stood before the command being read, and whether `&&` behind it would tell that it ran here and succeeded.
+        # What stood before the command being read, and whether `&&` behind it would tell that it
+        # ran here and succeeded.
         self.before = ""
         self.was_plain = False
         self.is_joined = False
@@ -170,7 +177,8 @@ class _Reader:
         self.words, self.at_start, self.closed, self.before = [], True, False, operator
 
     def check_time(self) -> None:
-        """The reserved word knows `-p` and `--`, as they are written and right behind it: what else stands there is a command's name."""
+        """The reserved word knows `-p` and `--`, as they are written and right behind it: what
+        else stands there is a command's name."""
         raws = [self.source[start:end] for start, end in self.words]
         if raws[0] == "time":
             at = 1 + (raws[1:2] == ["-p"])
@@ -276,7 +284,11 @@ class _Reader:
             raise GiveUp(reason)
         if operator == "<<<":
             self.bodies.append(to_bytes_text(target.text))
-        self.has_input = self.has_input or (operator in ("<", "<<<") and target.text != "/dev/null") or operator == "<&"
+        self.has_input = (
+            self.has_input
+            or (operator in ("<", "<<<") and target.text != "/dev/null")
+            or operator == "<&"
+        )
 
     def read_heredocs(self) -> None:
         for delimiter, is_tabbed in self.heredocs:
@@ -296,7 +308,8 @@ class _Reader:
         self.heredocs = []
 
     def mask_literals(self, start: int, end: int) -> None:
-        """Note the literal here-documents inside a word as data: the tree is built without looking into them."""
+        """Note the literal here-documents inside a word as data: the tree is built without
+        looking into them."""
         at = self.source.find("$(", start, end)
         while at >= 0:
             literal = literal_cat(self.source, at)
@@ -319,7 +332,10 @@ class _Reader:
         elif self.at_start:
             self.start_word(start, end, raw)
         else:
-            if raw in RESERVED and self.source[self.words[-1][0] : self.words[-1][1]] in ("time", "-p"):
+            if raw in RESERVED and self.source[self.words[-1][0] : self.words[-1][1]] in (
+                "time",
+                "-p",
+            ):
                 raise GiveUp("`time` before a compound command")
             self.words.append((start, end))
 
@@ -394,7 +410,11 @@ def redirection_problem(operator: str, target: Word) -> str | None:
         return None
     if operator in ("<", "<<<"):
         # bash opens network connections for /dev/tcp and /dev/udp by itself.
-        is_device = operator == "<" and re.match(r"/+dev/|/+proc/", target.text) and target.text != "/dev/null"
+        is_device = (
+            operator == "<"
+            and re.match(r"/+dev/|/+proc/", target.text)
+            and target.text != "/dev/null"
+        )
         if operator == "<" and names_a_secret(target.text):
             return "input from a file that holds secrets"
         return "a redirection from a device" if is_device else None
@@ -404,7 +424,8 @@ def redirection_problem(operator: str, target: Word) -> str | None:
 
 
 def outline(source: str) -> Outline:
-    """The commands' words of byte text `source`; raises GiveUp where it leaves the part of bash that is read here."""
+    """The commands' words of byte text `source`; raises GiveUp where it leaves the part of bash
+    that is read here."""
     reader = _Reader(source)
     try:
         return reader.read()

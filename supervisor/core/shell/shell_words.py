@@ -1,11 +1,11 @@
 """One word of bash.
 
-Decides how a word's source text is read: quotes, escapes, expansions, globs. It is apart because the strict reader of
-lines, the walk over the tree and the rules' patterns must agree on it. It must never take a word for literal that the
-shell would still change.
+Decides how a word's source text is read: quotes, escapes, expansions, globs. It is apart because
+the strict reader of lines, the walk over the tree and the rules' patterns must agree on it. It must
+never take a word for literal that the shell would still change.
 
-All texts here are *byte text*: UTF-8 bytes decoded as Latin-1, so that an offset is a byte offset, the same as
-tree-sitter's. `to_bytes_text` and `from_bytes_text` convert.
+All texts here are *byte text*: UTF-8 bytes decoded as Latin-1, so that an offset is a byte
+offset, the same as tree-sitter's. `to_bytes_text` and `from_bytes_text` convert.
 """
 
 import re
@@ -18,21 +18,25 @@ import msgspec
 PLAIN = re.compile(r"[A-Za-z0-9_@%+=:,./^-]+\Z")
 ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\[[^\]]*\])?\+?=")
 DOUBLE_RUN = re.compile(r"[^\"\\$`]+")
-# The expansions that can do nothing but insert text: no default value, no indirection, no arithmetic on variables.
+# The expansions that can do nothing but insert text: no default value, no indirection, no
+# arithmetic on variables.
 SIMPLE_EXPANSION = re.compile(
-    r"\$(?:[A-Za-z_][A-Za-z0-9_]*|[?#@*!$0-9-]|\{#?(?:[A-Za-z_][A-Za-z0-9_]*|[?@*!$-]|[0-9]+)\}|\(\([0-9 +*%-]+\)\))"
+    r"\$(?:[A-Za-z_][A-Za-z0-9_]*|[?#@*!$0-9-]|\{#?(?:[A-Za-z_][A-Za-z0-9_]*|[?@*!$-]|[0-9]+)\}|\(\([0-9"
+    r" +*%-]+\)\))"
 )
 # What is digits and nothing else, always.
 _DIGITS = re.compile(r"\$[?#$]|\$\{[?$]\}")
 _MANY = re.compile(r"\$\{?[@*]")
 _OTHER_TILDE = re.compile(r"~[A-Za-z0-9+_.-]+(?=/|\Z)")
 _LITERAL_CAT = re.compile(
-    r"\$\([ \t]*cat[ \t]+<<(-?)[ \t]*(?:'([A-Za-z0-9_.!-]+)'|\"([A-Za-z0-9_.!-]+)\"|\\([A-Za-z0-9_]+))[ \t]*\n"
+    r"\$\([ \t]*cat[ \t]+<<(-?)["
+    r" \t]*(?:'([A-Za-z0-9_.!-]+)'|\"([A-Za-z0-9_.!-]+)\"|\\([A-Za-z0-9_]+))[ \t]*\n"
 )
 _LITERAL_CAT_END = re.compile(r"[ \t\n]*\)")
 _BRACE = re.compile(r"\{.*(?:,|\.\.).*\}", re.DOTALL)
 _ANSI_ESCAPE = re.compile(
-    r"\\(?:x([0-9A-Fa-f]{1,2})|u([0-9A-Fa-f]{1,4})|U([0-9A-Fa-f]{1,8})|([0-7]{1,3})|c(.)|(.))", re.DOTALL
+    r"\\(?:x([0-9A-Fa-f]{1,2})|u([0-9A-Fa-f]{1,4})|U([0-9A-Fa-f]{1,8})|([0-7]{1,3})|c(.)|(.))",
+    re.DOTALL,
 )
 _ANSI_SIMPLE = dict(zip("abeEfnrtv", "\a\b\x1b\x1b\f\n\r\t\v", strict=True))
 
@@ -43,10 +47,11 @@ _SHORT_CHARS = 64
 class Word(msgspec.Struct, frozen=True, gc=False):
     """A word as the shell would pass it, as far as that can be told without running anything.
 
-    `text` is the word itself when `is_literal`; otherwise it shows the expansions as they were written, `prefix` is
-    what the word certainly starts with, and `splits` says that it may become several words or none (an unquoted
-    expansion: also with other starts than `prefix`). `globs` and `braces` may become several, all starting with `prefix`.
-    `is_number`: one word, of which the expansions are digits (`"$?"`).
+    `text` is the word itself when `is_literal`; otherwise it shows the expansions as they were
+    written, `prefix` is what the word certainly starts with, and `splits` says that it may
+    become several words or none (an unquoted expansion: also with other starts than `prefix`).
+    `globs` and `braces` may become several, all starting with `prefix`. `is_number`: one word,
+    of which the expansions are digits (`"$?"`).
     """
 
     text: str
@@ -69,15 +74,21 @@ def to_bytes_text(text: str) -> str:
 
 
 def from_bytes_text(text: str) -> str:
-    """The reverse. Bytes that are no UTF-8 are kept as surrogates, so that they equal nothing that was typed."""
-    return text if text.isascii() else text.encode("latin-1", "replace").decode("utf-8", "surrogateescape")
+    """The reverse. Bytes that are no UTF-8 are kept as surrogates, so that they equal nothing
+    that was typed."""
+    return (
+        text
+        if text.isascii()
+        else text.encode("latin-1", "replace").decode("utf-8", "surrogateescape")
+    )
 
 
-# --- one word ---------------------------------------------------------------------------------------------------
+# --- one word ------------------------------------------------------------------------------------
 
 
 class Piece(msgspec.Struct, frozen=True, gc=False):
-    """A part of a word: `text` (literal), `glob` (one unquoted `*`, `?` or `[`), `brace`, `one` or `many` (expansions)."""
+    """A part of a word: `text` (literal), `glob` (one unquoted `*`, `?` or `[`), `brace`, `one`
+    or `many` (expansions)."""
 
     kind: str
     text: str
@@ -92,7 +103,11 @@ def ansi_c(body: str) -> str | None:
             return chr(int(hex_byte, 16))
         if u4 is not None or u8 is not None:
             point = int(u4 or u8, 16)
-            return chr(point).encode("utf-8", "replace").decode("latin-1") if point <= 0x10FFFF else "\0"
+            return (
+                chr(point).encode("utf-8", "replace").decode("latin-1")
+                if point <= 0x10FFFF
+                else "\0"
+            )
         if octal is not None:
             return chr(int(octal, 8) & 0xFF)
         if control is not None:
@@ -117,7 +132,8 @@ def ansi_c_end(source: str, start: int) -> int:
 
 
 def literal_cat(source: str, start: int) -> tuple[int, str] | None:
-    """`$(cat <<'EOF' ... EOF)` at `start`: the offset behind it and its text, None where it is anything else."""
+    """`$(cat <<'EOF' ... EOF)` at `start`: the offset behind it and its text, None where it is
+    anything else."""
     head = _LITERAL_CAT.match(source, start)
     if head is None:
         return None
@@ -138,7 +154,8 @@ def literal_cat(source: str, start: int) -> tuple[int, str] | None:
 
 
 def pieces(raw: str) -> Iterator[Piece]:
-    """The parts of one word's source text. Whatever isn't understood is one last part of kind `many`."""
+    """The parts of one word's source text. Whatever isn't understood is one last part of kind
+    `many`."""
     i = 0
     while i < len(raw):
         char = raw[i]
@@ -205,13 +222,16 @@ def _dollar(raw: str, i: int, *, quoted: bool) -> Generator[Piece, None, int]:
         if literal:
             yield Piece("text", literal[1])
             return literal[0]
-    if raw[i] == "$" and (raw[i + 1 : i + 2] in (" ", "", '"', "\n") or not re.match(r"[({\['\"]", raw[i + 1 :])):
+    if raw[i] == "$" and (
+        raw[i + 1 : i + 2] in (" ", "", '"', "\n") or not re.match(r"[({\['\"]", raw[i + 1 :])
+    ):
         if raw[i + 1 : i + 2] == '"' and not quoted:
             yield Piece("many", raw[i:])
             return len(raw)
         yield Piece("text", "$")
         return i + 1
-    # A substitution or an expansion that does more than insert: where it ends doesn't matter, nothing behind is certain.
+    # A substitution or an expansion that does more than insert: where it ends doesn't matter,
+    # nothing behind is certain.
     yield Piece("many", raw[i:])
     return len(raw)
 
@@ -224,8 +244,8 @@ def resolve(raw: str) -> Word:
 
 
 def _read(raw: str) -> Word:
-    # `~` and `~/x` stay as they are written, for rules as for reasons: the sandbox has one home. `~+`, `~-` and `~user` are folders
-    # that nobody knows here.
+    # `~` and `~/x` stay as they are written, for rules as for reasons: the sandbox has one home.
+    # `~+`, `~-` and `~user` are folders that nobody knows here.
     elsewhere = _OTHER_TILDE.match(raw)
     found = list(pieces(raw[elsewhere.end() :] if elsewhere else raw))
     if elsewhere:
@@ -241,7 +261,8 @@ def _read(raw: str) -> Word:
         splits="many" in kinds or ("brace" in kinds and any(mark in raw for mark in "$`")),
         globs="glob" in kinds or "brace" in kinds,
         raw=raw,
-        is_number=kinds <= {"text", "one"} and all(_DIGITS.fullmatch(p.text) for p in found if p.kind == "one"),
+        is_number=kinds <= {"text", "one"}
+        and all(_DIGITS.fullmatch(p.text) for p in found if p.kind == "one"),
     )
 
 

@@ -1,15 +1,18 @@
-"""What a file's content is, by its first bytes: a small table, for a person who is shown no text. Pure.
+"""What a file's content is, by its first bytes: a small table, for a person who is shown no text.
+Pure.
 
-A name or an extension is the agent's word; these bytes are what a program would go by. It is separate because the card
-names the type and the route that serves an image must agree with it. It must never call anything an image that it can't
-measure: what is served to the browser has one of four types, and bounded dimensions.
+A name or an extension is the agent's word; these bytes are what a program would go by. It is
+separate because the card names the type and the route that serves an image must agree with it.
+It must never call anything an image that it can't measure: what is served to the browser has one
+of four types, and bounded dimensions.
 """
 
 import struct
 
 import msgspec
 
-# Beyond these an image is only named: a small file can unpack to gigabytes in the browser that shows it.
+# Beyond these an image is only named: a small file can unpack to gigabytes in the browser that
+# shows it.
 MOST_IMAGE_BYTES = 8 << 20
 MOST_PIXELS = 40_000_000
 LONGEST_SIDE_PX = 16_384
@@ -70,12 +73,15 @@ def type_of(data: bytes) -> str:
 
 
 def image_of(data: bytes, size_bytes: int) -> Image | None:
-    """The image that this is, where it may be shown; `data` may be the beginning of `size_bytes`."""
+    """The image that this is, where it may be shown; `data` may be the beginning of
+    `size_bytes`."""
     name = type_of(data)
     if name not in _MEDIA_TYPES or size_bytes > MOST_IMAGE_BYTES:
         return None
     try:
-        found = {"PNG image": _png, "GIF image": _gif, "JPEG image": _jpeg, "WebP image": _webp}[name](data)
+        found = {"PNG image": _png, "GIF image": _gif, "JPEG image": _jpeg, "WebP image": _webp}[
+            name
+        ](data)
     except (struct.error, IndexError):
         return None
     if found is None or not 0 < found[0] <= LONGEST_SIDE_PX or not 0 < found[1] <= LONGEST_SIDE_PX:
@@ -96,7 +102,8 @@ def _gif(data: bytes) -> tuple[int, int]:
 
 
 def _jpeg(data: bytes) -> tuple[int, int] | None:
-    """The size is in the start-of-frame segment; each segment before it says how long it is (ITU T.81, annex B)."""
+    """The size is in the start-of-frame segment; each segment before it says how long it is (ITU
+    T.81, annex B)."""
     at = 2
     while at + 9 <= len(data) and data[at] == 0xFF:
         marker = data[at + 1]
@@ -111,7 +118,8 @@ def _jpeg(data: bytes) -> tuple[int, int] | None:
 
 
 def _webp(data: bytes) -> tuple[int, int] | None:
-    """Lossy, lossless or extended (https://developers.google.com/speed/webp/docs/riff_container)."""
+    """Lossy, lossless or extended
+    (https://developers.google.com/speed/webp/docs/riff_container)."""
     match data[12:16]:
         case b"VP8 ":
             width, height = struct.unpack("<HH", data[26:30])
@@ -120,7 +128,9 @@ def _webp(data: bytes) -> tuple[int, int] | None:
             bits = struct.unpack("<I", data[21:25])[0]
             return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
         case b"VP8X":
-            return int.from_bytes(data[24:27], "little") + 1, int.from_bytes(data[27:30], "little") + 1
+            return int.from_bytes(data[24:27], "little") + 1, int.from_bytes(
+                data[27:30], "little"
+            ) + 1
     return None
 
 

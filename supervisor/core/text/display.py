@@ -1,8 +1,10 @@
-"""Text of an agent made safe to look at (law 6): controls, bidi marks and zero-width characters become visible.
+"""Text of an agent made safe to look at (law 6): controls, bidi marks and zero-width characters
+become visible.
 
-Markup is escaped by the templates; this is about what escaping leaves alone: an ESC that moves a terminal's cursor,
-a right-to-left override that makes `gpj.exe` read as `exe.jpg`, a zero-width space inside a host name, a tower of
-accents that covers the lines above. How long text is shown so that nothing of it goes unnoticed is `folding`'s.
+Markup is escaped by the templates; this is about what escaping leaves alone: an ESC that moves a
+terminal's cursor, a right-to-left override that makes `gpj.exe` read as `exe.jpg`, a zero-width
+space inside a host name, a tower of accents that covers the lines above. How long text is shown
+so that nothing of it goes unnoticed is `folding`'s.
 """
 
 import re
@@ -18,7 +20,8 @@ MOST_STACKED = 4
 
 
 def visible(text: str, *, one_line: bool = False) -> str:
-    """`text` with every deceptive character written as `\\u{...}`; with `one_line`, newlines and tabs too."""
+    """`text` with every deceptive character written as `\\u{...}`; with `one_line`, newlines and
+    tabs too."""
     if text.isascii():
         if text.isprintable():
             return text
@@ -39,8 +42,8 @@ def is_stacked(char: str) -> bool:
 def _visible_char(char: str, one_line: bool) -> str:
     if char in _KEPT and not one_line:
         return char
-    # Not printable: controls, format characters, surrogates, unassigned, and every space but the plain one (a no-break space
-    # makes one word of what looks like two).
+    # Not printable: controls, format characters, surrogates, unassigned, and every space but the
+    # plain one (a no-break space makes one word of what looks like two).
     if not char.isprintable() or (not char.isascii() and is_hidden(char)):
         return _spelled(char)
     return char

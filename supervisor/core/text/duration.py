@@ -1,4 +1,5 @@
-"""Durations as users write them: `4h`, `30m`, `1h30m`, `2h15m30s`, `500ms`, bare milliseconds. Nothing else."""
+"""Durations as users write them: `4h`, `30m`, `1h30m`, `2h15m30s`, `500ms`, bare milliseconds.
+Nothing else."""
 
 import re
 
@@ -6,14 +7,16 @@ from supervisor.errors import UserError
 
 FORMS = "4h, 30m, 1h30m, 2h15m30s, 500ms or bare milliseconds"
 _PARTS = re.compile(
-    r"(?:(?P<h>\d{1,6})h)?(?:(?P<m>\d{1,6})m(?!s))?(?:(?P<s>\d{1,9})s)?(?:(?P<ms>\d{1,12})ms)?", re.ASCII
+    r"(?:(?P<h>\d{1,6})h)?(?:(?P<m>\d{1,6})m(?!s))?(?:(?P<s>\d{1,9})s)?(?:(?P<ms>\d{1,12})ms)?",
+    re.ASCII,
 )
 _SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 LONGEST_S = 366 * 24 * 3600.0
 
 
 def parse_duration(text: str, name: str = "duration") -> float:
-    """The duration in seconds, more than zero and at most a year; `UserError` shows the forms that are taken."""
+    """The duration in seconds, more than zero and at most a year; `UserError` shows the forms
+    that are taken."""
     stripped = text.strip()
     if re.fullmatch(r"\d{1,15}", stripped, re.ASCII):
         seconds = int(stripped) / 1000

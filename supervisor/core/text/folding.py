@@ -1,11 +1,14 @@
-"""Show long text so that nothing of it goes unnoticed: count blanks, fold the middle, keep the end in view. Pure.
+"""Show long text so that nothing of it goes unnoticed: count blanks, fold the middle, keep the end
+in view. Pure.
 
-An agent can push the part that matters out of sight with blank runs, many short lines, wide characters or sheer length. Page,
-CLI, terminal and notifications all show its text by these functions. Runs of blanks become a mark with their exact number;
-what is too long keeps its beginning and its end, and what is left out between says how much that is. Whoever lets a person
+An agent can push the part that matters out of sight with blank runs, many short lines, wide
+characters or sheer length. Page, CLI, terminal and notifications all show its text by these
+functions. Runs of blanks become a mark with their exact number; what is too long keeps its
+beginning and its end, and what is left out between says how much that is. Whoever lets a person
 approve must see to it that folded text was unfolded before.
 
-INVARIANT: the end of a text is always in its shown form, and head, what was left out and tail make up the whole text.
+INVARIANT: the end of a text is always in its shown form, and head, what was left out and tail
+make up the whole text.
 """
 
 import re
@@ -35,7 +38,8 @@ class Size(NamedTuple):
 
 
 class Room(NamedTuple):
-    """What fits into `whole` is shown whole; of anything longer, what fits into `head` and `tail`. A mark has to fit into each."""
+    """What fits into `whole` is shown whole; of anything longer, what fits into `head` and
+    `tail`. A mark has to fit into each."""
 
     whole: Size
     head: Size
@@ -50,7 +54,8 @@ LINE = Room(Size(240, 0), Size(120, 0), Size(80, 0), one_line=True)
 
 
 class Folded(NamedTuple):
-    """`head` and `tail` as they are shown; between them, `characters` of the text with `breaks` line breaks are left out."""
+    """`head` and `tail` as they are shown; between them, `characters` of the text with `breaks`
+    line breaks are left out."""
 
     head: str
     tail: str = ""
@@ -64,7 +69,10 @@ class Folded(NamedTuple):
             return ""
         if not self.breaks:
             return f"{self.characters:,} more characters"
-        return f"{self.breaks:,} more line{'' if self.breaks == 1 else 's'} / {self.characters:,} characters"
+        return (
+            f"{self.breaks:,} more line{'' if self.breaks == 1 else 's'} / {self.characters:,}"
+            " characters"
+        )
 
 
 def fold(text: str, room: Room = CARD) -> Folded:
@@ -89,11 +97,16 @@ def is_folded(text: str, room: Room = CARD) -> bool:
 def line(text: str, room: Room = LINE) -> str:
     """The text on one line, folded where it is long: for lists, terminals and notifications."""
     found = fold(text, room)
-    return found.head if not found.characters else f"{found.head} {_OPEN}… {found.says} …{_CLOSE} {found.tail}"
+    return (
+        found.head
+        if not found.characters
+        else f"{found.head} {_OPEN}… {found.says} …{_CLOSE} {found.tail}"
+    )
 
 
 def marked(text: str, *, one_line: bool = False) -> str:
-    """All of the text, with long runs of blanks as marks that say how many they are, such as `⟨240 spaces⟩`."""
+    """All of the text, with long runs of blanks as marks that say how many they are, such as
+    `⟨240 spaces⟩`."""
     if not text.isascii():
         for bracket in (_OPEN, _CLOSE):
             text = text.replace(bracket, f"\\u{{{ord(bracket):x}}}")
@@ -124,7 +137,9 @@ def _blanks(found: re.Match[str], one_line: bool) -> str:
     if breaks <= _MOST_BREAKS and max(before, default=0) <= _MOST_WITHIN and indent <= most_indent:
         return run
     counts = (("line break", breaks), ("space", run.count(" ")), ("tab", run.count("\t")))
-    said = ", ".join(f"{number:,} {word}{'' if number == 1 else 's'}" for word, number in counts if number)
+    said = ", ".join(
+        f"{number:,} {word}{'' if number == 1 else 's'}" for word, number in counts if number
+    )
     mark = f"{_OPEN}{said}{_CLOSE}"
     return f"\n{mark}\n" if breaks and not one_line else mark
 

@@ -1,8 +1,9 @@
 """Globs over `/`-separated paths, compiled to regular expressions that can't run away.
 
-Decides what `*`, `**`, `?` and `[...]` mean, for files and for the paths of URLs alike:
-`*` stays in a segment, `**` alone is any number of segments, dot files are like any others. Matching takes linear steps: before
-every wildcard but the last the leftmost fit is taken and never given back (it is never worse than a later one).
+Decides what `*`, `**`, `?` and `[...]` mean, for files and for the paths of URLs alike: `*`
+stays in a segment, `**` alone is any number of segments, dot files are like any others. Matching
+takes linear steps: before every wildcard but the last the leftmost fit is taken and never given
+back (it is never worse than a later one).
 """
 
 import re
@@ -19,7 +20,8 @@ MAX_WILDCARDS = 64
 
 
 class Glob:
-    """A pattern. `literal` is the path that it spells out, None where it has a wildcard. Compiled when first matched."""
+    """A pattern. `literal` is the path that it spells out, None where it has a wildcard.
+    Compiled when first matched."""
 
     __slots__ = ("_fits", "fixed", "last", "literal", "text")
 
@@ -37,16 +39,20 @@ class Glob:
 
     @property
     def start(self) -> str:
-        """What every path that matches starts with: the text as far as the first wildcard. `a/**` matches `a`, too."""
+        """What every path that matches starts with: the text as far as the first wildcard.
+        `a/**` matches `a`, too."""
         found = _MAGIC.search(self.text)
         start = self.text[: found.start()] if found else self.text
         return start.removesuffix("/") if self.text.startswith("**", len(start)) else start
 
     @property
     def name_inside(self) -> str | None:
-        """A name that every path which matches holds, behind the first wildcard and before the last name; None where none is spelled out."""
+        """A name that every path which matches holds, behind the first wildcard and before the
+        last name; None where none is spelled out."""
         between = self.text.split("/")[len(self.fixed) + 1 : -1]
-        return next((plain for segment in between if (plain := _unescaped(segment)) is not None), None)
+        return next(
+            (plain for segment in between if (plain := _unescaped(segment)) is not None), None
+        )
 
     def matches(self, path: str) -> bool:
         """Whether a canonical path matches."""
@@ -68,18 +74,25 @@ def escape(path: str) -> str:
 
 
 def check(text: str, rule: str) -> None:
-    """`PolicyError` where a glob is written in a way that would surprise. `rule` is what to show."""
+    """`PolicyError` where a glob is written in a way that would surprise. `rule` is what to
+    show."""
     segments = text.split("/")
     for segment in segments:
         if "**" in segment and segment != "**":
             raise PolicyError(
                 f"`**` beside other characters in `{rule}`",
-                f"`**` stands alone between slashes; did you mean `**/{re.sub('[*]+', '*', segment)}`?",
+                f"`**` stands alone between slashes; did you mean `**/{
+                    re.sub('[*]+', '*', segment)
+                }`?",
             )
         if "[" in segment and _unclosed(segment):
-            raise PolicyError(f"`[` without `]` in `{rule}`", "write `[[]` for the character itself")
+            raise PolicyError(
+                f"`[` without `]` in `{rule}`", "write `[[]` for the character itself"
+            )
     if len(text) > MAX_WILDCARDS and len(_MAGIC.findall(text)) > MAX_WILDCARDS:
-        raise PolicyError(f"more than {MAX_WILDCARDS} wildcards in `{rule[:80]}`", "write several rules")
+        raise PolicyError(
+            f"more than {MAX_WILDCARDS} wildcards in `{rule[:80]}`", "write several rules"
+        )
 
 
 def _unclosed(segment: str) -> bool:
@@ -106,8 +119,12 @@ def _unescaped(segment: str) -> str | None:
 
 
 def inner_expression(text: str) -> str:
-    """The regular expression of a glob, without anchors, for use inside of another. `**` in it is any number of whole segments."""
-    parts = [r"(?:[^/]*/)*" if segment == "**" else _segment(segment) + "/" for segment in text.split("/")]
+    """The regular expression of a glob, without anchors, for use inside of another. `**` in it
+    is any number of whole segments."""
+    parts = [
+        r"(?:[^/]*/)*" if segment == "**" else _segment(segment) + "/"
+        for segment in text.split("/")
+    ]
     return "".join(parts).removesuffix("/")
 
 
@@ -116,7 +133,9 @@ def _compiled(text: str) -> Callable[[str], object]:
     segments = text.split("/")
     if "**" not in segments:
         fixed = [_step(one) for one in segments]
-        return lambda path: len(names := path.split("/")) == len(fixed) and all(map(_takes, fixed, names))
+        return lambda path: (
+            len(names := path.split("/")) == len(fixed) and all(map(_takes, fixed, names))
+        )
     plain = [_unescaped(one) for one in segments[:-1]]
     if segments[-1] == "**" and None not in plain:
         # The commonest form costs no expression: everything below a folder, the folder included.
@@ -147,7 +166,8 @@ def _takes(step: Step, name: str) -> bool:
 
 
 def steps_fit(steps: Sequence[Step], path: Sequence[str]) -> bool:
-    """Whether segments match steps: a text that they equal, a check, or None for any number of them (`**`).
+    """Whether segments match steps: a text that they equal, a check, or None for any number of them
+    (`**`).
 
     Only the last `**` is ever stretched, so it takes n * m steps at most.
     """

@@ -1,10 +1,12 @@
 """Host names and addresses: one canonical spelling, and which addresses are never just dialled.
 
-Decides what a host is called in every rule, verdict and connection: the value that is matched is the value that is dialled. It is
-apart from the rules so that egress can use it alone. It must never guess: what isn't a valid name or address is an error.
+Decides what a host is called in every rule, verdict and connection: the value that is matched is
+the value that is dialled. It is apart from the rules so that egress can use it alone. It must never
+guess: what isn't a valid name or address is an error.
 
-Sources: RFC 1123 and 5891 (names), UTS 46 (mapping), the WHATWG URL standard's host parser (which names are IPv4 addresses, and their
-octal, hexadecimal and short spellings), RFC 6052 and 8215 (NAT64), 3056 (6to4), 4380 (Teredo), 5214 (ISATAP), 2765 (SIIT).
+Sources: RFC 1123 and 5891 (names), UTS 46 (mapping), the WHATWG URL standard's host parser
+(which names are IPv4 addresses, and their octal, hexadecimal and short spellings), RFC 6052 and
+8215 (NAT64), 3056 (6to4), 4380 (Teredo), 5214 (ISATAP), 2765 (SIIT).
 """
 
 import ipaddress
@@ -28,28 +30,34 @@ _PLAIN = re.compile(
 )
 _NUMBER = re.compile(r"(?:0x[0-9a-f]*|[0-9]+)\Z")
 _SHARED = ipaddress.IPv4Network("100.64.0.0/10")
-# Reserved for documentation and examples: routed nowhere, so no more dangerous than any public address.
+# Reserved for documentation and examples: routed nowhere, so no more dangerous than any public
+# address.
 _EXAMPLES = tuple(
-    ipaddress.ip_network(text) for text in ("192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24", "2001:db8::/32")
+    ipaddress.ip_network(text)
+    for text in ("192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24", "2001:db8::/32")
 )
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 _NAT64_LOCAL = ipaddress.IPv6Network("64:ff9b:1::/48")
 _COMPATIBLE = ipaddress.IPv6Network("::/96")
 _TRANSLATED = ipaddress.IPv6Network("::ffff:0:0:0/96")
-# What an operator may have a service on and name in a rule; the rest of the non-public space is never dialled.
+# What an operator may have a service on and name in a rule; the rest of the non-public space is
+# never dialled.
 LIFTABLE: frozenset[AddressClass] = frozenset({"loopback", "link-local", "private", "shared"})
 
 
 def is_named(host: str, name: str) -> bool:
-    """Whether a name means a host: itself, or where it begins with `*.` those at any depth below it, as in a rule. Both are canonical."""
+    """Whether a name means a host: itself, or where it begins with `*.` those at any depth below
+    it, as in a rule. Both are canonical."""
     return host.endswith(name[1:]) if name.startswith(EVERY) else host == name
 
 
 @lru_cache(maxsize=8192)
 def canonical_host(text: str) -> str:
-    """The one spelling of a host: a lower-case ASCII name without a trailing dot, or an address without brackets.
+    """The one spelling of a host: a lower-case ASCII name without a trailing dot, or an address
+    without brackets.
 
-    `ValueError` (a sentence part: "is ...") where it is neither a valid host name nor an address, or has a zone id.
+    `ValueError` (a sentence part: "is ...") where it is neither a valid host name nor an
+    address, or has a zone id.
     """
     if len(text) < MAX_NAME_CHARS and _PLAIN.match(text):
         return text
@@ -79,7 +87,8 @@ def _mapped(text: str) -> str:
     except (idna.IDNAError, UnicodeError):
         pass
     try:
-        # Digits and dots in other scripts: idna refuses to encode what maps to an address, the mapping alone doesn't.
+        # Digits and dots in other scripts: idna refuses to encode what maps to an address, the
+        # mapping alone doesn't.
         mapped = idna.uts46_remap(text, std3_rules=True)
     except (idna.IDNAError, UnicodeError):
         raise ValueError("is not a valid internationalised name") from None
@@ -89,7 +98,8 @@ def _mapped(text: str) -> str:
 
 
 def _check_punycode(label: str) -> None:
-    """An A-label must be exactly what its own Unicode form encodes to, or two spellings would be one name."""
+    """An A-label must be exactly what its own Unicode form encodes to, or two spellings would be
+    one name."""
     try:
         again = idna.alabel(idna.ulabel(label)).decode("ascii")
     except (idna.IDNAError, UnicodeError):
@@ -99,7 +109,8 @@ def _check_punycode(label: str) -> None:
 
 
 def _ipv4(labels: list[str]) -> ipaddress.IPv4Address:
-    """Decimal, octal (`0...`), hexadecimal (`0x...`) and short forms (`127.1`), as every resolver reads them."""
+    """Decimal, octal (`0...`), hexadecimal (`0x...`) and short forms (`127.1`), as every
+    resolver reads them."""
     if len(labels) > 4:
         raise ValueError("is not a valid address")
     numbers = []
@@ -150,7 +161,12 @@ def embedded(address: Address) -> tuple[ipaddress.IPv4Address, ...]:
     found = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
     low = ipaddress.IPv4Address(value & 0xFFFFFFFF)
     is_isatap = (value >> 32) & 0xFDFFFFFF == 0x5EFE
-    if address in _NAT64 or address in _TRANSLATED or is_isatap or (address in _COMPATIBLE and value > 1):
+    if (
+        address in _NAT64
+        or address in _TRANSLATED
+        or is_isatap
+        or (address in _COMPATIBLE and value > 1)
+    ):
         found.append(low)
     return tuple(one for one in found if one is not None)
 
@@ -165,7 +181,8 @@ def _metadata() -> tuple[frozenset[Address], tuple[str, ...]]:
 def address_class(address: Address) -> AddressClass:
     """What kind of address it is; of one that embeds others, the worst of them all.
 
-    "never" is what no rule lifts: unspecified, multicast, broadcast, reserved, and every embedded form of what isn't public.
+    "never" is what no rule lifts: unspecified, multicast, broadcast, reserved, and every
+    embedded form of what isn't public.
     """
     inner = {_class(one) for one in embedded(address)} - {"public"}
     if "metadata" in inner or address in _metadata()[0]:
@@ -182,13 +199,19 @@ def _class(address: Address) -> AddressClass:
         return "public"
     if address.is_loopback:
         return "loopback"
-    if address.is_unspecified or address.is_multicast or (address.is_reserved and not embedded(address)):
+    if (
+        address.is_unspecified
+        or address.is_multicast
+        or (address.is_reserved and not embedded(address))
+    ):
         return "never"
     if isinstance(address, ipaddress.IPv4Address) and (address in _SHARED):
         return "shared"
     if isinstance(address, ipaddress.IPv4Address) and int(address) >> 24 == 0:
         return "never"
-    if address.is_link_local or (isinstance(address, ipaddress.IPv6Address) and address.is_site_local):
+    if address.is_link_local or (
+        isinstance(address, ipaddress.IPv6Address) and address.is_site_local
+    ):
         return "link-local"
     if address.is_private and not embedded(address):
         return "private"
@@ -205,7 +228,7 @@ def is_local_name(host: str) -> bool:
     return host in ("localhost", "localhost.localdomain") or host.endswith(".localhost")
 
 
-# -- public suffixes -------------------------------------------------------------------------------------------------------
+# -- public suffixes ------------------------------------------------------------------------------
 
 
 @cache
@@ -216,18 +239,21 @@ def _suffixes() -> "object":
 
 
 def public_suffix(host: str) -> str:
-    """The public suffix of a canonical name, by the Public Suffix List with its private part; an unknown last label is one."""
+    """The public suffix of a canonical name, by the Public Suffix List with its private part; an
+    unknown last label is one."""
     return str(_suffixes().publicsuffix(host) or host)  # type: ignore[attr-defined]
 
 
 def registrable_domain(host: str) -> str | None:
-    """The registrable domain of a canonical name; None where it is a public suffix itself, or has one label."""
+    """The registrable domain of a canonical name; None where it is a public suffix itself, or
+    has one label."""
     found = _suffixes().privatesuffix(host)  # type: ignore[attr-defined]
     return str(found) if found else None
 
 
 def is_shared_by_strangers(name: str) -> bool:
-    """Whether names below this one belong to people who don't know each other: some public suffix is at it or below it."""
+    """Whether names below this one belong to people who don't know each other: some public
+    suffix is at it or below it."""
     if registrable_domain(name) is None:
         return True
     return name in _parents_of_suffixes()

@@ -1,4 +1,5 @@
-"""Points in time as people type them: `14:05`, `14:05:30`, an ISO time, `5m` (ago). Pure: `now` is an argument."""
+"""Points in time as people type them: `14:05`, `14:05:30`, an ISO time, `5m` (ago). Pure: `now`
+is an argument."""
 
 import re
 from datetime import datetime, timedelta, tzinfo
@@ -11,7 +12,8 @@ _CLOCK = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}))?", re.ASCII)
 
 
 def parse_moment(text: str, now: float, zone: tzinfo | None = None, name: str = "--to") -> float:
-    """Seconds since the epoch, in the past. A time of the day is the last one that was; `zone` None: this machine's."""
+    """Seconds since the epoch, in the past. A time of the day is the last one that was; `zone`
+    None: this machine's."""
     given = text.strip()
     found = _clock_time(given, now, zone) or _iso_time(given, zone)
     if found is None:
@@ -31,7 +33,9 @@ def _clock_time(text: str, now: float, zone: tzinfo | None) -> float | None:
     hour, minute, second = (int(part or 0) for part in match.groups())
     if hour > 23 or minute > 59 or second > 59:
         return None
-    today = datetime.fromtimestamp(now, zone).replace(hour=hour, minute=minute, second=second, microsecond=0)
+    today = datetime.fromtimestamp(now, zone).replace(
+        hour=hour, minute=minute, second=second, microsecond=0
+    )
     moment = today if today.timestamp() <= now else today - timedelta(days=1)
     return moment.timestamp()
 
@@ -41,6 +45,8 @@ def _iso_time(text: str, zone: tzinfo | None) -> float | None:
         return None
     try:
         moment = datetime.fromisoformat(text)
-        return (moment if moment.tzinfo or zone is None else moment.replace(tzinfo=zone)).timestamp()
+        return (
+            moment if moment.tzinfo or zone is None else moment.replace(tzinfo=zone)
+        ).timestamp()
     except (ValueError, OverflowError, OSError):
         return None

@@ -1,4 +1,5 @@
-"""Numbers that somebody else wrote, in a header for one. It decides only what is one: `isdigit` alone takes `²` for it. Pure."""
+"""Numbers that somebody else wrote, in a header for one. It decides only what is one: `isdigit`
+alone takes `²` for it. Pure."""
 
 # What every reader of JSON takes as it is.
 MOST_DIGITS = 15

@@ -1,7 +1,9 @@
-"""Paths in the workspace: one canonical spelling, what is no path at all, and what a person must look at.
+"""Paths in the workspace: one canonical spelling, what is no path at all, and what a person must
+look at.
 
-Decides from the bytes of a name alone; nothing here looks at a disk (symlinks are seen where they are opened: law 4). It must
-never resolve `..`: a path that holds one is refused, because what it means depends on links that aren't seen here.
+Decides from the bytes of a name alone; nothing here looks at a disk (symlinks are seen where
+they are opened: law 4). It must never resolve `..`: a path that holds one is refused, because
+what it means depends on links that aren't seen here.
 """
 
 import base64
@@ -18,7 +20,8 @@ MAX_PATH_CHARS = 4096
 # Most paths: ASCII names, none of them `.`, `..` or empty.
 _PLAIN = re.compile(r"(?:\.?[A-Za-z0-9_+@][A-Za-z0-9_.+@-]*/)*\.?[A-Za-z0-9_+@][A-Za-z0-9_.+@-]*\Z")
 _SURROGATE = re.compile("[\ud800-\udfff]")
-# Code points that HFS+ ignores in names (the list of git's `is_hfs_dotgit`), and a few more that nobody sees.
+# Code points that HFS+ ignores in names (the list of git's `is_hfs_dotgit`), and a few more that
+# nobody sees.
 _IGNORED = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0]"
 )
@@ -29,8 +32,9 @@ _SHORT_GIT = re.compile(r"git~[0-9]+\Z")
 class WorkspacePath(msgspec.Struct, frozen=True):
     """A canonical path: relative, `/`-separated, without `.` or empty segments.
 
-    `is_odd` says why no rule may allow it (a name that isn't UTF-8 or that holds control characters), empty for all others.
-    `folded` is what deny and ask rules compare as well: every spelling that some file system takes for the same name is one.
+    `is_odd` says why no rule may allow it (a name that isn't UTF-8 or that holds control
+    characters), empty for all others. `folded` is what deny and ask rules compare as well: every
+    spelling that some file system takes for the same name is one.
     """
 
     text: str
@@ -42,7 +46,8 @@ class WorkspacePath(msgspec.Struct, frozen=True):
 
 
 def canonical(path: str, path_b64: str | None = None) -> WorkspacePath:
-    """The canonical path; `ValueError` (a whole why) for what leaves the workspace or is no path. `path_b64` wins where it is given."""
+    """The canonical path; `ValueError` (a whole why) for what leaves the workspace or is no
+    path. `path_b64` wins where it is given."""
     if path_b64 is None and _PLAIN.match(path) and len(path) <= MAX_PATH_CHARS:
         return WorkspacePath(path)
     odd = ""
@@ -66,12 +71,15 @@ def canonical(path: str, path_b64: str | None = None) -> WorkspacePath:
     if ".." in segments:
         raise ValueError(f"`{shown(path)}` holds `..`, so it could leave the workspace")
     if not segments:
-        raise ValueError("the path is empty" if not path else "the workspace itself can't be changed")
+        raise ValueError(
+            "the path is empty" if not path else "the workspace itself can't be changed"
+        )
     return WorkspacePath("/".join(segments), odd)
 
 
 def leaves(path: str, link_target: str) -> bool:
-    """Whether a symlink at canonical `path` with this target points out of the workspace, by its letters alone."""
+    """Whether a symlink at canonical `path` with this target points out of the workspace, by its
+    letters alone."""
     if link_target.startswith("/") or "\x00" in link_target:
         return True
     depth = path.count("/")
@@ -87,14 +95,23 @@ def leaves(path: str, link_target: str) -> bool:
 
 @lru_cache(maxsize=8192)
 def fold(path: str) -> str:
-    """The path without regard to case, Unicode composition, invisible characters, and trailing dots and spaces."""
-    if path.isascii() and ". " not in path and not path.endswith((".", " ")) and "./" not in path and " /" not in path:
+    """The path without regard to case, Unicode composition, invisible characters, and trailing
+    dots and spaces."""
+    if (
+        path.isascii()
+        and ". " not in path
+        and not path.endswith((".", " "))
+        and "./" not in path
+        and " /" not in path
+    ):
         return path.lower()
     return "/".join(_fold_name(segment) for segment in path.split("/"))
 
 
 def _fold_name(name: str) -> str:
-    plain = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", _IGNORED.sub("", name)).casefold())
+    plain = unicodedata.normalize(
+        "NFKC", unicodedata.normalize("NFKC", _IGNORED.sub("", name)).casefold()
+    )
     # A compatibility form of a slash stays a character: it separates nothing on any file system.
     if "/" in plain:
         plain = unicodedata.normalize("NFC", name).casefold()
@@ -102,7 +119,8 @@ def _fold_name(name: str) -> str:
 
 
 def is_git_name(name: str) -> bool:
-    """Whether some file system takes this name for `.git`: case, trailing dots and spaces, short names, streams, invisible characters."""
+    """Whether some file system takes this name for `.git`: case, trailing dots and spaces, short
+    names, streams, invisible characters."""
     for part in name.split("\\"):
         plain = _fold_name(part.split(":", 1)[0])
         if plain == ".git" or _SHORT_GIT.match(plain):

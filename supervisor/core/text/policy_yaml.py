@@ -1,8 +1,9 @@
 """YAML text to plain data that knows its lines.
 
-Decides which part of YAML a policy may use: mappings, lists and text, nothing that is resolved into another type (`no` stays
-`no`, a date stays its digits), no aliases, no tags, no key twice. It is apart from `policy_text.py`, which knows what the data
-means. It must never build objects from tags, and its work is bounded by the length of the text.
+Decides which part of YAML a policy may use: mappings, lists and text, nothing that is resolved
+into another type (`no` stays `no`, a date stays its digits), no aliases, no tags, no key twice.
+It is apart from `policy_text.py`, which knows what the data means. It must never build objects
+from tags, and its work is bounded by the length of the text.
 """
 
 from collections.abc import Iterable
@@ -47,7 +48,8 @@ def line_of(value: Any) -> int:
 
 
 def load(text: str, source: str) -> Any:
-    """The data of one YAML document: `Fields`, `Items`, `Text`, or None for nothing. `PolicyError` where it isn't that."""
+    """The data of one YAML document: `Fields`, `Items`, `Text`, or None for nothing.
+    `PolicyError` where it isn't that."""
     if len(text) > MAX_CHARS:
         raise PolicyError(f"{source}: longer than {MAX_CHARS} characters", "split the policy")
     try:
@@ -55,25 +57,31 @@ def load(text: str, source: str) -> Any:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f":{mark.line + 1}" if mark is not None else ""
-        problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "it is not YAML"
+        problem = (
+            getattr(error, "problem", None) or getattr(error, "reason", None) or "it is not YAML"
+        )
         remedy = "check the indentation and the quotes around `*`, `[` or `: `"
         raise PolicyError(f"{source}{line}: {problem}", remedy) from None
     except UnicodeEncodeError as error:
         number = text.count("\n", 0, error.start) + 1
-        raise PolicyError(f"{source}:{number}: holds something that is not text", "save it as UTF-8") from None
+        raise PolicyError(
+            f"{source}:{number}: holds something that is not text", "save it as UTF-8"
+        ) from None
 
 
 class _Builder:
     """Data from the parser's events, one after the other.
 
-    INVARIANT: nothing here or in PyYAML recurses: `yaml.compose` does, in C, and a text of nothing but `[` ends the process.
+    INVARIANT: nothing here or in PyYAML recurses: `yaml.compose` does, in C, and a text of
+    nothing but `[` ends the process.
     """
 
     def __init__(self, source: str) -> None:
         self.source = source
         self.root: Any = None
         self.documents = 0
-        # The lists and mappings that are open, and for each mapping the key that waits for its value.
+        # The lists and mappings that are open, and for each mapping the key that waits for its
+        # value.
         self.open: list[Items | Fields] = []
         self.keys: list[str | None] = []
 
@@ -82,7 +90,9 @@ class _Builder:
             if isinstance(event, yaml.ScalarEvent):
                 self.put(self.scalar(event), event)
             elif isinstance(event, yaml.CollectionStartEvent):
-                self.start(Items() if isinstance(event, yaml.SequenceStartEvent) else Fields(), event)
+                self.start(
+                    Items() if isinstance(event, yaml.SequenceStartEvent) else Fields(), event
+                )
             elif isinstance(event, yaml.CollectionEndEvent):
                 self.open.pop()
                 self.keys.pop()
@@ -117,7 +127,9 @@ class _Builder:
 
     def check_tag(self, event: yaml.ScalarEvent | yaml.CollectionStartEvent) -> None:
         if event.tag is not None:
-            raise self.fail(event, f"the tag `{event.tag}`", "leave it out: everything in a policy is text")
+            raise self.fail(
+                event, f"the tag `{event.tag}`", "leave it out: everything in a policy is text"
+            )
 
     def put(self, value: Any, event: yaml.Event) -> None:
         """A value into the innermost list or mapping; in a mapping the first of two is the key."""

@@ -1,7 +1,8 @@
 """An index of rules by the literal text that all which they match starts with.
 
-Decides nothing: it only leaves out rules that can't match, so that a judge compares a handful instead of a hundred thousand. It is
-apart from the judges because git, package and exec rules are all found this way. INVARIANT: what it hands out is never too little.
+Decides nothing: it only leaves out rules that can't match, so that a judge compares a handful
+instead of a hundred thousand. It is apart from the judges because git, package and exec rules
+are all found this way. INVARIANT: what it hands out is never too little.
 """
 
 from bisect import bisect_right
@@ -14,7 +15,8 @@ FEW = 8
 
 
 class Prefixes[T]:
-    """Items, each under a prefix; under `""` for every text. `starting(texts)` hands out those whose prefix one of the texts starts with."""
+    """Items, each under a prefix; under `""` for every text. `starting(texts)` hands out those
+    whose prefix one of the texts starts with."""
 
     __slots__ = ("_by_letter", "_every")
 
@@ -36,7 +38,8 @@ class Prefixes[T]:
             known = by_letter.get(text[:1])
             if known is not None:
                 prefixes, outer = known.prefixes, known.outer
-                # INVARIANT: what of the sorted prefixes a text starts with is the last one before it, or encloses that one.
+                # INVARIANT: what of the sorted prefixes a text starts with is the last one before
+                # it, or encloses that one.
                 at = bisect_right(prefixes, text) - 1
                 while at >= 0:
                     if text.startswith(prefixes[at]):
@@ -49,7 +52,8 @@ class Prefixes[T]:
 
 
 class _Sorted[T]:
-    """Prefixes in order, the items of each, and for each the longest other one that it starts with (-1: none)."""
+    """Prefixes in order, the items of each, and for each the longest other one that it starts
+    with (-1: none)."""
 
     __slots__ = ("items", "outer", "prefixes")
 

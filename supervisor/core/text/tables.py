@@ -1,7 +1,7 @@
 """The tables of data beside the engine (`core/text/data/*.yaml`), read once.
 
-They are part of the program, like its code: fixed at installation, never read from a workspace. This is the one place of
-the core that reads files, and it reads nothing else.
+They are part of the program, like its code: fixed at installation, never read from a workspace.
+This is the one place of the core that reads files, and it reads nothing else.
 """
 
 from functools import cache
@@ -16,6 +16,7 @@ _FOLDER = Path(__file__).parent / "data"
 @cache
 def table(name: str) -> Any:
     """The content of `core/text/data/NAME.yaml`. Shared: never change it."""
-    # The C loader is safe too, and ten times faster; it is missing where PyYAML was built without libyaml.
+    # The C loader is safe too, and ten times faster; it is missing where PyYAML was built without
+    # libyaml.
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     return yaml.load((_FOLDER / f"{name}.yaml").read_text(encoding="utf-8"), Loader=loader)  # noqa: S506 (a safe loader)

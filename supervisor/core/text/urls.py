@@ -1,8 +1,9 @@
 """URLs: split strictly, and one normalisation of paths.
 
-Decides what path a request's target means, and whether another program could read it differently. It is apart from the rules
-because egress, the rules and the suggestions must agree on it. It must never repair: what has two readings is `ambiguous`, and
-then no allow rule matches it.
+Decides what path a request's target means, and whether another program could read it
+differently. It is apart from the rules because egress, the rules and the suggestions must agree
+on it. It must never repair: what has two readings is `ambiguous`, and then no allow rule matches
+it.
 """
 
 import re
@@ -13,7 +14,9 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 
 DEFAULT_PORTS = {"http": 80, "https": 443}
-_URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<authority>[^/?#\\]*)(?P<rest>.*)\Z", re.DOTALL)
+_URL = re.compile(
+    r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<authority>[^/?#\\]*)(?P<rest>.*)\Z", re.DOTALL
+)
 _AUTHORITY = re.compile(r"(?P<host>\[[^\[\]@]*\]|[^\[\]:@]*)(?::(?P<port>[0-9]{1,5}))?\Z")
 _ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}")
 _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
@@ -34,8 +37,9 @@ class Url(msgspec.Struct, frozen=True):
 class Path(msgspec.Struct, frozen=True):
     """A normalised path. `text` is decoded, without query and dot segments.
 
-    `ambiguous` names why no allow rule may match it. `readings` are the other paths that some server could see: deny and ask rules
-    are compared with each. `has_empty_segments`: it holds `//`, which some servers merge.
+    `ambiguous` names why no allow rule may match it. `readings` are the other paths that some
+    server could see: deny and ask rules are compared with each. `has_empty_segments`: it holds
+    `//`, which some servers merge.
     """
 
     text: str
@@ -45,7 +49,8 @@ class Path(msgspec.Struct, frozen=True):
 
 
 def split_url(text: str) -> Url:
-    """The parts of an absolute http or https URL; `ValueError` (a sentence part) where it is anything else."""
+    """The parts of an absolute http or https URL; `ValueError` (a sentence part) where it is
+    anything else."""
     found = _URL.match(text)
     if found is None:
         raise ValueError("is not an absolute URL")
@@ -57,11 +62,14 @@ def split_url(text: str) -> Url:
     path = rest.partition("#")[0]
     if path.startswith("\\"):
         raise ValueError("has a backslash behind the host")
-    return Url(scheme, host, port or DEFAULT_PORTS[scheme], path if path.startswith("/") else f"/{path}")
+    return Url(
+        scheme, host, port or DEFAULT_PORTS[scheme], path if path.startswith("/") else f"/{path}"
+    )
 
 
 def split_authority(text: str) -> tuple[str, int | None]:
-    """Host as written and port (None: not said) of `host[:port]`; `ValueError` where it is anything else."""
+    """Host as written and port (None: not said) of `host[:port]`; `ValueError` where it is
+    anything else."""
     if "@" in text:
         raise ValueError("names a user before the host")
     found = _AUTHORITY.match(text)
@@ -138,12 +146,15 @@ def _without_dots(path: str) -> tuple[str, bool]:
 
 
 def _readings(raw: str, decoded: str, text: str) -> tuple[str, ...]:
-    """What lenient servers could make of an ambiguous path: decoded again, backslashes as slashes, cut at NUL, slashes merged."""
+    """What lenient servers could make of an ambiguous path: decoded again, backslashes as
+    slashes, cut at NUL, slashes merged."""
     found = {raw, decoded, text}
     for start in (raw, decoded):
         current = start
         for _ in range(3):
-            current = unquote_to_bytes(current.encode("utf-8", "surrogatepass")).decode("utf-8", "replace")
+            current = unquote_to_bytes(current.encode("utf-8", "surrogatepass")).decode(
+                "utf-8", "replace"
+            )
             found.add(current)
     for one in list(found):
         slashes = re.sub(r";[^/]*", "", one.replace("\\", "/"))

@@ -1,7 +1,8 @@
 """Words of git and package commands, and the wildcards of their patterns.
 
-Decides how a command line becomes words where no shell is ever involved: what a shell would treat specially is refused, not
-interpreted. `*` stays in its word and crosses `/`. It is apart from `shell.py`, which reads real bash for exec.
+Decides how a command line becomes words where no shell is ever involved: what a shell would
+treat specially is refused, not interpreted. `*` stays in its word and crosses `/`. It is apart
+from `shell.py`, which reads real bash for exec.
 """
 
 import re
@@ -16,7 +17,8 @@ _PLAIN = re.compile(r"[A-Za-z0-9_@%+=:,./^\[\]*?-]+\Z")
 
 
 def split_command(text: str) -> list[str]:
-    """The words of one simple command; `ValueError` (a sentence part) where a shell would see more than words in it."""
+    """The words of one simple command; `ValueError` (a sentence part) where a shell would see
+    more than words in it."""
     if len(text) > MAX_CHARS:
         raise ValueError("is too long")
     # Braille's blank is left to the parsers, which refuse it in names; here it could only be asked.
@@ -96,14 +98,16 @@ def is_star(word: str) -> bool:
 
 
 def fits(pattern: str, word: str) -> bool:
-    """Whether a word of a pattern covers a word. `*` is any characters; a word of nothing is covered by no wildcard."""
+    """Whether a word of a pattern covers a word. `*` is any characters; a word of nothing is
+    covered by no wildcard."""
     if "*" not in pattern:
         return pattern == word
     return word != "" and stars_fit(pattern.split("*"), word)
 
 
 def stars_fit(parts: Sequence[str], text: str) -> bool:
-    """Whether a text is the parts in order, with anything between them. Of each the leftmost is taken, so it takes linear steps."""
+    """Whether a text is the parts in order, with anything between them. Of each the leftmost is
+    taken, so it takes linear steps."""
     first, last = parts[0], parts[-1]
     if len(text) < len(first) + len(last) or not text.startswith(first) or not text.endswith(last):
         return False

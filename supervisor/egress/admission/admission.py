@@ -1,8 +1,8 @@
 """From an action to an allow with checked addresses, or a denial.
 
-It is separate from the addon because it knows nothing of mitmproxy: the order is what matters here. The name is judged first,
-looked up only once it is allowed (a look-up already tells its owner something), the addresses are judged by the rules, then
-checked here, then pinned.
+It is separate from the addon because it knows nothing of mitmproxy: the order is what matters
+here. The name is judged first, looked up only once it is allowed (a look-up already tells its
+owner something), the addresses are judged by the rules, then checked here, then pinned.
 """
 
 import msgspec
@@ -18,7 +18,8 @@ from supervisor.egress.loop import addresses
 from supervisor.egress.loop.dialler import Pin
 from supervisor.egress.loop.refusals import BROKEN
 
-# How long the addresses of plain HTTP on one connection go without being judged again. In a CONNECT each request is.
+# How long the addresses of plain HTTP on one connection go without being judged again. In a CONNECT
+# each request is.
 PIN_S = 30.0
 NAMES_PORT = 53
 # What is no host name can't be confused with one.
@@ -27,9 +28,12 @@ UNJUDGED = "what can't be read, or names no host, can't be judged, so it is refu
 
 
 class Admission:
-    """`forbidden` are Gatehouse's own listeners; `forbid` replaces them. `allowances` cover what goes out."""
+    """`forbidden` are Gatehouse's own listeners; `forbid` replaces them. `allowances` cover what
+    goes out."""
 
-    def __init__(self, questions: Questions, resolver: Resolver, clock: Clock, allowances: Allowances) -> None:
+    def __init__(
+        self, questions: Questions, resolver: Resolver, clock: Clock, allowances: Allowances
+    ) -> None:
         self.allowances = allowances
         self._questions = questions
         self._resolver = resolver
@@ -55,16 +59,20 @@ class Admission:
         headers: tuple[tuple[str, str], ...] = (),
         body_bytes: int = 0,
     ) -> Answer:
-        """The answer; where it is an allow, the connection has a pin for the action's host and port, and a request is covered by the budget.
+        """The answer; where it is an allow, the connection has a pin for the action's host and
+        port, and a request is covered by the budget.
 
-        `headers` are for the person to see (`checks.shown_headers`); `body_bytes` is as much of the body as is known before it comes.
+        `headers` are for the person to see (`checks.shown_headers`); `body_bytes` is as much of
+        the body as is known before it comes.
         """
         why = self._never(action)
         if why is not None:
             self.refused(connection, action, why)
             return denied(why, "no rule opens this address")
         pin = connection.pins.get((action.host, action.port))
-        is_pinned = in_tunnel or (pin is not None and pin.judged_at > self._clock.monotonic() - PIN_S)
+        is_pinned = in_tunnel or (
+            pin is not None and pin.judged_at > self._clock.monotonic() - PIN_S
+        )
         # What this session was allowed to look up before is judged in one go.
         known = () if is_pinned else self._resolver.known(connection.session.id, action.host)
         asked = msgspec.structs.replace(action, resolved=known) if known else action
@@ -75,7 +83,9 @@ class Admission:
             return answer
         try:
             if is_pinned:
-                refused = None if pin is not None else denied("the connection has no checked address")
+                refused = (
+                    None if pin is not None else denied("the connection has no checked address")
+                )
             elif known:
                 refused = self._pin(connection, asked, private_ok=answer.private_ok)
             else:
@@ -97,12 +107,15 @@ class Admission:
         self._questions.refused(connection.session.id, action, why)
 
     def refused_nameless(self, connection: Connection) -> None:
-        """Report that a client said what can't be read or names no host, all of a session's as one; nobody could be asked about it."""
+        """Report that a client said what can't be read or names no host, all of a session's as
+        one; nobody could be asked about it."""
         self._questions.refused(connection.session.id, _NAMELESS, UNJUDGED)
 
     def refused_name(self, session_id: str, host: str, why: str) -> None:
         """Report that a session's name server gave no address for a name."""
-        self._questions.refused(session_id, Network(operation="connect", host=host, port=NAMES_PORT), why)
+        self._questions.refused(
+            session_id, Network(operation="connect", host=host, port=NAMES_PORT), why
+        )
 
     def ended(
         self,
@@ -112,7 +125,8 @@ class Admission:
         detail: dict[str, str | int | float | None],
         headers: tuple[tuple[str, str], ...] = (),
     ) -> None:
-        """Report what came of an allowed question of this connection, once; `headers` are the response's, to be shown."""
+        """Report what came of an allowed question of this connection, once; `headers` are the
+        response's, to be shown."""
         found = connection.unsettled.pop(question_id, None)
         if found is None:
             return
@@ -138,24 +152,35 @@ class Admission:
 
     def _never(self, action: Network) -> str | None:
         """Why a literal address can't be reached whatever the rules say; None for names."""
-        why = addresses.refusal(action.host, action.port, private_ok=True, forbidden=self._forbidden)
+        why = addresses.refusal(
+            action.host, action.port, private_ok=True, forbidden=self._forbidden
+        )
         return None if why == addresses.NOT_AN_ADDRESS else why
 
     async def _cover(self, connection: Connection, body_bytes: int) -> Answer | None:
         """Use up what a request needs; the denial where it isn't covered."""
         refused = await self.allowances.take(connection.session, "requests", 1)
-        refused = refused or await self.allowances.cover(connection.session, "bytes_out", body_bytes)
+        refused = refused or await self.allowances.cover(
+            connection.session, "bytes_out", body_bytes
+        )
         refused = refused or connection.over  # what its client sent meanwhile
         return refused or (GONE if self._questions.is_alone else None)
 
-    async def _look_up(self, connection: Connection, action: Network, allowed: Answer) -> Answer | None:
-        """Look up, judge and pin the addresses of an allowed action; the denial where one of them won't do."""
+    async def _look_up(
+        self, connection: Connection, action: Network, allowed: Answer
+    ) -> Answer | None:
+        """Look up, judge and pin the addresses of an allowed action; the denial where one of
+        them won't do."""
         found = await self._resolver.addresses(connection.session.id, action.host)
         if not found:
             return denied(f"the name `{action.host}` has no address", "check the name")
         judged = msgspec.structs.replace(action, resolved=found)
         answer = await self._questions.ask(connection, judged, after=allowed.question_id)
-        return answer if answer.decision != "allow" else self._pin(connection, judged, private_ok=answer.private_ok)
+        return (
+            answer
+            if answer.decision != "allow"
+            else self._pin(connection, judged, private_ok=answer.private_ok)
+        )
 
     def _pin(self, connection: Connection, judged: Network, *, private_ok: bool) -> Answer | None:
         """Check and pin addresses that were judged; the denial where one of them won't do."""
@@ -165,12 +190,15 @@ class Admission:
             if why is not None:
                 self.refused(connection, judged, why)
                 return denied(why, "a rule must name the address itself")
-        connection.pins[host, port] = Pin(host, port, judged.resolved, private_ok, self._clock.monotonic())
+        connection.pins[host, port] = Pin(
+            host, port, judged.resolved, private_ok, self._clock.monotonic()
+        )
         return None
 
 
 def _over(connection: Connection, allowed: Answer) -> Answer | None:
-    """The denial of what was allowed, and by now may not begin, or has nobody who would report its end: its client went meanwhile."""
+    """The denial of what was allowed, and by now may not begin, or has nobody who would report
+    its end: its client went meanwhile."""
     if connection not in connection.session.connections:
         return denied("the client went away", "try again")
     why = connection.withdrawn.pop(allowed.question_id, None)

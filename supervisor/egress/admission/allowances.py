@@ -1,8 +1,11 @@
-"""What each session may still send: requests and bytes, in portions that the supervisor's ledger hands out.
+"""What each session may still send: requests and bytes, in portions that the supervisor's ledger
+hands out.
 
-It decides only whether what is about to go out is covered by what the session has; where it isn't, more is drawn, and everybody who needs more of
-the same kind waits for that one answer. It is apart from `admission` because it asks nothing about where something goes. INVARIANT: what isn't covered
-doesn't go out; no answer, and a lost supervisor, are denials (law 3). What went out is reported now and then, out of the way of traffic.
+It decides only whether what is about to go out is covered by what the session has; where it
+isn't, more is drawn, and everybody who needs more of the same kind waits for that one answer. It
+is apart from `admission` because it asks nothing about where something goes. INVARIANT: what
+isn't covered doesn't go out; no answer, and a lost supervisor, are denials (law 3). What went
+out is reported now and then, out of the way of traffic.
 """
 
 import asyncio
@@ -14,7 +17,8 @@ from supervisor.egress.admission.questions import Questions
 from supervisor.egress.admission.sessions import Kind, Session, Sessions
 
 REPORT_S = 2.0
-# After a denial the next draw waits so long: who goes on trying asks the supervisor once in that time.
+# After a denial the next draw waits so long: who goes on trying asks the supervisor once in that
+# time.
 DENIED_S = 1.0
 # No more is asked for at once, whatever a request says of its own length.
 MOST_AT_ONCE = 2**40
@@ -63,12 +67,15 @@ class Allowances:
         return denied
 
     def draw(self, session: Session, kind: Kind, count: int) -> asyncio.Future[Answer]:
-        """Ask for more, for all who need it; the answer, once what it grants is the session's. One who asks for much is denied alone."""
+        """Ask for more, for all who need it; the answer, once what it grants is the session's.
+        One who asks for much is denied alone."""
         key = (session, kind)
         running = self._draws.get(key)
         if running is not None:
             return (
-                running.found if _is_as_much(count, running.wanted) else self._draw_after(running, session, kind, count)
+                running.found
+                if _is_as_much(count, running.wanted)
+                else self._draw_after(running, session, kind, count)
             )
         found: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         denial, denied_count, denied_at = self._denied.get(key, (None, 0, 0.0))
@@ -93,8 +100,11 @@ class Allowances:
         self._questions.draw(session.id, kind, count - session.left[kind], answered)
         return found
 
-    def _draw_after(self, running: "_Drawing", session: Session, kind: Kind, count: int) -> asyncio.Future[Answer]:
-        """The answer that others wait for, where it is an allow; else one of our own, since they asked for so much more."""
+    def _draw_after(
+        self, running: "_Drawing", session: Session, kind: Kind, count: int
+    ) -> asyncio.Future[Answer]:
+        """The answer that others wait for, where it is an allow; else one of our own, since they
+        asked for so much more."""
         found: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
 
         def answered(drawn: asyncio.Future[Answer]) -> None:

@@ -1,8 +1,10 @@
 """The egress end of the control channel: packets in with their descriptors, packets out in order.
 
-It decides only that a supervisor who is gone is the end: `on_end` is called once and nothing is sent any more; and when one who doesn't read is
-asked nothing more. INVARIANT: what is told of what went out (`always`) is never dropped while there is a supervisor. That is bounded all the
-same: while the queue is full nothing new is let through (`questions`), so only what is under way is told. It must never block the event loop.
+It decides only that a supervisor who is gone is the end: `on_end` is called once and nothing is
+sent any more; and when one who doesn't read is asked nothing more. INVARIANT: what is told of
+what went out (`always`) is never dropped while there is a supervisor. That is bounded all the
+same: while the queue is full nothing new is let through (`questions`), so only what is under way
+is told. It must never block the event loop.
 """
 
 import array
@@ -14,7 +16,13 @@ from collections.abc import Callable
 
 import msgspec
 
-from supervisor.core.network.egress_wire import MAX_MESSAGE_BYTES, FromEgress, ToEgress, decode_to_egress, encode
+from supervisor.core.network.egress_wire import (
+    MAX_MESSAGE_BYTES,
+    FromEgress,
+    ToEgress,
+    decode_to_egress,
+    encode,
+)
 
 MOST_QUEUED = 4096
 MOST_FDS = 4
@@ -34,7 +42,10 @@ class Link:
     """The channel, from construction until `on_end`. Every method runs in the event loop."""
 
     def __init__(
-        self, sock: socket.socket, on_message: Callable[[ToEgress, list[int]], None], on_end: Callable[[str], None]
+        self,
+        sock: socket.socket,
+        on_message: Callable[[ToEgress, list[int]], None],
+        on_end: Callable[[str], None],
     ) -> None:
         self._sock = sock
         self._on_message = on_message
@@ -52,7 +63,8 @@ class Link:
         return len(self._queue) >= MOST_QUEUED
 
     def send(self, message: FromEgress, *, always: bool = False) -> None:
-        """Send or queue a message; `LinkDownError` where the supervisor is gone or, but for what is `always` told, its queue is full."""
+        """Send or queue a message; `LinkDownError` where the supervisor is gone or, but for what
+        is `always` told, its queue is full."""
         if not self._up:
             raise LinkDownError
         packet = encode(message)
@@ -71,7 +83,8 @@ class Link:
         self._queue.append(packet)
 
     def look(self) -> None:
-        """Take in one packet if it is there already: a supervisor on the same processor has often answered before `send` returns."""
+        """Take in one packet if it is there already: a supervisor on the same processor has
+        often answered before `send` returns."""
         if self._up:
             self._receive_packets(1)
 
@@ -113,7 +126,9 @@ class Link:
                 return
 
     def _read(self) -> tuple[memoryview, list[int]]:
-        length, ancillary, flags, _ = self._sock.recvmsg_into([self._buffer], _FDS_BYTES, _CLOSE_ON_EXEC)
+        length, ancillary, flags, _ = self._sock.recvmsg_into(
+            [self._buffer], _FDS_BYTES, _CLOSE_ON_EXEC
+        )
         if not ancillary and not flags & _CUT_OFF:
             return self._buffer[:length], []
         fds = array.array("i")

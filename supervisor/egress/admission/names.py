@@ -1,12 +1,17 @@
-"""Addresses that stand for names, for programs that know no proxy: what their name server says, and what is dialled is another matter.
+"""Addresses that stand for names, for programs that know no proxy: what their name server says, and
+what is dialled is another matter.
 
-A program that looks a name up and connects to what it was told says nothing of the name when it connects. So its name server gives every
-name an address of its own, from ranges that are routed nowhere, and remembers which; a connection to that address is then judged as a CONNECT
-to the name. INVARIANT: no look-up leaves the machine for it. The name is looked up, once and in earnest, when a connection to it was allowed.
+A program that looks a name up and connects to what it was told says nothing of the name when it
+connects. So its name server gives every name an address of its own, from ranges that are routed
+nowhere, and remembers which; a connection to that address is then judged as a CONNECT to the name.
+INVARIANT: no look-up leaves the machine for it. The name is looked up, once and in earnest, when a
+connection to it was allowed.
 
-It decides only which address means which name, and how many names a session may ask for in a second. INVARIANT: an address never means a second name:
-a program may hold it for as long as it runs. A session that used up the whole range, which takes floods, is given no new ones. Of what egress gave before it
-was started again nothing is known; so each start begins `MOST_NAMES` behind the last, and comes to the same only after fifteen, or after a flood.
+It decides only which address means which name, and how many names a session may ask for in a
+second. INVARIANT: an address never means a second name: a program may hold it for as long as it
+runs. A session that used up the whole range, which takes floods, is given no new ones. Of what
+egress gave before it was started again nothing is known; so each start begins `MOST_NAMES`
+behind the last, and comes to the same only after fifteen, or after a flood.
 """
 
 import asyncio
@@ -18,13 +23,15 @@ from typing import NamedTuple
 from supervisor.core.text import hosts
 from supervisor.egress.loop.bucket import Bucket
 
-# Networks for benchmarks (RFC 2544), and a unique local prefix of ours (RFC 4193): the same number in both means the same name.
+# Networks for benchmarks (RFC 2544), and a unique local prefix of ours (RFC 4193): the same number
+# in both means the same name.
 V4_RANGE = ipaddress.IPv4Network("198.18.0.0/15")
 V6_RANGE = ipaddress.IPv6Network("fd67:6174:6568:6f75::/64")
 # The first are left alone: the sandbox's own interface has one of them (`sandbox.redirect`).
 _FIRST, _END = 256, V4_RANGE.num_addresses - 256
 MOST_NAMES = 8192
-# So many queries of one session are answered at once, and in a second: each takes up to a millisecond of the time of all sessions.
+# So many queries of one session are answered at once, and in a second: each takes up to a
+# millisecond of the time of all sessions.
 MOST_AT_ONCE = 400
 MOST_A_SECOND = 200.0
 
@@ -46,9 +53,11 @@ def is_given(address: hosts.Address) -> bool:
 
 
 class Names:
-    """One session's: which of its addresses stands for which name. Those used longest ago are forgotten first; theirs then stand for nothing.
+    """One session's: which of its addresses stands for which name. Those used longest ago are
+    forgotten first; theirs then stand for nothing.
 
-    `start` is how often egress was started before. `queries` is how often it may ask, and `turn` is held by who waits for that.
+    `start` is how often egress was started before. `queries` is how often it may ask, and `turn`
+    is held by who waits for that.
     """
 
     def __init__(self, session_id: str = "", start: int = 0) -> None:

@@ -1,6 +1,8 @@
-"""How much has moved over what is still under way, told now and then: an upload is seen by host before it ends.
+"""How much has moved over what is still under way, told now and then: an upload is seen by host
+before it ends.
 
-It decides nothing. What an exchange ends with is its outcome's (`admission`), which is told for certain; this may be dropped.
+It decides nothing. What an exchange ends with is its outcome's (`admission`), which is told for
+certain; this may be dropped.
 """
 
 import asyncio
@@ -26,7 +28,11 @@ class Progress:
     def start(self) -> None:
         """Tell what moved, and again after a while."""
         now = dict(self._moving())
-        news = [(question_id, *moved) for question_id, moved in now.items() if moved != self._told.get(question_id)]
+        news = [
+            (question_id, *moved)
+            for question_id, moved in now.items()
+            if moved != self._told.get(question_id)
+        ]
         self._told = now
         for some in batched(news, MOST_AT_ONCE, strict=False):
             self._tell(Moving(moved=some))

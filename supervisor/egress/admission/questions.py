@@ -1,6 +1,7 @@
 """Questions that wait for the supervisor's answer.
 
-It decides only what no answer means: a full queue, a lost channel, a time-out and an answer that comes too late are all denials.
+It decides only what no answer means: a full queue, a lost channel, a time-out and an answer that
+comes too late are all denials.
 """
 
 import asyncio
@@ -38,7 +39,8 @@ MOST_OPEN = 2048
 MOST_OPEN_PER_SESSION = 256
 # How much longer than the supervisor holds a question egress waits for its answer.
 GRACE_S = 10.0
-# How long outcomes are gathered, and how many: the supervisor, which often has the same processor, is woken once for all of them.
+# How long outcomes are gathered, and how many: the supervisor, which often has the same processor,
+# is woken once for all of them.
 GATHER_S = 0.05
 MOST_GATHERED = 64
 
@@ -62,7 +64,8 @@ class Questions:
 
     @property
     def is_busy(self) -> bool:
-        """Whether the supervisor is asked nothing now, since it doesn't keep up with what it is told."""
+        """Whether the supervisor is asked nothing now, since it doesn't keep up with what it is
+        told."""
         return self.link is not None and self.link.is_full
 
     @property
@@ -80,7 +83,8 @@ class Questions:
         after: int | None = None,
         headers: tuple[tuple[str, str], ...] = (),
     ) -> Answer:
-        """The supervisor's answer, or a denial of our own. Never raises but when it is cancelled."""
+        """The supervisor's answer, or a denial of our own. Never raises but when it is
+        cancelled."""
         return await self._ask(
             connection,
             lambda question_id: Question(
@@ -96,8 +100,8 @@ class Questions:
         )
 
     async def reserve(self, connection: Connection, host: str, call: ModelCall, of: int) -> Answer:
-        """Whether a model call may go out, whose request was allowed as the question `of`; `spent` must follow an allow. Never raises but when it
-        is cancelled."""
+        """Whether a model call may go out, whose request was allowed as the question `of`;
+        `spent` must follow an allow. Never raises but when it is cancelled."""
         session_id = connection.session.id
         connection.quiet.add(of)
         try:
@@ -114,8 +118,11 @@ class Questions:
         """Report what a call that was reserved used."""
         self._tell(Spent(question_id=answer.question_id, usage=usage))
 
-    def draw(self, session_id: str, kind: Kind, wanted: int, answered: Callable[[Answer], None]) -> None:
-        """Ask for more of what a session may send. `answered` is called once, whatever happens; it is nobody's connection that waits."""
+    def draw(
+        self, session_id: str, kind: Kind, wanted: int, answered: Callable[[Answer], None]
+    ) -> None:
+        """Ask for more of what a session may send. `answered` is called once, whatever happens;
+        it is nobody's connection that waits."""
         if self.is_busy:
             answered(BUSY)
             return
@@ -136,19 +143,25 @@ class Questions:
 
         future.add_done_callback(done)
         try:
-            self.link.send(Draw(question_id=question_id, session_id=session_id, kind=kind, wanted=wanted))
+            self.link.send(
+                Draw(question_id=question_id, session_id=session_id, kind=kind, wanted=wanted)
+            )
         except (LinkDownError, ValueError):
             future.set_result(denied("the supervisor can't be asked", "try again"))
 
     def used(self, session_id: str, requests: int, bytes_out: int, *, is_last: bool) -> None:
         """Report what a session sent."""
-        self._tell(Used(session_id=session_id, requests=requests, bytes_out=bytes_out, is_last=is_last))
+        self._tell(
+            Used(session_id=session_id, requests=requests, bytes_out=bytes_out, is_last=is_last)
+        )
 
     def tell(self, message: Body | Moving) -> None:
         """Report what nothing depends on: what a body begins with, how much has moved."""
         self._send(message)
 
-    async def _ask(self, connection: Connection, message: Callable[[int], Question | Reserve]) -> Answer:
+    async def _ask(
+        self, connection: Connection, message: Callable[[int], Question | Reserve]
+    ) -> Answer:
         session_id = connection.session.id
         if self.link is None:
             return GONE
@@ -164,7 +177,8 @@ class Questions:
             self.link.send(message(question_id))
             self.link.look()
             answer = await self._first(future, connection, question_id)
-            # INVARIANT: an allow that came together with the end of the channel, and was there before that was known, lets nothing out.
+            # INVARIANT: an allow that came together with the end of the channel, and was there
+            # before that was known, lets nothing out.
             return GONE if self.is_alone and answer.decision == "allow" else answer
         except (LinkDownError, ValueError):
             return denied("the supervisor can't be asked", "try again")
@@ -172,7 +186,9 @@ class Questions:
             del self._open[question_id]
             self._per_session[session_id] -= 1
 
-    async def _first(self, future: asyncio.Future[Answer], connection: Connection, question_id: int) -> Answer:
+    async def _first(
+        self, future: asyncio.Future[Answer], connection: Connection, question_id: int
+    ) -> Answer:
         """The answer, unless the client goes away or the time runs out first."""
         if future.done():
             return future.result()
@@ -182,7 +198,9 @@ class Questions:
             answer = await wait(future, by, functools.partial(future.set_result, _LATE))
         finally:
             connection.waiting.pop(future, None)
-        if answer.question_id != question_id:  # our own: the supervisor's comes too late for whoever asked
+        if (
+            answer.question_id != question_id
+        ):  # our own: the supervisor's comes too late for whoever asked
             self._tell(Abandoned(question_id=question_id))
         return answer
 
@@ -193,7 +211,8 @@ class Questions:
             future.set_result(answer)
         elif answer.settle:
             self.settle(answer, "failed", {"error": "nobody waited for the answer any more"})
-            # Where it was a reservation: the call never went out. Of anything else the supervisor knows no such reservation.
+            # Where it was a reservation: the call never went out. Of anything else the supervisor
+            # knows no such reservation.
             self.spent(answer, Usage(has_input=True, has_output=True, failed=True))
 
     def settle(
@@ -206,7 +225,9 @@ class Questions:
         """Report what came of an allowed question."""
         if not answer.settle:
             return
-        settled = Settled(question_id=answer.question_id, outcome=outcome, detail=detail, headers=headers)
+        settled = Settled(
+            question_id=answer.question_id, outcome=outcome, detail=detail, headers=headers
+        )
         self._outcomes.append(settled)
         if len(self._outcomes) == 1:
             asyncio.get_running_loop().call_later(GATHER_S, self._send_outcomes)
@@ -237,11 +258,15 @@ class Questions:
             self._tell(one)
 
     def _tell(self, message: Abandoned | Settled | Outcomes | Spent | Used) -> bool:
-        """Send what the record and the budget need, however much waits; without a supervisor there is nobody to tell."""
+        """Send what the record and the budget need, however much waits; without a supervisor
+        there is nobody to tell."""
         return self._send(message, always=True)
 
     def _send(
-        self, message: Abandoned | Settled | Outcomes | Moving | Refused | Spent | Used | Body, *, always: bool = False
+        self,
+        message: Abandoned | Settled | Outcomes | Moving | Refused | Spent | Used | Body,
+        *,
+        always: bool = False,
     ) -> bool:
         """Send what is only told; whether it could be."""
         if self.link is None:

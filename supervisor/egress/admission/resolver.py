@@ -1,8 +1,11 @@
-"""Names to addresses: looked up once for a session and a name, and then used for the verdict and for dialling alike.
+"""Names to addresses: looked up once for a session and a name, and then used for the verdict and
+for dialling alike.
 
-A second look-up could answer differently (DNS rebinding), so the answer is kept for the session: what was judged is what
-is dialled, and a later try of a request that waited for its approval is the same action. It decides nothing but how many look-ups one session has under
-way: each takes a thread for as long as the name's server likes. INVARIANT: names that nobody answers for keep no other session's waiting.
+A second look-up could answer differently (DNS rebinding), so the answer is kept for the session:
+what was judged is what is dialled, and a later try of a request that waited for its approval is
+the same action. It decides nothing but how many look-ups one session has under way: each takes a
+thread for as long as the name's server likes. INVARIANT: names that nobody answers for keep no
+other session's waiting.
 """
 
 import asyncio
@@ -20,7 +23,8 @@ LOOKUP_TIMEOUT_S = 10.0
 KEEP_S = 600.0
 MOST_KEPT = 4096
 MOST_ADDRESSES = 16
-# Look-ups under way, and those of one session. One that takes too long is given up, but its thread is its own until the C library gives up, too.
+# Look-ups under way, and those of one session. One that takes too long is given up, but its thread
+# is its own until the C library gives up, too.
 MOST_AT_ONCE = 64
 MOST_OF_SESSION = 8
 
@@ -37,7 +41,8 @@ class Resolver:
         self._places: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     async def addresses(self, session_id: str, host: str) -> tuple[str, ...]:
-        """The addresses of a canonical host, as literals, sorted within each family, IPv4 first; () where there are none."""
+        """The addresses of a canonical host, as literals, sorted within each family, IPv4 first;
+        () where there are none."""
         known = self.known(session_id, host)
         if known:
             return known
@@ -49,7 +54,8 @@ class Resolver:
         return found
 
     def known(self, session_id: str, host: str) -> tuple[str, ...]:
-        """The addresses, where nobody has to be asked for them: a literal is its own, and a name was looked up before."""
+        """The addresses, where nobody has to be asked for them: a literal is its own, and a name
+        was looked up before."""
         literal = _literal(host)
         if literal is not None:
             return (literal,)
@@ -69,18 +75,24 @@ class Resolver:
                 await places.acquire()
                 # By the C library: the loop's own look-up is switched off (`dialler`).
                 asked = self._threads.submit(socket.getaddrinfo, host, None, 0, socket.SOCK_STREAM)
-                asked.add_done_callback(functools.partial(_leave, asyncio.get_running_loop(), places))
+                asked.add_done_callback(
+                    functools.partial(_leave, asyncio.get_running_loop(), places)
+                )
                 answers = await asyncio.wrap_future(asked)
         except RuntimeError:  # there is no thread to be had
             places.release()
             return ()
         except (TimeoutError, OSError, UnicodeError):
             return ()
-        found = {(family != socket.AF_INET, str(address[0])) for family, _, _, _, address in answers}
+        found = {
+            (family != socket.AF_INET, str(address[0])) for family, _, _, _, address in answers
+        }
         return tuple(address for _, address in sorted(found))[:MOST_ADDRESSES]
 
 
-def _leave(loop: asyncio.AbstractEventLoop, places: asyncio.Semaphore, asked: Future[object]) -> None:
+def _leave(
+    loop: asyncio.AbstractEventLoop, places: asyncio.Semaphore, asked: Future[object]
+) -> None:
     """Its thread is free again, or it never had one."""
     with contextlib.suppress(RuntimeError):  # the loop is closed
         loop.call_soon_threadsafe(places.release)

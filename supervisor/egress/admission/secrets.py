@@ -1,9 +1,10 @@
 """Credentials in place of placeholders.
 
-It decides where a placeholder may appear: in its own header (a key that clients send in either of two has a credential for
-each), to its own hosts, and nowhere else. At its own hosts nothing else may stand in that header: with a key of the attacker's the
-agent would hand what it read to the attacker's account, at a host that the rules allow. The secret exists in this process only; it must never reach a log, an exception or a
-message to the supervisor.
+It decides where a placeholder may appear: in its own header (a key that clients send in either
+of two has a credential for each), to its own hosts, and nowhere else. At its own hosts nothing
+else may stand in that header: with a key of the attacker's the agent would hand what it read to
+the attacker's account, at a host that the rules allow. The secret exists in this process only;
+it must never reach a log, an exception or a message to the supervisor.
 """
 
 import base64
@@ -24,29 +25,41 @@ from supervisor.egress.protocols import sigv4
 from supervisor.egress.protocols.checks import DEFAULT_PORTS, Head, split_authority
 
 FOUND_IN_BODY = "the body holds a placeholder, and no credential belongs to this host"
-ECHOED = "the answer holds a credential that Gatehouse put into the request, which the agent must not see"
-UNREADABLE = (
-    "the answer is coded in a way that can't be read, and may hold the credential that Gatehouse put into the request"
+ECHOED = (
+    "the answer holds a credential that Gatehouse put into the request, which the agent must"
+    " not see"
 )
-IN_RANGES = "several ranges in one answer may cut the credential apart that Gatehouse put into the request, so that it isn't found"
+UNREADABLE = (
+    "the answer is coded in a way that can't be read, and may hold the credential that Gatehouse"
+    " put into the request"
+)
+IN_RANGES = (
+    "several ranges in one answer may cut the credential apart that Gatehouse put into the request,"
+    " so that it isn't found"
+)
 BEGUN = (
-    "each piece of the answer ends in what the credential begins with, so that all of it would have to wait for its end"
+    "each piece of the answer ends in what the credential begins with, so that all of it would have"
+    " to wait for its end"
 )
 GUESSED = (
-    "answers to this session ended in what a credential begins with again and again, each time in more of it, as if somebody tried letter by letter what it is; "
-    "until the session ends nothing more goes to hosts that a credential belongs to"
+    "answers to this session ended in what a credential begins with again and again, each time in"
+    " more of it, as if somebody tried letter by letter what it is; until the session ends nothing"
+    " more goes to hosts that a credential belongs to"
 )
 ECHOED_OFTEN = (
-    "answers to this session gave a credential back again and again, and how each of them ends may tell something of it; "
-    "until the session ends nothing more goes to hosts that a credential belongs to"
+    "answers to this session gave a credential back again and again, and how each of them ends may"
+    " tell something of it; until the session ends nothing more goes to hosts that a credential"
+    " belongs to"
 )
 FOR_ANOTHER_SERVICE = (
-    "the names of this host's service are anybody's (`*.` in the credential's hosts), and the request is signed for another service, which would take that "
-    "signature from whoever has this name; only requests that are signed for the host's own service go there"
+    "the names of this host's service are anybody's (`*.` in the credential's hosts), and the"
+    " request is signed for another service, which would take that signature from whoever has this"
+    " name; only requests that are signed for the host's own service go there"
 )
 PRESIGNED = (
-    "the address was signed beforehand (`X-Amz-Signature` in its query) with the placeholder of a credential for AWS; only a request that is signed in its header "
-    "`authorization` is signed anew, so make the request itself instead"
+    "the address was signed beforehand (`X-Amz-Signature` in its query) with the placeholder of a"
+    " credential for AWS; only a request that is signed in its header `authorization` is signed"
+    " anew, so make the request itself instead"
 )
 _READS = ("GET", "HEAD")
 # What such an address has in its query: of Signature Version 4, of 4A, and of 2.
@@ -55,7 +68,8 @@ _IN_PRESIGNED = (b"x-amz-signature=", b"x-amz-credential=", b"awsaccesskeyid=")
 _APART = b"\0\xff\0"
 # RFC 1866 8.2.1 has `;` there, too, and there are servers that read it so.
 _APART_IN_QUERY = re.compile(rb"[&;]")
-# Rack, by which GitLab and GitHub read it, takes `[token]` and `token]` for `token`, too (its `normalize_params`).
+# Rack, by which GitLab and GitHub read it, takes `[token]` and `token]` for `token`, too (its
+# `normalize_params`).
 _BRACKET = re.compile(r"[\[\]]")
 # GitHub's tokens, as they were before they began with `ghp_`.
 _OLD_KEY = re.compile(r"[0-9a-f]{40}", re.IGNORECASE)
@@ -67,7 +81,8 @@ _SCHEMES = ("basic", "bearer", "token")
 
 @dataclass(frozen=True, slots=True)
 class Swap:
-    """Set one header of the request to a value; `value` holds a secret. With `signs` that is the keys to sign the request anew with."""
+    """Set one header of the request to a value; `value` holds a secret. With `signs` that is the
+    keys to sign the request anew with."""
 
     header: str
     value: str
@@ -77,8 +92,11 @@ class Swap:
         return f"Swap(header={self.header!r})"
 
 
-def swaps(credentials: tuple[Credential, ...], request: Head, host: str, port: int) -> tuple[list[Swap], str | None]:
-    """What to put into the request's headers, and why the request must be refused instead, if so."""
+def swaps(
+    credentials: tuple[Credential, ...], request: Head, host: str, port: int
+) -> tuple[list[Swap], str | None]:
+    """What to put into the request's headers, and why the request must be refused instead, if
+    so."""
     found: list[Swap] = []
     why = _other_key(credentials, request, host, port)
     if why is not None:
@@ -92,11 +110,16 @@ def swaps(credentials: tuple[Credential, ...], request: Head, host: str, port: i
         own = [credential for credential in credentials if credential.placeholder == placeholder]
         headers = {credential.header.lower().encode() for credential in own}
         where = " or ".join(f"`{credential.header}`" for credential in own)
-        others = tuple((name, value) for name, value in request.headers if name.lower() not in headers)
+        others = tuple(
+            (name, value) for name, value in request.headers if name.lower() not in headers
+        )
         if any(one.signs for one in own) and _is_presigned(request, (placeholder,)):
             return [], PRESIGNED
         if _mentions(replace(request, headers=others), (placeholder,)):
-            return [], f"a placeholder is only replaced in the header {where}, and was found elsewhere"
+            return (
+                [],
+                f"a placeholder is only replaced in the header {where}, and was found elsewhere",
+            )
         for credential in own:
             header = credential.header.lower().encode()
             its = tuple((name, value) for name, value in request.headers if name.lower() == header)
@@ -119,39 +142,64 @@ def _why_not(credential: Credential, request: Head, host: str, port: int) -> str
         return f"the credential for `{credential.header}` doesn't belong to `{place}`"
     if not _covers(credential, request):
         return f"the credential for `{credential.header}` is for other methods or paths of `{host}`"
-    return None if not credential.signs or _signs_for_it(credential, request, host, port) else FOR_ANOTHER_SERVICE
+    return (
+        None
+        if not credential.signs or _signs_for_it(credential, request, host, port)
+        else FOR_ANOTHER_SERVICE
+    )
 
 
 def has_any(credentials: tuple[Credential, ...], host: str, port: int) -> bool:
-    """Whether a credential belongs to this host and port, so that its connections are looked into."""
+    """Whether a credential belongs to this host and port, so that its connections are looked
+    into."""
     return any(_bound(credential, credential.scheme, host, port) for credential in credentials)
 
 
-def _other_key(credentials: tuple[Credential, ...], request: Head, host: str, port: int) -> str | None:
-    """Why the request must be refused, where it brings a key of its own to a host that a credential belongs to."""
-    own = [credential for credential in credentials if _bound(credential, credential.scheme, host, port)]
+def _other_key(
+    credentials: tuple[Credential, ...], request: Head, host: str, port: int
+) -> str | None:
+    """Why the request must be refused, where it brings a key of its own to a host that a
+    credential belongs to."""
+    own = [
+        credential
+        for credential in credentials
+        if _bound(credential, credential.scheme, host, port)
+    ]
     for credential in own:
-        fitting = _forms(tuple(one.placeholder for one in own if one.header.lower() == credential.header.lower()))
+        fitting = _forms(
+            tuple(one.placeholder for one in own if one.header.lower() == credential.header.lower())
+        )
         for value in _values(request, credential.header):
             if value.strip() and not fitting.is_in(value):
-                return f"the header `{credential.header}` of `{host}` is set by Gatehouse; no other key is sent there"
+                return (
+                    f"the header `{credential.header}` of `{host}` is set by Gatehouse; no other"
+                    " key is sent there"
+                )
         place = _other_place(credential, request)
         if place is not None:
-            return f"{place} says a key, and that of `{host}` is set by Gatehouse; no other key is sent there"
+            return (
+                f"{place} says a key, and that of `{host}` is set by Gatehouse; no other key is"
+                " sent there"
+            )
         # What somebody else signed to be read may be: nothing but its own address goes out with it.
         if (
             credential.signs
             and request.method not in _READS
             and _is_presigned(request, (credential.placeholder,)) is False
         ):
-            return f"the address was signed beforehand with another key than Gatehouse has for `{host}`; no other key is sent there"
+            return (
+                "the address was signed beforehand with another key than Gatehouse has for"
+                f" `{host}`; no other key is sent there"
+            )
     return None
 
 
 def _values(request: Head, header: str) -> list[bytes]:
     """The values of a header, also as a CGI reads its name: `_` as `-` (RFC 3875 4.1.18)."""
     name = header.lower().encode()
-    return [value for written, value in request.headers if written.lower().replace(b"_", b"-") == name]
+    return [
+        value for written, value in request.headers if written.lower().replace(b"_", b"-") == name
+    ]
 
 
 def _other_place(credential: Credential, request: Head) -> str | None:
@@ -171,14 +219,19 @@ def _other_place(credential: Credential, request: Head) -> str | None:
 
 
 def _signs_for_it(credential: Credential, request: Head, host: str, port: int) -> bool:
-    """Whether a request is signed for the service that a host belongs to, where that may be a stranger's: a function of anybody's gets the signature that its
-    caller sent. What is signed for S3 is of use at its own bucket only."""
+    """Whether a request is signed for the service that a host belongs to, where that may be a
+    stranger's: a function of anybody's gets the signature that its caller sent. What is signed
+    for S3 is of use at its own bucket only."""
     signed = sigv4.parse(request.values(credential.header.lower().encode())[0])
-    names = [text.removeprefix(EVERY).partition(":")[0] for text in _binding(credential, host, port)]
+    names = [
+        text.removeprefix(EVERY).partition(":")[0] for text in _binding(credential, host, port)
+    ]
     is_of_strangers = all(text != host and is_shared_by_strangers(text) for text in names)
     if signed is None or signed.service in sigv4.OF_S3 or not is_of_strangers:
         return signed is not None
-    return any(f"{label}-".startswith(f"{signed.service}-") for text in names for label in text.split("."))
+    return any(
+        f"{label}-".startswith(f"{signed.service}-") for text in names for label in text.split(".")
+    )
 
 
 def _bound(credential: Credential, scheme: str, host: str, port: int) -> bool:
@@ -197,7 +250,8 @@ def _binding(credential: Credential, host: str, port: int) -> Iterator[str]:
 
 
 def _is_presigned(request: Head, placeholders: tuple[str, ...]) -> bool | None:
-    """Whether the address itself is signed with one of these, which AWS's libraries call presigned; None where it isn't signed at all."""
+    """Whether the address itself is signed with one of these, which AWS's libraries call
+    presigned; None where it isn't signed at all."""
     query = request.path.partition(b"?")[2]
     read = unquote_to_bytes(query).lower()
     if not any(name in read for name in _IN_PRESIGNED):
@@ -206,13 +260,18 @@ def _is_presigned(request: Head, placeholders: tuple[str, ...]) -> bool | None:
 
 
 def _swapped(request: Head, credential: Credential) -> str | None:
-    """The header's new value; None unless there is one such header, and the placeholder is all of it."""
+    """The header's new value; None unless there is one such header, and the placeholder is all
+    of it."""
     values = request.values(credential.header.lower().encode())
     if len(values) != 1:
         return None
     if credential.signs:
         signed = sigv4.parse(values[0])
-        return credential.secret if signed is not None and signed.access == credential.placeholder else None
+        return (
+            credential.secret
+            if signed is not None and signed.access == credential.placeholder
+            else None
+        )
     scheme, _, token = values[0].rpartition(" ")
     if scheme.lower() == "basic" and credential.basic:
         return _swapped_basic(token, credential)
@@ -227,8 +286,14 @@ def _why_not_swapped(request: Head, credential: Credential, where: str) -> str:
     if not any(value.strip().lower().startswith("basic ") for value in values):
         return f"a placeholder is only replaced where it is all of the header {where}"
     if credential.basic:
-        return "in Basic credentials a placeholder is only replaced as the password, and of a user that is no other key"
-    return f"the credential for `{credential.header}` isn't sent as Basic credentials; its placeholder stands there bare or after `Bearer`"
+        return (
+            "in Basic credentials a placeholder is only replaced as the password, and of a user"
+            " that is no other key"
+        )
+    return (
+        f"the credential for `{credential.header}` isn't sent as Basic credentials; its placeholder"
+        " stands there bare or after `Bearer`"
+    )
 
 
 def _swapped_basic(encoded: str, credential: Credential) -> str | None:
@@ -243,12 +308,14 @@ def _swapped_basic(encoded: str, credential: Credential) -> str | None:
 
 
 def _is_key(user: str) -> bool:
-    """Whether the user of Basic credentials is a key by itself: GitHub takes one there, too, with `x-oauth-basic` as its password."""
+    """Whether the user of Basic credentials is a key by itself: GitHub takes one there, too,
+    with `x-oauth-basic` as its password."""
     return _OLD_KEY.fullmatch(user) is not None or _redactor.text(user) != user
 
 
 def _covers(credential: Credential, request: Head) -> bool:
-    """Whether a credential is for this method and path of its host. A path that can be read in two ways is none of its."""
+    """Whether a credential is for this method and path of its host. A path that can be read in
+    two ways is none of its."""
     if credential.methods and request.method not in credential.methods:
         return False
     if not credential.paths:
@@ -260,7 +327,8 @@ def _covers(credential: Credential, request: Head) -> bool:
 
 
 class BodyScan:
-    """Looks for secrets in a body, piece by piece: in what it says, and in what it is, whatever it is said to be."""
+    """Looks for secrets in a body, piece by piece: in what it says, and in what it is, whatever
+    it is said to be."""
 
     def __init__(self, forms: SecretForms) -> None:
         self._says, self._is = SecretSearch(forms), SecretSearch(forms)
@@ -286,16 +354,20 @@ def hold(fields: Iterable[tuple[bytes, bytes]], forms: SecretForms) -> bool:
 
 
 def foreign(credentials: tuple[Credential, ...], host: str, port: int) -> frozenset[str]:
-    """The placeholders that must not go to a host in a body: all, but for a host that any credential belongs to. What an agent prints of its environment
-    is part of what it tells its model, and a placeholder opens nothing."""
+    """The placeholders that must not go to a host in a body: all, but for a host that any
+    credential belongs to. What an agent prints of its environment is part of what it tells its
+    model, and a placeholder opens nothing."""
     if any(_bound(one, one.scheme, host, port) for one in credentials):
         return frozenset()
     return frozenset(one.placeholder for one in credentials)
 
 
-def back(credentials: tuple[Credential, ...], swaps: list[Swap], host: str, port: int) -> frozenset[str]:
-    """What of real credentials an origin may give back: what goes out with this request, and what went to this host with another. Of a key that only
-    signs nothing does, but the token of its session."""
+def back(
+    credentials: tuple[Credential, ...], swaps: list[Swap], host: str, port: int
+) -> frozenset[str]:
+    """What of real credentials an origin may give back: what goes out with this request, and
+    what went to this host with another. Of a key that only signs nothing does, but the token of
+    its session."""
     found: set[str] = set()
     for one in swaps:
         if one.signs:
@@ -303,13 +375,17 @@ def back(credentials: tuple[Credential, ...], swaps: list[Swap], host: str, port
             found.add(keys.token if keys is not None else "")
         else:
             found.add(_secret_in(one.value))
-    found |= {one.secret for one in credentials if not one.signs and _bound(one, one.scheme, host, port)}
+    found |= {
+        one.secret for one in credentials if not one.signs and _bound(one, one.scheme, host, port)
+    }
     return frozenset(text for text in found if text)
 
 
-def is_for_s3(credentials: tuple[Credential, ...], authorization: str, host: str, port: int) -> bool:
-    """Whether a request is signed for S3, and nothing else is ever sent to its host: no object has in it what was sent with the request for it, and AWS's programs
-    load long ones in parts."""
+def is_for_s3(
+    credentials: tuple[Credential, ...], authorization: str, host: str, port: int
+) -> bool:
+    """Whether a request is signed for S3, and nothing else is ever sent to its host: no object
+    has in it what was sent with the request for it, and AWS's programs load long ones in parts."""
     signed = sigv4.parse(authorization)
     own = [one for one in credentials if _bound(one, one.scheme, host, port)]
     return signed is not None and signed.service in sigv4.OF_S3 and all(one.signs for one in own)
@@ -339,5 +415,6 @@ def _mentions(request: Head, placeholders: tuple[str, ...]) -> bool:
 
 @functools.lru_cache(maxsize=256)
 def _forms(placeholders: tuple[str, ...]) -> SecretForms:
-    """Kept, since heads come one after another with the same ones. INVARIANT: no secret is kept here, only what stands for it."""
+    """Kept, since heads come one after another with the same ones. INVARIANT: no secret is kept
+    here, only what stands for it."""
     return SecretForms(placeholders)

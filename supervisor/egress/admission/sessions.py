@@ -1,6 +1,7 @@
 """What egress knows of sessions and of the connections of their clients.
 
-A connection belongs to the session whose listening socket it came in by: nothing that a client says can change that.
+A connection belongs to the session whose listening socket it came in by: nothing that a client
+says can change that.
 """
 
 import asyncio
@@ -23,23 +24,28 @@ from supervisor.egress.loop.relay import MOST_HELD_BYTES, Moved
 from supervisor.egress.protocols.codings import Decoder
 
 MOST_CONNECTIONS_PER_SESSION = 512
-# The client's descriptor, and those of two origins, or of one and what is on its way; a tenth of all is kept for what isn't a connection.
+# The client's descriptor, and those of two origins, or of one and what is on its way; a tenth of
+# all is kept for what isn't a connection.
 ORIGINS_EACH = 2
 _FILES_EACH = 1 + ORIGINS_EACH
 TOO_MANY = "this session has as many connections already as it may"
 _KEPT_PART = 10
 # What a connection waits for is answered so when its client goes away.
 _GONE = Answer(question_id=0, decision="deny", why="the client went away", remedy="try again")
-# Of so many lengths, each longer than what is known of a credential anyway, one could learn a dozen letters in a million requests.
+# Of so many lengths, each longer than what is known of a credential anyway, one could learn a dozen
+# letters in a million requests.
 MOST_BEGINNINGS = 4
-# A program that tries again has some; a letter takes a hundred who measures what passed before each of them.
+# A program that tries again has some; a letter takes a hundred who measures what passed before each
+# of them.
 MOST_ECHOES = 12
 _MOST_FORMS = 64
 # Each may take 16 MB.
 _MOST_WIDE = 8
-# Over HTTP/2 a client takes of each stream as much as it says. It is more than one of them may want, so that who lets one lie can read the others.
+# Over HTTP/2 a client takes of each stream as much as it says. It is more than one of them may
+# want, so that who lets one lie can read the others.
 MOST_UNREAD_BYTES = 8 * 1024 * 1024
-# What a piece of a body takes besides its bytes: it may have none, and there may be any number of them.
+# What a piece of a body takes besides its bytes: it may have none, and there may be any number of
+# them.
 PIECE_BYTES = 64
 # Who closes with it says nothing more, and that it wasn't all: socket(7), SO_LINGER.
 _RESETS = struct.pack("ii", 1, 0)
@@ -64,10 +70,12 @@ class Starting:
 
 
 class Beginnings:
-    """How long the beginnings of credentials were that answers to a session ended a piece in, and that didn't become one; and how many answers had a whole one.
+    """How long the beginnings of credentials were that answers to a session ended a piece in, and
+    that didn't become one; and how many answers had a whole one.
 
-    By chance there is one now and then, in a text that speaks of such credentials, as long as what all of them begin with. An agent that
-    has an origin repeat its guesses sees of each whether it was right, since that piece waits, and goes on with a longer one.
+    By chance there is one now and then, in a text that speaks of such credentials, as long as
+    what all of them begin with. An agent that has an origin repeat its guesses sees of each
+    whether it was right, since that piece waits, and goes on with a longer one.
     """
 
     def __init__(self) -> None:
@@ -81,7 +89,8 @@ class Beginnings:
 
     @property
     def are_echoes(self) -> bool:
-        """Whether so many answers had one that somebody may want to learn something from how they end."""
+        """Whether so many answers had one that somebody may want to learn something from how
+        they end."""
         return self.echoes >= MOST_ECHOES
 
 
@@ -94,9 +103,11 @@ class Wait:
         self._new: set[int] = set()
 
     def goes_on(self, begun: tuple[Begun, ...], *, is_whole: bool) -> None:
-        """A piece came that ends in these. One that goes on as the credential does tells nothing yet: only as far as it went in the end.
+        """A piece came that ends in these. One that goes on as the credential does tells nothing
+        yet: only as far as it went in the end.
 
-        INVARIANT: counted before the piece waits, or hanging up would be a way to look without being seen.
+        INVARIANT: counted before the piece waits, or hanging up would be a way to look without
+        being seen.
         """
         places = tuple(one.at for one in begun)
         if is_whole or places == self._places:
@@ -108,13 +119,17 @@ class Wait:
 
 @dataclass(eq=False)
 class Session:
-    """One session and the servers of its sockets: its sandbox's, and those of tool sandboxes of its own.
+    """One session and the servers of its sockets: its sandbox's, and those of tool sandboxes of its
+    own.
 
-    `names` are what addresses mean to programs that know no proxy. `left` is what it may still send of what was drawn for it; `used` what
-    it sent since that was reported. `likely` is until when a connection to a host and port is likely to be allowed (`likely`). `hides` knows
-    the secrets of its credentials, and what stands for them. `message_bytes` of WebSockets' messages wait to be whole. `more_origins` are open beyond those that are counted with their clients. `wide` are the bodies on their way of
-    which much is kept to decode them. Whoever looks at one of its bodies holds `turn` (`looks`); whoever reads what came over one
-    of its connections works in its `share`.
+    `names` are what addresses mean to programs that know no proxy. `left` is what it may still
+    send of what was drawn for it; `used` what it sent since that was reported. `likely` is until
+    when a connection to a host and port is likely to be allowed (`likely`). `hides` knows the
+    secrets of its credentials, and what stands for them. `message_bytes` of WebSockets' messages
+    wait to be whole. `more_origins` are open beyond those that are counted with their clients.
+    `wide` are the bodies on their way of which much is kept to decode them. Whoever looks at one
+    of its bodies holds `turn` (`looks`); whoever reads what came over one of its connections
+    works in its `share`.
     """
 
     id: str
@@ -142,14 +157,16 @@ class Session:
         """These are its credentials from now on."""
         self.credentials = credentials
         self._forms.clear()
-        # A secret may be one key of a pair, or a pair itself (`sigv4`). In halves and in any case, too, as answers are looked through: one that is cut off for them was kept until then.
-        # And those from before: an origin may still give one back.
+        # A secret may be one key of a pair, or a pair itself (`sigv4`). In halves and in any case,
+        # too, as answers are looked through: one that is cut off for them was kept until then. And
+        # those from before: an origin may still give one back.
         self._real |= {text for one in credentials for text in (one.secret, *one.secret.split(":"))}
         self._placeholders |= {one.placeholder for one in credentials}
         self.hides = SecretForms(self._placeholders | with_halves(in_any_case(self._real)))
 
     def forms_of(self, texts: frozenset[str]) -> SecretForms:
-        """What finds these of its placeholders and secrets; kept, since its requests are much alike."""
+        """What finds these of its placeholders and secrets; kept, since its requests are much
+        alike."""
         if len(self._forms) > _MOST_FORMS:
             self._forms.clear()
         if texts not in self._forms:
@@ -182,7 +199,8 @@ class Session:
 
 
 class Room:
-    """How much of what comes one way waits in memory: for an answer, for an origin, to be looked at, or to be read."""
+    """How much of what comes one way waits in memory: for an answer, for an origin, to be looked
+    at, or to be read."""
 
     def __init__(self, most_bytes: int = MOST_HELD_BYTES) -> None:
         self._most_bytes = most_bytes
@@ -203,7 +221,8 @@ class Room:
             self._waiting.clear()
 
     async def wait(self) -> None:
-        """Until whoever sends may be read on. INVARIANT: what is sent for something that waits fills nobody's memory."""
+        """Until whoever sends may be read on. INVARIANT: what is sent for something that waits
+        fills nobody's memory."""
         while self.is_full:
             self._waiting.append(asyncio.get_running_loop().create_future())
             await self._waiting[-1]
@@ -224,9 +243,10 @@ class Part:
 
 
 class Unsettled(NamedTuple):
-    """An allowed question whose outcome wasn't reported yet. `is_all`: it is about the whole connection, all whose bytes are its own; those of a request
-    are what moved since the last one ended, so that those of a connection that is kept add up. `flow_id` is that of a request beside others on its
-    connection; `ended_for` why the supervisor ended it."""
+    """An allowed question whose outcome wasn't reported yet. `is_all`: it is about the whole
+    connection, all whose bytes are its own; those of a request are what moved since the last one
+    ended, so that those of a connection that is kept add up. `flow_id` is that of a request
+    beside others on its connection; `ended_for` why the supervisor ended it."""
 
     answer: Answer
     started_at: float
@@ -239,16 +259,21 @@ class Unsettled(NamedTuple):
 class Connection:
     """One client connection. `pins` are the checked addresses that it may dial, by host and port.
 
-    `target` is the host and port of the CONNECT that it is inside of, once that was allowed; `server_name_ok` that the TLS client
-    then named the same. `is_plain`: it was redirected to the door and speaks HTTP in the clear, so that nobody has judged it yet when its first
-    request comes. `waiting` are open questions, each with the task that waits for its answer. `unsettled` are allowed questions whose
-    outcome wasn't reported yet, and `quiet` those among them of which nothing goes on by itself: the CONNECT that is
-    looked into, a request whose model call waits for the budget. `cut_for` is
-    why the supervisor ended it, if it did; `cut_origin` ends the other end of a tunnel, `end_request` one of several requests. `withdrawn` says why of
-    allowed questions that are allowed no longer, and that nothing began with when that was said. `over` is the denial of what its client sent
-    last, where a budget doesn't cover that, and `uncovered_bytes` how much of that came; `sending` are the flows of it whose request may still go on. `up` is how much of its
-    client's bodies waits in memory, and `down` of its origins'; `unread` is what its client, over HTTP/2, doesn't take yet.
-    `up_bytes` and `down_bytes` went through here, `in_tunnel` tells what went over it besides; `ended` is what had when its last request ended.
+    `target` is the host and port of the CONNECT that it is inside of, once that was allowed;
+    `server_name_ok` that the TLS client then named the same. `is_plain`: it was redirected to
+    the door and speaks HTTP in the clear, so that nobody has judged it yet when its first
+    request comes. `waiting` are open questions, each with the task that waits for its answer.
+    `unsettled` are allowed questions whose outcome wasn't reported yet, and `quiet` those among
+    them of which nothing goes on by itself: the CONNECT that is looked into, a request whose
+    model call waits for the budget. `cut_for` is why the supervisor ended it, if it did;
+    `cut_origin` ends the other end of a tunnel, `end_request` one of several requests.
+    `withdrawn` says why of allowed questions that are allowed no longer, and that nothing began
+    with when that was said. `over` is the denial of what its client sent last, where a budget
+    doesn't cover that, and `uncovered_bytes` how much of that came; `sending` are the flows of
+    it whose request may still go on. `up` is how much of its client's bodies waits in memory,
+    and `down` of its origins'; `unread` is what its client, over HTTP/2, doesn't take yet.
+    `up_bytes` and `down_bytes` went through here, `in_tunnel` tells what went over it besides;
+    `ended` is what had when its last request ended.
     """
 
     id: str
@@ -290,12 +315,14 @@ class Connection:
     def cut(self) -> None:
         """End it at once, what waits to be sent included.
 
-        By a reset, since an answer without a length would seem whole where its connection just ends.
+        By a reset, since an answer without a length would seem whole where its connection just
+        ends.
         """
         self.leave()
         sock = self.transport.get_extra_info("socket")
         if sock is not None:
-            # Closed already, it may be there without a descriptor: then uvloop's says ValueError, and asyncio's OSError.
+            # Closed already, it may be there without a descriptor: then uvloop's says ValueError,
+            # and asyncio's OSError.
             with contextlib.suppress(OSError, ValueError):
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESETS)
         self.transport.abort()
@@ -303,7 +330,8 @@ class Connection:
             self.cut_origin()
 
     def withdraw(self, question_id: int, why: str) -> None:
-        """What was allowed as this question may not go on. One that is over already is none of this connection's any more."""
+        """What was allowed as this question may not go on. One that is over already is none of
+        this connection's any more."""
         found = self.unsettled.get(question_id)
         if found is None:
             self.withdrawn[question_id] = why
@@ -315,14 +343,16 @@ class Connection:
                 self.cut()
 
     def leave(self, waiter: asyncio.Task[object] | None = None) -> None:
-        """The client went away: whatever it waits for is over; with `waiter` only what this task waits for, a stream's."""
+        """The client went away: whatever it waits for is over; with `waiter` only what this task
+        waits for, a stream's."""
         for future, task in list(self.waiting.items()):
             if (waiter is None or task is waiter) and not future.done():
                 future.set_result(_GONE)
 
 
 class Sessions:
-    """All sessions of this process, and the connections by the id that mitmproxy gives their client. `start` is as of `Configure`."""
+    """All sessions of this process, and the connections by the id that mitmproxy gives their
+    client. `start` is as of `Configure`."""
 
     start = 0
 
@@ -345,7 +375,9 @@ class Sessions:
         """The session of this id, made where it is new."""
         session = self._sessions.get(session_id)
         if session is None:
-            session = self._sessions[session_id] = Session(session_id, names=Names(session_id, self.start))
+            session = self._sessions[session_id] = Session(
+                session_id, names=Names(session_id, self.start)
+            )
             session.share = Share(lambda: self._open_connections > len(session.connections))
         return session
 
@@ -353,11 +385,14 @@ class Sessions:
         """Every session."""
         return list(self._sessions.values())
 
-    def connect(self, session: Session, transport: asyncio.Transport, started_at: float) -> Connection | None:
+    def connect(
+        self, session: Session, transport: asyncio.Transport, started_at: float
+    ) -> Connection | None:
         """Register a client; None where the session is closed or has too many.
 
-        INVARIANT: no session takes the descriptors that are another's share, and all together never more than there are: none has more connections
-        than are left, so that whoever comes later finds some.
+        INVARIANT: no session takes the descriptors that are another's share, and all together
+        never more than there are: none has more connections than are left, so that whoever comes
+        later finds some.
         """
         if session.closed or not self._has_room(session):
             return None
@@ -367,7 +402,8 @@ class Sessions:
         return connection
 
     def reach_another(self, session: Session) -> bool:
-        """Whether a client may reach one origin more than are counted with it; `leave_another` follows. It counts as a connection."""
+        """Whether a client may reach one origin more than are counted with it; `leave_another`
+        follows. It counts as a connection."""
         if not self._has_room(session):
             return False
         self._open_connections += 1
@@ -382,7 +418,9 @@ class Sessions:
     def _has_room(self, session: Session) -> bool:
         share = self._most_connections // max(1, len(self._sessions))
         left = self._most_connections - self._open_connections
-        return len(session.connections) + session.more_origins < min(MOST_CONNECTIONS_PER_SESSION, share, left)
+        return len(session.connections) + session.more_origins < min(
+            MOST_CONNECTIONS_PER_SESSION, share, left
+        )
 
     def disconnect(self, connection: Connection) -> None:
         """Forget a client, whose connection is over."""
@@ -403,8 +441,11 @@ class Sessions:
         """The connection of a client of mitmproxy's, None where it is unknown or over."""
         return self._by_client.get(client_id)
 
-    def cut(self, session_id: str, connection_id: str, why: str, question_id: int | None = None) -> None:
-        """End one connection, or what was allowed as this question on it, for a reason of the supervisor's."""
+    def cut(
+        self, session_id: str, connection_id: str, why: str, question_id: int | None = None
+    ) -> None:
+        """End one connection, or what was allowed as this question on it, for a reason of the
+        supervisor's."""
         session = self._sessions.get(session_id)
         for connection in list(session.connections) if session is not None else ():
             if connection.id != connection_id:
@@ -430,10 +471,13 @@ class Sessions:
             session.stop_listening()
 
     def cut_what_goes_on(self) -> None:
-        """End every connection on which what was allowed goes on; who only waits for an answer may still read it."""
+        """End every connection on which what was allowed goes on; who only waits for an answer
+        may still read it."""
         for session in self._sessions.values():
             for connection in list(session.connections):
-                if connection.unsettled and (not connection.waiting or connection.unsettled.keys() - connection.quiet):
+                if connection.unsettled and (
+                    not connection.waiting or connection.unsettled.keys() - connection.quiet
+                ):
                     connection.cut()
 
     def close_all(self) -> None:
@@ -443,7 +487,8 @@ class Sessions:
 
 
 def own_socket(fd: int, kind: Listener) -> socket.socket:
-    """Our own copy of a socket that the supervisor passed. `OSError` where it isn't of this kind."""
+    """Our own copy of a socket that the supervisor passed. `OSError` where it isn't of this
+    kind."""
     sock = socket.socket(fileno=socket.dup(fd))
     listens = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
     expected = (socket.SOCK_DGRAM, 0) if kind == "names" else (socket.SOCK_STREAM, 1)

@@ -1,9 +1,12 @@
-"""What egress refuses by itself, told to the supervisor: the first of a kind at once, those like it as a number, every now and then.
+"""What egress refuses by itself, told to the supervisor: the first of a kind at once, those like it
+as a number, every now and then.
 
-It decides only what is told as one: an agent may be refused some thousand times a second, and each line of the audit log stays on the disk for good.
-It is apart from `questions` because nobody waits for an answer. INVARIANT: the numbers that are told add up to what was refused; what can't be told now
-(a full channel) is told later, and what one session makes to be told is bounded, whatever it says. Only an egress that is killed takes the
-numbers of its last while along; the record has its end.
+It decides only what is told as one: an agent may be refused some thousand times a second, and
+each line of the audit log stays on the disk for good. It is apart from `questions` because
+nobody waits for an answer. INVARIANT: the numbers that are told add up to what was refused; what
+can't be told now (a full channel) is told later, and what one session makes to be told is
+bounded, whatever it says. Only an egress that is killed takes the numbers of its last while
+along; the record has its end.
 """
 
 import asyncio
@@ -17,10 +20,12 @@ from supervisor.core.actions import Network
 from supervisor.core.network.egress_wire import Refused
 
 EVERY_S = 30.0
-# Hosts of one session that are told apart within that time; of those beyond only the kind of refusal is, and of too many kinds not even that.
+# Hosts of one session that are told apart within that time; of those beyond only the kind of
+# refusal is, and of too many kinds not even that.
 MOST_APART = 32
 MOST_KINDS = 96
-# What a client says stands in backticks in a why, and so do the numbers of ports: the rest is the kind.
+# What a client says stands in backticks in a why, and so do the numbers of ports: the rest is the
+# kind.
 _SAID = re.compile(r"`[^`]*`|[0-9]+")
 
 type _Key = tuple[str, str, str]
@@ -42,7 +47,9 @@ class Tally:
         refused = Refused(session_id=session_id, action=action, why=why)
         if before is None:
             self._per_session[session_id] += 1
-            self._untold[key] = msgspec.structs.replace(refused, count=0 if self._tell(refused) else 1)
+            self._untold[key] = msgspec.structs.replace(
+                refused, count=0 if self._tell(refused) else 1
+            )
         else:
             self._untold[key] = msgspec.structs.replace(refused, count=before.count + 1)
         if self._timer is None:
@@ -57,7 +64,9 @@ class Tally:
         for key in list(self._untold):
             self._tell_one(key)
         again = bool(self._untold)
-        self._timer = asyncio.get_running_loop().call_later(EVERY_S, self._tell_all) if again else None
+        self._timer = (
+            asyncio.get_running_loop().call_later(EVERY_S, self._tell_all) if again else None
+        )
 
     def _tell_one(self, key: _Key) -> None:
         """Of a kind that goes on the number, of one that ended nothing any more."""

@@ -1,8 +1,8 @@
 """Which addresses are never dialled, and which only where a rule names them.
 
-The supervisor's rules judge addresses too; this is a second check, right before the socket, of the very literal that is
-dialled (law 3). It takes no verdict's word for what nothing may reach: unspecified, multicast and reserved addresses, cloud
-metadata, and Gatehouse's own listeners.
+The supervisor's rules judge addresses too; this is a second check, right before the socket, of
+the very literal that is dialled (law 3). It takes no verdict's word for what nothing may reach:
+unspecified, multicast and reserved addresses, cloud metadata, and Gatehouse's own listeners.
 """
 
 import functools
@@ -17,7 +17,8 @@ _EVERYWHERE = ("0.0.0.0", "::")
 
 
 class _Literal(NamedTuple):
-    """An address, its class, all addresses that it stands for, itself first, and their spellings."""
+    """An address, its class, all addresses that it stands for, itself first, and their
+    spellings."""
 
     address: hosts.Address
     kind: hosts.AddressClass
@@ -25,8 +26,11 @@ class _Literal(NamedTuple):
     forms: tuple[str, ...]
 
 
-def refusal(address: str, port: int, *, private_ok: bool, forbidden: frozenset[tuple[str, int]]) -> str | None:
-    """Why this address must not be dialled, or None. `address` is a literal without brackets; anything else is refused."""
+def refusal(
+    address: str, port: int, *, private_ok: bool, forbidden: frozenset[tuple[str, int]]
+) -> str | None:
+    """Why this address must not be dialled, or None. `address` is a literal without brackets;
+    anything else is refused."""
     literal = _read(address)
     if literal is None:
         return NOT_AN_ADDRESS
@@ -39,7 +43,8 @@ def refusal(address: str, port: int, *, private_ok: bool, forbidden: frozenset[t
     for form in forms:
         if (form, port) in forbidden:
             return f"`{parsed}` port {port} is Gatehouse itself"
-    # What is this machine's own changes at any time, so it is asked anew each time, but only where the answer counts.
+    # What is this machine's own changes at any time, so it is asked anew each time, but only where
+    # the answer counts.
     for everywhere in _EVERYWHERE:
         if (everywhere, port) in forbidden and _is_any_own(every):
             return f"`{parsed}` port {port} is Gatehouse itself"
@@ -64,7 +69,8 @@ def _read(address: str) -> _Literal | None:
 
 
 def _is_any_own(every: tuple[hosts.Address, ...]) -> bool:
-    """What is this machine's in one form is so in each: a gateway (NAT64, 6to4) leads back to it."""
+    """What is this machine's in one form is so in each: a gateway (NAT64, 6to4) leads back to
+    it."""
     return any(map(is_own, every))
 
 

@@ -1,4 +1,5 @@
-"""How often a client may do something that costs the others time: so many times at once, and so many in a second. Pure.
+"""How often a client may do something that costs the others time: so many times at once, and so
+many in a second. Pure.
 
 It decides nothing but that; what becomes of who does it more often is the caller's business.
 """

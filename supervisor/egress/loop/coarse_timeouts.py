@@ -1,7 +1,7 @@
 """How long a future is waited for: all of a loop's are looked at now and then.
 
-A timer for each would be a tenth of what a new connection costs, and hardly any of them ever fires. It decides nothing; a wait never ends before
-its time, and at most `LOOK_S` after it.
+A timer for each would be a tenth of what a new connection costs, and hardly any of them ever
+fires. It decides nothing; a wait never ends before its time, and at most `LOOK_S` after it.
 """
 
 import asyncio
@@ -13,7 +13,8 @@ LOOK_S = 0.5
 
 
 class _Waits:
-    """Those of one loop, which it doesn't hold: it goes with that. There is a timer while there are any."""
+    """Those of one loop, which it doesn't hold: it goes with that. There is a timer while there
+    are any."""
 
     def __init__(self) -> None:
         self.until: dict[asyncio.Future[Any], tuple[float, Callable[[], None]]] = {}
@@ -39,7 +40,8 @@ _of_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, _Waits] = WeakKeyDictiona
 
 
 async def wait[Found](future: asyncio.Future[Found], by: float, late: Callable[[], None]) -> Found:
-    """What the future gives. `late` is called where that isn't known by this time of the loop: it ends the wait by ending the future."""
+    """What the future gives. `late` is called where that isn't known by this time of the loop:
+    it ends the wait by ending the future."""
     loop = future.get_loop()
     waits = _of_loop.get(loop)
     if waits is None:

@@ -1,7 +1,9 @@
-"""What is left to do of connections that are over: it is done while somebody else has the next word, at most `LATEST_S` later.
+"""What is left to do of connections that are over: it is done while somebody else has the next
+word, at most `LATEST_S` later.
 
-To close two sockets and report an end takes as long as a third of what a new connection waits for, and clients that close one often open another at
-once. It decides nothing; nobody waits for what is put off here, and it is done however many others come.
+To close two sockets and report an end takes as long as a third of what a new connection waits
+for, and clients that close one often open another at once. It decides nothing; nobody waits for
+what is put off here, and it is done however many others come.
 """
 
 import asyncio
@@ -12,7 +14,8 @@ LATEST_S = 0.01
 
 
 class _Left:
-    """That of one loop, which it doesn't hold: it goes with that. There is a timer while there is any."""
+    """That of one loop, which it doesn't hold: it goes with that. There is a timer while there
+    is any."""
 
     def __init__(self) -> None:
         self.work: list[Callable[[], None]] = []

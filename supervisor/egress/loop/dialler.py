@@ -1,8 +1,9 @@
 """The event loop of egress, which connects to nothing but addresses that were checked.
 
-It is separate from the addon so that the last step before a socket depends on no hook having run: without a pin, which only
-an allowed verdict makes, every connection attempt of this process fails, and no name is ever looked up by it (so there is no
-second look-up that could answer differently). mitmproxy dials through `asyncio.open_connection`, which is this loop's
+It is separate from the addon so that the last step before a socket depends on no hook having
+run: without a pin, which only an allowed verdict makes, every connection attempt of this process
+fails, and no name is ever looked up by it (so there is no second look-up that could answer
+differently). mitmproxy dials through `asyncio.open_connection`, which is this loop's
 `create_connection`.
 """
 
@@ -28,7 +29,8 @@ MOST_ANSWERED = 1024
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """What one host and port may be dialled at. `private_ok`: a rule names these addresses. `judged_at` is monotonic."""
+    """What one host and port may be dialled at. `private_ok`: a rule names these addresses.
+    `judged_at` is monotonic."""
 
     host: str
     port: int
@@ -37,7 +39,8 @@ class Pin:
     judged_at: float
 
 
-# What the current task may dial; set by the addon right before mitmproxy connects, in the same task.
+# What the current task may dial; set by the addon right before mitmproxy connects, in the same
+# task.
 PIN: ContextVar[Pin | None] = ContextVar("PIN", default=None)
 
 
@@ -55,17 +58,26 @@ class PinnedLoop(uvloop.Loop):
         self._answered: OrderedDict[tuple[int, tuple[str, ...]], str] = OrderedDict()
 
     async def create_connection(  # type: ignore[override]
-        self, protocol_factory: Callable[[], asyncio.BaseProtocol], host: Any = None, port: Any = None, **options: Any
+        self,
+        protocol_factory: Callable[[], asyncio.BaseProtocol],
+        host: Any = None,
+        port: Any = None,
+        **options: Any,
     ) -> tuple[asyncio.BaseTransport, asyncio.BaseProtocol]:
-        """Connect to the first pinned address that answers. `OSError` where there is none, or nothing may be dialled."""
+        """Connect to the first pinned address that answers. `OSError` where there is none, or
+        nothing may be dialled."""
         if options.get("local_addr") or options.get("sock"):
             raise OSError(NOT_DIALLED.why)
         return await self.hold(protocol_factory, await self.dial(host, port))
 
-    async def dial(self, host: str, port: int, waits: Waits = lambda give_up: None) -> socket.socket:
-        """A bare socket to the first pinned address that answers, the caller's to close: the one that did so before is tried first. `OSError` as above.
+    async def dial(
+        self, host: str, port: int, waits: Waits = lambda give_up: None
+    ) -> socket.socket:
+        """A bare socket to the first pinned address that answers, the caller's to close: the one
+        that did so before is tried first. `OSError` as above.
 
-        `waits` is called each time that an address doesn't answer at once; where that is given up, it is `GoneError`.
+        `waits` is called each time that an address doesn't answer at once; where that is given
+        up, it is `GoneError`.
         """
         pin = PIN.get()
         if pin is None or (host, port) != (pin.host, pin.port):
@@ -73,8 +85,11 @@ class PinnedLoop(uvloop.Loop):
         last: OSError = OSError("the name has no address")
         in_order = self._in_order(pin)
         for address in in_order:
-            # INVARIANT: the address that is dialled is the one that is checked here, as the literal that it is.
-            why = addresses.refusal(address, pin.port, private_ok=pin.private_ok, forbidden=self.forbidden)
+            # INVARIANT: the address that is dialled is the one that is checked here, as the literal
+            # that it is.
+            why = addresses.refusal(
+                address, pin.port, private_ok=pin.private_ok, forbidden=self.forbidden
+            )
             if why is not None:
                 raise OSError(why)
             try:
@@ -90,9 +105,14 @@ class PinnedLoop(uvloop.Loop):
         raise last
 
     def _in_order(self, pin: Pin) -> tuple[str, ...]:
-        """Its addresses, that which answered last before the others: each that doesn't costs a connection `CONNECT_TIMEOUT_S`."""
+        """Its addresses, that which answered last before the others: each that doesn't costs a
+        connection `CONNECT_TIMEOUT_S`."""
         first = self._answered.get((pin.port, pin.addresses))
-        return pin.addresses if first is None else (first, *(one for one in pin.addresses if one != first))
+        return (
+            pin.addresses
+            if first is None
+            else (first, *(one for one in pin.addresses if one != first))
+        )
 
     def _note(self, pin: Pin, address: str) -> None:
         """This one answered, and others that were tried before didn't."""
@@ -105,8 +125,9 @@ class PinnedLoop(uvloop.Loop):
     ) -> tuple[asyncio.BaseTransport, One]:
         """Give a socket that was dialled to a protocol. It is the transport's from here on.
 
-        INVARIANT: and nobody else's. uvloop keeps the socket beside its own handle: of a connection that is collected as garbage both would close the
-        descriptor, and the second time its number may be another client's.
+        INVARIANT: and nobody else's. uvloop keeps the socket beside its own handle: of a
+        connection that is collected as garbage both would close the descriptor, and the second
+        time its number may be another client's.
         """
         try:
             held = await super().create_connection(protocol_factory, sock=sock)
@@ -121,7 +142,8 @@ class PinnedLoop(uvloop.Loop):
         socket.inet_pton(family, address)  # `OSError` for anything that `connect` would look up
         sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         try:
-            # Once more: what is near, such as a server of this machine, has answered before the first call returns, which can't say so.
+            # Once more: what is near, such as a server of this machine, has answered before the
+            # first call returns, which can't say so.
             if not (_is_connected(sock, address, port) or _is_connected(sock, address, port)):
                 await self._until_connected(sock, waits)
         except BaseException:

@@ -1,6 +1,8 @@
-"""What is logged of a failure: its type and place, never its text, which may quote what a client sent.
+"""What is logged of a failure: its type and place, never its text, which may quote what a client
+sent.
 
-It is separate so that parts without mitmproxy log in the same way, and nothing of mitmproxy's logs gets by it. It decides nothing.
+It is separate so that parts without mitmproxy log in the same way, and nothing of mitmproxy's
+logs gets by it. It decides nothing.
 """
 
 import logging
@@ -14,7 +16,9 @@ log = structlog.get_logger("egress")
 def where(error: BaseException) -> str:
     """Type and place of an exception."""
     frames = traceback.extract_tb(error.__traceback__)[-3:]
-    places = " < ".join(f"{frame.filename.rsplit('/', 1)[-1]}:{frame.lineno}" for frame in reversed(frames))
+    places = " < ".join(
+        f"{frame.filename.rsplit('/', 1)[-1]}:{frame.lineno}" for frame in reversed(frames)
+    )
     return f"{type(error).__name__} at {places}"
 
 

@@ -1,9 +1,12 @@
-"""One session's share of the loop: it does one thing at a time, and what took long is paid back in waiting.
+"""One session's share of the loop: it does one thing at a time, and what took long is paid back in
+waiting.
 
-A few bytes may be much work: a read of 64 kB holds thousands of frames, chunks or lines of a head, and takes seconds of all sessions' one processor. It decides
-only when a session's next step begins, and of how many bytes. INVARIANT: in one turn of the loop a session works for no longer than `QUANTUM_S` and one
-step, however many connections it has, while any other has one; after a long step the others have as much time as it took. It is counted in processor
-time of this thread: what else the machine has to do is nobody's debt.
+A few bytes may be much work: a read of 64 kB holds thousands of frames, chunks or lines of a
+head, and takes seconds of all sessions' one processor. It decides only when a session's next
+step begins, and of how many bytes. INVARIANT: in one turn of the loop a session works for no
+longer than `QUANTUM_S` and one step, however many connections it has, while any other has one;
+after a long step the others have as much time as it took. It is counted in processor time of
+this thread: what else the machine has to do is nobody's debt.
 """
 
 import asyncio
@@ -16,17 +19,20 @@ from supervisor.base.clock import worked_s
 QUANTUM_S = 0.005
 # What took more is paid back.
 LONG_S = 2 * QUANTUM_S
-# A session of which a step took more than anything ordinary works in short ones for a while: to divide what comes costs those who send much.
+# A session of which a step took more than anything ordinary works in short ones for a while: to
+# divide what comes costs those who send much.
 VERY_LONG_S = 0.05
 SHORT_FOR_S = 60.0
 SHORT_BYTES = 4096
 
 
 class Share:
-    """`async with` it, around a step. INVARIANT: nothing is awaited in a step but what is there already, or others' time would be counted."""
+    """`async with` it, around a step. INVARIANT: nothing is awaited in a step but what is there
+    already, or others' time would be counted."""
 
     def __init__(self, is_shared: Callable[[], bool] = lambda: True) -> None:
-        """`is_shared` tells whether there is anybody else. Where there isn't, turns are given to nobody, and cost a quarter of all there is."""
+        """`is_shared` tells whether there is anybody else. Where there isn't, turns are given to
+        nobody, and cost a quarter of all there is."""
         self._is_shared = is_shared
         self._is_paying_back = False
         self._waiting: list[asyncio.Future[None]] = []
@@ -45,7 +51,10 @@ class Share:
         self._began_s = worked_s()
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._owed_s += worked_s() - self._began_s
         if self._owed_s >= LONG_S or (self._owed_s >= QUANTUM_S and self._is_shared()):
@@ -64,7 +73,8 @@ class Share:
         finally:
             self._is_paying_back = False
             waiting, self._waiting = self._waiting, []
-            # Those whose turn doesn't come before the next quantum is used up wait on, in the same order.
+            # Those whose turn doesn't come before the next quantum is used up wait on, in the same
+            # order.
             for one in waiting:
                 if not one.done():
                     one.set_result(None)

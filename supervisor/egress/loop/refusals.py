@@ -1,4 +1,5 @@
-"""What a client reads when it is refused: 403 and the same reason and rule as in the verdict and the audit record (law 5).
+"""What a client reads when it is refused: 403 and the same reason and rule as in the verdict and
+the audit record (law 5).
 
 It is separate because the tunnel's path and mitmproxy's both answer with it. It decides nothing.
 """
@@ -11,7 +12,8 @@ from supervisor.core.network.egress_wire import TELL_OPERATOR, Answer
 from supervisor.core.secrets.redact import Redactor
 from supervisor.core.text.display import visible
 
-# What of the reason goes into the status line; clients print it in the midst of a line of their own.
+# What of the reason goes into the status line; clients print it in the midst of a line of their
+# own.
 MOST_PHRASE_CHARS = 160
 _CUT = "..."
 # What an agent wrote itself is in many a reason; the secrets that only egress knows are in none.
@@ -30,7 +32,8 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
 
 # Where a client of Git LFS asks for files: its "Batch API".
 _LFS_BATCH = "/objects/batch"
-# What is answered while the supervisor doesn't keep up with what it is told: what went out would not be on record in time.
+# What is answered while the supervisor doesn't keep up with what it is told: what went out would
+# not be on record in time.
 BUSY = Answer(
     question_id=0,
     decision="deny",
@@ -56,7 +59,8 @@ _NOT_REACHED = b"\x15\x03\x03\x00\x02\x02\x50"
 
 
 class RefusedError(Exception):
-    """Raised where a connection can't go on. `said` is what the client reads: by default the refusal as HTTP, with this status.
+    """Raised where a connection can't go on. `said` is what the client reads: by default the
+    refusal as HTTP, with this status.
 
     `said_in_tls` is that for a client that waits for the answer to its first TLS message.
     """
@@ -71,12 +75,25 @@ class RefusedError(Exception):
 
 def of_answer(answer: Answer) -> Refusal:
     """The refusal that an answer other than allow becomes."""
-    error = "busy" if answer is BUSY else "not answered in time" if answer.decision == "ask_timeout" else "denied"
-    return Refusal(error=error, why=answer.why, remedy=answer.remedy, rule=answer.rule, request_id=answer.request_id)
+    error = (
+        "busy"
+        if answer is BUSY
+        else "not answered in time"
+        if answer.decision == "ask_timeout"
+        else "denied"
+    )
+    return Refusal(
+        error=error,
+        why=answer.why,
+        remedy=answer.remedy,
+        rule=answer.rule,
+        request_id=answer.request_id,
+    )
 
 
 def status_of(refusal: Refusal) -> int:
-    """The status of a refusal: of one for now only, and of an origin's failure, another than of one that stays."""
+    """The status of a refusal: of one for now only, and of an origin's failure, another than of
+    one that stays."""
     return {"busy": 503, "unreachable": 502}.get(refusal.error, 403)
 
 
@@ -84,14 +101,16 @@ def as_http(refusal: Refusal, status: int = 403) -> bytes:
     """The whole response, the connection's last."""
     body = msgspec.json.encode(refusal)
     head = (
-        f"HTTP/1.1 {status} {phrase(refusal, status)}\r\n"
-        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n"
+        f"HTTP/1.1 {status} {phrase(refusal, status)}\r\nContent-Type:"
+        f" application/json\r\nContent-Length: {len(body)}\r\nCache-Control:"
+        " no-store\r\nConnection: close\r\n\r\n"
     )
     return head.encode("ascii") + body
 
 
 def phrase(refusal: Refusal, status: int = 403) -> str:
-    """The reason phrase (RFC 9112 4): the why, since of a refused CONNECT most clients show their user nothing but the status line.
+    """The reason phrase (RFC 9112 4): the why, since of a refused CONNECT most clients show their
+    user nothing but the status line.
 
     INVARIANT: printable ASCII of one line, or a reason could end the head and begin one of its own.
     """
@@ -104,14 +123,19 @@ def phrase(refusal: Refusal, status: int = 403) -> str:
 
 def of_contradiction(why: str) -> Refusal:
     """The refusal of what says two things at once."""
-    return Refusal(why=why, remedy="no rule can allow this; send a request that says one thing only")
+    return Refusal(
+        why=why, remedy="no rule can allow this; send a request that says one thing only"
+    )
 
 
 def of_credential(why: str) -> Refusal:
     """The refusal of a placeholder, or of another key, where it doesn't belong."""
     return Refusal(
         why=why,
-        remedy="send the placeholder in its own header to its own host only, or ask the operator to bind its credential otherwise",
+        remedy=(
+            "send the placeholder in its own header to its own host only, or ask the operator to"
+            " bind its credential otherwise"
+        ),
     )
 
 
@@ -119,5 +143,8 @@ def of_echo(why: str, path: str) -> Refusal:
     """The refusal of an answer that gives a credential back."""
     remedy = "the operator can see on record which request it was"
     if path.partition("?")[0].endswith(_LFS_BATCH):
-        remedy = "this server of Git LFS repeats the key that it is sent, so its files can't be fetched here; `GIT_LFS_SKIP_SMUDGE=1 git clone` leaves them out"
+        remedy = (
+            "this server of Git LFS repeats the key that it is sent, so its files can't be fetched"
+            " here; `GIT_LFS_SKIP_SMUDGE=1 git clone` leaves them out"
+        )
     return Refusal(why=why, remedy=remedy)

@@ -1,7 +1,9 @@
-"""The two ends of a connection, as asyncio protocols: first held, while it is looked at, then joined.
+"""The two ends of a connection, as asyncio protocols: first held, while it is looked at, then
+joined.
 
-`Held` keeps a bounded number of bytes and passes none on. `Tunnel` passes bytes on both ways, unread; those that go up only as far as an
-allowance covers them. It decides nothing but when a tunnel is over; whatever a callback raises ends both ends (law 3).
+`Held` keeps a bounded number of bytes and passes none on. `Tunnel` passes bytes on both ways,
+unread; those that go up only as far as an allowance covers them. It decides nothing but when a
+tunnel is over; whatever a callback raises ends both ends (law 3).
 """
 
 import asyncio
@@ -19,11 +21,13 @@ from supervisor.egress.loop.failures import where
 
 log = structlog.get_logger("egress")
 
-# How much of a connection is kept while it is looked at; a head and a ClientHello together are shorter.
+# How much of a connection is kept while it is looked at; a head and a ClientHello together are
+# shorter.
 MOST_HELD_BYTES = 192 * 1024
 # How much of it one look takes in.
 MOST_LOOKED_BYTES = 64 * 1024
-# How much of one that is refused is read and dropped, and how long it gets to read why; what it says beyond that waits in the kernel meanwhile.
+# How much of one that is refused is read and dropped, and how long it gets to read why; what it
+# says beyond that waits in the kernel meanwhile.
 MOST_DROPPED_BYTES = 1024 * 1024
 FAREWELL_S = 2.0
 # How much may wait for a slow reader before its counterpart is read no more.
@@ -53,9 +57,11 @@ def _cuts(callback: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Held(asyncio.Protocol):
-    """One end while it is looked at. `data` is what came and wasn't taken; `on_gone` is called when the other side goes away.
+    """One end while it is looked at. `data` is what came and wasn't taken; `on_gone` is called when
+    the other side goes away.
 
-    What comes beyond the bound waits in the kernel where `can_wait`, for whoever takes over to `resume_reading`; else it is the end.
+    What comes beyond the bound waits in the kernel where `can_wait`, for whoever takes over to
+    `resume_reading`; else it is the end.
     """
 
     can_wait = False
@@ -110,13 +116,15 @@ class Held(asyncio.Protocol):
             self._transport.abort()
 
     def end(self) -> None:
-        """End it once what was written is sent, or time runs out: nobody counts it from here on, so who reads nothing must hold nothing."""
+        """End it once what was written is sent, or time runs out: nobody counts it from here on,
+        so who reads nothing must hold nothing."""
         self.transport.close()
         if self.transport.get_write_buffer_size():
             asyncio.get_running_loop().call_later(FAREWELL_S, self.transport.abort)
 
     def look(self) -> None:
-        """Take in what came already, without a turn of the loop. Whether it was the last the loop says."""
+        """Take in what came already, without a turn of the loop. Whether it was the last the
+        loop says."""
         if self.is_gone or self.transport.is_closing() or not self.transport.is_reading():
             return
         try:
@@ -130,7 +138,8 @@ class Held(asyncio.Protocol):
             self.data_received(came)
 
     async def more(self, by: float) -> None:
-        """Until more bytes came; `GoneError` where none will, `TimeoutError` where none came by this time of the loop."""
+        """Until more bytes came; `GoneError` where none will, `TimeoutError` where none came by
+        this time of the loop."""
         known_bytes = len(self.data)
         if not self.is_gone:
             self._changed = changed = asyncio.get_running_loop().create_future()
@@ -150,7 +159,8 @@ class Held(asyncio.Protocol):
             self.transport.write(data)
 
     async def farewell(self, data: bytes) -> None:
-        """Send the last there is to say, and wait until the other side has read it, or time runs out."""
+        """Send the last there is to say, and wait until the other side has read it, or time runs
+        out."""
         self.data.clear()
         self.can_wait = True
         self._dropped_bytes = 0  # to hang up on unread bytes would turn what is said into a reset
@@ -207,8 +217,8 @@ class Allowance(Protocol):
 
 
 class _Relay(asyncio.Protocol):
-    """One end of a tunnel: what is read here is written at `other`. `is_full` while what is written here waits for its reader; `holds` while
-    what was read here waits to be covered."""
+    """One end of a tunnel: what is read here is written at `other`. `is_full` while what is
+    written here waits for its reader; `holds` while what was read here waits to be covered."""
 
     def __init__(self, tunnel: "Tunnel", other: asyncio.Transport) -> None:
         self.moved_bytes = 0
@@ -256,10 +266,15 @@ class _Relay(asyncio.Protocol):
 
 
 class _Counted(_Relay):
-    """The client's end. INVARIANT: what isn't covered isn't written: it is held, and no more is read, until it is, or the tunnel is cut."""
+    """The client's end. INVARIANT: what isn't covered isn't written: it is held, and no more is
+    read, until it is, or the tunnel is cut."""
 
     def __init__(
-        self, tunnel: "Tunnel", client: asyncio.Transport, other: asyncio.Transport, allowance: Allowance
+        self,
+        tunnel: "Tunnel",
+        client: asyncio.Transport,
+        other: asyncio.Transport,
+        allowance: Allowance,
     ) -> None:
         super().__init__(tunnel, other)
         self._client = client
@@ -312,7 +327,8 @@ class Moved(NamedTuple):
 
 
 class Tunnel:
-    """Two ends joined. `over` is why an allowance didn't cover what the client sent, if it was cut for that."""
+    """Two ends joined. `over` is why an allowance didn't cover what the client sent, if it was
+    cut for that."""
 
     def __init__(self, client: Held, origin: Held, allowance: Allowance) -> None:
         self.over = ""
@@ -333,7 +349,8 @@ class Tunnel:
         return Moved(self._up.moved_bytes, self._down.moved_bytes)
 
     async def run(self) -> str:
-        """Join the ends, what was held of them first, and wait for the end: its why. Cancelled, it cuts."""
+        """Join the ends, what was held of them first, and wait for the end: its why. Cancelled,
+        it cuts."""
         try:
             for held, relay in self._ends:
                 held.transport.set_protocol(relay)
@@ -370,7 +387,8 @@ class Tunnel:
         self.cut(why)
 
     def read_on(self) -> None:
-        """Read at each end, unless its counterpart takes no more now or what was read there isn't covered."""
+        """Read at each end, unless its counterpart takes no more now or what was read there
+        isn't covered."""
         for transport, here, there in zip(
             self._transports, (self._up, self._down), (self._down, self._up), strict=True
         ):
@@ -378,7 +396,8 @@ class Tunnel:
                 transport.resume_reading()
 
     def half_closed(self) -> None:
-        """One side says no more; when both do, it is over. Nobody waits for what is left to do then, but others may for their turn."""
+        """One side says no more; when both do, it is over. Nobody waits for what is left to do
+        then, but others may for their turn."""
         if self._up.is_at_end and self._down.is_at_end:
             self._why = self._why or "closed"
             deferred_cleanup.later(self._close)
@@ -399,7 +418,8 @@ class Tunnel:
             transport.close()
 
     def _tick(self) -> None:
-        """Cut a tunnel in which nothing moved for long, one that waits for a reader who never reads among them."""
+        """Cut a tunnel in which nothing moved for long, one that waits for a reader who never
+        reads among them."""
         moved_bytes = sum(self.moved())
         self._quiet_ticks = 0 if moved_bytes != self._moved_bytes else self._quiet_ticks + 1
         self._moved_bytes = moved_bytes

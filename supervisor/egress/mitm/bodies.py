@@ -1,7 +1,9 @@
-"""The beginnings of bodies that are looked into, kept for a person to see in sessions that this was asked for.
+"""The beginnings of bodies that are looked into, kept for a person to see in sessions that this was
+asked for.
 
-It decides only how much of a body is kept, and takes out what must never be seen: the secrets that egress put into the request, and what stands
-for them. It never holds a body back, changes none, and what fails in it loses a body, not a request.
+It decides only how much of a body is kept, and takes out what must never be seen: the secrets
+that egress put into the request, and what stands for them. It never holds a body back, changes
+none, and what fails in it loses a body, not a request.
 """
 
 from collections.abc import Callable, Iterable
@@ -19,7 +21,8 @@ from supervisor.egress.protocols.codings import beginning, readable_only
 
 log = structlog.get_logger("egress")
 
-# So much of each body is shown; a little more is read, so that a secret that lies across the end is still known as a whole.
+# So much of each body is shown; a little more is read, so that a secret that lies across the end is
+# still known as a whole.
 MOST_BYTES = 64 * 1024
 MARGIN_BYTES = 4 * 1024
 KEPT = "gatehouse_bodies"
@@ -63,18 +66,29 @@ class Bodies:
         self._questions = questions
 
     def want_readable(self, flow: http.HTTPFlow) -> None:
-        """Ask the origin for codings that can be shown, of those that the client takes; before anything of the head is signed."""
+        """Ask the origin for codings that can be shown, of those that the client takes; before
+        anything of the head is signed."""
         if "accept-encoding" in flow.request.headers:
-            flow.request.headers["accept-encoding"] = readable_only(flow.request.headers["accept-encoding"])
+            flow.request.headers["accept-encoding"] = readable_only(
+                flow.request.headers["accept-encoding"]
+            )
 
     def begin(self, flow: http.HTTPFlow, session: Session, question_id: int, *, held: bool) -> None:
-        """A request of a session whose bodies are kept was let through. `held`: its body is held until it is whole."""
+        """A request of a session whose bodies are kept was let through. `held`: its body is held
+        until it is whole."""
         both = flow.metadata[KEPT] = _Both(question_id, session)
         length = flow.request.headers.get("content-length")
         if flow.request.stream or not (held or length is not None):
-            # A body of unknown length may begin to stream in its midst: it streams from the start, so that all of it is seen.
-            has_body = length is not None or "transfer-encoding" in flow.request.headers or flow.request.is_http2
-            flow.request.stream = both.request.tap(flow.request.stream) if has_body else flow.request.stream
+            # A body of unknown length may begin to stream in its midst: it streams from the start,
+            # so that all of it is seen.
+            has_body = (
+                length is not None
+                or "transfer-encoding" in flow.request.headers
+                or flow.request.is_http2
+            )
+            flow.request.stream = (
+                both.request.tap(flow.request.stream) if has_body else flow.request.stream
+            )
 
     def requested(self, flow: http.HTTPFlow) -> None:
         """The request is whole; one that was held has its body now."""
@@ -91,7 +105,9 @@ class Bodies:
     def end(self, flow: http.HTTPFlow) -> None:
         """It is over: hand over what was kept."""
         both = flow.metadata.pop(KEPT, None)
-        if not isinstance(both, _Both) or not both.session.keep_bodies:  # it may have been switched off meanwhile
+        if (
+            not isinstance(both, _Both) or not both.session.keep_bodies
+        ):  # it may have been switched off meanwhile
             return
         try:
             if flow.response is not None and not flow.response.stream:
@@ -102,10 +118,14 @@ class Bodies:
         except Exception as error:
             log.error("bodies not kept", error=where(error))
 
-    def _send(self, both: _Both, of: Literal["request", "response"], headers: http.Headers, taken: _Taken) -> None:
+    def _send(
+        self, both: _Both, of: Literal["request", "response"], headers: http.Headers, taken: _Taken
+    ) -> None:
         if not taken.whole_bytes:
             return
-        said = beginning(bytes(taken.data), headers.get("content-encoding", ""), MOST_BYTES + MARGIN_BYTES)
+        said = beginning(
+            bytes(taken.data), headers.get("content-encoding", ""), MOST_BYTES + MARGIN_BYTES
+        )
         data = both.session.hides.without(said, MARK.encode())
         self._questions.tell(
             Body(

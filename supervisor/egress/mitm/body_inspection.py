@@ -1,8 +1,10 @@
 """Bodies on their way, looked at piece by piece before they go on.
 
-It decides when a piece is looked at, and that nobody else has to wait long for it: what is coded is decoded once for all who want to see it, and after each
-step of that the loop has its turn. A few bytes may stand for megabytes, and the connection with them waits by itself. INVARIANT: in one turn of the loop a session
-takes one step, however many connections it has, so that none keeps another waiting for longer with more of them. It is separate from `leaks` and `meter`,
+It decides when a piece is looked at, and that nobody else has to wait long for it: what is coded
+is decoded once for all who want to see it, and after each step of that the loop has its turn. A
+few bytes may stand for megabytes, and the connection with them waits by itself. INVARIANT: in
+one turn of the loop a session takes one step, however many connections it has, so that none
+keeps another waiting for longer with more of them. It is separate from `leaks` and `meter`,
 which know what they look for, and from `layers`, which call it. It changes no piece.
 """
 
@@ -16,11 +18,12 @@ from mitmproxy.proxy import commands
 from supervisor.egress.admission.sessions import Room, Session
 from supervisor.egress.protocols.codings import STEP_BYTES, TOO_MANY, TOO_MUCH, Decoder
 
-# So many pieces in one go, and so much of them: each is looked at together with the end of those before it, and may have one byte, and a single read thousands of them.
+# So many pieces in one go, and so much of them: each is looked at together with the end of those
+# before it, and may have one byte, and a single read thousands of them.
 MOST_AT_ONCE = 64
 MOST_AT_ONCE_BYTES = 16 * 1024
-# What may begin something that is written in another way (`core.writings`) takes as long as so many bytes of ordinary text: of a text with many of them a step
-# is shorter.
+# What may begin something that is written in another way (`core.writings`) takes as long as so many
+# bytes of ordinary text: of a text with many of them a step is shorter.
 _BEGIN_ESCAPES = (b"\\", b"%", b"&")
 _ESCAPE_BYTES = 8
 SHORT_STEP_BYTES = STEP_BYTES // _ESCAPE_BYTES
@@ -29,7 +32,8 @@ _MARKED = {"gzip", "x-gzip", "zstd"}
 
 
 class Look:
-    """One body, of a session whose steps take turns by `turn`. `why` is why it couldn't be read as far as it came, and empty as long as it could."""
+    """One body, of a session whose steps take turns by `turn`. `why` is why it couldn't be read
+    as far as it came, and empty as long as it could."""
 
     def __init__(self, decoder: Decoder, turn: asyncio.Lock) -> None:
         self._decoder = decoder
@@ -47,18 +51,25 @@ class Look:
         """Whether the body is something else than what it says."""
         return self._decoder.is_coded
 
-    def add(self, read: Callable[[bytes], None], *, raw: Callable[[bytes], None] | None = None) -> None:
-        """Show what the body says to `read`, and to `raw` what it is, where that is something else."""
+    def add(
+        self, read: Callable[[bytes], None], *, raw: Callable[[bytes], None] | None = None
+    ) -> None:
+        """Show what the body says to `read`, and to `raw` what it is, where that is something
+        else."""
         self._read.append(read)
         if raw is not None and self._decoder.is_coded:
             self._raw.append(raw)
 
     def try_at_once(self, piece: bytes) -> bool:
-        """Look at the next piece here and now, and say so; unless that takes, after those before it, long enough for others to have their
-        turn meanwhile: then it is for `in_steps`."""
+        """Look at the next piece here and now, and say so; unless that takes, after those before
+        it, long enough for others to have their turn meanwhile: then it is for `in_steps`."""
         self._at_once += 1
         self._at_once_bytes += max(len(piece), _ESCAPE_BYTES * _escapes(piece))
-        if self._decoder.is_coded or self._at_once_bytes > MOST_AT_ONCE_BYTES or self._at_once >= MOST_AT_ONCE:
+        if (
+            self._decoder.is_coded
+            or self._at_once_bytes > MOST_AT_ONCE_BYTES
+            or self._at_once >= MOST_AT_ONCE
+        ):
             self._at_once = self._at_once_bytes = 0
             return False
         self._show(piece)
@@ -109,7 +120,8 @@ def _short(text: bytes) -> Iterator[bytes]:
 
 @dataclass(eq=False, slots=True)
 class Way:
-    """One direction of an exchange: what looks at what goes there, if anything does, and the room of its connection that is told how much waits meanwhile."""
+    """One direction of an exchange: what looks at what goes there, if anything does, and the
+    room of its connection that is told how much waits meanwhile."""
 
     look: Look | None = None
     room: Room | None = None
@@ -117,7 +129,8 @@ class Way:
 
 @dataclass
 class Piece:
-    """A piece that is to be looked at in steps. `is_seen` once that is done: what isn't doesn't go on."""
+    """A piece that is to be looked at in steps. `is_seen` once that is done: what isn't doesn't
+    go on."""
 
     look: Look
     data: bytes
@@ -133,7 +146,8 @@ class BodyPieceHook(commands.StartHook):  # type: ignore[no-untyped-call]
 
 
 def look_at(way: Way, headers: http.Headers, session: Session) -> Look:
-    """What looks at the body that goes this way, under this head; made where nobody wanted to see it yet."""
+    """What looks at the body that goes this way, under this head; made where nobody wanted to
+    see it yet."""
     if way.look is None:
         decoder = Decoder(_codings(headers))
         if not session.may_unpack(decoder):
@@ -142,10 +156,14 @@ def look_at(way: Way, headers: http.Headers, session: Session) -> Look:
     return way.look
 
 
-async def said_by(flow: http.HTTPFlow, session: Session, may_hold: Callable[[int], bool]) -> bytes | None:
-    """What the body of a request says that is held whole; None where that can't be told, or where `may_hold` allows not so many bytes of both forms.
+async def said_by(
+    flow: http.HTTPFlow, session: Session, may_hold: Callable[[int], bool]
+) -> bytes | None:
+    """What the body of a request says that is held whole; None where that can't be told, or where
+    `may_hold` allows not so many bytes of both forms.
 
-    Only codings are undone that no text looks like: an origin may read a body as it is, whatever its head says of it.
+    Only codings are undone that no text looks like: an origin may read a body as it is, whatever
+    its head says of it.
     """
     body, coding = flow.request.raw_content or b"", _codings(flow.request.headers).lower()
     names = {part.strip() for part in coding.split(",")} - {"", "identity"}
@@ -171,8 +189,11 @@ async def said_by(flow: http.HTTPFlow, session: Session, may_hold: Callable[[int
 
 
 def _codings(headers: http.Headers) -> str:
-    """All that a body was put through, in this order: of a transfer coding only the chunks are taken apart before it is looked at (RFC 9112 6.1)."""
+    """All that a body was put through, in this order: of a transfer coding only the chunks are
+    taken apart before it is looked at (RFC 9112 6.1)."""
     of_transfer = [
-        name for name in headers.get("transfer-encoding", "").split(",") if name.strip().lower() != "chunked"
+        name
+        for name in headers.get("transfer-encoding", "").split(",")
+        if name.strip().lower() != "chunked"
     ]
     return ",".join([headers.get("content-encoding", ""), *of_transfer])

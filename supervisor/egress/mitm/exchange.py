@@ -1,7 +1,8 @@
 """What is known of one request that is looked into, and of its answer, from its head to its end.
 
-The layers and the hooks of one flow tell each other by it what may go on, and why not. It is separate so that all of that is seen at one place, with
-its types; what only one module wants to remember of a flow stays that module's, under a key of its own. It decides nothing.
+The layers and the hooks of one flow tell each other by it what may go on, and why not. It is
+separate so that all of that is seen at one place, with its types; what only one module wants to
+remember of a flow stays that module's, under a key of its own. It decides nothing.
 """
 
 from collections.abc import Callable
@@ -29,29 +30,40 @@ class Passes(Protocol):
 
 @dataclass(eq=False, slots=True, repr=False)
 class Exchange:
-    """INVARIANT: one that nobody spoke of is refused: only `guard` ever sets `is_allowed`, and after an explicit allow only.
+    """INVARIANT: one that nobody spoke of is refused: only `guard` ever sets `is_allowed`, and
+    after an explicit allow only.
 
     set by `layers`
         authority       how the client wrote the target, which mitmproxy forgets: read by `guard`
-        has_body        whether anything follows its head, by what the head says or by how it ends: read by `guard`
-        in_tunnel       whether it came inside of a CONNECT, or of a client that knows no proxy: read by `guard`
-        gave_up         whether its client ended it before its end, or the supervisor as if it had: read by `guard` and `meter`
+        has_body        whether anything follows its head, by what the head says or by how it ends:
+                        read by `guard`
+        in_tunnel       whether it came inside of a CONNECT, or of a client that knows no proxy:
+                        read by `guard`
+        gave_up         whether its client ended it before its end, or the supervisor as if it had:
+                        read by `guard` and `meter`
     set by `guard`
-        is_allowed      whether it may go on; taken back by `fail_closed` and `layers`, too: read by `layers` before anything is dialled or sent
+        is_allowed      whether it may go on; taken back by `fail_closed` and `layers`, too: read by
+                        `layers` before anything is dialled or sent
         action          what was asked about: read by `guard` where it is refused after all
         question_id     the question whose outcome wasn't told yet: read by `guard` and `layers`
-        early_status    of an answer that was over before its request: read by `guard` at the end of that
+        early_status    of an answer that was over before its request: read by `guard` at the end of
+                        that
         session         whose it is, once it is allowed: read by `websockets`
-        leave           what to call when its client gives it up while a hook looks at it: read by `layers`
+        leave           what to call when its client gives it up while a hook looks at it: read by
+                        `layers`
     set by those who refuse, for `layers` to answer with
         refusal         why it doesn't go on: set by `guard`, `fail_closed` and `layers`
         model_error     what a call of a model reads instead: set by `guard` and `meter`
     set by those who look
-        must_be_whole   whether its body is looked through before any of it is sent: set by `leaks`, read by `guard`
-        is_cut          whether it was cut off in its midst: set by `leaks` and `layers`, read by `layers`
-        passes          for a WebSocket's frames beside its messages: set by `leaks`, read by `websockets`
-        up, down        see `looks.Way`. Its look: set by `leaks` and `meter`, read by `leaks`, `layers` and `websockets`;
-                        its room: set by `guard`, read by `layers` and `websockets`
+        must_be_whole   whether its body is looked through before any of it is sent: set by `leaks`,
+                        read by `guard`
+        is_cut          whether it was cut off in its midst: set by `leaks` and `layers`, read by
+                        `layers`
+        passes          for a WebSocket's frames beside its messages: set by `leaks`, read by
+                        `websockets`
+        up, down        see `looks.Way`. Its look: set by `leaks` and `meter`, read by `leaks`,
+                        `layers` and `websockets`; its room: set by `guard`, read by `layers` and
+                        `websockets`
     """
 
     authority: str = ""
@@ -74,7 +86,8 @@ class Exchange:
 
 
 def of(flow: mitm_flow.Flow) -> Exchange:
-    """What is known of a flow, of whatever kind; of one that nobody spoke of yet, that nothing is allowed."""
+    """What is known of a flow, of whatever kind; of one that nobody spoke of yet, that nothing
+    is allowed."""
     found: Exchange | None = flow.metadata.get(_KEY)
     if found is None:
         found = flow.metadata[_KEY] = Exchange()
@@ -83,4 +96,6 @@ def of(flow: mitm_flow.Flow) -> Exchange:
 
 def is_open_ended(request: http.Request) -> bool:
     """Whether nothing says how long the body will be."""
-    return "transfer-encoding" in request.headers or (request.is_http2 and "content-length" not in request.headers)
+    return "transfer-encoding" in request.headers or (
+        request.is_http2 and "content-length" not in request.headers
+    )

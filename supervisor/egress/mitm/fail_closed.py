@@ -1,7 +1,9 @@
-"""What becomes of a connection, a request, a message where a hook of ours raises: refused, cut or dropped, each in mitmproxy's own way.
+"""What becomes of a connection, a request, a message where a hook of ours raises: refused, cut or
+dropped, each in mitmproxy's own way.
 
-mitmproxy itself would log it and let the request go through (`addonmanager.safecall`; so does `hooks`, by which they are called). It is
-separate from `guard`, which decides what may go on: here nothing ever may. It must never raise.
+mitmproxy itself would log it and let the request go through (`addonmanager.safecall`; so does
+`hooks`, by which they are called). It is separate from `guard`, which decides what may go on:
+here nothing ever may. It must never raise.
 """
 
 import functools
@@ -25,8 +27,11 @@ from supervisor.egress.mitm.layers import RefuseLayer
 log = structlog.get_logger("egress")
 
 
-def closes[S, T, R](refuse: Callable[[T], None]) -> Callable[[Callable[[S, T], R]], Callable[[S, T], R]]:
-    """Make a hook fail closed: whatever it raises ends in `refuse(data)`. One that waits for nothing stays plain (`hooks`).
+def closes[S, T, R](
+    refuse: Callable[[T], None],
+) -> Callable[[Callable[[S, T], R]], Callable[[S, T], R]]:
+    """Make a hook fail closed: whatever it raises ends in `refuse(data)`. One that waits for
+    nothing stays plain (`hooks`).
 
     What a plain one gives back to be awaited is to fail closed by itself.
     """

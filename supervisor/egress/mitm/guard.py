@@ -1,6 +1,8 @@
-"""The addon that asks about every connection and request, and lifts the layers' refusal on an explicit allow only.
+"""The addon that asks about every connection and request, and lifts the layers' refusal on an
+explicit allow only.
 
-    request -> checks -> credentials -> question (in a CONNECT: with its addresses; else as for a CONNECT, see `front`) -> go on
+    request -> checks -> credentials -> question (in a CONNECT: with its addresses; else as for a
+    CONNECT, see `front`) -> go on
 
 Each hook runs inside `closes`, which turns whatever is raised into a refusal (`fail_closed`).
 """
@@ -49,7 +51,8 @@ from supervisor.egress.protocols import checks, tls_failures
 
 log = structlog.get_logger("egress")
 
-# Responses of unknown length are passed on as they come; a short one of known length is sent in one piece.
+# Responses of unknown length are passed on as they come; a short one of known length is sent in one
+# piece.
 BUFFERED_BYTES = WHOLE_BYTES
 _SERVER_NAME = 0  # the extension's number: RFC 6066
 _SWITCHED = 101  # of a WebSocket the request goes on for as long as it is open
@@ -62,7 +65,13 @@ class Guard:
     """See the module's text."""
 
     def __init__(
-        self, sessions: Sessions, admission: Admission, clock: Clock, meter: Meter, bodies: Bodies, signer: Signer
+        self,
+        sessions: Sessions,
+        admission: Admission,
+        clock: Clock,
+        meter: Meter,
+        bodies: Bodies,
+        signer: Signer,
     ) -> None:
         self._sessions = sessions
         self._admission = admission
@@ -72,7 +81,7 @@ class Guard:
         self._bodies = bodies
         self._signer = signer
 
-    # -- before anything is let through -----------------------------------------------------------------------------
+    # -- before anything is let through -----------------------------------------------------------
 
     @closes(refuse_client)
     def client_connected(self, client: mitm_connection.Client) -> None:
@@ -90,7 +99,8 @@ class Guard:
 
     @closes(refuse_flow)
     def http_connect(self, flow: http.HTTPFlow) -> None:
-        # The front has answered the CONNECT that a connection began with; one behind another request is nobody's business.
+        # The front has answered the CONNECT that a connection began with; one behind another
+        # request is nobody's business.
         refuse_flow(flow)
         exchange.of(flow).refusal = Refusal(
             why="a CONNECT comes first on its connection", remedy="open a new connection for it"
@@ -116,7 +126,9 @@ class Guard:
         why = why or checks.head(head) or checks.destination(head, host, port)
         swaps, misplaced = secrets.swaps(connection.session.credentials, head, host, port)
         is_upgrade = bool(head.values(b"upgrade")) or head.method == "CONNECT"
-        wrong = _contradiction(why, misplaced) or self._meter.over_websocket(flow, host, is_upgrade=is_upgrade)
+        wrong = _contradiction(why, misplaced) or self._meter.over_websocket(
+            flow, host, is_upgrade=is_upgrade
+        )
         if wrong is not None:
             state.refusal = wrong
             self._admission.refused(connection, action, wrong.why)
@@ -137,13 +149,16 @@ class Guard:
                 state.model_error = self._meter.denial(flow, host, answer, is_upgrade=is_upgrade)
             return
         self._let_through(flow, state, connection, answer, action, swaps)
-        wrong = self._ready(flow, connection, action, swaps, answer.question_id, is_upgrade=is_upgrade)
+        wrong = self._ready(
+            flow, connection, action, swaps, answer.question_id, is_upgrade=is_upgrade
+        )
         if wrong is not None:
             self._take_back(flow, state, connection, wrong)
             return
         held = state.must_be_whole or held_bodies.of(flow) is not None
         if exchange.is_open_ended(flow.request) and not (held or flow.request.stream):
-            # Passed on as it comes: the client may wait for an answer to its first piece (gRPC) before it sends the next.
+            # Passed on as it comes: the client may wait for an answer to its first piece (gRPC)
+            # before it sends the next.
             flow.request.stream = True
         if connection.session.keep_bodies and not is_upgrade:
             self._bodies.begin(flow, connection.session, answer.question_id, held=held)
@@ -173,7 +188,8 @@ class Guard:
             held_bodies.let_go(flow)
 
     def _may_go_out(self, flow: http.HTTPFlow) -> bool:
-        """Whether nothing was found in a request that is whole, which is taken back where something was."""
+        """Whether nothing was found in a request that is whole, which is taken back where
+        something was."""
         why = self._leaks.requested(flow)
         refusal = self._signer.at_end(flow) if why is None else refusals.of_credential(why)
         if refusal is not None:
@@ -181,7 +197,8 @@ class Guard:
         return refusal is None
 
     def _goes_out(self, flow: http.HTTPFlow, error: ModelError | None) -> None:
-        """Unless a budget forbids it, which the error says. Its answer may have been over before it was."""
+        """Unless a budget forbids it, which the error says. Its answer may have been over before
+        it was."""
         state = exchange.of(flow)
         if error is not None:
             state.is_allowed = False
@@ -190,7 +207,9 @@ class Guard:
         elif state.early_status is not None:
             self._settle(flow, state, "done", {"status": state.early_status})
 
-    @closes(lambda data: None)  # the refusal is `server_name_ok`, which `tls.GuardedTls` wants to see
+    @closes(
+        lambda data: None
+    )  # the refusal is `server_name_ok`, which `tls.GuardedTls` wants to see
     def tls_clienthello(self, data: tls.ClientHelloData) -> None:
         connection = self._sessions.of_client(data.context.client.id)
         if connection is None or connection.target is None:
@@ -204,7 +223,9 @@ class Guard:
             connection.server_name_ok = True
         else:
             named = (sni or "")[:255]
-            self._admission.refused(connection, Network(operation="connect", host=host, port=port, sni=named), why)
+            self._admission.refused(
+                connection, Network(operation="connect", host=host, port=port, sni=named), why
+            )
 
     @closes(lambda data: None)  # the handshake has failed whatever is said of it
     def tls_failed_client(self, data: tls.TlsData) -> None:
@@ -221,11 +242,16 @@ class Guard:
         PIN.set(None)
         connection = self._sessions.of_client(data.client.id)
         address = data.server.address
-        pin = connection.pins.get((address[0], address[1])) if connection is not None and address is not None else None
+        pin = (
+            connection.pins.get((address[0], address[1]))
+            if connection is not None and address is not None
+            else None
+        )
         if pin is None or data.server.via is not None or data.server.transport_protocol != "tcp":
             refuse_server(data)
             return
-        # mitmproxy dials in this same task, so that the pin is seen by `PinnedLoop.create_connection` and by nothing else.
+        # mitmproxy dials in this same task, so that the pin is seen by
+        # `PinnedLoop.create_connection` and by nothing else.
         PIN.set(pin)
 
     @closes(kill_flow)
@@ -240,7 +266,7 @@ class Guard:
     def dns_request(self, flow: mitm_flow.Flow) -> None:
         kill_flow(flow)
 
-    # -- after ------------------------------------------------------------------------------------------------------
+    # -- after ------------------------------------------------------------------------------------
 
     @closes(kill_http)
     def responseheaders(self, flow: http.HTTPFlow) -> None:
@@ -251,7 +277,10 @@ class Guard:
             if "upgrade" in flow.request.headers:
                 self._end_leak(flow)
             else:  # INVARIANT: what wasn't judged as a WebSocket never becomes one
-                self._withhold(flow, Refusal(why=UNASKED, remedy="the origin answers another request than this one"))
+                self._withhold(
+                    flow,
+                    Refusal(why=UNASKED, remedy="the origin answers another request than this one"),
+                )
             return
         response.headers.pop("alt-svc", None)  # it would send clients round by HTTP/3
         length = whole_number(response.headers.get("content-length", ""))
@@ -270,7 +299,8 @@ class Guard:
     def websocket_message(self, flow: http.HTTPFlow) -> None:
         if flow.websocket is not None:
             self._leaks.said(flow, flow.websocket.messages[-1])
-            flow.websocket.messages.clear()  # mitmproxy keeps them all; the layer has its own hold of this one
+            # mitmproxy keeps them all; the layer has its own hold of this one
+            flow.websocket.messages.clear()
 
     @closes(kill_http)
     def response(self, flow: http.HTTPFlow) -> Awaitable[None] | None:
@@ -317,7 +347,9 @@ class Guard:
             why = "the client went away before it had all of the response"
         elif flow.error is not None:
             host, port = flow.request.data.host, flow.request.data.port
-            refusal = tls_failures.of_origin(flow.error.msg, host, port, has_begun=flow.response is not None)
+            refusal = tls_failures.of_origin(
+                flow.error.msg, host, port, has_begun=flow.response is not None
+            )
             state.refusal = refusal  # where the layer still has a response to give
             why = refusal.why
         elif not state.is_allowed:
@@ -339,7 +371,7 @@ class Guard:
         self._meter.client_left(connection)
         self._admission.ended_all(connection)
 
-    # -- inside -----------------------------------------------------------------------------------------------------
+    # -- inside -----------------------------------------------------------------------------------
 
     def _connection(self, flow: http.HTTPFlow) -> Connection:
         connection = self._sessions.of_client(flow.client_conn.id)
@@ -353,7 +385,10 @@ class Guard:
         """Where the request goes, and why it may not, so far as its form tells."""
         if state.in_tunnel:
             absolute = bool(head.authority) and not head.is_http2
-            return connection.target, "an absolute target inside of CONNECT is refused" if absolute else None
+            return (
+                connection.target,
+                "an absolute target inside of CONNECT is refused" if absolute else None,
+            )
         if not head.authority or head.is_http2:
             return None, "this is a proxy, and has no pages of its own"
         parts = checks.split_authority(head.authority)
@@ -363,7 +398,13 @@ class Guard:
         return target, None if head.scheme == "http" else "https goes through CONNECT"
 
     def _action(
-        self, flow: http.HTTPFlow, state: Exchange, connection: Connection, head: checks.Head, host: str, port: int
+        self,
+        flow: http.HTTPFlow,
+        state: Exchange,
+        connection: Connection,
+        head: checks.Head,
+        host: str,
+        port: int,
     ) -> Network:
         pin = connection.pins.get((host, port)) if _is_inside(state, connection) else None
         said = head.values(b"host")
@@ -393,7 +434,9 @@ class Guard:
             flow.request.headers.pop(name, None)
         for swap in swaps:
             if swap.signs:
-                self._signer.wanted(flow, swap.value)  # once the rest of the request is as it goes out
+                self._signer.wanted(
+                    flow, swap.value
+                )  # once the rest of the request is as it goes out
             else:
                 flow.request.headers[swap.header] = swap.value
         flow.request.data.host = action.host
@@ -417,16 +460,23 @@ class Guard:
         *,
         is_upgrade: bool,
     ) -> Refusal | None:
-        """Make the head as it goes out, and have those look who see to the rest. Why it may not go out after all."""
-        why = self._leaks.begin(flow, connection, action, swaps, is_for_model=self._meter.is_model_host(action.host))
+        """Make the head as it goes out, and have those look who see to the rest. Why it may not
+        go out after all."""
+        why = self._leaks.begin(
+            flow, connection, action, swaps, is_for_model=self._meter.is_model_host(action.host)
+        )
         if why is not None:
             return refusals.of_contradiction(why)
         self._meter.begin(flow, connection, action.host, question_id, is_upgrade=is_upgrade)
         if connection.session.keep_bodies:
             self._bodies.want_readable(flow)
-        return self._signer.at_head(flow, connection)  # which signs what those before it have put there
+        return self._signer.at_head(
+            flow, connection
+        )  # which signs what those before it have put there
 
-    def _take_back(self, flow: http.HTTPFlow, state: Exchange, connection: Connection, refusal: Refusal) -> None:
+    def _take_back(
+        self, flow: http.HTTPFlow, state: Exchange, connection: Connection, refusal: Refusal
+    ) -> None:
         """Refuse a request that was let through, before any of it goes out."""
         state.is_allowed = False
         state.refusal = refusal
@@ -449,7 +499,11 @@ class Guard:
         self._settle(flow, state, "failed", {"error": refusal.why})
 
     def _settle(
-        self, flow: http.HTTPFlow, state: Exchange, outcome: Outcome, detail: dict[str, str | int | float | None]
+        self,
+        flow: http.HTTPFlow,
+        state: Exchange,
+        outcome: Outcome,
+        detail: dict[str, str | int | float | None],
     ) -> None:
         connection = self._sessions.of_client(flow.client_conn.id)
         question_id, state.question_id = state.question_id, None
@@ -457,7 +511,9 @@ class Guard:
             return
         self._bodies.end(flow)
         connection.sending.discard(flow.id)
-        self._admission.ended(connection, question_id, outcome, detail, _headers_of_response(flow, state, connection))
+        self._admission.ended(
+            connection, question_id, outcome, detail, _headers_of_response(flow, state, connection)
+        )
 
 
 def _is_inside(state: Exchange, connection: Connection) -> bool:
@@ -466,14 +522,16 @@ def _is_inside(state: Exchange, connection: Connection) -> bool:
 
 
 def _contradiction(why: str | None, misplaced: str | None) -> Refusal | None:
-    """The refusal of a request of which nobody is asked: `why` it contradicts itself, or which credential it has where that doesn't belong."""
+    """The refusal of a request of which nobody is asked: `why` it contradicts itself, or which
+    credential it has where that doesn't belong."""
     if why is not None:
         return refusals.of_contradiction(why)
     return refusals.of_credential(misplaced) if misplaced is not None else None
 
 
 def _let_leave(flow: http.HTTPFlow, state: Exchange, connection: Connection) -> None:
-    """What this hook waits for is over when the client gives up its request, though the connection goes on."""
+    """What this hook waits for is over when the client gives up its request, though the
+    connection goes on."""
     state.leave = functools.partial(connection.leave, asyncio.current_task())
     state.down.room = connection.down
     if not flow.request.is_http2:  # of which each stream waits by itself (`http2`)
@@ -492,7 +550,9 @@ def _head(flow: http.HTTPFlow, state: Exchange) -> checks.Head:
     )
 
 
-def _headers_of_response(flow: http.HTTPFlow, state: Exchange, connection: Connection) -> tuple[tuple[str, str], ...]:
+def _headers_of_response(
+    flow: http.HTTPFlow, state: Exchange, connection: Connection
+) -> tuple[tuple[str, str], ...]:
     if flow.response is None or not state.is_allowed:
         return ()
     return checks.shown_headers(tuple(flow.response.headers.fields), connection.session.hides)

@@ -1,7 +1,9 @@
-"""Bodies of requests that must be seen whole before any of them goes out, because of what a model call may cost or what a signature is of.
+"""Bodies of requests that must be seen whole before any of them goes out, because of what a model
+call may cost or what a signature is of.
 
-It decides only how much of them this process holds: of one body, and of all those of a session together. What is done with a body that was
-seen is `guard`'s, what becomes of one that is too long `layers`'. INVARIANT: what was held is let go of once, whichever way its request ends.
+It decides only how much of them this process holds: of one body, and of all those of a session
+together. What is done with a body that was seen is `guard`'s, what becomes of one that is too
+long `layers`'. INVARIANT: what was held is let go of once, whichever way its request ends.
 """
 
 from mitmproxy import http
@@ -12,7 +14,10 @@ from supervisor.egress.admission.sessions import Connection
 MOST_BODY_BYTES = 32 * 1024 * 1024
 # All bodies of a session that are held at once.
 MOST_BODIES_BYTES = 96 * 1024 * 1024
-TOO_LONG = f"a request whose body must be seen whole, such as a call of a model, is longer than {MOST_BODY_BYTES >> 20} MB, or too many are sent at once"
+TOO_LONG = (
+    "a request whose body must be seen whole, such as a call of a model, is longer than"
+    f" {MOST_BODY_BYTES >> 20} MB, or too many are sent at once"
+)
 _KEY = "gatehouse_held_body"
 
 
@@ -26,7 +31,8 @@ class HeldBody:
         self._is_over = False
 
     def may_hold(self, body_bytes: int) -> bool:
-        """Whether so much of the body may be held, beside the session's other bodies. Nothing of one that was let go of, by whoever still reads it."""
+        """Whether so much of the body may be held, beside the session's other bodies. Nothing of
+        one that was let go of, by whoever still reads it."""
         if self._is_over:
             return False
         others = self._held.get(self._session_id, 0) - self._bytes

@@ -1,9 +1,11 @@
-"""How mitmproxy's hooks reach our addons: straight, where mitmproxy makes a task of each and walks over all addons' attributes.
+"""How mitmproxy's hooks reach our addons: straight, where mitmproxy makes a task of each and walks
+over all addons' attributes.
 
-A new connection that is looked into goes through some fifteen hooks, and most of them have nothing to wait for: those run where the layer calls
-them, and the layer goes on in the same step. What is left of one that has something to wait for takes mitmproxy's way, a task. It is separate from
-`guard`, which says what happens in a hook, and decides nothing: what a function raises is noted, as in mitmproxy, and it is `guard` and `layers` that
-refuse by default (law 3).
+A new connection that is looked into goes through some fifteen hooks, and most of them have
+nothing to wait for: those run where the layer calls them, and the layer goes on in the same
+step. What is left of one that has something to wait for takes mitmproxy's way, a task. It is
+separate from `guard`, which says what happens in a hook, and decides nothing: what a function
+raises is noted, as in mitmproxy, and it is `guard` and `layers` that refuse by default (law 3).
 """
 
 import dataclasses
@@ -30,11 +32,13 @@ class Hooks:
         self._addons = tuple(addons)
         # With which of its attributes a kind of hook goes to whom.
         self._listeners: dict[type[Hook], tuple[str, tuple[Listener, ...]]] = {}
-        # What is left of those that were begun, and are on their way to `run`. By their identity, since mitmproxy's can't be keys.
+        # What is left of those that were begun, and are on their way to `run`. By their identity,
+        # since mitmproxy's can't be keys.
         self._begun: dict[int, tuple[Hook, Coroutine[Any, Any, None]]] = {}
 
     def ran(self, hook: Hook) -> bool:
-        """Run a hook as far as nothing has to be waited for; False where that wasn't all: the rest has to be awaited by `run`."""
+        """Run a hook as far as nothing has to be waited for; False where that wasn't all: the
+        rest has to be awaited by `run`."""
         rest = self._begin(hook)
         if rest is not None:
             self._begun[id(hook)] = hook, rest
@@ -55,13 +59,17 @@ class Hooks:
             # All hooks that come of connections have one attribute.
             (field,) = dataclasses.fields(kind)  # type: ignore[arg-type]
             functions = tuple(
-                function for addon in self._addons if (function := getattr(addon, kind.name, None)) is not None
+                function
+                for addon in self._addons
+                if (function := getattr(addon, kind.name, None)) is not None
             )
             self._listeners[kind] = field.name, functions
         return self._listeners[kind]
 
 
-def _go_on(hook: Hook, data: Any, functions: Iterator[Listener]) -> Coroutine[Any, Any, None] | None:
+def _go_on(
+    hook: Hook, data: Any, functions: Iterator[Listener]
+) -> Coroutine[Any, Any, None] | None:
     """Call one after the other; what is left once one of them has to be waited for."""
     for function in functions:
         try:
@@ -74,7 +82,9 @@ def _go_on(hook: Hook, data: Any, functions: Iterator[Listener]) -> Coroutine[An
     return None
 
 
-async def _wait(hook: Hook, data: Any, waits: Awaitable[None], functions: Iterator[Listener]) -> None:
+async def _wait(
+    hook: Hook, data: Any, waits: Awaitable[None], functions: Iterator[Listener]
+) -> None:
     try:
         await waits
     except Exception as error:
@@ -85,10 +95,11 @@ async def _wait(hook: Hook, data: Any, waits: Awaitable[None], functions: Iterat
 
 
 class Straight:
-    """In place of a connection's outermost layer: runs what it can of that layer's hooks, and passes every other command on.
+    """In place of a connection's outermost layer: runs what it can of that layer's hooks, and
+    passes every other command on.
 
-    INVARIANT: the layer is told that a hook has run only after it has given all commands of what it was told before, as it would be by a task:
-    layers aren't entered twice.
+    INVARIANT: the layer is told that a hook has run only after it has given all commands of what
+    it was told before, as it would be by a task: layers aren't entered twice.
     """
 
     def __init__(self, outermost: layer.Layer, hooks: Hooks) -> None:

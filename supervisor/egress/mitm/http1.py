@@ -1,9 +1,11 @@
-"""HTTP/1 of both sides, bounded: mitmproxy keeps a head, a line between chunks and what comes behind a request until it is whole, however long.
+"""HTTP/1 of both sides, bounded: mitmproxy keeps a head, a line between chunks and what comes
+behind a request until it is whole, however long.
 
-It decides how much of what can't be passed on yet is kept: of a head or a line no more than anybody sends, and what a client says behind a request
-that isn't answered yet waits where bodies wait (`sessions.Room`); and how an origin is told where a body ends. INVARIANT: no client and no origin
-fills memory with what never becomes a request, a response or a body. It is apart from `layers`, which decide what goes on. `install` puts it in
-mitmproxy's place.
+It decides how much of what can't be passed on yet is kept: of a head or a line no more than
+anybody sends, and what a client says behind a request that isn't answered yet waits where bodies
+wait (`sessions.Room`); and how an origin is told where a body ends. INVARIANT: no client and no
+origin fills memory with what never becomes a request, a response or a body. It is apart from
+`layers`, which decide what goes on. `install` puts it in mitmproxy's place.
 """
 
 import re
@@ -40,27 +42,31 @@ from supervisor.egress.protocols.checks import MOST_HEAD_BYTES, SPOKEN
 MOST_ANSWER_HEAD_BYTES = 320 * 1024
 # Each is looked for among others where it goes on over HTTP/2; Node's clients take so many.
 MOST_ANSWER_FIELDS = 2000
-# What an answer begins with that isn't the last one. 101 is: what comes after it is another protocol.
+# What an answer begins with that isn't the last one. 101 is: what comes after it is another
+# protocol.
 _EARLY = re.compile(rb"HTTP/1\.[01] 1(?!01)[0-9]{2}(?=[ \r\n])")
 
 
 class BoundedReader(ChunkedReader):
-    """A chunked body whose lines are bounded, without what follows its last chunk, which mitmproxy can't pass on and would hang for (`_http1.read_body`).
+    """A chunked body whose lines are bounded, without what follows its last chunk, which mitmproxy
+    can't pass on and would hang for (`_http1.read_body`).
 
     Who takes the chunks apart may drop it: RFC 9112 7.1.2.
     """
 
     def __call__(self, buf: Any) -> Any:
         event = super().__call__(buf)
-        # What belongs to a chunk is taken at once: what is left is a line, or trailers, that don't end.
+        # What belongs to a chunk is taken at once: what is left is a line, or trailers, that don't
+        # end.
         if event is None and len(buf) > MOST_HEAD_BYTES:
             raise h11.RemoteProtocolError("a line between chunks is too long")
         return h11.EndOfMessage() if isinstance(event, h11.EndOfMessage) else event
 
 
 class BoundedHttp1Server(Http1Server):
-    """From the client. What it says while its request is looked at and answered takes of the `room`, so that it is read no further. `unreadable` is
-    called where it says what is no request, which nobody else sees."""
+    """From the client. What it says while its request is looked at and answered takes of the
+    `room`, so that it is read no further. `unreadable` is called where it says what is no
+    request, which nobody else sees."""
 
     def __init__(self, context: Context, room: Room, unreadable: Callable[[], None]) -> None:
         super().__init__(context)
@@ -72,13 +78,15 @@ class BoundedHttp1Server(Http1Server):
         self._held.set(len(self.buf) if self.state == self.wait else 0)
 
     def send(self, event: HttpEvent) -> layer.CommandGenerator[None]:
-        # A connection that mitmproxy closed is there for a turn yet: what it has to say then is a second answer, behind the last.
+        # A connection that mitmproxy closed is there for a turn yet: what it has to say then is a
+        # second answer, behind the last.
         if self.conn.state & ConnectionState.CAN_WRITE:
             yield from super().send(event)
 
     def read_headers(self, event: events.ConnectionEvent) -> layer.CommandGenerator[None]:
         for command in super().read_headers(event):
-            # INVARIANT: what says HTTP/2 here is none, and everything behind this would take it for one.
+            # INVARIANT: what says HTTP/2 here is none, and everything behind this would take it for
+            # one.
             said = command.event if isinstance(command, ReceiveHttp) else None
             if isinstance(said, RequestHeaders) and said.request.http_version not in SPOKEN:
                 self.state, self.request = self.done, None
@@ -91,23 +99,32 @@ class BoundedHttp1Server(Http1Server):
             self.state = self.done
             yield commands.SendData(self.conn, error_response(431))
             yield commands.CloseConnection(self.conn)
-        if self.state == self.done and self.request is None and isinstance(event, events.DataReceived):
+        if (
+            self.state == self.done
+            and self.request is None
+            and isinstance(event, events.DataReceived)
+        ):
             self._unreadable()
 
 
 class BoundedHttp1Client(Http1Client):
-    """To the origin, of whose answers the last one counts: mitmproxy takes `103 Early Hints` for the whole of it, and what follows for that of the next
-    request. A proxy may drop them: RFC 9110 15.2.
+    """To the origin, of whose answers the last one counts: mitmproxy takes `103 Early Hints` for
+    the whole of it, and what follows for that of the next request. A proxy may drop them: RFC 9110
+    15.2.
 
-    INVARIANT: the head says where the body ends, and nothing goes out behind that: an origin would read it as another request, which nobody judged.
+    INVARIANT: the head says where the body ends, and nothing goes out behind that: an origin
+    would read it as another request, which nobody judged.
     """
 
     def send(self, event: HttpEvent) -> layer.CommandGenerator[None]:
         if isinstance(event, RequestHeaders) and not event.end_stream:
             event = RequestHeaders(event.stream_id, _framed(event.request), end_stream=False)
-        # An empty chunk would end the body in its midst. Trailers may be dropped (RFC 9110 6.5.1), as a client's over HTTP/1 are: mitmproxy can't write
-        # them, and there are origins that take them for headers.
-        is_dropped = isinstance(event, RequestTrailers) or (isinstance(event, RequestData) and not event.data)
+        # An empty chunk would end the body in its midst. Trailers may be dropped (RFC 9110 6.5.1),
+        # as a client's over HTTP/1 are: mitmproxy can't write them, and there are origins that take
+        # them for headers.
+        is_dropped = isinstance(event, RequestTrailers) or (
+            isinstance(event, RequestData) and not event.data
+        )
         if not is_dropped:
             yield from super().send(event)
 
@@ -117,23 +134,37 @@ class BoundedHttp1Client(Http1Client):
             pass
         for command in super().read_headers(event):
             said = command.event if isinstance(command, ReceiveHttp) else None
-            if isinstance(said, ResponseHeaders) and len(said.response.headers.fields) > MOST_ANSWER_FIELDS:
-                yield from self._refuse(f"the response has more than {MOST_ANSWER_FIELDS:,} header fields")
+            if (
+                isinstance(said, ResponseHeaders)
+                and len(said.response.headers.fields) > MOST_ANSWER_FIELDS
+            ):
+                yield from self._refuse(
+                    f"the response has more than {MOST_ANSWER_FIELDS:,} header fields"
+                )
                 break
             yield command
-        if self.state == self.read_headers and self.stream_id and len(self.buf) > MOST_ANSWER_HEAD_BYTES:
-            yield from self._refuse(f"the head of the response is longer than {MOST_ANSWER_HEAD_BYTES >> 10} KiB")
+        if (
+            self.state == self.read_headers
+            and self.stream_id
+            and len(self.buf) > MOST_ANSWER_HEAD_BYTES
+        ):
+            yield from self._refuse(
+                f"the head of the response is longer than {MOST_ANSWER_HEAD_BYTES >> 10} KiB"
+            )
 
     def _refuse(self, why: str) -> layer.CommandGenerator[None]:
         assert self.stream_id is not None
         self.buf.maybe_extract_at_most(len(self.buf))
         self.state = self.done
         yield commands.CloseConnection(self.conn)
-        yield ReceiveHttp(ResponseProtocolError(self.stream_id, why, ErrorCode.GENERIC_SERVER_ERROR))
+        yield ReceiveHttp(
+            ResponseProtocolError(self.stream_id, why, ErrorCode.GENERIC_SERVER_ERROR)
+        )
 
 
 def _framed(request: http.Request) -> http.Request:
-    """The request with a head that says where its body ends: in HTTP/2 none has to. The flow's own stays as the client sent it."""
+    """The request with a head that says where its body ends: in HTTP/2 none has to. The flow's
+    own stays as the client sent it."""
     if "content-length" in request.headers or "transfer-encoding" in request.headers:
         return request
     framed = request.copy()
@@ -145,7 +176,8 @@ def _framed(request: http.Request) -> http.Request:
 
 
 def error_response(status_code: int, message: str = "") -> bytes:
-    """What a client reads whose request can't be read: mitmproxy's own page quotes it, a password in its address too."""
+    """What a client reads whose request can't be read: mitmproxy's own page quotes it, a
+    password in its address too."""
     refusal = Refusal(
         error="unreadable",
         why="the request's head is too long"

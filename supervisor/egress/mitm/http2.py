@@ -1,9 +1,12 @@
-"""HTTP/2 of both sides, bounded: mitmproxy takes all that comes of a body and keeps what doesn't go on, however much that is, and h2 heads of 8 MB.
+"""HTTP/2 of both sides, bounded: mitmproxy takes all that comes of a body and keeps what doesn't go
+on, however much that is, and h2 heads of 8 MB.
 
-It decides how much a client may send of what its origin doesn't take yet, or nobody has answered for yet (flow control: RFC 9113 5.2), how much of
-what it asked for lies until it takes it, how many of its requests it may give up, how long a head is, and how much of heads, and of what is over, is remembered.
-INVARIANT: a body that waits holds up no other stream of its connection, and fills no memory. It is apart from `layers`, which decide what goes on.
-`install` puts it in mitmproxy's place.
+It decides how much a client may send of what its origin doesn't take yet, or nobody has answered
+for yet (flow control: RFC 9113 5.2), how much of what it asked for lies until it takes it, how many
+of its requests it may give up, how long a head is, and how much of heads, and of what is over, is
+remembered.
+INVARIANT: a body that waits holds up no other stream of its connection, and fills no memory. It
+is apart from `layers`, which decide what goes on. `install` puts it in mitmproxy's place.
 """
 
 import asyncio
@@ -21,7 +24,14 @@ from h2.frame_buffer import FrameBuffer
 from h2.stream import StreamClosedBy
 from h2.utilities import SizeLimitDict
 from hpack import Encoder
-from hyperframe.frame import ContinuationFrame, Frame, GoAwayFrame, HeadersFrame, PushPromiseFrame, RstStreamFrame
+from hyperframe.frame import (
+    ContinuationFrame,
+    Frame,
+    GoAwayFrame,
+    HeadersFrame,
+    PushPromiseFrame,
+    RstStreamFrame,
+)
 from mitmproxy.connection import ConnectionState
 from mitmproxy.proxy import commands, events, layer
 from mitmproxy.proxy.context import Context
@@ -34,14 +44,20 @@ from mitmproxy.proxy.layers.http._events import (
     RequestProtocolError,
     ResponseProtocolError,
 )
-from mitmproxy.proxy.layers.http._http2 import Http2Client, Http2Connection, Http2Server, StreamState
+from mitmproxy.proxy.layers.http._http2 import (
+    Http2Client,
+    Http2Connection,
+    Http2Server,
+    StreamState,
+)
 from mitmproxy.proxy.layers.http._http_h2 import BufferedH2Connection, SendH2Data
 
 from supervisor.egress.admission.sessions import PIECE_BYTES, Part, Room
 from supervisor.egress.loop.bucket import Bucket
 from supervisor.egress.protocols.checks import MOST_HEAD_BYTES
 
-# What a client may send before any of it has gone on, of a stream and of all. Between processes of one machine that is no slower than without bound.
+# What a client may send before any of it has gone on, of a stream and of all. Between processes of
+# one machine that is no slower than without bound.
 MOST_WAITING_BYTES = 256 * 1024
 MOST_WAITING_OF_ALL_BYTES = 1024 * 1024
 # Requests of one connection that its client gives up, at once and in a second.
@@ -49,9 +65,11 @@ MOST_RESETS_AT_ONCE = 200
 MOST_RESETS_A_SECOND = 20.0
 _ENHANCE_YOUR_CALM = 0xB  # RFC 9113 7
 _FIRST_WINDOW_BYTES = 65_535  # RFC 9113 6.9.2
-# How much of heads that were sent is remembered so that they needn't be said again: what every peer begins with (RFC 9113 6.5.2).
+# How much of heads that were sent is remembered so that they needn't be said again: what every peer
+# begins with (RFC 9113 6.5.2).
 MOST_REMEMBERED_BYTES = 4096
-# Of how many streams that were reset is remembered that they were: what its peer sent before it heard of that may still come.
+# Of how many streams that were reset is remembered that they were: what its peer sent before it
+# heard of that may still come.
 MOST_REMEMBERED_RESETS = 1000
 _BY_RESET = (StreamClosedBy.SEND_RST_STREAM, StreamClosedBy.RECV_RST_STREAM)
 _OF_A_HEAD = (HeadersFrame, ContinuationFrame, PushPromiseFrame)
@@ -72,7 +90,8 @@ class Unsent(NamedTuple):
 
 
 class _Frames(FrameBuffer):
-    """Of a head no more is put together than one of HTTP/1 may have: h2 takes 64 frames of 128 kB, and takes them apart in one go, for seconds."""
+    """Of a head no more is put together than one of HTTP/1 may have: h2 takes 64 frames of 128
+    kB, and takes them apart in one go, for seconds."""
 
     def _update_header_buffer(self, frame: Frame | None) -> Frame | None:
         parts = (*self._headers_buffer, frame) if isinstance(frame, _OF_A_HEAD) else ()
@@ -82,7 +101,8 @@ class _Frames(FrameBuffer):
 
 
 class _Encoder(Encoder):
-    """A peer may say that it remembers gigabytes of heads. Ours would be as large, and each name is looked for in all of it."""
+    """A peer may say that it remembers gigabytes of heads. Ours would be as large, and each name
+    is looked for in all of it."""
 
     @property
     def header_table_size(self) -> int:
@@ -96,7 +116,8 @@ class _Encoder(Encoder):
 
 
 class _Resets(SizeLimitDict):
-    """h2 remembers 65,536 streams and how each ended. Of one that ended as it should nobody may say more, which is an error with and without that."""
+    """h2 remembers 65,536 streams and how each ended. Of one that ended as it should nobody may
+    say more, which is an error with and without that."""
 
     def __setitem__(self, key: int, value: Any) -> None:
         if value in _BY_RESET:
@@ -125,26 +146,32 @@ class _Bounded(BufferedH2Connection):
         super().reset_stream(stream_id, error_code)
 
     def local_flow_control_window(self, stream_id: int) -> int:
-        """Never less than nothing: a peer may make it smaller than what was sent already (RFC 9113 6.9.2), which mitmproxy takes for all but the last."""
+        """Never less than nothing: a peer may make it smaller than what was sent already (RFC
+        9113 6.9.2), which mitmproxy takes for all but the last."""
         return max(0, super().local_flow_control_window(stream_id))
 
-    def send_data(self, stream_id: int, data: Any, end_stream: bool = False, pad_length: Any = None) -> None:
-        """What has nothing in it needs no window. h2 takes it for an error, too, where that is less than nothing, but as the end of a stream."""
+    def send_data(
+        self, stream_id: int, data: Any, end_stream: bool = False, pad_length: Any = None
+    ) -> None:
+        """What has nothing in it needs no window. h2 takes it for an error, too, where that is
+        less than nothing, but as the end of a stream."""
         if data or self.stream_buffers.get(stream_id):
             super().send_data(stream_id, data, end_stream, pad_length)
         elif end_stream:
             H2Connection.end_stream(self, stream_id)
 
     def end_stream(self, stream_id: int) -> None:
-        """Once, though a response that was over before its request is ended with it again (`layers`): the second end, behind one that lies until the
-        peer takes it, would be an error then, and that of the connection."""
+        """Once, though a response that was over before its request is ended with it again
+        (`layers`): the second end, behind one that lies until the peer takes it, would be an
+        error then, and that of the connection."""
         lying = self.stream_buffers.get(stream_id)
         if not (lying and lying[-1].end_stream):
             super().end_stream(stream_id)
 
 
 class _Connection(_Bounded):
-    """What was received is only given back where it has gone on: `received` is what hasn't, by its stream."""
+    """What was received is only given back where it has gone on: `received` is what hasn't, by
+    its stream."""
 
     def __init__(self, config: H2Configuration) -> None:
         super().__init__(config)
@@ -170,7 +197,8 @@ class _Connection(_Bounded):
 
 
 class _ToOrigin(_Bounded):
-    """`goes_away`: the origin takes no more requests here, and ends those that it took (RFC 9113 6.8). h2 and mitmproxy would end those, too."""
+    """`goes_away`: the origin takes no more requests here, and ends those that it took (RFC 9113
+    6.8). h2 and mitmproxy would end those, too."""
 
     goes_away = False
 
@@ -183,7 +211,9 @@ class _ToOrigin(_Bounded):
         frames: list[Frame] = []
         ends: list[Event] = []
         for number in sorted(going_on - taken):
-            sent, events = self._receive_rst_stream_frame(RstStreamFrame(number, ErrorCodes.REFUSED_STREAM))
+            sent, events = self._receive_rst_stream_frame(
+                RstStreamFrame(number, ErrorCodes.REFUSED_STREAM)
+            )
             frames, ends = frames + sent, ends + events
         return frames, ends
 
@@ -200,9 +230,13 @@ class BoundedHttp2Client(Http2Client):
         self.h2_conn.local_settings.acknowledge()
 
     def _handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
-        """INVARIANT: of a request that was given up, or withdrawn, while it waited for its turn, nothing goes out; and what is said of one that is
-        forgotten goes nowhere: mitmproxy would give it the number of the next."""
-        is_known = isinstance(event, RequestHeaders) or getattr(event, "stream_id", 0) in self.our_stream_id
+        """INVARIANT: of a request that was given up, or withdrawn, while it waited for its turn,
+        nothing goes out; and what is said of one that is forgotten goes nowhere: mitmproxy would
+        give it the number of the next."""
+        is_known = (
+            isinstance(event, RequestHeaders)
+            or getattr(event, "stream_id", 0) in self.our_stream_id
+        )
         if isinstance(event, HttpEvent) and not is_known:
             if isinstance(event, RequestProtocolError):
                 self.stream_queue.pop(event.stream_id, None)
@@ -211,9 +245,12 @@ class BoundedHttp2Client(Http2Client):
         yield from super()._handle_event(event)
 
     def forget(self) -> None:
-        """Keep nothing of streams that are over both ways. INVARIANT: only behind all that came at once: to h2 they are over before it was told here."""
+        """Keep nothing of streams that are over both ways. INVARIANT: only behind all that came
+        at once: to h2 they are over before it was told here."""
         streams = self.h2_conn.streams
-        for ours in [one for one in self.their_stream_id if one not in streams or streams[one].closed]:
+        for ours in [
+            one for one in self.their_stream_id if one not in streams or streams[one].closed
+        ]:
             self.our_stream_id.pop(self.their_stream_id.pop(ours), None)
             self.streams.pop(ours, None)
 
@@ -224,7 +261,8 @@ class BoundedHttp2Client(Http2Client):
     def _handle_event2(self, event: events.Event) -> layer.CommandGenerator[None]:
         yield from super()._handle_event2(event)
         if isinstance(event, RequestProtocolError):
-            # INVARIANT: who gives one up is told nothing of its end here: its layer is in the midst of that, and isn't entered twice.
+            # INVARIANT: who gives one up is told nothing of its end here: its layer is in the midst
+            # of that, and isn't entered twice.
             self.streams.pop(event.stream_id, None)
         # Only behind all that came at once: to h2 a stream is over before its end was told here.
         if self.h2_conn.goes_away:
@@ -246,13 +284,17 @@ class BoundedHttp2Client(Http2Client):
 
 
 class BoundedHttp2Server(Http2Server):
-    """From the client, which gives up few of its requests: one that opens streams and resets them, some thousand a second, leaves the other sessions no
-    time (CVE-2023-44487). What it asks for and doesn't take is held in `unread`, and in `up` what pieces of bodies
-    that wait take besides their bytes. `unreadable` is called where it says what is no HTTP/2, which nobody else sees."""
+    """From the client, which gives up few of its requests: one that opens streams and resets
+    them, some thousand a second, leaves the other sessions no time (CVE-2023-44487). What it
+    asks for and doesn't take is held in `unread`, and in `up` what pieces of bodies that wait
+    take besides their bytes. `unreadable` is called where it says what is no HTTP/2, which
+    nobody else sees."""
 
     h2_conn: _Connection
 
-    def __init__(self, context: Context, up: Room, unread: Room, unreadable: Callable[[], None]) -> None:
+    def __init__(
+        self, context: Context, up: Room, unread: Room, unreadable: Callable[[], None]
+    ) -> None:
         super().__init__(context)
         self._up, self._unread = Part(up), Part(unread)
         self._unreadable = unreadable
@@ -287,20 +329,31 @@ class BoundedHttp2Server(Http2Server):
             # It uses up nothing of what its stream may send, and says nothing.
             self.h2_conn.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
             return False
-        if isinstance(event, RequestReceived | TrailersReceived) and event.stream_ended and self._is_cut_short(event):
+        if (
+            isinstance(event, RequestReceived | TrailersReceived)
+            and event.stream_ended
+            and self._is_cut_short(event)
+        ):
             yield from self.protocol_error("a body is shorter than its head says")
             return True
         return (yield from super().handle_h2_event(event))
 
     def _is_cut_short(self, event: RequestReceived | TrailersReceived) -> bool:
-        """Whether a request ends before as much of its body came as its head says, which h2 looks for in pieces of a body alone: RFC 9113 8.1.1.
+        """Whether a request ends before as much of its body came as its head says, which h2 looks
+        for in pieces of a body alone: RFC 9113 8.1.1.
 
-        INVARIANT: it isn't passed on. Behind an origin that makes HTTP/1 of it, the next request would be taken for the rest of it.
+        INVARIANT: it isn't passed on. Behind an origin that makes HTTP/1 of it, the next request
+        would be taken for the rest of it.
         """
         stream = self.h2_conn.streams.get(event.stream_id or 0)
-        return stream is not None and (stream._expected_content_length or 0) > stream._actual_content_length
+        return (
+            stream is not None
+            and (stream._expected_content_length or 0) > stream._actual_content_length
+        )
 
-    def protocol_error(self, message: str, error_code: int = ErrorCodes.PROTOCOL_ERROR) -> layer.CommandGenerator[None]:
+    def protocol_error(
+        self, message: str, error_code: int = ErrorCodes.PROTOCOL_ERROR
+    ) -> layer.CommandGenerator[None]:
         self._unreadable()
         yield from super().protocol_error(message, error_code)
 
@@ -310,8 +363,8 @@ class BoundedHttp2Server(Http2Server):
             del self.streams[stream_id]
 
     def count(self, waiting: Callable[[int], Unsent]) -> layer.CommandGenerator[None]:
-        """Once for all that an event brought: let the client send as much as has gone on (`waiting` tells what of a stream's body hasn't), and note what
-        it doesn't take."""
+        """Once for all that an event brought: let the client send as much as has gone on
+        (`waiting` tells what of a stream's body hasn't), and note what it doesn't take."""
         pieces = 0
         for stream_id in tuple(self.h2_conn.received):
             of_stream = waiting(stream_id)
@@ -320,20 +373,25 @@ class BoundedHttp2Server(Http2Server):
         is_over = not self.conn.state & ConnectionState.CAN_WRITE
         self._up.set(0 if is_over else pieces * PIECE_BYTES)
         unread = [] if is_over else list(self.h2_conn.stream_buffers.values())
-        self._unread.set(sum(map(len, unread)) * PIECE_BYTES + sum(len(one.data) for some in unread for one in some))
+        self._unread.set(
+            sum(map(len, unread)) * PIECE_BYTES
+            + sum(len(one.data) for some in unread for one in some)
+        )
         data = self.h2_conn.data_to_send()
         if data:
             yield commands.SendData(self.conn, data)
 
 
 def _remember_reset(connection: Http2Connection, event: Event) -> None:
-    """Of a stream whose end came together with its reset, that is told, too: to h2 it is closed before either is, and mitmproxy forgets it at its end."""
+    """Of a stream whose end came together with its reset, that is told, too: to h2 it is closed
+    before either is, and mitmproxy forgets it at its end."""
     if isinstance(event, StreamReset):
         connection.streams.setdefault(event.stream_id, StreamState.HEADERS_RECEIVED)
 
 
 def waiting_for(origin: layer.Layer, stream_id: int) -> Unsent:
-    """What of a request's body an origin doesn't take yet, where it speaks HTTP/2: for its window, or until another of its streams ends."""
+    """What of a request's body an origin doesn't take yet, where it speaks HTTP/2: for its
+    window, or until another of its streams ends."""
     found = _http2_of(origin)
     if found is None:
         return Unsent()

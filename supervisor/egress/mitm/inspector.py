@@ -1,7 +1,8 @@
 """mitmproxy, put together: looks into the connections that the front hands over.
 
-It is imported when the first such connection comes, since mitmproxy takes a second and 60 MB; nothing else but the modules that only it
-imports knows of mitmproxy. It decides nothing: `guard` asks, and `layers` refuse what was not allowed.
+It is imported when the first such connection comes, since mitmproxy takes a second and 60 MB;
+nothing else but the modules that only it imports knows of mitmproxy. It decides nothing: `guard`
+asks, and `layers` refuse what was not allowed.
 """
 
 import asyncio
@@ -49,7 +50,8 @@ LINGER_S = 60.0
 LOOKED_S = 10.0
 # How often it is looked whether a connection that is read no further was cut off.
 LOOK_S = 0.1
-# As many streams as HTTP/2 has at once; mitmproxy's 5 would let the sixth event stream wait for ever.
+# As many streams as HTTP/2 has at once; mitmproxy's 5 would let the sixth event stream wait for
+# ever.
 MOST_ORIGINS = 100
 STREAM_ABOVE = "64k"
 # The hooks that wait for a look, and for nobody once their client is gone.
@@ -60,12 +62,18 @@ MODE = mode_specs.ProxyMode.parse("regular")
 class Handler(ProxyConnectionHandler):
     """One client connection; counts its bytes.
 
-    INVARIANT: of a request that was let through nothing goes on that the session's allowance doesn't cover: the client is read no further until it does,
-    or is cut off. What comes between requests goes to the guard, which refuses with the reason.
+    INVARIANT: of a request that was let through nothing goes on that the session's allowance
+    doesn't cover: the client is read no further until it does, or is cut off. What comes between
+    requests goes to the guard, which refuses with the reason.
     """
 
     def __init__(
-        self, connection: Connection, sessions: Sessions, allowances: Allowances, hooks: Hooks, *args: Any
+        self,
+        connection: Connection,
+        sessions: Sessions,
+        allowances: Allowances,
+        hooks: Hooks,
+        *args: Any,
     ) -> None:
         super().__init__(*args)  # type: ignore[no-untyped-call]
         self._connection = connection
@@ -76,7 +84,8 @@ class Handler(ProxyConnectionHandler):
         self.max_conns = defaultdict(lambda: asyncio.Semaphore(MOST_ORIGINS))
 
     def cut(self) -> None:
-        """End it at once, its origins too: what waits to be sent to one that takes nothing would keep it open, and isn't to go out any more."""
+        """End it at once, its origins too: what waits to be sent to one that takes nothing would
+        keep it open, and isn't to go out any more."""
         for one in list(self.transports.values()):
             if isinstance(one.writer, asyncio.StreamWriter):
                 one.writer.transport.abort()
@@ -86,7 +95,9 @@ class Handler(ProxyConnectionHandler):
     def end_request(self, flow_id: str) -> None:
         """End one request of a client that has several at once."""
         ended = self.server_event(RequestWithdrawn(flow_id))
-        asyncio_utils.create_task(ended, name="withdraw", keep_ref=True, client=self.client.peername)
+        asyncio_utils.create_task(
+            ended, name="withdraw", keep_ref=True, client=self.client.peername
+        )
 
     async def hook_task(self, hook: commands.StartHook) -> None:
         task = asyncio.current_task()
@@ -102,9 +113,11 @@ class Handler(ProxyConnectionHandler):
             await self._hooks.run(hook)
 
     async def _looked(self) -> None:
-        """Until nothing of the client's is looked at: what ends in the midst of that is told then, as what it was, and with what was kept of it.
+        """Until nothing of the client's is looked at: what ends in the midst of that is told then,
+        as what it was, and with what was kept of it.
 
-        The layers learn of the end only behind it, and what is told of the connection's end is the last.
+        The layers learn of the end only behind it, and what is told of the connection's end is
+        the last.
         """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LOOKED_S):
@@ -112,7 +125,8 @@ class Handler(ProxyConnectionHandler):
                     await asyncio.wait(self._looking)
 
     async def open_connection(self, command: commands.OpenConnection) -> None:
-        """INVARIANT: what one client keeps open to origins is counted as its session's: it gets no descriptors beyond its share by it."""
+        """INVARIANT: what one client keeps open to origins is counted as its session's: it gets
+        no descriptors beyond its share by it."""
         others = [one for one in self.transports if one not in (self.client, command.connection)]
         is_one_more = False
         if self.client.alpn != b"h2":  # it asks one at a time, and goes on elsewhere now
@@ -141,9 +155,11 @@ class Handler(ProxyConnectionHandler):
             await self._end(connection)
 
     async def _end(self, connection: AnyConnection) -> None:
-        """INVARIANT: no connection outlives its task, and the layers learn of its end, or the other side of theirs would wait for ever.
+        """INVARIANT: no connection outlives its task, and the layers learn of its end, or the other
+        side of theirs would wait for ever.
 
-        mitmproxy does both behind its calls of `server_event`, of which it takes for granted that none is cancelled in its midst: ours wait.
+        mitmproxy does both behind its calls of `server_event`, of which it takes for granted
+        that none is cancelled in its midst: ours wait.
         """
         left = self.transports.pop(connection, None)
         if left is not None and left.writer is not None:
@@ -165,7 +181,8 @@ class Handler(ProxyConnectionHandler):
             await self._connection.unread.wait()
 
     async def _in_steps(self, event: events.Event) -> None:
-        """Tell the layers, in the session's share; of what came a part at a time, unless they end the connection meanwhile."""
+        """Tell the layers, in the session's share; of what came a part at a time, unless they
+        end the connection meanwhile."""
         share = self._connection.session.share
         if not isinstance(event, events.DataReceived):
             is_told = False
@@ -184,7 +201,8 @@ class Handler(ProxyConnectionHandler):
                 return
 
     def log(self, message: str, level: int = logging.INFO, exc_info: Any = None) -> None:
-        """INVARIANT: where a layer raised the connection ends (law 3): mitmproxy itself notes it, and leaves both sides waiting for ever."""
+        """INVARIANT: where a layer raised the connection ends (law 3): mitmproxy itself notes
+        it, and leaves both sides waiting for ever."""
         super().log(message, level, exc_info)
         if exc_info is not None:
             self._connection.cut()
@@ -192,14 +210,17 @@ class Handler(ProxyConnectionHandler):
     async def _is_covered(self, connection: Connection, count: int) -> bool:
         """Whether what the client sent may be passed on to the layers; where not, it is cut off.
 
-        INVARIANT: what wasn't covered, and lies in the layers until its request is judged, is covered before anything that comes later.
+        INVARIANT: what wasn't covered, and lies in the layers until its request is judged, is
+        covered before anything that comes later.
         """
         connection.up_bytes += count
         connection.uncovered_bytes += count
         if connection.session.use("bytes_out", connection.uncovered_bytes):
             connection.over, connection.uncovered_bytes = None, 0
             return True
-        connection.over = await self._allowances.take(connection.session, "bytes_out", connection.uncovered_bytes)
+        connection.over = await self._allowances.take(
+            connection.session, "bytes_out", connection.uncovered_bytes
+        )
         if connection.over is None:
             connection.uncovered_bytes = 0
             return True
@@ -211,7 +232,8 @@ class Handler(ProxyConnectionHandler):
 
 
 class _Writer(asyncio.StreamWriter):
-    """Writes to a client. Closed by mitmproxy, it says that nothing more comes; the end of the connection is `_farewell`'s."""
+    """Writes to a client. Closed by mitmproxy, it says that nothing more comes; the end of the
+    connection is `_farewell`'s."""
 
     def close(self) -> None:
         if not self.is_closing():
@@ -219,7 +241,8 @@ class _Writer(asyncio.StreamWriter):
 
 
 class NextLayer:
-    """Stands where mitmproxy looks for its addon of this name; the choice is the guard's (`layers.next_layer_for`)."""
+    """Stands where mitmproxy looks for its addon of this name; the choice is the guard's
+    (`layers.next_layer_for`)."""
 
     name = "nextlayer"
 
@@ -232,20 +255,29 @@ class Inspector:
         self._sessions = sessions
         self._allowances = allowances
         self._hooks = Hooks(master.addons.chain)
-        # mitmproxy's own give a deep copy of an option whenever a layer looks at it; ours stay as they are.
-        self._options = SimpleNamespace(**{name: option.current() for name, option in master.options.items()})  # type: ignore[no-untyped-call]
+        # mitmproxy's own give a deep copy of an option whenever a layer looks at it; ours stay as
+        # they are.
+        options = master.options.items()  # type: ignore[no-untyped-call]
+        self._options = SimpleNamespace(**{name: option.current() for name, option in options})
 
     @classmethod
     async def start(
-        cls, configure: Configure, sessions: Sessions, questions: Questions, admission: Admission, clock: Clock
+        cls,
+        configure: Configure,
+        sessions: Sessions,
+        questions: Questions,
+        admission: Admission,
+        clock: Clock,
     ) -> Self:
-        """What `Master.run` does, without its eager tasks: uvloop's don't work with every Python 3.13."""
+        """What `Master.run` does, without its eager tasks: uvloop's don't work with every Python
+        3.13."""
         held_bodies = HeldBodies()
         meter = Meter(questions, configure.model_hosts, held_bodies)
         guard = Guard(sessions, admission, clock, meter, Bodies(questions), Signer(held_bodies))
         master = _build(configure, sessions, guard)
         await master.running()
-        # All that was imported stays: to look through it for what could go takes 50 ms now and then, in which nobody gets anything.
+        # All that was imported stays: to look through it for what could go takes 50 ms now and
+        # then, in which nobody gets anything.
         gc.freeze()
         return cls(master, sessions, admission.allowances)
 
@@ -254,13 +286,18 @@ class Inspector:
         await self._master.done()
 
     async def serve(self, connection: Connection, client: Held) -> None:
-        """Serve a client, what it said so far first, to its end; inside of `connection.target` where that is set."""
+        """Serve a client, what it said so far first, to its end; inside of `connection.target`
+        where that is set."""
         reader, writer = _streams(client)
         ours = connection, self._sessions, self._allowances, self._hooks
         handler = Handler(*ours, self._master, reader, writer, self._options, MODE)
         context = handler.layer.context
         context.server.address = connection.target
-        outermost = modes.HttpProxy(context) if connection.target is None else modes.TransparentProxy(context)
+        outermost = (
+            modes.HttpProxy(context)
+            if connection.target is None
+            else modes.TransparentProxy(context)
+        )
         handler.layer = Straight(outermost, self._hooks)  # type: ignore[assignment]  # mitmproxy gives it events, and nothing else
         connection.cut_origin, connection.end_request = handler.cut, handler.end_request
         self._sessions.name_client(handler.client.id, connection)
@@ -272,7 +309,8 @@ class Inspector:
 
 
 async def _farewell(reader: asyncio.StreamReader, writer: _Writer) -> None:
-    """End a connection once its client has hung up too, or had time to read why it is refused: as `Held.farewell`."""
+    """End a connection once its client has hung up too, or had time to read why it is refused:
+    as `Held.farewell`."""
     writer.close()
     with contextlib.suppress(OSError, TimeoutError):
         async with asyncio.timeout(FAREWELL_S):
@@ -294,7 +332,8 @@ def _streams(client: Held) -> tuple[asyncio.StreamReader, _Writer]:
     protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
     client.transport.set_protocol(protocol)
     protocol.connection_made(client.transport)
-    # INVARIANT: before the reader has something: where that is much, it reads no further until it was taken.
+    # INVARIANT: before the reader has something: where that is much, it reads no further until it
+    # was taken.
     if not (client.is_gone or client.transport.is_closing()):
         client.transport.resume_reading()
     if client.data:
@@ -305,11 +344,13 @@ def _streams(client: Held) -> tuple[asyncio.StreamReader, _Writer]:
 
 
 def _build(configure: Configure, sessions: Sessions, guard: Guard) -> Master:
-    """mitmproxy with five addons instead of its thirty: no onboarding page, no scripts, no commands from files."""
+    """mitmproxy with five addons instead of its thirty: no onboarding page, no scripts, no
+    commands from files."""
     websockets.install()
     http1.install()
     http2.install()
-    # It looks at the types of all that its own parsers found, which takes a twelfth of a request, and isn't there under `python -O`.
+    # It looks at the types of all that its own parsers found, which takes a twelfth of a request,
+    # and isn't there under `python -O`.
     http.MessageData.__post_init__ = lambda message: None  # type: ignore[method-assign]
     master = Master(options.Options(), event_loop=asyncio.get_running_loop())
     # INVARIANT: the guard comes first, so that nothing before it can answer or change a request.

@@ -1,12 +1,13 @@
 """mitmproxy's HTTP layers, turned round: what nobody allowed is refused.
 
-By default mitmproxy forwards a request whose hook raised, buffers the body of one that an addon answers, and raises when a
-refused request streams. Here the refusal is the layer's own: a stream goes on only where the addon allowed it (`exchange`), and
-is answered 403 with the reason that lies beside it otherwise, before its body is read and before anything is dialled. So a hook that
-raises, was forgotten or never ran ends in a refusal (law 3).
+By default mitmproxy forwards a request whose hook raised, buffers the body of one that an addon
+answers, and raises when a refused request streams. Here the refusal is the layer's own: a stream
+goes on only where the addon allowed it (`exchange`), and is answered 403 with the reason that lies
+beside it otherwise, before its body is read and before anything is dialled. So a hook that raises,
+was forgotten or never ran ends in a refusal (law 3).
 
-The overridden methods are mitmproxy 12.2's `HttpStream` and `HttpLayer`; `tests/egress/loop/test_failures.py` fails when a newer
-mitmproxy no longer calls them.
+The overridden methods are mitmproxy 12.2's `HttpStream` and `HttpLayer`;
+`tests/egress/loop/test_failures.py` fails when a newer mitmproxy no longer calls them.
 """
 
 import re
@@ -21,7 +22,14 @@ from mitmproxy.net.tls import starts_like_tls_record
 from mitmproxy.proxy import commands, events, layer
 from mitmproxy.proxy.context import Context
 from mitmproxy.proxy.layers import modes
-from mitmproxy.proxy.layers.http import DropStream, GetHttpConnection, HttpLayer, HTTPMode, HttpStream, SendHttp
+from mitmproxy.proxy.layers.http import (
+    DropStream,
+    GetHttpConnection,
+    HttpLayer,
+    HTTPMode,
+    HttpStream,
+    SendHttp,
+)
 from mitmproxy.proxy.layers.http._events import (
     ErrorCode,
     RequestData,
@@ -42,7 +50,13 @@ from supervisor.egress.loop.relay import MOST_DROPPED_BYTES
 from supervisor.egress.mitm import exchange, held_bodies
 from supervisor.egress.mitm.body_inspection import BodyPieceHook, Piece, Way
 from supervisor.egress.mitm.http1 import BoundedHttp1Server
-from supervisor.egress.mitm.http2 import BoundedHttp2Server, Unsent, forget_over, goes_away, waiting_for
+from supervisor.egress.mitm.http2 import (
+    BoundedHttp2Server,
+    Unsent,
+    forget_over,
+    goes_away,
+    waiting_for,
+)
 from supervisor.egress.protocols.checks import says_body
 from supervisor.egress.protocols.client_hello import HelloError, HelloReader
 
@@ -64,9 +78,14 @@ class RequestWithdrawn(events.Event):
 def refusal_response(
     refusal: Refusal, http_version: str, error: ModelError | None = None, status: int = 403
 ) -> http.Response:
-    """The refusal as a response of its own connection's last; `error` is what it says instead to whoever calls a model."""
+    """The refusal as a response of its own connection's last; `error` is what it says instead to
+    whoever calls a model."""
     said = error or ModelError(status, {}, msgspec.json.encode(refusal))
-    headers = {"Content-Type": "application/json", "Content-Length": str(len(said.body)), "Cache-Control": "no-store"}
+    headers = {
+        "Content-Type": "application/json",
+        "Content-Length": str(len(said.body)),
+        "Cache-Control": "no-store",
+    }
     if not http_version.startswith("HTTP/2"):
         headers["Connection"] = "close"
     response = http.Response.make(said.status, said.body, headers | said.headers)
@@ -87,7 +106,8 @@ class GuardedStream(HttpStream):
         self._held_bytes: dict[Room, int] = {}
 
     def handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
-        # It waits until the hook that is under way is done: so that one is told here, or a person would be asked on for nobody.
+        # It waits until the hook that is under way is done: so that one is told here, or a person
+        # would be asked on for nobody.
         if self._paused and isinstance(event, RequestProtocolError):
             state = exchange.of(self.flow)
             state.gave_up = True
@@ -95,7 +115,10 @@ class GuardedStream(HttpStream):
                 state.leave()
         if self._paused and isinstance(event, RequestData | ResponseData):
             state = exchange.of(self.flow)
-            self._hold(state.up if isinstance(event, RequestData) else state.down, PIECE_BYTES + len(event.data))
+            self._hold(
+                state.up if isinstance(event, RequestData) else state.down,
+                PIECE_BYTES + len(event.data),
+            )
         yield from super().handle_event(event)
         if not self._paused and self._held_bytes:
             for room, count in self._held_bytes.items():
@@ -104,7 +127,9 @@ class GuardedStream(HttpStream):
 
     def paused(self) -> Unsent:
         """What of the request's body came while a hook looks at it."""
-        return Unsent.of([event for event in self._paused_event_queue if isinstance(event, RequestData)])
+        return Unsent.of(
+            [event for event in self._paused_event_queue if isinstance(event, RequestData)]
+        )
 
     def _hold(self, way: Way, count: int) -> None:
         if way.room is not None:
@@ -122,7 +147,8 @@ class GuardedStream(HttpStream):
             self.client_state = self.state_errored
 
     def _stream_on(self, event: events.Event) -> layer.CommandGenerator[None]:
-        """INVARIANT: of a request that its last hook refused neither the trailers nor the end go on: mitmproxy asks nobody once it streams."""
+        """INVARIANT: of a request that its last hook refused neither the trailers nor the end go
+        on: mitmproxy asks nobody once it streams."""
         for command in super().state_stream_request_body(event):
             yield command
             if isinstance(command, HttpRequestHook) and not exchange.of(self.flow).is_allowed:
@@ -130,18 +156,25 @@ class GuardedStream(HttpStream):
                 return
 
     def state_stream_response_body(self, event: events.Event) -> layer.CommandGenerator[None]:
-        if not isinstance(event, ResponseData) or (yield from self._looked_at(exchange.of(self.flow).down, event.data)):
+        if not isinstance(event, ResponseData) or (
+            yield from self._looked_at(exchange.of(self.flow).down, event.data)
+        ):
             yield from super().state_stream_response_body(event)
 
     def send_response(self, already_streamed: bool = False) -> layer.CommandGenerator[None]:
         yield from super().send_response(already_streamed)
-        goes_on = self.server_state == self.state_done and self.client_state == self.state_stream_request_body
+        goes_on = (
+            self.server_state == self.state_done
+            and self.client_state == self.state_stream_request_body
+        )
         if goes_on and self.flow.request.is_http2:
-            # Its end, which mitmproxy keeps until the request's: who waits for it sends on in vain, or nothing.
+            # Its end, which mitmproxy keeps until the request's: who waits for it sends on in vain,
+            # or nothing.
             yield SendHttp(ResponseEndOfMessage(self.stream_id), self.context.client)
 
     def _looked_at(self, way: Way, data: bytes) -> layer.CommandGenerator[bool]:
-        """Look at a piece of a body before it goes on; whether that could be done. INVARIANT: what couldn't be looked at doesn't go on."""
+        """Look at a piece of a body before it goes on; whether that could be done. INVARIANT:
+        what couldn't be looked at doesn't go on."""
         if way.look is None or way.look.try_at_once(data):
             return True
         piece = Piece(way.look, data)
@@ -164,7 +197,9 @@ class GuardedStream(HttpStream):
             return (yield from self._check_invalid_answer())
         if (yield from super().check_invalid(request)):
             if self.flow.request.is_http2:
-                yield DropStream(self.stream_id)  # which mitmproxy would keep until its connection ends
+                yield DropStream(
+                    self.stream_id
+                )  # which mitmproxy would keep until its connection ends
             return True
         # mitmproxy forgets right after this how the client wrote the target.
         state = exchange.of(self.flow)
@@ -174,16 +209,20 @@ class GuardedStream(HttpStream):
         return False
 
     def _check_invalid_answer(self) -> layer.CommandGenerator[bool]:
-        """INVARIANT: nothing of a head that nobody looked through goes on: mitmproxy's own answer quotes it, and it may be the credential that the origin was sent."""
+        """INVARIANT: nothing of a head that nobody looked through goes on: mitmproxy's own
+        answer quotes it, and it may be the credential that the origin was sent."""
         assert self.flow.response is not None
         try:
             validate_headers(self.flow.response)
         except ValueError:
             self.flow.response = None
-            # Over HTTP/1 that closes the connection; over HTTP/2 it ends this stream, and none beside it.
+            # Over HTTP/1 that closes the connection; over HTTP/2 it ends this stream, and none
+            # beside it.
             wrong = RequestProtocolError(self.stream_id, _MALFORMED, ErrorCode.CANCEL)
             yield SendHttp(wrong, self.context.server)
-            error = ResponseProtocolError(self.stream_id, _MALFORMED, ErrorCode.GENERIC_SERVER_ERROR)
+            error = ResponseProtocolError(
+                self.stream_id, _MALFORMED, ErrorCode.GENERIC_SERVER_ERROR
+            )
             yield from self.handle_protocol_error(error)
             return True
         return False
@@ -228,12 +267,20 @@ class GuardedStream(HttpStream):
     ) -> layer.CommandGenerator[None]:
         """An origin that gave no response is answered for, with the reason that the addon finds."""
         exchange.of(self.flow).gave_up = isinstance(event, RequestProtocolError)
-        if self.server_state == self.state_done and self.client_state == self.state_stream_request_body:
-            # The rest of the request isn't wanted any more, or doesn't come, of which mitmproxy tells nobody.
+        if (
+            self.server_state == self.state_done
+            and self.client_state == self.state_stream_request_body
+        ):
+            # The rest of the request isn't wanted any more, or doesn't come, of which mitmproxy
+            # tells nobody.
             yield HttpErrorHook(self.flow)
             if isinstance(event, RequestProtocolError):
                 yield SendHttp(event, self.context.server)
-        is_ours = isinstance(event, ResponseProtocolError) and event.code in _NO_RESPONSE and self.flow.response is None
+        is_ours = (
+            isinstance(event, ResponseProtocolError)
+            and event.code in _NO_RESPONSE
+            and self.flow.response is None
+        )
         if self.refused or not is_ours or self.client_state == self.state_errored:
             yield from super().handle_protocol_error(event)
             return
@@ -246,7 +293,8 @@ class GuardedStream(HttpStream):
         self.refused = True
         state = exchange.of(self.flow)
         if state.question_id is not None:
-            # Allowed first, and not refused by who would tell: its body is too long, or a hook raised.
+            # Allowed first, and not refused by who would tell: its body is too long, or a hook
+            # raised.
             yield HttpErrorHook(self.flow)
         version, status = self.flow.request.http_version, status_of(state.refusal)
         response = refusal_response(state.refusal, version, state.model_error, status)
@@ -271,10 +319,15 @@ class GuardedStream(HttpStream):
 
 
 class GuardedHttpLayer(HttpLayer):
-    """`HttpLayer` with our streams. What a client says too early, and what it doesn't take yet, waits in the rooms of its connection."""
+    """`HttpLayer` with our streams. What a client says too early, and what it doesn't take yet,
+    waits in the rooms of its connection."""
 
     def __init__(
-        self, context: Context, mode: HTTPMode, connection: Connection, unreadable: Callable[[], None]
+        self,
+        context: Context,
+        mode: HTTPMode,
+        connection: Connection,
+        unreadable: Callable[[], None],
     ) -> None:
         super().__init__(context, mode)
         self._connection = connection
@@ -294,14 +347,17 @@ class GuardedHttpLayer(HttpLayer):
             yield from self._withdraw(event.flow_id)
         elif not isinstance(event, events.ConnectionEvent) or event.connection in self.connections:
             yield from super()._handle_event(event)
-        # Behind all that an event brought: mitmproxy keeps its numbers of each request until its connection ends.
+        # Behind all that an event brought: mitmproxy keeps its numbers of each request until its
+        # connection ends.
         for one in self.connections.values():
             forget_over(one)
         if self._h2 is not None:
             self._h2.forget(self.streams)
             yield from self._h2.count(self._waiting)
 
-    def get_connection(self, event: GetHttpConnection, *, reuse: bool = True) -> layer.CommandGenerator[None]:
+    def get_connection(
+        self, event: GetHttpConnection, *, reuse: bool = True
+    ) -> layer.CommandGenerator[None]:
         self._forget()
         # mitmproxy takes any that is open, and looks for none of them meanwhile.
         leaving = {one: origin for one, origin in self.connections.items() if goes_away(origin)}
@@ -313,15 +369,23 @@ class GuardedHttpLayer(HttpLayer):
             self.connections |= leaving
 
     def _forget(self) -> None:
-        """Keep nothing of origins' connections that are over: mitmproxy keeps all of each until the client's ends, over HTTP/2 one for each request
-        to an origin of HTTP/1, and of one that couldn't be reached answers by that for as long."""
-        in_use = {stream.context.server for stream in self.streams.values()} | self.waiting_for_establishment.keys()
+        """Keep nothing of origins' connections that are over: mitmproxy keeps all of each until
+        the client's ends, over HTTP/2 one for each request to an origin of HTTP/1, and of one
+        that couldn't be reached answers by that for as long."""
+        in_use = {
+            stream.context.server for stream in self.streams.values()
+        } | self.waiting_for_establishment.keys()
         for one in list(self.connections):
-            if one is not self.context.client and one.state is ConnectionState.CLOSED and one not in in_use:
+            if (
+                one is not self.context.client
+                and one.state is ConnectionState.CLOSED
+                and one not in in_use
+            ):
                 del self.connections[one]
 
     def _withdraw(self, flow_id: str) -> layer.CommandGenerator[None]:
-        """End a request as if its client had given it up, which everything here knows how to end, and tell the client."""
+        """End a request as if its client had given it up, which everything here knows how to
+        end, and tell the client."""
         for stream_id, stream in list(self.streams.items()):
             if stream.flow.id == flow_id:
                 told = ResponseProtocolError(stream_id, _WITHDRAWN, ErrorCode.CANCEL)
@@ -346,21 +410,27 @@ class GuardedHttpLayer(HttpLayer):
 
 
 class BoundedClientTLS(ClientTLSLayer):
-    """TLS from the client, whose hello is read as that of a tunnel is: mitmproxy keeps up to 16 MB of one, and begins anew with each piece."""
+    """TLS from the client, whose hello is read as that of a tunnel is: mitmproxy keeps up to 16
+    MB of one, and begins anew with each piece."""
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         self._hello = HelloReader()
         self._held = bytearray()
 
-    def receive_handshake_data(self, data: bytes) -> layer.CommandGenerator[tuple[bool, str | None]]:
+    def receive_handshake_data(
+        self, data: bytes
+    ) -> layer.CommandGenerator[tuple[bool, str | None]]:
         if not self.client_hello_parsed:
             self._held += data
             try:
                 if self._hello.read(self._held) is None:
                     return False, None
             except HelloError as error:
-                return False, f"Cannot parse ClientHello: {error}"  # by these words mitmproxy knows what it is
+                return (
+                    False,
+                    f"Cannot parse ClientHello: {error}",
+                )  # by these words mitmproxy knows what it is
             data = bytes(self._held)
             self._held.clear()
         return (yield from super().receive_handshake_data(data))
@@ -377,10 +447,11 @@ class RefuseLayer(layer.Layer):
 def next_layer_for(
     context: Context, data: bytes, connection: Connection, unreadable: Callable[[], None]
 ) -> layer.Layer | None:
-    """Which protocol comes next, from the first bytes of the client; None until there are enough of them. `unreadable` is called for what is no request.
+    """Which protocol comes next, from the first bytes of the client; None until there are enough of
+    them. `unreadable` is called for what is no request.
 
-    The proxy itself speaks HTTP/1 only. Inside of CONNECT come TLS or HTTP; inside of TLS comes HTTP. All else is refused: nothing is
-    ever relayed unread.
+    The proxy itself speaks HTTP/1 only. Inside of CONNECT come TLS or HTTP; inside of TLS comes
+    HTTP. All else is refused: nothing is ever relayed unread.
     """
     if len(context.layers) == 1 and isinstance(context.layers[0], modes.HttpProxy):
         return GuardedHttpLayer(context, HTTPMode.regular, connection, unreadable)

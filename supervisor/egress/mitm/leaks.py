@@ -1,14 +1,20 @@
-"""What must not pass in what is looked into, behind its head: placeholders to a host that none of them is for, and real credentials on their way back.
+"""What must not pass in what is looked into, behind its head: placeholders to a host that none of
+them is for, and real credentials on their way back.
 
-    a body, long or short, coded or not    up: looked through before it is sent where it is short, else on its way
+    a body, long or short, coded or not    up: looked through before it is sent where it is short,
+                                           else on its way
     trailers, messages of a WebSocket,     up and down
     what its pings and its end say
-    an answer, its head and its body       down: an origin that gives back what it was sent would show the agent what it must never see. A short one before any of
-                                           it is passed on, so that its client reads why it is refused; else on its way
+    an answer, its head and its body       down: an origin that gives back what it was sent would
+                                           show the agent what it must never see. A short one before
+                                           any of it is passed on, so that its client reads why it
+                                           is refused; else on its way
 
-It decides only what is found; where something was already sent the connection is cut off. It is separate from `guard` because it asks nobody, and from
-`looks`, which look. What can't be read is refused, up and down. A credential in an answer ends the answer before any piece with a part of it that tells;
-what an origin cuts in pieces and sends on different requests, or in different messages, isn't found.
+It decides only what is found; where something was already sent the connection is cut off. It is
+separate from `guard` because it asks nobody, and from `looks`, which look. What can't be read is
+refused, up and down. A credential in an answer ends the answer before any piece with a part of
+it that tells; what an origin cuts in pieces and sends on different requests, or in different
+messages, isn't found.
 """
 
 from collections.abc import Callable, Iterable
@@ -30,12 +36,14 @@ from supervisor.egress.protocols.codings import Decoder
 
 # A body up to this is looked through before any of it is sent.
 WHOLE_BYTES = 64 * 1024
-# So much of an answer waits while each of its pieces ends in what a credential begins with: by chance one in millions does. One may have a single byte.
+# So much of an answer waits while each of its pieces ends in what a credential begins with: by
+# chance one in millions does. One may have a single byte.
 MOST_KEPT_BACK_BYTES = 256 * 1024
 _KEY = "gatehouse_leaks"
 _SWITCHED = 101
 _WITHOUT_BODY = (204, 304)
-# RFC 9110 14.6, and as a server says it to a client of the time before that (Apache's `use_range_x`), which asks by the second header.
+# RFC 9110 14.6, and as a server says it to a client of the time before that (Apache's
+# `use_range_x`), which asks by the second header.
 _IN_RANGES = ("multipart/byteranges", "multipart/x-byteranges")
 _OF_PARTS = ("range", "request-range", "if-range")
 
@@ -83,11 +91,19 @@ class Leaks:
         self._admission = admission
 
     def begin(
-        self, flow: http.HTTPFlow, connection: Connection, action: Network, swaps: list[Swap], *, is_for_model: bool
+        self,
+        flow: http.HTTPFlow,
+        connection: Connection,
+        action: Network,
+        swaps: list[Swap],
+        *,
+        is_for_model: bool,
     ) -> str | None:
-        """A request was let through: look at what follows. Why it may not be sent after all: its body can't be looked through."""
+        """A request was let through: look at what follows. Why it may not be sent after all: its
+        body can't be looked through."""
         headers, session = flow.request.headers, connection.session
-        # An agent tells its model what it sees, its own environment too; a placeholder opens nothing.
+        # An agent tells its model what it sees, its own environment too; a placeholder opens
+        # nothing.
         foreign = secrets.foreign(session.credentials, action.host, action.port)
         placeholders = session.forms_of(frozenset() if is_for_model else foreign)
         real = secrets.back(session.credentials, swaps, action.host, action.port)
@@ -96,7 +112,8 @@ class Leaks:
             return None
         if back:
             self._ask_for_all(flow, connection, action)
-            # INVARIANT: an agent that has a text of its own compressed together with the credential could read that from how long it is then.
+            # INVARIANT: an agent that has a text of its own compressed together with the credential
+            # could read that from how long it is then.
             headers["accept-encoding"] = "identity"
             if session.beginnings.are_guesses or session.beginnings.are_echoes:
                 return secrets.GUESSED if session.beginnings.are_guesses else secrets.ECHOED_OFTEN
@@ -106,13 +123,16 @@ class Leaks:
         return self._watch_body(flow, watch) if placeholders else None
 
     def _ask_for_all(self, flow: http.HTTPFlow, connection: Connection, action: Network) -> None:
-        """INVARIANT: an agent doesn't choose where an answer begins and ends: a part of a credential from its second letter on isn't found.
+        """INVARIANT: an agent doesn't choose where an answer begins and ends: a part of a
+        credential from its second letter on isn't found.
 
         Every client has to take all where it asked for a part (RFC 9110 14.2).
         """
         headers = flow.request.headers
         authorization = headers.get("authorization", "")
-        if not secrets.is_for_s3(connection.session.credentials, authorization, action.host, action.port):
+        if not secrets.is_for_s3(
+            connection.session.credentials, authorization, action.host, action.port
+        ):
             for name in _OF_PARTS:
                 headers.pop(name, None)
 
@@ -134,16 +154,22 @@ class Leaks:
             why = secrets.FOUND_IN_BODY if watch.up.found else look.why
             if why:
                 self._cut(flow, watch, why)
-            # An empty piece would be a chunk of no length, which ends a body: the origin would take it for whole.
+            # An empty piece would be a chunk of no length, which ends a body: the origin would take
+            # it for whole.
             return [] if watch.connection.cut_for or not piece else [piece]
 
         flow.request.stream = passed
         return None
 
     def looks_at_request(self, flow: http.HTTPFlow) -> bool:
-        """Whether a request that is whole is to be looked at now (`look_at_request`), and didn't stream."""
+        """Whether a request that is whole is to be looked at now (`look_at_request`), and didn't
+        stream."""
         watch = flow.metadata.get(_KEY)
-        return isinstance(watch, _Watch) and exchange.of(flow).up.look is not None and not flow.request.stream
+        return (
+            isinstance(watch, _Watch)
+            and exchange.of(flow).up.look is not None
+            and not flow.request.stream
+        )
 
     async def look_at_request(self, flow: http.HTTPFlow) -> None:
         """Look at all of it."""
@@ -152,7 +178,8 @@ class Leaks:
         await look.in_steps(flow.request.raw_content or b"")
 
     def requested(self, flow: http.HTTPFlow) -> str | None:
-        """The request is whole, and was looked at: why it may not be sent. Of one that streams only its trailers are left, and it is cut off instead."""
+        """The request is whole, and was looked at: why it may not be sent. Of one that streams
+        only its trailers are left, and it is cut off instead."""
         watch = flow.metadata.get(_KEY)
         if not isinstance(watch, _Watch):
             return None
@@ -170,7 +197,8 @@ class Leaks:
         return None
 
     def answered(self, flow: http.HTTPFlow) -> str | None:
-        """The head of the answer: why it may not be passed on. Its body is looked through on its way."""
+        """The head of the answer: why it may not be passed on. Its body is looked through on its
+        way."""
         watch, response = flow.metadata.get(_KEY), flow.response
         if not isinstance(watch, _Watch) or response is None:
             return None
@@ -206,11 +234,13 @@ class Leaks:
     ) -> Callable[[bytes], list[bytes]]:
         """What passes an answer's pieces on to `others`, once they were looked at.
 
-        INVARIANT: a piece that ends in the beginning of a credential waits for the next one: or an agent that chooses what comes before
-        it (an echo of what it sent) would have it up to its last byte, and could guess that. What waits is bounded: an origin that has
-        every piece end so is cut off.
+        INVARIANT: a piece that ends in the beginning of a credential waits for the next one: or an
+        agent that chooses what comes before it (an echo of what it sent) would have it up to its
+        last byte, and could guess that. What waits is bounded: an origin that has every piece end
+        so is cut off.
 
-        That a piece waits tells such an agent that it guessed right what the credential begins with: `Beginnings` counts that.
+        That a piece waits tells such an agent that it guessed right what the credential begins
+        with: `Beginnings` counts that.
         """
         waits = _Waiting()
         wait = Wait(watch.connection.session.beginnings)
@@ -234,7 +264,8 @@ class Leaks:
         return passed
 
     def looks_at_answer(self, flow: http.HTTPFlow) -> bool:
-        """Whether an answer that is whole is to be looked at now (`look_at_answer`), and didn't stream."""
+        """Whether an answer that is whole is to be looked at now (`look_at_answer`), and didn't
+        stream."""
         watch, response = flow.metadata.get(_KEY), flow.response
         if not isinstance(watch, _Watch) or not watch.back or response is None:
             return False
@@ -248,7 +279,8 @@ class Leaks:
         await look.in_steps(flow.response.raw_content or b"")
 
     def ended(self, flow: http.HTTPFlow) -> str | None:
-        """The answer is whole, and was looked at: why it may not be passed on. Of one that streamed only its trailers are left, and it is cut off instead."""
+        """The answer is whole, and was looked at: why it may not be passed on. Of one that
+        streamed only its trailers are left, and it is cut off instead."""
         watch, response = flow.metadata.get(_KEY), flow.response
         if not isinstance(watch, _Watch) or not watch.back or response is None:
             return None
@@ -268,7 +300,8 @@ class Leaks:
         return why
 
     def _watch_messages(self, flow: http.HTTPFlow, watch: _Watch) -> None:
-        """Of the WebSocket that the request becomes. What its pings, pongs and its end say goes on beside the messages."""
+        """Of the WebSocket that the request becomes. What its pings, pongs and its end say goes
+        on beside the messages."""
         beside = {True: BodyScan(watch.placeholders), False: BodyScan(watch.back)}
         watch.up, watch.down = BodyScan(watch.placeholders), BodyScan(watch.back)
         state, turn = exchange.of(flow), watch.connection.session.turn
@@ -303,7 +336,8 @@ class Leaks:
 
 
 def _hide_length(flow: http.HTTPFlow, response: http.Response) -> None:
-    """Pass an answer on without saying how long it is, its coding included. What has no body ends with its head (RFC 9112 6.3)."""
+    """Pass an answer on without saying how long it is, its coding included. What has no body
+    ends with its head (RFC 9112 6.3)."""
     had_length = response.headers.pop("content-length", None) is not None
     has_body = flow.request.method != "HEAD" and response.status_code not in _WITHOUT_BODY
     if had_length and has_body and flow.request.http_version == "HTTP/1.1":

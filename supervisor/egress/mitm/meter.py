@@ -1,12 +1,14 @@
-"""Meters the calls of models that go through: asks before one goes out, reads what it used while the answer streams through.
+"""Meters the calls of models that go through: asks before one goes out, reads what it used while
+the answer streams through.
 
     requestheaders   is it a call? then its body is held, up to a limit, instead of streamed
-    request          what it may cost at most is asked for: the supervisor reserves it, or the client reads the provider's own error
+    request          what it may cost at most is asked for: the supervisor reserves it, or the
+                     client reads the provider's own error
     responseheaders  the answer streams through unchanged, and is read on the way
     response, error  what it used is reported, whoever hung up
 
-INVARIANT: whatever was reserved is reported exactly once: at the answer's end, at an error, or when the client's connection is over; with no count
-where nobody saw the end. It holds no answer.
+INVARIANT: whatever was reserved is reported exactly once: at the answer's end, at an error, or
+when the client's connection is over; with no count where nobody saw the end. It holds no answer.
 """
 
 from dataclasses import dataclass
@@ -44,8 +46,8 @@ _GONE = denied("the client went away", "try again")
 
 @dataclass(eq=False)
 class Metered:
-    """One call, from its head to its end. `is_paid`: the host is known to serve models, or gets a key of the person's. `question_id` is that of
-    its request."""
+    """One call, from its head to its end. `is_paid`: the host is known to serve models, or gets
+    a key of the person's. `question_id` is that of its request."""
 
     connection: Connection
     api: Api
@@ -61,7 +63,9 @@ class Metered:
 class Meter:
     """One per process. `model_hosts` are known to be model APIs, besides the public ones."""
 
-    def __init__(self, questions: Questions, model_hosts: tuple[str, ...], held_bodies: HeldBodies) -> None:
+    def __init__(
+        self, questions: Questions, model_hosts: tuple[str, ...], held_bodies: HeldBodies
+    ) -> None:
         self._questions = questions
         self._held_bodies = held_bodies
         self._model_hosts = frozenset(model_hosts)
@@ -72,37 +76,54 @@ class Meter:
         return is_model_host(host, self._model_hosts)
 
     def over_websocket(self, flow: http.HTTPFlow, host: str, *, is_upgrade: bool) -> Refusal | None:
-        """The refusal of a request for a WebSocket to send calls over, whatever the rules say of it; None for any other request."""
+        """The refusal of a request for a WebSocket to send calls over, whatever the rules say of
+        it; None for any other request."""
         if not is_upgrade or self._api(flow, host, is_upgrade=True) in (None, "unmetered"):
             return None
         exchange.of(flow).model_error = plain_requests_only()
         return Refusal(why=NO_WEBSOCKET, remedy=PLAIN_REQUESTS)
 
     def begin(
-        self, flow: http.HTTPFlow, connection: Connection, host: str, question_id: int, *, is_upgrade: bool
+        self,
+        flow: http.HTTPFlow,
+        connection: Connection,
+        host: str,
+        question_id: int,
+        *,
+        is_upgrade: bool,
     ) -> None:
         """A request was allowed by its head: hold its body where it may be a call."""
         at_model_host = self.is_model_host(host)
         api = self._api(flow, host, is_upgrade=is_upgrade)
         if api is None:
             return
-        # Where a key of the person's is put in, a body that can't be read is taken for a call too: it may be a gateway's.
-        is_paid = at_model_host or has_any(connection.session.credentials, host, flow.request.data.port)
+        # Where a key of the person's is put in, a body that can't be read is taken for a call too:
+        # it may be a gateway's.
+        is_paid = at_model_host or has_any(
+            connection.session.credentials, host, flow.request.data.port
+        )
         flow.metadata[CALL] = Metered(connection, api, host, is_paid, question_id)
         self._held_bodies.hold(flow, connection)
-        flow.request.headers["accept-encoding"] = readable_only(flow.request.headers.get("accept-encoding", ""))
+        flow.request.headers["accept-encoding"] = readable_only(
+            flow.request.headers.get("accept-encoding", "")
+        )
 
-    def denial(self, flow: http.HTTPFlow, host: str, answer: Answer, *, is_upgrade: bool) -> ModelError | None:
-        """What a request reads that a budget doesn't allow, where by its head it calls a model: the provider's own error."""
+    def denial(
+        self, flow: http.HTTPFlow, host: str, answer: Answer, *, is_upgrade: bool
+    ) -> ModelError | None:
+        """What a request reads that a budget doesn't allow, where by its head it calls a model:
+        the provider's own error."""
         api = self._api(flow, host, is_upgrade=is_upgrade)
         return None if api is None else _refused(flow, api, host, answer)
 
     def may_be_call(self, flow: http.HTTPFlow) -> bool:
-        """Whether a request that was let through, and is whole, may be a call: `reserve` reads it, and asks."""
+        """Whether a request that was let through, and is whole, may be a call: `reserve` reads
+        it, and asks."""
         return CALL in flow.metadata
 
     async def reserve(self, flow: http.HTTPFlow) -> ModelError | None:
-        """Ask for what a call may cost; the response where it mustn't go out. For a flow that is none, nothing is asked."""
+        """Ask for what a call may cost; the response where it mustn't go out. For a flow that is
+        none, nothing is asked."""
         metered = flow.metadata.get(CALL)
         if not isinstance(metered, Metered):
             return None
@@ -110,9 +131,13 @@ class Meter:
         if call is None:
             del flow.metadata[CALL]
             return None
-        if exchange.of(flow).gave_up:  # while its body was looked at: nobody is asked to raise a budget for it
+        if exchange.of(
+            flow
+        ).gave_up:  # while its body was looked at: nobody is asked to raise a budget for it
             return _refused(flow, metered.api, metered.host, _GONE)
-        answer = await self._questions.reserve(metered.connection, metered.host, call, metered.question_id)
+        answer = await self._questions.reserve(
+            metered.connection, metered.host, call, metered.question_id
+        )
         if answer.decision != "allow":
             return _refused(flow, metered.api, metered.host, answer)
         metered.answer = answer
@@ -130,7 +155,9 @@ class Meter:
             return
         headers = response.headers
         counted = (_count(headers, "input"), _count(headers, "output"))
-        metered.reader = UsageReader(metered.api, response.status_code, headers.get("content-type", ""), counted)
+        metered.reader = UsageReader(
+            metered.api, response.status_code, headers.get("content-type", ""), counted
+        )
         response.stream = True
         metered.look = look_at(exchange.of(flow).down, headers, metered.connection.session)
         metered.look.add(metered.reader.feed)
@@ -175,7 +202,11 @@ class Meter:
         if metered.api == "unmetered":
             return ModelCall(api="unmetered", body_bytes=len(body))
         held = held_bodies.of(flow)
-        said = await said_by(flow, metered.connection.session, held.may_hold) if held is not None else None
+        said = (
+            await said_by(flow, metered.connection.session, held.may_hold)
+            if held is not None
+            else None
+        )
         body, is_encoded = (body, True) if said is None else (said, False)
         return read_call(
             metered.api,
@@ -183,7 +214,8 @@ class Meter:
             body,
             host=metered.host,
             headers=tuple(
-                (name.decode("latin-1"), value.decode("latin-1")) for name, value in flow.request.headers.fields
+                (name.decode("latin-1"), value.decode("latin-1"))
+                for name, value in flow.request.headers.fields
             ),
             is_encoded=is_encoded,
             at_model_host=metered.is_paid,
@@ -202,7 +234,9 @@ def _path(flow: http.HTTPFlow) -> str:
 
 def _refused(flow: http.HTTPFlow, api: Api, host: str, answer: Answer) -> ModelError:
     """The provider's own error for a call that doesn't go out."""
-    return budget_error(api, answer.why, answer.remedy, answer.request_id, host=host, path=_path(flow))
+    return budget_error(
+        api, answer.why, answer.remedy, answer.request_id, host=host, path=_path(flow)
+    )
 
 
 def _end_of(metered: Metered, *, complete: bool) -> Usage | None:

@@ -1,7 +1,9 @@
-"""When a request to AWS is signed anew: at its head where that says all that is signed, else once its body is whole.
+"""When a request to AWS is signed anew: at its head where that says all that is signed, else once
+its body is whole.
 
-`sigv4` makes the signature, `secrets` decides which host may have it; here is only when, and what is said where it can't be done. INVARIANT: a
-request that was signed with a placeholder's key goes out signed anew, or not at all.
+`sigv4` makes the signature, `secrets` decides which host may have it; here is only when, and
+what is said where it can't be done. INVARIANT: a request that was signed with a placeholder's
+key goes out signed anew, or not at all.
 """
 
 from typing import NamedTuple
@@ -20,7 +22,10 @@ _IN_PIECES = Refusal(
 )
 _UNREADABLE = Refusal(
     why="what is signed of this request can't be told from it, so that it can't be signed anew",
-    remedy="sign it with Signature Version 4, its date in `x-amz-date`, `host` among the headers that are signed",
+    remedy=(
+        "sign it with Signature Version 4, its date in `x-amz-date`, `host` among the headers that"
+        " are signed"
+    ),
 )
 
 
@@ -42,7 +47,8 @@ class Signer:
         flow.metadata[_KEY] = _Wanted(keys)
 
     def at_head(self, flow: http.HTTPFlow, connection: Connection) -> Refusal | None:
-        """The rest of the head is as it goes out: sign it, or have its body held. Why it must not go out."""
+        """The rest of the head is as it goes out: sign it, or have its body held. Why it must
+        not go out."""
         if _KEY not in flow.metadata:
             return None
         if sigv4.HASH in flow.request.headers:
@@ -58,14 +64,19 @@ class Signer:
 def _sign(flow: http.HTTPFlow, body: bytes | None) -> Refusal | None:
     keys = sigv4.parse_keys(flow.metadata.pop(_KEY).keys)
     request = flow.request
-    headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in request.headers.fields}
+    headers = {
+        name.decode("latin-1").lower(): value.decode("latin-1")
+        for name, value in request.headers.fields
+    }
     headers.setdefault("host", request.host_header or "")
     if sigv4.is_in_pieces(headers):
         return _IN_PIECES
     signed = sigv4.parse(headers.get("authorization", ""))
     if keys is None or signed is None:
         return _UNREADABLE
-    made = sigv4.resign(signed, keys, request.method, request.data.path.decode("latin-1"), headers, body)
+    made = sigv4.resign(
+        signed, keys, request.method, request.data.path.decode("latin-1"), headers, body
+    )
     if made is None:
         return _UNREADABLE
     for name, value in made.items():

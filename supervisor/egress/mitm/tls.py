@@ -1,9 +1,12 @@
-"""TLS of both sides: our certificate towards the client, the system's authorities towards the origin.
+"""TLS of both sides: our certificate towards the client, the system's authorities towards the
+origin.
 
-It is mitmproxy's own TLS addon with less: the client's handshake begins only after its server name was found to be the host of
-the CONNECT, and the addon's answer to requests for its revocation list is off (no request is answered here unasked). Towards clients it
-keeps what mitmproxy makes anew for each connection: a host's certificate and key, read once by OpenSSL. Towards origins nothing is
-kept but the authorities: each origin proves itself at each connection. INVARIANT: what one session makes to be kept, or to be forgotten, is its own.
+It is mitmproxy's own TLS addon with less: the client's handshake begins only after its server
+name was found to be the host of the CONNECT, and the addon's answer to requests for its
+revocation list is off (no request is answered here unasked). Towards clients it keeps what
+mitmproxy makes anew for each connection: a host's certificate and key, read once by OpenSSL.
+Towards origins nothing is kept but the authorities: each origin proves itself at each
+connection. INVARIANT: what one session makes to be kept, or to be forgotten, is its own.
 """
 
 from collections import OrderedDict
@@ -29,9 +32,12 @@ class GuardedTls(tlsconfig.TlsConfig):
 
     def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions
-        # INVARIANT: by session, so that what lets a client resume (RFC 8446 2.2) is worth nothing in another one. Then by the host, however the client
-        # spells it: its server name was found to be that (`server_name_ok`).
-        self._contexts: WeakKeyDictionary[Session, OrderedDict[str, SSL.Context]] = WeakKeyDictionary()
+        # INVARIANT: by session, so that what lets a client resume (RFC 8446 2.2) is worth nothing
+        # in another one. Then by the host, however the client spells it: its server name was found
+        # to be that (`server_name_ok`).
+        self._contexts: WeakKeyDictionary[Session, OrderedDict[str, SSL.Context]] = (
+            WeakKeyDictionary()
+        )
 
     def tls_start_client(self, tls_start: mitm_tls.TlsData) -> None:
         connection = self._sessions.of_client(tls_start.context.client.id)
@@ -46,12 +52,15 @@ class GuardedTls(tlsconfig.TlsConfig):
         if len(contexts) > MOST_CONTEXTS:
             contexts.popitem(last=False)
         tls_start.ssl_conn = SSL.Connection(contexts[host])
-        told = tlsconfig.AppData(client_alpn=None, server_alpn=tls_start.context.server.alpn, http2=True)
+        told = tlsconfig.AppData(
+            client_alpn=None, server_alpn=tls_start.context.server.alpn, http2=True
+        )
         tls_start.ssl_conn.set_app_data(told)
         tls_start.ssl_conn.set_accept_state()
 
     def _make_context(self, host: str) -> SSL.Context:
-        """mitmproxy's, but one for each certificate: it has a single one, and reads certificate and key again for each connection."""
+        """mitmproxy's, but one for each certificate: it has a single one, and reads certificate
+        and key again for each connection."""
         entry = self.certstore.get_cert(host, [tlsconfig._ip_or_dns_name(host)])
         made: SSL.Context = net_tls.create_client_proxy_context.__wrapped__(
             method=net_tls.Method.TLS_SERVER_METHOD,
@@ -71,7 +80,8 @@ class GuardedTls(tlsconfig.TlsConfig):
 
     def tls_start_server(self, tls_start: mitm_tls.TlsData) -> None:
         server = tls_start.context.server
-        # INVARIANT: the name that the origin's certificate is verified for is the host that was judged.
+        # INVARIANT: the name that the origin's certificate is verified for is the host that was
+        # judged.
         if server.address is not None and checks.server_name(server.sni, server.address[0]) is None:
             super().tls_start_server(tls_start)
 

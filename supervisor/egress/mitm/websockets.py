@@ -1,8 +1,11 @@
-"""WebSockets that are looked into, their messages bounded: mitmproxy keeps each until it is whole, however long it becomes.
+"""WebSockets that are looked into, their messages bounded: mitmproxy keeps each until it is whole,
+however long it becomes.
 
-It decides only how much of messages that aren't whole yet is kept, of one and of all that a session sends and gets; what is more ends the connection with
-1009 (RFC 6455 7.4.1), which tells both sides why. INVARIANT: what a few compressed bytes stand for is never made, not even for a moment, beyond
-what may be kept. It is apart from `layers` because nothing here is a request. `install` puts it in mitmproxy's place.
+It decides only how much of messages that aren't whole yet is kept, of one and of all that a
+session sends and gets; what is more ends the connection with 1009 (RFC 6455 7.4.1), which tells
+both sides why. INVARIANT: what a few compressed bytes stand for is never made, not even for a
+moment, beyond what may be kept. It is apart from `layers` because nothing here is a request.
+`install` puts it in mitmproxy's place.
 """
 
 import contextlib
@@ -29,12 +32,14 @@ _AGAINST_POLICY = 1008
 _TOO_LONG = "a message is longer than Gatehouse keeps"
 _UNREADABLE = "a message can't be read"
 _BY_EXTENSION = "error in extension"  # what wsproto says of whatever `BoundedDeflate` finds
-# What a piece of a message counts besides its bytes: it may have none, and all pieces of a message go on in one step.
+# What a piece of a message counts besides its bytes: it may have none, and all pieces of a message
+# go on in one step.
 MESSAGE_PIECE_BYTES = 4096
 
 
 class BoundedDeflate(PerMessageDeflate):
-    """Messages compressed one by one (RFC 7692), of which no more is inflated than there is `room` for."""
+    """Messages compressed one by one (RFC 7692), of which no more is inflated than there is
+    `room` for."""
 
     def __init__(self, like: PerMessageDeflate, room: Callable[[], int]) -> None:
         super().__init__(
@@ -52,7 +57,9 @@ class BoundedDeflate(PerMessageDeflate):
         assert self._decompressor is not None
         room = max(0, self._room())
         try:
-            found = self._decompressor.decompress(bytes(data), room + 1)  # 0 would mean without a limit
+            found = self._decompressor.decompress(
+                bytes(data), room + 1
+            )  # 0 would mean without a limit
         except zlib.error:
             return CloseReason.INVALID_FRAME_PAYLOAD_DATA
         return found if len(found) <= room else CloseReason.MESSAGE_TOO_BIG
@@ -72,17 +79,25 @@ class BoundedConnection(_websocket.WebsocketConnection):
     def events(self) -> Generator[Any]:
         for event in super().events():
             is_message = isinstance(event, events.Message)
-            is_too_long = is_message and not self._may_keep(MESSAGE_PIECE_BYTES + _length_bytes(event.data))
-            if is_too_long or (isinstance(event, events.CloseConnection) and event.reason == _BY_EXTENSION):
+            is_too_long = is_message and not self._may_keep(
+                MESSAGE_PIECE_BYTES + _length_bytes(event.data)
+            )
+            if is_too_long or (
+                isinstance(event, events.CloseConnection) and event.reason == _BY_EXTENSION
+            ):
                 self.let_go()
                 code = _TOO_BIG if is_message else event.code
-                yield events.CloseConnection(code=code, reason=_TOO_LONG if code == _TOO_BIG else _UNREADABLE)
+                yield events.CloseConnection(
+                    code=code, reason=_TOO_LONG if code == _TOO_BIG else _UNREADABLE
+                )
                 return
             if self.passes is not None and not self.passes(_said(event)):
                 self.let_go()
                 yield events.CloseConnection(code=_AGAINST_POLICY)
                 return
-            if isinstance(event, events.CloseConnection) or getattr(event, "message_finished", False):
+            if isinstance(event, events.CloseConnection) or getattr(
+                event, "message_finished", False
+            ):
                 self.let_go()
             yield event
 
@@ -90,14 +105,20 @@ class BoundedConnection(_websocket.WebsocketConnection):
         """How much more of a message may be kept."""
         if self.session is None:
             return 0
-        return min(MOST_MESSAGE_BYTES - self._kept_bytes, MOST_OF_SESSION_BYTES - self.session.message_bytes)
+        return min(
+            MOST_MESSAGE_BYTES - self._kept_bytes,
+            MOST_OF_SESSION_BYTES - self.session.message_bytes,
+        )
 
     def _may_keep(self, count: int) -> bool:
         if self.session is None:
             return False
         self._kept_bytes += count
         self.session.message_bytes += count
-        return self._kept_bytes <= MOST_MESSAGE_BYTES and self.session.message_bytes <= MOST_OF_SESSION_BYTES
+        return (
+            self._kept_bytes <= MOST_MESSAGE_BYTES
+            and self.session.message_bytes <= MOST_OF_SESSION_BYTES
+        )
 
     def let_go(self) -> None:
         """What was kept is sent on, or dropped."""
@@ -118,7 +139,8 @@ def _said(event: Any) -> bytes:
 
 
 class BoundedWebsocket(_websocket.WebsocketLayer):
-    """Both directions. What comes while a message is looked at waits, and so do those who send it."""
+    """Both directions. What comes while a message is looked at waits, and so do those who send
+    it."""
 
     def __init__(self, context: Any, flow: Any) -> None:
         super().__init__(context, flow)
@@ -144,7 +166,11 @@ class BoundedWebsocket(_websocket.WebsocketLayer):
         for one in (self.client_ws, self.server_ws):
             if isinstance(one, BoundedConnection) and session is not None:
                 one.session = session
-                one.passes = None if passes is None else functools.partial(passes, from_client=one is self.client_ws)
+                one.passes = (
+                    None
+                    if passes is None
+                    else functools.partial(passes, from_client=one is self.client_ws)
+                )
 
     _handle_event = start
 
@@ -162,7 +188,8 @@ class BoundedWebsocket(_websocket.WebsocketLayer):
                     one.let_go()
 
     def _looked_at(self) -> layer.CommandGenerator[None]:
-        """Look at the message that is about to go on. INVARIANT: what couldn't be looked at doesn't go on."""
+        """Look at the message that is about to go on. INVARIANT: what couldn't be looked at
+        doesn't go on."""
         assert self.flow.websocket is not None
         message = self.flow.websocket.messages[-1]
         state = exchange.of(self.flow)

@@ -1,9 +1,10 @@
 """Contradictions in a request: what is refused before any rule is asked. Pure.
 
-A request says in up to five places where it goes: the CONNECT target, the TLS server name, the Host header, `:authority` and an
-absolute target. Rules judge one host, so all of them must name it (domain fronting, appendix 6 of the escape list). What could
-be read in two ways by us and by the origin (lengths, upgrades, control characters) is refused rather than repaired.
-Each function gives the why of a refusal, or None.
+A request says in up to five places where it goes: the CONNECT target, the TLS server name, the
+Host header, `:authority` and an absolute target. Rules judge one host, so all of them must name
+it (domain fronting, appendix 6 of the escape list). What could be read in two ways by us and by
+the origin (lengths, upgrades, control characters) is refused rather than repaired. Each function
+gives the why of a refusal, or None.
 """
 
 import functools
@@ -23,7 +24,8 @@ DEFAULT_PORTS = {"http": 80, "https": 443}
 
 # Of HTTP/1: HTTP/2 says so another way.
 SPOKEN = ("HTTP/1.1", "HTTP/1.0")
-# RFC 9110 5.6.2, but upper case only: a method is case-sensitive, and no method in use has lower-case letters.
+# RFC 9110 5.6.2, but upper case only: a method is case-sensitive, and no method in use has
+# lower-case letters.
 _METHOD = re.compile(r"[A-Z][A-Z-]{0,31}")
 # TRACE echoes headers, injected credentials among them.
 _NEVER_METHODS = frozenset({"TRACE", "TRACK", "CONNECT", "PRI"})
@@ -46,7 +48,8 @@ _AUTHORITY = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\[\]:@/?#\\\s]+)(?::(?P<
 
 @dataclass(frozen=True)
 class Head:
-    """A request's head as the client sent it. `authority` is `:authority` or that of an absolute target, else empty."""
+    """A request's head as the client sent it. `authority` is `:authority` or that of an absolute
+    target, else empty."""
 
     method: str
     scheme: str
@@ -61,9 +64,11 @@ class Head:
 
     @functools.cached_property
     def asked(self) -> tuple[Network | None, str | None]:
-        """Of a CONNECT: the connection that it asks for, None where its target isn't host and port; and why it contradicts itself, if it does.
+        """Of a CONNECT: the connection that it asks for, None where its target isn't host and port;
+        and why it contradicts itself, if it does.
 
-        Kept, since clients say the same head again and again, which is then the same `Head` (`connect_head`).
+        Kept, since clients say the same head again and again, which is then the same `Head`
+        (`connect_head`).
         """
         parts = split_authority(self.authority)
         host, port = parts or ("", None)
@@ -79,21 +84,30 @@ class Head:
 def shown_headers(
     headers: tuple[tuple[bytes, bytes], ...], hides: SecretForms = _NOTHING
 ) -> tuple[tuple[str, str], ...]:
-    """Headers for the person to see: bounded, without the values of those whose names speak of what authenticates, and without
-    secrets that an origin says back. Those of a request come before any secret is put in."""
+    """Headers for the person to see: bounded, without the values of those whose names speak of
+    what authenticates, and without secrets that an origin says back. Those of a request come
+    before any secret is put in."""
     shown = [
         (name, HIDDEN.encode() if authenticates(name, value) else value[:MOST_SHOWN_BYTES])
         for name, value in headers[:MOST_SHOWN_HEADERS]
     ]
-    # One search instead of one for each: nearly always there is nothing to hide. At the end of what was cut off may be part of a secret.
+    # One search instead of one for each: nearly always there is nothing to hide. At the end of what
+    # was cut off may be part of a secret.
     joined = b"\0".join(value for _, value in shown)
-    if any(len(value) == MOST_SHOWN_BYTES for _, value in shown) or hides.without(joined, _MARK) != joined:
+    if (
+        any(len(value) == MOST_SHOWN_BYTES for _, value in shown)
+        or hides.without(joined, _MARK) != joined
+    ):
         shown = [(name, hides.without(value, _MARK)) for name, value in shown]
-    return tuple((name[:MOST_SHOWN_BYTES].decode("latin-1"), value.decode("latin-1")) for name, value in shown)
+    return tuple(
+        (name[:MOST_SHOWN_BYTES].decode("latin-1"), value.decode("latin-1"))
+        for name, value in shown
+    )
 
 
 def canonical_host(text: str) -> str | None:
-    """The host as rules see it and as it is dialled, or None where it isn't a valid name or address."""
+    """The host as rules see it and as it is dialled, or None where it isn't a valid name or
+    address."""
     try:
         return hosts.canonical_host(text)
     except ValueError:
@@ -116,7 +130,8 @@ def _split(text: str) -> tuple[str, int | None] | None:
     return host, port
 
 
-# The same is said in several places of each head, and by head after head. What is long isn't kept, or clients could fill memory with it.
+# The same is said in several places of each head, and by head after head. What is long isn't kept,
+# or clients could fill memory with it.
 _split_kept = functools.lru_cache(maxsize=1024)(_split)
 
 
@@ -154,13 +169,20 @@ def head(request: Head) -> str | None:
 
 
 def _override(request: Head) -> str | None:
-    """Whether a header says another method or path, which the rules then judged in vain. A CGI reads `_` as `-` (RFC 3875 4.1.18)."""
+    """Whether a header says another method or path, which the rules then judged in vain. A CGI
+    reads `_` as `-` (RFC 3875 4.1.18)."""
     for written, value in request.headers:
         name = written.lower().replace(b"_", b"-")
         if name in _OVERRIDES_METHOD and value.strip().upper() != request.method.encode():
-            return f"the header `{name.decode()}` names another method than the request's own, `{request.method}`"
+            return (
+                f"the header `{name.decode()}` names another method than the request's own,"
+                f" `{request.method}`"
+            )
         if name in _OVERRIDES_PATH:
-            return f"the header `{name.decode()}` names a path beside the request's own, which servers may take instead"
+            return (
+                f"the header `{name.decode()}` names a path beside the request's own, which servers"
+                " may take instead"
+            )
     return None
 
 
@@ -181,13 +203,18 @@ def headers(request: Head) -> str | None:
     if b"http2-settings" in names:
         return "an upgrade to HTTP/2 is refused"
     upgrades = request.values(b"upgrade") if b"upgrade" in names else []
-    if upgrades and (request.is_http2 or request.method != "GET" or [u.lower() for u in upgrades] != ["websocket"]):
+    if upgrades and (
+        request.is_http2
+        or request.method != "GET"
+        or [u.lower() for u in upgrades] != ["websocket"]
+    ):
         return "an upgrade to another protocol than WebSocket is refused"
     return None
 
 
 def destination(request: Head, host: str, port: int) -> str | None:
-    """Whether Host and `:authority` name exactly the host and port that is dialled. `host` is canonical."""
+    """Whether Host and `:authority` name exactly the host and port that is dialled. `host` is
+    canonical."""
     said = request.values(b"host")
     if len(said) > 1:
         return "the Host header is said twice"
@@ -207,7 +234,8 @@ def destination(request: Head, host: str, port: int) -> str | None:
 def server_name(sni: str | None, host: str, *, was_sent: bool = False) -> str | None:
     """Whether the TLS server name is the host of the CONNECT; none at all contradicts nothing.
 
-    `was_sent`: the client sent one, readable or not (mitmproxy gives None for one that isn't a valid name).
+    `was_sent`: the client sent one, readable or not (mitmproxy gives None for one that isn't a
+    valid name).
     """
     if sni is None and not was_sent:
         return None
@@ -219,7 +247,8 @@ def server_name(sni: str | None, host: str, *, was_sent: bool = False) -> str | 
 
 
 def tunnelled_name(sni: str | None, host: str) -> str | None:
-    """The same for a tunnel, where nothing else says which host is meant: a name must be sent, but to an address."""
+    """The same for a tunnel, where nothing else says which host is meant: a name must be sent,
+    but to an address."""
     if sni is None and hosts.as_address(host) is None:
         return f"TLS names no host, but the connection goes to `{host}`"
     return server_name(sni, host, was_sent=sni is not None)

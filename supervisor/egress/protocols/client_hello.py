@@ -1,8 +1,10 @@
 """The first message of a TLS client, read strictly from the bytes of its connection. Pure.
 
-It decides what is a ClientHello and which server name it carries; whether that name may be is `checks.server_name`'s. What could be
-read in two ways (two names, an extension twice, bytes that belong to nothing) is no ClientHello. Of an encrypted one the outer
-name counts: it is the only one there is on the wire, and a decoy of one (draft-ietf-tls-esni 6.2) looks the same. Formats: RFC 8446 4.1.2 and 5.1, RFC 6066 3.
+It decides what is a ClientHello and which server name it carries; whether that name may be is
+`checks.server_name`'s. What could be read in two ways (two names, an extension twice, bytes that
+belong to nothing) is no ClientHello. Of an encrypted one the outer name counts: it is the only
+one there is on the wire, and a decoy of one (draft-ietf-tls-esni 6.2) looks the same. Formats:
+RFC 8446 4.1.2 and 5.1, RFC 6066 3.
 """
 
 import struct
@@ -10,12 +12,14 @@ from typing import NamedTuple
 
 MOST_HELLO_BYTES = 64 * 1024
 _MOST_RECORD_BYTES = 2**14
-# Clients send it in one or two records, with some twenty extensions; thousands of either are only work.
+# Clients send it in one or two records, with some twenty extensions; thousands of either are only
+# work.
 MOST_RECORDS, MOST_EXTENSIONS = 256, 256
 _HEADER_BYTES = 5
 _CHANGE_CIPHER_SPEC, _ALERT, _HANDSHAKE, _DATA = 20, 21, 22, 23
 _TLS_MAJOR = 3
-# Before its second hello a client may have sent early data, which the server skips, and a record for old middleboxes.
+# Before its second hello a client may have sent early data, which the server skips, and a record
+# for old middleboxes.
 _NOTHING_YET = (_CHANGE_CIPHER_SPEC, _DATA)
 _CLIENT_HELLO, _SERVER_HELLO = 1, 2
 # In a ClientHello, behind version and random.
@@ -37,16 +41,19 @@ class HelloError(ValueError):
 
 
 class ClientHello(NamedTuple):
-    """`server_name` is None where none was sent; `length` how many bytes of the connection it took."""
+    """`server_name` is None where none was sent; `length` how many bytes of the connection it
+    took."""
 
     server_name: str | None
     length: int
 
 
 class HelloReader:
-    """Reads one ClientHello from the growing bytes of a connection, however they are cut into records and segments.
+    """Reads one ClientHello from the growing bytes of a connection, however they are cut into
+    records and segments.
 
-    `is_second`: it follows a retry, so that records which say nothing may come before it (RFC 8446 4.2.10, D.4).
+    `is_second`: it follows a retry, so that records which say nothing may come before it (RFC
+    8446 4.2.10, D.4).
     """
 
     def __init__(self, *, is_second: bool = False) -> None:
@@ -55,7 +62,8 @@ class HelloReader:
         self._message = bytearray()
 
     def read(self, data: bytearray) -> ClientHello | None:
-        """The hello at the start of `data`, which only grows between calls; None until it is whole. `HelloError` for all else."""
+        """The hello at the start of `data`, which only grows between calls; None until it is
+        whole. `HelloError` for all else."""
         while True:
             body = self._record(data)
             if body is None:
@@ -79,7 +87,9 @@ class HelloReader:
         header = data[self._at : self._at + _HEADER_BYTES]
         kind = header[0] if header else _HANDSHAKE
         says_nothing = self._is_second and not self._message and kind in _NOTHING_YET
-        if (kind != _HANDSHAKE and not says_nothing) or (len(header) > 1 and header[1] != _TLS_MAJOR):
+        if (kind != _HANDSHAKE and not says_nothing) or (
+            len(header) > 1 and header[1] != _TLS_MAJOR
+        ):
             raise HelloError("this is not TLS")
         if len(header) < _HEADER_BYTES:
             return None
@@ -100,7 +110,8 @@ class HelloReader:
 
 
 def asks_again(data: bytes) -> bool | None:
-    """Whether a server's first bytes ask the client for another hello; None until they tell. `HelloError` where they aren't TLS."""
+    """Whether a server's first bytes ask the client for another hello; None until they tell.
+    `HelloError` where they aren't TLS."""
     kind = data[0] if data else _HANDSHAKE
     if kind not in (_HANDSHAKE, _ALERT) or (len(data) > 1 and data[1] != _TLS_MAJOR):
         raise HelloError("the server does not answer with TLS")
@@ -108,8 +119,12 @@ def asks_again(data: bytes) -> bool | None:
         return None if len(data) < 2 else False
     if len(data) > _HEADER_BYTES and data[_HEADER_BYTES] != _SERVER_HELLO:
         raise HelloError("the server does not answer with a ServerHello")
-    # INVARIANT: a record that ends before the random is refused, so a retry can't be cut in pieces to go unseen.
-    if len(data) >= _HEADER_BYTES and int.from_bytes(data[3:_HEADER_BYTES]) < RETRY_BYTES - _HEADER_BYTES:
+    # INVARIANT: a record that ends before the random is refused, so a retry can't be cut in pieces
+    # to go unseen.
+    if (
+        len(data) >= _HEADER_BYTES
+        and int.from_bytes(data[3:_HEADER_BYTES]) < RETRY_BYTES - _HEADER_BYTES
+    ):
         raise HelloError("the server's answer comes in pieces too small")
     return None if len(data) < RETRY_BYTES else data[_RANDOM_AT:RETRY_BYTES] == _RETRY_RANDOM
 

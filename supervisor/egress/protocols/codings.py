@@ -1,7 +1,10 @@
-"""Bodies as their readers see them, on their way: what is coded is decoded for whoever looks at it, and passed on as it came. Pure.
+"""Bodies as their readers see them, on their way: what is coded is decoded for whoever looks at it,
+and passed on as it came. Pure.
 
-It decides which codings can be read, one on top of another too, and how much they may unpack to. It never holds more than a step of what it decodes,
-and never makes more than a step at once: a few bytes may stand for a gigabyte, and whoever takes the steps may let others have their turn between them.
+It decides which codings can be read, one on top of another too, and how much they may unpack to.
+It never holds more than a step of what it decodes, and never makes more than a step at once: a
+few bytes may stand for a gigabyte, and whoever takes the steps may let others have their turn
+between them.
 """
 
 import zlib
@@ -13,15 +16,18 @@ import brotli
 import zstandard
 
 STEP_BYTES = 64 * 1024
-# So much may come of any body; of a longer one so much for each byte of it. Text takes 3 to 20, and 1,000 is deflate's most.
+# So much may come of any body; of a longer one so much for each byte of it. Text takes 3 to 20, and
+# 1,000 is deflate's most.
 MOST_UNPACKED_BYTES = 64 * 1024 * 1024
 MOST_RATIO = 100
 MOST_CODINGS = 3
-# What stays as it is under a coding's name: S3's frames around pieces of a body, and a charset that stands there by mistake.
+# What stays as it is under a coding's name: S3's frames around pieces of a body, and a charset that
+# stands there by mistake.
 _PLAIN = ("", "identity", "aws-chunked", "utf-8")
 _OFFERED = ("gzip", "deflate", "identity")
-# What a beginning is read of in one go: the name of old (RFC 9110 8.4.1.3), too, and never one coding on top of another. So many steps of it take
-# about a millisecond, and are more than anybody is shown.
+# What a beginning is read of in one go: the name of old (RFC 9110 8.4.1.3), too, and never one
+# coding on top of another. So many steps of it take about a millisecond, and are more than anybody
+# is shown.
 _READ_AT_ONCE = (*_OFFERED, "x-gzip", "")
 _STEPS_AT_ONCE = 4
 # zlib's words for a header of gzip's or zlib's, whichever comes, and for none.
@@ -30,18 +36,28 @@ _HEADER_BYTES = 2
 _GZIP_BEGINS = b"\x1f"
 # RFC 9659: decoders of this coding need no larger window.
 _ZSTD_WINDOW_BYTES = 8 * 1024 * 1024
-# A block of 4 bytes may stand for 128 KB (RFC 8878 3.1.1.2.4), and nothing bounds what zstandard makes of what it is given.
+# A block of 4 bytes may stand for 128 KB (RFC 8878 3.1.1.2.4), and nothing bounds what zstandard
+# makes of what it is given.
 _ZSTD_FED_BYTES = 32
 # Steps of a coding that made nothing are steps, too.
 _MOST_SILENT_STEPS = 64
-UNKNOWN = "the body is coded in a way that isn't known here and can't be looked through; send it as it is, or with gzip, deflate, br or zstd"
-BROKEN = "the body isn't coded as its Content-Encoding says and can't be looked through; send it as it is"
+UNKNOWN = (
+    "the body is coded in a way that isn't known here and can't be looked through; send it as it"
+    " is, or with gzip, deflate, br or zstd"
+)
+BROKEN = (
+    "the body isn't coded as its Content-Encoding says and can't be looked through; send it as"
+    " it is"
+)
 TOO_MUCH = (
-    f"a body that unpacks to more than {MOST_UNPACKED_BYTES >> 20} MB, and to more than {MOST_RATIO} times its length, can't be looked through; "
-    "send it as it is, or in parts"
+    f"a body that unpacks to more than {MOST_UNPACKED_BYTES >> 20} MB, and to more than"
+    f" {MOST_RATIO} times its length, can't be looked through; send it as it is, or in parts"
 )
 
-TOO_MANY = "too many bodies that are packed with br or zstd are on their way at once; send it with gzip, or wait for the others"
+TOO_MANY = (
+    "too many bodies that are packed with br or zstd are on their way at once; send it with gzip,"
+    " or wait for the others"
+)
 
 
 class _Coding(Protocol):
@@ -66,14 +82,17 @@ class _Zlib:
                 found = self._inflater.decompress(left, STEP_BYTES)
                 yield found
                 while len(found) == STEP_BYTES and not self._inflater.unconsumed_tail:
-                    found = self._inflater.decompress(b"", STEP_BYTES)  # it may have taken all and not yet given all
+                    found = self._inflater.decompress(
+                        b"", STEP_BYTES
+                    )  # it may have taken all and not yet given all
                     yield found
             except zlib.error as error:
                 raise ValueError(BROKEN) from error
             left = self._inflater.unconsumed_tail or self._inflater.unused_data
 
     def _from_header(self, piece: bytes) -> bytes:
-        """Many a server sends `deflate` without zlib's header (RFC 9110 8.4.1.2): the first two bytes tell. Nothing until they came."""
+        """Many a server sends `deflate` without zlib's header (RFC 9110 8.4.1.2): the first two
+        bytes tell. Nothing until they came."""
         self._begun += piece
         if len(self._begun) < _HEADER_BYTES:
             return b""
@@ -85,9 +104,11 @@ class _Zlib:
         return self._begun
 
     def _of_member(self, left: bytes) -> bytes:
-        """What is left, where it belongs to a member or begins another of gzip's (RFC 1952 2.2). Whatever else follows an end, readers pass over it.
+        """What is left, where it belongs to a member or begins another of gzip's (RFC 1952 2.2).
+        Whatever else follows an end, readers pass over it.
 
-        INVARIANT: past its end an inflater is given nothing: it would keep all of that, and copy it with each piece.
+        INVARIANT: past its end an inflater is given nothing: it would keep all of that, and copy
+        it with each piece.
         """
         if not self._inflater.eof:
             return left
@@ -108,11 +129,15 @@ class _Brotli:
     def steps(self, piece: bytes) -> Iterator[bytes]:
         try:
             found = (
-                b"" if self._inflater.is_finished() else self._inflater.process(piece, output_buffer_limit=STEP_BYTES)
+                b""
+                if self._inflater.is_finished()
+                else self._inflater.process(piece, output_buffer_limit=STEP_BYTES)
             )
             yield found
             # It may have taken all and not yet given all, or neither.
-            while not self._inflater.is_finished() and (found or not self._inflater.can_accept_more_data()):
+            while not self._inflater.is_finished() and (
+                found or not self._inflater.can_accept_more_data()
+            ):
                 found = self._inflater.process(b"", output_buffer_limit=STEP_BYTES)
                 yield found
         except brotli.error as error:
@@ -123,9 +148,9 @@ class _Zstd:
     """RFC 8878, frame after frame."""
 
     def __init__(self) -> None:
-        self._inflater = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES).decompressobj(
-            read_across_frames=True
-        )
+        self._inflater = zstandard.ZstdDecompressor(
+            max_window_size=_ZSTD_WINDOW_BYTES
+        ).decompressobj(read_across_frames=True)
 
     def steps(self, piece: bytes) -> Iterator[bytes]:
         try:
@@ -147,13 +172,18 @@ _WIDE = ("br", "zstd")
 
 
 class Decoder:
-    """One body, piece by piece. `why` is why it can't be read, once that is so: its coding isn't known, it wasn't coded so, or unpacks to too much."""
+    """One body, piece by piece. `why` is why it can't be read, once that is so: its coding isn't
+    known, it wasn't coded so, or unpacks to too much."""
 
     def __init__(self, coding: str) -> None:
         names = [name for part in coding.split(",") if (name := part.strip().lower()) not in _PLAIN]
         self.is_coded = bool(names)
         self.is_wide = any(name in _WIDE for name in names)
-        self.why = "" if len(names) <= MOST_CODINGS and all(name in _CODINGS for name in names) else UNKNOWN
+        self.why = (
+            ""
+            if len(names) <= MOST_CODINGS and all(name in _CODINGS for name in names)
+            else UNKNOWN
+        )
         # The last one was put on last (RFC 9110 8.4).
         self._codings = [] if self.why else [_CODINGS[name]() for name in reversed(names)]
         self._taken_bytes = self._made_bytes = 0
@@ -164,7 +194,8 @@ class Decoder:
         return not self.why
 
     def decode(self, piece: bytes) -> Iterator[bytes]:
-        """What the piece stands for, in steps of about `STEP_BYTES`, some of them of nothing. Nothing of what can't be read."""
+        """What the piece stands for, in steps of about `STEP_BYTES`, some of them of nothing.
+        Nothing of what can't be read."""
         self._taken_bytes += len(piece)
         if not self.is_coded:
             yield piece
@@ -193,7 +224,8 @@ class Decoder:
         self.is_wide = False
 
     def _through(self, piece: bytes, number: int) -> Iterator[bytes]:
-        """What a piece stands for that the codings before this one were undone of. A step of any is counted, and is a step."""
+        """What a piece stands for that the codings before this one were undone of. A step of any
+        is counted, and is a step."""
         if number == len(self._codings):
             yield piece
             return
@@ -206,7 +238,8 @@ class Decoder:
 
 
 def beginning(body: bytes, coding: str, most_bytes: int) -> bytes:
-    """What the beginning of a body says, as far as `_STEPS_AT_ONCE` go and at most so many bytes of it; nothing of one that can't be read like this."""
+    """What the beginning of a body says, as far as `_STEPS_AT_ONCE` go and at most so many bytes
+    of it; nothing of one that can't be read like this."""
     name = coding.strip().lower()
     if name not in _READ_AT_ONCE:
         return b""
@@ -216,6 +249,10 @@ def beginning(body: bytes, coding: str, most_bytes: int) -> bytes:
 
 
 def readable_only(accepted: str) -> str:
-    """What of an Accept-Encoding leads to answers that can be read: every client that takes others takes these, too."""
+    """What of an Accept-Encoding leads to answers that can be read: every client that takes
+    others takes these, too."""
     parts = [part.strip() for part in accepted.split(",")]
-    return ", ".join(part for part in parts if part.partition(";")[0].strip().lower() in _OFFERED) or "identity"
+    return (
+        ", ".join(part for part in parts if part.partition(";")[0].strip().lower() in _OFFERED)
+        or "identity"
+    )

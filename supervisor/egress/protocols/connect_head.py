@@ -1,7 +1,8 @@
 """The head of a CONNECT as clients ordinarily send it, read at once. Pure.
 
-It is separate from `front`, where h11 reads every other head, because h11 takes a quarter of what a new tunnel costs egress. It decides
-nothing: h11 is the authority, and whatever is unusual in any way is left to it. INVARIANT: what is read here, h11 reads the same.
+It is separate from `front`, where h11 reads every other head, because h11 takes a quarter of
+what a new tunnel costs egress. It decides nothing: h11 is the authority, and whatever is unusual
+in any way is left to it. INVARIANT: what is read here, h11 reads the same.
 """
 
 import functools
@@ -13,9 +14,11 @@ from supervisor.egress.protocols.checks import Head
 _MOST_BYTES = 2048
 _END = b"\r\n\r\n"
 _REQUEST = re.compile(rb"CONNECT ([A-Za-z0-9.:\[\]-]+) HTTP/1\.1\r\n")
-# Headers that say nothing of a body or a protocol, each a name that clients send with a CONNECT, with a plain value.
+# Headers that say nothing of a body or a protocol, each a name that clients send with a CONNECT,
+# with a plain value.
 _HEADER = re.compile(
-    rb"(host|user-agent|accept|connection|proxy-connection|proxy-authorization): ([!-~]+(?: [!-~]+)*)\r\n",
+    rb"(host|user-agent|accept|connection|proxy-connection|proxy-authorization): ([!-~]+(?:"
+    rb" [!-~]+)*)\r\n",
     re.IGNORECASE,
 )
 
@@ -50,7 +53,9 @@ def _read(data: bytes) -> tuple[Head, int] | None:
     return of(b"CONNECT", first[1], headers, b"1.1"), end + 2
 
 
-def of(method: bytes, target: bytes, headers: Iterable[tuple[bytes, bytes]], http_version: bytes) -> Head:
+def of(
+    method: bytes, target: bytes, headers: Iterable[tuple[bytes, bytes]], http_version: bytes
+) -> Head:
     """A head as the checks want it, from what h11 calls a request."""
     return Head(
         method=method.decode("latin-1"),

@@ -1,7 +1,10 @@
-"""AWS Signature Version 4: a request that was signed with a placeholder's key is signed anew with the real one.
+"""AWS Signature Version 4: a request that was signed with a placeholder's key is signed anew with
+the real one.
 
-It decides which signed requests it understands, and signs them; whether the host may have the credential is `secrets`' business. Pure. The key never leaves this
-process, and on the wire there is only what it signed. Source: AWS's "Create a signed AWS API request"; the test is the example of its test suite.
+It decides which signed requests it understands, and signs them; whether the host may have the
+credential is `secrets`' business. Pure. The key never leaves this process, and on the wire there
+is only what it signed. Source: AWS's "Create a signed AWS API request"; the test is the example
+of its test suite.
 """
 
 import hashlib
@@ -12,13 +15,15 @@ from urllib.parse import quote, unquote_to_bytes
 
 ALGORITHM = "AWS4-HMAC-SHA256"
 _AUTHORIZATION = re.compile(
-    rf"{ALGORITHM} Credential=(?P<key>[^/,\s]+)/(?P<date>\d{{8}})/(?P<region>[a-z0-9-]+)/(?P<service>[a-z0-9-]+)/aws4_request,\s*"
+    rf"{ALGORITHM}"
+    r" Credential=(?P<key>[^/,\s]+)/(?P<date>\d{8})/(?P<region>[a-z0-9-]+)/(?P<service>[a-z0-9-]+)/aws4_request,\s*"  # noqa: E501
     r"SignedHeaders=(?P<headers>[a-z0-9;_-]+),\s*Signature=[0-9a-f]{64}"
 )
 _UNRESERVED = "-_.~"
 _SESSION = "x-amz-security-token"
 HASH = "x-amz-content-sha256"
-# The one kind of body in pieces of which no piece has a signature of its own; what AWS's libraries send to S3 over https.
+# The one kind of body in pieces of which no piece has a signature of its own; what AWS's libraries
+# send to S3 over https.
 _UNSIGNED_PIECES = "STREAMING-UNSIGNED-PAYLOAD-TRAILER"
 # Their paths are signed as they are written.
 OF_S3 = frozenset({"s3", "s3express", "s3-object-lambda", "s3-outposts"})
@@ -36,7 +41,8 @@ class Keys(NamedTuple):
 
 
 class Signed(NamedTuple):
-    """What a request says of its signature. `access` is the key that it claims to be signed with."""
+    """What a request says of its signature. `access` is the key that it claims to be signed
+    with."""
 
     access: str
     date: str
@@ -56,7 +62,13 @@ def parse(authorization: str) -> Signed | None:
     match = _AUTHORIZATION.fullmatch(authorization.strip())
     if match is None:
         return None
-    return Signed(match["key"], match["date"], match["region"], match["service"], tuple(match["headers"].split(";")))
+    return Signed(
+        match["key"],
+        match["date"],
+        match["region"],
+        match["service"],
+        tuple(match["headers"].split(";")),
+    )
 
 
 def is_in_pieces(headers: dict[str, str]) -> bool:
@@ -66,12 +78,19 @@ def is_in_pieces(headers: dict[str, str]) -> bool:
 
 
 def resign(
-    signed: Signed, keys: Keys, method: str, target: str, headers: dict[str, str], body: bytes | None
+    signed: Signed,
+    keys: Keys,
+    method: str,
+    target: str,
+    headers: dict[str, str],
+    body: bytes | None,
 ) -> dict[str, str] | None:
-    """The headers to set. `headers` are the request's by lower-case name; `body` None where it isn't at hand.
+    """The headers to set. `headers` are the request's by lower-case name; `body` None where it
+    isn't at hand.
 
-    None where it can't be signed: the body is neither at hand nor spoken of in a header, or is signed piece by piece; or the host isn't signed,
-    and the signature would be as good at any other.
+    None where it can't be signed: the body is neither at hand nor spoken of in a header, or is
+    signed piece by piece; or the host isn't signed, and the signature would be as good at any
+    other.
     """
     changed = {_SESSION: keys.token} if keys.token else {}
     now = {name: value for name, value in headers.items() if name != _SESSION} | changed
@@ -105,7 +124,8 @@ def resign(
         key = hmac.digest(key, part.encode(), "sha256")
     signature = hmac.digest(key, text.encode(), "sha256").hex()
     authorization = (
-        f"{ALGORITHM} Credential={keys.access}/{scope}, SignedHeaders={';'.join(named)}, Signature={signature}"
+        f"{ALGORITHM} Credential={keys.access}/{scope}, SignedHeaders={';'.join(named)},"
+        f" Signature={signature}"
     )
     return changed | {"authorization": authorization}
 
@@ -115,6 +135,9 @@ def _canonical_query(query: str) -> str:
     for part in filter(None, query.split("&")):
         name, _, value = part.partition("=")
         pairs.append(
-            (quote(unquote_to_bytes(name), safe=_UNRESERVED), quote(unquote_to_bytes(value), safe=_UNRESERVED))
+            (
+                quote(unquote_to_bytes(name), safe=_UNRESERVED),
+                quote(unquote_to_bytes(value), safe=_UNRESERVED),
+            )
         )
     return "&".join(f"{name}={value}" for name, value in sorted(pairs))

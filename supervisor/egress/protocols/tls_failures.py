@@ -1,4 +1,5 @@
-"""Why TLS failed on a connection that is looked into, in words, and the rule that would pass it on unread instead. Pure.
+"""Why TLS failed on a connection that is looked into, in words, and the rule that would pass it on
+unread instead. Pure.
 
 It is separate so that the words stand in one place. It decides nothing.
 """
@@ -8,16 +9,20 @@ import re
 from supervisor.egress.loop.refusals import NOT_DIALLED, Refusal
 from supervisor.egress.protocols.checks import DEFAULT_PORTS
 
-# How mitmproxy tells it: by the alerts `unknown_ca`, `bad_certificate` and `certificate_unknown`, and by a client that hangs up.
+# How mitmproxy tells it: by the alerts `unknown_ca`, `bad_certificate` and `certificate_unknown`,
+# and by a client that hangs up.
 _UNTRUSTED, _HUNG_UP = "does not trust", "disconnected during the handshake"
-# Alerts of an origin, as OpenSSL names them. Often none is seen, but that the origin hangs up: within the handshake where it only closes, and after it
-# with TLS 1.3, whose client is through before its certificate is looked at.
+# Alerts of an origin, as OpenSSL names them. Often none is seen, but that the origin hangs up:
+# within the handshake where it only closes, and after it with TLS 1.3, whose client is through
+# before its certificate is looked at.
 _WANTS_CERTIFICATE = ("certificate required", "alert bad certificate", "alert handshake failure")
 _CLOSED = ("connection closed", "server closed connection")
 _MOST_SHOWN = 200
 # mitmproxy says so of both sides' resets.
 _OF_EITHER = "stream reset by client"
-# Where mitmproxy quotes what an origin said, or shows an event of HTTP/2 with it (`<ConnectionTerminated ...>`, in hexadecimal). INVARIANT: it is never repeated, since it may be the credential that the origin was sent.
+# Where mitmproxy quotes what an origin said, or shows an event of HTTP/2 with it
+# (`<ConnectionTerminated ...>`, in hexadecimal). INVARIANT: it is never repeated, since it may be
+# the credential that the origin was sent.
 _QUOTED = re.compile(r"<|(?:bytearray\(|\bb)?['\"]|\\")
 
 
@@ -25,37 +30,66 @@ def tunnel_rule(host: str, port: int) -> str:
     """What the operator would have to change so that nothing looks inside."""
     shown = f"[{host}]" if ":" in host else host
     rule = shown if port in DEFAULT_PORTS.values() else f"{shown}:{port}"
-    return f"`network({rule})` passes it on unread, where no rule with a method or path, no credential and no metering is about this host"
+    return (
+        f"`network({rule})` passes it on unread, where no rule with a method or path, no credential"
+        " and no metering is about this host"
+    )
 
 
 def of_client(error: str, host: str, port: int) -> Refusal:
     """The client broke off its handshake with us."""
     if _UNTRUSTED in error:
-        why = f"the client does not take Gatehouse's certificate for `{host}`: it trusts certificates of its own choice (pinning)"
+        why = (
+            f"the client does not take Gatehouse's certificate for `{host}`: it trusts certificates"
+            " of its own choice (pinning)"
+        )
     elif _HUNG_UP in error:
-        why = f"the client ended TLS with `{host}` after it saw Gatehouse's certificate: it may trust certificates of its own choice (pinning)"
+        why = (
+            f"the client ended TLS with `{host}` after it saw Gatehouse's certificate: it may trust"
+            " certificates of its own choice (pinning)"
+        )
     else:
         why = f"TLS of the client for `{host}` can't be looked into"
     return Refusal(why=why, remedy=f"a rule for the host alone, {tunnel_rule(host, port)}")
 
 
 def of_origin(error: str, host: str, port: int, *, has_begun: bool = False) -> Refusal:
-    """The origin, or TLS with it, failed before it gave a response, or, where that `has_begun`, all of it."""
+    """The origin, or TLS with it, failed before it gave a response, or, where that `has_begun`,
+    all of it."""
     if NOT_DIALLED.why in error:  # that was us, and not the origin
         return NOT_DIALLED
     remedy = f"a rule for the host alone, {tunnel_rule(host, port)}"
-    said = _QUOTED.split(error, maxsplit=1)[0].replace(_OF_EITHER, "stream reset").rstrip(": ")[:_MOST_SHOWN]
+    said = (
+        _QUOTED.split(error, maxsplit=1)[0]
+        .replace(_OF_EITHER, "stream reset")
+        .rstrip(": ")[:_MOST_SHOWN]
+    )
     if has_begun:
         why, remedy = f"`{host}` port {port} broke off its response: {said}", "try again"
     elif error.startswith("Certificate verify failed"):
-        why = f"the certificate of `{host}` can't be trusted: {error.partition(': ')[2][:_MOST_SHOWN]}"
-        remedy = f"the operator can name its authority in GATEHOUSE_UPSTREAM_CA; {remedy}, for the client to judge it"
+        why = (
+            f"the certificate of `{host}` can't be trusted:"
+            f" {error.partition(': ')[2][:_MOST_SHOWN]}"
+        )
+        remedy = (
+            f"the operator can name its authority in GATEHOUSE_UPSTREAM_CA; {remedy}, for the"
+            " client to judge it"
+        )
     elif any(alert in error for alert in _WANTS_CERTIFICATE):
-        why = f"`{host}` refused TLS: it may want a certificate of the client, which can't be shown while it is looked into"
+        why = (
+            f"`{host}` refused TLS: it may want a certificate of the client, which can't be shown"
+            " while it is looked into"
+        )
     elif "TLS" in error or "OpenSSL" in error:
         why = f"TLS with `{host}` failed"
     elif error in _CLOSED:
-        why = f"`{host}` hung up without a response: it may want a certificate of the client, which can't be shown while it is looked into"
+        why = (
+            f"`{host}` hung up without a response: it may want a certificate of the client, which"
+            " can't be shown while it is looked into"
+        )
     else:
-        why, remedy = f"`{host}` port {port} gave no response: {said}", "check host and port, or try again"
+        why, remedy = (
+            f"`{host}` port {port} gave no response: {said}",
+            "check host and port, or try again",
+        )
     return Refusal(error="unreachable", why=why, remedy=remedy)

@@ -1,8 +1,11 @@
-"""The agent's door as JSON over HTTP: its routes, what they answer, and the memory that keeps a repeated call from asking anew.
+"""The agent's door as JSON over HTTP: its routes, what they answer, and the memory that keeps a
+repeated call from asking anew.
 
-INVARIANT: this module imports nothing that resolves a request (`decisions`, `operator_api`); a test holds it.
+INVARIANT: this module imports nothing that resolves a request (`decisions`, `operator_api`); a test
+holds it.
 
-What bodies are understood is `agent_bodies`, what is done with them `agent_calls`; the gate judges what they ask for.
+What bodies are understood is `agent_bodies`, what is done with them `agent_calls`; the gate
+judges what they ask for.
 """
 
 import asyncio
@@ -55,19 +58,24 @@ _ERRORS = {
 _OF_ONE = {**_ERRORS, 404: ResponseSpec(ErrorBody, description="This session has no such request")}
 _ASKED = {
     **_ERRORS,
-    202: ResponseSpec(AgentRequest, description="A person is asked; wait with GET /v1/requests/{id}?wait=60"),
+    202: ResponseSpec(
+        AgentRequest, description="A person is asked; wait with GET /v1/requests/{id}?wait=60"
+    ),
     403: ResponseSpec(ErrorBody, description="Refused before it could be asked"),
 }
 
 
 _FILES = {
     **_ASKED,
-    409: ResponseSpec(ErrorBody, description="The file is being changed on the host right now; read it again"),
+    409: ResponseSpec(
+        ErrorBody, description="The file is being changed on the host right now; read it again"
+    ),
 }
 
 
 class _KeyedCalls:
-    """Asks, but not anew for a call that is sent again with its `Idempotency-Key` because its answer was lost."""
+    """Asks, but not anew for a call that is sent again with its `Idempotency-Key` because its
+    answer was lost."""
 
     def __init__(self, calls: AgentCalls) -> None:
         self._calls = calls
@@ -89,7 +97,9 @@ class _KeyedCalls:
         if not key:
             calls.spend()
             return await ask(data)
-        mark = content_hash(msgspec.msgpack.encode([key, request.scope["path"], await request.body()]))
+        mark = content_hash(
+            msgspec.msgpack.encode([key, request.scope["path"], await request.body()])
+        )
         async with self._keyed:
             if known := self._remembered.get(mark):
                 return calls.parts.gate.get(known)
@@ -115,7 +125,9 @@ def _asks(calls: AgentCalls, keyed: _KeyedCalls) -> list[ControllerRouterHandler
         return await keyed.once(request, calls.exec, data)
 
     @post("/v1/packages", status_code=200, responses=_ASKED, summary="Run a package manager")
-    async def ask_packages(request: AnyRequest, data: JSONBody[PackagesBody]) -> Response[AgentRequest]:
+    async def ask_packages(
+        request: AnyRequest, data: JSONBody[PackagesBody]
+    ) -> Response[AgentRequest]:
         return await keyed.once(request, calls.packages, data)
 
     @post("/v1/git", status_code=200, responses=_ASKED, summary="Run a git operation")
@@ -164,13 +176,25 @@ def _file_asks(calls: AgentCalls, keyed: _KeyedCalls) -> list[ControllerRouterHa
 
 def _reads(calls: AgentCalls) -> list[ControllerRouterHandler]:
 
-    @get("/v1/requests", responses=_ERRORS, summary="This session's requests, newest first", sync_to_thread=False)
-    def list_requests(limit: Annotated[int, QueryParameter(ge=1, le=200)] = 50) -> list[AgentRequest]:
+    @get(
+        "/v1/requests",
+        responses=_ERRORS,
+        summary="This session's requests, newest first",
+        sync_to_thread=False,
+    )
+    def list_requests(
+        limit: Annotated[int, QueryParameter(ge=1, le=200)] = 50,
+    ) -> list[AgentRequest]:
         return calls.requests(limit)
 
-    @get("/v1/requests/{request_id:str}", responses=_OF_ONE, summary="One request; `wait` parks until there is news")
+    @get(
+        "/v1/requests/{request_id:str}",
+        responses=_OF_ONE,
+        summary="One request; `wait` parks until there is news",
+    )
     async def get_request(
-        request_id: FromPath[str], wait: Annotated[float, QueryParameter(ge=0, le=LONGEST_WAIT_S)] = 0
+        request_id: FromPath[str],
+        wait: Annotated[float, QueryParameter(ge=0, le=LONGEST_WAIT_S)] = 0,
     ) -> AgentRequest:
         return calls.view(await calls.news(request_id, wait))
 

@@ -1,7 +1,8 @@
 """What an agent may send, as types, and the action that each of them is.
 
-Bodies refuse unknown fields, so that a field like `approved` is an error instead of being passed over. Paths and working folders
-are data: taken relative to the workspace, never opened here. Pure, so that what the agent's door understands is tested without one.
+Bodies refuse unknown fields, so that a field like `approved` is an error instead of being passed
+over. Paths and working folders are data: taken relative to the workspace, never opened here.
+Pure, so that what the agent's door understands is tested without one.
 """
 
 import base64
@@ -16,7 +17,8 @@ from supervisor.core.policy import git_refs, packages
 from supervisor.errors import UserError
 
 COMMAND_CHARS = 64 * 1024
-# The longest file that can be written or edited in one request; base64 and JSON escapes make the body longer.
+# The longest file that can be written or edited in one request; base64 and JSON escapes make the
+# body longer.
 FILE_BYTES = 8 * 1024 * 1024
 LONGEST_COMMAND_S = 3600.0
 
@@ -42,7 +44,8 @@ class ExecBody(_Body, frozen=True, kw_only=True):
 
 
 class WriteBody(_Body, frozen=True, kw_only=True):
-    """Write a file of the host's workspace. Exactly one of `content` (text) and `content_b64` (bytes, base64)."""
+    """Write a file of the host's workspace. Exactly one of `content` (text) and `content_b64`
+    (bytes, base64)."""
 
     path: _Path
     content: _Text | None = None
@@ -51,10 +54,12 @@ class WriteBody(_Body, frozen=True, kw_only=True):
 
 
 class EditBody(_Body, frozen=True, kw_only=True):
-    """Replace text in a file of the host's workspace: `old` must be in it exactly once, or with `replace_all` at least once.
+    """Replace text in a file of the host's workspace: `old` must be in it exactly once, or with
+    `replace_all` at least once.
 
-    While an earlier write or edit of the file waits for an answer, this one is made on its content, and one request holds both.
-    It is denied as stale, with the hash of what is there, where `old` isn't there (any more).
+    While an earlier write or edit of the file waits for an answer, this one is made on its
+    content, and one request holds both. It is denied as stale, with the hash of what is there,
+    where `old` isn't there (any more).
     """
 
     path: _Path
@@ -65,14 +70,16 @@ class EditBody(_Body, frozen=True, kw_only=True):
 
 
 class DeleteBody(_Body, frozen=True, kw_only=True):
-    """Delete a file, a symbolic link or an empty folder of the host's workspace. Files in a folder are named one by one."""
+    """Delete a file, a symbolic link or an empty folder of the host's workspace. Files in a
+    folder are named one by one."""
 
     path: _Path
     reason: _Reason = ""
 
 
 class MoveBody(_Body, frozen=True, kw_only=True):
-    """Give a file of the host's workspace another path, `to`, where nothing may be. Missing folders on the way are made."""
+    """Give a file of the host's workspace another path, `to`, where nothing may be. Missing
+    folders on the way are made."""
 
     path: _Path
     to: _Path
@@ -80,7 +87,8 @@ class MoveBody(_Body, frozen=True, kw_only=True):
 
 
 class PackagesBody(_Body, frozen=True, kw_only=True):
-    """Run a package manager: its command line, or `manager` and `operation` with names and flags."""
+    """Run a package manager: its command line, or `manager` and `operation` with names and
+    flags."""
 
     command: _Command | None = None
     manager: _Word = ""
@@ -92,7 +100,8 @@ class PackagesBody(_Body, frozen=True, kw_only=True):
 
 
 class GitBody(_Body, frozen=True, kw_only=True):
-    """A git operation that reaches beyond the private copy: its command line, or `operation` with the rest."""
+    """A git operation that reaches beyond the private copy: its command line, or `operation`
+    with the rest."""
 
     command: _Command | None = None
     operation: _Word = ""
@@ -143,7 +152,8 @@ class ReviewBody(_Body, frozen=True, kw_only=True):
 
 
 def in_workspace(path: str) -> str:
-    """A path as it is written inside the sandbox, relative to the workspace where it names it. The channel judges the rest."""
+    """A path as it is written inside the sandbox, relative to the workspace where it names it.
+    The channel judges the rest."""
     if "\0" in path:
         raise UserError("the path holds a NUL", "send a path without it")
     if path == WORKSPACE or path.startswith(WORKSPACE + "/"):
@@ -152,17 +162,23 @@ def in_workspace(path: str) -> str:
 
 
 def folder(cwd: str) -> str:
-    """A working folder, relative to the workspace; `UserError` where it is outside. Its existence is the sandbox's matter."""
+    """A working folder, relative to the workspace; `UserError` where it is outside. Its
+    existence is the sandbox's matter."""
     relative = posixpath.normpath(in_workspace(cwd))
     if relative == ".." or relative.startswith(("/", "../")):
-        raise UserError(f"the folder `{cwd[:200]}` is outside the workspace", f"use one below {WORKSPACE}")
+        raise UserError(
+            f"the folder `{cwd[:200]}` is outside the workspace", f"use one below {WORKSPACE}"
+        )
     return relative
 
 
 def content_of(data: WriteBody) -> bytes:
     """The bytes to write."""
     if (data.content is None) == (data.content_b64 is None):
-        raise UserError("exactly one of `content` and `content_b64` is needed", "send the file's text as `content`")
+        raise UserError(
+            "exactly one of `content` and `content_b64` is needed",
+            "send the file's text as `content`",
+        )
     try:
         content = (
             (data.content or "").encode()
@@ -170,10 +186,13 @@ def content_of(data: WriteBody) -> bytes:
             else base64.b64decode(data.content_b64, validate=True)
         )
     except (UnicodeEncodeError, binascii.Error) as error:
-        raise UserError(f"the content can't be decoded: {error}", "send base64 as `content_b64`") from error
+        raise UserError(
+            f"the content can't be decoded: {error}", "send base64 as `content_b64`"
+        ) from error
     if len(content) > FILE_BYTES:
         raise UserError(
-            f"the file has {len(content)} bytes, at most {FILE_BYTES} can be sent", "write it in the private copy"
+            f"the file has {len(content)} bytes, at most {FILE_BYTES} can be sent",
+            "write it in the private copy",
         )
     return content
 
@@ -183,28 +202,44 @@ def packages_action(data: PackagesBody) -> Packages:
     if data.command is not None:
         if data.manager or data.operation or data.names or data.flags:
             raise UserError(
-                "`command` says it all; the other fields are for requests without it", "send one of the two"
+                "`command` says it all; the other fields are for requests without it",
+                "send one of the two",
             )
         return packages.parse_command(data.command, folder(data.cwd))
     if not (data.manager and data.operation):
         raise UserError(
-            "`command`, or `manager` and `operation`, are needed", "send for example `npm install left-pad`"
+            "`command`, or `manager` and `operation`, are needed",
+            "send for example `npm install left-pad`",
         )
     return Packages(
-        manager=data.manager, operation=data.operation, names=data.names, flags=data.flags, cwd=folder(data.cwd)
+        manager=data.manager,
+        operation=data.operation,
+        names=data.names,
+        flags=data.flags,
+        cwd=folder(data.cwd),
     )
 
 
 def git_action(data: GitBody) -> Git:
     """The action of a git request."""
     if data.command is not None:
-        if data.operation or data.remote or data.refspecs or data.flags or data.force or data.delete:
+        if (
+            data.operation
+            or data.remote
+            or data.refspecs
+            or data.flags
+            or data.force
+            or data.delete
+        ):
             raise UserError(
-                "`command` says it all; the other fields are for requests without it", "send one of the two"
+                "`command` says it all; the other fields are for requests without it",
+                "send one of the two",
             )
         return git_refs.parse_command(data.command, folder(data.cwd))
     if not data.operation:
-        raise UserError("`command` or `operation` is needed", "send for example `git push origin my-branch`")
+        raise UserError(
+            "`command` or `operation` is needed", "send for example `git push origin my-branch`"
+        )
     return Git(
         operation=data.operation,
         remote=data.remote,

@@ -1,9 +1,13 @@
-"""What an agent may do through its door: ask, wait, report. One session's calls, whichever protocol they come by.
+"""What an agent may do through its door: ask, wait, report. One session's calls, whichever protocol
+they come by.
 
-`agent_api` serves them as JSON over HTTP, `mcp` as tools of the Model Context Protocol; both count against one budget.
+`agent_api` serves them as JSON over HTTP, `mcp` as tools of the Model Context Protocol; both count
+against one budget.
 
-INVARIANT: the session is the listening socket's, given when the app is built; nothing that a caller sends can change it.
-INVARIANT: nothing here answers a request or names who answered, and no request of another session can be read.
+INVARIANT: the session is the listening socket's, given when the app is built; nothing that a caller
+sends can change it.
+INVARIANT: nothing here answers a request or names who answered, and no request of another
+session can be read.
 """
 
 from itertools import islice
@@ -39,7 +43,8 @@ from supervisor.server.common.parts import Parts, Workspace
 from supervisor.server.common.views import AgentRequest, agent_request, shown
 from supervisor.workspace.incoming.incoming import HostChange, What
 
-# An agent in a loop is slowed down before it fills the audit log: this many asks at once, then so many a second.
+# An agent in a loop is slowed down before it fills the audit log: this many asks at once, then so
+# many a second.
 ASKS_AT_ONCE = 200
 ASKS_PER_S = 20.0
 MOST_REFUSED = 300
@@ -58,8 +63,9 @@ class SessionFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HostChangeFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """A path that the person changed on the host meanwhile. `conflict`: the agent had changed it, too, and a person says
-    what becomes of it; all else is in the agent's copy by now. `hash` is BLAKE2b-256 of the host's content, where it is a file."""
+    """A path that the person changed on the host meanwhile. `conflict`: the agent had changed
+    it, too, and a person says what becomes of it; all else is in the agent's copy by now. `hash`
+    is BLAKE2b-256 of the host's content, where it is a file."""
 
     path: str
     what: What
@@ -68,8 +74,9 @@ class HostChangeFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HostChangesView(msgspec.Struct, frozen=True, kw_only=True):
-    """`changes` are newest first, and the last few hundred only; `conflicts` are the paths that wait for an answer; `refused`
-    are paths of the agent's copy that are never carried over, each with why: the first few hundred."""
+    """`changes` are newest first, and the last few hundred only; `conflicts` are the paths that
+    wait for an answer; `refused` are paths of the agent's copy that are never carried over, each
+    with why: the first few hundred."""
 
     changes: list[HostChangeFacts]
     conflicts: list[str]
@@ -77,7 +84,8 @@ class HostChangesView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AgentCalls:
-    """One session's calls. What asks returns the request as it is right after the verdict: pending where a person is asked."""
+    """One session's calls. What asks returns the request as it is right after the verdict:
+    pending where a person is asked."""
 
     def __init__(self, parts: Parts, session_id: str) -> None:
         self.parts = parts
@@ -87,12 +95,16 @@ class AgentCalls:
     def spend(self) -> None:
         """Count one more ask; raises HTTP 429 where there were too many."""
         if not self._budget.spend():
-            raise TooManyRequestsException("this session asks too often", headers={"Retry-After": "1"})
+            raise TooManyRequestsException(
+                "this session asks too often", headers={"Retry-After": "1"}
+            )
 
     async def exec(self, data: ExecBody) -> approvals.Request:
         action = Exec(command=data.command, cwd=folder(data.cwd), timeout_s=data.timeout_s)
         workspace = self.parts.workspace_of(self._session_id)
-        return self._ask(action if workspace is None else await workspace.with_scripts(action), data.reason)
+        return self._ask(
+            action if workspace is None else await workspace.with_scripts(action), data.reason
+        )
 
     async def packages(self, data: PackagesBody) -> approvals.Request:
         return self._ask(packages_action(data), data.reason)
@@ -116,7 +128,9 @@ class AgentCalls:
         return await self._workspace().delete(in_workspace(data.path), data.reason)
 
     async def move(self, data: MoveBody) -> approvals.Request:
-        return await self._workspace().move(in_workspace(data.path), in_workspace(data.to), data.reason)
+        return await self._workspace().move(
+            in_workspace(data.path), in_workspace(data.to), data.reason
+        )
 
     def report_review(self, data: ReviewBody) -> None:
         """Keep the review agent's report."""
@@ -128,7 +142,8 @@ class AgentCalls:
         return [self.view(one) for one in self.parts.queue.of_session(self._session_id, limit)]
 
     async def news(self, request_id: str, wait_s: float) -> approvals.Request:
-        """The request as soon as it is settled or its status is another than now; else as it is after `wait_s` seconds.
+        """The request as soon as it is settled or its status is another than now; else as it is
+        after `wait_s` seconds.
 
         No state is kept: a wait that is begun anew, after a restart too, reads the same facts.
         """
@@ -138,7 +153,9 @@ class AgentCalls:
         while True:
             found = parts.queue.get(request_id)
             if found is None or found.session_id != self._session_id:
-                raise NotFoundError(f"this session has no request `{request_id[:64]}`", "list its requests")
+                raise NotFoundError(
+                    f"this session has no request `{request_id[:64]}`", "list its requests"
+                )
             first = first or status(found)
             left_s = left - parts.clock.monotonic()
             if is_settled(found) or status(found) != first or left_s <= 0:
@@ -165,27 +182,36 @@ class AgentCalls:
         found = workspace.host_changes() if workspace is not None else None
         refused = workspace.refused() if workspace is not None else {}
         return HostChangesView(
-            changes=[_host_change(one, redactor) for one in reversed(found.recent)] if found else [],
+            changes=[_host_change(one, redactor) for one in reversed(found.recent)]
+            if found
+            else [],
             conflicts=[_path(name, redactor) for name in found.conflicts()] if found else [],
             refused={
-                _path(name, redactor): shown(why, redactor) for name, why in islice(refused.items(), MOST_REFUSED)
+                _path(name, redactor): shown(why, redactor)
+                for name, why in islice(refused.items(), MOST_REFUSED)
             },
         )
 
     def view(self, request: approvals.Request) -> AgentRequest:
         """A request as the agent sees it."""
         remedy = self.parts.gate.remedy_of(request)
-        if status(request) == "pending" and (why := self.parts.gate.handlers.why_impossible(request)):
+        if status(request) == "pending" and (
+            why := self.parts.gate.handlers.why_impossible(request)
+        ):
             remedy = f"{why}: do without it, and say in your last words what is left to do"
         return agent_request(msgspec.structs.replace(request, remedy=remedy), self.parts.redactor)
 
     def _ask(self, action: Action, reason: str) -> approvals.Request:
-        return self.parts.gate.ask(action, session_id=self._session_id, reason=reason, origin="agent_api")
+        return self.parts.gate.ask(
+            action, session_id=self._session_id, reason=reason, origin="agent_api"
+        )
 
     def _workspace(self) -> Workspace:
         workspace = self.parts.workspace_of(self._session_id)
         if workspace is None:
-            raise RefusedError("this session's workspace is not open", "wait until the session runs")
+            raise RefusedError(
+                "this session's workspace is not open", "wait until the session runs"
+            )
         return workspace
 
 
@@ -208,7 +234,9 @@ class _Budget:
 
 
 def _host_change(change: HostChange, redactor: Redactor) -> HostChangeFacts:
-    return HostChangeFacts(path=_path(change.name, redactor), what=change.what, hash=change.digest, at=change.at)
+    return HostChangeFacts(
+        path=_path(change.name, redactor), what=change.what, hash=change.digest, at=change.at
+    )
 
 
 def _path(name: str, redactor: Redactor) -> str:

@@ -1,9 +1,11 @@
-"""The agent's calls as tools of the Model Context Protocol, https://modelcontextprotocol.io/specification.
+"""The agent's calls as tools of the Model Context Protocol,
+https://modelcontextprotocol.io/specification.
 
-A tool's arguments are exactly the body of the JSON route for the same call: one type says what is understood, and its JSON Schema is
-what a client is told. A tool that asks waits a while for the answer, since a model that is told "pending" at once would only ask
-again; what still waits then is fetched with `wait_for_request`. A refusal is a result with `is_error`, which models read, and not a
-protocol error, which clients swallow.
+A tool's arguments are exactly the body of the JSON route for the same call: one type says what
+is understood, and its JSON Schema is what a client is told. A tool that asks waits a while for
+the answer, since a model that is told "pending" at once would only ask again; what still waits
+then is fetched with `wait_for_request`. A refusal is a result with `is_error`, which models
+read, and not a protocol error, which clients swallow.
 """
 
 import traceback
@@ -44,9 +46,10 @@ log = structlog.get_logger("server")
 # Clients commonly give up on a call after 60 s.
 WAIT_S = 45.0
 INSTRUCTIONS = (
-    "You work in a sandbox on a private copy of the workspace. Edit files of the copy freely; what these tools do reaches the person's "
-    "machine, so rules or the person decide it. A result says what was decided and why; follow its remedy instead of asking again. "
-    "`pending` means that the person has not answered yet: call wait_for_request with the id."
+    "You work in a sandbox on a private copy of the workspace. Edit files of the copy freely; what"
+    " these tools do reaches the person's machine, so rules or the person decide it. A result says"
+    " what was decided and why; follow its remedy instead of asking again. `pending` means that the"
+    " person has not answered yet: call wait_for_request with the id."
 )
 
 
@@ -68,8 +71,8 @@ class NoBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Tool(NamedTuple):
-    """`call` takes a `body` and gives what is shown. `asks`: it counts against the session's budget. What it is for is said by
-    the body's own text, but where `description` is given."""
+    """`call` takes a `body` and gives what is shown. `asks`: it counts against the session's
+    budget. What it is for is said by the body's own text, but where `description` is given."""
 
     body: type[msgspec.Struct]
     call: Callable[[Any], Awaitable[object]]
@@ -79,7 +82,8 @@ class Tool(NamedTuple):
 
 async def serve(calls: AgentCalls, scope: Any, receive: Any, send: Any) -> None:
     """Answer one POST."""
-    # A manager of its own for each: it serves only while its `run` lasts, and a stateless one has nothing to keep.
+    # A manager of its own for each: it serves only while its `run` lasts, and a stateless one has
+    # nothing to keep.
     manager = StreamableHTTPSessionManager(
         _server(calls), json_response=True, stateless=True, max_request_body_size=FILE_BODY_BYTES
     )
@@ -90,7 +94,9 @@ async def serve(calls: AgentCalls, scope: Any, receive: Any, send: Any) -> None:
 def tools(calls: AgentCalls) -> dict[str, Tool]:
     """Every tool, by name."""
 
-    def ask[Body](call: Callable[[Body], Awaitable[approvals.Request]]) -> Callable[[Body], Awaitable[AgentRequest]]:
+    def ask[Body](
+        call: Callable[[Body], Awaitable[approvals.Request]],
+    ) -> Callable[[Body], Awaitable[AgentRequest]]:
         return partial(_ask_and_wait, calls, call)
 
     async def wait(data: WaitBody) -> AgentRequest:
@@ -121,7 +127,9 @@ def tools(calls: AgentCalls) -> dict[str, Tool]:
         "report_review": Tool(ReviewBody, report),
         "wait_for_request": Tool(WaitBody, wait, asks=False),
         "list_requests": Tool(ListBody, requests, asks=False),
-        "session_facts": Tool(NoBody, facts, "This session: its state, workspace and the time left.", asks=False),
+        "session_facts": Tool(
+            NoBody, facts, "This session: its state, workspace and the time left.", asks=False
+        ),
         "host_changes": Tool(
             NoBody,
             host_changes,
@@ -151,9 +159,13 @@ def _server(calls: AgentCalls) -> Server[Any]:
     async def list_tools(
         _: ServerRequestContext[Any], __: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=[_described(name, tool) for name, tool in offered.items()])
+        return types.ListToolsResult(
+            tools=[_described(name, tool) for name, tool in offered.items()]
+        )
 
-    async def call_tool(_: ServerRequestContext[Any], params: types.CallToolRequestParams) -> types.CallToolResult:
+    async def call_tool(
+        _: ServerRequestContext[Any], params: types.CallToolRequestParams
+    ) -> types.CallToolResult:
         return await _call(calls, offered.get(params.name), params)
 
     return Server(
@@ -165,7 +177,9 @@ def _server(calls: AgentCalls) -> Server[Any]:
     )
 
 
-async def _call(calls: AgentCalls, tool: Tool | None, params: types.CallToolRequestParams) -> types.CallToolResult:
+async def _call(
+    calls: AgentCalls, tool: Tool | None, params: types.CallToolRequestParams
+) -> types.CallToolResult:
     """Run one tool. What goes wrong is told as on the JSON routes, by the same function."""
     try:
         if tool is None:
@@ -186,7 +200,9 @@ def _arguments(tool: Tool, arguments: dict[str, Any]) -> msgspec.Struct:
     try:
         return msgspec.convert(arguments, tool.body)
     except msgspec.ValidationError as error:
-        raise UserError(f"the arguments aren't understood: {error}", "compare them with the tool's schema") from error
+        raise UserError(
+            f"the arguments aren't understood: {error}", "compare them with the tool's schema"
+        ) from error
 
 
 def _result(shown: object, *, is_error: bool) -> types.CallToolResult:
@@ -204,7 +220,9 @@ def _described(name: str, tool: Tool) -> types.Tool:
     if not schema["$defs"]:
         del schema["$defs"]
     del schema["$ref"]
-    return types.Tool(name=name, description=tool.description or _said(tool.body), input_schema=own | schema)
+    return types.Tool(
+        name=name, description=tool.description or _said(tool.body), input_schema=own | schema
+    )
 
 
 def _said(body: type[msgspec.Struct]) -> str:

@@ -1,6 +1,7 @@
 """Actions in words: what a card says besides the exact action, and what became of an answer. Pure.
 
-One place, so that a new category is one more branch of each function here and nothing else on the pages.
+One place, so that a new category is one more branch of each function here and nothing else on
+the pages.
 """
 
 from supervisor.core.actions import (
@@ -78,19 +79,32 @@ def details(action: Action) -> list[tuple[str, str]]:
     found: list[tuple[str, str | None]]
     match action:
         case Exec():
-            found = [("runs in", _folder(action.cwd)), ("at most", format_duration(action.timeout_s))]
+            found = [
+                ("runs in", _folder(action.cwd)),
+                ("at most", format_duration(action.timeout_s)),
+            ]
             named = ", ".join(one.path for one in action.scripts)
-            found += [("approving covers", f"{named} as it is now: asked again once it changed" if named else "")]
+            found += [
+                (
+                    "approving covers",
+                    f"{named} as it is now: asked again once it changed" if named else "",
+                )
+            ]
         case Network():
             covers = (
-                "every request of this one connection that no rule speaks of" if action.operation == "connect" else ""
+                "every request of this one connection that no rule speaks of"
+                if action.operation == "connect"
+                else ""
             )
             found = [
                 ("host", f"{action.host}:{action.port}"),
                 ("approving covers", covers),
                 ("address", ", ".join(action.resolved)),
                 ("TLS name", action.sni if action.sni not in (None, action.host) else ""),
-                ("Host header", action.host_header if action.host_header not in (None, action.host) else ""),
+                (
+                    "Host header",
+                    action.host_header if action.host_header not in (None, action.host) else "",
+                ),
             ]
         case Git():
             found = [
@@ -122,20 +136,32 @@ def warnings(action: Action) -> list[tuple[str, str]]:
     """What a person must not overlook: a word, and what it means."""
     match action:
         case FileChange():
-            return [(hazard, HAZARD_NOTES.get(hazard, "never allowed by a rule")) for hazard in action.hazards]
+            return [
+                (hazard, HAZARD_NOTES.get(hazard, "never allowed by a rule"))
+                for hazard in action.hazards
+            ]
         case Git():
             found = [("forces", "it can overwrite what others pushed")] if action.force else []
-            return [*found, ("deletes", "the branch or tag is gone afterwards")] if action.delete else found
+            return (
+                [*found, ("deletes", "the branch or tag is gone afterwards")]
+                if action.delete
+                else found
+            )
         case Proposal(effect="allow"):
             return [("loosens the policy", "what this rule matches is no longer asked")]
     return []
 
 
 def delivery(request: Request) -> str:
-    """What came of a yes; empty for everything else. An answer that went nowhere must not look like one that did."""
+    """What came of a yes; empty for everything else. An answer that went nowhere must not look
+    like one that did."""
     current = status(request)
     if current in ("approved", "allowed"):
-        return "goes through when the agent tries again" if request.origin == "egress" else "not carried out yet"
+        return (
+            "goes through when the agent tries again"
+            if request.origin == "egress"
+            else "not carried out yet"
+        )
     if current != "used":
         return ""
     if request.settled_at is None:

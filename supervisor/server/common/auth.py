@@ -1,10 +1,12 @@
-"""Who calls the operator's door: a one-time login token, the cookie that it is exchanged for, or the CLI's bearer token.
+"""Who calls the operator's door: a one-time login token, the cookie that it is exchanged for, or
+the CLI's bearer token.
 
-Only hashes are kept, so a look-up in a table leaks nothing by its timing, and a dump of the process shows no cookie. Knowing a
-cookie isn't enough for a state change: the page also sends a CSRF token, an HMAC over the cookie that only our pages carry.
+Only hashes are kept, so a look-up in a table leaks nothing by its timing, and a dump of the process
+shows no cookie. Knowing a cookie isn't enough for a state change: the page also sends a CSRF token,
+an HMAC over the cookie that only our pages carry.
 
-It decides identity and nothing else; `door` applies it to every connection. It must never take a name from a caller: what the
-audit log says of who answered comes from here.
+It decides identity and nothing else; `door` applies it to every connection. It must never take a
+name from a caller: what the audit log says of who answered comes from here.
 """
 
 import hashlib
@@ -16,7 +18,8 @@ import msgspec
 
 from supervisor.base.clock import Clock
 
-# Of the URL that is printed at the start. It works once; an unused one stops working, since terminals keep what they showed.
+# Of the URL that is printed at the start. It works once; an unused one stops working, since
+# terminals keep what they showed.
 LOGIN_TOKEN_S = 3600.0
 COOKIE_S = 12 * 3600.0
 # A person has a few browsers; more than this is a loop. The oldest is signed out.
@@ -28,7 +31,8 @@ MOST_BAD_TOKENS = 20
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
-    """An authenticated operator. `csrf` is what pages must send back with state changes; empty for the CLI."""
+    """An authenticated operator. `csrf` is what pages must send back with state changes; empty
+    for the CLI."""
 
     name: str
     via: Literal["browser", "cli"]
@@ -39,8 +43,8 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
 class BadTokens:
     """Counts wrong credentials over a sliding window.
 
-    Tokens have 256 bits, so this is against noise, not against luck: a right credential always passes. Were it refused too,
-    any web page could lock the operator out by sending wrong ones.
+    Tokens have 256 bits, so this is against noise, not against luck: a right credential always
+    passes. Were it refused too, any web page could lock the operator out by sending wrong ones.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -50,7 +54,9 @@ class BadTokens:
     def count(self) -> None:
         """One more wrong credential."""
         now = self._clock.monotonic()
-        self._times = [at for at in self._times if now - at < BAD_TOKENS_WINDOW_S][-MOST_BAD_TOKENS:]
+        self._times = [at for at in self._times if now - at < BAD_TOKENS_WINDOW_S][
+            -MOST_BAD_TOKENS:
+        ]
         self._times.append(now)
 
     @property
@@ -60,9 +66,11 @@ class BadTokens:
 
 
 class OperatorAuth:
-    """The operator's credentials. `port` is where the page is served; set it when the socket is bound.
+    """The operator's credentials. `port` is where the page is served; set it when the socket is
+    bound.
 
-    `cli_token` belongs into `data/operator.token`, mode 0600. All of it lives in memory: a restart signs every browser out.
+    `cli_token` belongs into `data/operator.token`, mode 0600. All of it lives in memory: a
+    restart signs every browser out.
     """
 
     def __init__(self, *, port: int, clock: Clock, cli_token: str | None = None) -> None:
@@ -76,18 +84,25 @@ class OperatorAuth:
 
     @property
     def cookie_name(self) -> str:
-        """Cookies don't tell ports apart: two Gatehouses on one machine must not sign each other out."""
+        """Cookies don't tell ports apart: two Gatehouses on one machine must not sign each other
+        out."""
         return f"gatehouse_{self.port}"
 
     @property
     def hosts(self) -> frozenset[str]:
-        """The only values that a Host header may have: what else resolves to us is a rebound name."""
+        """The only values that a Host header may have: what else resolves to us is a rebound
+        name."""
         return frozenset({f"127.0.0.1:{self.port}", f"localhost:{self.port}"})
 
     def new_login_token(self) -> str:
         """A token that signs one browser in, once, within `LOGIN_TOKEN_S` seconds."""
         token = secrets.token_urlsafe(32)
-        _put(self._login_tokens, _hash(token), self._clock.monotonic() + LOGIN_TOKEN_S, MOST_LOGIN_TOKENS)
+        _put(
+            self._login_tokens,
+            _hash(token),
+            self._clock.monotonic() + LOGIN_TOKEN_S,
+            MOST_LOGIN_TOKENS,
+        )
         return token
 
     def login_url(self) -> str:
@@ -95,7 +110,8 @@ class OperatorAuth:
         return f"http://127.0.0.1:{self.port}/login?token={self.new_login_token()}"
 
     def sign_in(self, token: str) -> str | None:
-        """The value of a new cookie for a login token, which is spent by this; None where it isn't (any more) good."""
+        """The value of a new cookie for a login token, which is spent by this; None where it
+        isn't (any more) good."""
         expires_at = self._login_tokens.pop(_hash(token), None)
         if expires_at is None or self._clock.monotonic() >= expires_at:
             self.bad_tokens.count()
@@ -113,7 +129,9 @@ class OperatorAuth:
         mark = _hash(value)
         if not self._is_signed_in(mark):
             return None
-        return Caller(name="operator (browser)", via="browser", csrf=self._csrf(value), cookie_hash=mark)
+        return Caller(
+            name="operator (browser)", via="browser", csrf=self._csrf(value), cookie_hash=mark
+        )
 
     def by_bearer(self, token: str) -> Caller | None:
         """The CLI."""
@@ -122,7 +140,8 @@ class OperatorAuth:
         return Caller(name="operator (cli)", via="cli")
 
     def still_valid(self, caller: Caller) -> bool:
-        """Whether a caller that was let in earlier, on a connection that stays open, would be let in now."""
+        """Whether a caller that was let in earlier, on a connection that stays open, would be
+        let in now."""
         return caller.via == "cli" or self._is_signed_in(caller.cookie_hash)
 
     def _is_signed_in(self, mark: str) -> bool:
@@ -134,7 +153,9 @@ class OperatorAuth:
 
 def same(first: str, second: str) -> bool:
     """Whether two secrets are equal, in constant time and whatever characters they hold."""
-    return hmac.compare_digest(first.encode(errors="surrogatepass"), second.encode(errors="surrogatepass"))
+    return hmac.compare_digest(
+        first.encode(errors="surrogatepass"), second.encode(errors="surrogatepass")
+    )
 
 
 def _hash(token: str) -> str:

@@ -1,7 +1,8 @@
-"""Crowds at the doors: how many connections agents may hold, who makes room for whom, and how often the terminal hears of nonsense.
+"""Crowds at the doors: how many connections agents may hold, who makes room for whom, and how often
+the terminal hears of nonsense.
 
-It is apart from `serve`, which runs the servers. INVARIANT: what agents hold open never takes the descriptors that the operator's
-page and the supervisor itself need.
+It is apart from `serve`, which runs the servers. INVARIANT: what agents hold open never takes
+the descriptors that the operator's page and the supervisor itself need.
 """
 
 import asyncio
@@ -11,7 +12,8 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 from weakref import WeakSet
 
-# For the operator's connections, files, databases, pipes of sandboxes and what a burst of connections takes until it is refused.
+# For the operator's connections, files, databases, pipes of sandboxes and what a burst of
+# connections takes until it is refused.
 RESERVED_DESCRIPTORS = 512
 MOST_FILES = 65536
 MOST_AGENT_CONNECTIONS = 1 << 20
@@ -25,7 +27,8 @@ _WORDS = {
 
 
 class Connection(Protocol):
-    """One client of a door: since when it waits with nothing to do (event loop's time, None while it is served)."""
+    """One client of a door: since when it waits with nothing to do (event loop's time, None
+    while it is served)."""
 
     idle_since: float | None
     has_asked: bool
@@ -67,8 +70,11 @@ def forget_agent(connection: Connection) -> None:
 
 
 def make_room(connections: Iterable[Connection]) -> bool:
-    """End the one that waits idle the longest, of those first that never asked anything; whether there was one."""
-    idle = [(one.has_asked, one.idle_since, one) for one in connections if one.idle_since is not None]
+    """End the one that waits idle the longest, of those first that never asked anything; whether
+    there was one."""
+    idle = [
+        (one.has_asked, one.idle_since, one) for one in connections if one.idle_since is not None
+    ]
     if not idle:
         return False
     min(idle, key=lambda one: one[:2])[2].give_way()
@@ -110,7 +116,9 @@ class CountedLines(logging.Filter):
         count = self._more.pop(words, 0)
         if count:
             self._begin(words)
-            logging.getLogger("uvicorn.error").warning("%d more %s in the last minute", count, words)
+            logging.getLogger("uvicorn.error").warning(
+                "%d more %s in the last minute", count, words
+            )
 
 
 _lines = CountedLines()

@@ -1,7 +1,9 @@
-"""What goes wrong, as the one JSON body that both doors answer with: `{error, why, remedy, rule, request_id}`.
+"""What goes wrong, as the one JSON body that both doors answer with: `{error, why, remedy, rule,
+request_id}`.
 
-The body is made here and nowhere else, whether a handler raised, no route matched, or the door refused before any handler ran.
-An unexpected exception is logged with its trace and answered without a detail: its text may hold what the caller may not see.
+The body is made here and nowhere else, whether a handler raised, no route matched, or the door
+refused before any handler ran. An unexpected exception is logged with its trace and answered
+without a detail: its text may hold what the caller may not see.
 """
 
 import traceback
@@ -23,7 +25,8 @@ log = structlog.get_logger("server")
 
 
 class ErrorBody(msgspec.Struct, frozen=True, kw_only=True):
-    """`error` is a short constant to switch on; `why` and `remedy` are for the reader; the others travel from the gate (law 5)."""
+    """`error` is a short constant to switch on; `why` and `remedy` are for the reader; the
+    others travel from the gate (law 5)."""
 
     error: str
     why: str
@@ -48,10 +51,14 @@ def body_of(error: Exception) -> tuple[int, ErrorBody]:
         )
     if isinstance(error, HTTPException) and error.status_code < 500:
         return error.status_code, ErrorBody(
-            error=_word(error.status_code), why=visible(_detail(error)), remedy=_REMEDIES.get(error.status_code, "")
+            error=_word(error.status_code),
+            why=visible(_detail(error)),
+            remedy=_REMEDIES.get(error.status_code, ""),
         )
     if isinstance(error, RecursionError):  # of the JSON decoder: nothing of ours recurses
-        return 400, ErrorBody(error=_word(400), why="the body is nested too deeply", remedy=_REMEDIES[400])
+        return 400, ErrorBody(
+            error=_word(400), why="the body is nested too deeply", remedy=_REMEDIES[400]
+        )
     return 500, ErrorBody(
         error="internal error",
         why="this is a mistake in Gatehouse",
@@ -60,12 +67,18 @@ def body_of(error: Exception) -> tuple[int, ErrorBody]:
 
 
 def render(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
-    """Litestar's exception handler for everything. A person's browser gets a page where the app has one."""
+    """Litestar's exception handler for everything. A person's browser gets a page where the app
+    has one."""
     status, body = body_of(error)
     if status == 500 and not isinstance(error, GatehouseError):
-        # As text, not as `exc_info`: a renderer may print local variables, and they hold bodies and credentials.
+        # As text, not as `exc_info`: a renderer may print local variables, and they hold bodies and
+        # credentials.
         trace = "".join(traceback.format_exception(error))
-        log.error("request failed", path=request.scope["path"], trace=request.app.state["parts"].redactor.text(trace))
+        log.error(
+            "request failed",
+            path=request.scope["path"],
+            trace=request.app.state["parts"].redactor.text(trace),
+        )
     headers = getattr(error, "headers", None) if isinstance(error, HTTPException) else None
     page: ErrorPage | None = request.app.state.get("error_page")
     if (
@@ -73,8 +86,15 @@ def render(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]
         and "text/html" in request.headers.get("accept", "")
         and not request.scope["path"].startswith("/api")
     ):
-        return Response(page(status, body).encode(), status_code=status, media_type=MediaType.HTML, headers=headers)
-    return Response(msgspec.json.encode(body), status_code=status, media_type=MediaType.JSON, headers=headers)
+        return Response(
+            page(status, body).encode(),
+            status_code=status,
+            media_type=MediaType.HTML,
+            headers=headers,
+        )
+    return Response(
+        msgspec.json.encode(body), status_code=status, media_type=MediaType.JSON, headers=headers
+    )
 
 
 HANDLERS: ExceptionHandlersMap = {Exception: render, HTTPException: render, GatehouseError: render}
@@ -94,7 +114,14 @@ def _word(status: int) -> str:
 
 def _detail(error: HTTPException) -> str:
     """Litestar's text, and for a body that doesn't fit its type the field that is wrong."""
-    fields = [item for item in error.extra if isinstance(item, dict)] if isinstance(error.extra, list) else []
-    wrong = [": ".join(str(item[name]) for name in ("key", "message") if item.get(name)) for item in fields]
+    fields = (
+        [item for item in error.extra if isinstance(item, dict)]
+        if isinstance(error.extra, list)
+        else []
+    )
+    wrong = [
+        ": ".join(str(item[name]) for name in ("key", "message") if item.get(name))
+        for item in fields
+    ]
     parts = [error.detail, *wrong]
     return "; ".join(part for part in parts if part)[:1000]

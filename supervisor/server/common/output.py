@@ -1,18 +1,23 @@
-"""An agent's output as text for a page: no terminal control, no half characters, no secret cut in two by where a read ended."""
+"""An agent's output as text for a page: no terminal control, no half characters, no secret cut
+in two by where a read ended."""
 
 import re
 
 from supervisor.core.secrets.redact import Redactor
 from supervisor.core.text.display import visible
 
-# Colours and cursor movement (ECMA-48 CSI), window titles and links (OSC): a page shows neither, and `visible` would spell them out.
-_CONTROL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[()][0-9A-B]|\x1b[=>78M]")
+# Colours and cursor movement (ECMA-48 CSI), window titles and links (OSC): a page shows neither,
+# and `visible` would spell them out.
+_CONTROL = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[()][0-9A-B]|\x1b[=>78M]"
+)
 # A line that is longer is shown in pieces.
 LONGEST_LINE_BYTES = 8 * 1024
 
 
 def complete_part(data: bytes, *, is_final: bool) -> bytes:
-    """The part of a read that can be shown: up to the end of its last line. What follows is read again with the next offset."""
+    """The part of a read that can be shown: up to the end of its last line. What follows is read
+    again with the next offset."""
     if is_final:
         return data
     end = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1

@@ -1,7 +1,9 @@
-"""Put on record what was refused on the way to an answer: wrong credentials, another site's page, a request that isn't the one shown.
+"""Put on record what was refused on the way to an answer: wrong credentials, another site's page, a
+request that isn't the one shown.
 
-INVARIANT: a flood fills no disk. The first of a kind is a line at once; what follows within `WINDOW_S` is counted, and is one line
-then. The kinds are few and ours, so it is a few lines a minute at most.
+INVARIANT: a flood fills no disk. The first of a kind is a line at once; what follows within
+`WINDOW_S` is counted, and is one line then. The kinds are few and ours, so it is a few lines a
+minute at most.
 """
 
 import contextlib
@@ -34,7 +36,8 @@ class RefusedAttempts:
         self._windows: dict[str, _Window] = {}
 
     def note(self, refused: str, **facts: str | None) -> None:
-        """One more; `refused` is one of our own few words for what was wrong. Facts are cut: a caller says them."""
+        """One more; `refused` is one of our own few words for what was wrong. Facts are cut: a
+        caller says them."""
         cut = {name: value[:MOST_CHARS] for name, value in facts.items() if value}
         now = self._clock.monotonic()
         window = self._windows.get(refused)

@@ -1,9 +1,10 @@
 """Jinja2 with the two protections that every page relies on, set once (law 6).
 
-`autoescape` keeps what an agent wrote from being markup. `finalize` makes its deceptive characters visible. Both apply to
-every `{{ value }}` of every template, so that no template can forget either. What an agent may make long goes through one of the
-filters here: `folded` and `folded_line` come with a button that unfolds them, `short` is for attributes and inside of links, and
-`marked` is all of a text.
+`autoescape` keeps what an agent wrote from being markup. `finalize` makes its deceptive
+characters visible. Both apply to every `{{ value }}` of every template, so that no template can
+forget either. What an agent may make long goes through one of the filters here: `folded` and
+`folded_line` come with a button that unfolds them, `short` is for attributes and inside of
+links, and `marked` is all of a text.
 """
 
 import re
@@ -20,7 +21,8 @@ TEMPLATES = ROOT / "web" / "templates"
 
 
 def _shown(value: Any) -> Any:
-    """Our own markup (includes, `tojson`) is `Markup` and stays; every other text is made visible, then escaped."""
+    """Our own markup (includes, `tojson`) is `Markup` and stays; every other text is made
+    visible, then escaped."""
     return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
@@ -54,7 +56,9 @@ def _whole(shown: str) -> Markup:
 def _with_marks(shown: str) -> Markup:
     """Text as `folding` shows it, with its marks told apart from what an agent wrote."""
     pieces = folding.MARK.split(shown)
-    return Markup().join(_MARK.format(piece) if at % 2 else piece for at, piece in enumerate(pieces))
+    return Markup().join(
+        _MARK.format(piece) if at % 2 else piece for at, piece in enumerate(pieces)
+    )
 
 
 # Words that any place of a page lays out as they are.
@@ -62,8 +66,8 @@ _ORDINARY = re.compile(r"(?:[^\s⟨]{1,40}(?: (?=\S)|$))*")
 _MARK = Markup('<span class="blanks">{}</span>')
 _TEXT = Markup('<span class="text">{}</span>')
 _FOLDED = Markup(
-    '<span class="text" data-folded><span data-short>{}<button type="button" class="unfold" data-unfold>… {} …</button>{}</span>'
-    "<span data-whole hidden>{}</span></span>"
+    '<span class="text" data-folded><span data-short>{}<button type="button" class="unfold"'
+    " data-unfold>… {} …</button>{}</span><span data-whole hidden>{}</span></span>"
 )
 _templates = Environment(
     loader=FileSystemLoader(TEMPLATES),
@@ -73,7 +77,12 @@ _templates = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-_templates.filters |= {"folded": folded, "folded_line": folded_line, "marked": marked, "short": folding.line}
+_templates.filters |= {
+    "folded": folded,
+    "folded_line": folded_line,
+    "marked": marked,
+    "short": folding.line,
+}
 
 
 def render(template: str, **values: Any) -> str:

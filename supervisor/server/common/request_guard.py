@@ -1,12 +1,14 @@
 """What stands before every route: who may come in at all, and what every answer carries.
 
-A door wraps the whole ASGI app, so that it also holds for paths that no route has, for methods that no handler has, for
-WebSocket handshakes and for routes that somebody adds later. It denies by default. Guards on the apps (`app.require_caller`)
-are the second lock, which doesn't depend on paths.
+A door wraps the whole ASGI app, so that it also holds for paths that no route has, for methods that
+no handler has, for WebSocket handshakes and for routes that somebody adds later. It denies by
+default. Guards on the apps (`app.require_caller`) are the second lock, which doesn't depend on
+paths.
 
-The rules against a browser that was led here by somebody else's page (DNS rebinding, cross-site requests, a server on another
-local port, which browsers count as the same site): exact Host, exact Origin, Fetch Metadata
-(https://www.w3.org/TR/fetch-metadata/), and a CSRF token with every state change of a cookie's holder.
+The rules against a browser that was led here by somebody else's page (DNS rebinding, cross-site
+requests, a server on another local port, which browsers count as the same site): exact Host,
+exact Origin, Fetch Metadata (https://www.w3.org/TR/fetch-metadata/), and a CSRF token with every
+state change of a cookie's holder.
 """
 
 import asyncio
@@ -38,11 +40,12 @@ _HEADERS = {
     b"permissions-policy": b"camera=(), microphone=(), geolocation=()",
 }
 _POLICY = (
-    "default-src 'self'; connect-src 'self'{ws}; object-src 'none'; base-uri 'none'; form-action 'self'; "
-    "frame-ancestors 'none'"
+    "default-src 'self'; connect-src 'self'{ws}; object-src 'none'; base-uri 'none'; form-action"
+    " 'self'; frame-ancestors 'none'"
 )
 
-# ASGI as it is: a server's and litestar's types for it differ (https://asgi.readthedocs.io/en/latest/specs/www.html).
+# ASGI as it is: a server's and litestar's types for it differ
+# (https://asgi.readthedocs.io/en/latest/specs/www.html).
 type Message = MutableMapping[str, Any]
 type Scope = MutableMapping[str, Any]
 type Receive = Callable[[], Awaitable[Message]]
@@ -60,7 +63,8 @@ class TurnedAwayError(Exception):
 
 
 class OperatorDoor:
-    """Lets the operator in. `public` paths have no data and need no credentials, but everything else that is checked here.
+    """Lets the operator in. `public` paths have no data and need no credentials, but everything
+    else that is checked here.
 
     `refused` is told what was wrong with a call that may change something: `RefusedAttempts.note`.
     """
@@ -88,7 +92,9 @@ class OperatorDoor:
             caller = self._admit(scope, host)
         except TurnedAwayError as turned:
             if _is_change(scope):
-                self._refused(turned.body.error, method=scope.get("method", "WebSocket"), path=scope["path"])
+                self._refused(
+                    turned.body.error, method=scope.get("method", "WebSocket"), path=scope["path"]
+                )
             page = self._error_page if _wants_page(scope) else None
             await _turn_away(scope, _dressed(scope, send, policy), turned, page)
             return
@@ -96,13 +102,19 @@ class OperatorDoor:
         await _pass(self._app, scope, receive, self._noted(scope, send, caller), policy)
 
     def _noted(self, scope: Scope, send: Send, caller: Caller | None) -> Send:
-        """`send`, which also notes an answer to something else than was shown: all of these are 409."""
+        """`send`, which also notes an answer to something else than was shown: all of these are
+        409."""
         if caller is None or not _is_change(scope):
             return send
 
         async def noted(message: Message) -> None:
-            if message["type"] == "http.response.start" and message["status"] == HTTPStatus.CONFLICT:
-                self._refused("stale answer", method=scope["method"], path=scope["path"], by=caller.name)
+            if (
+                message["type"] == "http.response.start"
+                and message["status"] == HTTPStatus.CONFLICT
+            ):
+                self._refused(
+                    "stale answer", method=scope["method"], path=scope["path"], by=caller.name
+                )
             await send(message)
 
         return noted
@@ -123,7 +135,11 @@ class OperatorDoor:
         is_change = _is_change(scope)
         if origins and origins != [f"http://{host}"]:
             raise _foreign()
-        if values(scope, b"sec-fetch-site") not in ([], ["same-origin"], ["none"]) and not _is_visit(scope):
+        if values(scope, b"sec-fetch-site") not in (
+            [],
+            ["same-origin"],
+            ["none"],
+        ) and not _is_visit(scope):
             raise _foreign()
         if not is_change and self._is_public(scope["path"]):
             return None
@@ -133,12 +149,18 @@ class OperatorDoor:
                 raise _foreign()
             if scope["type"] == "http" and not _has_csrf_token(scope, caller):
                 raise TurnedAwayError(
-                    403, "no csrf token", f"a state change needs the page's token in {CSRF_HEADER}", "reload the page"
+                    403,
+                    "no csrf token",
+                    f"a state change needs the page's token in {CSRF_HEADER}",
+                    "reload the page",
                 )
         return caller
 
     def _is_public(self, path: str) -> bool:
-        return any(path == public or (public.endswith("/") and path.startswith(public)) for public in self._public)
+        return any(
+            path == public or (public.endswith("/") and path.startswith(public))
+            for public in self._public
+        )
 
     def _identify(self, scope: Scope) -> Caller:
         """INVARIANT: nobody but a holder of the cookie or of the CLI's token is ever named here."""
@@ -163,9 +185,12 @@ class OperatorDoor:
 
 
 class AgentDoor:
-    """Lets one session's agent in. INVARIANT: the session comes from the listening socket, and the token must be that session's."""
+    """Lets one session's agent in. INVARIANT: the session comes from the listening socket, and
+    the token must be that session's."""
 
-    def __init__(self, app: ASGIApp, authenticate: Callable[[str], bool], bad_tokens: BadTokens) -> None:
+    def __init__(
+        self, app: ASGIApp, authenticate: Callable[[str], bool], bad_tokens: BadTokens
+    ) -> None:
         self._app = app
         self._authenticate = authenticate
         self._bad_tokens = bad_tokens
@@ -203,7 +228,8 @@ def values(scope: Scope, name: bytes) -> list[str]:
 
 
 def bearer(scope: Scope) -> str | None:
-    """The token of the one `Authorization: Bearer` header; None where there is none, or are several."""
+    """The token of the one `Authorization: Bearer` header; None where there is none, or are
+    several."""
     headers = values(scope, b"authorization")
     if len(headers) != 1:
         return None
@@ -212,7 +238,8 @@ def bearer(scope: Scope) -> str | None:
 
 
 def _cookies(scope: Scope, name: str) -> list[str]:
-    """The values of a cookie. A server on another local port can set one of the same name besides ours: each is tried."""
+    """The values of a cookie. A server on another local port can set one of the same name
+    besides ours: each is tried."""
     pairs = [pair.partition("=") for line in values(scope, b"cookie") for pair in line.split(";")]
     return [value.strip() for key, _, value in pairs if key.strip() == name][:8]
 
@@ -223,12 +250,14 @@ def _has_csrf_token(scope: Scope, caller: Caller) -> bool:
 
 
 def _is_change(scope: Scope) -> bool:
-    """Whether it may change something, or goes on: what only reads says nothing of what was answered."""
+    """Whether it may change something, or goes on: what only reads says nothing of what was
+    answered."""
     return scope["type"] == "websocket" or scope["method"] not in _SAFE_METHODS
 
 
 def _is_visit(scope: Scope) -> bool:
-    """A link that a person followed: it changes nothing, and a Strict cookie doesn't come with it from elsewhere."""
+    """A link that a person followed: it changes nothing, and a Strict cookie doesn't come with
+    it from elsewhere."""
     return (
         scope["type"] == "http"
         and scope["method"] == "GET"
@@ -238,21 +267,31 @@ def _is_visit(scope: Scope) -> bool:
 
 
 def _wants_page(scope: Scope) -> bool:
-    return scope["type"] == "http" and any("text/html" in value for value in values(scope, b"accept"))
+    return scope["type"] == "http" and any(
+        "text/html" in value for value in values(scope, b"accept")
+    )
 
 
 def _foreign() -> TurnedAwayError:
     return TurnedAwayError(
-        403, "foreign origin", "this call doesn't come from the operator's own page", "use the page itself"
+        403,
+        "foreign origin",
+        "this call doesn't come from the operator's own page",
+        "use the page itself",
     )
 
 
 def _wrong(bad_tokens: BadTokens) -> TurnedAwayError:
     bad_tokens.count()
     if bad_tokens.too_many:
-        return TurnedAwayError(429, "too many wrong tokens", "wrong credentials came too often", "wait a minute")
+        return TurnedAwayError(
+            429, "too many wrong tokens", "wrong credentials came too often", "wait a minute"
+        )
     return TurnedAwayError(
-        401, "wrong token", "these credentials are not good (any more)", "get new ones: `gatehouse url`"
+        401,
+        "wrong token",
+        "these credentials are not good (any more)",
+        "get new ones: `gatehouse url`",
     )
 
 
@@ -271,7 +310,9 @@ async def _pass(app: ASGIApp, scope: Scope, receive: Receive, send: Send, policy
             async with asyncio.timeout_at(deadline):
                 message = await receive()
         except TimeoutError as error:
-            raise HTTPException(status_code=408, detail=f"the body took more than {BODY_S:g} s") from error
+            raise HTTPException(
+                status_code=408, detail=f"the body took more than {BODY_S:g} s"
+            ) from error
         has_all = message["type"] != "http.request" or not message.get("more_body", False)
         return message
 
@@ -279,13 +320,16 @@ async def _pass(app: ASGIApp, scope: Scope, receive: Receive, send: Send, policy
     await app(scope, receive_in_time, _dressed(scope, send, policy, lambda: has_all))
 
 
-def _dressed(scope: Scope, send: Send, policy: str, has_all: Callable[[], bool] = lambda: False) -> Send:
+def _dressed(
+    scope: Scope, send: Send, policy: str, has_all: Callable[[], bool] = lambda: False
+) -> Send:
     """`send` with the headers that every answer carries."""
     extra = _HEADERS | {b"content-security-policy": policy.encode("latin-1")}
 
     async def dressed(message: Message) -> None:
         if message["type"] in ("http.response.start", "websocket.http.response.start"):
-            # A handler's own policy stays beside ours: a browser holds to both, so it can only forbid more.
+            # A handler's own policy stays beside ours: a browser holds to both, so it can only
+            # forbid more.
             headers = [
                 (name, value)
                 for name, value in message.get("headers", ())
@@ -303,13 +347,19 @@ def _may_be_long(scope: Scope) -> bool:
     if values(scope, b"transfer-encoding"):
         return True
     return any(
-        not length.isdigit() or int(length[:19]) > SHORT_BODY_BYTES for length in values(scope, b"content-length")
+        not length.isdigit() or int(length[:19]) > SHORT_BODY_BYTES
+        for length in values(scope, b"content-length")
     )
 
 
-async def _turn_away(scope: Scope, send: Send, turned: TurnedAwayError, page: ErrorPage | None) -> None:
-    """Answer without having read anything of the body. A WebSocket handshake gets an HTTP answer where the server can give one."""
-    content = page(turned.status, turned.body).encode() if page else msgspec.json.encode(turned.body)
+async def _turn_away(
+    scope: Scope, send: Send, turned: TurnedAwayError, page: ErrorPage | None
+) -> None:
+    """Answer without having read anything of the body. A WebSocket handshake gets an HTTP answer
+    where the server can give one."""
+    content = (
+        page(turned.status, turned.body).encode() if page else msgspec.json.encode(turned.body)
+    )
     headers = [
         (b"content-type", b"text/html; charset=utf-8" if page else b"application/json"),
         (b"content-length", str(len(content)).encode()),
@@ -321,8 +371,16 @@ async def _turn_away(scope: Scope, send: Send, turned: TurnedAwayError, page: Er
     prefix = ""
     if scope["type"] == "websocket":
         if "websocket.http.response" not in (scope.get("extensions") or {}):
-            await send({"type": "websocket.close", "code": 4000 + turned.status, "reason": turned.body.error})
+            await send(
+                {
+                    "type": "websocket.close",
+                    "code": 4000 + turned.status,
+                    "reason": turned.body.error,
+                }
+            )
             return
         prefix = "websocket."
-    await send({"type": f"{prefix}http.response.start", "status": turned.status, "headers": headers})
+    await send(
+        {"type": f"{prefix}http.response.start", "status": turned.status, "headers": headers}
+    )
     await send({"type": f"{prefix}http.response.body", "body": content, "more_body": False})

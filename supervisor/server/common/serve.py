@@ -1,7 +1,9 @@
-"""Runs an app on a listening socket with uvicorn: many of them in one event loop, that come and go with sessions.
+"""Runs an app on a listening socket with uvicorn: many of them in one event loop, that come and go
+with sessions.
 
-What uvicorn leaves open is bounded here, because a client of the agent's door is hostile: connections per listener, the time
-until a request's head is there, the time to leave. Signals stay with `app`. Nothing of a request is logged: paths hold tokens.
+What uvicorn leaves open is bounded here, because a client of the agent's door is hostile:
+connections per listener, the time until a request's head is there, the time to leave. Signals
+stay with `app`. Nothing of a request is logged: paths hold tokens.
 """
 
 import asyncio
@@ -21,13 +23,16 @@ from supervisor.server.common import crowds
 OPERATOR_CONNECTIONS = 256
 # An agent parks a few waits at a time; its own tools share the door.
 AGENT_CONNECTIONS = 64
-# From the first instant of a connection, or the first byte after an answer, to the end of the request's head.
+# From the first instant of a connection, or the first byte after an answer, to the end of the
+# request's head.
 HEAD_S = 15.0
 HEAD_BYTES = 16 * 1024
 KEEP_ALIVE_S = 30
-# What runs when the server ends is given this long; a parked wait is cut off, and begins anew after a restart.
+# What runs when the server ends is given this long; a parked wait is cut off, and begins anew after
+# a restart.
 GRACE_S = 2
-# A lost page's transport keeps what it could not send; this long after its task ended, that is thrown away.
+# A lost page's transport keeps what it could not send; this long after its task ended, that is
+# thrown away.
 LINGER_S = 5.0
 # Nothing is taken from pages, so nothing long is.
 MESSAGE_BYTES = 4096
@@ -42,8 +47,9 @@ class _Http(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        # asyncio does so only for sockets made with a protocol number, which a socket from a sandbox need not be. With Nagle's
-        # algorithm on, the second of two small writes waits up to 40 ms for the peer's delayed acknowledgement.
+        # asyncio does so only for sockets made with a protocol number, which a socket from a
+        # sandbox need not be. With Nagle's algorithm on, the second of two small writes waits up to
+        # 40 ms for the peer's delayed acknowledgement.
         with contextlib.suppress(OSError):  # not TCP
             transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if not self._has_room():
@@ -98,16 +104,21 @@ class _Http(H11Protocol):
 
 
 class _WebSockets(WebSocketsSansIOProtocol):
-    """A stalled client's transport doesn't outlive its task: `close` alone waits for a buffer that never empties."""
+    """A stalled client's transport doesn't outlive its task: `close` alone waits for a buffer
+    that never empties."""
 
     async def send(self, message: Any) -> None:
         await super().send(message)
-        # Uvicorn takes an answer of HTTP for none, and says so on the terminal at each try of a page that is signed out.
-        if message["type"] == "websocket.http.response.body" and not message.get("more_body", False):
+        # Uvicorn takes an answer of HTTP for none, and says so on the terminal at each try of a
+        # page that is signed out.
+        if message["type"] == "websocket.http.response.body" and not message.get(
+            "more_body", False
+        ):
             self.handshake_complete = True
 
     def schedule_ping(self) -> None:
-        """Not for terminals: one that stands still answers no ping, and the connection is of this machine."""
+        """Not for terminals: one that stands still answers no ping, and the connection is of
+        this machine."""
         if not self.scope["path"].endswith("/terminal"):
             super().schedule_ping()
 
@@ -118,10 +129,13 @@ class _WebSockets(WebSocketsSansIOProtocol):
             self.loop.call_later(LINGER_S, self.transport.abort)
 
     def shutdown(self) -> None:
-        """At the end of the server. A page that says goodbye in this very instant must not break the end off for all others."""
+        """At the end of the server. A page that says goodbye in this very instant must not break
+        the end off for all others."""
         try:
             super().shutdown()
-        except InvalidState:  # uvicorn says goodbye to whoever is still there, without asking whether that one has
+        except (
+            InvalidState
+        ):  # uvicorn says goodbye to whoever is still there, without asking whether that one has
             self.transport.close()
 
 
@@ -143,13 +157,16 @@ class _Uvicorn(uvicorn.Server):
 
 
 class Serving:
-    """An app on a socket. `await run()` in a task; `started` is set when it answers; `stop()` ends it and `run` returns."""
+    """An app on a socket. `await run()` in a task; `started` is set when it answers; `stop()`
+    ends it and `run` returns."""
 
     def __init__(self, config: uvicorn.Config, sock: socket.socket, app: Litestar) -> None:
         self._server = _Uvicorn(config)
         self._sock = sock
         self._app = app
-        self.port: int = sock.getsockname()[1] if sock.family in (socket.AF_INET, socket.AF_INET6) else 0
+        self.port: int = (
+            sock.getsockname()[1] if sock.family in (socket.AF_INET, socket.AF_INET6) else 0
+        )
 
     @property
     def started(self) -> asyncio.Event:
@@ -160,7 +177,8 @@ class Serving:
         try:
             await self._server.serve(sockets=[self._sock])
         finally:
-            # After an orderly end there is nothing left to do here; a cancelled one leaves listener and connections behind.
+            # After an orderly end there is nothing left to do here; a cancelled one leaves listener
+            # and connections behind.
             for server in getattr(self._server, "servers", ()):
                 server.close()
             for connection in list(self._server.server_state.connections):
@@ -168,7 +186,8 @@ class Serving:
             self._sock.close()
 
     async def stop(self, why: str = "Gatehouse is shutting down") -> None:
-        """Say farewell to the pages, close the listener, let what runs end within `GRACE_S`. Returns when pages were told."""
+        """Say farewell to the pages, close the listener, let what runs end within `GRACE_S`.
+        Returns when pages were told."""
         live = self._app.state.get("live")
         if live is not None:
             await live.shutdown(why)

@@ -16,7 +16,9 @@ FLAG_WORDS = {
     "cut_off": "cut off before the end of the answer",
     "failed": "failed",
     "lost": "whose end nobody saw, at what was reserved",
-    "unknown_tier": "of a service tier that nobody here knows, at the highest factor of the price table",
+    "unknown_tier": (
+        "of a service tier that nobody here knows, at the highest factor of the price table"
+    ),
     "bills_more": "with a tool of the provider's that costs more than tokens, which isn't counted",
 }
 # The same of one call, where it is said in another way.
@@ -45,7 +47,8 @@ class ModelSpend(TokensOfModel, frozen=True, kw_only=True):
 
 
 class SpendView(msgspec.Struct, frozen=True, kw_only=True):
-    """A session's spending. `cost_microusd` is rounded up; `limit` is its own budget in words, empty where it has none.
+    """A session's spending. `cost_microusd` is rounded up; `limit` is its own budget in words,
+    empty where it has none.
 
     `notices` say which limits are nearly used up; `remarks` what the figures rest on.
     """
@@ -104,4 +107,6 @@ def by_kind(tokens: Tokens) -> dict[str, int]:
 def notice(found: Standing | Summary, scope: Scope, kind: Kind) -> str:
     """How much of a limit is used."""
     most, have = getattr(found.limits[scope], kind), getattr(found.used[scope], kind)
-    return f"{amount(kind, have)} of {amount(kind, most)} of the budget of {SCOPE_WORDS[scope]} are used or reserved"
+    return f"{amount(kind, have)} of {amount(kind, most)} of the budget of {
+        SCOPE_WORDS[scope]
+    } are used or reserved"

@@ -1,4 +1,5 @@
-"""Times as pages show them to those without scripts; with scripts the browser writes them in the person's own way."""
+"""Times as pages show them to those without scripts; with scripts the browser writes them in the
+person's own way."""
 
 import time
 

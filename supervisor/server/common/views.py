@@ -1,6 +1,8 @@
-"""Requests and sessions as each door shows them: one function per shape, so that no field slips out of a record by itself.
+"""Requests and sessions as each door shows them: one function per shape, so that no field slips out
+of a record by itself.
 
-Text passes `display.visible` here (law 6); secrets were redacted before it was stored, and are redacted once more.
+Text passes `display.visible` here (law 6); secrets were redacted before it was stored, and are
+redacted once more.
 """
 
 from typing import Any
@@ -8,10 +10,27 @@ from typing import Any
 import msgspec
 
 from supervisor.core.actions import Action, Category, Effect, Proposal, category_of, title
-from supervisor.core.approvals import Answer, Origin, Request, Status, explanation, failure, is_settled, status
+from supervisor.core.approvals import (
+    Answer,
+    Origin,
+    Request,
+    Status,
+    explanation,
+    failure,
+    is_settled,
+    status,
+)
 from supervisor.core.policy.policy_text import parse_rule
 from supervisor.core.secrets.redact import Redactor
-from supervisor.core.sessions import Kind, NetworkMode, OwnLimits, Session, State, remaining_s, state
+from supervisor.core.sessions import (
+    Kind,
+    NetworkMode,
+    OwnLimits,
+    Session,
+    State,
+    remaining_s,
+    state,
+)
 from supervisor.core.text.display import visible
 from supervisor.errors import PolicyError
 from supervisor.server.common.action_words import delivery
@@ -22,7 +41,8 @@ from supervisor.server.common.spend_views import SpendView
 class AgentRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request as the agent that asked sees it. Times are seconds since the epoch.
 
-    `decided`: nobody's answer is waited for any more. `allowed`: the answer was yes. `settled`: nothing more comes of it.
+    `decided`: nobody's answer is waited for any more. `allowed`: the answer was yes. `settled`:
+    nothing more comes of it.
     """
 
     id: str
@@ -43,11 +63,13 @@ class AgentRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OperatorRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A request as the operator sees it. `fingerprint` goes back with the answer, so that what was shown is what is answered.
+    """A request as the operator sees it. `fingerprint` goes back with the answer, so that what was
+    shown is what is answered.
 
-    `may_always`: whether a rule may be made of the answer (law 9). `delivery`: in words what came of
-    a yes, `failure`: why that failed. `width`: how wide a proposed rule is, in words; else empty.
-    `impossible`: why it can't be approved, empty where it can. Times are seconds since the epoch.
+    `may_always`: whether a rule may be made of the answer (law 9). `delivery`: in words what
+    came of a yes, `failure`: why that failed. `width`: how wide a proposed rule is, in words;
+    else empty. `impossible`: why it can't be approved, empty where it can. Times are seconds
+    since the epoch.
     """
 
     id: str
@@ -81,8 +103,9 @@ class OperatorRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionView(msgspec.Struct, frozen=True, kw_only=True):
-    """A session as the operator sees it. Durations in seconds, times in seconds since the epoch. `policy_file` judges it, and
-    what is saved from its requests is in `saved_rules_file`: "" for the supervisor's own. `limits` are those that it has of its own.
+    """A session as the operator sees it. Durations in seconds, times in seconds since the epoch.
+    `policy_file` judges it, and what is saved from its requests is in `saved_rules_file`: "" for
+    the supervisor's own. `limits` are those that it has of its own.
     """
 
     id: str
@@ -112,8 +135,13 @@ class SessionView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def may_always(request: Request) -> bool:
-    """Whether "always" may be offered: not for what a written ask rule asks, nor for a change of the policy itself (law 9)."""
-    return status(request) == "pending" and not request.sticky and category_of(request.action) != "sandbox"
+    """Whether "always" may be offered: not for what a written ask rule asks, nor for a change of
+    the policy itself (law 9)."""
+    return (
+        status(request) == "pending"
+        and not request.sticky
+        and category_of(request.action) != "sandbox"
+    )
 
 
 def width_of(action: Action) -> str:
@@ -186,7 +214,12 @@ def operator_request(request: Request, parts: Parts) -> OperatorRequest:
 
 
 def session_view(
-    session: Session, redactor: Redactor, *, now: float, progress: dict[str, int] | None, spend: SpendView
+    session: Session,
+    redactor: Redactor,
+    *,
+    now: float,
+    progress: dict[str, int] | None,
+    spend: SpendView,
 ) -> SessionView:
     """For the operator's door. Neither the token's hash nor the policy's text is part of it."""
     return SessionView(

@@ -1,8 +1,9 @@
 """Many changed files of a session as one card: reads what waits, and answers what was shown.
 
-Shared by pages, JSON API and CLI. Only rows are counted for most sessions; the changes of one are read when its card is
-looked at, and contents are searched once each, in a thread. It must never answer for a change that the caller
-didn't see: each answer names what was shown, and an answer to anything else is refused.
+Shared by pages, JSON API and CLI. Only rows are counted for most sessions; the changes of one
+are read when its card is looked at, and contents are searched once each, in a thread. It must
+never answer for a change that the caller didn't see: each answer names what was shown, and an
+answer to anything else is refused.
 """
 
 import asyncio
@@ -12,7 +13,15 @@ from typing import NamedTuple
 import msgspec
 
 from supervisor.core.approvals import Answer, Request
-from supervisor.core.files.change_tree import FEW_CHANGES, FLAG_NOTES, ChangeSet, Leaf, Level, Shown, Waiting
+from supervisor.core.files.change_tree import (
+    FEW_CHANGES,
+    FLAG_NOTES,
+    ChangeSet,
+    Leaf,
+    Level,
+    Shown,
+    Waiting,
+)
 from supervisor.core.files.changes import is_content
 from supervisor.core.files.content_flags import flags_of
 from supervisor.core.files.text_diff import MOST_TEXT_BYTES, count_lines
@@ -27,7 +36,8 @@ MOST_REMEMBERED = 100_000
 
 
 class LastAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of the changes that were answered last, together or alone. `problem` is the first failure's why."""
+    """What became of the changes that were answered last, together or alone. `problem` is the
+    first failure's why."""
 
     answer: Answer
     number: int
@@ -37,8 +47,8 @@ class LastAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SetView(msgspec.Struct, frozen=True, kw_only=True):
-    """The changes of a session that wait, as far as they are shown: one folder of them, and those that need a look of
-    their own. `shown` of a folder goes back with the answer for it."""
+    """The changes of a session that wait, as far as they are shown: one folder of them, and
+    those that need a look of their own. `shown` of a folder goes back with the answer for it."""
 
     session_id: str
     waiting: int
@@ -60,18 +70,23 @@ type _Contents = tuple[str | None, str | None]
 
 
 class Flagged:
-    """What changed contents have that a person must know of: looked at once, since what a hash names never changes."""
+    """What changed contents have that a person must know of: looked at once, since what a hash
+    names never changes."""
 
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
         self._found: dict[_Contents, _Found] = {}
 
     def learn(self, workspace: Workspace, pairs: Iterable[_Contents]) -> None:
-        """Look at those, each the hash before and after, that weren't yet. Blocking: call it in a thread."""
+        """Look at those, each the hash before and after, that weren't yet. Blocking: call it in
+        a thread."""
         if len(self._found) > MOST_REMEMBERED:
             self._found.clear()
         for before, after in pairs:
-            old, new = (workspace.content(one, MOST_TEXT_BYTES) if one is not None else b"" for one in (before, after))
+            old, new = (
+                workspace.content(one, MOST_TEXT_BYTES) if one is not None else b""
+                for one in (before, after)
+            )
             self._found[before, after] = self._look(old, new)
 
     def _look(self, old: bytes | None, new: bytes | None) -> _Found:
@@ -84,13 +99,20 @@ class Flagged:
 
     def unknown(self, waiting: Iterable[Waiting]) -> set[_Contents]:
         """The contents that weren't looked at yet."""
-        return {pair for one in waiting if (pair := _contents(one)) is not None and pair not in self._found}
+        return {
+            pair
+            for one in waiting
+            if (pair := _contents(one)) is not None and pair not in self._found
+        }
 
     def notes(self, waiting: Iterable[Waiting]) -> dict[str, list[str]]:
         """By id, what is to be said; what wasn't looked at needs a look, too."""
         pairs = [(one.id, pair) for one in waiting if (pair := _contents(one)) is not None]
         unread = _Found(("unread",))
-        found = {one: [FLAG_NOTES[name] for name in self._found.get(pair, unread).flags] for one, pair in pairs}
+        found = {
+            one: [FLAG_NOTES[name] for name in self._found.get(pair, unread).flags]
+            for one, pair in pairs
+        }
         return {one: notes for one, notes in found.items() if notes}
 
     def lines(self, waiting: Iterable[Waiting]) -> dict[str, tuple[int, int]]:
@@ -102,7 +124,8 @@ class Flagged:
 
 
 class ChangeSets:
-    """Of one operator's door. What there is is read in a thread: there can be thousands. `learn` comes before `read` and `answer`."""
+    """Of one operator's door. What there is is read in a thread: there can be thousands. `learn`
+    comes before `read` and `answer`."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
@@ -110,7 +133,11 @@ class ChangeSets:
 
     def large(self) -> dict[str, int]:
         """The sessions whose waiting changes are one card, and how many these are."""
-        return {one: number for one, number in self._parts.queue.waiting_changes().items() if number > FEW_CHANGES}
+        return {
+            one: number
+            for one, number in self._parts.queue.waiting_changes().items()
+            if number > FEW_CHANGES
+        }
 
     async def learn(self, session_id: str) -> None:
         """Find out what needs a look of its own. `NotFoundError` where there is no such session."""
@@ -130,7 +157,9 @@ class ChangeSets:
 
     async def view(self, session_id: str, below: str = "") -> SetView:
         """What waits, as a person sees it before answering."""
-        return await asyncio.to_thread(lambda: self.view_of(self._read(session_id), session_id, below))
+        return await asyncio.to_thread(
+            lambda: self.view_of(self._read(session_id), session_id, below)
+        )
 
     def view_of(self, found: ChangeSet, session_id: str, below: str = "") -> SetView:
         """The same of what was read. Takes long where there are thousands: call it in a thread."""
@@ -158,18 +187,25 @@ class ChangeSets:
         ticked: Mapping[str, str] | None = None,
         reason: str = "",
     ) -> list[Request]:
-        """Answer for a folder, or for all: exactly what was `seen`, in one transaction. Those answered.
+        """Answer for a folder, or for all: exactly what was `seen`, in one transaction. Those
+        answered.
 
-        An approval leaves out what needs a look of its own, unless it was ticked (id to fingerprint); a denial covers all.
-        `ChangedError` where anything else waits than was seen. What was asked after `seen.until` stays as it is.
+        An approval leaves out what needs a look of its own, unless it was ticked (id to
+        fingerprint); a denial covers all. `ChangedError` where anything else waits than was
+        seen. What was asked after `seen.until` stays as it is.
         """
         if seen is None:
-            raise ChangedError.unsaid("send `shown` of the folder, as `GET /api/sessions/ID/changes` gives it")
+            raise ChangedError.unsaid(
+                "send `shown` of the folder, as `GET /api/sessions/ID/changes` gives it"
+            )
         ids = await asyncio.to_thread(self._covered, session_id, given, below, seen, ticked or {})
         if ids is None:
             raise ChangedError.several()
         if not ids:
-            raise UserError("nothing of this waits for this answer", "tick what needs a look of its own, or reload")
+            raise UserError(
+                "nothing of this waits for this answer",
+                "tick what needs a look of its own, or reload",
+            )
         # What became another meanwhile waits no more under its old id: then nothing is answered.
         return await self._parts.gate.resolve_as_one(ids, given, by=by, reason=reason)
 
@@ -177,7 +213,11 @@ class ChangeSets:
         self, session_id: str, given: Answer, below: str, seen: Shown, ticked: Mapping[str, str]
     ) -> list[str] | None:
         found = self._read(session_id, seen.until)
-        return found.approved_by(below, seen, ticked) if given == "approved" else found.denied_by(below, seen)
+        return (
+            found.approved_by(below, seen, ticked)
+            if given == "approved"
+            else found.denied_by(below, seen)
+        )
 
     def last(self, session_id: str) -> LastAnswer | None:
         """What came of the last answer; None where there was none."""
@@ -190,7 +230,9 @@ class ChangeSets:
             number=len(found),
             done=sum(one is not None and bool(one.get("ok")) for _, one in found),
             failed=len(failed),
-            problem=made_visible(str(failed[0].get("error") or ""), self._parts.redactor) if failed else "",
+            problem=made_visible(str(failed[0].get("error") or ""), self._parts.redactor)
+            if failed
+            else "",
         )
 
     def _waiting(self, session_id: str) -> list[Waiting]:
@@ -201,7 +243,15 @@ def _contents(change: Waiting) -> _Contents | None:
     """The hashes of the old and the new content, where it is the content of a file that changes."""
     action = change.action
     if action.operation == "delete":
-        return None if action.before is None or not is_content(action.before) else (action.before, None)
-    if action.operation not in ("write", "edit") or action.after is None or not is_content(action.after):
+        return (
+            None
+            if action.before is None or not is_content(action.before)
+            else (action.before, None)
+        )
+    if (
+        action.operation not in ("write", "edit")
+        or action.after is None
+        or not is_content(action.after)
+    ):
         return None
     return action.before, action.after

@@ -1,8 +1,10 @@
-"""What the pages show of a changed file: its hunks with their check boxes, types and images, and what must not be overlooked.
+"""What the pages show of a changed file: its hunks with their check boxes, types and images, and
+what must not be overlooked.
 
-Plain data for `parts/change.html`, no markup, no decision. Secrets are redacted here, once more than before storage; deceptive
-characters are made visible by `render`. It is separate from `page_views` because other pages show changes, too. It must never
-offer a hunk for choosing that isn't on the page whole.
+Plain data for `parts/change.html`, no markup, no decision. Secrets are redacted here, once more
+than before storage; deceptive characters are made visible by `render`. It is separate from
+`page_views` because other pages show changes, too. It must never offer a hunk for choosing that
+isn't on the page whole.
 """
 
 from collections.abc import Sequence
@@ -27,7 +29,8 @@ FIRST_LINES = 60
 
 
 def change(parts: Parts, request: Request, *, whole: bool = False) -> dict[str, Any] | None:
-    """What a request would change in a file; None where it is about no file, or its session is gone."""
+    """What a request would change in a file; None where it is about no file, or its session is
+    gone."""
     workspace = parts.workspace_of(request.session_id)
     if workspace is None or not isinstance(request.action, FileChange):
         return None
@@ -43,10 +46,16 @@ def change(parts: Parts, request: Request, *, whole: bool = False) -> dict[str, 
     below = [_below(parts, request.id, one, most_lines) for one in shown.below]
     # As many of them as are read have their contents here; the rest is named.
     rest = request.action.steps[len(below) :]
-    return made | {"may_choose": shown.may_choose, "warnings": _warnings(shown)} | _swap(parts, shown, below, rest)
+    return (
+        made
+        | {"may_choose": shown.may_choose, "warnings": _warnings(shown)}
+        | _swap(parts, shown, below, rest)
+    )
 
 
-def _swap(parts: Parts, shown: ChangeCard, below: list[dict[str, Any]], rest: Sequence[FileStep]) -> dict[str, Any]:
+def _swap(
+    parts: Parts, shown: ChangeCard, below: list[dict[str, Any]], rest: Sequence[FileStep]
+) -> dict[str, Any]:
     """What goes and what comes with a path that is swapped: nothing where it isn't."""
     if shown.operation != "swap":
         return {}
@@ -67,8 +76,12 @@ def _of_step(parts: Parts, step: FileStep) -> dict[str, Any]:
     return {
         "path": step.path,
         "is_gone": is_gone,
-        "facts": parts.redactor.text(_what(state, None if is_gone else step.mode, step.link_target)),
-        "warnings": [(one, HAZARD_NOTES.get(one, "never allowed by a rule")) for one in step.hazards],
+        "facts": parts.redactor.text(
+            _what(state, None if is_gone else step.mode, step.link_target)
+        ),
+        "warnings": [
+            (one, HAZARD_NOTES.get(one, "never allowed by a rule")) for one in step.hazards
+        ],
     }
 
 
@@ -80,7 +93,9 @@ def _what(state: str, mode: int | None, target: str | None, size: int | None = N
     return ", ".join([*facts, *([f"mode {mode & 0o7777:o}"] if mode is not None else [])])
 
 
-def _below(parts: Parts, change_id: str, shown: ChangeCard, most_lines: int | None) -> dict[str, Any]:
+def _below(
+    parts: Parts, change_id: str, shown: ChangeCard, most_lines: int | None
+) -> dict[str, Any]:
     """One path below a swapped one, as a line and what it opens."""
     made = shown_change(parts, change_id, shown, most_lines=most_lines)
     is_gone = shown.operation == "delete"
@@ -95,10 +110,14 @@ def _below(parts: Parts, change_id: str, shown: ChangeCard, most_lines: int | No
     }
 
 
-def shown_change(parts: Parts, change_id: str, shown: ChangeCard, *, most_lines: int | None) -> dict[str, Any]:
+def shown_change(
+    parts: Parts, change_id: str, shown: ChangeCard, *, most_lines: int | None
+) -> dict[str, Any]:
     """A card of a change for `parts/change.html`, with its first lines, or all of them."""
     lines = sum(len(hunk.lines) for hunk in shown.diff.hunks)
-    hunks, hidden = shown_hunks(parts, shown.diff, most_lines=lines if most_lines is None else most_lines)
+    hunks, hidden = shown_hunks(
+        parts, shown.diff, most_lines=lines if most_lines is None else most_lines
+    )
     return {
         "id": change_id,
         "path": shown.path,
@@ -119,7 +138,9 @@ def shown_change(parts: Parts, change_id: str, shown: ChangeCard, *, most_lines:
     }
 
 
-def shown_hunks(parts: Parts, diff: TextDiff, *, most_lines: int) -> tuple[list[dict[str, Any]], int]:
+def shown_hunks(
+    parts: Parts, diff: TextDiff, *, most_lines: int
+) -> tuple[list[dict[str, Any]], int]:
     """The first lines of a difference in their hunks, and how many more there are."""
     hunks: list[dict[str, Any]] = []
     room = most_lines
@@ -131,7 +152,8 @@ def shown_hunks(parts: Parts, diff: TextDiff, *, most_lines: int) -> tuple[list[
 
 
 def _hunk(parts: Parts, number: int, hunk: Hunk, room: int) -> dict[str, Any]:
-    """`number` is what the command line calls it. It may be chosen where all of it is on the page."""
+    """`number` is what the command line calls it. It may be chosen where all of it is on the
+    page."""
     shown = [
         {
             "kind": line.kind,
@@ -142,11 +164,20 @@ def _hunk(parts: Parts, number: int, hunk: Hunk, room: int) -> dict[str, Any]:
         for line in hunk.lines[:room]
     ]
     is_whole = hunk.is_whole and len(hunk.lines) <= room
-    return {"id": hunk.id, "number": number, "header": hunk.header, "is_whole": is_whole, "lines": shown}
+    return {
+        "id": hunk.id,
+        "number": number,
+        "header": hunk.header,
+        "is_whole": is_whole,
+        "lines": shown,
+    }
 
 
-def _redacted(text: str, spans: tuple[tuple[str, bool], ...], parts: Parts) -> list[tuple[str, bool]]:
-    """The spans of a line. A secret may lie across two of them, so a line that holds one is shown without highlights."""
+def _redacted(
+    text: str, spans: tuple[tuple[str, bool], ...], parts: Parts
+) -> list[tuple[str, bool]]:
+    """The spans of a line. A secret may lie across two of them, so a line that holds one is
+    shown without highlights."""
     whole = parts.redactor.text(text)
     return list(spans) if whole == text else [(whole, False)]
 
@@ -164,12 +195,21 @@ def without_secrets(shown: ChangeCard, parts: Parts) -> ChangeCard:
         for hunk in shown.diff.hunks
     )
     below = tuple(without_secrets(one, parts) for one in shown.below)
-    return msgspec.structs.replace(shown, below=below, diff=msgspec.structs.replace(shown.diff, hunks=hunks))
+    return msgspec.structs.replace(
+        shown, below=below, diff=msgspec.structs.replace(shown.diff, hunks=hunks)
+    )
 
 
 def _no_change(request: Request) -> dict[str, Any]:
     note = "what this would change can't be shown: deny it, or look at the workspace yourself"
-    facts: dict[str, Any] = {"id": request.id, "path": "", "added": 0, "removed": 0, "is_new": False, "is_stale": False}
+    facts: dict[str, Any] = {
+        "id": request.id,
+        "path": "",
+        "added": 0,
+        "removed": 0,
+        "is_new": False,
+        "is_stale": False,
+    }
     facts |= {"notes": [note], "mark": "", "warnings": [], "sides": [], "may_choose": False}
     return facts | {"hunks": [], "number": 0, "lines": 0, "chars": 0, "hidden": 0}
 
@@ -181,16 +221,22 @@ def _warnings(shown: ChangeCard) -> list[tuple[str, str]]:
 def _of_layout(layout: Layout) -> list[tuple[str, str]]:
     found = []
     if layout.long:
-        found.append(("very long lines", f"{_lines(layout.long)}, of more than {LONG_LINE_CHARS} characters"))
+        found.append(
+            ("very long lines", f"{_lines(layout.long)}, of more than {LONG_LINE_CHARS} characters")
+        )
     if layout.blank:
-        found.append(("runs of blanks", f"from {_lines(layout.blank)} on, with what follows far off"))
+        found.append(
+            ("runs of blanks", f"from {_lines(layout.blank)} on, with what follows far off")
+        )
     return found
 
 
 def _of_flags(flags: Flags) -> list[tuple[str, str]]:
     found = []
     if flags.secret:
-        found.append(("secret", f"this adds something that looks like a secret ({_lines(flags.secret)})"))
+        found.append(
+            ("secret", f"this adds something that looks like a secret ({_lines(flags.secret)})")
+        )
     if flags.hidden:
         where = _lines(flags.hidden)
         has = "have" if len(flags.hidden) > 1 else "has"
@@ -205,7 +251,9 @@ def _lines(numbers: tuple[int, ...]) -> str:
 
 
 def _notes(shown: ChangeCard) -> list[str]:
-    hazards = {HAZARD_NOTES.get(hazard) for hazard in shown.hazards}  # these have a place of their own
+    hazards = {
+        HAZARD_NOTES.get(hazard) for hazard in shown.hazards
+    }  # these have a place of their own
     notes = [note for note in shown.notes if note not in hazards]
     if shown.content == "large":
         notes.append("too large to be shown")
@@ -232,7 +280,11 @@ def _replaced(shown: ChangeCard) -> str:
         return ""  # the title says it
     if before.startswith("symlink:") and shown.operation != "delete":
         return "a symbolic link is there now; it is replaced, and what it points to stays"
-    if shown.operation == "symlink" and shown.before is not None and not before.startswith("symlink:"):
+    if (
+        shown.operation == "symlink"
+        and shown.before is not None
+        and not before.startswith("symlink:")
+    ):
         return "a file is there now; the link takes its place"
     return ""
 
@@ -269,4 +321,8 @@ def _sides(shown: ChangeCard) -> list[dict[str, Any]]:
 
 def _facts(kind: str, size: int | None, image: Image | None) -> list[str]:
     facts = [kind or "not read", f"{size:,} bytes"]
-    return [*facts[:1], f"{image.width} by {image.height} pixels", *facts[1:]] if image is not None else facts
+    return (
+        [*facts[:1], f"{image.width} by {image.height} pixels", *facts[1:]]
+        if image is not None
+        else facts
+    )

@@ -1,10 +1,13 @@
-"""What an operator can decide, as functions that pages, JSON API and CLI share: answer, "always", bulk, rules, stop everything.
+"""What an operator can decide, as functions that pages, JSON API and CLI share: answer, "always",
+bulk, rules, stop everything.
 
-Every function takes `by`, the authenticated caller's name, from the door and never from a body. Only modules of the operator's
-door import this one. What one request becomes is one step of the event loop, so two tabs can't interleave in it; what is
-answered with it (by a new rule, or as one of many) is answered in turns, so that nobody else waits for all of it.
+Every function takes `by`, the authenticated caller's name, from the door and never from a body.
+Only modules of the operator's door import this one. What one request becomes is one step of the
+event loop, so two tabs can't interleave in it; what is answered with it (by a new rule, or as one
+of many) is answered in turns, so that nobody else waits for all of it.
 
-INVARIANT: every answer carries what was shown, by its fingerprint; without it, or with another one, nothing happens.
+INVARIANT: every answer carries what was shown, by its fingerprint; without it, or with another
+one, nothing happens.
 """
 
 import re
@@ -28,15 +31,19 @@ from supervisor.server.common.parts import Parts
 
 _EFFECT_OF: dict[Answer, Effect] = {"approved": "allow", "denied": "deny"}
 _WHERE = "send the `fingerprint` that `GET /api/requests/ID` gives with the request"
-_WHERE_ALL = "send `shown`: the id of each request with its `fingerprint`, as `GET /api/requests` gives them"
+_WHERE_ALL = (
+    "send `shown`: the id of each request with its `fingerprint`, as `GET /api/requests` gives them"
+)
 _WITH_ALL = "with all that was held"
 _WHY_CHARS = 200
-# `category`, `category()` and patterns of nothing but wildcards and what separates them: they match everything.
+# `category`, `category()` and patterns of nothing but wildcards and what separates them: they match
+# everything.
 _BARE = re.compile(r"\s*[a-z]+\s*(?:\([\s*?/.:]*\)\s*)?", re.ASCII)
 
 
 class Answered(msgspec.Struct, frozen=True, kw_only=True):
-    """What a decision did. `also` are other waiting requests that the saved rule answered, `saved_in` is the rule's file."""
+    """What a decision did. `also` are other waiting requests that the saved rule answered,
+    `saved_in` is the rule's file."""
 
     request: Request
     rule_id: str | None = None
@@ -45,7 +52,8 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Suggestion(msgspec.Struct, frozen=True, kw_only=True):
-    """A rule that could be made of an answer, checked: saving it gives this effect for this action."""
+    """A rule that could be made of an answer, checked: saving it gives this effect for this
+    action."""
 
     label: Literal["exact", "narrow", "broad"]
     rule: str
@@ -64,10 +72,12 @@ async def answer(
     always: str | None = None,
     lasts: str = "always",
 ) -> Answered:
-    """Answer one request; with `always`, a rule, also save that rule and let it answer what else waits. `lasts`: see `until`.
+    """Answer one request; with `always`, a rule, also save that rule and let it answer what else
+    waits. `lasts`: see `until`.
 
-    `ChangedError` where the request isn't pending any more, or isn't the one that was shown (`fingerprint`; empty: none was),
-    `UserError` where the rule can't be made of it; then nothing was answered and nothing saved.
+    `ChangedError` where the request isn't pending any more, or isn't the one that was shown
+    (`fingerprint`; empty: none was), `UserError` where the rule can't be made of it; then
+    nothing was answered and nothing saved.
     """
     request = parts.gate.get(request_id)
     if shown_by(fingerprint) != request.fingerprint:
@@ -77,15 +87,26 @@ async def answer(
     if always is not None and status(request) == "pending":
         check_candidate(parts, request, _EFFECT_OF[given], always)
     # First the answer: of two tabs that press "always" only one saves a rule.
-    answered = parts.gate.resolve(request_id, given, by=by, reason=reason, shown_fingerprint=fingerprint)
+    answered = parts.gate.resolve(
+        request_id, given, by=by, reason=reason, shown_fingerprint=fingerprint
+    )
     if always is None:
         return Answered(request=answered)
     why = reason or f"from the inbox: {visible(title(request.action), one_line=True)[:_WHY_CHARS]}"
     rule_id, also = await add_rule(
-        parts, _EFFECT_OF[given], always, why=why, by=by, request_id=request_id, holds=holds, policies=policies
+        parts,
+        _EFFECT_OF[given],
+        always,
+        why=why,
+        by=by,
+        request_id=request_id,
+        holds=holds,
+        policies=policies,
     )
     saved_in = str(policies.saved_file)
-    return Answered(request=parts.gate.get(request_id), rule_id=rule_id, also=tuple(also), saved_in=saved_in)
+    return Answered(
+        request=parts.gate.get(request_id), rule_id=rule_id, also=tuple(also), saved_in=saved_in
+    )
 
 
 def shown_by(fingerprint: str) -> str:
@@ -96,15 +117,25 @@ def shown_by(fingerprint: str) -> str:
 
 
 async def answer_category(
-    parts: Parts, category: Category, given: Answer, *, by: str, shown: Mapping[str, str], reason: str = ""
+    parts: Parts,
+    category: Category,
+    given: Answer,
+    *,
+    by: str,
+    shown: Mapping[str, str],
+    reason: str = "",
 ) -> list[Request]:
-    """Answer the requests of a category that were `shown`, fingerprints by id: exactly these. What was answered.
+    """Answer the requests of a category that were `shown`, fingerprints by id: exactly these. What
+    was answered.
 
-    `ChangedError` where one of them isn't what was shown or waits no more: then nothing was answered.
+    `ChangedError` where one of them isn't what was shown or waits no more: then nothing was
+    answered.
     """
     if not shown or not all(shown.values()):
         raise ChangedError.unsaid(_WHERE_ALL)
-    waiting = {one.id: one.fingerprint for one in parts.gate.get_all(shown) if _waits_in(one, category)}
+    waiting = {
+        one.id: one.fingerprint for one in parts.gate.get_all(shown) if _waits_in(one, category)
+    }
     if waiting != dict(shown):
         raise ChangedError.several()
     return await parts.gate.resolve_in_turns(list(shown), given, by=by, reason=reason)
@@ -115,14 +146,18 @@ def _waits_in(request: Request, category: Category) -> bool:
 
 
 async def deny_held(parts: Parts, session_id: str, *, by: str) -> int:
-    """Deny all of a session that egress holds until somebody answers, and what has no card of its own yet; how many that were.
+    """Deny all of a session that egress holds until somebody answers, and what has no card of its
+    own yet; how many that were.
 
-    It names nothing that was shown: like `stop_all` it only ever denies, and whoever presses it is told that it denies what comes too.
+    It names nothing that was shown: like `stop_all` it only ever denies, and whoever presses it
+    is told that it denies what comes too.
     """
     why = f"denied by {by}: {_WITH_ALL}"
     waiting = [one.id for one in parts.queue.pending(session_id) if one.origin == "egress"]
     without = parts.gate.repeats.held_connections(session_id)
-    parts.audit.record_all([("verdict_given", _denied_unseen(action, session_id, why, by)) for action in without])
+    parts.audit.record_all(
+        [("verdict_given", _denied_unseen(action, session_id, why, by)) for action in without]
+    )
     parts.gate.repeats.turn_away(session_id, why)
     answered = await parts.gate.resolve_in_turns(waiting, "denied", by=by, reason=_WITH_ALL)
     return len(answered) + len(without)
@@ -142,7 +177,8 @@ def _denied_unseen(action: Action, session_id: str, why: str, by: str) -> dict[s
 
 
 def suggestions(parts: Parts, request_id: str, effect: Effect) -> list[Suggestion]:
-    """The rules that may be made of an answer, the default first; none where "always" may not be offered (law 9)."""
+    """The rules that may be made of an answer, the default first; none where "always" may not be
+    offered (law 9)."""
     request = parts.gate.get(request_id)
     if effect == "ask" or request.sticky or category_of(request.action) == "sandbox":
         return []
@@ -156,14 +192,18 @@ def suggestions(parts: Parts, request_id: str, effect: Effect) -> list[Suggestio
             continue  # an offer that would not do what it says is no offer
         found.append(
             Suggestion(
-                label=candidate.label, rule=candidate.rule, default=candidate.default, explains=candidate.explains
+                label=candidate.label,
+                rule=candidate.rule,
+                default=candidate.default,
+                explains=candidate.explains,
             )
         )
     return found
 
 
 def check_candidate(parts: Parts, request: Request, effect: Effect, rule: str) -> None:
-    """`UserError` (with the reason) unless this rule may be made of an answer to this request, and then answers it so."""
+    """`UserError` (with the reason) unless this rule may be made of an answer to this request,
+    and then answers it so."""
     if request.sticky:
         raise UserError(
             "a rule asks for this every time, so it can't be answered for always",
@@ -173,46 +213,62 @@ def check_candidate(parts: Parts, request: Request, effect: Effect, rule: str) -
     if category == "sandbox":
         raise UserError("a change of the policy is always asked", "answer it once")
     if effect == "allow" and (why := parts.gate.handlers.why_impossible(request)):
-        raise UserError(f"a rule that allows this would come to nothing: {why}", "deny it, or leave it")
+        raise UserError(
+            f"a rule that allows this would come to nothing: {why}", "deny it, or leave it"
+        )
     named = parse_rule(rule, effect).category
     if is_bare(rule):
-        raise UserError(f"`{rule}` matches everything", "name what it is about, or add it on the Rules page")
+        raise UserError(
+            f"`{rule}` matches everything", "name what it is about, or add it on the Rules page"
+        )
     if named != category:
-        raise UserError(f"`{rule}` is not about {category}", "choose a rule that matches the request")
+        raise UserError(
+            f"`{rule}` is not about {category}", "choose a rule that matches the request"
+        )
     action = parts.gate.action_of(request)
     if parts.redactor.said(rule, action) != rule:
         raise UserError("the rule holds a secret", "write one without it")
-    verdict = parts.gate.rulings.under(_with_rule(parts, request, effect, rule), action, request.session_id)
+    verdict = parts.gate.rulings.under(
+        _with_rule(parts, request, effect, rule), action, request.session_id
+    )
     if verdict.decision != effect or verdict.rule is None:
         raise UserError(
-            f"`{rule}` as a rule would not {effect} this: {verdict.why}", "choose a rule that matches the request"
+            f"`{rule}` as a rule would not {effect} this: {verdict.why}",
+            "choose a rule that matches the request",
         )
 
 
 def until(parts: Parts, lasts: str, session_id: str | None) -> Until:
-    """How long a rule is to hold: `always`, `session` (this one), or for a duration such as `15m`. `UserError` for anything else."""
+    """How long a rule is to hold: `always`, `session` (this one), or for a duration such as
+    `15m`. `UserError` for anything else."""
     match lasts.strip():
         case "always":
             return ALWAYS
         case "session" if session_id is not None:
             return Until(session_id=session_id)
         case "session":
-            raise UserError("`session` is for a rule made of a session's request", f"say for how long: {FORMS}")
+            raise UserError(
+                "`session` is for a rule made of a session's request", f"say for how long: {FORMS}"
+            )
         case text:
             return Until(at=parts.clock.now() + parse_duration(text, "how long the rule holds"))
 
 
 def lift_denial(parts: Parts, request_id: str, *, by: str) -> list[Request]:
-    """Let what was denied be asked again at once: the requests whose denials no longer stand. `UserError` where none stood."""
+    """Let what was denied be asked again at once: the requests whose denials no longer stand.
+    `UserError` where none stood."""
     request = parts.gate.get(request_id)
     if status(request) != "denied" or request.answer != "denied":
         raise UserError(
-            f"this request is {status(request)}, and was denied by nobody", "see what was: the inbox shows it"
+            f"this request is {status(request)}, and was denied by nobody",
+            "see what was: the inbox shows it",
         )
     lifted = parts.gate.repeats.lift(request, f"{by} lets it be asked again")
     if not lifted:
         raise UserError("this denial was lifted before", "the agent may ask again")
-    parts.audit.record("denial_lifted", session=request.session_id, requests=[one.id for one in lifted], by=by)
+    parts.audit.record(
+        "denial_lifted", session=request.session_id, requests=[one.id for one in lifted], by=by
+    )
     return lifted
 
 
@@ -232,10 +288,12 @@ async def add_rule(
     holds: Until = ALWAYS,
     policies: PolicyFiles | None = None,
 ) -> tuple[str, list[Request]]:
-    """Save a rule, record it, and let it answer what waits, in turns: its id and the requests that were answered.
+    """Save a rule, record it, and let it answer what waits, in turns: its id and the requests that
+    were answered.
 
     `policies` is the set that it is saved in, the supervisor's where none is named.
-    `PolicyError` where it doesn't parse or may not be saved, `StorageError` where it can't be kept or recorded.
+    `PolicyError` where it doesn't parse or may not be saved, `StorageError` where it can't be
+    kept or recorded.
     """
     if parts.redactor.said(rule) != rule:
         raise UserError("the rule holds a secret", "write one without it")
@@ -244,11 +302,24 @@ async def add_rule(
         said = parts.redactor.said(why)
         rule_id = policies.add_rule(effect, rule, why=said, by=by, until=holds)
     except OSError as error:
-        raise StorageError(f"the rule can't be saved: {error.strerror}", "free or repair the data folder") from error
+        raise StorageError(
+            f"the rule can't be saved: {error.strerror}", "free or repair the data folder"
+        ) from error
     try:
-        facts = {"until": holds.at, "for_session": holds.session_id, "saved_in": str(policies.saved_file)}
+        facts = {
+            "until": holds.at,
+            "for_session": holds.session_id,
+            "saved_in": str(policies.saved_file),
+        }
         parts.audit.record(
-            "rule_added", rule_id=rule_id, effect=effect, rule=rule, why=said, by=by, request=request_id, **facts
+            "rule_added",
+            rule_id=rule_id,
+            effect=effect,
+            rule=rule,
+            why=said,
+            by=by,
+            request=request_id,
+            **facts,
         )
     except StorageError:
         policies.remove_rule(rule_id)  # a rule that isn't on record must not be in force
@@ -257,23 +328,29 @@ async def add_rule(
 
 
 async def remove_rule(parts: Parts, rule_id: str, *, by: str) -> str:
-    """Take a saved rule away; its text. `NotFoundError` where there is none: others stand in the policy file."""
+    """Take a saved rule away; its text. `NotFoundError` where there is none: others stand in the
+    policy file."""
     try:
         rule = _holder_of(parts, rule_id).remove_rule(rule_id)
     except OSError as error:
-        raise StorageError(f"the rule can't be removed: {error.strerror}", "free or repair the data folder") from error
+        raise StorageError(
+            f"the rule can't be removed: {error.strerror}", "free or repair the data folder"
+        ) from error
     parts.audit.record("rule_removed", rule_id=rule_id, rule=rule, by=by)
     await parts.gate.rejudge_pending(by=f"the removal of rule {rule_id} by {by}")
     return rule
 
 
 def stop_all(parts: Parts, *, by: str, reason: str = "") -> str:
-    """Deny everything from now on; the reason that is shown. It holds even where it can't be recorded."""
+    """Deny everything from now on; the reason that is shown. It holds even where it can't be
+    recorded."""
     shown = f"{reason or 'stopped'} ({by})"
     try:
         parts.kill_switch.stop(shown)
     except OSError as error:
-        raise StorageError(f"the stop file can't be written: {error.strerror}", "end Gatehouse instead") from error
+        raise StorageError(
+            f"the stop file can't be written: {error.strerror}", "end Gatehouse instead"
+        ) from error
     parts.audit.record("all_stopped", by=by, reason=reason)
     return shown
 
@@ -284,7 +361,9 @@ def resume(parts: Parts, *, by: str) -> None:
     try:
         parts.kill_switch.resume()
     except OSError as error:
-        raise StorageError(f"the stop file can't be removed: {error.strerror}", "remove it by hand") from error
+        raise StorageError(
+            f"the stop file can't be removed: {error.strerror}", "remove it by hand"
+        ) from error
     parts.gate.offer_ready()
 
 

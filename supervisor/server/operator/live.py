@@ -1,8 +1,10 @@
-"""Live state for the operator's pages: one WebSocket, JSON events, each encoded once however many pages listen.
+"""Live state for the operator's pages: one WebSocket, JSON events, each encoded once however many
+pages listen.
 
-Events only say what changed; every one of them can be lost without harm, because `hello` tells the present state on each
-(re)connect (level, not edge). Each client has a bounded queue and a task of its own: a stalled one is dropped and never slows
-the others. Nothing is taken *from* a page here: what arrives is thrown away.
+Events only say what changed; every one of them can be lost without harm, because `hello` tells
+the present state on each (re)connect (level, not edge). Each client has a bounded queue and a
+task of its own: a stalled one is dropped and never slows the others. Nothing is taken *from* a
+page here: what arrives is thrown away.
 """
 
 import asyncio
@@ -22,12 +24,18 @@ from supervisor.core.sessions import Session
 from supervisor.server.common.auth import Caller, OperatorAuth
 from supervisor.server.common.parts import Parts
 from supervisor.server.common.spend_views import spend_view
-from supervisor.server.common.views import OperatorRequest, SessionView, operator_request, session_view
+from supervisor.server.common.views import (
+    OperatorRequest,
+    SessionView,
+    operator_request,
+    session_view,
+)
 
 log = structlog.get_logger("live")
 
 MOST_CLIENTS = 64
-# Events that a client may be behind. A page that is this slow is better off reconnecting, which shows it the present.
+# Events that a client may be behind. A page that is this slow is better off reconnecting, which
+# shows it the present.
 MOST_WAITING = 512
 # `hello` carries this many requests whole, and the ids of all.
 HELLO_REQUESTS = 100
@@ -48,16 +56,16 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChangesWaiting(msgspec.Struct, frozen=True, kw_only=True, tag="changes", tag_field="type"):
-    """Something is new about the changed files of a session, of which so many wait: more than are shown one by one, or more
-    at once. `GET /api/sessions/{id}/changes` has them."""
+    """Something is new about the changed files of a session, of which so many wait: more than
+    are shown one by one, or more at once. `GET /api/sessions/{id}/changes` has them."""
 
     session_id: str
     waiting: int
 
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello", tag_field="type"):
-    """The present state. `pending_ids` is complete, but for the changed files of the sessions in `changes`, which are shown as
-    one card; what a page shows besides is answered by now."""
+    """The present state. `pending_ids` is complete, but for the changed files of the sessions in
+    `changes`, which are shown as one card; what a page shows besides is answered by now."""
 
     status: Status
     pending_ids: list[str]
@@ -87,7 +95,8 @@ class RulesChanged(msgspec.Struct, frozen=True, kw_only=True, tag="rules", tag_f
 
 
 class NetworkChanged(msgspec.Struct, frozen=True, kw_only=True, tag="network", tag_field="type"):
-    """A session sent something, or something that it sent ended: `GET /api/sessions/{id}/network` has it."""
+    """A session sent something, or something that it sent ended: `GET
+    /api/sessions/{id}/network` has it."""
 
     session_id: str
 
@@ -157,7 +166,8 @@ class _Client:
 
 
 class Live:
-    """The listeners of one operator app. `app` calls `policy_changed` and `shutdown`; the rest announces itself."""
+    """The listeners of one operator app. `app` calls `policy_changed` and `shutdown`; the rest
+    announces itself."""
 
     def __init__(self, parts: Parts, auth: OperatorAuth) -> None:
         self._parts = parts
@@ -189,15 +199,21 @@ class Live:
     def hello(self) -> Hello:
         """The present state, whole."""
         queue = self._parts.queue
-        changes = {one: number for one, number in queue.waiting_changes().items() if number > FEW_CHANGES}
+        changes = {
+            one: number for one, number in queue.waiting_changes().items() if number > FEW_CHANGES
+        }
         now = self._parts.clock.now()
         pending = queue.pending_but(list(changes), limit=HELLO_REQUESTS, now=now)
         return Hello(
             status=self.status(),
             pending_ids=queue.pending_ids_but(list(changes), now=now),
-            changes=[ChangesWaiting(session_id=one, waiting=number) for one, number in changes.items()],
+            changes=[
+                ChangesWaiting(session_id=one, waiting=number) for one, number in changes.items()
+            ],
             requests=[operator_request(request, self._parts) for request in pending],
-            sessions=[self._view(session) for session in self._parts.sessions.recent(HELLO_SESSIONS)],
+            sessions=[
+                self._view(session) for session in self._parts.sessions.recent(HELLO_SESSIONS)
+            ],
         )
 
     def publish(self, event: Event, *, merge: str | None = None) -> None:
@@ -214,14 +230,16 @@ class Live:
         self.status_changed()
 
     def status_changed(self) -> None:
-        """Tell the pages where the banner, the kill switch or the audit's state is another than they know."""
+        """Tell the pages where the banner, the kill switch or the audit's state is another than
+        they know."""
         status = self.status()
         if status != self._last_status:
             self._last_status = status
             self.publish(StatusChanged(status=status))
 
     async def shutdown(self, why: str) -> None:
-        """Tell every page that Gatehouse ends, and wait at most `GOODBYE_S` seconds until they have heard it."""
+        """Tell every page that Gatehouse ends, and wait at most `GOODBYE_S` seconds until they
+        have heard it."""
         self.publish(Shutdown(why=why))
         self._farewell = why
         for client in self._clients:
@@ -247,7 +265,8 @@ class Live:
             await socket.close(CLOSE_TRY_AGAIN_LATER, self._farewell or "too many pages are open")
             return
         client = _Client(caller)
-        # INVARIANT: nothing awaits between joining and the snapshot, so no change falls between the two.
+        # INVARIANT: nothing awaits between joining and the snapshot, so no change falls between the
+        # two.
         self._clients.add(client)
         client.put(msgspec.json.encode(self.hello()).decode(), None)
         try:
@@ -298,7 +317,8 @@ class Live:
             self._tell_request(request)
 
     def _tell_changes(self) -> None:
-        """One event for many changed files of a session: a formatter must not flood the pages, nor us."""
+        """One event for many changed files of a session: a formatter must not flood the pages,
+        nor us."""
         changed, self._changed_files = self._changed_files, {}
         waiting = self._parts.queue.waiting_changes()
         for session_id, requests in changed.items():

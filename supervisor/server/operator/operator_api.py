@@ -1,7 +1,8 @@
-"""The operator's JSON API, and signing in. Each handler parses, calls one function and renders; `decisions` decides.
+"""The operator's JSON API, and signing in. Each handler parses, calls one function and renders;
+`decisions` decides.
 
-The CLI's verbs and the pages use the same functions. Who answered is `caller(request).name`, which the door put there: no body
-has a field for it, and unknown fields are refused.
+The CLI's verbs and the pages use the same functions. Who answered is `caller(request).name`,
+which the door put there: no body has a field for it, and unknown fields are refused.
 """
 
 import contextlib
@@ -53,7 +54,8 @@ from supervisor.server.operator.operator_bodies import (
 from supervisor.sessions.session_manager import StartSession
 
 AnyRequest = Request[Any, Any, Any]
-# Of what a new rule answered, what is told whole; and how many views are made before others have a turn.
+# Of what a new rule answered, what is told whole; and how many views are made before others have a
+# turn.
 MOST_ALSO = 100
 IN_TURN = 20
 _Limit = Annotated[int, QueryParameter(ge=1, le=1000)]
@@ -88,7 +90,7 @@ def caller(request: AnyRequest) -> Caller:
     return found
 
 
-# -- signing in: the only routes without a caller ---------------------------------------------------------------------------
+# -- signing in: the only routes without a caller -------------------------------------------------
 
 
 @get("/health", opt={"public": True}, sync_to_thread=False)
@@ -101,28 +103,43 @@ def health() -> Done:
 def login(request: AnyRequest, token: FromQuery[str] = "") -> Response[str]:
     """Exchange a login token for a cookie, once.
 
-    The answer is a page that moves on by itself, not a redirect: a browser that was led here from another site (a terminal in
-    a browser) would follow a redirect without the Strict cookie, but goes on from our own page with it.
+    The answer is a page that moves on by itself, not a redirect: a browser that was led here
+    from another site (a terminal in a browser) would follow a redirect without the Strict
+    cookie, but goes on from our own page with it.
     """
     auth = auth_of(request)
     if any(auth.by_cookie(value) for value in [request.cookies.get(auth.cookie_name, "")]):
         return _move_on(None)
     cookie = auth.sign_in(token)
     if cookie is None:
-        request.app.state["refused_attempts"].note("wrong sign-in link", method="GET", path="/login")
+        request.app.state["refused_attempts"].note(
+            "wrong sign-in link", method="GET", path="/login"
+        )
         raise RefusedError(
             "this sign-in link was used before, or is too old",
             "get a new one: `gatehouse url`, or start Gatehouse again",
         )
-    with contextlib.suppress(StorageError):  # the page is where the operator sees that the audit can't be written
+    with contextlib.suppress(
+        StorageError
+    ):  # the page is where the operator sees that the audit can't be written
         parts_of(request).audit.record("operator_signed_in", by="operator (browser)")
     return _move_on(
-        Cookie(key=auth.cookie_name, value=cookie, path="/", httponly=True, samesite="strict", max_age=int(COOKIE_S))
+        Cookie(
+            key=auth.cookie_name,
+            value=cookie,
+            path="/",
+            httponly=True,
+            samesite="strict",
+            max_age=int(COOKIE_S),
+        )
     )
 
 
 def _move_on(cookie: Cookie | None) -> Response[str]:
-    text = "<!doctype html><meta charset=utf-8><title>Gatehouse</title><link rel=icon href=/static/gatehouse.svg><meta http-equiv=refresh content='0;url=/'>"
+    text = (
+        "<!doctype html><meta charset=utf-8><title>Gatehouse</title><link rel=icon"
+        " href=/static/gatehouse.svg><meta http-equiv=refresh content='0;url=/'>"
+    )
     text += f"<p><a href='/'>{html.escape('Go on to the inbox')}</a>"
     return Response(text, media_type=MediaType.HTML, cookies=[cookie] if cookie else None)
 
@@ -140,19 +157,21 @@ def login_token(request: AnyRequest) -> LoginLink:
     return LoginLink(url=auth_of(request).login_url())
 
 
-# -- requests ----------------------------------------------------------------------------------------------------------------
+# -- requests -------------------------------------------------------------------------------------
 
 
 @get("/api/requests", sync_to_thread=False)
 def list_requests(
     request: AnyRequest,
-    filter_status: Annotated[Literal["pending", "ready", "all"], QueryParameter(name="status")] = "pending",
+    filter_status: Annotated[
+        Literal["pending", "ready", "all"], QueryParameter(name="status")
+    ] = "pending",
     session_id: FromQuery[str | None] = None,
     limit: _Limit = 200,
     without_large_sets: FromQuery[bool] = False,
 ) -> list[OperatorRequest]:
-    """Those that wait for an answer, first those that the agent waits for still, each oldest first; `ready`: for being carried out; `all`: any,
-    newest first.
+    """Those that wait for an answer, first those that the agent waits for still, each oldest first;
+    `ready`: for being carried out; `all`: any, newest first.
 
     `without_large_sets` leaves those out that `/api/changes` tells of.
     """
@@ -163,7 +182,11 @@ def list_requests(
     elif filter_status == "ready":
         found = parts.queue.ready(session_id)
     else:
-        found = parts.queue.newest(limit) if session_id is None else parts.queue.of_session(session_id, limit)
+        found = (
+            parts.queue.newest(limit)
+            if session_id is None
+            else parts.queue.of_session(session_id, limit)
+        )
     return [operator_request(one, parts) for one in found[:limit]]
 
 
@@ -173,7 +196,11 @@ def get_request(request: AnyRequest, request_id: FromPath[str]) -> RequestDetail
     parts = parts_of(request)
     found = parts.gate.get(request_id)
     workspace = parts.workspace_of(found.session_id) if found.origin != "egress" else None
-    is_file = workspace is not None and "operation" in found.action.__struct_fields__ and hasattr(found.action, "path")
+    is_file = (
+        workspace is not None
+        and "operation" in found.action.__struct_fields__
+        and hasattr(found.action, "path")
+    )
     card = workspace.card(found) if workspace is not None and is_file else None
     if isinstance(card, ChangeCard):
         card = without_secrets(card, parts)
@@ -185,18 +212,24 @@ def get_request(request: AnyRequest, request_id: FromPath[str]) -> RequestDetail
 
 
 @post("/api/requests/{request_id:str}/approve", status_code=200)
-async def approve(request: AnyRequest, request_id: FromPath[str], data: JSONBody[AnswerBody]) -> AnsweredView:
+async def approve(
+    request: AnyRequest, request_id: FromPath[str], data: JSONBody[AnswerBody]
+) -> AnsweredView:
     """Say yes; with `always`, save an allow rule that also answers what else it matches."""
     return await _answer(request, request_id, "approved", data)
 
 
 @post("/api/requests/{request_id:str}/deny", status_code=200)
-async def deny(request: AnyRequest, request_id: FromPath[str], data: JSONBody[AnswerBody]) -> AnsweredView:
+async def deny(
+    request: AnyRequest, request_id: FromPath[str], data: JSONBody[AnswerBody]
+) -> AnsweredView:
     """Say no; with `always`, save a deny rule that also answers what else it matches."""
     return await _answer(request, request_id, "denied", data)
 
 
-async def _answer(request: AnyRequest, request_id: str, given: Answer, data: AnswerBody) -> AnsweredView:
+async def _answer(
+    request: AnyRequest, request_id: str, given: Answer, data: AnswerBody
+) -> AnsweredView:
     parts = parts_of(request)
     done = await decisions.answer(
         parts,
@@ -221,7 +254,9 @@ async def _answer(request: AnyRequest, request_id: str, given: Answer, data: Ans
 
 async def _views(parts: Parts, requests: Sequence[Asked]) -> list[OperatorRequest]:
     """In turns: a view takes a third of a millisecond."""
-    return [operator_request(one, parts) async for part in slices(requests, IN_TURN) for one in part]
+    return [
+        operator_request(one, parts) async for part in slices(requests, IN_TURN) for one in part
+    ]
 
 
 @get("/api/requests/{request_id:str}/suggestions", sync_to_thread=False)
@@ -237,12 +272,17 @@ async def bulk(request: AnyRequest, data: JSONBody[BulkBody]) -> list[OperatorRe
     """Answer requests of a category: exactly those that were shown, or none; what was answered."""
     parts = parts_of(request)
     answered = await decisions.answer_category(
-        parts, data.category, data.answer, by=caller(request).name, shown=data.shown, reason=data.reason
+        parts,
+        data.category,
+        data.answer,
+        by=caller(request).name,
+        shown=data.shown,
+        reason=data.reason,
     )
     return await _views(parts, answered)
 
 
-# -- rules -------------------------------------------------------------------------------------------------------------------
+# -- rules ----------------------------------------------------------------------------------------
 
 
 @get("/api/rules", sync_to_thread=False)
@@ -265,9 +305,12 @@ async def add_rule(request: AnyRequest, data: JSONBody[RuleBody]) -> RuleSaved:
 
 @get("/api/rules/preview", sync_to_thread=False)
 def preview_rule(
-    request: AnyRequest, effect: FromQuery[Effect], rule: Annotated[str, QueryParameter(min_length=1, max_length=4000)]
+    request: AnyRequest,
+    effect: FromQuery[Effect],
+    rule: Annotated[str, QueryParameter(min_length=1, max_length=4000)],
 ) -> rule_previews.RulePreview:
-    """What a rule would answer that waits, and would have answered of the last requests. Nothing is saved."""
+    """What a rule would answer that waits, and would have answered of the last requests. Nothing
+    is saved."""
     return rule_previews.of_rule(parts_of(request), effect, rule)
 
 
@@ -279,7 +322,7 @@ async def remove_rule(request: AnyRequest, rule_id: FromPath[str]) -> Done:
     return Done()
 
 
-# -- sessions ----------------------------------------------------------------------------------------------------------------
+# -- sessions -------------------------------------------------------------------------------------
 
 
 @get("/api/sessions", sync_to_thread=False)
@@ -323,7 +366,11 @@ def session_output(
     data, after = parts.sessions.output(session_id, offset)
     start = after - len(data)
     whole = complete_part(data, is_final=has_ended)
-    return Output(text=as_text(whole, parts.redactor), next_offset=start + len(whole), is_final=has_ended and not data)
+    return Output(
+        text=as_text(whole, parts.redactor),
+        next_offset=start + len(whole),
+        is_final=has_ended and not data,
+    )
 
 
 def _session(parts: Parts, session_id: str) -> SessionView:
@@ -337,14 +384,17 @@ def _session(parts: Parts, session_id: str) -> SessionView:
     )
 
 
-# -- the whole ---------------------------------------------------------------------------------------------------------------
+# -- the whole ------------------------------------------------------------------------------------
 
 
 @get("/api/audit", sync_to_thread=True)
 def audit_records(
-    request: AnyRequest, limit: _Limit = 100, before: Annotated[int | None, QueryParameter(ge=1)] = None
+    request: AnyRequest,
+    limit: _Limit = 100,
+    before: Annotated[int | None, QueryParameter(ge=1)] = None,
 ) -> list[dict[str, Any]]:
-    """Records of the audit log, newest first; those before the sequence number `before`, where it is given."""
+    """Records of the audit log, newest first; those before the sequence number `before`, where
+    it is given."""
     parts = parts_of(request)
     found = audit_chain.newest_first(parts.settings.data_dir / "audit.log", limit, before)
     return [shown_data(record, parts.redactor) for record in found]
@@ -352,7 +402,8 @@ def audit_records(
 
 @get("/api/status", sync_to_thread=False)
 def get_status(request: AnyRequest) -> Status:
-    """Version, and what is wrong: the policy's banner, the kill switch, an audit log that can't be written or was changed."""
+    """Version, and what is wrong: the policy's banner, the kill switch, an audit log that can't
+    be written or was changed."""
     return live_of(request).status()
 
 
@@ -360,7 +411,9 @@ def get_status(request: AnyRequest) -> Status:
 def stop_all(request: AnyRequest, data: JSONBody[StopBody | None] = None) -> Status:
     """Deny everything from now on, whatever the rules say."""
     try:
-        decisions.stop_all(parts_of(request), by=caller(request).name, reason=data.reason if data else "")
+        decisions.stop_all(
+            parts_of(request), by=caller(request).name, reason=data.reason if data else ""
+        )
     finally:
         live_of(request).status_changed()
     return live_of(request).status()

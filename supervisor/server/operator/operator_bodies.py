@@ -1,4 +1,5 @@
-"""What the operator's API takes and gives, as types. No body has a field for who answers: the door knows that."""
+"""What the operator's API takes and gives, as types. No body has a field for who answers: the
+door knows that."""
 
 from typing import Annotated, Any
 
@@ -20,7 +21,8 @@ class _Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class AnswerBody(_Body, frozen=True, kw_only=True):
-    """`fingerprint` is that of the request as it was shown; without it nothing is answered. `always` is the text of a rule to save, without its list's name.
+    """`fingerprint` is that of the request as it was shown; without it nothing is answered.
+    `always` is the text of a rule to save, without its list's name.
 
     `lasts` is how long that rule holds: `always`, `session`, or a duration such as `15m`.
     """
@@ -32,8 +34,8 @@ class AnswerBody(_Body, frozen=True, kw_only=True):
 
 
 class BulkBody(_Body, frozen=True, kw_only=True):
-    """`shown` maps the id of each request that was shown to its fingerprint: exactly these are answered, or none. `ids` alone say
-    nothing of what was shown, so they answer nothing."""
+    """`shown` maps the id of each request that was shown to its fingerprint: exactly these are
+    answered, or none. `ids` alone say nothing of what was shown, so they answer nothing."""
 
     category: Category
     answer: Answer
@@ -60,7 +62,8 @@ class StopBody(_Body, frozen=True, kw_only=True):
 
 
 class AnsweredView(msgspec.Struct, frozen=True, kw_only=True):
-    """`also` are other waiting requests that the saved rule answered, the first of so many; `saved_in` is the rule's file."""
+    """`also` are other waiting requests that the saved rule answered, the first of so many;
+    `saved_in` is the rule's file."""
 
     request: OperatorRequest
     rule_id: str | None
@@ -70,7 +73,8 @@ class AnsweredView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RequestDetail(msgspec.Struct, frozen=True, kw_only=True):
-    """`card` is what the workspace knows of a changed file: its diff, and whether it still applies. `preview` is of a proposed rule."""
+    """`card` is what the workspace knows of a changed file: its diff, and whether it still
+    applies. `preview` is of a proposed rule."""
 
     request: OperatorRequest
     card: Any
@@ -92,7 +96,8 @@ class RuleSaved(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Output(msgspec.Struct, frozen=True, kw_only=True):
-    """Text from `offset` on, in bytes. Ask again with `next_offset`; `is_final` when nothing follows."""
+    """Text from `offset` on, in bytes. Ask again with `next_offset`; `is_final` when nothing
+    follows."""
 
     text: str
     next_offset: int

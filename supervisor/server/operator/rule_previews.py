@@ -1,7 +1,9 @@
-"""What a rule would have answered, shown before it is saved: the waiting requests that it would answer, and the recorded ones.
+"""What a rule would have answered, shown before it is saved: the waiting requests that it would
+answer, and the recorded ones.
 
-Apart from `decisions` because it decides nothing: a preview that is wrong misinforms a person, and changes no verdict. What is counted
-is `core.preview`'s affair; here the database's requests become its history, a bounded number of them.
+Apart from `decisions` because it decides nothing: a preview that is wrong misinforms a person,
+and changes no verdict. What is counted is `core.preview`'s affair; here the database's requests
+become its history, a bounded number of them.
 """
 
 from itertools import islice
@@ -29,9 +31,11 @@ MOST_TITLES = 4
 
 
 class RulePreview(msgspec.Struct, frozen=True, kw_only=True):
-    """`waiting`: the other requests that it would answer now. `summary`: the `past` in words. `saved_in`: the rule's file.
+    """`waiting`: the other requests that it would answer now. `summary`: the `past` in words.
+    `saved_in`: the rule's file.
 
-    `against`: what a person had answered the other way, so that saving the rule takes back what they said.
+    `against`: what a person had answered the other way, so that saving the rule takes back what
+    they said.
     """
 
     effect: Effect
@@ -44,12 +48,19 @@ class RulePreview(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def of_rule(parts: Parts, effect: Effect, text: str, *, leaving_out: str = "") -> RulePreview:
-    """For a rule that isn't saved; `leaving_out` is the request that it is made of. `PolicyError` where it can't be used at all."""
+    """For a rule that isn't saved; `leaving_out` is the request that it is made of.
+    `PolicyError` where it can't be used at all."""
     rule = parse_rule(text, effect)
     rulings = parts.gate.rulings
-    policies = rulings.policies_of(parts.gate.get(leaving_out).session_id) if leaving_out else parts.policies
+    policies = (
+        rulings.policies_of(parts.gate.get(leaving_out).session_id)
+        if leaving_out
+        else parts.policies
+    )
     past = _redacted(parts, preview(rule, _earlier(parts, rule, policies), policies.current()))
-    waiting = [title(one.action) for one in _waiting(parts, rule, policies) if one.id != leaving_out]
+    waiting = [
+        title(one.action) for one in _waiting(parts, rule, policies) if one.id != leaving_out
+    ]
     return RulePreview(
         effect=effect,
         rule=shown(rule.text, parts.redactor),
@@ -62,7 +73,8 @@ def of_rule(parts: Parts, effect: Effect, text: str, *, leaving_out: str = "") -
 
 
 def of_proposal(parts: Parts, request: Request) -> RulePreview | None:
-    """For the rule that a waiting request proposes; None where it proposes none, or one that can't be used any more."""
+    """For the rule that a waiting request proposes; None where it proposes none, or one that
+    can't be used any more."""
     action = request.action
     if status(request) != "pending" or not isinstance(action, Proposal):
         return None
@@ -87,14 +99,22 @@ def _waiting(parts: Parts, rule: Rule, saved_with: PolicyFiles) -> list[Request]
     for one in islice(waiting, MOST_WAITING):
         if one.session_id not in in_force:
             own = parts.sessions.get(one.session_id).policy_text
-            in_force[one.session_id] = merge(rulings.policies_of(one.session_id).for_session(own), alone)
-        if rulings.under(in_force[one.session_id], parts.gate.action_of(one), one.session_id).decision == rule.effect:
+            in_force[one.session_id] = merge(
+                rulings.policies_of(one.session_id).for_session(own), alone
+            )
+        if (
+            rulings.under(
+                in_force[one.session_id], parts.gate.action_of(one), one.session_id
+            ).decision
+            == rule.effect
+        ):
             found.append(one)
     return found
 
 
 def _earlier(parts: Parts, rule: Rule, saved_with: PolicyFiles) -> list[Past]:
-    """The last requests that the rule could say anything of, of sessions that it would hold in; those that wait are told apart."""
+    """The last requests that the rule could say anything of, of sessions that it would hold in;
+    those that wait are told apart."""
     sessions: dict[str, Session] = {}
     newest = parts.queue.newest(4 * MOST_PAST, rule.category)
     for one in newest:
@@ -104,7 +124,8 @@ def _earlier(parts: Parts, rule: Rule, saved_with: PolicyFiles) -> list[Past]:
         _past(one, sessions[one.session_id])
         for one in newest
         if status(one) != "pending"
-        and (sessions[one.session_id].saved_rules_file or str(parts.policies.saved_file)) == str(saved_with.saved_file)
+        and (sessions[one.session_id].saved_rules_file or str(parts.policies.saved_file))
+        == str(saved_with.saved_file)
     )
     return list(islice((past for past in found if relevant(past, rule.effect)), MOST_PAST))
 

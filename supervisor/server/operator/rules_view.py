@@ -12,10 +12,12 @@ _ORDER: tuple[Effect, ...] = ("deny", "ask", "allow")
 
 
 class RuleView(msgspec.Struct, frozen=True, kw_only=True):
-    """`can_remove`: whether it was saved from the inbox, the page or the CLI; others stand in the policy file. `policy_file` is
-    the policy that it holds with: the supervisor's, or that of sessions which have their own.
+    """`can_remove`: whether it was saved from the inbox, the page or the CLI; others stand in the
+    policy file. `policy_file` is the policy that it holds with: the supervisor's, or that of
+    sessions which have their own.
 
-    Times are in seconds since the epoch. `session_id`: it holds in that session only. `hits` counts matches since the database was made.
+    Times are in seconds since the epoch. `session_id`: it holds in that session only. `hits`
+    counts matches since the database was made.
     """
 
     id: str
@@ -36,14 +38,16 @@ class RuleView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def rules(parts: Parts) -> list[RuleView]:
-    """Every rule in force, the supervisor's first: denials, then asks, then allowances, each in the order of their files."""
+    """Every rule in force, the supervisor's first: denials, then asks, then allowances, each in
+    the order of their files."""
     hits = parts.queue.rule_hits()
     found: dict[tuple[str, int, str], RuleView] = {}
     for policies in parts.gate.rulings.policy_sets.all():
         for rule in sorted(policies.current().rules, key=lambda rule: _ORDER.index(rule.effect)):
             # Two policies may have one file of saved rules: each stands here once.
             found.setdefault(
-                (rule.source, rule.line, rule.id), _view(rule, parts, policies, hits.get(rule.id, (0, None)))
+                (rule.source, rule.line, rule.id),
+                _view(rule, parts, policies, hits.get(rule.id, (0, None))),
             )
     return list(found.values())
 
@@ -55,7 +59,9 @@ def warnings(parts: Parts) -> tuple[str, ...]:
     return tuple(shown(warning, parts.redactor) for warning in found)
 
 
-def _view(rule: Rule, parts: Parts, policies: PolicyFiles, hit: tuple[int, float | None]) -> RuleView:
+def _view(
+    rule: Rule, parts: Parts, policies: PolicyFiles, hit: tuple[int, float | None]
+) -> RuleView:
     return RuleView(
         id=rule.id,
         effect=rule.effect,

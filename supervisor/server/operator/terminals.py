@@ -1,8 +1,10 @@
-"""An agent's terminal for the CLI that started it: keys and sizes come in over a WebSocket, what the agent prints goes out.
+"""An agent's terminal for the CLI that started it: keys and sizes come in over a WebSocket, what
+the agent prints goes out.
 
-It goes through the operator's door like every call, and takes the CLI's token alone: no page types into a terminal. Output
-comes from what is kept of it, so a terminal that stands still holds up nobody but itself. Where the CLI goes away, the agent
-has no terminal any more, and its session is ended.
+It goes through the operator's door like every call, and takes the CLI's token alone: no page
+types into a terminal. Output comes from what is kept of it, so a terminal that stands still
+holds up nobody but itself. Where the CLI goes away, the agent has no terminal any more, and its
+session is ended.
 """
 
 import asyncio

@@ -1,6 +1,8 @@
-"""Taking applied changes back, for API, pages and CLI: finds the session that is meant, shows what would happen, has it done.
+"""Taking applied changes back, for API, pages and CLI: finds the session that is meant, shows what
+would happen, has it done.
 
-Texts are redacted and made visible here, as for every door. It decides nothing: what can be undone is `workspace.undo`'s to say.
+Texts are redacted and made visible here, as for every door. It decides nothing: what can be
+undone is `workspace.undo`'s to say.
 """
 
 from collections.abc import Iterator
@@ -28,8 +30,9 @@ _ID = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 
 
 class UndoBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What to take back. `id`: a request, an undo or a whole session. `since`: what came after that time, in seconds since the
-    epoch; `after`: after that place of the timeline. `session` is the newest with changes where nothing names it."""
+    """What to take back. `id`: a request, an undo or a whole session. `since`: what came after
+    that time, in seconds since the epoch; `after`: after that place of the timeline. `session`
+    is the newest with changes where nothing names it."""
 
     id: _ID | None = None
     session: _ID | None = None
@@ -45,7 +48,8 @@ class UndoNowBody(UndoBody, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class UndoFileView(msgspec.Struct, frozen=True, kw_only=True):
-    """One path. `diff` are lines of a unified diff, of the first files; `problem` says why nothing at all would be undone."""
+    """One path. `diff` are lines of a unified diff, of the first files; `problem` says why
+    nothing at all would be undone."""
 
     path: str
     doing: str
@@ -57,8 +61,9 @@ class UndoFileView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UndoView(msgspec.Struct, frozen=True, kw_only=True):
-    """What would be done, or was, by `undo`. `count` is of all paths; the first of them are listed, problems before the rest.
-    `forgotten` says that older changes can't be taken back any more."""
+    """What would be done, or was, by `undo`. `count` is of all paths; the first of them are
+    listed, problems before the rest. `forgotten` says that older changes can't be taken back any
+    more."""
 
     session_id: str
     workspace: str
@@ -72,8 +77,9 @@ class UndoView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TimelineRow(msgspec.Struct, frozen=True, kw_only=True):
-    """What one request, several that were answered as one, or one undo did. `number` is its place; to rewind to it is to undo
-    what came after. Of `requests` more than one the rows are had one by one with `of`."""
+    """What one request, several that were answered as one, or one undo did. `number` is its
+    place; to rewind to it is to undo what came after. Of `requests` more than one the rows are
+    had one by one with `of`."""
 
     id: str
     number: int
@@ -92,7 +98,8 @@ class TimelineRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TimelineView(msgspec.Struct, frozen=True, kw_only=True):
-    """Newest first, `more` older ones follow. `forgotten` older changes can't be undone any more, and why."""
+    """Newest first, `more` older ones follow. `forgotten` older changes can't be undone any
+    more, and why."""
 
     rows: list[TimelineRow]
     more: int
@@ -126,14 +133,21 @@ async def for_page(
         plan = await undo.plan(selection, merge=merge)
         files = _in_order(plan)
         return plan, [
-            (file, shown_change(parts, f"undo-{number}", card, most_lines=MOST_LINES) if card else None)
+            (
+                file,
+                shown_change(parts, f"undo-{number}", card, most_lines=MOST_LINES)
+                if card
+                else None,
+            )
             for number, (file, card) in enumerate(_with_cards(files[:MOST_FILES], undo))
         ]
 
 
-async def timeline(parts: Parts, session_id: str, limit: int, skip: int = 0, of: str = "") -> TimelineView:
-    """What a session applied, with the lines that each change added and removed, without the `skip` newest; with `of` one by one
-    what was answered as one."""
+async def timeline(
+    parts: Parts, session_id: str, limit: int, skip: int = 0, of: str = ""
+) -> TimelineView:
+    """What a session applied, with the lines that each change added and removed, without the
+    `skip` newest; with `of` one by one what was answered as one."""
     async with parts.undoing(session_id) as undo:
         found = undo.timeline(of)
         shown_rows = found.rows[::-1][skip : skip + limit]
@@ -146,16 +160,20 @@ async def timeline(parts: Parts, session_id: str, limit: int, skip: int = 0, of:
     )
 
 
-# -- inside ------------------------------------------------------------------------------------------------------------------
+# -- inside ---------------------------------------------------------------------------------------
 
 
 async def _meant(parts: Parts, body: UndoBody) -> tuple[Session, Selection]:
     """The session and what of it is to be taken back."""
     if sum(one is not None for one in (body.id, body.since, body.after)) > 1:
-        raise UserError("more than one thing to undo is named", "give an id, a time, or a place of the timeline")
+        raise UserError(
+            "more than one thing to undo is named", "give an id, a time, or a place of the timeline"
+        )
     selection = Selection(since=body.since, after=body.after)
     if body.id is None:
-        return (parts.sessions.get(body.session) if body.session else await _newest(parts)), selection
+        return (
+            parts.sessions.get(body.session) if body.session else await _newest(parts)
+        ), selection
     session = _session_of(parts, body.id)
     if body.session is not None and body.session != session.id:
         raise NotFoundError(f"`{body.id[:64]}` is not of that session", "leave the session out")
@@ -171,7 +189,8 @@ def _session_of(parts: Parts, any_id: str) -> Session:
         return parts.sessions.get(request.session_id if request is not None else any_id)
     except NotFoundError:
         raise NotFoundError(
-            f"no request, undo or session has the id `{any_id[:64]}`", "copy it from the session's timeline"
+            f"no request, undo or session has the id `{any_id[:64]}`",
+            "copy it from the session's timeline",
         ) from None
 
 
@@ -185,7 +204,9 @@ async def _newest(parts: Parts) -> Session:
         except NotFoundError:
             if session.started_at is not None and session.ended_at is None:
                 raise  # a crash left it: an older one isn't what is meant
-    raise UserError("no session applied anything that could be undone", "`gatehouse sessions` lists them")
+    raise UserError(
+        "no session applied anything that could be undone", "`gatehouse sessions` lists them"
+    )
 
 
 def _view(parts: Parts, session: Session, plan: UndoPlan, undo: Undo | None) -> UndoView:
@@ -213,7 +234,9 @@ def _is_folder(file: UndoFile) -> bool:
     return any(held is not None and held.kind == "dir" for held in (file.to, file.now))
 
 
-def _with_cards(files: list[UndoFile], undo: Undo | None) -> Iterator[tuple[UndoFile, ChangeCard | None]]:
+def _with_cards(
+    files: list[UndoFile], undo: Undo | None
+) -> Iterator[tuple[UndoFile, ChangeCard | None]]:
     left = MOST_DIFFS if undo is not None else 0
     for file in files:
         card = None
@@ -229,7 +252,10 @@ def _file(parts: Parts, file: UndoFile, card: ChangeCard | None) -> UndoFileView
     for hunk in facts["hunks"] if facts else ():
         diff.append(hunk["header"])
         marks = {"added": "+", "removed": "-", "context": " "}
-        diff += [f"{marks.get(line['kind'], '')}{''.join(text for text, _ in line['spans'])}" for line in hunk["lines"]]
+        diff += [
+            f"{marks.get(line['kind'], '')}{''.join(text for text, _ in line['spans'])}"
+            for line in hunk["lines"]
+        ]
     if facts and facts["hidden"]:
         diff.append(f"... {facts['hidden']} more lines")
     return UndoFileView(

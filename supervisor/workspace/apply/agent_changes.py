@@ -1,8 +1,10 @@
-"""What an agent asks of files through its API: turns a write, an edit, a deletion or a move into a request about exact content.
+"""What an agent asks of files through its API: turns a write, an edit, a deletion or a move into a
+request about exact content.
 
-It is separate from `channel` because it only asks: the effect comes when the gate allows it, by `effects`. Whoever calls holds the
-channel's turn. It must never give a new request an id before an older one for the same path is superseded, lose an edit that
-waits when one more is asked for, or let the agent find out what is in a host's file that its copy was never given.
+It is separate from `channel` because it only asks: the effect comes when the gate allows it, by
+`effects`. Whoever calls holds the channel's turn. It must never give a new request an id before
+an older one for the same path is superseded, lose an edit that waits when one more is asked for,
+or let the agent find out what is in a host's file that its copy was never given.
 """
 
 import asyncio
@@ -46,7 +48,8 @@ MOVED = "superseded by a move of this file; edit it under its new name once it i
 
 
 class _Text(NamedTuple):
-    """A file's content that an edit is made on: `before` is the host's, which the request is about."""
+    """A file's content that an edit is made on: `before` is the host's, which the request is
+    about."""
 
     before: str | None
     operation: FileOperation
@@ -66,15 +69,20 @@ class AgentChanges:
     async def write(self, path: str, content: bytes, reason: str) -> Request:
         """Ask to put `content` at `path`, on the host and in the copy, once it is allowed.
 
-        The gate's answer to a path that can't be one is a denial on record; an older request for the same file is
-        superseded before the new one has an id.
+        The gate's answer to a path that can't be one is a denial on record; an older request for
+        the same file is superseded before the new one has an id.
         """
         name = canonical(path)
         action = FileChange(operation="write", path=name)
         await self._prepare(action, reason)
         host = await asyncio.to_thread(self._look_at_host, name)
-        is_known_folder = host is not None and host.kind == "dir" and self._sides.known(name) is not None
-        if is_known_folder and self._gate.rulings.verdict(action, self._session_id).decision != "deny":
+        is_known_folder = (
+            host is not None and host.kind == "dir" and self._sides.known(name) is not None
+        )
+        if (
+            is_known_folder
+            and self._gate.rulings.verdict(action, self._session_id).decision != "deny"
+        ):
             raise UserError(f"can't write `{name}`: it is a folder", "choose another name")
         after = await asyncio.to_thread(self._sides.blobs.keep, content)
         is_file = host is not None and host.kind == "file"
@@ -92,10 +100,12 @@ class AgentChanges:
         return await self._ask(to_action(name, wanted), reason)
 
     async def edit(self, path: str, old: str, new: str, replace_all: bool, reason: str) -> Request:
-        """Ask to replace `old` by `new` in the file, which must hold it exactly once, or at least once with `replace_all`.
+        """Ask to replace `old` by `new` in the file, which must hold it exactly once, or at least
+        once with `replace_all`.
 
-        While an earlier write or edit of the same file waits, this one is made on its content, and the new request holds
-        both. `UserError` where it doesn't fit: nothing is asked then, and what waits goes on waiting.
+        While an earlier write or edit of the same file waits, this one is made on its content,
+        and the new request holds both. `UserError` where it doesn't fit: nothing is asked then,
+        and what waits goes on waiting.
         """
         name = canonical(path)
         if denied := await self._prepare(FileChange(operation="edit", path=name), reason):
@@ -106,11 +116,14 @@ class AgentChanges:
             if older.origin == "agent_api" and action.operation in ("write", "edit"):
                 return await self._add_edit(older, action, edit, reason)
         text = await asyncio.to_thread(self._host_text, name)
-        after = await asyncio.to_thread(self._edited, name, text.content, lambda now: apply_edit(now, *edit))
+        after = await asyncio.to_thread(
+            self._edited, name, text.content, lambda now: apply_edit(now, *edit)
+        )
         return await self._ask_edit(name, text, after, Edits("", (edit,), (reason,)), SUPERSEDED)
 
     async def delete(self, path: str, reason: str) -> Request:
-        """Ask to delete a file, a link or an empty folder. `UserError` where there is none, or the folder holds something.
+        """Ask to delete a file, a link or an empty folder. `UserError` where there is none, or the
+        folder holds something.
 
         A file that waits to be made isn't made then: its request is closed, and given back.
         """
@@ -121,53 +134,81 @@ class AgentChanges:
         if host is None:
             for older in self._pending(name):
                 if older.origin == "agent_api" and self._effects.action_of(older).to is None:
-                    self._gate.close(older.id, "the agent asked to delete it before it was answered")
+                    self._gate.close(
+                        older.id, "the agent asked to delete it before it was answered"
+                    )
                     return self._gate.get(older.id)
         host = self._seen_by_agent(name, host, "delete")
         if host.kind == "dir" and await asyncio.to_thread(self._holds_something, name):
-            raise UserError(f"can't delete `{name}`: the folder holds something", "delete the files in it one by one")
+            raise UserError(
+                f"can't delete `{name}`: the folder holds something",
+                "delete the files in it one by one",
+            )
         wanted = Want("delete", host.token, hazards=self._conflict(name, host))
         return await self._ask(to_action(name, wanted), reason)
 
     async def move(self, path: str, to: str, reason: str) -> Request:
-        """Ask to give a file another path, where nothing may be. `UserError` where it can't be moved there."""
+        """Ask to give a file another path, where nothing may be. `UserError` where it can't be
+        moved there."""
         name, new = canonical(path), canonical(to)
         if not new.isprintable():
-            raise UserError("the new name holds what can't be shown", "choose letters, digits and signs")
+            raise UserError(
+                "the new name holds what can't be shown", "choose letters, digits and signs"
+            )
         action = FileChange(operation="rename", path=name, to=new)
         if denied := await self._prepare(action, reason):
             return denied
         if name == new:
             raise UserError(f"`{name}` is where it is to be moved", "name another path")
-        host, there = await asyncio.to_thread(lambda: (self._look_at_host(name), self._look_at_host(new)))
+        host, there = await asyncio.to_thread(
+            lambda: (self._look_at_host(name), self._look_at_host(new))
+        )
         host = self._seen_by_agent(name, host, "move")
         if host.kind != "file":
-            raise UserError(f"can't move `{name}`: it is a {_KINDS.get(host.kind, host.kind)}", "move files one by one")
+            raise UserError(
+                f"can't move `{name}`: it is a {_KINDS.get(host.kind, host.kind)}",
+                "move files one by one",
+            )
         if there is not None:
             raise UserError(
                 f"can't move `{name}`: there is something at `{new}` on the host",
                 "delete it first, or choose another name",
             )
         hazards = self._conflict(name, host)
-        action = FileChange(operation="rename", path=name, to=new, before=host.token, after=host.token, hazards=hazards)
+        action = FileChange(
+            operation="rename",
+            path=name,
+            to=new,
+            before=host.token,
+            after=host.token,
+            hazards=hazards,
+        )
         return await self._ask(action, reason, MOVED)
 
     async def host_changed(self, names: Collection[str]) -> None:
-        """The person changed these paths: what waits about them is asked anew, about what the host holds now.
+        """The person changed these paths: what waits about them is asked anew, about what the host
+        holds now.
 
-        An edit that still fits is the same edit. A whole file that was written without knowing of the change is a conflict,
-        even where the copy has followed the host by now. What doesn't fit any more is closed with the reason.
+        An edit that still fits is the same edit. A whole file that was written without knowing
+        of the change is a conflict, even where the copy has followed the host by now. What
+        doesn't fit any more is closed with the reason.
         """
         if not names:
             return
-        for request in self._gate.queue.pending_about(self._session_id, {_subject(name) for name in names}):
+        for request in self._gate.queue.pending_about(
+            self._session_id, {_subject(name) for name in names}
+        ):
             if request.origin == "agent_api" and isinstance(request.action, FileChange):
-                with contextlib.suppress(UserError, StaleError):  # it is being written to: the next look will tell
+                with contextlib.suppress(
+                    UserError, StaleError
+                ):  # it is being written to: the next look will tell
                     await self._ask_anew(request, self._effects.action_of(request))
 
-    # -- edits ----------------------------------------------------------------------------------------------------------
+    # -- edits ------------------------------------------------------------------------------------
 
-    async def _add_edit(self, older: Request, action: FileChange, edit: tuple[str, str, bool], reason: str) -> Request:
+    async def _add_edit(
+        self, older: Request, action: FileChange, edit: tuple[str, str, bool], reason: str
+    ) -> Request:
         """One more edit on what waits: the same file, with both."""
         name = name_of(action)
         known = self._effects.edits.of(name, older.id)
@@ -176,7 +217,9 @@ class AgentChanges:
             content = await asyncio.to_thread(self._waiting_content, action)
             text = _Text(action.before, action.operation, action.mode or 0o644, content)
             try:
-                after = await asyncio.to_thread(self._edited, name, content, lambda now: apply_edit(now, *edit))
+                after = await asyncio.to_thread(
+                    self._edited, name, content, lambda now: apply_edit(now, *edit)
+                )
             except UserError:
                 if known is not None and known.edits[-1] == edit:
                     return older  # the same was sent again
@@ -184,7 +227,9 @@ class AgentChanges:
         elif known is not None:  # the person saved in between: all edits anew, on that
             text = await asyncio.to_thread(self._host_text, name)
             edits = (*known.edits, edit)
-            after = await asyncio.to_thread(self._edited, name, text.content, lambda now: apply_edits(now, edits))
+            after = await asyncio.to_thread(
+                self._edited, name, text.content, lambda now: apply_edits(now, edits)
+            )
         else:
             raise stale(name)
         held = None
@@ -205,16 +250,23 @@ class AgentChanges:
     ) -> Request:
         hazards = await self._with_secrets(name, hazards, after)
         wanted = Want(text.operation, text.before, after, text.mode, hazards=hazards)
-        request = await self._ask(to_action(name, wanted), held.reason if held else reason, superseding)
+        request = await self._ask(
+            to_action(name, wanted), held.reason if held else reason, superseding
+        )
         if held is not None:
             self._effects.edits.remember(name, held._replace(request_id=request.id))
         return request
 
-    async def _with_secrets(self, name: str, hazards: tuple[str, ...], after: str) -> tuple[str, ...]:
-        return await asyncio.to_thread(hazards_of_kept, self._sides, name, hazards, after, self._gate.redactor)
+    async def _with_secrets(
+        self, name: str, hazards: tuple[str, ...], after: str
+    ) -> tuple[str, ...]:
+        return await asyncio.to_thread(
+            hazards_of_kept, self._sides, name, hazards, after, self._gate.redactor
+        )
 
     def _edited(self, name: str, content: bytes, make: Callable[[str], str]) -> str:
-        """In a thread: the hash of what the edits make of it, which is kept. `UserError` where they don't fit."""
+        """In a thread: the hash of what the edits make of it, which is kept. `UserError` where
+        they don't fit."""
         try:
             return self._sides.blobs.keep(encode(make(decode(content))))
         except EditError as error:
@@ -222,12 +274,16 @@ class AgentChanges:
             remedy = "read the file again and give its present text"
             raise UserError(f"can't edit `{name}`: {error} ({now})", remedy) from error
         except UnicodeEncodeError as error:
-            raise UserError(f"can't edit `{name}`: the new text is no Unicode", "write the file as a whole") from error
+            raise UserError(
+                f"can't edit `{name}`: the new text is no Unicode", "write the file as a whole"
+            ) from error
 
     def _waiting_content(self, action: FileChange) -> bytes:
         data = self._sides.blobs.read(action.after or "", LARGEST_EDIT_BYTES)
         if data is None or len(data) > LARGEST_EDIT_BYTES or content_hash(data) != action.after:
-            raise UserError(f"`{action.path}` waits with a content that can't be edited", "write it as a whole")
+            raise UserError(
+                f"`{action.path}` waits with a content that can't be edited", "write it as a whole"
+            )
         return data
 
     def _host_text(self, name: str) -> _Text:
@@ -236,22 +292,33 @@ class AgentChanges:
         try:
             data = read_file(self._sides.host, name)
         except OSError as error:
-            raise UserError(f"can't edit `{name}`: {error.strerror}", "read the file again") from error
+            raise UserError(
+                f"can't edit `{name}`: {error.strerror}", "read the file again"
+            ) from error
         if host.kind != "file" or host.digest != content_hash(data):
-            raise UserError(f"can't edit `{name}`: it is no file, or it just changed", "read it again, or use write")
+            raise UserError(
+                f"can't edit `{name}`: it is no file, or it just changed",
+                "read it again, or use write",
+            )
         return _Text(host.token, "edit", host.mode & 0o777, data)
 
-    # -- asking -----------------------------------------------------------------------------------------------------------
+    # -- asking -----------------------------------------------------------------------------------
 
     async def _prepare(self, action: FileChange, reason: str) -> Request | None:
-        """What comes before a look at the host: paths that can't be are refused on record, and what was approved about them
-        is carried out, so that the new request is about what that left."""
+        """What comes before a look at the host: paths that can't be are refused on record, and
+        what was approved about them is carried out, so that the new request is about what that
+        left."""
         if self._gate.rulings.verdict(action, self._session_id).decision == "deny":
-            return await self._ask(action, reason) if action.operation != "write" else None  # a write names its content
+            return (
+                await self._ask(action, reason) if action.operation != "write" else None
+            )  # a write names its content
         for name in names_of(action):
             if why := await asyncio.to_thread(self._why_unreachable, name):
                 self._gate.record_refusal(action, self._session_id, why)
-                raise RefusedError(f"`{name}` can't be reached: {why}", "name a path below the workspace's own folders")
+                raise RefusedError(
+                    f"`{name}` can't be reached: {why}",
+                    "name a path below the workspace's own folders",
+                )
         for request in self._gate.queue.ready(self._session_id):
             if request.origin == "agent_api" and isinstance(request.action, FileChange):
                 touched = names_of(self._effects.action_of(request))
@@ -272,17 +339,23 @@ class AgentChanges:
             return "a folder on the way is a symlink or a file on the host"
 
     async def _ask(self, action: FileChange, reason: str, superseding: str = SUPERSEDED) -> Request:
-        """Ask the gate. INVARIANT: nothing awaits between superseding the older request and the new one's id."""
+        """Ask the gate. INVARIANT: nothing awaits between superseding the older request and the
+        new one's id."""
         if action.before is None or action.to is not None:
             way = await asyncio.to_thread(lambda: Ways(self._sides).to(names_of(action)[-1]))
             action = with_way(action, way)
         action = await asyncio.to_thread(self._noted, action)
         return self._gate.ask(
-            action, session_id=self._session_id, reason=reason, origin="agent_api", superseding=superseding
+            action,
+            session_id=self._session_id,
+            reason=reason,
+            origin="agent_api",
+            superseding=superseding,
         )
 
     def _noted(self, action: FileChange) -> FileChange:
-        """With the repositories that its paths are in, or would be with all else that waits: each alone may be half of one."""
+        """With the repositories that its paths are in, or would be with all else that waits:
+        each alone may be half of one."""
         try:
             if not any(map(has_piece, names_of(action))):
                 return Repositories(self._sides).noted(action)
@@ -312,31 +385,38 @@ class AgentChanges:
         """The same edits on what the host holds now; whether they fit."""
         try:
             text = await asyncio.to_thread(self._host_text, name)
-            after = await asyncio.to_thread(self._edited, name, text.content, lambda now: apply_edits(now, held.edits))
+            after = await asyncio.to_thread(
+                self._edited, name, text.content, lambda now: apply_edits(now, held.edits)
+            )
         except UserError:
             return False
         await self._ask_edit(name, text, after, held, CONTAINED)
         return True
 
-    # -- looking ------------------------------------------------------------------------------------------------------------
+    # -- looking ----------------------------------------------------------------------------------
 
     def _pending(self, name: str) -> list[Request]:
         found = self._gate.queue.pending_about(self._session_id, [_subject(name)])
-        return [one for one in found if status(one) == "pending" and isinstance(one.action, FileChange)]
+        return [
+            one for one in found if status(one) == "pending" and isinstance(one.action, FileChange)
+        ]
 
     def _conflict(self, name: str, host: Seen | None) -> tuple[str, ...]:
-        """For what replaces, deletes or moves the whole file: whether the host holds something that the session never saw."""
+        """For what replaces, deletes or moves the whole file: whether the host holds something
+        that the session never saw."""
         known = self._sides.known(name)
         if known is None and host is None:
             return ()
         return conflict(known, host)
 
     def _seen_by_agent(self, name: str, host: Seen | None, verb: str) -> Seen:
-        """What is there, where the agent may know of it. INVARIANT: a file that was left out of the copy answers like one
-        that doesn't exist: else edits that fit or don't would spell out what is in it."""
+        """What is there, where the agent may know of it. INVARIANT: a file that was left out of
+        the copy answers like one that doesn't exist: else edits that fit or don't would spell
+        out what is in it."""
         if host is None or not self._sides.is_seen_by_agent(name):
             raise UserError(
-                f"can't {verb} `{name}`: there is no such file in this session", "list the folder, or use write"
+                f"can't {verb} `{name}`: there is no such file in this session",
+                "list the folder, or use write",
             )
         return host
 
@@ -345,7 +425,9 @@ class AgentChanges:
             with self._sides.host.directory(name) as fd, os.scandir(fd) as listing:
                 return next(listing, None) is not None
         except OSError as error:
-            raise UserError(f"`{name}` can't be read on the host: {error.strerror}", "choose another folder") from error
+            raise UserError(
+                f"`{name}` can't be read on the host: {error.strerror}", "choose another folder"
+            ) from error
 
     def _look_at_host(self, name: str) -> Seen | None:
         try:
@@ -357,7 +439,9 @@ class AgentChanges:
         except TooLargeError:
             raise UserError(f"`{name}` is too large", "change it in the copy") from None
         except OSError as error:
-            raise UserError(f"`{name}` can't be read on the host: {error.strerror}", "choose another file") from error
+            raise UserError(
+                f"`{name}` can't be read on the host: {error.strerror}", "choose another file"
+            ) from error
 
 
 _KINDS = {"dir": "folder", "symlink": "link"}
@@ -368,9 +452,11 @@ def _subject(name: str) -> str:
 
 
 def canonical(path: str) -> str:
-    """An agent's path relative to the workspace's root: its own prefix, `.` and empty parts removed.
+    """An agent's path relative to the workspace's root: its own prefix, `.` and empty parts
+    removed.
 
-    Nothing else is resolved: `..` and absolute paths stay as they are, for the gate to see and refuse.
+    Nothing else is resolved: `..` and absolute paths stay as they are, for the gate to see and
+    refuse.
     """
     name = path.removeprefix(COPY_INSIDE)
     if name.startswith("/"):

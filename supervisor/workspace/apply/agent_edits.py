@@ -1,8 +1,9 @@
-"""What the agent's waiting edits are made of, so that one more is added to them instead of taking their place.
+"""What the agent's waiting edits are made of, so that one more is added to them instead of taking
+their place.
 
-It is separate from `agent_changes` because effects need it, too: to say why edits no longer fit, and to make them in a copy
-that moved on. It is a memory of this run only: what an approval applies is the request's content, not this. It must never grow
-with what an agent sends.
+It is separate from `agent_changes` because effects need it, too: to say why edits no longer fit,
+and to make them in a copy that moved on. It is a memory of this run only: what an approval
+applies is the request's content, not this. It must never grow with what an agent sends.
 """
 
 from typing import NamedTuple
@@ -24,10 +25,16 @@ class Edits(NamedTuple):
     @property
     def reason(self) -> str:
         """What a person is told: how many there are, and why, newest first."""
-        said = "; ".join(dict.fromkeys(reason for reason in reversed(self.reasons) if reason))[:MOST_REASON_CHARS]
+        said = "; ".join(dict.fromkeys(reason for reason in reversed(self.reasons) if reason))[
+            :MOST_REASON_CHARS
+        ]
         if len(self.edits) == 1:
             return said
-        return f"{len(self.edits)} edits of this file: {said}" if said else f"{len(self.edits)} edits of this file"
+        return (
+            f"{len(self.edits)} edits of this file: {said}"
+            if said
+            else f"{len(self.edits)} edits of this file"
+        )
 
     @property
     def chars(self) -> int:

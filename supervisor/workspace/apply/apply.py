@@ -1,9 +1,9 @@
 """Effects on the host's workspace: each exactly what a grant says, whole or not at all.
 
-It decides nothing but whether the host is still what the request was about: `before` must be there now, and content is
-taken from the snapshot whose hash is `after`. It is separate because it is, with `restore`, the only code that writes to
-the user's folder, by the steps of `placing`. It must never follow a symlink, set a set-id bit, or touch `.git` or the
-supervisor's data.
+It decides nothing but whether the host is still what the request was about: `before` must be
+there now, and content is taken from the snapshot whose hash is `after`. It is separate because
+it is, with `restore`, the only code that writes to the user's folder, by the steps of `placing`.
+It must never follow a symlink, set a set-id bit, or touch `.git` or the supervisor's data.
 """
 
 import contextlib
@@ -16,7 +16,15 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from supervisor.core.actions import FileChange, content_hash
-from supervisor.core.files.changes import OWNER, PERMISSIONS, Known, Seen, link_token, name_fields, name_of
+from supervisor.core.files.changes import (
+    OWNER,
+    PERMISSIONS,
+    Known,
+    Seen,
+    link_token,
+    name_fields,
+    name_of,
+)
 from supervisor.core.files.new_folders import modes_on_way
 from supervisor.core.files.swaps import strays
 from supervisor.core.files.undoing import Held, held_link
@@ -38,13 +46,15 @@ type Use = Callable[[FileChange], None]
 
 
 class Contents(Protocol):
-    """Where an effect's content comes from: snapshots, or the host's file for the copy. What is read is hashed anew."""
+    """Where an effect's content comes from: snapshots, or the host's file for the copy. What is
+    read is hashed anew."""
 
     def open(self, digest: str) -> int: ...
 
 
 class Staged(NamedTuple):
-    """A file or link that is finished, under a temporary name beside its place. `begun` is what `place` completes."""
+    """A file or link that is finished, under a temporary name beside its place. `begun` is what
+    `place` completes."""
 
     name: str
     host: Seen | None
@@ -53,9 +63,11 @@ class Staged(NamedTuple):
 
 
 class Applier:
-    """Carries out file changes below `root`. Blocking: call it in a thread, one at a time. The host's has a history.
+    """Carries out file changes below `root`. Blocking: call it in a thread, one at a time. The
+    host's has a history.
 
-    `at(step)` is called before and after each step that a crash could fall between; tests end the process there.
+    `at(step)` is called before and after each step that a crash could fall between; tests end
+    the process there.
     """
 
     def __init__(
@@ -73,12 +85,16 @@ class Applier:
         self._placer = Placer(root, history, at, durable=durable)
         self._mover = Mover(root, self._placer, at)
 
-    def apply(self, action: FileChange, request_id: str, use: Use, *, mtime_ns: int | None = None) -> Applied:
-        """Do what the action says; what the host then holds, and what it held. `use` is the grant's.
+    def apply(
+        self, action: FileChange, request_id: str, use: Use, *, mtime_ns: int | None = None
+    ) -> Applied:
+        """Do what the action says; what the host then holds, and what it held. `use` is the
+        grant's.
 
-        Doing again what is done already is no error. `mtime_ns` is the time that a written file gets, unless that would
-        hide the change from whoever goes by times. Raises StaleError, PathError, RefusedError or another
-        GatehouseError, after which nothing has changed (but perhaps new empty folders on the way).
+        Doing again what is done already is no error. `mtime_ns` is the time that a written file
+        gets, unless that would hide the change from whoever goes by times. Raises StaleError,
+        PathError, RefusedError or another GatehouseError, after which nothing has changed (but
+        perhaps new empty folders on the way).
         """
         if action.operation == "rename":
             return self.move(action, request_id, use)
@@ -86,13 +102,15 @@ class Applier:
         return self.shut(action, self.carry_out(action, host, request_id, use, mtime_ns=mtime_ns))
 
     def check_move(self, action: FileChange, request_id: str) -> Seen | None:
-        """What is at a rename's old path, where it could be done now, or is done. Raises as `apply`."""
+        """What is at a rename's old path, where it could be done now, or is done. Raises as
+        `apply`."""
         with as_errors(name_of(action)):
             self._refuse_repositories(action)
             return self._mover.check(action, request_id).old
 
     def keep(self, action: FileChange, host: Seen | None) -> None:
-        """Keep what a deletion or a rename is about to take from its path, where `host` is what was there. Raises as `apply`."""
+        """Keep what a deletion or a rename is about to take from its path, where `host` is what
+        was there. Raises as `apply`."""
         with as_errors(name_of(action)):
             self._placer.keep(name_of(action), host)
 
@@ -100,16 +118,20 @@ class Applier:
         """Do a rename; see `Mover`. Raises as `apply`."""
         with as_errors(name_of(action)):
             self._refuse_repositories(action)
-            return self._mover.carry_out(action, self._mover.check(action, request_id), request_id, use)
+            return self._mover.carry_out(
+                action, self._mover.check(action, request_id), request_id, use
+            )
 
-    # -- the same in steps, for several changes that happen together: check all, stage all, then the rest -------------
+    # -- the same in steps, for several changes that happen together: check all, stage all, then th
 
     def sharing_syncs(self) -> contextlib.AbstractContextManager[None]:
-        """Sync each folder once, at the end of this block: what was done in it isn't settled before."""
+        """Sync each folder once, at the end of this block: what was done in it isn't settled
+        before."""
         return self._placer.sharing_syncs()
 
     def check(self, action: FileChange, request_id: str) -> Seen | None:
-        """What the host holds: what the action is about, or what it would make or has begun to make of it. Raises as `apply`."""
+        """What the host holds: what the action is about, or what it would make or has begun to
+        make of it. Raises as `apply`."""
         name = name_of(action)
         split(name)
         with as_errors(name):
@@ -118,7 +140,12 @@ class Applier:
             is_ours = _is_done(action, host) or self._is_unfinished(action, host, request_id)
             if not is_ours and (host.token if host else None) != action.before:
                 raise stale(name)
-            if action.operation == "swap" and host is not None and host.kind == "dir" and action.after != "dir":
+            if (
+                action.operation == "swap"
+                and host is not None
+                and host.kind == "dir"
+                and action.after != "dir"
+            ):
                 self._check_below(action)
             return host
 
@@ -138,14 +165,24 @@ class Applier:
         """INVARIANT: a folder goes only where all that is in it is what the action says goes."""
         found = strays(action, each_name(self._root, name_of(action)))
         if found:
-            text = f"`{name_fields(found[0])[0]}` is in the folder, too, and no part of this; nothing was changed"
+            text = (
+                f"`{name_fields(found[0])[0]}` is in the folder, too, and no part of this; nothing"
+                " was changed"
+            )
             raise StaleError(text, "look at it and ask again")
 
     def stage(
-        self, action: FileChange, host: Seen | None, request_id: str, use: Use, *, mtime_ns: int | None = None
+        self,
+        action: FileChange,
+        host: Seen | None,
+        request_id: str,
+        use: Use,
+        *,
+        mtime_ns: int | None = None,
     ) -> Staged | None:
-        """Make a file or link ready beside its place, where `host` is what `check` gave. None where there is nothing to be
-        made ready, or not yet: `carry_out` does all of it then. Raises as `apply`."""
+        """Make a file or link ready beside its place, where `host` is what `check` gave. None
+        where there is nothing to be made ready, or not yet: `carry_out` does all of it then.
+        Raises as `apply`."""
         name = name_of(action)
         is_folder = host is not None and host.kind == "dir" and action.operation != "swap"
         if _is_done(action, host) or action.operation in ("delete", "mkdir") or is_folder:
@@ -160,7 +197,8 @@ class Applier:
             return self._stage(action, name, host, request_id, use, mtime_ns)
 
     def _is_in_the_way(self, name: str) -> bool:
-        """Whether something that is no folder is where one on the way should be, or that one may not be written to (yet)."""
+        """Whether something that is no folder is where one on the way should be, or that one may
+        not be written to (yet)."""
         try:
             with self._root.parent(name) as (fd, _):
                 return not os.access(".", os.W_OK | os.X_OK, dir_fd=fd, effective_ids=True)
@@ -172,7 +210,8 @@ class Applier:
             raise
 
     def staging_together(self) -> contextlib.AbstractContextManager[None]:
-        """What is staged in this block is durable at its end, and only then may any of it be placed. OSError where it can't be."""
+        """What is staged in this block is durable at its end, and only then may any of it be
+        placed. OSError where it can't be."""
         return self._placer.staging_together()
 
     def unstage(self, staged: Staged) -> None:
@@ -185,7 +224,13 @@ class Applier:
             return self._place(staged)
 
     def carry_out(
-        self, action: FileChange, host: Seen | None, request_id: str, use: Use, *, mtime_ns: int | None = None
+        self,
+        action: FileChange,
+        host: Seen | None,
+        request_id: str,
+        use: Use,
+        *,
+        mtime_ns: int | None = None,
     ) -> Applied:
         """All of it, where `host` is what `check` gave. Raises as `apply`."""
         name = name_of(action)
@@ -199,8 +244,9 @@ class Applier:
             return self._carry_out(action, name, host, request_id, use, mtime_ns)
 
     def shut(self, action: FileChange, applied: Applied) -> Applied:
-        """A folder that the action made has its own permissions only now, when all that comes into it is there: without root's
-        rights nothing else could come. What the person has made of them since stays. Raises as `apply`."""
+        """A folder that the action made has its own permissions only now, when all that comes
+        into it is there: without root's rights nothing else could come. What the person has made
+        of them since stays. Raises as `apply`."""
         if not _makes_folder(action):
             return applied
         name, mode = name_of(action), _folder_mode_of(action)
@@ -212,34 +258,49 @@ class Applier:
                 return applied
             self._at("shutting")
             # A set-id bit is that of the folder around it.
-            return applied._replace(known=self._set_folder_mode(name, mode | (host.mode & ~PERMISSIONS), host))
+            return applied._replace(
+                known=self._set_folder_mode(name, mode | (host.mode & ~PERMISSIONS), host)
+            )
 
     def _is_unfinished(self, action: FileChange, host: Seen | None, request_id: str) -> bool:
-        """Whether this is a folder that this request made before a crash, which it hasn't given its permissions yet."""
+        """Whether this is a folder that this request made before a crash, which it hasn't given
+        its permissions yet."""
         if not _makes_folder(action) or host is None or host.kind != "dir":
             return False
         is_begun = self._placer.done_before(request_id, name_of(action), None).changed
         return is_begun and not host.mode & PERMISSIONS & ~(_folder_mode_of(action) | OWNER)
 
     def found_done(self, action: FileChange, request_id: str, use: Use) -> Applied | None:
-        """What came of an action that was carried out before a crash; None where the path was changed since. Changes nothing."""
+        """What came of an action that was carried out before a crash; None where the path was
+        changed since. Changes nothing."""
         host = look_quietly(self._root, name_of(action))
         return self.carry_out(action, host, request_id, use) if _is_done(action, host) else None
 
     def _place(self, staged: Staged) -> Applied:
         name, host, temporary, begun = staged
-        signature = self._placer.place_signed(name, temporary, host, begun.known.digest if begun.known else None)
+        signature = self._placer.place_signed(
+            name, temporary, host, begun.known.digest if begun.known else None
+        )
         known = begun.known and msgspec.structs.replace(begun.known, host_signature=signature)
         return begun._replace(known=known)
 
     def _carry_out(
-        self, action: FileChange, name: str, host: Seen | None, request_id: str, use: Use, mtime_ns: int | None
+        self,
+        action: FileChange,
+        name: str,
+        host: Seen | None,
+        request_id: str,
+        use: Use,
+        mtime_ns: int | None,
     ) -> Applied:
         is_folder = host is not None and host.kind == "dir"
         match action.operation:
             case "write" | "edit" | "symlink" if is_folder:
-                # A swap would take the folder, with all that is in it, for the old version of a file.
-                raise GatehouseError(f"`{name}` is a folder on the host; nothing was changed", "choose another name")
+                # A swap would take the folder, with all that is in it, for the old version of a
+                # file.
+                raise GatehouseError(
+                    f"`{name}` is a folder on the host; nothing was changed", "choose another name"
+                )
             case "write" | "edit" | "symlink" | "swap":
                 return self._place(self._stage(action, name, host, request_id, use, mtime_ns))
             case "chmod" if host is not None and host.kind == "dir":
@@ -252,18 +313,33 @@ class Applier:
             case "delete":
                 return self._delete(action, name, host, request_id, use)
             case _:
-                raise GatehouseError(f"`{action.operation}` is no change of one path", "ask for the change again")
+                raise GatehouseError(
+                    f"`{action.operation}` is no change of one path", "ask for the change again"
+                )
 
-    # -- effects ----------------------------------------------------------------------------------------------------
+    # -- effects ----------------------------------------------------------------------------------
 
     def _begin(
-        self, request_id: str, action: FileChange, host: Seen | None, after: Held | None, temporary: str = ""
+        self,
+        request_id: str,
+        action: FileChange,
+        host: Seen | None,
+        after: Held | None,
+        temporary: str = "",
     ) -> Applied:
         name, around = name_of(action), action.repositories
-        return self._placer.begin(request_id, name, action.operation, host, after, temporary, around)
+        return self._placer.begin(
+            request_id, name, action.operation, host, after, temporary, around
+        )
 
     def _stage(
-        self, action: FileChange, name: str, host: Seen | None, request_id: str, use: Use, mtime_ns: int | None
+        self,
+        action: FileChange,
+        name: str,
+        host: Seen | None,
+        request_id: str,
+        use: Use,
+        mtime_ns: int | None,
     ) -> Staged:
         if action.link_target is not None:
             return self._stage_link(action, name, host, request_id, use)
@@ -272,7 +348,13 @@ class Applier:
         return self._stage_file(action, name, host, request_id, use, mtime_ns)
 
     def _stage_file(
-        self, action: FileChange, name: str, host: Seen | None, request_id: str, use: Use, mtime_ns: int | None
+        self,
+        action: FileChange,
+        name: str,
+        host: Seen | None,
+        request_id: str,
+        use: Use,
+        mtime_ns: int | None,
     ) -> Staged:
         mode = (action.mode if action.mode is not None else NEW_FILE_MODE) & PERMISSIONS
         with self._content(action) as (blocks, digest):
@@ -295,7 +377,9 @@ class Applier:
         seen_mode = mode | (stat.S_ISUID if "setuid" in action.hazards else 0)
         return Staged(name, host, temporary, begun._replace(known=Known("file", seen_mode, digest)))
 
-    def _stage_link(self, action: FileChange, name: str, host: Seen | None, request_id: str, use: Use) -> Staged:
+    def _stage_link(
+        self, action: FileChange, name: str, host: Seen | None, request_id: str, use: Use
+    ) -> Staged:
         target = action.link_target or ""
         use(_rebuilt(action, name, host, after=link_token(target), link_target=target))
         temporary = self._placer.temporary()
@@ -303,9 +387,13 @@ class Applier:
         with self._placer.staging(name, temporary, modes_on_way(action)) as (fd, _):
             os.symlink(target, temporary, dir_fd=fd)
             self._at("written")
-        return Staged(name, host, temporary, begun._replace(known=Known("symlink", 0o777, None, target)))
+        return Staged(
+            name, host, temporary, begun._replace(known=Known("symlink", 0o777, None, target))
+        )
 
-    def _stage_folder(self, action: FileChange, name: str, host: Seen | None, request_id: str, use: Use) -> Staged:
+    def _stage_folder(
+        self, action: FileChange, name: str, host: Seen | None, request_id: str, use: Use
+    ) -> Staged:
         """An empty one, for the place of something else."""
         use(_rebuilt(action, name, host, after="dir", mode=action.mode))
         mode = _folder_mode_of(action)
@@ -338,9 +426,12 @@ class Applier:
             self._placer.sync_folder(fd, name)
         return begun._replace(known=Known("dir", mode))
 
-    def _folder_mode(self, action: FileChange, name: str, host: Seen, request_id: str, use: Use) -> Applied:
+    def _folder_mode(
+        self, action: FileChange, name: str, host: Seen, request_id: str, use: Use
+    ) -> Applied:
         use(_rebuilt(action, name, host, after="dir", mode=action.mode))
-        # Set-id and sticky bits are the side's own: the group of what is made in a folder hangs on them.
+        # Set-id and sticky bits are the side's own: the group of what is made in a folder hangs on
+        # them.
         mode = _folder_mode_of(action) | (host.mode & ~PERMISSIONS)
         begun = self._begin(request_id, action, host, Held("dir", mode))
         return begun._replace(known=self._set_folder_mode(name, mode, host))
@@ -349,7 +440,9 @@ class Applier:
         signature = self._placer.set_folder_mode(name, mode, host)
         return Known("dir", mode & PERMISSIONS, host_signature=signature)
 
-    def _delete(self, action: FileChange, name: str, host: Seen | None, request_id: str, use: Use) -> Applied:
+    def _delete(
+        self, action: FileChange, name: str, host: Seen | None, request_id: str, use: Use
+    ) -> Applied:
         use(_rebuilt(action, name, host, after=None))
         begun = self._begin(request_id, action, host, None)
         if host is not None:
@@ -357,7 +450,8 @@ class Applier:
         return begun
 
     def prune(self, name: str, is_gone: Callable[[str], bool], request_id: str) -> list[str]:
-        """Remove folders above a deleted path that are empty and that the copy hasn't either, as git would; their names."""
+        """Remove folders above a deleted path that are empty and that the copy hasn't either, as
+        git would; their names."""
         removed: list[str] = []
         parts = list(split(name)[:-1])
         while parts and is_gone("/".join(parts)):
@@ -387,7 +481,9 @@ class Applier:
         try:
             fd = self._blobs.open(action.after or "")
         except FileNotFoundError:
-            raise GatehouseError("the content of this request is no longer kept", "make the change again") from None
+            raise GatehouseError(
+                "the content of this request is no longer kept", "make the change again"
+            ) from None
         try:
             first = os.read(fd, SMALL_BYTES)
             if len(first) < SMALL_BYTES and not os.read(fd, 1):  # all of it: read once
@@ -405,14 +501,20 @@ def _is_done(action: FileChange, host: Seen | None) -> bool:
         return host is None
     if host is None or host.token != action.after:
         return False
-    return host.kind == "symlink" or action.mode is None or host.mode & PERMISSIONS == action.mode & PERMISSIONS
+    return (
+        host.kind == "symlink"
+        or action.mode is None
+        or host.mode & PERMISSIONS == action.mode & PERMISSIONS
+    )
 
 
 def _known(action: FileChange, host: Seen | None) -> Known | None:
     if host is None:
         return None
     seen_bit = stat.S_ISUID if "setuid" in action.hazards else 0
-    return Known(host.kind, host.mode & PERMISSIONS | seen_bit, host.digest, host.target, host.signature)
+    return Known(
+        host.kind, host.mode & PERMISSIONS | seen_bit, host.digest, host.target, host.signature
+    )
 
 
 def _rebuilt(
@@ -424,8 +526,9 @@ def _rebuilt(
     mode: int | None = None,
     link_target: str | None = None,
 ) -> FileChange:
-    """The action anew, from what is about to be done. INVARIANT: nothing in it that takes effect comes unlooked-at
-    from the request (law 2): the state before from the host now, the content from the bytes that will be written."""
+    """The action anew, from what is about to be done. INVARIANT: nothing in it that takes effect
+    comes unlooked-at from the request (law 2): the state before from the host now, the content
+    from the bytes that will be written."""
     shown, encoded = name_fields(name)
     hazards = action.hazards
     was_executable = host is not None and host.kind == "file" and host.mode & 0o111
@@ -443,9 +546,12 @@ def _rebuilt(
         mode=mode,
         link_target=link_target,
         hazards=hazards,
-        steps=action.steps if action.operation == "swap" else (),  # each is looked at when it is done
+        steps=(
+            action.steps if action.operation == "swap" else ()
+        ),  # each is looked at when it is done
         folders=action.folders,  # and each of these when it is made
-        repositories=action.repositories,  # no others: looked at in `check`, and when the name is given
+        # no others: looked at in `check`, and when the name is given
+        repositories=action.repositories,
     )
 
 
@@ -464,8 +570,12 @@ def _blocks(fd: int) -> Iterator[bytes]:
 
 
 def _set_time(fd: int, mtime_ns: int | None, host: Seen | None) -> None:
-    """Give the new file its time; the present where that lies ahead, or isn't after that of the file it replaces:
-    what goes by times (make, rsync) must see that there is another."""
+    """Give the new file its time; the present where that lies ahead, or isn't after that of the
+    file it replaces: what goes by times (make, rsync) must see that there is another."""
     now_ns = os.fstat(fd).st_mtime_ns
-    if mtime_ns is not None and mtime_ns < now_ns and (host is None or mtime_ns > host.signature[1]):
+    if (
+        mtime_ns is not None
+        and mtime_ns < now_ns
+        and (host is None or mtime_ns > host.signature[1])
+    ):
         os.utime(fd, ns=(now_ns, mtime_ns))

@@ -1,23 +1,32 @@
 """Several changes of the host as one: all of them, or none.
 
-First every `before` is looked at, then all new content is written beside its place, where nobody sees it and where a full
-disk shows itself; only then come deletions, folders and renames. Where one of these fails, what was done is put back
-from its before-contents, by the intents that the journal holds. So kill -9 at any moment leaves a batch that the next
-start carries out or takes back as a whole.
+First every `before` is looked at, then all new content is written beside its place, where nobody
+sees it and where a full disk shows itself; only then come deletions, folders and renames. Where one
+of these fails, what was done is put back from its before-contents, by the intents that the journal
+holds. So kill -9 at any moment leaves a batch that the next start carries out or takes back as a
+whole.
 
-It is separate from `apply`, which does one change, because only here one change's failure is another's. It must never
-overwrite what somebody else wrote meanwhile, not even to put back what was there before.
+It is separate from `apply`, which does one change, because only here one change's failure is
+another's. It must never overwrite what somebody else wrote meanwhile, not even to put back what
+was there before.
 """
 
 import contextlib
 import errno
+import functools
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from supervisor.core.actions import FileChange
 from supervisor.core.files.changes import Seen, name_of, names_of
-from supervisor.core.files.undoing import CHANGES_WITHIN, MADE_FOLDER, Held, is_mode_of_folder, lets_in
+from supervisor.core.files.undoing import (
+    CHANGES_WITHIN,
+    MADE_FOLDER,
+    Held,
+    is_mode_of_folder,
+    lets_in,
+)
 from supervisor.errors import GatehouseError, StorageError
 from supervisor.workspace.apply.apply import Applier, Staged, Use
 from supervisor.workspace.apply.crash_leftovers import clean_leftovers
@@ -30,14 +39,22 @@ from supervisor.workspace.trees.trees import Sides
 
 MOST_NAMED = 5
 # Something is where a folder should be, or in a folder that should go.
-_IN_THE_WAY = {errno.ENOTDIR, errno.EISDIR, errno.ENOTEMPTY, errno.ELOOP, errno.EEXIST, errno.ENOENT}
+_IN_THE_WAY = {
+    errno.ENOTDIR,
+    errno.EISDIR,
+    errno.ENOTEMPTY,
+    errno.ELOOP,
+    errno.EEXIST,
+    errno.ENOENT,
+}
 
 # A request, and a path as intents name it.
 type _Key = tuple[str, str]
 
 
 class Change(NamedTuple):
-    """One of a batch; a swap is several of one request. `use` is its grant's, `mtime_ns` what `Applier.apply` takes."""
+    """One of a batch; a swap is several of one request. `use` is its grant's, `mtime_ns` what
+    `Applier.apply` takes."""
 
     request_id: str
     action: FileChange
@@ -60,8 +77,8 @@ class Change(NamedTuple):
 
 
 class BatchError(GatehouseError):
-    """Nothing of the batch is in effect, but for what the message names. `name` is the path that kept it from happening,
-    empty where it was none."""
+    """Nothing of the batch is in effect, but for what the message names. `name` is the path that
+    kept it from happening, empty where it was none."""
 
     http_status = 409
 
@@ -103,7 +120,8 @@ class _Tries:
 
 
 class Batch:
-    """Carries out changes of one session's host together. Blocking: call it in a thread, one at a time."""
+    """Carries out changes of one session's host together. Blocking: call it in a thread, one at
+    a time."""
 
     def __init__(self, sides: Sides, applier: Applier, at: Callable[[str], None]) -> None:
         self._root = sides.host
@@ -129,7 +147,9 @@ class Batch:
             self._at("batch done")
             self._history.end_batch(batch, rolled_back=False)
         except Exception as error:  # whatever it is: what was done has to be put back
-            name, cause = (error.name, error.__cause__) if isinstance(error, _FailedError) else ("", error)
+            name, cause = (
+                (error.name, error.__cause__) if isinstance(error, _FailedError) else ("", error)
+            )
             left = self.roll_back(batch, None if is_resumed else begun)
             raise BatchError(name, cause, left) from cause
         self._at("batch ended")
@@ -138,13 +158,14 @@ class Batch:
     def roll_back(
         self, batch: BatchBegun, begun: Collection[_Key] | None = None, *, is_last: bool = False
     ) -> list[str]:
-        """Put back what any of the batch's intents did; what could not be, each with its why. `begun`: those whose
-        effects may have happened, so that what the person did isn't taken for one of them; None where a crash took that
-        knowledge along: then any may.
+        """Put back what any of the batch's intents did; what could not be, each with its why.
+        `begun`: those whose effects may have happened, so that what the person did isn't taken for
+        one of them; None where a crash took that knowledge along: then any may.
 
-        What the person has made of a path since is theirs. INVARIANT: what it held before the batch isn't lost by that: the
-        effect counts as done, and can be undone like any other. What failed by the disk alone is tried again before the
-        next batch, for the last time, and at the next start: it must never block what comes later.
+        What the person has made of a path since is theirs. INVARIANT: what it held before the
+        batch isn't lost by that: the effect counts as done, and can be undone like any other.
+        What failed by the disk alone is tried again before the next batch, for the last time,
+        and at the next start: it must never block what comes later.
         """
         self._at("rolling back")
         ids = set(batch.requests)
@@ -156,32 +177,43 @@ class Batch:
         newest_first = intents[::-1]
         for intent in sorted(newest_first, key=_order_back):
             is_meant = begun is None or (intent.request, intent.name) in begun
-            if is_meant and not tries.succeeds(lambda intent=intent: self._take_back(batch, intent)):  # type: ignore[misc]
-                stays += [intent] if self._history.has_before(intent) else []  # nothing is placed before that is kept
-            # Those are made when it is made ready.
-            tries.succeeds(lambda intent=intent: self._take_back_folders(batch, intent))  # type: ignore[misc]
+            # Nothing is placed before what stood there is kept.
+            if (
+                is_meant
+                and not tries.succeeds(functools.partial(self._take_back, batch, intent))
+                and self._history.has_before(intent)
+            ):
+                stays.append(intent)
+            # Folders are made when the batch is made ready.
+            tries.succeeds(functools.partial(self._take_back_folders, batch, intent))
         for intent in newest_first:
             self._set_folder_time(intent)
         if is_last or not tries.is_stuck:
-            with contextlib.suppress(OSError):  # the journal can't be written: the next start finds all of it put back
+            with contextlib.suppress(
+                OSError
+            ):  # the journal can't be written: the next start finds all of it put back
                 stays.sort(key=intents.index)
                 self._history.end_batch(batch, rolled_back=True, stays=stays)
         self._at("rolled back")
         return tries.why
 
     def _end_earlier(self, batch: BatchBegun) -> None:
-        """A batch that could not be put back as a whole is put back as far as that goes, before another relies on the history."""
+        """A batch that could not be put back as a whole is put back as far as that goes, before
+        another relies on the history."""
         earlier = self._history.open_batch
         if earlier is not None and earlier.id != batch.id:
             self.roll_back(earlier, is_last=True)
             if self._history.open_batch is not None:
-                raise GatehouseError("earlier changes can't be put back: the journal can't be written", "make room")
+                raise GatehouseError(
+                    "earlier changes can't be put back: the journal can't be written", "make room"
+                )
 
     def _do_all(self, changes: Sequence[Change], begun: set[_Key]) -> list[Applied]:
         host = self._check_all(changes)
         self._at("batch checked")
         staged: dict[_Key, Staged] = {}
-        # What comes into a folder of this very batch waits for that: made on the way to it, it would be in its own way.
+        # What comes into a folder of this very batch waits for that: made on the way to it, it
+        # would be in its own way.
         folders = {change.name for change in changes if _makes_folder(change.action)}
         with self._applier.staging_together():
             for change in changes:
@@ -192,7 +224,9 @@ class Batch:
                         continue  # nothing is written for it
                     if change.name.rpartition("/")[0] in folders:
                         continue
-                    ready = self._applier.stage(action, host[change.key], request_id, use, mtime_ns=mtime_ns)
+                    ready = self._applier.stage(
+                        action, host[change.key], request_id, use, mtime_ns=mtime_ns
+                    )
                 if ready is not None:
                     staged[change.key] = ready
         self._at("batch staged")
@@ -216,10 +250,13 @@ class Batch:
             return self._applier.place(staged)
         if change.action.operation == "rename":
             return self._applier.move(change.action, change.request_id, change.use)
-        return self._applier.carry_out(change.action, host, change.request_id, change.use, mtime_ns=change.mtime_ns)
+        return self._applier.carry_out(
+            change.action, host, change.request_id, change.use, mtime_ns=change.mtime_ns
+        )
 
     def _check_all(self, changes: Sequence[Change]) -> dict[_Key, Seen | None]:
-        """What the host holds at each one's path. A rename's paths are looked at once more later."""
+        """What the host holds at each one's path. A rename's paths are looked at once more
+        later."""
         host: dict[_Key, Seen | None] = {}
         for change in changes:
             with _about(change.name):
@@ -247,17 +284,25 @@ class Batch:
         """Everything in a folder is back by now, so its time can be, too."""
         before = intent.before
         if before is not None and before.kind == "dir" and before.mtime_ns:
-            with contextlib.suppress(OSError, GatehouseError), self._root.directory(decode_name(intent.name)) as fd:
+            with (
+                contextlib.suppress(OSError, GatehouseError),
+                self._root.directory(decode_name(intent.name)) as fd,
+            ):
                 os.utime(fd, ns=(before.mtime_ns, before.mtime_ns))
 
     def _take_back(self, batch: BatchBegun, intent: Intent) -> None:
         name = decode_name(intent.name)
         if intent.before is not None and not self._has_folder(name):
-            raise stale(name)  # what the batch took from there is back by now: the person took it away
+            raise stale(
+                name
+            )  # what the batch took from there is back by now: the person took it away
         # A crash may have come between making a folder and its mode.
-        expected = MADE_FOLDER if intent.before is None and _is_folder(intent.after) else intent.after
+        expected = (
+            MADE_FOLDER if intent.before is None and _is_folder(intent.after) else intent.after
+        )
         if _is_swap(intent):
-            # Two steps, each of which a crash may have done: what came goes, unless it never came; what went comes back.
+            # Two steps, each of which a crash may have done: what came goes, unless it never came;
+            # what went comes back.
             with contextlib.suppress(StaleError):
                 came = MADE_FOLDER if _is_folder(intent.after) else intent.after  # shut or not
                 self._restorer.restore(batch.id, name, None, came)
@@ -271,11 +316,13 @@ class Batch:
             except GatehouseError as error:
                 if not _is_of_person(error):
                     raise
-                return  # another path of the batch is in it and goes later, or it is somebody else's
+                # another path of the batch is in it and goes later, or it is somebody else's
+                return
 
 
 def _is_of_person(error: GatehouseError | OSError) -> bool:
-    """Whether a path can't be put back for what the person made of it, or of a folder on its way: trying again won't help."""
+    """Whether a path can't be put back for what the person made of it, or of a folder on its
+    way: trying again won't help."""
     if isinstance(error, StorageError):
         return False
     cause = error if isinstance(error, OSError) else error.__cause__
@@ -292,11 +339,16 @@ def _about(name: str) -> Iterator[None]:
 
 
 def order(action: FileChange) -> tuple[int, int, str]:
-    """Deletions from within, folders from outside, all else. Modes of folders last, from within: one that takes away the right
-    to write must not come before what is in the folder; and one that gives it first, from outside."""
+    """Deletions from within, folders from outside, all else. Modes of folders last, from within:
+    one that takes away the right to write must not come before what is in the folder; and one
+    that gives it first, from outside."""
     name = name_of(action)
     depth = name.count("/")
-    if action.operation == "chmod" and action.after == "dir" and (action.mode or 0) & CHANGES_WITHIN == CHANGES_WITHIN:
+    if (
+        action.operation == "chmod"
+        and action.after == "dir"
+        and (action.mode or 0) & CHANGES_WITHIN == CHANGES_WITHIN
+    ):
         return -1, depth, name
     if action.operation == "delete":
         return 0, -depth, name
@@ -310,8 +362,9 @@ def _makes_folder(action: FileChange) -> bool:
 
 
 def _order_back(intent: Intent) -> int:
-    """Modes of folders first, then what is to go, which makes room, then folders in whose place something else came, for what
-    was in them; then what is to come back; and modes that keep that from being done last."""
+    """Modes of folders first, then what is to go, which makes room, then folders in whose place
+    something else came, for what was in them; then what is to come back; and modes that keep
+    that from being done last."""
     if is_mode_of_folder(intent.before, intent.after):
         return 0 if lets_in(intent.before) else 4
     if intent.before is None:

@@ -1,9 +1,11 @@
-"""Temporary files and empty folders that a crash left in the host's workspace, by the journal's word.
+"""Temporary files and empty folders that a crash left in the host's workspace, by the journal's
+word.
 
-Such a file is beside the path that it was for, or in the folder that was there then, wherever the person moved that since.
-It is known by its name alone: 96 random bits that were put on record before it was made, so nothing of the user's has it.
-It is separate from `placing` because it has no effect under way. It must never remove a file by any other name, follow a link,
-or enter git's own folder or the supervisor's data.
+Such a file is beside the path that it was for, or in the folder that was there then, wherever
+the person moved that since. It is known by its name alone: 96 random bits that were put on
+record before it was made, so nothing of the user's has it. It is separate from `placing` because
+it has no effect under way. It must never remove a file by any other name, follow a link, or
+enter git's own folder or the supervisor's data.
 """
 
 import contextlib
@@ -26,9 +28,11 @@ _HOLDS_SOMETHING = (errno.ENOTEMPTY, errno.EEXIST)
 MOST_ENTRIES = 500_000
 
 
-def clean_leftovers(root: Root, intents: Iterable[Intent], *, anywhere: bool = False) -> dict[str, str]:
-    """Remove them; what is left of them under which path, and why, for the person. With `anywhere` those that aren't beside their
-    path are looked for in the whole workspace."""
+def clean_leftovers(
+    root: Root, intents: Iterable[Intent], *, anywhere: bool = False
+) -> dict[str, str]:
+    """Remove them; what is left of them under which path, and why, for the person. With
+    `anywhere` those that aren't beside their path are looked for in the whole workspace."""
     leaves = {
         intent.temporary: decode_name(intent.name).rpartition("/")[2]
         for intent in intents
@@ -54,9 +58,11 @@ def clean_leftovers(root: Root, intents: Iterable[Intent], *, anywhere: bool = F
     return shown
 
 
-def _clear(folder: int, temporary: str, leaf: str, place: str, ours: Collection[str]) -> dict[str, str]:
-    """Remove it, with what of ours is in it. A folder that was swapped out, and that somebody put something into since, gets a name
-    that anybody sees, which is given back. Raises OSError."""
+def _clear(
+    folder: int, temporary: str, leaf: str, place: str, ours: Collection[str]
+) -> dict[str, str]:
+    """Remove it, with what of ours is in it. A folder that was swapped out, and that somebody
+    put something into since, gets a name that anybody sees, which is given back. Raises OSError."""
     if _is_discarded(folder, temporary):
         return {}
     for _, folders, files, fd in os.fwalk(temporary, topdown=False, dir_fd=folder):
@@ -68,7 +74,11 @@ def _clear(folder: int, temporary: str, leaf: str, place: str, ours: Collection[
         return {}
     aside = aside_of(temporary, leaf)
     move_new(folder, temporary, folder, aside)
-    return {_path(place, aside): f"somebody put it into the folder `{leaf}` while that was being replaced"}
+    return {
+        _path(
+            place, aside
+        ): f"somebody put it into the folder `{leaf}` while that was being replaced"
+    }
 
 
 def _is_discarded(folder: int, name: str) -> bool:
@@ -83,8 +93,9 @@ def _is_discarded(folder: int, name: str) -> bool:
 
 
 def _put_back_aside(folder: int, aside: str, leaf: str, intent: Intent) -> dict[str, str]:
-    """Where there was no swap in one step, what was to be replaced has another name still: it gets its own back. Where that is
-    taken by now it goes, as what is kept already; anything else stays where anybody sees it, and is given back."""
+    """Where there was no swap in one step, what was to be replaced has another name still: it
+    gets its own back. Where that is taken by now it goes, as what is kept already; anything else
+    stays where anybody sees it, and is given back."""
     try:
         status = os.stat(aside, dir_fd=folder, follow_symlinks=False)
         move_new(folder, aside, folder, leaf)
@@ -93,7 +104,11 @@ def _put_back_aside(folder: int, aside: str, leaf: str, intent: Intent) -> dict[
         return {}
     except FileExistsError:
         before = intent.before
-    if before is not None and before.digest is not None and holds(folder, aside, before.digest, status.st_size):
+    if (
+        before is not None
+        and before.digest is not None
+        and holds(folder, aside, before.digest, status.st_size)
+    ):
         os.unlink(aside, dir_fd=folder)
         return {}
     place = decode_name(intent.name).rpartition("/")[0]

@@ -1,7 +1,9 @@
-"""Effects of a session's file requests: claims the grant, has the host changed, settles, and brings the copy along.
+"""Effects of a session's file requests: claims the grant, has the host changed, settles, and brings
+the copy along.
 
-It is separate from `channel` because everything with an effect is here, and nothing else. Whoever calls holds the channel's turn.
-It must never carry out what the gate gave no grant for, or read content from the copy instead of the request's snapshot.
+It is separate from `channel` because everything with an effect is here, and nothing else.
+Whoever calls holds the channel's turn. It must never carry out what the gate gave no grant for,
+or read content from the copy instead of the request's snapshot.
 """
 
 import asyncio
@@ -15,7 +17,15 @@ from typing import NamedTuple
 from supervisor.base.slices import slices
 from supervisor.core.actions import FileChange, title
 from supervisor.core.approvals import Request, status
-from supervisor.core.files.changes import EditError, Known, Want, apply_edits, name_of, names_of, to_action
+from supervisor.core.files.changes import (
+    EditError,
+    Known,
+    Want,
+    apply_edits,
+    name_of,
+    names_of,
+    to_action,
+)
 from supervisor.core.files.new_folders import made_with
 from supervisor.core.files.swaps import single_changes
 from supervisor.errors import GatehouseError, RefusedError
@@ -54,8 +64,9 @@ type Settled = tuple[Granted, Outcome, dict[str, object]]
 
 
 class Effects:
-    """Of one session. `settled(name, failed)` is called after each, `ask_again(name, why)` for what failed only because
-    something else of the same answer did; `at` is `Applier`'s, for tests."""
+    """Of one session. `settled(name, failed)` is called after each, `ask_again(name, why)` for
+    what failed only because something else of the same answer did; `at` is `Applier`'s, for
+    tests."""
 
     def __init__(
         self,
@@ -79,7 +90,8 @@ class Effects:
         self._followers: dict[str, str | None] = {}
 
     def follow_with_copy(self, request_id: str, expected: str | None) -> None:
-        """Once the request is carried out the copy gets its content, too, if it holds `expected` (a token) still."""
+        """Once the request is carried out the copy gets its content, too, if it holds `expected`
+        (a token) still."""
         self._followers[request_id] = expected
 
     async def carry_out(self, request: Request) -> None:
@@ -88,20 +100,33 @@ class Effects:
         if status(request) not in ("allowed", "approved"):
             return
         action = self.action_of(request)
-        if request.origin == "agent_api" and (why := await asyncio.to_thread(self.why_stale, request, action)):
+        if request.origin == "agent_api" and (
+            why := await asyncio.to_thread(self.why_stale, request, action)
+        ):
             self._gate.close(request.id, why)
             return
         grant = self._gate.claim(request.id, self._session_id)
         if isinstance(grant, Grant):
             await self._effect(request, action, grant)
 
-    async def carry_out_all(self, requests: Sequence[Request], grants: Mapping[str, Grant] = _NONE) -> None:
-        """Carry out several: what a person answered at once is done as a whole or not at all, what rules allow each for
-        itself. What was used already, is passed over, but for those with one of these `grants`, by id."""
-        begun = [Granted(one, self.action_of(one), grants[one.id]) for one in requests if one.id in grants]
+    async def carry_out_all(
+        self, requests: Sequence[Request], grants: Mapping[str, Grant] = _NONE
+    ) -> None:
+        """Carry out several: what a person answered at once is done as a whole or not at all,
+        what rules allow each for itself. What was used already, is passed over, but for those
+        with one of these `grants`, by id."""
+        begun = [
+            Granted(one, self.action_of(one), grants[one.id])
+            for one in requests
+            if one.id in grants
+        ]
         for at in range(0, len(begun), CHUNK):
             await self._each(begun[at : at + CHUNK])
-        allowed = [request for request in requests if request.decision == "allow" and request.id not in grants]
+        allowed = [
+            request
+            for request in requests
+            if request.decision == "allow" and request.id not in grants
+        ]
         for at in range(0, len(allowed), CHUNK):
             granted, _ = await self._claim(allowed[at : at + CHUNK])
             await self._each(granted)
@@ -125,13 +150,20 @@ class Effects:
                     yield request
 
     async def _claim(self, requests: Sequence[Request]) -> tuple[list[Granted], list[Refused]]:
-        given = await self._gate.claim_together([request.id for request in requests], self._session_id)
+        given = await self._gate.claim_together(
+            [request.id for request in requests], self._session_id
+        )
         pairs = list(zip(requests, given, strict=True))
-        granted = [Granted(one, self.action_of(one), grant) for one, grant in pairs if isinstance(grant, Grant)]
+        granted = [
+            Granted(one, self.action_of(one), grant)
+            for one, grant in pairs
+            if isinstance(grant, Grant)
+        ]
         return granted, [refused for _, refused in pairs if isinstance(refused, Refused)]
 
     async def _each(self, granted: Sequence[Granted]) -> None:
-        """Do each for itself, with the folders synced once; a swap is as many changes as a batch."""
+        """Do each for itself, with the folders synced once; a swap is as many changes as a
+        batch."""
         for one in granted:
             if one.action.operation == "swap":
                 await self._swap(one)
@@ -147,7 +179,10 @@ class Effects:
         """Do all of them or none."""
         parts = [part for one in granted for part in _parts(one)]
         changes = await asyncio.to_thread(
-            lambda: [Change(one.request.id, one.action, use, self._time_of(*one[:2])) for one, use in parts]
+            lambda: [
+                Change(one.request.id, one.action, use, self._time_of(*one[:2]))
+                for one, use in parts
+            ]
         )
         try:
             applied = await to_end(lambda: self._batch.carry_out(batch, changes))
@@ -159,24 +194,30 @@ class Effects:
             then = again if len(granted) > 1 else lambda name: self._settled(name, True)
             await self._settle_all([(one, "failed", facts) for one in granted], then)
         else:
-            await self._confirm([(one, came) for (one, _), came in zip(parts, applied, strict=True)])
+            await self._confirm(
+                [(one, came) for (one, _), came in zip(parts, applied, strict=True)]
+            )
 
     async def _swap(self, one: Granted) -> None:
-        """All of a swap or nothing. Where a crash came after all of it, only what is still to be said of it is left: what the
-        person did there since is theirs, and no reason to take back anything."""
+        """All of a swap or nothing. Where a crash came after all of it, only what is still to be
+        said of it is left: what the person did there since is theirs, and no reason to take back
+        anything."""
         if not self._sides.history.has_all(one.request.id, names_of(one.action)):
             await self._as_one(_batch_of([one.request]), [one])
             return
         parts = _parts(one)
         came = await to_end(
-            lambda: [self._applier.found_done(part.action, part.request.id, use) for part, use in parts]
+            lambda: [
+                self._applier.found_done(part.action, part.request.id, use) for part, use in parts
+            ]
         )
         await self._confirm([(part, found) for (part, _), found in zip(parts, came, strict=True)])
 
     async def _confirm(self, done: Sequence[tuple[Granted, Applied | None]]) -> None:
-        """What was done is agreed on and settled, some at a time so that nobody else has to wait for long. None: it was done,
-        and somebody changed the path since."""
-        # INVARIANT: the history has effects in the order in which they happened; what undo puts back follows from it.
+        """What was done is agreed on and settled, some at a time so that nobody else has to wait
+        for long. None: it was done, and somebody changed the path since."""
+        # INVARIANT: the history has effects in the order in which they happened; what undo puts
+        # back follows from it.
         done = sorted(done, key=lambda one: order(one[0].action))
         last = {one.request.id: number for number, (one, _) in enumerate(done)}
         for at in range(0, len(done), SETTLED):
@@ -186,7 +227,9 @@ class Effects:
                 else:
                     await self._agree(one.request, one.action, came)
             part = [
-                one for number, (one, _) in enumerate(done[at : at + SETTLED], at) if last[one.request.id] == number
+                one
+                for number, (one, _) in enumerate(done[at : at + SETTLED], at)
+                if last[one.request.id] == number
             ]
             part = [Granted(one.request, self.action_of(one.request), one.grant) for one in part]
             pruned = await asyncio.to_thread(self._prune_all, part)
@@ -196,7 +239,8 @@ class Effects:
             await self._settle_all(settled, lambda name: self._settled(name, False))
 
     def _prune_all(self, granted: Sequence[Granted]) -> dict[str, dict[str, object]]:
-        """For deletions and renames, the part of their outcome about the folders that went with them."""
+        """For deletions and renames, the part of their outcome about the folders that went with
+        them."""
         return {
             one.request.id: {"folders_removed": self._prune(name_of(one.action), one.request.id)}
             for one in granted
@@ -226,8 +270,11 @@ class Effects:
                     outcomes[request.id] = error
         return [outcomes[one.request.id] for one in granted]
 
-    def _stage_each(self, granted: Sequence[Granted], failed: dict[str, Applied | GatehouseError]) -> dict[str, Staged]:
-        """What can be made ready beside its place, by request, synced together; what can't even be that is among the `failed`."""
+    def _stage_each(
+        self, granted: Sequence[Granted], failed: dict[str, Applied | GatehouseError]
+    ) -> dict[str, Staged]:
+        """What can be made ready beside its place, by request, synced together; what can't even
+        be that is among the `failed`."""
         staged: dict[str, Staged] = {}
         try:
             with self._applier.staging_together():
@@ -235,16 +282,24 @@ class Effects:
                     if action.operation == "rename":
                         continue
                     try:
-                        host, mtime_ns = self._applier.check(action, request.id), self._time_of(request, action)
+                        host, mtime_ns = (
+                            self._applier.check(action, request.id),
+                            self._time_of(request, action),
+                        )
                         if action.operation == "delete":
                             self._applier.keep(action, host)
-                        ready = self._applier.stage(action, host, request.id, grant.use, mtime_ns=mtime_ns)
+                        ready = self._applier.stage(
+                            action, host, request.id, grant.use, mtime_ns=mtime_ns
+                        )
                     except GatehouseError as error:
                         failed[request.id] = error
                     else:
                         staged |= {request.id: ready} if ready is not None else {}
         except OSError as error:  # what isn't on the disk isn't placed
-            why = GatehouseError(f"the new contents can't be written: {error.strerror}", "make room on the host's disk")
+            why = GatehouseError(
+                f"the new contents can't be written: {error.strerror}",
+                "make room on the host's disk",
+            )
             for request_id, ready in staged.items():
                 self._applier.unstage(ready)
                 failed[request_id] = why
@@ -252,7 +307,8 @@ class Effects:
         return staged
 
     async def recover(self) -> None:
-        """Clean up after the last supervisor and finish what it had begun. Level: the host's state says what happened."""
+        """Clean up after the last supervisor and finish what it had begun. Level: the host's
+        state says what happened."""
         intents = list(self._sides.history.open.values())
         self._sides.left_behind |= await asyncio.to_thread(
             lambda: clean_leftovers(self._sides.host, intents, anywhere=True)
@@ -268,7 +324,8 @@ class Effects:
             for request, grant in zip(left, grants, strict=True)
             if isinstance(grant, Grant)
         ]
-        # `apply` finds each done already, or finds `before` still there and does it, or finds neither and refuses.
+        # `apply` finds each done already, or finds `before` still there and does it, or finds
+        # neither and refuses.
         batch = self._sides.history.open_batch
         ids = set(batch.requests) if batch is not None else set()
         if batch is not None and any(request.id in ids for request in left):
@@ -311,29 +368,41 @@ class Effects:
             self._settled(changed, False)
 
     def _apply(self, request: Request, action: FileChange, grant: Grant) -> Applied:
-        return self._applier.apply(action, request.id, grant.use, mtime_ns=self._time_of(request, action))
+        return self._applier.apply(
+            action, request.id, grant.use, mtime_ns=self._time_of(request, action)
+        )
 
     def _time_of(self, request: Request, action: FileChange) -> int | None:
         # Only a file that came to be in the copy has a time worth keeping.
-        mine = signature_at(self._sides.copy, name_of(action)) if request.origin == "workspace" else None
+        mine = (
+            signature_at(self._sides.copy, name_of(action))
+            if request.origin == "workspace"
+            else None
+        )
         return mine[1] if mine else None
 
     async def _agree(self, request: Request, action: FileChange, applied: Applied) -> None:
-        """Put on record what both sides agree on now. INVARIANT: after a conflict they do only where the copy holds the same:
-        else the copy's version would count as a change of the agent's alone, and a rule could apply it over the person's."""
+        """Put on record what both sides agree on now. INVARIANT: after a conflict they do only
+        where the copy holds the same: else the copy's version would count as a change of the
+        agent's alone, and a rule could apply it over the person's."""
         name = name_of(action)
         if applied.folders:
             await asyncio.to_thread(self._agree_on_folders, request, action, applied.folders)
         if action.operation == "rename":
             await asyncio.to_thread(self._agree_on_both, request, action, applied)
-        elif "conflict" not in action.hazards or await asyncio.to_thread(self._copy_holds, request, action):
-            self._sides.agreed(name, applied.known, request.id, by_agent=request.origin == "workspace")
+        elif "conflict" not in action.hazards or await asyncio.to_thread(
+            self._copy_holds, request, action
+        ):
+            self._sides.agreed(
+                name, applied.known, request.id, by_agent=request.origin == "workspace"
+            )
         else:
             self._sides.history.confirm_alone(request.id, name)
 
     def _agree_on_folders(self, request: Request, action: FileChange, made: Sequence[str]) -> None:
-        """Those that came to be on the way, with the permissions that they were made with: where the copy's are others by now, or
-        keep out their owner, that is a change to be asked about. One that the copy hasn't got yet is brought."""
+        """Those that came to be on the way, with the permissions that they were made with: where
+        the copy's are others by now, or keep out their owner, that is a change to be asked
+        about. One that the copy hasn't got yet is brought."""
         by_agent = request.origin == "workspace"
         for folder in made:
             host = signature_at(self._sides.host, folder)
@@ -343,15 +412,18 @@ class Effects:
                 self._sides.agreed(folder, known, by_agent=by_agent)
 
     def _agree_on_both(self, request: Request, action: FileChange, applied: Applied) -> None:
-        """A rename: each of its two paths for itself. Where the copy has nothing at the new one, an agent that asked for the move
-        hasn't got it yet: nothing is agreed about it, so that it counts as made on the host, and is brought. An agent that had
-        it there deleted it since."""
+        """A rename: each of its two paths for itself. Where the copy has nothing at the new one,
+        an agent that asked for the move hasn't got it yet: nothing is agreed about it, so that
+        it counts as made on the host, and is brought. An agent that had it there deleted it
+        since."""
         old, new = look_at_ends(self._sides.copy, action)
         name, to = names_of(action)
         has_all = old is None and new is not None and new.token == action.after
         was_there = new is not None or request.origin == "workspace"
         if was_there and (has_all or "conflict" not in action.hazards):
-            self._sides.agreed(to, applied.known, request.id, by_agent=request.origin == "workspace")
+            self._sides.agreed(
+                to, applied.known, request.id, by_agent=request.origin == "workspace"
+            )
         else:
             self._sides.history.confirm_alone(request.id, to)
         if old is None or "conflict" not in action.hazards:
@@ -363,7 +435,9 @@ class Effects:
         """Whether the copy has what the host was given; it is given it where it was to follow."""
         name = name_of(action)
         mine = look_quietly(self._sides.copy, name)
-        if request.id in self._followers and self._followers.pop(request.id) == (mine.token if mine else None):
+        if request.id in self._followers and self._followers.pop(request.id) == (
+            mine.token if mine else None
+        ):
             wanted = Want("write", mine.token if mine else None, action.after, action.mode)
             with contextlib.suppress(GatehouseError):  # the agent was faster: it stays a conflict
                 self._copy_applier.apply(to_action(name, wanted), request.id, lambda rebuilt: None)
@@ -371,7 +445,9 @@ class Effects:
         return (mine.token if mine else None) == action.after
 
     def _prune(self, name: str, request_id: str) -> list[str]:
-        removed = self._applier.prune(name, lambda folder: look_quietly(self._sides.copy, folder) is None, request_id)
+        removed = self._applier.prune(
+            name, lambda folder: look_quietly(self._sides.copy, folder) is None, request_id
+        )
         for folder in removed:
             self._sides.agreed(folder, None, request_id)
         return removed
@@ -386,15 +462,26 @@ class Effects:
             if is_moved(action, ends):
                 return None
             if ends.new is not None and token == action.before:
-                return f"stale: there is something at `{action.to}` on the host now; nothing was overwritten"
+                return (
+                    f"stale: there is something at `{action.to}` on the host now; nothing was"
+                    " overwritten"
+                )
             if token == action.before:
                 return None
         elif token in (action.before, action.after):
             return None
-        # Of a file that the session doesn't have, not even the hash is told: a short content can be guessed from it.
+        # Of a file that the session doesn't have, not even the hash is told: a short content can be
+        # guessed from it.
         told = self._sides.known(name) is not None
-        now = ("its content is now " + token if told else "there is something else now") if token else "it is gone"
-        why = f"stale: `{action.path}` changed on the host since this was asked ({now}); nothing was overwritten"
+        now = (
+            ("its content is now " + token if told else "there is something else now")
+            if token
+            else "it is gone"
+        )
+        why = (
+            f"stale: `{action.path}` changed on the host since this was asked ({now}); nothing was"
+            " overwritten"
+        )
         edits = self.edits.of(name, request.id)
         if edits is None:
             return f"{why} (read it again and ask anew)"
@@ -409,14 +496,19 @@ class Effects:
 
 def _batch_of(requests: Sequence[Request]) -> BatchBegun:
     # As an undo's, it says whose it is: a person can name it without its session.
-    return BatchBegun(f"batch-{requests[0].session_id}-{secrets.token_hex(4)}", tuple(one.id for one in requests))
+    return BatchBegun(
+        f"batch-{requests[0].session_id}-{secrets.token_hex(4)}", tuple(one.id for one in requests)
+    )
 
 
 def _parts(granted: Granted) -> list[tuple[Granted, Use]]:
-    """What a request consists of, each change with the use of its grant. INVARIANT: the grant is spent on the whole, and each
-    step of a swap is, built anew, the one that it names."""
+    """What a request consists of, each change with the use of its grant. INVARIANT: the grant is
+    spent on the whole, and each step of a swap is, built anew, the one that it names."""
     _, *steps = single_changes(granted.action)
-    return [(granted, granted.grant.use), *((granted._replace(action=step), _only(step)) for step in steps)]
+    return [
+        (granted, granted.grant.use),
+        *((granted._replace(action=step), _only(step)) for step in steps),
+    ]
 
 
 def _only(step: FileChange) -> Use:

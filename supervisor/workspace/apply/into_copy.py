@@ -1,12 +1,22 @@
 """After the host, the copy: what the agent sees of a change that it asked for through its API.
 
-What it wrote there itself meanwhile is kept where it can't be merged, and becomes a change of its own. It is separate from
-`effects` because it has no effect on the host. It must never fail an effect that has happened: what can't follow is said.
+What it wrote there itself meanwhile is kept where it can't be merged, and becomes a change of
+its own. It is separate from `effects` because it has no effect on the host. It must never fail
+an effect that has happened: what can't follow is said.
 """
 
 from supervisor.core.actions import FileChange
 from supervisor.core.approvals import Request
-from supervisor.core.files.changes import EditError, Seen, Want, apply_edits, name_of, names_of, rename_of, to_action
+from supervisor.core.files.changes import (
+    EditError,
+    Seen,
+    Want,
+    apply_edits,
+    name_of,
+    names_of,
+    rename_of,
+    to_action,
+)
 from supervisor.errors import GatehouseError
 from supervisor.workspace.apply.agent_edits import AgentEdits
 from supervisor.workspace.apply.apply import Applier
@@ -34,8 +44,17 @@ class IntoCopy:
             if shines_through and action.operation != "rename":
                 if action.after is not None:
                     self._sides.pin(name_of(action), mine)
-                wanted = Want("delete" if action.after is None else "write", token_of(mine), action.after, action.mode)
-                return DONE if mine is None and action.after is None else self._apply(request, name_of(action), wanted)
+                wanted = Want(
+                    "delete" if action.after is None else "write",
+                    token_of(mine),
+                    action.after,
+                    action.mode,
+                )
+                return (
+                    DONE
+                    if mine is None and action.after is None
+                    else self._apply(request, name_of(action), wanted)
+                )
             match action.operation:
                 case "delete":
                     return self._delete(request, action, mine)
@@ -52,7 +71,9 @@ class IntoCopy:
         name = name_of(action)
         after = action.after
         if action.operation == "edit" and (mine is None or mine.token != action.before):
-            after = self._edited(request, name) if mine is not None and mine.kind == "file" else None
+            after = (
+                self._edited(request, name) if mine is not None and mine.kind == "file" else None
+            )
             if after is None:
                 return OTHER_TEXT
         return self._apply(request, name, Want("write", token_of(mine), after, action.mode))
@@ -67,9 +88,14 @@ class IntoCopy:
         name, to = names_of(action)
         if mine is None or mine.kind != "file":
             there = look_quietly(self._sides.copy, to)
-            return DONE if there is not None and there.token == action.after else "left as it was: it has no such file"
+            return (
+                DONE
+                if there is not None and there.token == action.after
+                else "left as it was: it has no such file"
+            )
         if not self._sides.is_of_agent(to):
-            # The host's own, moved a moment ago, shows at the new place already: the agent's file goes before it.
+            # The host's own, moved a moment ago, shows at the new place already: the agent's file
+            # goes before it.
             self._sides.keep_from_agent([to])
         self._applier.apply(rename_of(name, to, mine.token), request.id, lambda rebuilt: None)
         return DONE

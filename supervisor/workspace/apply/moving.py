@@ -1,11 +1,12 @@
-"""Moving a file of a side to another path of it: one rename, never over anything, into folders that are opened one by one.
+"""Moving a file of a side to another path of it: one rename, never over anything, into folders that
+are opened one by one.
 
-The file keeps its inode, owner, times and mode. The journal has an intent for each of the two paths, with what both held
-before, so that undo and a batch put them back like any other change.
+The file keeps its inode, owner, times and mode. The journal has an intent for each of the two
+paths, with what both held before, so that undo and a batch put them back like any other change.
 
-It is separate from `apply` because only here one effect has two paths, and each can be in the way. It must never replace
-what is at the new path, nor move anything but what was looked at: what was saved at the old path in the last moment goes
-back there.
+It is separate from `apply` because only here one effect has two paths, and each can be in the
+way. It must never replace what is at the new path, nor move anything but what was looked at:
+what was saved at the old path in the last moment goes back there.
 """
 
 import os
@@ -15,7 +16,14 @@ from typing import NamedTuple
 import msgspec
 
 from supervisor.core.actions import FileChange
-from supervisor.core.files.changes import PERMISSIONS, Known, Seen, names_of, rename_of, signature_of
+from supervisor.core.files.changes import (
+    PERMISSIONS,
+    Known,
+    Seen,
+    names_of,
+    rename_of,
+    signature_of,
+)
 from supervisor.core.files.new_folders import modes_on_way
 from supervisor.core.files.undoing import held_of
 from supervisor.core.policy.repositories import UNKNOWN
@@ -43,7 +51,8 @@ class _Place(NamedTuple):
 
 
 class Mover:
-    """Carries out renames below `root`. Blocking: call it in a thread, one at a time. `at` is `Applier`'s."""
+    """Carries out renames below `root`. Blocking: call it in a thread, one at a time. `at` is
+    `Applier`'s."""
 
     def __init__(self, root: Root, placer: Placer, at: Callable[[str], None]) -> None:
         self._root = root
@@ -51,7 +60,8 @@ class Mover:
         self._at = at
 
     def check(self, action: FileChange, request_id: str) -> Ends:
-        """What is at both paths, where the action fits it or is done. Raises StaleError, PathError or OSError."""
+        """What is at both paths, where the action fits it or is done. Raises StaleError,
+        PathError or OSError."""
         name, to = _paths(action)
         ends = look_at_ends(self._root, action)
         if is_moved(action, ends) or self._has_both_names(request_id, to, ends):
@@ -61,33 +71,47 @@ class Mover:
         if ends.new is not None:
             raise _taken(to)
         if ends.old.kind != "file":
-            raise GatehouseError(f"`{name}` is a {ends.old.kind}: only files are moved", "move the files in it")
+            raise GatehouseError(
+                f"`{name}` is a {ends.old.kind}: only files are moved", "move the files in it"
+            )
         return ends
 
-    def carry_out(self, action: FileChange, ends: Ends, request_id: str, use: Callable[[FileChange], None]) -> Applied:
-        """Do it, where `ends` is what `check` gave. `known` of the outcome is the new path's, `before` the old one's."""
+    def carry_out(
+        self, action: FileChange, ends: Ends, request_id: str, use: Callable[[FileChange], None]
+    ) -> Applied:
+        """Do it, where `ends` is what `check` gave. `known` of the outcome is the new path's,
+        `before` the old one's."""
         name, to = _paths(action)
         moved = ends.old or ends.new
         assert moved is not None
         # Anew, from what is about to be done; see `apply`.
         again = rename_of(name, to, moved.token, action.hazards)
-        use(msgspec.structs.replace(again, folders=action.folders, repositories=action.repositories))
-        known = Known(moved.kind, moved.mode & PERMISSIONS, moved.digest, moved.target, moved.signature)
+        use(
+            msgspec.structs.replace(again, folders=action.folders, repositories=action.repositories)
+        )
+        known = Known(
+            moved.kind, moved.mode & PERMISSIONS, moved.digest, moved.target, moved.signature
+        )
         if ends.old is None:
             return self._placer.done_before(request_id, name, known)
         if ends.new is not None:
             self._placer.remove(name, moved)
             return self._placer.done_before(request_id, name, known)
         around = action.repositories
-        begun = self._placer.begin(request_id, name, action.operation, moved, None, repositories=around)
-        there = self._placer.begin(request_id, to, action.operation, None, held_of(moved), repositories=around)
+        begun = self._placer.begin(
+            request_id, name, action.operation, moved, None, repositories=around
+        )
+        there = self._placer.begin(
+            request_id, to, action.operation, None, held_of(moved), repositories=around
+        )
         self._at("both intended")
         status = self._move(name, to, moved, modes_on_way(action))
         known = msgspec.structs.replace(known, host_signature=signature_of(status))
         return begun._replace(known=known, folders=there.folders)
 
     def _has_both_names(self, request_id: str, to: str, ends: Ends) -> bool:
-        """Whether this request's move was cut short where the file system takes two steps for it."""
+        """Whether this request's move was cut short where the file system takes two steps for
+        it."""
         if ends.old is None or ends.new is None or ends.old.signature != ends.new.signature:
             return False
         return self._placer.done_before(request_id, to, None).changed
@@ -109,7 +133,10 @@ class Mover:
             self._at("placed")
             status = os.stat(there[1], dir_fd=there[0], follow_symlinks=False)
             # Not by the change time: that is of the rename itself.
-            if not (is_identical(status, moved.signature) and holds(*there, moved.digest, status.st_size)):
+            if not (
+                is_identical(status, moved.signature)
+                and holds(*there, moved.digest, status.st_size)
+            ):
                 self._go_back(_Place(*here), name, _Place(*there), to)
             self._placer.sync_folder(there[0], to)
             self._placer.sync_folder(here[0], name)
@@ -145,4 +172,6 @@ def _paths(action: FileChange) -> tuple[str, str]:
 
 
 def _taken(to: str) -> StaleError:
-    return StaleError(f"there is something at `{to}` on the host; nothing was overwritten", "choose another name")
+    return StaleError(
+        f"there is something at `{to}` on the host; nothing was overwritten", "choose another name"
+    )

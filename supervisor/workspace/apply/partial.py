@@ -1,14 +1,18 @@
-"""Some changes of a file and not the others: the hunks that a person ticked become a request of their own, answered and applied.
+"""Some changes of a file and not the others: the hunks that a person ticked become a request of
+their own, answered and applied.
 
-    the chosen hunks   a new request for exactly the content that they make; it takes the place of the old one, is answered
-                       in the operator's name in the same transaction, and applied from its own snapshot
-    the rest           `pending`: asked anew. What differs in the copy the comparison finds by itself; what the agent asked
-                       through its API is asked again here, once the part is applied
-                       `drop`: its request is made and denied in that same transaction
+    the chosen hunks   a new request for exactly the content that they make; it takes the place of
+                       the old one, is answered in the operator's name in the same transaction, and
+                       applied from its own snapshot
+    the rest           `pending`: asked anew. What differs in the copy the comparison finds by
+                       itself; what the agent asked through its API is asked again here, once the
+                       part is applied `drop`: its request is made and denied in that same
+                       transaction
 
-It is separate because it answers requests, and it does so only when the operator's door calls it: no agent route may lead
-here. It must never apply what wasn't shown: the hunks are those of the request's own two contents, the host must hold the
-first of them still, and a hunk that the card had to cut can't be chosen.
+It is separate because it answers requests, and it does so only when the operator's door calls
+it: no agent route may lead here. It must never apply what wasn't shown: the hunks are those of
+the request's own two contents, the host must hold the first of them still, and a hunk that the
+card had to cut can't be chosen.
 """
 
 import asyncio
@@ -38,8 +42,8 @@ _OF_THE_MODE = ("new-executable", "setuid")
 
 
 class PartAnswered(msgspec.Struct, frozen=True):
-    """`part` is the request for the chosen hunks, approved and carried out; `rest` the one for the others, where it was
-    made here. `taken` of `hunks` were chosen."""
+    """`part` is the request for the chosen hunks, approved and carried out; `rest` the one for
+    the others, where it was made here. `taken` of `hunks` were chosen."""
 
     part: Request
     rest: Request | None
@@ -48,7 +52,8 @@ class PartAnswered(msgspec.Struct, frozen=True):
 
 
 class _Chosen(NamedTuple):
-    """What the file becomes, with which permissions and hazards, by how many of its hunks; and the hazards of what is left."""
+    """What the file becomes, with which permissions and hazards, by how many of its hunks; and
+    the hazards of what is left."""
 
     content: bytes
     mode: int | None
@@ -66,20 +71,26 @@ class _Chosen(NamedTuple):
         left = self.hunks - self.taken
         others = "the other" if left == 1 else f"the other {left}"
         became = (
-            ("was dropped" if left == 1 else "were dropped") if rest == "drop" else "waits" if left == 1 else "wait"
+            ("was dropped" if left == 1 else "were dropped")
+            if rest == "drop"
+            else "waits"
+            if left == 1
+            else "wait"
         )
         return f"{IN_PART}{self.taken} of {self.hunks} changes; {others} {became}"
 
     def rest_of(self, action: FileChange, part: Request) -> FileChange:
-        """What the action still asks once the part is applied. INVARIANT: it is what the comparison will find then, so that a
-        denial of it is an answer to that."""
+        """What the action still asks once the part is applied. INVARIANT: it is what the
+        comparison will find then, so that a denial of it is an answer to that."""
         assert isinstance(part.action, FileChange)
-        return msgspec.structs.replace(action, before=part.action.after, hazards=self.left_hazards, folders=())
+        return msgspec.structs.replace(
+            action, before=part.action.after, hazards=self.left_hazards, folders=()
+        )
 
 
 class PartialAnswers:
-    """Of one session. Who calls `answer` holds the channel's turn. `ask_again(name)` is called where an answer came to
-    nothing; `at` is `Applier`'s, for tests."""
+    """Of one session. Who calls `answer` holds the channel's turn. `ask_again(name)` is called
+    where an answer came to nothing; `at` is `Applier`'s, for tests."""
 
     def __init__(
         self,
@@ -100,8 +111,9 @@ class PartialAnswers:
     async def answer(
         self, request_id: str, hunks: Collection[str], rest: Rest, *, by: str, fingerprint: str
     ) -> PartAnswered:
-        """Approve these hunks of a card, and apply them. `UserError` where it isn't the card that was shown, or the host
-        has moved on: then nothing was answered and nothing applied. `RefusedError` where the gate refuses what they make."""
+        """Approve these hunks of a card, and apply them. `UserError` where it isn't the card
+        that was shown, or the host has moved on: then nothing was answered and nothing applied.
+        `RefusedError` where the gate refuses what they make."""
         request, action = self._pending(request_id, fingerprint)
         chosen = await asyncio.to_thread(self._choose, action, frozenset(hunks))
         left = None
@@ -119,25 +131,38 @@ class PartialAnswers:
         if part.outcome is None or not part.outcome.get("ok"):
             self._ask_again(name_of(action))
         elif chosen.taken < chosen.hunks and rest == "pending" and request.origin == "agent_api":
-            noted = await asyncio.to_thread(Repositories(self._sides).noted, chosen.rest_of(action, part))
+            noted = await asyncio.to_thread(
+                Repositories(self._sides).noted, chosen.rest_of(action, part)
+            )
             left = self._ask(noted, request, request.reason)
         return PartAnswered(part, left, chosen.taken, chosen.hunks)
 
     def _answer_together(
-        self, request: Request, action: FileChange, derived: FileChange, chosen: _Chosen, rest: Rest, by: str
+        self,
+        request: Request,
+        action: FileChange,
+        derived: FileChange,
+        chosen: _Chosen,
+        rest: Rest,
+        by: str,
     ) -> tuple[Request, Request | None]:
-        """Make the request of the part and say yes, make that of the rest and say no. INVARIANT: nothing awaits in here, and
-        it is one transaction: after a crash the old card waits still, or all of this is said."""
+        """Make the request of the part and say yes, make that of the rest and say no. INVARIANT:
+        nothing awaits in here, and it is one transaction: after a crash the old card waits
+        still, or all of this is said."""
         left = None
         with self._gate.queue.together():
             part = self._ask(derived, request, f"{chosen.in_words}, chosen by the operator")
             if status(part) == "pending":
                 said = chosen.answer(rest)
-                part = self._gate.resolve(part.id, "approved", by=by, reason=said, shown_fingerprint=part.fingerprint)
+                part = self._gate.resolve(
+                    part.id, "approved", by=by, reason=said, shown_fingerprint=part.fingerprint
+                )
             if rest == "drop" and status(part) == "approved":
                 left = self._drop(chosen.rest_of(action, part), request, chosen, by)
         if status(part) not in ("approved", "allowed"):
-            raise RefusedError(f"this can't be approved in part: {explanation(part)}", part.remedy or "deny it")
+            raise RefusedError(
+                f"this can't be approved in part: {explanation(part)}", part.remedy or "deny it"
+            )
         return part, left
 
     def _derived(self, action: FileChange, after: str, chosen: _Chosen) -> FileChange:
@@ -151,10 +176,14 @@ class PartialAnswers:
         if status(left) != "pending":
             return left
         said = f"left out: only {chosen.in_words} were approved"
-        return self._gate.resolve(left.id, "denied", by=by, reason=said, shown_fingerprint=left.fingerprint)
+        return self._gate.resolve(
+            left.id, "denied", by=by, reason=said, shown_fingerprint=left.fingerprint
+        )
 
     def _ask(self, action: FileChange, request: Request, reason: str) -> Request:
-        return self._gate.ask(action, session_id=self._session_id, origin=request.origin, reason=reason)
+        return self._gate.ask(
+            action, session_id=self._session_id, origin=request.origin, reason=reason
+        )
 
     def _pending(self, request_id: str, fingerprint: str) -> tuple[Request, FileChange]:
         request = self._gate.get(request_id)
@@ -166,30 +195,41 @@ class PartialAnswers:
             raise ChangedError.already(status(request))
         return request, self._effects.action_of(request)
 
-    # -- contents (in a thread) ---------------------------------------------------------------------------------------
+    # -- contents (in a thread) -------------------------------------------------------------------
 
     def _choose(self, action: FileChange, hunks: frozenset[str]) -> _Chosen:
-        """What these hunks make of the host's file. Everything is had anew from the contents that the request names."""
+        """What these hunks make of the host's file. Everything is had anew from the contents
+        that the request names."""
         if not hunks:
             raise UserError("no change was chosen", "tick at least one, or deny the request")
         if action.operation not in ("write", "edit"):
-            raise UserError("only a change of a file's text has parts", "approve or deny it as a whole")
+            raise UserError(
+                "only a change of a file's text has parts", "approve or deny it as a whole"
+            )
         new = self._sides.blobs.read(action.after or "", MOST_TEXT_BYTES)
         if new is None or len(new) > MOST_TEXT_BYTES or content_hash(new) != action.after:
-            raise UserError("this file is too large to be approved in part", "approve or deny it as a whole")
+            raise UserError(
+                "this file is too large to be approved in part", "approve or deny it as a whole"
+            )
         old, mode = self._host_file(action)
         shown = {hunk.id: hunk.is_whole for hunk in diff(old, new).hunks}
         if not hunks <= shown.keys():
-            raise ChangedError("these are not the changes that were shown", "look at the card again, then answer")
+            raise ChangedError(
+                "these are not the changes that were shown", "look at the card again, then answer"
+            )
         if not all(shown[hunk] for hunk in hunks):
-            raise UserError("a change that is too long to be shown can't be chosen", "approve or deny all of them")
+            raise UserError(
+                "a change that is too long to be shown can't be chosen",
+                "approve or deny all of them",
+            )
         content, redactor = choose(old, new, hunks), self._gate.redactor
         hazards = hazards_with(action.hazards, old, content, redactor)
         left = hazards_with(action.hazards, content, new, redactor)
         return _Chosen(content, mode, len(hunks), len(pieces(old, new)), hazards, left)
 
     def _host_file(self, action: FileChange) -> tuple[bytes, int | None]:
-        """The content that the request is about to replace, and its permissions: the part leaves these as they are."""
+        """The content that the request is about to replace, and its permissions: the part leaves
+        these as they are."""
         name = name_of(action)
         try:
             host = look(self._sides.host, name)
@@ -198,7 +238,9 @@ class PartialAnswers:
             if host is None:
                 return b"", action.mode
             if host.kind != "file":
-                raise UserError("only a change of a file's text has parts", "approve or deny it as a whole")
+                raise UserError(
+                    "only a change of a file's text has parts", "approve or deny it as a whole"
+                )
             old = read_file(self._sides.host, name, MOST_TEXT_BYTES)
         except (OSError, UnsteadyError, TooLargeError) as error:
             raise _moved_on(action) from error
@@ -209,5 +251,6 @@ class PartialAnswers:
 
 def _moved_on(action: FileChange) -> UserError:
     return UserError(
-        f"`{action.path}` changed on the host since this was asked; nothing was applied", "wait for the new card"
+        f"`{action.path}` changed on the host since this was asked; nothing was applied",
+        "wait for the new card",
     )

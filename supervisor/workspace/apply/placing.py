@@ -1,13 +1,16 @@
-"""The steps that every effect on a side is made of: intend, place, check that nothing changed, copy verified bytes.
+"""The steps that every effect on a side is made of: intend, place, check that nothing changed, copy
+verified bytes.
 
-A file is replaced by rename of a synced temporary file in the same folder, so a reader sees the old content or the new
-one, a hard link elsewhere keeps the old one, and kill -9 leaves at most a temporary file, which the journal names. What
-is replaced or removed is kept first. It is separate because apply and undo must take exactly the same care. It must never
-follow a symlink, write through a hard link, or touch `.git` or the supervisor's data.
+A file is replaced by rename of a synced temporary file in the same folder, so a reader sees the old
+content or the new one, a hard link elsewhere keeps the old one, and kill -9 leaves at most a
+temporary file, which the journal names. What is replaced or removed is kept first. It is separate
+because apply and undo must take exactly the same care. It must never follow a symlink, write
+through a hard link, or touch `.git` or the supervisor's data.
 
-Nothing is replaced that wasn't looked at: a new file is put in place by link(2), which never replaces, any other by a swap
-that is taken back where something else came out (`swap`). What remains: a file system without that, where a save by the
-person within some microseconds would be replaced by a file, and as long for a deletion.
+Nothing is replaced that wasn't looked at: a new file is put in place by link(2), which never
+replaces, any other by a swap that is taken back where something else came out (`swap`). What
+remains: a file system without that, where a save by the person within some microseconds would be
+replaced by a file, and as long for a deletion.
 """
 
 import contextlib
@@ -38,10 +41,11 @@ FOLDER_ITSELF = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Applied(NamedTuple):
-    """An effect: what the side holds now, and what it held before and after as values to put back by `Restorer`.
+    """An effect: what the side holds now, and what it held before and after as values to put back
+    by `Restorer`.
 
-    `changed` is False where the side held it already: then there is nothing to take back. `folders` are those on the way
-    that it made, outermost first.
+    `changed` is False where the side held it already: then there is nothing to take back.
+    `folders` are those on the way that it made, outermost first.
     """
 
     known: Known | None
@@ -52,12 +56,25 @@ class Applied(NamedTuple):
 
 
 class _StagingIn:
-    """What `Placer.staging` gives: by hand, as what `Root.parent` gives is. Puts the folder among those that are `there`, and
-    leaves it open for `held`; it is opened only where it isn't yet."""
+    """What `Placer.staging` gives: by hand, as what `Root.parent` gives is. Puts the folder
+    among those that are `there`, and leaves it open for `held`; it is opened only where it isn't
+    yet."""
 
-    __slots__ = ("_fd", "_folder", "_held", "_is_held", "_name", "_naming", "_parent", "_temporary", "_there")
+    __slots__ = (
+        "_fd",
+        "_folder",
+        "_held",
+        "_is_held",
+        "_name",
+        "_naming",
+        "_parent",
+        "_temporary",
+        "_there",
+    )
 
-    def __init__(self, placer: "Placer", name: str, temporary: str, there: set[str], modes: Modes) -> None:
+    def __init__(
+        self, placer: "Placer", name: str, temporary: str, there: set[str], modes: Modes
+    ) -> None:
         self._parent = placer.root.parent(name, create=placer.sync, modes=modes)
         self._name, self._temporary, self._there, self._held = name, temporary, there, placer.held
         self._naming = placer.naming
@@ -89,9 +106,11 @@ class _StagingIn:
 
 
 class _PlacingIn:
-    """(folder, leaf) for a block that gives a temporary file its place: the temporary name is gone after it, whatever happens.
+    """(folder, leaf) for a block that gives a temporary file its place: the temporary name is gone
+    after it, whatever happens.
 
-    StaleError where the person moved the folder away since it was made ready; none is made in its stead.
+    StaleError where the person moved the folder away since it was made ready; none is made in
+    its stead.
     """
 
     __slots__ = ("_name", "_parent", "_placer", "_temporary")
@@ -121,12 +140,21 @@ class _PlacingIn:
 
 
 class Placer:
-    """Of one side. With a history (the host's), each effect is journaled and what it replaces is kept.
+    """Of one side. With a history (the host's), each effect is journaled and what it replaces is
+    kept.
 
-    Not `durable`: an effect may be undone by a power cut, and nothing may be written down that relies on it.
+    Not `durable`: an effect may be undone by a power cut, and nothing may be written down that
+    relies on it.
     """
 
-    def __init__(self, root: Root, history: History | None, at: Callable[[str], None], *, durable: bool = True) -> None:
+    def __init__(
+        self,
+        root: Root,
+        history: History | None,
+        at: Callable[[str], None],
+        *,
+        durable: bool = True,
+    ) -> None:
         self.root = root
         self._durable = durable
         self.at = at
@@ -151,16 +179,23 @@ class Placer:
             folders, self._postponed = self._postponed, None
             for folder in folders:
                 # One that is gone by now needs none, and its own folder is among these.
-                with contextlib.suppress(FileNotFoundError, NotADirectoryError), self.root.directory(folder) as fd:
+                with (
+                    contextlib.suppress(FileNotFoundError, NotADirectoryError),
+                    self.root.directory(folder) as fd,
+                ):
                     os.fsync(fd)
 
     @contextlib.contextmanager
     def staging_together(self) -> Iterator[None]:
-        """Sync the temporary files that are made in this block together, at its end: none may be placed before. OSError where
-        that can't be."""
+        """Sync the temporary files that are made in this block together, at its end: none may be
+        placed before. OSError where that can't be."""
         self._staging = Syncs()
         try:
-            with self._history.kept.sharing_sync() if self._history is not None else contextlib.nullcontext():
+            with (
+                self._history.kept.sharing_sync()
+                if self._history is not None
+                else contextlib.nullcontext()
+            ):
                 yield
         finally:
             staging, self._staging = self._staging, None
@@ -187,7 +222,11 @@ class Placer:
         self.held.forget(temporary)
 
     def naming(
-        self, name: str, piece: Callable[[], Piece] = lambda: FOLDER, *, consent_of: str | None = None
+        self,
+        name: str,
+        piece: Callable[[], Piece] = lambda: FOLDER,
+        *,
+        consent_of: str | None = None,
     ) -> contextlib.AbstractContextManager[None]:
         """For a block that gives something this name: see `Guard.naming`."""
         if self.guard is None:
@@ -195,7 +234,8 @@ class Placer:
         return self.guard.naming(name, piece, consent_of or name)
 
     def sync_folder(self, fd: int, name: str) -> None:
-        """Make a change of the folder that holds `name` durable, now or at the end of `sharing_syncs`."""
+        """Make a change of the folder that holds `name` durable, now or at the end of
+        `sharing_syncs`."""
         if self._postponed is None:
             self.sync(fd)
         else:
@@ -211,55 +251,76 @@ class Placer:
         temporary: str = "",
         repositories: tuple[str, ...] = (),
     ) -> Applied:
-        """Keep what is there and put the intent on record; the `Applied` that it will be, but for `known`.
+        """Keep what is there and put the intent on record; the `Applied` that it will be, but for
+        `known`.
 
         The effect itself must not have begun before this returns, and must not do anything else.
         """
         before = self.keep(name, host)
         # Begun anew after a crash: the folders that it made then are its own still.
         earlier = self._history.intended(request_id, name) if self._history is not None else None
-        made = tuple(decode_name(folder) for folder in earlier.folders) if earlier is not None else ()
-        folders = tuple(dict.fromkeys((*made, *self._missing_folders(name)))) if host is None else ()
+        made = (
+            tuple(decode_name(folder) for folder in earlier.folders) if earlier is not None else ()
+        )
+        folders = (
+            tuple(dict.fromkeys((*made, *self._missing_folders(name)))) if host is None else ()
+        )
         self.at("kept")
         if self._history is not None:
-            self._history.intend(request_id, name, temporary, operation, before, after, folders, repositories)
+            self._history.intend(
+                request_id, name, temporary, operation, before, after, folders, repositories
+            )
         self.at("intended")
         if not set(folders).issuperset(self._missing_folders(name)):
-            raise stale(name)  # moved away since: to make it anew would be an effect that isn't on record
+            raise stale(
+                name
+            )  # moved away since: to make it anew would be an effect that isn't on record
         return Applied(None, before, after, folders)
 
     def done_before(self, request_id: str, name: str, known: Known | None) -> Applied:
-        """For an effect that the side shows already: by this request's own doing, before a crash, or somebody else's."""
+        """For an effect that the side shows already: by this request's own doing, before a
+        crash, or somebody else's."""
         intent = self._history.intended(request_id, name) if self._history is not None else None
         if intent is None:
             return Applied(known, None, None, (), changed=False)
-        return Applied(known, intent.before, intent.after, tuple(decode_name(folder) for folder in intent.folders))
+        return Applied(
+            known,
+            intent.before,
+            intent.after,
+            tuple(decode_name(folder) for folder in intent.folders),
+        )
 
     def temporary(self) -> str:
         """A leaf name that nobody has."""
         return f"{TEMPORARY_PREFIX}{secrets.token_hex(12)}"
 
     def staging(self, name: str, temporary: str, modes: Modes = AS_UMASK) -> "_StagingIn":
-        """(folder, leaf) for a block that makes the temporary file: it stays for `place`, unless the block fails."""
+        """(folder, leaf) for a block that makes the temporary file: it stays for `place`, unless
+        the block fails."""
         there = self._there if self._staging is not None else set[str]()
         return _StagingIn(self, name, temporary, there, modes)
 
     def was_there(self, name: str) -> bool:
-        """Whether the folder that holds a path was there a moment ago, when something was made ready or placed in it."""
+        """Whether the folder that holds a path was there a moment ago, when something was made
+        ready or placed in it."""
         folder = name.rpartition("/")[0]
         return folder in self._there or (self._postponed is not None and folder in self._postponed)
 
     def place(self, name: str, temporary: str, host: Seen | None) -> None:
-        """Put the finished temporary file in its place, durably, unless the place isn't what it was. The temporary name is gone
-        afterwards."""
+        """Put the finished temporary file in its place, durably, unless the place isn't what it
+        was. The temporary name is gone afterwards."""
         with _PlacingIn(self, name, temporary) as (fd, leaf):
             self._place(fd, temporary, leaf, name, host)
 
-    def place_signed(self, name: str, temporary: str, host: Seen | None, digest: str | None) -> Signature | None:
-        """`place`, and the signature of the file there, whose content is `digest` (None: it is a link).
+    def place_signed(
+        self, name: str, temporary: str, host: Seen | None, digest: str | None
+    ) -> Signature | None:
+        """`place`, and the signature of the file there, whose content is `digest` (None: it is a
+        link).
 
-        None where somebody saved over it at once. INVARIANT: that one's signature is never taken for ours: it would pass
-        for what both sides agreed on, and the next effect would replace it unseen.
+        None where somebody saved over it at once. INVARIANT: that one's signature is never taken
+        for ours: it would pass for what both sides agreed on, and the next effect would replace
+        it unseen.
         """
         with _PlacingIn(self, name, temporary) as (fd, leaf):
             made = _identity(os.stat(temporary, dir_fd=fd, follow_symlinks=False))
@@ -274,7 +335,9 @@ class Placer:
         is_taken = True
         try:
             self._give_name(fd, temporary, leaf, name, host)
-            is_taken = host is not None  # by what was replaced; a new file was given its name in its stead
+            is_taken = (
+                host is not None
+            )  # by what was replaced; a new file was given its name in its stead
         finally:
             if is_taken:
                 with contextlib.suppress(FileNotFoundError):
@@ -283,7 +346,9 @@ class Placer:
     def _give_name(self, fd: int, temporary: str, leaf: str, name: str, host: Seen | None) -> None:
         check_still(fd, leaf, name, host)
         is_folder = host is not None and host.kind == "dir"
-        ours = _identity(os.stat(temporary, dir_fd=fd, follow_symlinks=False)) if is_folder else None
+        ours = (
+            _identity(os.stat(temporary, dir_fd=fd, follow_symlinks=False)) if is_folder else None
+        )
         self.at("checked")
         with self.naming(name, lambda: piece_at(fd, temporary, leaf) or UNKNOWN):
             if host is None:
@@ -309,9 +374,11 @@ class Placer:
             self.sync_folder(fd, name)
 
     def set_folder_mode(self, name: str, mode: int, host: Seen | None) -> Signature:
-        """Give a folder these permissions, durably, whether or not it can be read, unless it isn't what it was; its signature then.
+        """Give a folder these permissions, durably, whether or not it can be read, unless it isn't
+        what it was; its signature then.
 
-        What remains: permissions that the person sets within some microseconds are replaced, as fchmod(2) compares nothing.
+        What remains: permissions that the person sets within some microseconds are replaced, as
+        fchmod(2) compares nothing.
         """
         with self.root.parent(name) as (fd, leaf):
             folder = os.open(leaf, FOLDER_ITSELF, dir_fd=fd)
@@ -326,8 +393,9 @@ class Placer:
                 os.close(folder)
 
     def _set_mode(self, folder: str, mode: int) -> None:
-        """Of a folder that is open, by a name that stands for exactly this one: fchmod(2) takes no descriptor of one that can't be
-        read. It is synced where it can be read before or afterwards."""
+        """Of a folder that is open, by a name that stands for exactly this one: fchmod(2) takes
+        no descriptor of one that can't be read. It is synced where it can be read before or
+        afterwards."""
         with contextlib.ExitStack() as opened:
             is_readable = _keep_open(folder, opened)
             Path(folder).chmod(mode)
@@ -336,15 +404,20 @@ class Placer:
                 self.sync(reading)
 
     def keep(self, name: str, host: Seen | None) -> Held | None:
-        """Keep what is about to be replaced or removed; doing it again costs nothing. StaleError where it is something else."""
+        """Keep what is about to be replaced or removed; doing it again costs nothing. StaleError
+        where it is something else."""
         if host is None or host.kind != "file" or self._history is None:
             return held_of(host)
         if self._history.adopt(host.digest or ""):
-            return held_of(host)  # whether it is still there is looked at once more before it is replaced
+            return held_of(
+                host
+            )  # whether it is still there is looked at once more before it is replaced
         with self.root.parent(name) as (folder, leaf):
             fd = os.open(leaf, FILE, dir_fd=folder)
         try:
-            if signature_of(os.fstat(fd)) != host.signature or not self._history.keep(fd, host.digest or ""):
+            if signature_of(os.fstat(fd)) != host.signature or not self._history.keep(
+                fd, host.digest or ""
+            ):
                 raise stale(name)
             return held_of(host)
         finally:
@@ -365,10 +438,11 @@ class Placer:
 
 
 def _replace(fd: int, temporary: str, leaf: str, host: Seen) -> bool:
-    """Put the temporary file in the place of what was seen there; False where that is something else at that instant.
+    """Put the temporary file in the place of what was seen there; False where that is something
+    else at that instant.
 
-    INVARIANT: by its content, too. The swap itself sets the change time, so nothing else tells what was written in place, with
-    the old size and the old time, since the last look.
+    INVARIANT: by its content, too. The swap itself sets the change time, so nothing else tells
+    what was written in place, with the old size and the old time, since the last look.
     """
 
     def is_expected(leaf: str, status: os.stat_result) -> bool:
@@ -383,13 +457,15 @@ def _replace(fd: int, temporary: str, leaf: str, host: Seen) -> bool:
 
 
 def is_identical(status: os.stat_result, signature: Signature) -> bool:
-    """Whether this is the very file, written to by nobody who doesn't hide it: all of a signature but the change time."""
+    """Whether this is the very file, written to by nobody who doesn't hide it: all of a
+    signature but the change time."""
     size, mtime_ns, _, inode, mode = signature
     return _identity(status) == (size, mtime_ns, inode, mode)
 
 
 def holds(folder: int, leaf: str, digest: str | None, size_bytes: int) -> bool:
-    """Whether a file's content is this one, and can be read; True where none is told, as of a link. `size_bytes`: by its stat."""
+    """Whether a file's content is this one, and can be read; True where none is told, as of a
+    link. `size_bytes`: by its stat."""
     if digest is None:
         return True
     try:
@@ -430,7 +506,9 @@ def _keep_open(folder: str, opened: contextlib.ExitStack) -> int | None:
 
 def _is_same(signature: tuple[int, ...], host: Seen) -> bool:
     # A folder's times change with what is in it: for a folder, being the same folder is enough.
-    return signature[3:] == host.signature[3:] if host.kind == "dir" else signature == host.signature
+    return (
+        signature[3:] == host.signature[3:] if host.kind == "dir" else signature == host.signature
+    )
 
 
 def copy_verified(blocks: Iterable[bytes], writing: int, digest: str) -> None:
@@ -444,9 +522,14 @@ def copy_verified(blocks: Iterable[bytes], writing: int, digest: str) -> None:
 
 
 def keep_owner(writing: int, host: Seen | None) -> int:
-    """Give the new file the owner of the file that it replaces, where there is one and we may; whose it is then."""
+    """Give the new file the owner of the file that it replaces, where there is one and we may;
+    whose it is then."""
     made = os.fstat(writing)
-    if host is not None and host.kind == "file" and (host.uid, host.gid) != (made.st_uid, made.st_gid):
+    if (
+        host is not None
+        and host.kind == "file"
+        and (host.uid, host.gid) != (made.st_uid, made.st_gid)
+    ):
         with contextlib.suppress(PermissionError):
             os.fchown(writing, host.uid, host.gid)
             return host.uid

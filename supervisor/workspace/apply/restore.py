@@ -1,10 +1,12 @@
-"""Putting back what a path held: content, permissions, times, link targets, folders and their absence.
+"""Putting back what a path held: content, permissions, times, link targets, folders and their
+absence.
 
-A folder gets its permissions back, not its time: that changes with what is in it, as it did before the folder went.
+A folder gets its permissions back, not its time: that changes with what is in it, as it did before
+the folder went.
 
-It is separate from `apply` because it carries out no request: what is put back was there before, and is taken from the
-history. It must never overwrite what isn't as expected, follow a symlink, or give a set-id bit to a file whose owner is
-another than before.
+It is separate from `apply` because it carries out no request: what is put back was there before,
+and is taken from the history. It must never overwrite what isn't as expected, follow a symlink,
+or give a set-id bit to a file whose owner is another than before.
 """
 
 import contextlib
@@ -28,7 +30,8 @@ OPERATION = "undo"
 
 
 class StagedBack(NamedTuple):
-    """A file that is finished, under a temporary name beside its place. `begun` is what `place` gives."""
+    """A file that is finished, under a temporary name beside its place. `begun` is what `place`
+    gives."""
 
     name: str
     host: Seen | None
@@ -37,9 +40,12 @@ class StagedBack(NamedTuple):
 
 
 class Restorer:
-    """Puts back paths below `root`. Blocking: call it in a thread, one at a time. `at` is `Applier`'s."""
+    """Puts back paths below `root`. Blocking: call it in a thread, one at a time. `at` is
+    `Applier`'s."""
 
-    def __init__(self, root: Root, history: History, *, at: Callable[[str], None] = lambda step: None) -> None:
+    def __init__(
+        self, root: Root, history: History, *, at: Callable[[str], None] = lambda step: None
+    ) -> None:
         self._root = root
         self._history = history
         self._at = at
@@ -56,10 +62,15 @@ class Restorer:
         return self._placer.staging_together()
 
     def stage(
-        self, request_id: str, name: str, held: Held | None, expected: Held | None, seen: Seen | None = None
+        self,
+        request_id: str,
+        name: str,
+        held: Held | None,
+        expected: Held | None,
+        seen: Seen | None = None,
     ) -> StagedBack | None:
-        """Make a file ready beside its place, as `restore` would. None where that can't be, or not yet: `restore` does all of it
-        then, or says why not."""
+        """Make a file ready beside its place, as `restore` would. None where that can't be, or
+        not yet: `restore` does all of it then, or says why not."""
         if held is None or held.kind != "file":
             return None
         with as_errors(name):
@@ -69,7 +80,11 @@ class Restorer:
             except PermissionError:
                 return None  # its folder is opened before it
             now = held_of(host)
-            if (host is not None and host.kind == "dir") or is_same(now, held) or not is_same(now, expected):
+            if (
+                (host is not None and host.kind == "dir")
+                or is_same(now, held)
+                or not is_same(now, expected)
+            ):
                 return None
             if not (self._placer.was_there(name) or self._is_open_to(name)):
                 return None  # its folder comes back before it, or the right to write there
@@ -92,14 +107,20 @@ class Restorer:
         self._placer.unstage(staged.name, staged.temporary)
 
     def restore(
-        self, request_id: str, name: str, held: Held | None, expected: Held | None, seen: Seen | None = None
+        self,
+        request_id: str,
+        name: str,
+        held: Held | None,
+        expected: Held | None,
+        seen: Seen | None = None,
     ) -> Applied:
-        """Make a path hold `held` again (None: nothing), where it holds `expected` now. `seen` is what a look found there
-        just now: the file isn't read again then, and its signature tells whether it is still this one.
+        """Make a path hold `held` again (None: nothing), where it holds `expected` now. `seen` is
+        what a look found there just now: the file isn't read again then, and its signature tells
+        whether it is still this one.
 
-        Its intent is journaled under `request_id` and what is there is kept, as for any effect; the caller confirms it.
-        Doing again what is done already is no error. Raises StaleError, NotKeptError, PathError or another
-        GatehouseError, after which nothing has changed.
+        Its intent is journaled under `request_id` and what is there is kept, as for any effect;
+        the caller confirms it. Doing again what is done already is no error. Raises StaleError,
+        NotKeptError, PathError or another GatehouseError, after which nothing has changed.
         """
         split(name)
         with as_errors(name):
@@ -119,15 +140,20 @@ class Restorer:
             self._placer.guard.check_back(name, piece_held(held, self._history))
 
     def let_in(self, name: str, held: Held | None) -> None:
-        """Let the owner into a folder that is as `held` says, to take back what is in it. Raises as `restore`."""
+        """Let the owner into a folder that is as `held` says, to take back what is in it. Raises
+        as `restore`."""
         with as_errors(name):
             host = look(self._root, name)
             if host is not None and is_as(host, held) and host.mode & OWNER != OWNER:
                 self._placer.set_folder_mode(name, host.mode | OWNER, host)
 
-    def _put_back(self, request_id: str, name: str, held: Held | None, host: Seen | None) -> Applied:
+    def _put_back(
+        self, request_id: str, name: str, held: Held | None, host: Seen | None
+    ) -> Applied:
         if held is not None and host is not None and (held.kind == "dir") != (host.kind == "dir"):
-            raise stale(name)  # the one thing has to go before the other comes: two steps, for two calls
+            raise stale(
+                name
+            )  # the one thing has to go before the other comes: two steps, for two calls
         if held is None:
             begun = self._placer.begin(request_id, name, OPERATION, host, None)
             if host is not None:
@@ -141,7 +167,9 @@ class Restorer:
             case "dir":
                 return self._folder(request_id, name, held, host)
             case _:
-                raise GatehouseError(f"`{name}` was a {held.kind}, which isn't brought back", "make it yourself")
+                raise GatehouseError(
+                    f"`{name}` was a {held.kind}, which isn't brought back", "make it yourself"
+                )
 
     def _stage_file(self, request_id: str, name: str, held: Held, host: Seen | None) -> StagedBack:
         temporary = self._placer.temporary()
@@ -173,7 +201,9 @@ class Restorer:
         with self._placer.staging(name, temporary) as (fd, _):
             os.symlink(held.link_target, temporary, dir_fd=fd)
             if held.mtime_ns:
-                os.utime(temporary, ns=(held.mtime_ns, held.mtime_ns), dir_fd=fd, follow_symlinks=False)
+                os.utime(
+                    temporary, ns=(held.mtime_ns, held.mtime_ns), dir_fd=fd, follow_symlinks=False
+                )
             self._at("written")
         self._placer.place(name, temporary, host)
         return begun
@@ -183,7 +213,9 @@ class Restorer:
         if host is None:
             making = self._root.parent(name, create=self._placer.sync)
             with self._placer.naming(name), making as (fd, leaf):
-                os.mkdir(leaf, held.mode & PERMISSIONS, dir_fd=fd)  # never more than it had, not for an instant
+                os.mkdir(
+                    leaf, held.mode & PERMISSIONS, dir_fd=fd
+                )  # never more than it had, not for an instant
                 self._at("placed")
                 self._placer.sync_folder(fd, name)
         self._placer.set_folder_mode(name, stat.S_IMODE(held.mode), host)
@@ -203,4 +235,6 @@ def piece_held(held: Held, history: History) -> Piece:
 
 def _mode_for(held: Held, uid: int) -> int:
     """The permissions as they were; a set-id bit only for the owner that it was set for."""
-    return stat.S_IMODE(held.mode) & (PERMISSIONS | SET_ID | stat.S_ISVTX if uid == held.uid else PERMISSIONS)
+    return stat.S_IMODE(held.mode) & (
+        PERMISSIONS | SET_ID | stat.S_ISVTX if uid == held.uid else PERMISSIONS
+    )

@@ -1,7 +1,8 @@
-"""What the host held when a change of the agent's was asked about: what a merge begins with, should the person edit it, too.
+"""What the host held when a change of the agent's was asked about: what a merge begins with, should
+the person edit it, too.
 
-It is separate because comparing keeps it and merging reads it. Losing one only means that there is no suggestion; so it
-is bounded, and no error of its own stops a comparison.
+It is separate because comparing keeps it and merging reads it. Losing one only means that there
+is no suggestion; so it is bounded, and no error of its own stops a comparison.
 """
 
 import contextlib
@@ -24,15 +25,26 @@ class Bases:
         self._bytes = 0
 
     def learn(self, name: str, host: Seen | None) -> None:
-        """What the host's file holds, where it is as both sides last agreed, is what both had: so that a file which the person
-        only touches afterwards isn't taken for one with another content."""
+        """What the host's file holds, where it is as both sides last agreed, is what both had:
+        so that a file which the person only touches afterwards isn't taken for one with another
+        content."""
         known = self._sides.known(name)
-        if known is not None and host is not None and host.digest and host.signature == known.host_signature:
+        if (
+            known is not None
+            and host is not None
+            and host.digest
+            and host.signature == known.host_signature
+        ):
             self._sides.learn_digest(name, host.digest)
 
     def keep(self, name: str, host: Seen | None, wanted: Want) -> None:
         """Keep the host's file, where it is as both sides last agreed. Never raises."""
-        if self._sides.known(name) is None or host is None or host.kind != "file" or "conflict" in wanted.hazards:
+        if (
+            self._sides.known(name) is None
+            or host is None
+            or host.kind != "file"
+            or "conflict" in wanted.hazards
+        ):
             return
         size, digest = host.signature[0], host.digest or ""
         if size > MOST_TEXT_BYTES or self._bytes + size > MOST_BYTES:

@@ -1,7 +1,9 @@
-"""What a person needs to see of a file change: both sides are looked at, and the card is made of what is bound to the request.
+"""What a person needs to see of a file change: both sides are looked at, and the card is made of
+what is bound to the request.
 
-It is separate from `channel`, which lives with the session, because it only reads. It must never show a content that an
-approval wouldn't apply; `change_card` holds each side against the hash that the request names.
+It is separate from `channel`, which lives with the session, because it only reads. It must never
+show a content that an approval wouldn't apply; `change_card` holds each side against the hash
+that the request names.
 """
 
 import msgspec
@@ -21,14 +23,17 @@ MOST_BELOW = 40
 
 
 def card_of(sides: Sides, action: FileChange, redactor: Redactor) -> ChangeCard:
-    """The card of an action. Reads at most a megabyte of each side, and of each of a swap's first steps."""
+    """The card of an action. Reads at most a megabyte of each side, and of each of a swap's
+    first steps."""
     whole, *steps = single_changes(action)
     card = _card(sides, whole, redactor)
     if not steps:
         return card
     below = tuple(_card(sides, step, redactor) for step in steps[:MOST_BELOW])
     is_stale = card.is_stale or any(one.is_stale for one in below)
-    return msgspec.structs.replace(card, below=below, more_below=len(steps) - len(below), is_stale=is_stale)
+    return msgspec.structs.replace(
+        card, below=below, more_below=len(steps) - len(below), is_stale=is_stale
+    )
 
 
 def _card(sides: Sides, action: FileChange, redactor: Redactor) -> ChangeCard:
@@ -42,7 +47,11 @@ def _card(sides: Sides, action: FileChange, redactor: Redactor) -> ChangeCard:
     elif host is not None and action.operation == "chmod":
         old = Side(None, None, host.mode & PERMISSIONS)
     if action.after is not None and is_content(action.after) and action.operation != "delete":
-        new = Side(sides.blobs.read(action.after, MOST_TEXT_BYTES), sides.blobs.size(action.after), action.mode)
+        new = Side(
+            sides.blobs.read(action.after, MOST_TEXT_BYTES),
+            sides.blobs.size(action.after),
+            action.mode,
+        )
     return make_card(action, old, new, host.token if host else None, redactor)
 
 

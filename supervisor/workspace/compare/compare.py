@@ -1,12 +1,15 @@
-"""From the copy to requests: finds what differs, takes the snapshot, asks the gate. Level, not edge (law 8).
+"""From the copy to requests: finds what differs, takes the snapshot, asks the gate. Level, not edge
+(law 8).
 
-One comparison looks at some folders, or at all; each path that isn't as both sides last agreed becomes at most one
-request, and a path that is again as it was ends its request. What was answered isn't asked again until the content is
-another. It is separate from `channel` because it only asks: nothing here has an effect on the host.
+One comparison looks at some folders, or at all; each path that isn't as both sides last agreed
+becomes at most one request, and a path that is again as it was ends its request. What was answered
+isn't asked again until the content is another. It is separate from `channel` because it only asks:
+nothing here has an effect on the host.
 
-A file that has another name now is one request, not two (`findings`). Git's own folder in the copy is never compared, since
-a single commit changes dozens of its files (`git_playground`).
-It must never read a path other than below the copy's descriptor, or judge a change by an event instead of by contents.
+A file that has another name now is one request, not two (`findings`). Git's own folder in the
+copy is never compared, since a single commit changes dozens of its files (`git_playground`). It
+must never read a path other than below the copy's descriptor, or judge a change by an event
+instead of by contents.
 """
 
 import asyncio
@@ -42,7 +45,14 @@ from supervisor.workspace.compare.findings import Finding, Renames
 from supervisor.workspace.compare.folder_swaps import FolderSwaps
 from supervisor.workspace.compare.git_playground import GitFolder
 from supervisor.workspace.compare.large_snapshots import LargeSnapshots
-from supervisor.workspace.compare.last_asked import LastAsked, ToAsk, failure, is_due, still_speaks, tries_of
+from supervisor.workspace.compare.last_asked import (
+    LastAsked,
+    ToAsk,
+    failure,
+    is_due,
+    still_speaks,
+    tries_of,
+)
 from supervisor.workspace.disk.scan import readable_entries, signature_at
 from supervisor.workspace.disk.to_end import to_end
 from supervisor.workspace.disk.watch import Watcher
@@ -53,7 +63,8 @@ from supervisor.workspace.trees.trees import Sides
 from supervisor.workspace.trees.walk import Walk
 
 REASON = "changed in the private copy"
-# Paths that are looked at, asked about and carried out in one go: the rest of the loop waits meanwhile.
+# Paths that are looked at, asked about and carried out in one go: the rest of the loop waits
+# meanwhile.
 CHUNK = 500
 
 
@@ -65,7 +76,8 @@ class Refusal(NamedTuple):
 
 
 class Comparison:
-    """The comparison of one session. Calls must not overlap: the channel holds its turn around them."""
+    """The comparison of one session. Calls must not overlap: the channel holds its turn around
+    them."""
 
     def __init__(
         self,
@@ -101,7 +113,7 @@ class Comparison:
         self._is_whole = False
         self.holds_back = False
 
-    # -- what the channel calls ---------------------------------------------------------------------------------------
+    # -- what the channel calls -------------------------------------------------------------------
 
     async def begin(self) -> None:
         """See what git's own folder holds before the agent does anything."""
@@ -118,7 +130,9 @@ class Comparison:
             await self._git.look()
         if self._held and (last or self._free() > 0):
             # Wherever they are: of a rename that waited both paths are looked at together.
-            found |= await asyncio.to_thread(lambda: {name: self._is_there(name) for name in self._held})
+            found |= await asyncio.to_thread(
+                lambda: {name: self._is_there(name) for name in self._held}
+            )
             self._held.clear()
         found, parts = await asyncio.to_thread(self._swaps.gather, found)
         for name in parts:
@@ -136,10 +150,13 @@ class Comparison:
         await self._snapshots.tidy(whole=folders is None)
 
     async def expect(self, names: set[str]) -> list[str]:
-        """Names that the next comparison will meet, folders with a slash: git is asked now whether they are ignored, not then.
-        The files that are worth looking at ahead of it. May be called without the turn."""
+        """Names that the next comparison will meet, folders with a slash: git is asked now
+        whether they are ignored, not then. The files that are worth looking at ahead of it. May
+        be called without the turn."""
         shown = [name for name in names if not self._side.is_hidden(name.rpartition("/")[2])]
-        out = await self._ignores.among([name for name in shown if self._sides.known(name.rstrip("/")) is None])
+        out = await self._ignores.among(
+            [name for name in shown if self._sides.known(name.rstrip("/")) is None]
+        )
         return [name for name in shown if name not in out and not name.endswith("/")]
 
     async def look_ahead(self, names: Sequence[str]) -> None:
@@ -151,7 +168,8 @@ class Comparison:
         return self.holds_back and self._free() <= 0
 
     def look_at(self, name: str) -> None:
-        """The host may have changed at this path: compare it next time, whether or not the copy changes."""
+        """The host may have changed at this path: compare it next time, whether or not the copy
+        changes."""
         self._compared.pop(name, None)
 
     def forget(self, name: str) -> None:
@@ -163,7 +181,8 @@ class Comparison:
         self._problems.pop(name, None)
 
     def ask_again(self, name: str, why: str) -> None:
-        """An answer about the path came to nothing: `why`, where it was this path that kept others from being carried out."""
+        """An answer about the path came to nothing: `why`, where it was this path that kept
+        others from being carried out."""
         self.forget(name)
         if why:
             self._problems[name] = f"{HELD_UP}{why}"
@@ -176,13 +195,17 @@ class Comparison:
         """Ask again about what rules denied: they are others now."""
         asked = list(self._asked.items())
         requests = self._gate.get_all({one.request_id for _, one in asked})
-        denied = {request.id for request in requests if status(request) == "denied" and request.answer is None}
+        denied = {
+            request.id
+            for request in requests
+            if status(request) == "denied" and request.answer is None
+        }
         for name, one in asked:
             if one.request_id in denied:
                 self.forget(name)
         self._refused.clear()
 
-    # -- finding ------------------------------------------------------------------------------------------------------
+    # -- finding ----------------------------------------------------------------------------------
 
     async def _candidates(self, folders: set[str] | None) -> dict[str, bool]:
         """Paths that need a look, and whether something is there."""
@@ -192,7 +215,8 @@ class Comparison:
         return found
 
     def _take_back_pending(self) -> None:
-        """Of what was forgotten because something else happened to the path: a card that still waits isn't left to nobody."""
+        """Of what was forgotten because something else happened to the path: a card that still
+        waits isn't left to nobody."""
         let_go, self._let_go = self._let_go, {}
         requests = self._gate.get_all({one.request_id for one in let_go.values()}) if let_go else []
         pending = {request.id for request in requests if status(request) == "pending"}
@@ -201,14 +225,19 @@ class Comparison:
                 self._asked.setdefault(name, asked)
 
     def _add_asked(self, found: dict[str, bool], *, everything: bool) -> None:
-        """What was asked about and is another thing now, wherever it is: its folder may be gone with it; of a rename both
-        paths or none. With `everything` all of it, because the host may have changed."""
+        """What was asked about and is another thing now, wherever it is: its folder may be gone
+        with it; of a rename both paths or none. With `everything` all of it, because the host
+        may have changed."""
         ways = Ways(self._sides)
         for name, asked in list(self._asked.items()):
             if name not in found:
                 now = signature_at(self._sides.copy, name)
                 is_as_asked = now is not None and now == self._compared.get(name)
-                if everything or not is_as_asked or not holds_for(asked.way, ways.to(asked.target(name))):
+                if (
+                    everything
+                    or not is_as_asked
+                    or not holds_for(asked.way, ways.to(asked.target(name)))
+                ):
                     found[name] = now is not None
         for name in [other for name in found if (other := self._renamed_with(name))]:
             found.setdefault(name, self._is_there(name))
@@ -216,24 +245,35 @@ class Comparison:
     def _is_there(self, name: str) -> bool:
         return signature_at(self._sides.copy, name) is not None
 
-    # -- asking -------------------------------------------------------------------------------------------------------
+    # -- asking -----------------------------------------------------------------------------------
 
-    async def _ask_about(self, names: Sequence[str], last: bool, renames: Renames | None = None) -> None:
-        """Look at each path and deal with it, some at a time; without what may be an end of a rename, where that is held."""
+    async def _ask_about(
+        self, names: Sequence[str], last: bool, renames: Renames | None = None
+    ) -> None:
+        """Look at each path and deal with it, some at a time; without what may be an end of a
+        rename, where that is held."""
         for at in range(0, len(names), CHUNK):
-            findings = await asyncio.to_thread(self._examiner.all, names[at : at + CHUNK], last, renames)
-            wanted = [one for finding in findings if (one := await self._follow_up(finding)) is not None]
+            findings = await asyncio.to_thread(
+                self._examiner.all, names[at : at + CHUNK], last, renames
+            )
+            wanted = [
+                one for finding in findings if (one := await self._follow_up(finding)) is not None
+            ]
             actions = await self._noted([one.action for one in wanted])
-            noted = [one._replace(action=action) for one, action in zip(wanted, actions, strict=True)]
+            noted = [
+                one._replace(action=action) for one, action in zip(wanted, actions, strict=True)
+            ]
             await self._ask_all(noted, last)
 
     async def _ask_renames(self, renames: Renames, last: bool) -> None:
-        """Ask about each rename as one change, and about what turned out to be none. Where rules deny the one change, each
-        half of it is judged for itself."""
+        """Ask about each rename as one change, and about what turned out to be none. Where rules
+        deny the one change, each half of it is judged for itself."""
         pairs = renames.pairs()
         actions = await self._noted([_rename(*pair) for pair in pairs])
         found = zip(pairs, actions, strict=True)
-        wanted = [one for pair, action in found if (one := self._renaming(*pair, action)) is not None]
+        wanted = [
+            one for pair, action in found if (one := self._renaming(*pair, action)) is not None
+        ]
         for at in range(0, len(wanted), CHUNK):
             await self._ask_all(wanted[at : at + CHUNK], last)
         asked = {one.name for one in wanted}
@@ -255,7 +295,8 @@ class Comparison:
         return await asyncio.to_thread(lambda: [looking.noted(action) for action in actions])
 
     def _renamed_with(self, name: str) -> str | None:
-        """The other path of the rename that a path was last asked about as; empty where that was no rename."""
+        """The other path of the rename that a path was last asked about as; empty where that was
+        no rename."""
         asked = self._asked.get(name)
         return None if asked is None else asked.other
 
@@ -275,7 +316,9 @@ class Comparison:
             self._refuse(name, to_action(name, finding.wanted), f"a {kind} never leaves the copy")
         elif finding.wanted.link_target is not None and not is_text(finding.wanted.link_target):
             self._refuse(
-                name, to_action(name, finding.wanted), "the link's target isn't UTF-8, so no request can name it"
+                name,
+                to_action(name, finding.wanted),
+                "the link's target isn't UTF-8, so no request can name it",
             )
         elif finding.wanted.operation == "swap":
             return await self._swap(finding)
@@ -286,12 +329,14 @@ class Comparison:
                 self._compared[name] = mine.signature
             action = to_action(name, wanted)
             key = (wanted.operation, wanted.after, wanted.mode, wanted.link_target)
-            return ToAsk(name, key, fingerprint(action), with_way(action, finding.way), way=finding.way)
+            return ToAsk(
+                name, key, fingerprint(action), with_way(action, finding.way), way=finding.way
+            )
         return None
 
     async def _swap(self, finding: Finding) -> ToAsk | None:
-        """A path that is swapped, with all below it. One that must wait has no card, and is looked at again each time: what it
-        waits for is on the host, where nothing may tell."""
+        """A path that is swapped, with all below it. One that must wait has no card, and is
+        looked at again each time: what it waits for is on the host, where nothing may tell."""
         name, mine = finding.name, finding.mine
         swap = await self._swaps.complete(finding)
         if swap.action is None:
@@ -307,10 +352,16 @@ class Comparison:
         self._refused.pop(name, None)
         self._compared |= swap.members | {name: mine.signature}
         action = swap.action
-        return ToAsk(name, (action.operation, action.after, action.mode, made_by(action)), fingerprint(action), action)
+        return ToAsk(
+            name,
+            (action.operation, action.after, action.mode, made_by(action)),
+            fingerprint(action),
+            action,
+        )
 
     def _agree(self, finding: Finding) -> None:
-        """Nothing to do about a path: remember what both sides hold, and end a request that is about it."""
+        """Nothing to do about a path: remember what both sides hold, and end a request that is
+        about it."""
         name, mine, host = finding.name, finding.mine, finding.host
         known = self._sides.known(name)
         if mine is None:
@@ -319,19 +370,28 @@ class Comparison:
                 self._sides.agreed(name, None)
         elif host is not None and agree(known, mine, host):
             self._compared[name] = mine.signature
-            now = Known(mine.kind, mine.mode & PERMISSIONS, mine.digest, mine.target, host.signature, mine.signature)
+            now = Known(
+                mine.kind,
+                mine.mode & PERMISSIONS,
+                mine.digest,
+                mine.target,
+                host.signature,
+                mine.signature,
+            )
             if known is None or mine.kind != "dir" or not is_known_of(known, mine, host):
                 self._sides.agreed(name, now)
         elif known is not None and known.kind == mine.kind:
             self._compared[name] = mine.signature
             if mine.is_anew or known.mode == ANY_MODE:
                 mode = mine.mode & PERMISSIONS
-                self._sides.agreed(name, msgspec.structs.replace(known, mode=mode, copy_signature=mine.signature))
+                self._sides.agreed(
+                    name, msgspec.structs.replace(known, mode=mode, copy_signature=mine.signature)
+                )
         self._withdraw(name, "the private copy is as the host again")
 
     async def _holds_something(self, folder: str) -> bool:
-        """Whether a new folder has anything in it but git's and ours: it comes with that, or is ignored with it. Of one that
-        can't be read nothing comes until it can."""
+        """Whether a new folder has anything in it but git's and ours: it comes with that, or is
+        ignored with it. Of one that can't be read nothing comes until it can."""
         found = await asyncio.to_thread(readable_entries, self._sides.copy, folder)
         return any(not self._side.is_hidden(leaf) for leaf, _ in found)
 
@@ -347,7 +407,11 @@ class Comparison:
         for one in wanted:
             before = self._asked.get(one.name)
             request = earlier.get(before.request_id) if before is not None else None
-            if before is not None and request is not None and still_speaks(request, before, one, last=last):
+            if (
+                before is not None
+                and request is not None
+                and still_speaks(request, before, one, last=last)
+            ):
                 if not (self._is_whole and is_due(request, before.tries, self._clock.now())):
                     continue
                 self._problems[one.name] = f"{HELD_UP}{failure(request)}"
@@ -360,7 +424,10 @@ class Comparison:
         requests, grants = list[Request](), dict[str, Grant]()
         for reason, some in itertools.groupby(to_ask, key=self._problem_of):
             found, given = self._gate.ask_and_claim_all(
-                [one.action for one in some], session_id=self._session_id, origin="workspace", reason=reason or REASON
+                [one.action for one in some],
+                session_id=self._session_id,
+                origin="workspace",
+                reason=reason or REASON,
             )
             requests += found
             grants |= given
@@ -372,7 +439,9 @@ class Comparison:
                 self._asked[name] = LastAsked(
                     one.key, one.mark, request.id, other, tries, one.way, one.action.repositories
                 )
-        ready = [one for one in requests if one.id in grants or status(one) in ("allowed", "approved")]
+        ready = [
+            one for one in requests if one.id in grants or status(one) in ("allowed", "approved")
+        ]
         if ready:
             await self._carry_out_all(ready, grants)
 
@@ -380,7 +449,8 @@ class Comparison:
         return next((why for name in one.names if (why := self._problems.get(name))), "")
 
     def _must_wait(self, one: ToAsk, earlier: Request | None) -> bool:
-        """Whether one more card is too many now. What needs no card, or takes the place of one, goes on."""
+        """Whether one more card is too many now. What needs no card, or takes the place of one,
+        goes on."""
         if earlier is not None and status(earlier) == "pending":
             return False
         if self._gate.rulings.verdict(one.action, self._session_id).decision != "ask":
@@ -389,8 +459,8 @@ class Comparison:
         return self._room < 0
 
     def _refuse(self, name: str, action: FileChange, why: str) -> None:
-        """Put on record that something is never carried over, once for each state that it is in. No card: nobody
-        could say yes to it."""
+        """Put on record that something is never carried over, once for each state that it is in.
+        No card: nobody could say yes to it."""
         now = signature_at(self._sides.copy, name)
         before = self._refused.get(name)
         if before == Refusal(now, why):
@@ -404,11 +474,16 @@ class Comparison:
         asked = self._asked.pop(name, None)
         if not keep_refusal:
             self._refused.pop(name, None)
-        if asked is not None and not self._is_other_end_of(asked) and self._state(asked) == "pending":
+        if (
+            asked is not None
+            and not self._is_other_end_of(asked)
+            and self._state(asked) == "pending"
+        ):
             self._gate.close(asked.request_id, why)
 
     def _is_other_end_of(self, asked: LastAsked) -> bool:
-        """Whether the request is a rename whose other path is still asked about by it: that decides what becomes of it."""
+        """Whether the request is a rename whose other path is still asked about by it: that
+        decides what becomes of it."""
         other = self._asked.get(asked.other)
         return other is not None and other.request_id == asked.request_id
 

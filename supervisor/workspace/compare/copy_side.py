@@ -1,6 +1,7 @@
 """What the walk must know of the copy's side: what is compared there, and what is passed over.
 
-It is separate from `compare`, which looks at what the walk finds and asks about it. It must never read a file.
+It is separate from `compare`, which looks at what the walk finds and asks about it. It must
+never read a file.
 """
 
 import stat
@@ -12,7 +13,8 @@ from supervisor.workspace.trees.trees import Sides
 
 
 class CopySide:
-    """Of one session. `compared` are the signatures of what was looked at since it was agreed on."""
+    """Of one session. `compared` are the signatures of what was looked at since it was agreed
+    on."""
 
     def __init__(self, sides: Sides, compared: Mapping[str, Signature]) -> None:
         self.entries = sides.copy_entries
@@ -27,7 +29,9 @@ class CopySide:
         return self._compared.get(name) or (known.copy_signature if known is not None else None)
 
     def differs(self, known: Known | None, mode: int) -> bool:
-        return known is None or known.kind != "dir" or known.mode != stat.S_IMODE(mode) & PERMISSIONS
+        return (
+            known is None or known.kind != "dir" or known.mode != stat.S_IMODE(mode) & PERMISSIONS
+        )
 
     def enters(self, known: Known | None) -> bool:
         return False  # a new folder's tree may be large, and is watched from the first look on

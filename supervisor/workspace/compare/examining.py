@@ -1,8 +1,10 @@
-"""One path looked at on both sides, and what follows from it: what a comparison asks about, but nothing is asked here.
+"""One path looked at on both sides, and what follows from it: what a comparison asks about, but
+nothing is asked here.
 
-What is to be asked about is kept as it was looked at, so that what is applied is what was shown. It is separate from
-`compare`, which asks, because all of it is blocking and knows no requests. It must never read a path other than below the
-two sides' descriptors, or raise: what can't be looked at is a finding that says why.
+What is to be asked about is kept as it was looked at, so that what is applied is what was shown.
+It is separate from `compare`, which asks, because all of it is blocking and knows no requests.
+It must never read a path other than below the two sides' descriptors, or raise: what can't be
+looked at is a finding that says why.
 """
 
 from collections.abc import Sequence
@@ -25,7 +27,8 @@ _OF_FILES = ("write", "chmod", "swap")
 
 
 class Examiner:
-    """Of one session. Blocking: call it in a thread, one at a time. `ahead` has what was found out before it was needed."""
+    """Of one session. Blocking: call it in a thread, one at a time. `ahead` has what was found
+    out before it was needed."""
 
     def __init__(self, sides: Sides, redactor: Redactor) -> None:
         self._sides = sides
@@ -42,7 +45,9 @@ class Examiner:
                 ready = None if last else self.ahead.take(name)
                 finding = self.one(name, last, renames) if ready is None else ready
                 # Found out ahead or not: the permissions of a folder may have changed since.
-                finding.way = ways.to(name) if finding.host is None and finding.mine is not None else ()
+                finding.way = (
+                    ways.to(name) if finding.host is None and finding.mine is not None else ()
+                )
                 if renames is None or not renames.hold(finding):
                     left.append(finding)
         return left
@@ -68,16 +73,26 @@ class Examiner:
         sides, name = self._sides, finding.name
         # At the very end a file that still grows is taken as it is: a snapshot is whole in itself.
         digest_of = (lambda fd, before: digest_fd(fd)) if last else None
-        keep = (lambda fd, before: sides.blobs.keep_file(fd, None)) if last else sides.blobs.keep_file
+        keep = (
+            (lambda fd, before: sides.blobs.keep_file(fd, None)) if last else sides.blobs.keep_file
+        )
         finding.host = look(sides.host, name)
         self._bases.learn(name, finding.host)
         # What is new to both is asked about whatever is in it, so it needn't be read once before.
-        is_new = finding.host is None and sides.known(name) is None and (renames is None or not renames.holds_any)
+        is_new = (
+            finding.host is None
+            and sides.known(name) is None
+            and (renames is None or not renames.holds_any)
+        )
         finding.mine = sides.look_at_copy(name, digest_of=keep if is_new else digest_of)
         finding.wanted = self._want(finding)
         if renames is not None and renames.may_come_from(finding):
             return  # its content is on the host
-        if finding.wanted is not None and finding.wanted.operation in _OF_FILES and _is_file(finding.mine):
+        if (
+            finding.wanted is not None
+            and finding.wanted.operation in _OF_FILES
+            and _is_file(finding.mine)
+        ):
             if not is_new:
                 finding.mine = sides.look_at_copy(name, digest_of=keep)
             finding.wanted = self._with_secrets(name, self._want(finding))
@@ -97,7 +112,11 @@ class Examiner:
         known = self._sides.known(name)
         wanted = want(known, finding.mine, finding.host, holds_known=self._sides.holds_known(name))
         # To delete it would be to delete what the copy still has, in another spelling.
-        is_there = finding.mine is None and wanted is not None and self._sides.spellings.other(name) is not None
+        is_there = (
+            finding.mine is None
+            and wanted is not None
+            and self._sides.spellings.other(name) is not None
+        )
         return None if is_there else wanted
 
 

@@ -1,8 +1,9 @@
 """What a comparison found at a path, and which two findings are one file under another name.
 
-It is separate from `compare`, which asks about findings one by one, because a rename is known only when all of a comparison's
-deletions and creations are. It decides nothing about a path that the two sides didn't show. It must never take for a rename
-what the person changed, what has a hazard of its own, or what was asked about as something else and still is that.
+It is separate from `compare`, which asks about findings one by one, because a rename is known
+only when all of a comparison's deletions and creations are. It decides nothing about a path that
+the two sides didn't show. It must never take for a rename what the person changed, what has a
+hazard of its own, or what was asked about as something else and still is that.
 """
 
 from collections.abc import Callable, Iterable
@@ -15,8 +16,8 @@ from supervisor.core.files.renames import File, pair
 
 
 class Finding(msgspec.Struct):
-    """One path looked at: what is there on both sides, and what follows; `problem`: why it can't be carried over. `way`: the
-    folders that come to be with it."""
+    """One path looked at: what is there on both sides, and what follows; `problem`: why it can't
+    be carried over. `way`: the folders that come to be with it."""
 
     name: str
     mine: Seen | None = None
@@ -30,14 +31,20 @@ class Finding(msgspec.Struct):
     def is_creation(self) -> bool:
         """Whether it is a new file where nothing is on the host."""
         wanted, mine = self.wanted, self.mine
-        return mine is not None and mine.kind == "file" and wanted is not None and wanted.before is None
+        return (
+            mine is not None
+            and mine.kind == "file"
+            and wanted is not None
+            and wanted.before is None
+        )
 
 
 class Renames:
-    """The ends of renames in one comparison: `hold` takes the findings that may be one, deletions first, `pairs` says which are.
+    """The ends of renames in one comparison: `hold` takes the findings that may be one, deletions
+    first, `pairs` says which are.
 
-    `asked(name)` is the other end of the rename that a path was last asked about as, empty where it was asked about as
-    something else, None where it wasn't asked about.
+    `asked(name)` is the other end of the rename that a path was last asked about as, empty where
+    it was asked about as something else, None where it wasn't asked about.
     """
 
     def __init__(self, asked: Callable[[str], str | None]) -> None:
@@ -52,7 +59,8 @@ class Renames:
         return bool(self._gone)
 
     def may_come_from(self, finding: Finding) -> bool:
-        """Whether a new file's content is that of a deletion: then no snapshot of it is needed yet."""
+        """Whether a new file's content is that of a deletion: then no snapshot of it is needed
+        yet."""
         mine = finding.mine
         if mine is None or not finding.is_creation or mine.mode & SET_ID or mine.links > 1:
             return False
@@ -77,21 +85,34 @@ class Renames:
         return True
 
     def pairs(self) -> list[tuple[str, Finding]]:
-        """Each rename's old name, and what was found at the new one. What was asked about already stays as it is."""
+        """Each rename's old name, and what was found at the new one. What was asked about
+        already stays as it is."""
         kept: dict[str, str] = {}
         for name, file in self._gone.items():
             new = self._made.get(self._asked(name) or "")
-            if new is not None and new.mine is not None and _file(new.name, new.mine).content == file.content:
+            if (
+                new is not None
+                and new.mine is not None
+                and _file(new.name, new.mine).content == file.content
+            ):
                 kept[name] = new.name
         taken = set(kept.values())
         gone = [file for name, file in self._gone.items() if name not in kept]
-        made = [_file(name, one.mine) for name, one in self._made.items() if name not in taken and one.mine is not None]
+        made = [
+            _file(name, one.mine)
+            for name, one in self._made.items()
+            if name not in taken and one.mine is not None
+        ]
         return [(old, self._made[new]) for old, new in sorted([*kept.items(), *pair(gone, made)])]
 
     def without(self, pairs: Iterable[tuple[str, Finding]]) -> list[str]:
         """The names that are in none of these, deletions first and from within."""
         taken = {name for old, new in pairs for name in (old, new.name)}
-        return [name for name in (*sorted(self._gone, reverse=True), *sorted(self._made)) if name not in taken]
+        return [
+            name
+            for name in (*sorted(self._gone, reverse=True), *sorted(self._made))
+            if name not in taken
+        ]
 
 
 def _file(name: str, seen: Seen) -> File:

@@ -1,8 +1,10 @@
-"""Which of the paths that differ belong to a folder that the agent put in the place of something else, or the other way round,
-and all that goes and comes with it: what a comparison asks about as one.
+"""Which of the paths that differ belong to a folder that the agent put in the place of something
+else, or the other way round, and all that goes and comes with it: what a comparison asks about as
+one.
 
-It is separate from `compare`, which looks at paths one by one, because here one path's question takes the others'. It must
-never let a folder go that holds anything the session never had: what is ignored, or came to the host since, is the person's.
+It is separate from `compare`, which looks at paths one by one, because here one path's question
+takes the others'. It must never let a folder go that holds anything the session never had: what
+is ignored, or came to the host since, is the person's.
 """
 
 import asyncio
@@ -23,7 +25,14 @@ from supervisor.core.files.changes import (
     name_fields,
     signature_of,
 )
-from supervisor.core.files.swaps import MOST_NAMED_BYTES, MOST_STEPS, Below, going, named_bytes, whole
+from supervisor.core.files.swaps import (
+    MOST_NAMED_BYTES,
+    MOST_STEPS,
+    Below,
+    going,
+    named_bytes,
+    whole,
+)
 from supervisor.core.secrets.redact import Redactor
 from supervisor.errors import GatehouseError
 from supervisor.workspace.compare.copy_side import CopySide
@@ -42,8 +51,9 @@ from supervisor.workspace.trees.trees import Sides
 
 
 class Swap(NamedTuple):
-    """What a path asks for with all below it: `action`, and the signatures of what it was made of; `problem`: why it must wait;
-    `large`: the contents that go as soon as no request names them."""
+    """What a path asks for with all below it: `action`, and the signatures of what it was made
+    of; `problem`: why it must wait; `large`: the contents that go as soon as no request names
+    them."""
 
     action: FileChange | None = None
     members: dict[str, Signature] = {}
@@ -67,7 +77,8 @@ class FolderSwaps:
         self._last: dict[str, tuple[object, Swap]] = {}
 
     def gather(self, found: dict[str, bool]) -> tuple[dict[str, bool], set[str]]:
-        """The paths to look at, with each that belongs to a swapped one replaced by that; and those that were. Blocking."""
+        """The paths to look at, with each that belongs to a swapped one replaced by that; and
+        those that were. Blocking."""
         looked: dict[str, str] = {}
         kept: dict[str, bool] = {}
         ended = [name for name in self._last if not self._is_swapped(name)]
@@ -85,7 +96,8 @@ class FolderSwaps:
         return kept, taken - kept.keys()
 
     def _top(self, folder: str, looked: dict[str, str]) -> str:
-        """The outermost swapped path among a folder and those above it; empty where there is none."""
+        """The outermost swapped path among a folder and those above it; empty where there is
+        none."""
         if not folder:
             return ""
         if folder not in looked:
@@ -101,7 +113,10 @@ class FolderSwaps:
         if len({stat.S_ISDIR(one[4]) for one in signatures if one is not None}) < 2:
             return False
         try:
-            mine, host = sides.look_at_copy(name, is_read=False), look(sides.host, name, is_read=False)
+            mine, host = (
+                sides.look_at_copy(name, is_read=False),
+                look(sides.host, name, is_read=False),
+            )
         except (OSError, GatehouseError):
             return False
         return may_swap(sides.known(name), mine, host) and sides.is_of_agent(name)
@@ -109,22 +124,27 @@ class FolderSwaps:
     def _is_there(self, name: str) -> bool:
         return signature_at(self._sides.copy, name) is not None
 
-    # -- all of it ----------------------------------------------------------------------------------------------------
+    # -- all of it --------------------------------------------------------------------------------
 
     async def complete(self, finding: Finding) -> Swap:
-        """The whole action for a path that was found swapped. What was looked at before and is as it was isn't read again."""
+        """The whole action for a path that was found swapped. What was looked at before and is
+        as it was isn't read again."""
         assert finding.wanted is not None
         assert finding.mine is not None
         made = await self._listed(finding.name) if finding.mine.kind == "dir" else {}
         return await asyncio.to_thread(self._complete, finding, finding.wanted, made)
 
     async def _listed(self, name: str) -> dict[str, Signature]:
-        """What is in a folder of the copy, at any depth, without what is ignored there or never leaves the copy."""
+        """What is in a folder of the copy, at any depth, without what is ignored there or never
+        leaves the copy."""
         made: dict[str, Signature] = {}
         waiting = [name]
         while waiting and len(made) <= MOST_STEPS:
             level = await asyncio.to_thread(self._level, waiting)
-            asked = {one: f"{one}/" if stat.S_ISDIR(signature[4]) else one for one, signature in level.items()}
+            asked = {
+                one: f"{one}/" if stat.S_ISDIR(signature[4]) else one
+                for one, signature in level.items()
+            }
             out = await self._ignores.among(list(asked.values()))
             level = {one: signature for one, signature in level.items() if asked[one] not in out}
             made |= level
@@ -135,7 +155,11 @@ class FolderSwaps:
         found: dict[str, Signature] = {}
         for folder in folders:
             for leaf, status in readable_entries(self._sides.copy, folder):
-                may_leave = stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode) or stat.S_ISLNK(status.st_mode)
+                may_leave = (
+                    stat.S_ISREG(status.st_mode)
+                    or stat.S_ISDIR(status.st_mode)
+                    or stat.S_ISLNK(status.st_mode)
+                )
                 if may_leave and not self._side.is_hidden(leaf):
                     found[f"{folder}/{leaf}"] = signature_of(status)
         return found
@@ -148,9 +172,15 @@ class FolderSwaps:
             _check_names(map(named_bytes, (*gone, *made)))
             circumstances = (wanted, made, gone, {one: self._sides.known(one) for one in gone})
             before, swap = self._last.get(name, (None, Swap()))
-            if before != circumstances or swap.action is None or not all(map(self._sides.blobs.has, swap.large)):
+            if (
+                before != circumstances
+                or swap.action is None
+                or not all(map(self._sides.blobs.has, swap.large))
+            ):
                 action = whole(name, wanted, [*self._gone(gone), *self._made(made)])
-                large = tuple(self._sides.blobs.large().keys() & {step.after for step in action.steps})
+                large = tuple(
+                    self._sides.blobs.large().keys() & {step.after for step in action.steps}
+                )
                 _check_names(named_bytes(step.path, step.link_target) for step in action.steps)
                 swap = Swap(action, made, large=large)
                 self._last[name] = circumstances, swap
@@ -169,7 +199,10 @@ class FolderSwaps:
 
     def _check(self, name: str, number: int) -> None:
         if number > MOST_STEPS:
-            raise _WaitsError(f"more than {MOST_STEPS} paths would go or come with it: swap it on the host yourself")
+            raise _WaitsError(
+                f"more than {MOST_STEPS} paths would go or come with it: swap it on the host"
+                " yourself"
+            )
 
     def _going(self, finding: Finding) -> list[str]:
         """What is in the host's folder."""
@@ -181,7 +214,8 @@ class FolderSwaps:
             if self._sides.known(name) is None:
                 shown = name_fields(name)[0]
                 raise _WaitsError(
-                    f"the host's folder holds `{shown}`, which this session never had: move that away first"
+                    f"the host's folder holds `{shown}`, which this session never had: move that"
+                    " away first"
                 )
         return names
 
@@ -201,9 +235,14 @@ class FolderSwaps:
                     raise UnsteadyError
                 wanted = create_or_change(sides.known(name), mine, None)
                 if wanted.link_target is not None and not is_text(wanted.link_target):
-                    raise _WaitsError(f"the target of `{name_fields(name)[0]}` isn't UTF-8, so no request can name it")
+                    raise _WaitsError(
+                        f"the target of `{name_fields(name)[0]}` isn't UTF-8, so no request can"
+                        " name it"
+                    )
                 if wanted.operation == "write":
-                    hazards = hazards_of_kept(sides, name, wanted.hazards, wanted.after, self._redactor)
+                    hazards = hazards_of_kept(
+                        sides, name, wanted.hazards, wanted.after, self._redactor
+                    )
                     wanted = msgspec.structs.replace(wanted, hazards=hazards)
                 yield name, wanted
 
@@ -211,5 +250,6 @@ class FolderSwaps:
 def _check_names(each_bytes: Iterable[int]) -> None:
     if sum(each_bytes) > MOST_NAMED_BYTES:
         raise _WaitsError(
-            f"the names of what would go or come with it take more than {MOST_NAMED_BYTES >> 10} kB: swap it on the host yourself"
+            f"the names of what would go or come with it take more than {MOST_NAMED_BYTES >> 10}"
+            " kB: swap it on the host yourself"
         )

@@ -1,7 +1,8 @@
-"""Git's own folder in the copy: never compared, but what would make git run programs is put on record as refused.
+"""Git's own folder in the copy: never compared, but what would make git run programs is put on
+record as refused.
 
-It is separate from `compare` because nothing of it is ever asked about: the folder is the agent's playground. It must never
-read a file in there, or follow a link out of it.
+It is separate from `compare` because nothing of it is ever asked about: the folder is the
+agent's playground. It must never read a file in there, or follow a link out of it.
 """
 
 import asyncio
@@ -35,7 +36,9 @@ class GitFolder:
             if seen[name] != before.get(name) and self._attempts < MOST_ATTEMPTS:
                 self._attempts += 1
                 action = to_action(name, Want("write", None))
-                self._gate.record_refusal(action, self._session_id, "git's own folder in the copy never leaves it")
+                self._gate.record_refusal(
+                    action, self._session_id, "git's own folder in the copy never leaves it"
+                )
 
     def _signatures(self) -> dict[str, Signature]:
         out: dict[str, Signature] = {}
@@ -46,14 +49,18 @@ class GitFolder:
         try:
             for name in _FILES:
                 try:
-                    out[f".git/{name}"] = signature_of(os.stat(name, dir_fd=git, follow_symlinks=False))
+                    out[f".git/{name}"] = signature_of(
+                        os.stat(name, dir_fd=git, follow_symlinks=False)
+                    )
                 except OSError:
                     continue
             hooks = os.open("hooks", DIRECTORY, dir_fd=git)
             try:
                 with os.scandir(hooks) as listing:
                     for entry in listing:
-                        out[f".git/hooks/{entry.name}"] = signature_of(entry.stat(follow_symlinks=False))
+                        out[f".git/hooks/{entry.name}"] = signature_of(
+                            entry.stat(follow_symlinks=False)
+                        )
             finally:
                 os.close(hooks)
         except OSError:

@@ -1,11 +1,12 @@
-"""Which large snapshots nobody needs any more: they go, so that what an agent replaces again and again doesn't fill the disk.
-Small ones stay for the history.
+"""Which large snapshots nobody needs any more: they go, so that what an agent replaces again and
+again doesn't fill the disk. Small ones stay for the history.
 
-Level, not edge (law 8): nobody tells it which request ended, or how; it looks at what is needed now. So a crash makes it forget
-nothing, and a content may be one file's or one of two thousand in a folder that was swapped. It is separate because the
-comparison and the agent's API both leave snapshots behind. It must never drop what may still be applied, or what undoing and
-merging read; and since nothing tells of a snapshot until the request that names it is there, it has to be called with the
-channel's turn.
+Level, not edge (law 8): nobody tells it which request ended, or how; it looks at what is needed
+now. So a crash makes it forget nothing, and a content may be one file's or one of two thousand
+in a folder that was swapped. It is separate because the comparison and the agent's API both
+leave snapshots behind. It must never drop what may still be applied, or what undoing and merging
+read; and since nothing tells of a snapshot until the request that names it is there, it has to
+be called with the channel's turn.
 """
 
 import re
@@ -36,8 +37,9 @@ class LargeSnapshots:
         self._left_bytes = 0
 
     async def tidy(self, *, whole: bool = False) -> None:
-        """Drop what isn't needed; unless `whole`, only where there is much more than was left the last time. Never raises for what
-        the disk or the database refuses: the next one does what is left."""
+        """Drop what isn't needed; unless `whole`, only where there is much more than was left
+        the last time. Never raises for what the disk or the database refuses: the next one does
+        what is left."""
         large = self._sides.blobs.large()
         grown_bytes = sum(large.values()) - self._left_bytes
         if not large or not (whole or grown_bytes > min(self._left_bytes, MOST_GROWTH_BYTES)):
@@ -46,7 +48,11 @@ class LargeSnapshots:
             open_changes = self._gate.queue.open_changes(self._session_id)
             await to_end(lambda: self._drop(large, open_changes))
         except (OSError, GatehouseError) as error:
-            log.warning("large snapshots were not looked through", session=self._session_id, error=str(error))
+            log.warning(
+                "large snapshots were not looked through",
+                session=self._session_id,
+                error=str(error),
+            )
         self._left_bytes = sum(self._sides.blobs.large().values())
 
     def _drop(self, large: Mapping[str, int], open_changes: Iterable[str]) -> None:

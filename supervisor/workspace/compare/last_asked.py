@@ -1,9 +1,10 @@
 """What was asked about a path, and whether what became of that still holds for what is there now.
 
-A change that couldn't be carried out is asked again after a while: the disk may have room by then. What a person answered
-becomes a card anew, what a rule allows is tried anew, both with what stood in the way as the reason. It is separate from
-`compare`, which finds what differs, because it looks at no file. It must never ask so often that a disk which stays full fills
-the record: each time it takes twice as long.
+A change that couldn't be carried out is asked again after a while: the disk may have room by
+then. What a person answered becomes a card anew, what a rule allows is tried anew, both with
+what stood in the way as the reason. It is separate from `compare`, which finds what differs,
+because it looks at no file. It must never ask so often that a disk which stays full fills the
+record: each time it takes twice as long.
 """
 
 from collections.abc import Mapping
@@ -22,9 +23,9 @@ type Key = tuple[str, str | None, int | None, str | None]
 
 
 class LastAsked(NamedTuple):
-    """What was last asked about a path: `key` is the change without what the host held before, `other` the other path of
-    a rename, `tries` how many requests for the same failed before, `way` the folders that come to be with it, `repositories` those
-    of the action."""
+    """What was last asked about a path: `key` is the change without what the host held before,
+    `other` the other path of a rename, `tries` how many requests for the same failed before,
+    `way` the folders that come to be with it, `repositories` those of the action."""
 
     key: Key
     fingerprint: str
@@ -40,8 +41,8 @@ class LastAsked(NamedTuple):
 
 
 class ToAsk(NamedTuple):
-    """A path that differs in a way that must be asked about; `key`, `other` and `way` are as in `LastAsked`. `mark`: the fingerprint
-    of the action without the folders around it."""
+    """A path that differs in a way that must be asked about; `key`, `other` and `way` are as in
+    `LastAsked`. `mark`: the fingerprint of the action without the folders around it."""
 
     name: str
     key: Key
@@ -64,7 +65,8 @@ def failure(request: Request) -> str:
 
 
 def is_due(request: Request, tries: int, now: float) -> bool:
-    """Whether a request that failed after `tries` others for the same is to be asked once more. `now`: seconds since the epoch."""
+    """Whether a request that failed after `tries` others for the same is to be asked once more.
+    `now`: seconds since the epoch."""
     if not failure(request) or request.settled_at is None:
         return False
     waited_s = now - request.settled_at
@@ -85,7 +87,8 @@ def still_speaks(request: Request, before: LastAsked, now: ToAsk, *, last: bool)
 
 
 def tries_of(before: LastAsked | None, earlier: Mapping[str, Request], now: ToAsk) -> int:
-    """How many requests for the same have failed, one after another; `earlier` are those known, by id."""
+    """How many requests for the same have failed, one after another; `earlier` are those known,
+    by id."""
     if before is None or before.key != now.key:
         return 0
     request = earlier.get(before.request_id)

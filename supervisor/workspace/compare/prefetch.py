@@ -1,8 +1,10 @@
-"""What the next comparison will find, found out while the copy gets quiet: what was just written is read and kept by then.
+"""What the next comparison will find, found out while the copy gets quiet: what was just written is
+read and kept by then.
 
-It is separate from `compare` because nothing may hang on it: a finding counts only where both sides, and what is known of the
-path, are as they were when it was made. Else, or without one, the comparison looks for itself. It must never ask anybody
-anything, or hold what is too large to be read for nothing.
+It is separate from `compare` because nothing may hang on it: a finding counts only where both
+sides, and what is known of the path, are as they were when it was made. Else, or without one,
+the comparison looks for itself. It must never ask anybody anything, or hold what is too large to
+be read for nothing.
 """
 
 import itertools
@@ -15,7 +17,8 @@ from supervisor.workspace.compare.findings import Finding
 from supervisor.workspace.disk.scan import signature_at
 from supervisor.workspace.trees.trees import Sides
 
-# What is written anew before it is quiet was read for nothing, and its snapshot stays for the history.
+# What is written anew before it is quiet was read for nothing, and its snapshot stays for the
+# history.
 LARGEST_BYTES = 256 * 1024
 # Until the next comparison, which may be long in coming where too much waits for answers.
 MOST_FOUND = 2000
@@ -44,7 +47,11 @@ class LookedAhead:
         with self._sides.blobs.sharing_sync():
             for name in itertools.islice(names, max(0, MOST_FOUND - len(self._found))):
                 before = self._circumstances(name)
-                if before.mine is not None and stat.S_ISREG(before.mine[4]) and before.mine[0] <= LARGEST_BYTES:
+                if (
+                    before.mine is not None
+                    and stat.S_ISREG(before.mine[4])
+                    and before.mine[0] <= LARGEST_BYTES
+                ):
                     finding = self._examine(name)
                     if not finding.unsteady and not finding.problem:
                         # What the look itself taught about the path isn't a change.
@@ -62,4 +69,6 @@ class LookedAhead:
     def _circumstances(self, name: str) -> _Circumstances:
         sides = self._sides
         mine, host = signature_at(sides.copy, name), signature_at(sides.host, name)
-        return _Circumstances(mine, host, sides.known(name), sides.holds_known(name), sides.is_of_agent(name))
+        return _Circumstances(
+            mine, host, sides.known(name), sides.holds_known(name), sides.is_of_agent(name)
+        )

@@ -1,11 +1,13 @@
 """What belongs in the private copy, folder by folder.
 
-Of a git repository the tracked files, the untracked ones that git doesn't ignore, and a self-contained `.git` (`git_copy`);
-of a folder in one the same, without the `.git`; of any other folder everything; of a repository in it the same as of the whole. `.gatehouseignore` has the last word
-(`own_ignores`). What git ignores comes only where it is wanted, and is the agent's own then: it is in no baseline, so neither
-direction ever speaks of it.
+Of a git repository the tracked files, the untracked ones that git doesn't ignore, and a
+self-contained `.git` (`git_copy`); of a folder in one the same, without the `.git`; of any other
+folder everything; of a repository in it the same as of the whole. `.gatehouseignore` has the last
+word (`own_ignores`). What git ignores comes only where it is wanted, and is the agent's own then:
+it is in no baseline, so neither direction ever speaks of it.
 
-It is separate from `snapshot` because it only reads names. It must never go through a symlink or into what is out of bounds.
+It is separate from `snapshot` because it only reads names. It must never go through a symlink or
+into what is out of bounds.
 """
 
 import asyncio
@@ -28,9 +30,11 @@ type Folders = dict[str, list[str]]
 
 
 class Contents:
-    """Of one host folder. Names are relative to it; `repositories` are those found so far, "" the folder itself.
+    """Of one host folder. Names are relative to it; `repositories` are those found so far, "" the
+    folder itself.
 
-    `skipped`: what can't be copied, and why; `left_out`: what `.gatehouseignore` names, though git would list it.
+    `skipped`: what can't be copied, and why; `left_out`: what `.gatehouseignore` names, though
+    git would list it.
     """
 
     def __init__(self, host: Root, *, include_ignored: bool) -> None:
@@ -43,7 +47,8 @@ class Contents:
         self.repositories: list[str] = []
 
     async def of(self, folder: str, *, into_baseline: bool = True) -> list[Piece]:
-        """What is to be copied of a folder. A repository in it is one leaf: ask `of_nested` about it."""
+        """What is to be copied of a folder. A repository in it is one leaf: ask `of_nested`
+        about it."""
         path = self._host.path / folder
         git = await git_copy.find(path, self.notes)
         top = await git_copy.around(path) if git is None and not folder else None
@@ -54,7 +59,9 @@ class Contents:
             if git is not None:
                 self.notes.append(f"git can't list `{path}`: all of it is copied")
             installed: list[str] = []
-            found = pieces(await asyncio.to_thread(self._walk, folder, installed), into_baseline=into_baseline)
+            found = pieces(
+                await asyncio.to_thread(self._walk, folder, installed), into_baseline=into_baseline
+            )
             for name in installed if self._include_ignored else ():
                 found += pieces(await asyncio.to_thread(self._whole, name), into_baseline=False)
         else:
@@ -65,11 +72,14 @@ class Contents:
         if git is not None:
             prefix = f"{folder}/.git/" if folder else ".git/"
             for part, names in await asyncio.to_thread(git.parts):
-                found += pieces(self._checked(grouped(names)), str(part.resolve()), prefix, into_baseline=False)
+                found += pieces(
+                    self._checked(grouped(names)), str(part.resolve()), prefix, into_baseline=False
+                )
         return found
 
     async def of_nested(self, folder: str, *, into_baseline: bool) -> list[Piece]:
-        """What is to be copied of a folder that is a repository of its own; nothing where it is none."""
+        """What is to be copied of a folder that is a repository of its own; nothing where it is
+        none."""
         if not await asyncio.to_thread(self._has_git, folder):
             return []
         return await self.of(folder, into_baseline=into_baseline)
@@ -82,7 +92,7 @@ class Contents:
             return False
         return True
 
-    # -- what git lists -----------------------------------------------------------------------------------------------
+    # -- what git lists ---------------------------------------------------------------------------
 
     def _belonging(self, folder: str, listed: list[str]) -> list[Group]:
         """What git lists, by folder, but for what `.gatehouseignore` names."""
@@ -100,8 +110,11 @@ class Contents:
             self.left_out += [prefix + leaf for leaf in leaves if leaf not in set(kept)]
         return kept
 
-    async def _of_ignored(self, folder: str, path: Path, top: Path | None) -> tuple[list[Group], list[Group]]:
-        """Of what git ignores: what `.gatehouseignore` names with `!`, and what is wanted besides."""
+    async def _of_ignored(
+        self, folder: str, path: Path, top: Path | None
+    ) -> tuple[list[Group], list[Group]]:
+        """Of what git ignores: what `.gatehouseignore` names with `!`, and what is wanted
+        besides."""
         kept: list[Group] = []
         extra: list[Group] = []
         if not self._include_ignored and not self._own.says_to_keep():
@@ -111,7 +124,9 @@ class Contents:
             verdict = self._own.verdict(prefix + name)
             if verdict is True or (verdict is None and not self._include_ignored):
                 continue
-            (kept if verdict is False else extra).extend(await asyncio.to_thread(self._whole, prefix + name))
+            (kept if verdict is False else extra).extend(
+                await asyncio.to_thread(self._whole, prefix + name)
+            )
         return kept, extra
 
     def _whole(self, name: str) -> list[Group]:
@@ -121,11 +136,12 @@ class Contents:
             return self._checked(grouped([name[:-1]]))  # a leaf, as any repository
         return self._walk(name[:-1])
 
-    # -- folders without git ------------------------------------------------------------------------------------------
+    # -- folders without git ----------------------------------------------------------------------
 
     def _walk(self, start: str, installed: list[str] | None = None) -> list[Group]:
-        """All that is below a folder; a repository of its own is a leaf, git's own folder nothing. With `installed` what
-        `left_out` names isn't there, but put into that list, each with a slash."""
+        """All that is below a folder; a repository of its own is a leaf, git's own folder
+        nothing. With `installed` what `left_out` names isn't there, but put into that list, each
+        with a slash."""
         groups: Folders = {}
         waiting = [start]
         while waiting:
@@ -139,7 +155,9 @@ class Contents:
                 waiting += inner
         return self._checked(groups)
 
-    def _list(self, fd: int, folder: str, installed: list[str] | None) -> tuple[list[str], list[str]]:
+    def _list(
+        self, fd: int, folder: str, installed: list[str] | None
+    ) -> tuple[list[str], list[str]]:
         """The leaves in a folder, and the folders to go into."""
         prefix = f"{folder}/" if folder else ""
         asks = not self._own.keeps_all(folder)
@@ -149,7 +167,9 @@ class Contents:
             for entry in listing:
                 name = entry.name
                 is_folder = entry.is_dir(follow_symlinks=False)
-                if name == ".git" or (is_folder and self._host.is_forbidden(entry.stat(follow_symlinks=False))):
+                if name == ".git" or (
+                    is_folder and self._host.is_forbidden(entry.stat(follow_symlinks=False))
+                ):
                     continue
                 path = f"{prefix}{name}/" if is_folder else prefix + name
                 verdict = self._own.verdict(path) if asks else None
@@ -165,11 +185,16 @@ class Contents:
         return sorted(leaves), sorted(inner, reverse=True)
 
     def _checked(self, groups: Folders) -> list[Group]:
-        """Without the names that sync never speaks of: too long, or git's own in some file system's eyes."""
+        """Without the names that sync never speaks of: too long, or git's own in some file
+        system's eyes."""
         out: list[Group] = []
         for folder, leaves in groups.items():
             together = "\0".join(leaves)
-            is_plain = len(folder) < SURELY_SHORT and together.isascii() and "git" not in together.casefold()
+            is_plain = (
+                len(folder) < SURELY_SHORT
+                and together.isascii()
+                and "git" not in together.casefold()
+            )
             try:
                 if folder:
                     split(folder)
@@ -177,7 +202,11 @@ class Contents:
                 self.skipped.append((folder, error.message))
                 continue
             if not is_plain:
-                leaves = [leaf for leaf in leaves if self._is_speakable(f"{folder}/{leaf}" if folder else leaf)]
+                leaves = [
+                    leaf
+                    for leaf in leaves
+                    if self._is_speakable(f"{folder}/{leaf}" if folder else leaf)
+                ]
             out.append((folder, leaves))
         return out
 

@@ -1,7 +1,9 @@
-"""Has files copied by as many processes as pay, or by a thread where there are few: drives `copying`.
+"""Has files copied by as many processes as pay, or by a thread where there are few: drives
+`copying`.
 
-It is separate from `snapshot`, which decides what is copied, and from `copying`, which runs outside. It must never leave
-a process behind, or take an end that wasn't told for a finished copy.
+It is separate from `snapshot`, which decides what is copied, and from `copying`, which runs
+outside. It must never leave a process behind, or take an end that wasn't told for a finished
+copy.
 """
 
 import asyncio
@@ -29,14 +31,16 @@ PROGRAM = Path(copying.__file__)
 # A process takes 20 ms to start, in which a thread has copied so many.
 FEW_FILES = 1500
 MOST_PROCESSES = 4
-# So many files are copied before their row is looked at, and so many requests are under way with each process.
+# So many files are copied before their row is looked at, and so many requests are under way with
+# each process.
 PIECE_FILES = 500
 UNDER_WAY = 2
 LONGEST_LINE_BYTES = 64 << 20
 
 
 class Place(NamedTuple):
-    """Descriptors of the workspace and the copy's folder, and what is out of bounds as (device, inode)."""
+    """Descriptors of the workspace and the copy's folder, and what is out of bounds as (device,
+    inode)."""
 
     workspace: int
     target: int
@@ -44,7 +48,8 @@ class Place(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """Some leaves of some folders of `root` (a resolved path; "": the workspace), and where below the copy they go."""
+    """Some leaves of some folders of `root` (a resolved path; "": the workspace), and where
+    below the copy they go."""
 
     root: str
     prefix: str
@@ -57,7 +62,9 @@ class Piece(NamedTuple):
         return sum(len(leaves) for _, leaves in self.groups)
 
 
-def pieces(groups: Sequence[Group], root: str = "", prefix: str = "", *, into_baseline: bool) -> list[Piece]:
+def pieces(
+    groups: Sequence[Group], root: str = "", prefix: str = "", *, into_baseline: bool
+) -> list[Piece]:
     """Cut into pieces of PIECE_FILES, in order."""
     out: list[Piece] = []
     room = 0
@@ -73,9 +80,13 @@ def pieces(groups: Sequence[Group], root: str = "", prefix: str = "", *, into_ba
 
 
 async def copy_all(
-    work: Sequence[Piece], place: Place, done: Callable[[Piece, Copied], None], tell: Callable[[int], object]
+    work: Sequence[Piece],
+    place: Place,
+    done: Callable[[Piece, Copied], None],
+    tell: Callable[[int], object],
 ) -> None:
-    """Copy all pieces; `done` is called with what came of each, `tell` with the bytes so far of one that is large.
+    """Copy all pieces; `done` is called with what came of each, `tell` with the bytes so far of one
+    that is large.
 
     Raises OSError where it can't go on. What was copied stays, and nothing runs any more.
     """
@@ -95,19 +106,33 @@ async def copy_all(
         raise group.exceptions[0] from None
 
 
-def _copy_here(copier: Copier, piece: Piece, loop: asyncio.AbstractEventLoop, tell: Callable[[int], object]) -> Copied:
-    return copier.copy(piece.root, piece.prefix, piece.groups, lambda size: loop.call_soon_threadsafe(tell, size))
+def _copy_here(
+    copier: Copier, piece: Piece, loop: asyncio.AbstractEventLoop, tell: Callable[[int], object]
+) -> Copied:
+    return copier.copy(
+        piece.root, piece.prefix, piece.groups, lambda size: loop.call_soon_threadsafe(tell, size)
+    )
 
 
 async def _drive(
-    waiting: deque[Piece], place: Place, done: Callable[[Piece, Copied], None], tell: Callable[[int], object]
+    waiting: deque[Piece],
+    place: Place,
+    done: Callable[[Piece, Copied], None],
+    tell: Callable[[int], object],
 ) -> None:
     """One process, given pieces until there are none left."""
     ours, theirs = socket.socketpair()
     passed = (theirs.fileno(), place.workspace, place.target)
     try:
         child = await spawn(
-            [sys.executable, "-I", "-S", PROGRAM, *map(str, passed), msgspec.json.encode(place.forbidden).decode()],
+            [
+                sys.executable,
+                "-I",
+                "-S",
+                PROGRAM,
+                *map(str, passed),
+                msgspec.json.encode(place.forbidden).decode(),
+            ],
             env=for_our_python(),
             pass_fds=passed,
         )
@@ -150,4 +175,10 @@ async def _answer(reader: asyncio.StreamReader, tell: Callable[[int], object]) -
         except (asyncio.IncompleteReadError, ConnectionError) as error:
             raise OSError(errno.EIO, "a process that copied ended before it was done") from error
         links, folders, skipped, size = answer["copied"]
-        return Copied(rows, links, [(path, mode) for path, mode in folders], [(p, why) for p, why in skipped], size)
+        return Copied(
+            rows,
+            links,
+            [(path, mode) for path, mode in folders],
+            [(p, why) for p, why in skipped],
+            size,
+        )

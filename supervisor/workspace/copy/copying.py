@@ -1,14 +1,17 @@
-"""Copies files into the private copy, folder by folder. Also a program of its own: `python -I -S copying.py FD`.
+"""Copies files into the private copy, folder by folder. Also a program of its own: `python -I -S
+copying.py FD`.
 
-A tree of many files is copied by a few of these processes at once (`copy_pool`), since one Python makes system calls from
-one thread at a time; a small tree by this code in a thread. So it imports nothing of ours and little else, and starts in
-milliseconds. It is told what to copy and decides nothing; what it copied it tells in numbers, as there are many.
+A tree of many files is copied by a few of these processes at once (`copy_pool`), since one Python
+makes system calls from one thread at a time; a small tree by this code in a thread. So it imports
+nothing of ours and little else, and starts in milliseconds. It is told what to copy and decides
+nothing; what it copied it tells in numbers, as there are many.
 
-It must never follow a symlink, open what is out of bounds, share an inode with the host, or change anything on the host.
-Every folder is opened relative to its parent's descriptor, on both sides.
+It must never follow a symlink, open what is out of bounds, share an inode with the host, or change
+anything on the host. Every folder is opened relative to its parent's descriptor, on both sides.
 
-A request is a line of JSON: [root, prefix, [[folder, [leaf, ...]], ...]]. `root` is a folder's resolved path, "" the
-workspace. The answer is any number of lines `{"bytes": so far}`, then a line of JSON as of `Copied`, and the numbers.
+A request is a line of JSON: [root, prefix, [[folder, [leaf, ...]], ...]]. `root` is a folder's
+resolved path, "" the workspace. The answer is any number of lines `{"bytes": so far}`, then a
+line of JSON as of `Copied`, and the numbers.
 """
 
 import contextlib
@@ -29,11 +32,20 @@ WRITING = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 FICLONE = 0x40049409  # linux/fs.h
 BLOCK_BYTES = 32 << 20
 # What ends the copy, where any other error of one file only leaves that file out.
-FATAL = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
+FATAL = {
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EIO,
+    errno.EROFS,
+    errno.EMFILE,
+    errno.ENFILE,
+    errno.ENOMEM,
+}
 # The kernel can't copy between these two files by itself (copy_file_range(2)).
 CANNOT = {errno.EXDEV, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.EPERM, errno.ETXTBSY}
 
-# One row for each leaf: what became of it, its permissions, the signature of the host's and of the copy's (`core.changes`).
+# One row for each leaf: what became of it, its permissions, the signature of the host's and of the
+# copy's (`core.changes`).
 ROW = 12
 NOTHING, STEADY, UNSTEADY, LINK, FOLDER = range(5)
 _NO_ROW = (NOTHING,) + (0,) * (ROW - 1)
@@ -42,8 +54,8 @@ type Group = tuple[str, list[str]]
 
 
 class Copied(NamedTuple):
-    """What came of one request. `links`: the targets of the LINK rows, in order; `folders`: path and permissions of those
-    that were entered; `skipped`: path and why."""
+    """What came of one request. `links`: the targets of the LINK rows, in order; `folders`: path
+    and permissions of those that were entered; `skipped`: path and why."""
 
     rows: "array[int]"
     links: list[str]
@@ -53,7 +65,8 @@ class Copied(NamedTuple):
 
 
 class Copier:
-    """`workspace` and `target` are descriptors of folders, `forbidden` the (device, inode) of folders that are left out."""
+    """`workspace` and `target` are descriptors of folders, `forbidden` the (device, inode) of
+    folders that are left out."""
 
     def __init__(self, workspace: int, target: int, forbidden: Iterable[tuple[int, int]]) -> None:
         self._workspace = workspace
@@ -70,8 +83,11 @@ class Copier:
         self._skipped: list[tuple[str, str]] = []
         self._bytes = 0
 
-    def copy(self, root: str, prefix: str, groups: Sequence[Group], tell: Callable[[int], object]) -> Copied:
-        """Copy these leaves of these folders of `root` to below `prefix`. Raises OSError (FATAL) where it can't go on.
+    def copy(
+        self, root: str, prefix: str, groups: Sequence[Group], tell: Callable[[int], object]
+    ) -> Copied:
+        """Copy these leaves of these folders of `root` to below `prefix`. Raises OSError (FATAL)
+        where it can't go on.
 
         `tell(bytes)` is called while much is copied.
         """
@@ -89,7 +105,7 @@ class Copier:
                 os.close(fd)
         return Copied(self._rows, self._links, self._folders, self._skipped, self._bytes)
 
-    # -- folders ------------------------------------------------------------------------------------------------------
+    # -- folders ----------------------------------------------------------------------------------
 
     def _open_target(self, prefix: str, opened: list[int]) -> int:
         fd = self._target
@@ -108,14 +124,18 @@ class Copier:
             opened.append(fd)
             if os.readlink(f"/proc/self/fd/{fd}") == root:  # noqa: PTH115  # pathlib would double the time to start
                 return fd
-            error = OSError(errno.ELOOP, os.strerror(errno.ELOOP))  # something on the way is a symlink by now
+            error = OSError(
+                errno.ELOOP, os.strerror(errno.ELOOP)
+            )  # something on the way is a symlink by now
         except OSError as found:
             _raise_fatal(found)
             error = found
         self._skip(prefix.rstrip("/"), _why_no_folder(error))
         return None
 
-    def _folder(self, source: int | None, target: int, prefix: str, folder: str, leaves: list[str]) -> None:
+    def _folder(
+        self, source: int | None, target: int, prefix: str, folder: str, leaves: list[str]
+    ) -> None:
         try:
             parts = folder.split("/") if folder else []
             ends = self._enter(source, target, prefix, parts) if source is not None else None
@@ -135,7 +155,9 @@ class Copier:
             except FileNotFoundError:
                 row = _NO_ROW  # deleted, perhaps long ago: git lists it still
             except FileExistsError:
-                self._skip(at + leaf, "the copy's file system takes its name for one that is there already")
+                self._skip(
+                    at + leaf, "the copy's file system takes its name for one that is there already"
+                )
                 row = _NO_ROW
             except OSError as error:
                 _raise_fatal(error)
@@ -143,10 +165,14 @@ class Copier:
                 row = _NO_ROW
             self._rows.extend(row)
 
-    def _enter(self, source: int, target: int, prefix: str, parts: list[str]) -> tuple[int, int] | None:
+    def _enter(
+        self, source: int, target: int, prefix: str, parts: list[str]
+    ) -> tuple[int, int] | None:
         """Descriptors of the folder on both sides; None where it is out of bounds."""
         common = 0
-        while common < min(len(parts), len(self._stack)) and self._stack[common][0] == parts[common]:
+        while (
+            common < min(len(parts), len(self._stack)) and self._stack[common][0] == parts[common]
+        ):
             common += 1
         self._pop_to(common)
         for depth in range(common, len(parts)):
@@ -172,7 +198,7 @@ class Copier:
             os.close(source)
             os.close(target)
 
-    # -- what is in them ----------------------------------------------------------------------------------------------
+    # -- what is in them --------------------------------------------------------------------------
 
     def _leaf(self, source: int, target: int, leaf: str, at: str) -> tuple[int, ...]:
         try:
@@ -189,7 +215,9 @@ class Copier:
             os.close(reading)
         return self._not_a_file(source, target, leaf, at)
 
-    def _file(self, reading: int, before: os.stat_result, target: int, leaf: str) -> tuple[int, ...]:
+    def _file(
+        self, reading: int, before: os.stat_result, target: int, leaf: str
+    ) -> tuple[int, ...]:
         mode = before.st_mode & 0o777
         writing = os.open(leaf, WRITING, mode, dir_fd=target)
         try:
@@ -217,19 +245,23 @@ class Copier:
             made = os.stat(leaf, dir_fd=target, follow_symlinks=False)
             self._links.append(link)
             return (LINK, 0o777, *_signature(status), *_signature(made))
-        if stat.S_ISDIR(status.st_mode):  # a repository of its own, or a submodule that isn't checked out
+        if stat.S_ISDIR(
+            status.st_mode
+        ):  # a repository of its own, or a submodule that isn't checked out
             if (status.st_dev, status.st_ino) in self._forbidden:
                 return _NO_ROW
             os.close(_make_folder(target, leaf))
             return (FOLDER, status.st_mode & 0o777) + (0,) * (ROW - 2)
         kinds = {stat.S_IFIFO: "fifo", stat.S_IFSOCK: "socket"}
-        self._skip(at + leaf, f"a {kinds.get(stat.S_IFMT(status.st_mode), 'device')} is never copied")
+        self._skip(
+            at + leaf, f"a {kinds.get(stat.S_IFMT(status.st_mode), 'device')} is never copied"
+        )
         return _NO_ROW
 
     def _skip(self, path: str, why: str) -> None:
         self._skipped.append((path, why))
 
-    # -- content ------------------------------------------------------------------------------------------------------
+    # -- content ----------------------------------------------------------------------------------
 
     def _content(self, reading: int, writing: int, status: os.stat_result) -> None:
         size = status.st_size
@@ -237,7 +269,9 @@ class Copier:
             try:
                 fcntl.ioctl(writing, FICLONE, reading)
             except OSError:
-                self._can_clone = False  # not this file system; a second try costs a call for each file
+                self._can_clone = (
+                    False  # not this file system; a second try costs a call for each file
+                )
             else:
                 self._bytes += size
                 return
@@ -281,7 +315,8 @@ class Copier:
             else:
                 if done:
                     return done
-        # Where the kernel copied nothing it may only not be able to (copy_file_range(2), bugs): reading tells.
+        # Where the kernel copied nothing it may only not be able to (copy_file_range(2), bugs):
+        # reading tells.
         block = os.pread(reading, min(most, 1 << 20), at)
         done = 0
         while done < len(block):

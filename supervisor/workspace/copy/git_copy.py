@@ -1,9 +1,10 @@
 """A self-contained `.git` for the agent's copy, made from a repository, a worktree or a submodule.
 
-It decides which files of git's own folder are copied: objects, refs, index and state, all that history and status
-need; never hooks, locks, other worktrees, or a configuration that names programs, other files or credentials (that is
-rewritten from a list of harmless keys). It is separate because `.git` is where a repository keeps what runs code and
-what points outside. It must never follow a pointer that the other end doesn't confirm, and never write to the host.
+It decides which files of git's own folder are copied: objects, refs, index and state, all that
+history and status need; never hooks, locks, other worktrees, or a configuration that names
+programs, other files or credentials (that is rewritten from a list of harmless keys). It is
+separate because `.git` is where a repository keeps what runs code and what points outside. It
+must never follow a pointer that the other end doesn't confirm, and never write to the host.
 """
 
 import asyncio
@@ -18,35 +19,62 @@ from supervisor.workspace.disk.git_files import clean_config, ignored, pack_all
 
 _LONGEST_POINTER_BYTES = 8192
 # Never copied, by their first component.
-_LEFT_OUT = {"hooks", "worktrees", "modules", "config", "config.worktree", "commondir", "gitdir", "gc.pid", "locked"}
+_LEFT_OUT = {
+    "hooks",
+    "worktrees",
+    "modules",
+    "config",
+    "config.worktree",
+    "commondir",
+    "gitdir",
+    "gc.pid",
+    "locked",
+}
 # Of a common folder, what belongs to each worktree (gitrepository-layout(5)).
-_PER_WORKTREE = ("index", "logs/HEAD", "info/sparse-checkout", "refs/bisect", "refs/worktree", "refs/rewritten")
+_PER_WORKTREE = (
+    "index",
+    "logs/HEAD",
+    "info/sparse-checkout",
+    "refs/bisect",
+    "refs/worktree",
+    "refs/rewritten",
+)
 _SHARED_FILES = {"description", "packed-refs", "shallow"}
 
 
 class GitFolder(msgspec.Struct, frozen=True):
-    """Where a repository keeps its things: `common` for all worktrees, `own` for this one (None: it is the only one)."""
+    """Where a repository keeps its things: `common` for all worktrees, `own` for this one (None:
+    it is the only one)."""
 
     common: Path
     own: Path | None = None
 
     def parts(self, *, without_objects: bool = False) -> list[tuple[Path, list[str]]]:
-        """(folder, names to copy into the copy's `.git`), the second part's names apart from the first's."""
+        """(folder, names to copy into the copy's `.git`), the second part's names apart from the
+        first's."""
         apart = _LEFT_OUT | {"objects"} if without_objects else _LEFT_OUT
         if self.own is None:
-            return [(self.common, [name for name in _walk(self.common, apart) if not _is_left_out(name)])]
+            return [
+                (
+                    self.common,
+                    [name for name in _walk(self.common, apart) if not _is_left_out(name)],
+                )
+            ]
         mine = [name for name in _walk(self.own, apart) if not _is_left_out(name)]
         taken = set(mine)
         shared = [
             name
             for name in _walk(self.common, apart)
-            if not _is_left_out(name) and not _is_per_worktree(name) and (name not in taken or name.endswith("/"))
+            if not _is_left_out(name)
+            and not _is_per_worktree(name)
+            and (name not in taken or name.endswith("/"))
         ]
         return [(self.common, shared), (self.own, mine)]
 
 
 async def find(repository: Path, notes: list[str]) -> GitFolder | None:
-    """The git folder of this very folder (a repository around it doesn't count); None, with a note, where it can't be used."""
+    """The git folder of this very folder (a repository around it doesn't count); None, with a
+    note, where it can't be used."""
     found = await asyncio.to_thread(_find, repository)
     if isinstance(found, str):
         notes.append(found)
@@ -55,8 +83,9 @@ async def find(repository: Path, notes: list[str]) -> GitFolder | None:
 
 
 async def around(folder: Path) -> Path | None:
-    """The repository that a folder without a `.git` of its own is a part of; None where there is none, where it ignores the
-    folder (as one of a whole home does), or where it is another user's: they would say what is left out."""
+    """The repository that a folder without a `.git` of its own is a part of; None where there is
+    none, where it ignores the folder (as one of a whole home does), or where it is another
+    user's: they would say what is left out."""
     top = await asyncio.to_thread(_around, folder)
     if top is None or await ignored(top, [f"{folder.relative_to(top)}/"]):
         return None
@@ -64,16 +93,22 @@ async def around(folder: Path) -> Path | None:
 
 
 async def finish(repository: Path, copy: Path) -> list[str]:
-    """Write the copy's configuration, and fetch the objects that the repository borrows from another; notes."""
+    """Write the copy's configuration, and fetch the objects that the repository borrows from
+    another; notes."""
     target = copy / ".git"
     found = await asyncio.to_thread(_find, repository)
     if not isinstance(found, GitFolder) or not target.is_dir():
         return []
-    config = await clean_config(found.common / "config", (found.own or found.common) / "config.worktree")
+    config = await clean_config(
+        found.common / "config", (found.own or found.common) / "config.worktree"
+    )
     await asyncio.to_thread(_prepare, target, config)
-    if (found.common / "objects/info/alternates").exists() and not await pack_all(repository, target / "objects/pack"):
+    if (found.common / "objects/info/alternates").exists() and not await pack_all(
+        repository, target / "objects/pack"
+    ):
         return [
-            f"objects that `{repository}` borrows from another repository could not be copied: its history is incomplete"
+            f"objects that `{repository}` borrows from another repository could not be copied: its"
+            " history is incomplete"
         ]
     return []
 
@@ -94,15 +129,22 @@ def _find(repository: Path) -> GitFolder | str | None:
     except OSError:
         return None
     if stat.S_ISDIR(status.st_mode):
-        return GitFolder(pointer) if (pointer / "HEAD").exists() and (pointer / "objects").is_dir() else None
+        return (
+            GitFolder(pointer)
+            if (pointer / "HEAD").exists() and (pointer / "objects").is_dir()
+            else None
+        )
     if not stat.S_ISREG(status.st_mode) or status.st_size > _LONGEST_POINTER_BYTES:
-        return f"`{pointer}` is neither a folder nor a pointer of git's: copied without git features"
+        return (
+            f"`{pointer}` is neither a folder nor a pointer of git's: copied without git features"
+        )
     text = pointer.read_text("utf-8", "replace")
     if not text.startswith("gitdir: "):
         return f"`{pointer}` is not a pointer of git's: copied without git features"
     own = (repository / text.removeprefix("gitdir: ").rstrip("\n")).resolve()
-    # INVARIANT: a pointer is followed only where its target points back. A folder from elsewhere must not be able to
-    # name any repository of the user's and have it copied to where the agent reads it.
+    # INVARIANT: a pointer is followed only where its target points back. A folder from elsewhere
+    # must not be able to name any repository of the user's and have it copied to where the agent
+    # reads it.
     if _first_line(own / "commondir") is not None:
         common = (own / (_first_line(own / "commondir") or "")).resolve()
         back = own / (_first_line(own / "gitdir") or "")

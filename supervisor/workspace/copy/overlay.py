@@ -1,12 +1,14 @@
-"""The agent's private copy as an overlay: the host's folder shines through, and what the agent changes goes to the session's.
+"""The agent's private copy as an overlay: the host's folder shines through, and what the agent
+changes goes to the session's.
 
-It decides what the agent must not see of the host's folder although it could shine through, and hides it before the mount
-(a whiteout in the upper folder): what the ignore files leave out of a copy, the supervisor's own data, and every `.git`,
-which is replaced by a repository of the agent's own as in a copy. Its objects are borrowed from the read-only workspace as
-`git clone --shared` does; where that isn't possible, they are copied.
+It decides what the agent must not see of the host's folder although it could shine through, and
+hides it before the mount (a whiteout in the upper folder): what the ignore files leave out of a
+copy, the supervisor's own data, and every `.git`, which is replaced by a repository of the agent's
+own as in a copy. Its objects are borrowed from the read-only workspace as `git clone --shared`
+does; where that isn't possible, they are copied.
 
-It is separate from `snapshot`, which copies. It must never read the whole tree's contents, nor let a path be seen that a
-copy would not have.
+It is separate from `snapshot`, which copies. It must never read the whole tree's contents, nor
+let a path be seen that a copy would not have.
 """
 
 import asyncio
@@ -20,7 +22,13 @@ from typing import NamedTuple
 
 from supervisor.errors import SandboxError, StorageError
 from supervisor.sandbox.base import LOWER
-from supervisor.sandbox.overlay_mount import FOLDERS, REMEDY, OverlayMount, Preparing, make_removable
+from supervisor.sandbox.overlay_mount import (
+    FOLDERS,
+    REMEDY,
+    OverlayMount,
+    Preparing,
+    make_removable,
+)
 from supervisor.workspace.copy import git_copy
 from supervisor.workspace.copy.contents import grouped
 from supervisor.workspace.copy.copy_pool import Place, copy_all, pieces
@@ -53,10 +61,12 @@ async def make_overlay(
     include_ignored: bool = False,
     at_least: int = 0,
 ) -> Made | None:
-    """Make the session's folder ready and mount; None where the workspace has fewer files than `at_least`.
+    """Make the session's folder ready and mount; None where the workspace has fewer files than
+    `at_least`.
 
-    Raises SandboxError where this workspace can't be shown by an overlay or the kernel refuses, UserError and StorageError as
-    `make_copy`; nothing is left behind then, nor after None, and a copy can be made instead.
+    Raises SandboxError where this workspace can't be shown by an overlay or the kernel refuses,
+    UserError and StorageError as `make_copy`; nothing is left behind then, nor after None, and a
+    copy can be made instead.
     """
     workspace = await asyncio.to_thread(readable, workspace)
     host = Root(workspace, out_of_bounds=exclude)
@@ -74,7 +84,9 @@ async def make_overlay(
             return Made(mount, tuple(notes))
     except OSError as error:
         await asyncio.to_thread(clear, folder)
-        raise StorageError(f"can't make the overlay: {error.strerror}", "make room in the data folder") from error
+        raise StorageError(
+            f"can't make the overlay: {error.strerror}", "make room in the data folder"
+        ) from error
     except BaseException:
         if mount is not None:
             mount.close()
@@ -87,7 +99,8 @@ async def make_overlay(
 
 
 async def _start(folder: Path) -> int:
-    """Make the folders; a change time that every change on the host from now on has at least, and none before had."""
+    """Make the folders; a change time that every change on the host from now on has at least,
+    and none before had."""
     for name in FOLDERS:
         (folder / name).mkdir(mode=0o700, parents=True)
     mark = folder / "work" / "start"
@@ -104,7 +117,9 @@ async def _start(folder: Path) -> int:
 
 def _facts(start_ns: int, plan: Plan, *, include_ignored: bool) -> OverlayFacts:
     apart = (*plan.hidden, *plan.apart, *(f"{prefix}.git" for prefix in plan.repositories))
-    return OverlayFacts(start_ns, tuple(os.fsencode(name.rstrip("/")) for name in apart), include_ignored)
+    return OverlayFacts(
+        start_ns, tuple(os.fsencode(name.rstrip("/")) for name in apart), include_ignored
+    )
 
 
 def _write_down(folder: Path, facts: OverlayFacts) -> None:
@@ -129,7 +144,8 @@ async def _prepare(host: Root, folder: Path, plan: Plan) -> list[str]:
 
 
 def _as_on_host(shown: Root, upper: Path) -> None:
-    """Give the folders that were made the modes and times of the host's; not git's, which are our own."""
+    """Give the folders that were made the modes and times of the host's; not git's, which are
+    our own."""
     for at, folders, _ in os.walk(upper):
         folders[:] = [name for name in folders if name != ".git"]
         name = os.path.relpath(at, upper)
@@ -149,7 +165,8 @@ def _hide_all(shown: Root, upper: Path, names: Iterable[str]) -> None:
 
 
 def _whiteout(place: Path) -> None:
-    # A character device 0:0, which any user may make (mknod(2), Linux 5.8), and which the agent can't: overlayfs refuses it.
+    # A character device 0:0, which any user may make (mknod(2), Linux 5.8), and which the agent
+    # can't: overlayfs refuses it.
     with contextlib.suppress(FileExistsError, NotADirectoryError):
         os.mknod(place, stat.S_IFCHR, os.makedev(0, 0))
 
@@ -197,7 +214,9 @@ async def _repository(host: Root, prefix: str, upper: Path, left_out: Sequence[s
     if left_out:
         await hide(upper / prefix, left_out)
     if objects is not None:
-        await asyncio.to_thread((place / "objects/info/alternates").write_bytes, os.fsencode(objects) + b"\n")
+        await asyncio.to_thread(
+            (place / "objects/info/alternates").write_bytes, os.fsencode(objects) + b"\n"
+        )
     await asyncio.to_thread(os.setxattr, place, OPAQUE, b"y")
     return notes
 
@@ -215,8 +234,8 @@ async def _copy(host: Root, part: Path, names: Iterable[str], upper: Path, prefi
 
 
 def _borrowed(workspace: Path, common: Path) -> str | None:
-    """Where the sandbox finds a repository's objects, read-only; None where it doesn't: outside the workspace, or borrowed
-    from elsewhere themselves."""
+    """Where the sandbox finds a repository's objects, read-only; None where it doesn't: outside
+    the workspace, or borrowed from elsewhere themselves."""
     with contextlib.suppress(ValueError, OSError):
         inside = common.resolve().relative_to(workspace)
         objects = common / "objects"
@@ -227,7 +246,8 @@ def _borrowed(workspace: Path, common: Path) -> str | None:
 
 
 def clear(folder: Path) -> None:
-    """Remove what `make_overlay` made, so that a copy can be made instead. Never called on what was mounted."""
+    """Remove what `make_overlay` made, so that a copy can be made instead. Never called on what
+    was mounted."""
     for name in ("overlay.msgpack", "baseline.msgpack"):
         (folder / name).unlink(missing_ok=True)
     make_removable(folder)

@@ -1,8 +1,9 @@
 """What the agent must not see of a workspace that shines through: the same that a copy leaves out.
 
-Where `contents` names what belongs, this names what doesn't, which is far less: git lists the one and the other in the same
-walk, and only where there is a `.gatehouseignore` each name is asked about. It is separate from `overlay`, which hides it. It
-must never leave out of `hidden` what a copy would leave out.
+Where `contents` names what belongs, this names what doesn't, which is far less: git lists the
+one and the other in the same walk, and only where there is a `.gatehouseignore` each name is
+asked about. It is separate from `overlay`, which hides it. It must never leave out of `hidden`
+what a copy would leave out.
 """
 
 import asyncio
@@ -21,9 +22,10 @@ from supervisor.workspace.trees.own_ignores import FILE_NAME, OwnIgnores
 
 
 class Plan(msgspec.Struct):
-    """Paths are relative to the workspace. `files` is how many a copy would have; `hidden` what the agent must not see;
-    `apart` what git ignores and the agent is to have all the same, as its own; `left_out` what is hidden though git tracks it;
-    `repositories` the folders (`""`: the workspace itself, else with a slash) that have a `.git`."""
+    """Paths are relative to the workspace. `files` is how many a copy would have; `hidden` what
+    the agent must not see; `apart` what git ignores and the agent is to have all the same, as
+    its own; `left_out` what is hidden though git tracks it; `repositories` the folders (`""`:
+    the workspace itself, else with a slash) that have a `.git`."""
 
     files: int = 0
     hidden: list[str] = []
@@ -43,7 +45,8 @@ class Overview:
         self.plan = Plan()
 
     async def of(self, prefix: str) -> None:
-        """Add what is to be known of a folder, and of the repositories in it. OSError where it can't be read."""
+        """Add what is to be known of a folder, and of the repositories in it. OSError where it
+        can't be read."""
         folder = self._workspace / prefix
         if await asyncio.to_thread(os.path.lexists, folder / ".git"):
             self.plan.repositories.append(prefix)
@@ -71,13 +74,16 @@ class Overview:
         )
 
     def _leave_out(self, names: Iterable[str]) -> None:
-        """Hide what `.gatehouseignore` names of what git lists: whole folders where it names those."""
+        """Hide what `.gatehouseignore` names of what git lists: whole folders where it names
+        those."""
         hidden: dict[str, None] = {}
         for name in names:
             if self._own.verdict(name) is True:
                 parts = name.rstrip("/").split("/")
                 above = ("/".join(parts[:number]) for number in range(1, len(parts)))
-                hidden[next((one for one in above if self._own.verdict(f"{one}/") is True), name)] = None
+                hidden[
+                    next((one for one in above if self._own.verdict(f"{one}/") is True), name)
+                ] = None
                 self.plan.left_out.append(name)
         self.plan.hidden += hidden
 
@@ -98,15 +104,17 @@ class Overview:
         return nested
 
     def _walk(self, start: str, *, by_default: bool = False) -> list[str]:
-        """Of a folder that git knows nothing of: count its files, hide what is named; the repositories below it. `by_default`:
-        what `left_out` names is as if it were ignored."""
+        """Of a folder that git knows nothing of: count its files, hide what is named; the
+        repositories below it. `by_default`: what `left_out` names is as if it were ignored."""
         nested: list[str] = []
         waiting = [start]
         while waiting:
             prefix = waiting.pop()
             with contextlib.suppress(OSError), os.scandir(self._workspace / prefix) as listing:
                 entries = list(listing)
-                self._says_something = self._says_something or any(entry.name == FILE_NAME for entry in entries)
+                self._says_something = self._says_something or any(
+                    entry.name == FILE_NAME for entry in entries
+                )
                 for entry in entries:
                     is_folder = entry.is_dir(follow_symlinks=False)
                     name = f"{prefix}{entry.name}/" if is_folder else prefix + entry.name

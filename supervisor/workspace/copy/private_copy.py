@@ -1,8 +1,8 @@
 """How the agent's private copy is made: copied, or shown by an overlay.
 
-It decides between the two where nobody did (`auto`), and says which it was. It is separate from both, which know nothing of
-each other. It must never take the overlay for what it can't be: where it can't be mounted, `auto` copies and `overlay` is an
-error.
+It decides between the two where nobody did (`auto`), and says which it was. It is separate from
+both, which know nothing of each other. It must never take the overlay for what it can't be:
+where it can't be mounted, `auto` copies and `overlay` is an error.
 """
 
 from collections.abc import Sequence
@@ -19,10 +19,14 @@ from supervisor.workspace.trees.trees import COPY
 
 # From so many files on `auto` takes an overlay: fewer are copied about as fast as one is mounted.
 MANY_FILES = 5000
-IS_OVERLAY = "the private copy is an overlay over the workspace: what you change there may show in it at once"
+IS_OVERLAY = (
+    "the private copy is an overlay over the workspace: what you change there may show in it at"
+    " once"
+)
 
 IS_PART = (
-    "the folder is a part of a repository: what that ignores is left out, and git doesn't work in the private copy"
+    "the folder is a part of a repository: what that ignores is left out, and git doesn't work in"
+    " the private copy"
 )
 
 
@@ -42,14 +46,19 @@ async def make_private_copy(
     include_ignored: bool = False,
     on_progress: Progress | None = None,
 ) -> PrivateCopy:
-    """Make it in the session's folder. Raises SandboxError where an overlay was asked for and can't be had, and as `make_copy`."""
+    """Make it in the session's folder. Raises SandboxError where an overlay was asked for and
+    can't be had, and as `make_copy`."""
     top = await git_copy.around(workspace)
     notes: tuple[str, ...] = () if top is None else (f"{IS_PART} (`{top}`)",)
     if mode != "copy":
         try:
             at_least = MANY_FILES if mode == "auto" else 0
             made = await make_overlay(
-                workspace, folder, exclude=exclude, include_ignored=include_ignored, at_least=at_least
+                workspace,
+                folder,
+                exclude=exclude,
+                include_ignored=include_ignored,
+                at_least=at_least,
             )
             if made is not None:
                 return PrivateCopy(made.mount, (IS_OVERLAY, *notes, *made.notes))
@@ -58,10 +67,16 @@ async def make_private_copy(
                 raise
             notes += (f"the private copy is a copy: {error.message}",)
     report = await make_copy(
-        workspace, folder / COPY, exclude=exclude, include_ignored=include_ignored, on_progress=on_progress
+        workspace,
+        folder / COPY,
+        exclude=exclude,
+        include_ignored=include_ignored,
+        on_progress=on_progress,
     )
     notes += report.notes
     if report.skipped_count:
         path, why = report.skipped[0]
-        notes += (f"{report.skipped_count} paths are not in the private copy, `{path}` among them: {why}",)
+        notes += (
+            f"{report.skipped_count} paths are not in the private copy, `{path}` among them: {why}",
+        )
     return PrivateCopy(None, notes)

@@ -1,7 +1,8 @@
 """The agent's private copy of the host's folder, made at the start of a session.
 
-It plans what goes in (`contents`), has it copied (`copy_pool`), and writes down what both sides then held: the baseline.
-It is separate because it is the only part that makes a copy. It must never leave half a copy behind, nor call it whole.
+It plans what goes in (`contents`), has it copied (`copy_pool`), and writes down what both sides
+then held: the baseline. It is separate because it is the only part that makes a copy. It must
+never leave half a copy behind, nor call it whole.
 """
 
 import asyncio
@@ -31,8 +32,8 @@ type Progress = Callable[[int, int, int], None]
 
 
 class CopyReport(msgspec.Struct, frozen=True):
-    """What was copied. `baseline` maps each path to what both sides then held; `skipped` are (path, why), at most
-    MOST_SKIPPED_NAMED of `skipped_count`; `notes` are lines for the person."""
+    """What was copied. `baseline` maps each path to what both sides then held; `skipped` are
+    (path, why), at most MOST_SKIPPED_NAMED of `skipped_count`; `notes` are lines for the person."""
 
     files: int
     folders: int
@@ -54,9 +55,10 @@ async def make_copy(
 ) -> CopyReport:
     """Copy the folder to `target`, which must not exist, and write `baseline.msgpack` beside it.
 
-    `exclude` are folders that are left out wherever they are. `include_ignored`: what git ignores comes along, as the
-    agent's own. `on_progress(done, total, bytes)` is called in the event loop. Where it fails or is cancelled, nothing
-    is left. Raises UserError where the workspace can't be read, StorageError where the copy can't be written.
+    `exclude` are folders that are left out wherever they are. `include_ignored`: what git
+    ignores comes along, as the agent's own. `on_progress(done, total, bytes)` is called in the
+    event loop. Where it fails or is cancelled, nothing is left. Raises UserError where the
+    workspace can't be read, StorageError where the copy can't be written.
     """
     workspace = await asyncio.to_thread(readable, workspace)
     host = Root(workspace, out_of_bounds=exclude)
@@ -65,7 +67,9 @@ async def make_copy(
         await asyncio.to_thread(target.mkdir, mode=0o700, parents=True)
     except FileExistsError as error:
         host.close()
-        raise StorageError(f"`{error.filename}` exists already", "a session's copy is made once") from error
+        raise StorageError(
+            f"`{error.filename}` exists already", "a session's copy is made once"
+        ) from error
     except OSError as error:
         host.close()
         raise _no_copy(error) from error
@@ -83,7 +87,9 @@ async def make_copy(
 class _Copy:
     """One copy in the making."""
 
-    def __init__(self, host: Root, target: Path, contents: Contents, on_progress: Progress | None) -> None:
+    def __init__(
+        self, host: Root, target: Path, contents: Contents, on_progress: Progress | None
+    ) -> None:
         self._host = host
         self._target = target
         self._contents = contents
@@ -118,7 +124,11 @@ class _Copy:
         for name in self._contents.repositories:
             notes += await git_copy.finish(self._host.path / name, self._target / name)
             prefix = f"{name}/" if name else ""
-            out = [path.removeprefix(prefix) for path in self._contents.left_out if path.startswith(prefix)]
+            out = [
+                path.removeprefix(prefix)
+                for path in self._contents.left_out
+                if path.startswith(prefix)
+            ]
             if out and (self._target / name / ".git").is_dir():
                 await hide(self._target / name, out)
         await asyncio.to_thread(write_baseline, self._target.parent, self._baseline)
@@ -159,15 +169,21 @@ class _Copy:
         target = next(links) if what == LINK else None
         self._files += what != LINK
         if piece.into_baseline:
-            host: Signature | None = (row[2], row[3], row[4], row[5], row[6]) if what != UNSTEADY else None
+            host: Signature | None = (
+                (row[2], row[3], row[4], row[5], row[6]) if what != UNSTEADY else None
+            )
             made = (row[7], row[8], row[9], row[10], row[11])
-            self._baseline[path] = Known("file" if target is None else "symlink", row[1], None, target, host, made)
+            self._baseline[path] = Known(
+                "file" if target is None else "symlink", row[1], None, target, host, made
+            )
 
     def _folder(self, path: str, mode: int, into_baseline: bool) -> None:
         self._folders[path] = mode
         if into_baseline:
             # Of a folder's signature nothing else is ever compared.
-            self._baseline[path] = Known("dir", mode, host_signature=(0, 0, 0, 0, stat.S_IFDIR | mode))
+            self._baseline[path] = Known(
+                "dir", mode, host_signature=(0, 0, 0, 0, stat.S_IFDIR | mode)
+            )
 
     def _skip(self, skipped: Sequence[tuple[str, str]]) -> None:
         self._skipped_count += len(skipped)
@@ -178,7 +194,8 @@ class _Copy:
             self._on_progress(self._done, self._total, self._bytes + more_bytes)
 
     def _set_modes(self, fd: int) -> None:
-        """Give the folders the modes that they have on the host, innermost first, and note which folders these are."""
+        """Give the folders the modes that they have on the host, innermost first, and note which
+        folders these are."""
         for name in sorted(self._folders, reverse=True):
             with contextlib.suppress(OSError):
                 folder = os.open(name, DIRECTORY, dir_fd=fd)
@@ -193,7 +210,9 @@ class _Copy:
 
 
 def _no_copy(error: OSError) -> StorageError:
-    return StorageError(f"can't write the copy: {error.strerror or error}", "make room in the data folder")
+    return StorageError(
+        f"can't write the copy: {error.strerror or error}", "make room in the data folder"
+    )
 
 
 def readable(workspace: Path) -> Path:
@@ -202,8 +221,12 @@ def readable(workspace: Path) -> Path:
         with os.scandir(workspace):
             return workspace.resolve()
     except FileNotFoundError as error:
-        raise UserError(f"there is no folder `{workspace}`", "give the path of an existing folder") from error
+        raise UserError(
+            f"there is no folder `{workspace}`", "give the path of an existing folder"
+        ) from error
     except NotADirectoryError as error:
-        raise UserError(f"`{workspace}` is not a folder", "give the folder that holds the code") from error
+        raise UserError(
+            f"`{workspace}` is not a folder", "give the folder that holds the code"
+        ) from error
     except PermissionError as error:
         raise UserError(f"`{workspace}` can't be read", "check its permissions") from error

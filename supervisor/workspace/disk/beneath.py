@@ -1,11 +1,13 @@
 """Opening what is beneath a folder, whoever renames things in it meanwhile (law 4).
 
-A path is walked component by component from a directory descriptor with O_NOFOLLOW, so a folder that is swapped for a
-symlink between two steps is an error and never a way out: what RESOLVE_BENEATH with RESOLVE_NO_SYMLINKS of openat2(2)
-promise, done by hand because each folder on the way must also be compared with those that are out of bounds.
+A path is walked component by component from a directory descriptor with O_NOFOLLOW, so a folder
+that is swapped for a symlink between two steps is an error and never a way out: what
+RESOLVE_BENEATH with RESOLVE_NO_SYMLINKS of openat2(2) promise, done by hand because each folder on
+the way must also be compared with those that are out of bounds.
 
-It is separate because snapshot, scan and apply must all walk the same way. It must never resolve a whole path at once,
-accept `..`, or enter `.git` or the supervisor's own data, by whatever name they are reached.
+It is separate because snapshot, scan and apply must all walk the same way. It must never resolve
+a whole path at once, accept `..`, or enter `.git` or the supervisor's own data, by whatever name
+they are reached.
 """
 
 import contextlib
@@ -28,7 +30,8 @@ LONGEST_PATH_BYTES = 4096
 # Told the folder in which a missing one was made, to make that durable.
 type Create = Callable[[int], object]
 
-# The permissions of folders that are made on the way, by depth; of those that aren't named the umask decides.
+# The permissions of folders that are made on the way, by depth; of those that aren't named the
+# umask decides.
 type Modes = Mapping[int, int]
 AS_UMASK: Modes = MappingProxyType({})
 
@@ -40,8 +43,8 @@ class PathError(GatehouseError):
 class Root:
     """A folder held by a descriptor: it stays this folder when its path is renamed or replaced.
 
-    `out_of_bounds` are folders that must not be entered even where they lie inside (the supervisor's data); `forbidden`
-    are their device and inode.
+    `out_of_bounds` are folders that must not be entered even where they lie inside (the
+    supervisor's data); `forbidden` are their device and inode.
     """
 
     def __init__(self, path: Path, *, out_of_bounds: Sequence[Path] = ()) -> None:
@@ -55,7 +58,8 @@ class Root:
 
     @classmethod
     def of(cls, fd: int, path: Path) -> "Root":
-        """The folder that a descriptor stands for, which is this object's from now on. `path` is what it is called."""
+        """The folder that a descriptor stands for, which is this object's from now on. `path` is
+        what it is called."""
         root = cls.__new__(cls)
         root.path, root.fd, root.forbidden = path, fd, set()
         return root
@@ -67,22 +71,27 @@ class Root:
             self.fd = -1
 
     def directory(self, name: str) -> "_Directory":
-        """A descriptor of the folder `name` (`""`: the root itself), closed at the end of the block.
+        """A descriptor of the folder `name` (`""`: the root itself), closed at the end of the
+        block.
 
         Raises PathError, or OSError where one is missing, or is a symlink or a file.
         """
         return _Directory(self, name)
 
-    def parent(self, name: str, *, create: Create | None = None, modes: Modes = AS_UMASK) -> "_Parent":
-        """The descriptor of the folder that holds `name`, and its last component. As `directory`; with `create`, missing folders
-        are made."""
+    def parent(
+        self, name: str, *, create: Create | None = None, modes: Modes = AS_UMASK
+    ) -> "_Parent":
+        """The descriptor of the folder that holds `name`, and its last component. As
+        `directory`; with `create`, missing folders are made."""
         return _Parent(self, name, create, modes)
 
     def is_forbidden(self, status: os.stat_result) -> bool:
         """Whether this is one of the folders that are out of bounds."""
         return (status.st_dev, status.st_ino) in self.forbidden
 
-    def open(self, folders: Sequence[str], create: Create | None = None, modes: Modes = AS_UMASK) -> int:
+    def open(
+        self, folders: Sequence[str], create: Create | None = None, modes: Modes = AS_UMASK
+    ) -> int:
         """The last of these folders, each in the one before it."""
         if not folders:
             return os.dup(self.fd)
@@ -110,7 +119,9 @@ class Root:
             inner = os.open(part, DIRECTORY, dir_fd=fd)
         try:
             if self.forbidden and self.is_forbidden(os.fstat(inner)):
-                raise PathError("the path leads into the supervisor's own data", "choose another place")
+                raise PathError(
+                    "the path leads into the supervisor's own data", "choose another place"
+                )
             if create is not None and mode is not None:
                 _have_mode(inner, part, mode, is_made=is_made)
         except BaseException:
@@ -120,7 +131,8 @@ class Root:
 
 
 def _have_mode(fd: int, part: str, mode: int, *, is_made: bool) -> None:
-    """Give a folder that was just made its permissions; FileExistsError where one was there already, and is open to more."""
+    """Give a folder that was just made its permissions; FileExistsError where one was there
+    already, and is open to more."""
     now = stat.S_IMODE(os.fstat(fd).st_mode)
     if is_made and now & 0o777 != mode:
         os.fchmod(fd, mode | (now & ~0o777))  # a set-id bit is that of the folder around it
@@ -129,7 +141,8 @@ def _have_mode(fd: int, part: str, mode: int, *, is_made: bool) -> None:
 
 
 class _Directory:
-    """What `Root.directory` gives. By hand: made by `contextlib` it takes as long again as the opening itself."""
+    """What `Root.directory` gives. By hand: made by `contextlib` it takes as long again as the
+    opening itself."""
 
     __slots__ = ("_fd", "_name", "_root")
 
@@ -162,10 +175,11 @@ class _Parent:
 
 
 class Neighbours:
-    """What `Root.parent` gives for many paths, most of which lie beside the one before: their folder is opened once.
+    """What `Root.parent` gives for many paths, most of which lie beside the one before: their
+    folder is opened once.
 
-    INVARIANT: for looking alone. The folder may be moved away as long as it is held here; whoever changes something opens its
-    way anew.
+    INVARIANT: for looking alone. The folder may be moved away as long as it is held here;
+    whoever changes something opens its way anew.
     """
 
     def __init__(self, root: Root) -> None:
@@ -195,21 +209,27 @@ class Neighbours:
 
 @functools.lru_cache(maxsize=8192)  # one effect opens its path some ten times
 def split(name: str) -> tuple[str, ...]:
-    """The components of a relative path. PathError where one isn't a plain name, or names git's own folder."""
+    """The components of a relative path. PathError where one isn't a plain name, or names git's
+    own folder."""
     parts = name.split("/")
     if len(parts) > MOST_PARTS or len(os.fsencode(name)) > LONGEST_PATH_BYTES:
-        raise PathError("the path is too long", f"at most {LONGEST_PATH_BYTES} bytes and {MOST_PARTS} folders")
+        raise PathError(
+            "the path is too long", f"at most {LONGEST_PATH_BYTES} bytes and {MOST_PARTS} folders"
+        )
     for part in parts:
         if part in ("", ".", "..") or "\0" in part:
-            raise PathError(f"`{name}` is not a plain path below the workspace", "no empty part, `.` or `..`")
+            raise PathError(
+                f"`{name}` is not a plain path below the workspace", "no empty part, `.` or `..`"
+            )
         if is_git_name(part):
             raise PathError("`.git` is never written to by sync", "ask for a git operation instead")
     return tuple(parts)
 
 
 def is_git_name(part: str) -> bool:
-    """Whether some file system takes this name for `.git`: by case, Unicode form, ignored characters (HFS+), trailing
-    dots and spaces, streams or short names (NTFS). The list is git's own (`is_hfs_dotgit`, `is_ntfs_dotgit`)."""
+    """Whether some file system takes this name for `.git`: by case, Unicode form, ignored
+    characters (HFS+), trailing dots and spaces, streams or short names (NTFS). The list is git's
+    own (`is_hfs_dotgit`, `is_ntfs_dotgit`)."""
     if part == ".git":
         return True
     if "git" not in part.casefold() and part.isascii():

@@ -1,8 +1,9 @@
 """The exact bytes that requests are about, by their hash, under `data/sessions/ID/blobs`.
 
-A card shows a blob and an approval applies that blob: what the agent does to its file in the meantime can't matter
-(law 2). It is separate because three parts rely on it: the channel that takes the snapshot, the card, and apply.
-It must never hand out bytes under a name that isn't their hash.
+A card shows a blob and an approval applies that blob: what the agent does to its file in the
+meantime can't matter (law 2). It is separate because three parts rely on it: the channel that
+takes the snapshot, the card, and apply. It must never hand out bytes under a name that isn't
+their hash.
 """
 
 import contextlib
@@ -16,9 +17,15 @@ from supervisor.core.actions import content_hash
 from supervisor.core.files.changes import signature_of
 from supervisor.errors import StorageError
 from supervisor.workspace.disk.content_folder import ContentFolder, Writing, write_all
-from supervisor.workspace.disk.scan import BLOCK_BYTES, LARGEST_FILE_BYTES, TooLargeError, UnsteadyError
+from supervisor.workspace.disk.scan import (
+    BLOCK_BYTES,
+    LARGEST_FILE_BYTES,
+    TooLargeError,
+    UnsteadyError,
+)
 
-# An agent can write large files for as long as it runs; the supervisor's disk must not fill up with what it replaced.
+# An agent can write large files for as long as it runs; the supervisor's disk must not fill up with
+# what it replaced.
 MOST_BYTES = 4 << 30
 # Smaller ones stay for the history.
 SMALL_BYTES = 256 * 1024
@@ -26,14 +33,17 @@ _is_hash = re.compile("[0-9a-f]{64}").fullmatch
 
 
 class BlobStore(ContentFolder):
-    """Content by `content_hash`, in one folder that only the supervisor can reach. Blocking: call it in a thread."""
+    """Content by `content_hash`, in one folder that only the supervisor can reach. Blocking:
+    call it in a thread."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         sizes = dict(self._contents())
         self._bytes = sum(sizes.values())
         self._large = {name: size for name, size in sizes.items() if size > SMALL_BYTES}
-        self._durable: dict[str, int] = {}  # the size of those of which this process saw that they are on the disk
+        self._durable: dict[
+            str, int
+        ] = {}  # the size of those of which this process saw that they are on the disk
 
     def keep(self, data: bytes, *, durable: bool = True) -> str:
         """Store `data`, so that it survives a power cut if it is to be `durable`; its hash."""
@@ -45,7 +55,8 @@ class BlobStore(ContentFolder):
         return digest
 
     def keep_file(self, source: int, before: os.stat_result | None) -> str:
-        """Store what is in an open file; its hash. UnsteadyError where it isn't as `before` at the end, TooLargeError."""
+        """Store what is in an open file; its hash. UnsteadyError where it isn't as `before` at
+        the end, TooLargeError."""
         with self._writing() as writing:
             state = hashlib.blake2b(digest_size=32)
             total = 0
@@ -71,11 +82,15 @@ class BlobStore(ContentFolder):
         return True
 
     def open(self, digest: str) -> int:
-        """A descriptor to read it from; the caller closes it. FileNotFoundError where it isn't here."""
-        return os.open(self._at(_name(digest)), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._fd)
+        """A descriptor to read it from; the caller closes it. FileNotFoundError where it isn't
+        here."""
+        return os.open(
+            self._at(_name(digest)), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._fd
+        )
 
     def read(self, digest: str, limit_bytes: int) -> bytes | None:
-        """Up to `limit_bytes + 1` bytes of it, so that the caller sees that there is more; None where it isn't here."""
+        """Up to `limit_bytes + 1` bytes of it, so that the caller sees that there is more; None
+        where it isn't here."""
         try:
             fd = self.open(digest)
         except FileNotFoundError:
@@ -90,8 +105,8 @@ class BlobStore(ContentFolder):
         return None
 
     def link(self, digest: str, folder: int, sync: Callable[[int], None] = os.fsync) -> int | None:
-        """Give the content a second name in another folder of the session's, where `sync` makes it durable; its size, None where
-        it isn't here.
+        """Give the content a second name in another folder of the session's, where `sync` makes it
+        durable; its size, None where it isn't here.
 
         Nothing is ever written into what has a name here, so both names keep meaning these bytes.
         """
@@ -104,7 +119,9 @@ class BlobStore(ContentFolder):
                     sync(fd)
                 finally:
                     os.close(fd)
-            os.link(_name(digest), digest, src_dir_fd=self._fd, dst_dir_fd=folder, follow_symlinks=False)
+            os.link(
+                _name(digest), digest, src_dir_fd=self._fd, dst_dir_fd=folder, follow_symlinks=False
+            )
             return size
         except OSError:
             return None
@@ -125,7 +142,8 @@ class BlobStore(ContentFolder):
     def _commit(self, writing: Writing, digest: str, size: int, durable: bool = True) -> None:
         if self._bytes + size > MOST_BYTES:
             raise StorageError(
-                "the session's snapshots take too much room", f"more than {MOST_BYTES >> 30} GB of changes wait"
+                "the session's snapshots take too much room",
+                f"more than {MOST_BYTES >> 30} GB of changes wait",
             )
         self._give_name(writing, _name(digest), size, durable=durable)
         self._bytes += size

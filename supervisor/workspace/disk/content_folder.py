@@ -1,8 +1,10 @@
-"""A folder of contents that only the supervisor can reach: opened once, written whole under a temporary name, named last.
+"""A folder of contents that only the supervisor can reach: opened once, written whole under a
+temporary name, named last.
 
-It is separate because snapshots (`blobs`) and what the host held before (`kept`) are written with exactly the same care,
-and nothing else of them is alike. Whatever moment a crash picks, it leaves at most a temporary file, which the next start
-removes. It must never give a name to a file that isn't finished.
+It is separate because snapshots (`blobs`) and what the host held before (`kept`) are written
+with exactly the same care, and nothing else of them is alike. Whatever moment a crash picks, it
+leaves at most a temporary file, which the next start removes. It must never give a name to a
+file that isn't finished.
 """
 
 import contextlib
@@ -40,8 +42,9 @@ class ContentFolder:
 
     @contextlib.contextmanager
     def sharing_sync(self) -> Iterator[None]:
-        """Sync what is kept in this block together, at its end: only then is it durable and has its name, and what it is kept
-        for must not happen before. OSError where that can't be: then nothing of it was kept."""
+        """Sync what is kept in this block together, at its end: only then is it durable and has
+        its name, and what it is kept for must not happen before. OSError where that can't be:
+        then nothing of it was kept."""
         self._syncs = Syncs()
         try:
             yield
@@ -96,7 +99,8 @@ class ContentFolder:
                 self._forget(temporary)
 
     def _give_name(self, writing: Writing, name: str, size: int, *, durable: bool = True) -> None:
-        """It is finished, and `size` bytes: sync it, where it is to survive a power cut, and name it."""
+        """It is finished, and `size` bytes: sync it, where it is to survive a power cut, and
+        name it."""
         if durable:
             self._sync(writing.fd)
         if durable and self._syncs is not None:

@@ -1,14 +1,16 @@
 """Whether a workspace is one that an overlay can stand for: where it lies, and whose it is.
 
-It is separate because the reasons are the kernel's and the file systems', not ours. It must never say yes to a file system
-whose change times come from another machine's clock: what the session began with is told by them.
+It is separate because the reasons are the kernel's and the file systems', not ours. It must
+never say yes to a file system whose change times come from another machine's clock: what the
+session began with is told by them.
 """
 
 import ctypes
 import os
 from pathlib import Path
 
-# statfs(2), linux/magic.h: local file systems whose change times are this kernel's. All have what an overlay needs of a lower one.
+# statfs(2), linux/magic.h: local file systems whose change times are this kernel's. All have what
+# an overlay needs of a lower one.
 LOCAL = {
     0xEF53: "ext4",
     0x58465342: "XFS",
@@ -24,16 +26,23 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def why_unfit(workspace: Path, folder: Path) -> str:
-    """Why an overlay in `folder` can't stand for the workspace; empty where nothing speaks against trying."""
+    """Why an overlay in `folder` can't stand for the workspace; empty where nothing speaks
+    against trying."""
     if folder.resolve().is_relative_to(workspace):
         return "the data folder lies in it (set GATEHOUSE_DATA to another place)"
     if workspace.is_relative_to(folder.resolve()):
         return "it lies in the session's own folder"
     if workspace.stat().st_uid != os.geteuid():
-        return "it belongs to another user than the one that Gatehouse runs as, so the agent could change nothing"
+        return (
+            "it belongs to another user than the one that Gatehouse runs as, so the agent could"
+            " change nothing"
+        )
     kind = kind_of(workspace)
     if kind not in LOCAL:
-        return f"its file system (type 0x{kind:x}) isn't a local one that is known to keep exact change times"
+        return (
+            f"its file system (type 0x{kind:x}) isn't a local one that is known to keep exact"
+            " change times"
+        )
     return ""
 
 

@@ -1,9 +1,11 @@
-"""What git says about the host's folder: which files belong, which are ignored, what its own folder holds.
+"""What git says about the host's folder: which files belong, which are ignored, what its own folder
+holds.
 
-Git runs programs that a repository's configuration names (hooks, fsmonitor, filters), so it runs here with none of
-the user's or the machine's configuration, with those switches off, and never on the agent's copy. Its user's excludes file is
-ours (`left_out`). It is separate because
-this is the workspace's only use of git. It must never run a git command that writes to the host's repository.
+Git runs programs that a repository's configuration names (hooks, fsmonitor, filters), so it runs
+here with none of the user's or the machine's configuration, with those switches off, and never
+on the agent's copy. Its user's excludes file is ours (`left_out`). It is separate because this
+is the workspace's only use of git. It must never run a git command that writes to the host's
+repository.
 """
 
 import asyncio
@@ -19,7 +21,8 @@ from supervisor.workspace.disk.left_out import GIT_HOME
 
 GIT_TIMEOUT_S = 120.0
 LIST_LIMIT_BYTES = 256 << 20
-# Each switch closes a way in which a repository makes git run or fetch something (FIELD: git as host execution).
+# Each switch closes a way in which a repository makes git run or fetch something (FIELD: git as
+# host execution).
 _SWITCHES = (
     "core.hooksPath=/dev/null",
     "core.fsmonitor=false",
@@ -29,8 +32,8 @@ _SWITCHES = (
     "submodule.recurse=false",
     "gc.auto=0",
 )
-# The keys of a repository's configuration that its copy keeps: what its format and its branches need. All else may
-# name a program to run, a file elsewhere or a credential.
+# The keys of a repository's configuration that its copy keeps: what its format and its branches
+# need. All else may name a program to run, a file elsewhere or a credential.
 _KEPT_KEYS = re.compile(
     r"core\.(repositoryformatversion|filemode|symlinks|ignorecase|precomposeunicode|autocrlf|eol|safecrlf|sparsecheckout|sparsecheckoutcone)"
     r"|extensions\.(objectformat|refstorage|preciousobjects)"
@@ -64,10 +67,13 @@ def git_environment() -> dict[str, str]:
 
 
 def git_command(folder: Path, *words: str, top: Path | None = None) -> list[str]:
-    """The argument list of a git command in this repository and no other. `top`: the folder of the repository that `folder`
-    is a part of, where it isn't one itself; git then speaks of `folder` alone, by paths relative to it."""
+    """The argument list of a git command in this repository and no other. `top`: the folder of
+    the repository that `folder` is a part of, where it isn't one itself; git then speaks of
+    `folder` alone, by paths relative to it."""
     repository = top or folder
-    switches = [word for switch in (*_SWITCHES, f"safe.directory={repository}") for word in ("-c", switch)]
+    switches = [
+        word for switch in (*_SWITCHES, f"safe.directory={repository}") for word in ("-c", switch)
+    ]
     return [
         "git",
         *switches,
@@ -80,8 +86,8 @@ def git_command(folder: Path, *words: str, top: Path | None = None) -> list[str]
 
 
 async def files_of(folder: Path, top: Path | None = None) -> list[str] | None:
-    """Tracked and untracked-not-ignored paths relative to the folder, sorted; None where git can't read it. `top` is
-    `git_command`'s.
+    """Tracked and untracked-not-ignored paths relative to the folder, sorted; None where git can't
+    read it. `top` is `git_command`'s.
 
     A submodule or a nested repository is one entry, with or without a trailing slash.
     """
@@ -89,12 +95,14 @@ async def files_of(folder: Path, top: Path | None = None) -> list[str] | None:
 
 
 async def ignored_of(folder: Path, top: Path | None = None) -> list[str]:
-    """What git ignores of what is there, sorted; a folder that is ignored whole is one entry with a slash at its end."""
+    """What git ignores of what is there, sorted; a folder that is ignored whole is one entry
+    with a slash at its end."""
     return await _list(folder, "-o", "-i", "--exclude-standard", "--directory", top=top) or []
 
 
 async def hide(copy: Path, names: Sequence[str]) -> None:
-    """Have git in a fresh copy not miss these files where it tracks them: no commit there then deletes them.
+    """Have git in a fresh copy not miss these files where it tracks them: no commit there then
+    deletes them.
 
     The one command on a copy: nobody else has written to it yet, and its configuration is ours.
     """
@@ -107,19 +115,28 @@ async def hide(copy: Path, names: Sequence[str]) -> None:
 
 async def _list(folder: Path, *words: str, top: Path | None = None) -> list[str] | None:
     listed = await _ls_files(folder, *words, top=top)
-    return None if listed is None else sorted({os.fsdecode(name) for name in listed.split(b"\0") if name})
+    return (
+        None
+        if listed is None
+        else sorted({os.fsdecode(name) for name in listed.split(b"\0") if name})
+    )
 
 
 async def _ls_files(folder: Path, *words: str, top: Path | None) -> bytes | None:
     command = git_command(folder, "ls-files", "-z", *words, top=top)
     done = await run(
-        command, env=git_environment(), cwd=folder, timeout_s=GIT_TIMEOUT_S, output_limit_bytes=LIST_LIMIT_BYTES
+        command,
+        env=git_environment(),
+        cwd=folder,
+        timeout_s=GIT_TIMEOUT_S,
+        output_limit_bytes=LIST_LIMIT_BYTES,
     )
     return done.stdout if done.ok else None
 
 
 class Listed(NamedTuple):
-    """What `ls-files -s` prints of a repository, `belonging`; and the paths that are left out (a folder as one, with a slash)."""
+    """What `ls-files -s` prints of a repository, `belonging`; and the paths that are left out (a
+    folder as one, with a slash)."""
 
     belonging: bytes
     ignored: list[str]
@@ -131,7 +148,8 @@ class Listed(NamedTuple):
 
     @property
     def nested(self) -> list[str]:
-        """Those that may be repositories of their own: submodules, and untracked ones, which end with a slash."""
+        """Those that may be repositories of their own: submodules, and untracked ones, which end
+        with a slash."""
         # Most have neither, and a look for these bytes takes a hundredth of the time that lines do.
         if _SUBMODULE not in b"\0" + self.belonging and b"/\0" not in self.belonging:
             return []
@@ -146,7 +164,9 @@ class Listed(NamedTuple):
 
     def names(self) -> list[str]:
         """Those that belong."""
-        return [os.fsdecode(line.rpartition(b"\t")[2]) for line in self.belonging.split(b"\0") if line]
+        return [
+            os.fsdecode(line.rpartition(b"\t")[2]) for line in self.belonging.split(b"\0") if line
+        ]
 
 
 async def listed(folder: Path, top: Path | None = None) -> Listed | None:
@@ -160,9 +180,11 @@ async def listed(folder: Path, top: Path | None = None) -> Listed | None:
 
 
 async def ignored(folder: Path, names: Sequence[str], top: Path | None = None) -> set[str]:
-    """Those of the paths that the host's ignore files leave out. A folder is asked about with a trailing slash.
+    """Those of the paths that the host's ignore files leave out. A folder is asked about with a
+    trailing slash.
 
-    A path that git won't answer for (below a symlink, say) counts as not ignored: it is then asked about, never dropped.
+    A path that git won't answer for (below a symlink, say) counts as not ignored: it is then
+    asked about, never dropped.
     """
     out: set[str] = set()
     waiting = list(names)
@@ -181,7 +203,8 @@ async def ignored(folder: Path, names: Sequence[str], top: Path | None = None) -
             timeout_s=GIT_TIMEOUT_S,
             output_limit_bytes=LIST_LIMIT_BYTES,
         )
-        # Four fields each: source, line, pattern, path; no source: no pattern matched; `!`: matched to be kept.
+        # Four fields each: source, line, pattern, path; no source: no pattern matched; `!`: matched
+        # to be kept.
         fields = done.stdout.split(b"\0")
         answered = 0
         for at in range(0, len(fields) - 4, 4):
@@ -198,7 +221,8 @@ async def ignored(folder: Path, names: Sequence[str], top: Path | None = None) -
 async def clean_config(config: Path, of_worktree: Path) -> str:
     """The text of a repository's configuration with only `_KEPT_KEYS`, credentials in URLs removed.
 
-    `of_worktree` counts where `extensions.worktreeConfig` says so (git-worktree(1)): a sparse checkout is written down there.
+    `of_worktree` counts where `extensions.worktreeConfig` says so (git-worktree(1)): a sparse
+    checkout is written down there.
     """
     values = await _config_values(config)
     if any(key == "extensions.worktreeconfig" and value.lower() in _YES for key, value in values):
@@ -211,7 +235,8 @@ async def clean_config(config: Path, of_worktree: Path) -> str:
 
 
 async def _config_values(config: Path) -> list[tuple[str, str]]:
-    """Keys, in lower case but for their middle part, and values; none where there is no such file."""
+    """Keys, in lower case but for their middle part, and values; none where there is no such
+    file."""
     command = ["git", "config", "--file", str(config), "--no-includes", "--list", "-z"]
     done = await run(command, env=git_environment(), cwd=Path("/"), timeout_s=GIT_TIMEOUT_S)
     found = (item.partition("\n") for item in done.stdout.decode("utf-8", "replace").split("\0"))
@@ -219,11 +244,20 @@ async def _config_values(config: Path) -> list[tuple[str, str]]:
 
 
 async def pack_all(repository: Path, target: Path) -> bool:
-    """Write every object that the repository's refs and index reach as packs into `target`; whether it worked."""
+    """Write every object that the repository's refs and index reach as packs into `target`;
+    whether it worked."""
     command = git_command(
-        repository, "pack-objects", "--all", "--reflog", "--indexed-objects", "-q", str(target / "pack")
+        repository,
+        "pack-objects",
+        "--all",
+        "--reflog",
+        "--indexed-objects",
+        "-q",
+        str(target / "pack"),
     )
-    done = await run(command, env=git_environment(), cwd=repository, stdin=b"", timeout_s=30 * GIT_TIMEOUT_S)
+    done = await run(
+        command, env=git_environment(), cwd=repository, stdin=b"", timeout_s=30 * GIT_TIMEOUT_S
+    )
     return done.ok
 
 

@@ -1,9 +1,10 @@
 """The folders that temporary files were made in, held open until each file is placed or removed.
 
-A person may move a folder away in the middle of an effect: its path leads nowhere then, or to another folder, but the
-descriptor is still of this one. What is made ready later beside these files is made by the same descriptor: whoever places it
-opens the path anew, and finds it there or nothing. It is separate from `placing` because it knows no paths. It must never remove anything but a
-temporary file that was made here.
+A person may move a folder away in the middle of an effect: its path leads nowhere then, or to
+another folder, but the descriptor is still of this one. What is made ready later beside these
+files is made by the same descriptor: whoever places it opens the path anew, and finds it there
+or nothing. It is separate from `placing` because it knows no paths. It must never remove
+anything but a temporary file that was made here.
 """
 
 import contextlib
@@ -11,23 +12,27 @@ import os
 
 from supervisor.workspace.disk.swap import discard
 
-# Of more folders at once the rest is found by their paths alone: the supervisor has other uses for descriptors.
+# Of more folders at once the rest is found by their paths alone: the supervisor has other uses for
+# descriptors.
 MOST_HELD = 200
 
 
 class HeldFolders:
-    """Of one side. Blocking: call it in a thread, one at a time. Nothing is held once no temporary file is left."""
+    """Of one side. Blocking: call it in a thread, one at a time. Nothing is held once no
+    temporary file is left."""
 
     def __init__(self) -> None:
         self._fds: dict[str, int] = {}
         self._folders: dict[str, str] = {}
 
     def opened(self, folder: str) -> int | None:
-        """The descriptor of the folder that had this path when a file was made in it, if it is held."""
+        """The descriptor of the folder that had this path when a file was made in it, if it is
+        held."""
         return self._fds.get(folder)
 
     def keep(self, temporary: str, folder: str, fd: int) -> None:
-        """A temporary file is in this folder: `fd`, which is this object's from now on, if it isn't already."""
+        """A temporary file is in this folder: `fd`, which is this object's from now on, if it
+        isn't already."""
         if folder not in self._fds:
             if len(self._fds) >= MOST_HELD:
                 os.close(fd)
@@ -45,7 +50,9 @@ class HeldFolders:
         folder = self._folders.pop(temporary, None)
         if folder is None:
             return False
-        with contextlib.suppress(OSError):  # it is gone with its folder, or can't be: the next start tries again
+        with contextlib.suppress(
+            OSError
+        ):  # it is gone with its folder, or can't be: the next start tries again
             discard(self._fds[folder], temporary)
         self._close_if_unused()
         return True

@@ -1,7 +1,8 @@
-"""What a person is told where an effect can't be had: one error for each path, with a remedy, whatever the system raised.
+"""What a person is told where an effect can't be had: one error for each path, with a remedy,
+whatever the system raised.
 
-It is separate from `placing` because apply, undo and moves say it in the same words, and none of it touches a file. It must
-never pass on a system's error that doesn't name the path.
+It is separate from `placing` because apply, undo and moves say it in the same words, and none of
+it touches a file. It must never pass on a system's error that doesn't name the path.
 """
 
 import errno
@@ -18,11 +19,14 @@ class StaleError(GatehouseError):
 
 def stale(name: str) -> StaleError:
     """The error for a path that changed on the host."""
-    return StaleError(f"`{name}` changed on the host since; nothing was overwritten", "look at it and ask again")
+    return StaleError(
+        f"`{name}` changed on the host since; nothing was overwritten", "look at it and ask again"
+    )
 
 
 class as_errors:  # noqa: N801  # used like a function; a class, because several of them stand on the way of each effect
-    """Say what went wrong at a path for a person: whatever the system or a look at it raises becomes a GatehouseError."""
+    """Say what went wrong at a path for a person: whatever the system or a look at it raises
+    becomes a GatehouseError."""
 
     __slots__ = ("_name",)
 

@@ -1,9 +1,11 @@
-"""Folders that are left out though nothing ignores them: what package managers install, `node_modules` and `.venv`.
+"""Folders that are left out though nothing ignores them: what package managers install,
+`node_modules` and `.venv`.
 
-They are the weakest of all ignore lines: `!node_modules/` in a `.gitignore` or a `.gatehouseignore` brings them back, and what
-git tracks below them belongs. Git is given them as the excludes file of a user (`git_files`), so that it ranks them itself;
-what is here is for folders that git knows nothing of. A repository that names an excludes file in its own configuration
-has that instead.
+They are the weakest of all ignore lines: `!node_modules/` in a `.gitignore` or a
+`.gatehouseignore` brings them back, and what git tracks below them belongs. Git is given them as
+the excludes file of a user (`git_files`), so that it ranks them itself; what is here is for
+folders that git knows nothing of. A repository that names an excludes file in its own
+configuration has that instead.
 """
 
 from pathlib import Path
@@ -11,7 +13,9 @@ from pathlib import Path
 # Git looks for `git/ignore` in it (gitignore(5), core.excludesFile).
 GIT_HOME = Path(__file__).parent / "git_home"
 NAMES = frozenset(
-    line.rstrip("/") for line in (GIT_HOME / "git" / "ignore").read_text().splitlines() if line.endswith("/")
+    line.rstrip("/")
+    for line in (GIT_HOME / "git" / "ignore").read_text().splitlines()
+    if line.endswith("/")
 )
 
 

@@ -1,6 +1,8 @@
-"""Whether a path of the workspace leads out of it by a link: for `policy check`, which has only a path and a folder.
+"""Whether a path of the workspace leads out of it by a link: for `policy check`, which has only a
+path and a folder.
 
-It is advice about the disk as it is now. Channels never rely on it: they open every component without following links.
+It is advice about the disk as it is now. Channels never rely on it: they open every component
+without following links.
 """
 
 import errno
@@ -11,7 +13,8 @@ from pathlib import Path
 from supervisor.core.lab.check import Seen
 from supervisor.core.text.paths import shown
 
-# Hard links are counted by looking for the other names; a larger workspace isn't searched, and the file is then refused.
+# Hard links are counted by looking for the other names; a larger workspace isn't searched, and the
+# file is then refused.
 MOST_SEARCHED = 200_000
 
 
@@ -28,7 +31,8 @@ def look(root: str, path: str) -> Seen:
 
 
 def why_outside(root: str, path: str) -> str | None:
-    """Why `path`, relative to `root`, leaves it by a symlink or a hard link; None where it doesn't, or nothing is there."""
+    """Why `path`, relative to `root`, leaves it by a symlink or a hard link; None where it
+    doesn't, or nothing is there."""
     base = Path(root).resolve()
     try:
         inside = (base / path).resolve()
@@ -41,7 +45,11 @@ def why_outside(root: str, path: str) -> str | None:
         status = inside.lstat()
     except OSError:
         return None
-    if stat.S_ISREG(status.st_mode) and status.st_nlink > 1 and _names_below(base, status) < status.st_nlink:
+    if (
+        stat.S_ISREG(status.st_mode)
+        and status.st_nlink > 1
+        and _names_below(base, status) < status.st_nlink
+    ):
         return f"`{shown(path)}` is a hard link to a file outside the workspace"
     return None
 
@@ -56,7 +64,8 @@ def _follow(path: Path) -> None:
 
 
 def _names_below(base: Path, status: os.stat_result) -> int:
-    """How many names the file has below `base`; fewer than there are where the search ends early."""
+    """How many names the file has below `base`; fewer than there are where the search ends
+    early."""
     found = searched = 0
     for folder, _, names in base.walk():
         for name in names:

@@ -1,8 +1,10 @@
-"""Three-way merges of one file's content, by `git merge-file`: what both sides did to a common base, or a conflict.
+"""Three-way merges of one file's content, by `git merge-file`: what both sides did to a common
+base, or a conflict.
 
-It is separate because two parts merge: undo (what the person edited since), and what both sides changed at once. Git gets
-three temporary files outside of everybody's folders, no configuration, and a bounded time. It must never give back
-content with conflict markers: whoever asks is told that there is a conflict, and nothing is written.
+It is separate because two parts merge: undo (what the person edited since), and what both sides
+changed at once. Git gets three temporary files outside of everybody's folders, no configuration,
+and a bounded time. It must never give back content with conflict markers: whoever asks is told
+that there is a conflict, and nothing is written.
 """
 
 import asyncio
@@ -27,7 +29,8 @@ class Merged(NamedTuple):
 
 
 async def merge_file(base: bytes, ours: bytes, theirs: bytes) -> Merged:
-    """`ours` with what leads from `base` to `theirs`. Raises UserError where git can't be started."""
+    """`ours` with what leads from `base` to `theirs`. Raises UserError where git can't be
+    started."""
     if ours == theirs or base == theirs:
         return Merged(ours)
     if base == ours:
@@ -35,9 +38,14 @@ async def merge_file(base: bytes, ours: bytes, theirs: bytes) -> Merged:
     if max(map(len, (base, ours, theirs))) > MOST_MERGED_BYTES:
         return Merged(None, f"it is larger than {MOST_MERGED_BYTES >> 20} MB, which is not merged")
     with tempfile.TemporaryDirectory(prefix="gatehouse-merge-") as folder:
-        names = await asyncio.to_thread(_write, Path(folder), {"ours": ours, "base": base, "theirs": theirs})
+        names = await asyncio.to_thread(
+            _write, Path(folder), {"ours": ours, "base": base, "theirs": theirs}
+        )
         done = await run(
-            ("git", "merge-file", "-p", "-q", *names), env=git_environment(), cwd=folder, timeout_s=MERGE_S
+            ("git", "merge-file", "-p", "-q", *names),
+            env=git_environment(),
+            cwd=folder,
+            timeout_s=MERGE_S,
         )
     if done.ok:
         return Merged(done.stdout)

@@ -1,7 +1,8 @@
 """Reading what is there: one folder's entries, one path's state, a file's digest. Changes nothing.
 
-The copy is read while the agent writes to it: every look is at a descriptor, a file that changes under the look is
-reported as unsteady, and sizes are bounded. It must never follow a symlink or open a fifo for waiting.
+The copy is read while the agent writes to it: every look is at a descriptor, a file that changes
+under the look is reported as unsteady, and sizes are bounded. It must never follow a symlink or
+open a fifo for waiting.
 """
 
 import errno
@@ -49,7 +50,8 @@ def each_entry(root: Root, folder: str) -> Iterator[tuple[str, os.stat_result]]:
 
 
 def readable_entries(root: Root, folder: str) -> list[tuple[str, os.stat_result]]:
-    """As `each_entry`; none where the agent has shut the folder against us, too. Raises OSError for all else."""
+    """As `each_entry`; none where the agent has shut the folder against us, too. Raises OSError
+    for all else."""
     try:
         return list(each_entry(root, folder))
     except PermissionError:
@@ -57,7 +59,8 @@ def readable_entries(root: Root, folder: str) -> list[tuple[str, os.stat_result]
 
 
 def each_name(root: Root, folder: str) -> Iterator[str]:
-    """The paths below a folder, at any depth, whatever they are. Raises OSError where one can't be read."""
+    """The paths below a folder, at any depth, whatever they are. Raises OSError where one can't
+    be read."""
     waiting = [folder]
     while waiting:
         inside = waiting.pop()
@@ -76,11 +79,13 @@ def look(
     is_read: bool = True,
     known: Seen | None = None,
 ) -> Seen | None:
-    """What is at a path now; None where nothing is, or where the way there leads over a symlink or a file.
+    """What is at a path now; None where nothing is, or where the way there leads over a symlink or
+    a file.
 
-    A file is read for its digest, by `digest_of(fd, status)` where given; unless `is_read` no file is opened, and none has a
-    digest. `known`, of an earlier look, stands for what still has its signature. INVARIANT: not before the tick is over in
-    which it was changed last: a write after the look never has the signature that goes with this digest. Raises UnsteadyError,
+    A file is read for its digest, by `digest_of(fd, status)` where given; unless `is_read` no
+    file is opened, and none has a digest. `known`, of an earlier look, stands for what still has
+    its signature. INVARIANT: not before the tick is over in which it was changed last: a write
+    after the look never has the signature that goes with this digest. Raises UnsteadyError,
     TooLargeError, PathError (out of bounds), OSError (not readable).
     """
     try:
@@ -123,8 +128,8 @@ def steady_digest(fd: int, before: os.stat_result) -> str:
 
 
 def digest_fd(fd: int, size_bytes: int = LARGEST_FILE_BYTES) -> str:
-    """`content_hash` of everything from the descriptor's position on, read in blocks. `size_bytes` is how much a stat said is
-    there, if it did: then a small file takes one read."""
+    """`content_hash` of everything from the descriptor's position on, read in blocks.
+    `size_bytes` is how much a stat said is there, if it did: then a small file takes one read."""
     state = hashlib.blake2b(digest_size=32)
     total = 0
     asked = min(size_bytes + 1, BLOCK_BYTES)

@@ -1,11 +1,13 @@
-"""What the host's folder held when the agent's overlay was mounted, without having looked at it then.
+"""What the host's folder held when the agent's overlay was mounted, without having looked at it
+then.
 
-A file whose change time lies before the start is as it was: the change time is the kernel's own, and is set by a write, a
-change of mode and a rename alike. A folder that was renamed brings files along whose times say nothing, but its own was set
-by that: so a path counts only where every folder above it is older than the start, too (or was made so only by a file that
-came or went: then what is in it is looked at instead). It is separate from `sides`, which remembers, and pure but for
-looking at the host. It must never say of a path that it is as it was when that isn't certain: what it doesn't know counts
-as changed by the person, which is asked about.
+A file whose change time lies before the start is as it was: the change time is the kernel's own,
+and is set by a write, a change of mode and a rename alike. A folder that was renamed brings
+files along whose times say nothing, but its own was set by that: so a path counts only where
+every folder above it is older than the start, too (or was made so only by a file that came or
+went: then what is in it is looked at instead). It is separate from `sides`, which remembers, and
+pure but for looking at the host. It must never say of a path that it is as it was when that
+isn't certain: what it doesn't know counts as changed by the person, which is asked about.
 """
 
 import os
@@ -17,7 +19,8 @@ from supervisor.workspace.disk.beneath import PathError, Root
 
 
 class Since:
-    """Of one session. `start_ns` is the change time of a file that was made right before the overlay was."""
+    """Of one session. `start_ns` is the change time of a file that was made right before the
+    overlay was."""
 
     def __init__(self, host: Root, start_ns: int, is_apart: Callable[[str], bool]) -> None:
         self._host = host
@@ -26,7 +29,8 @@ class Since:
         self._old_folders = {""}
 
     def met(self, name: str, status: os.stat_result) -> Known | None:
-        """What both sides began with at a path, whose folder was met before; None where that isn't certain."""
+        """What both sides began with at a path, whose folder was met before; None where that
+        isn't certain."""
         if name.rpartition("/")[0] not in self._old_folders or status.st_ctime_ns >= self._start_ns:
             return None
         if self._is_apart(name):
@@ -36,8 +40,12 @@ class Since:
             return None
         if kind == "dir":
             self._old_folders.add(name)
-            return Known("dir", stat.S_IMODE(status.st_mode) & 0o777, host_signature=signature_of(status))
-        return Known(kind, stat.S_IMODE(status.st_mode) & (0o777 | SET_ID), None, None, signature_of(status))
+            return Known(
+                "dir", stat.S_IMODE(status.st_mode) & 0o777, host_signature=signature_of(status)
+            )
+        return Known(
+            kind, stat.S_IMODE(status.st_mode) & (0o777 | SET_ID), None, None, signature_of(status)
+        )
 
     def at(self, name: str) -> Known | None:
         """The same, for any path."""

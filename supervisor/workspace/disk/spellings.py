@@ -1,9 +1,11 @@
-"""Names that are one on the host and two in the copy: where the host's file system folds case or Unicode forms.
+"""Names that are one on the host and two in the copy: where the host's file system folds case or
+Unicode forms.
 
-A path is looked up on the host by the copy's spelling, and found under the host's. So a file that only its spelling was
-changed of is there twice for whoever compares names: as one that the agent deleted, and as one that the host has made. It is
-neither. It is separate because both directions must ask it. It must never take two files for one: inodes decide, names only
-say where to look.
+A path is looked up on the host by the copy's spelling, and found under the host's. So a file
+that only its spelling was changed of is there twice for whoever compares names: as one that the
+agent deleted, and as one that the host has made. It is neither. It is separate because both
+directions must ask it. It must never take two files for one: inodes decide, names only say where
+to look.
 """
 
 import os
@@ -23,7 +25,8 @@ class Spellings:
         self._folds: dict[str, bool] = {}
 
     def other(self, name: str) -> str | None:
-        """Another path of the copy's that on the host is the very file of this one; None where there is none."""
+        """Another path of the copy's that on the host is the very file of this one; None where
+        there is none."""
         parts = name.split("/")
         above = ["/".join(parts[:number]) for number in range(len(parts))]
         folds = [self._is_folding(folder, part) for folder, part in zip(above, parts, strict=True)]
@@ -71,5 +74,9 @@ def folded(name: str) -> str:
 
 def _variants(leaf: str) -> set[str]:
     swapped = leaf.swapcase()
-    forms = {unicodedata.normalize(form, leaf) for form in ("NFC", "NFD")} if not leaf.isascii() else set[str]()
+    forms = (
+        {unicodedata.normalize(form, leaf) for form in ("NFC", "NFD")}
+        if not leaf.isascii()
+        else set[str]()
+    )
     return ({swapped} | forms) - {leaf}

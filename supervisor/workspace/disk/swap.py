@@ -1,13 +1,14 @@
-"""Replacing or moving a file without losing what was saved there a moment before: swap the two, look at what came out,
-swap back if it isn't what was expected; move only where nothing is.
+"""Replacing or moving a file without losing what was saved there a moment before: swap the two,
+look at what came out, swap back if it isn't what was expected; move only where nothing is.
 
-rename(2) over a path destroys whatever has that name at that instant, however short before it was looked at. renameat2(2)
-with RENAME_EXCHANGE destroys nothing: what the person saved in between comes out under the temporary name, and goes back.
-It is separate because it is the one place that needs a system call which Python has no name for. It must never leave
-content of the person's under a temporary name.
+rename(2) over a path destroys whatever has that name at that instant, however short before it was
+looked at. renameat2(2) with RENAME_EXCHANGE destroys nothing: what the person saved in between
+comes out under the temporary name, and goes back. It is separate because it is the one place that
+needs a system call which Python has no name for. It must never leave content of the person's under
+a temporary name.
 
-What remains: a program that holds the old file open and writes to it after it was swapped out writes to a file without
-a name, as with every save by rename.
+What remains: a program that holds the old file open and writes to it after it was swapped out
+writes to a file without a name, as with every save by rename.
 """
 
 import contextlib
@@ -34,11 +35,13 @@ _renameat2.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_cha
 
 
 def replace(folder: int, temporary: str, leaf: str, is_expected: Expected) -> bool:
-    """Give the finished `temporary` the name `leaf`, where that is what is expected; whether it was.
+    """Give the finished `temporary` the name `leaf`, where that is what is expected; whether it
+    was.
 
-    What was there is under the temporary name afterwards, for the caller to remove; after False it is our own file again. Where
-    the file system can't swap, what is there is looked at right before it is renamed over. Raises OSError; FileNotFoundError
-    where nothing has the name any more.
+    What was there is under the temporary name afterwards, for the caller to remove; after False
+    it is our own file again. Where the file system can't swap, what is there is looked at right
+    before it is renamed over. Raises OSError; FileNotFoundError where nothing has the name any
+    more.
     """
     pin = os.open(temporary, _PIN, dir_fd=folder)
     try:
@@ -47,7 +50,9 @@ def replace(folder: int, temporary: str, leaf: str, is_expected: Expected) -> bo
         except OSError as error:
             if error.errno not in _NOT_HERE:
                 raise
-            return _is(is_expected, folder, leaf) and _replace_in_steps(folder, temporary, leaf, is_expected)
+            return _is(is_expected, folder, leaf) and _replace_in_steps(
+                folder, temporary, leaf, is_expected
+            )
         if _is(is_expected, folder, temporary):
             return True
         _give_back(folder, temporary, leaf, os.fstat(pin).st_ino)
@@ -61,14 +66,16 @@ def _is(expected: Expected, folder: int, leaf: str) -> bool:
 
 
 def aside_of(temporary: str, leaf: str) -> str:
-    """The name that anybody sees, beside its own, of what can't have that one: nobody else has it, as the temporary one."""
+    """The name that anybody sees, beside its own, of what can't have that one: nobody else has
+    it, as the temporary one."""
     return leaf + temporary
 
 
 def _replace_in_steps(folder: int, temporary: str, leaf: str, is_expected: Expected) -> bool:
-    """Without a swap: a file that replaces a file does it in one step, so that a reader sees one of them; of what was saved in
-    that instant nothing is left. A folder and a file don't replace one another: there the old one makes room first, and nothing
-    is replaced that wasn't looked at. INVARIANT: after a crash between two steps the old one is there by another name, or,
+    """Without a swap: a file that replaces a file does it in one step, so that a reader sees one
+    of them; of what was saved in that instant nothing is left. A folder and a file don't replace
+    one another: there the old one makes room first, and nothing is replaced that wasn't looked
+    at. INVARIANT: after a crash between two steps the old one is there by another name, or,
     where it was an empty folder, on record."""
     try:
         os.rename(temporary, leaf, src_dir_fd=folder, dst_dir_fd=folder)
@@ -93,7 +100,9 @@ def _make_room(folder: int, temporary: str, leaf: str, is_expected: Expected) ->
         else:
             os.rename(aside, temporary, src_dir_fd=folder, dst_dir_fd=folder)
             return True
-    with contextlib.suppress(FileExistsError):  # where there is a newer one the older keeps the name that it has
+    with contextlib.suppress(
+        FileExistsError
+    ):  # where there is a newer one the older keeps the name that it has
         move_new(folder, aside, folder, leaf)
     return False
 
@@ -107,8 +116,9 @@ def discard(folder: int, leaf: str) -> None:
 
 
 def drop_folder(folder: int, temporary: str, leaf: str, is_ours: Expected) -> bool:
-    """Remove the folder that was swapped out for our own file. Where something came into it in the last moment, it gets its name
-    back; and where that has somebody's save by then, which stays, a name beside it that anybody sees."""
+    """Remove the folder that was swapped out for our own file. Where something came into it in
+    the last moment, it gets its name back; and where that has somebody's save by then, which
+    stays, a name beside it that anybody sees."""
     try:
         os.rmdir(temporary, dir_fd=folder)
     except FileNotFoundError:
@@ -136,19 +146,23 @@ def _give_back(folder: int, temporary: str, leaf: str, ours: int) -> None:
             given = _pinned(folder, temporary, pins)
             try:
                 _exchange(folder, temporary, leaf)
-            except FileNotFoundError:  # somebody took our own file away, or is about to save once more
+            except (
+                FileNotFoundError
+            ):  # somebody took our own file away, or is about to save once more
                 with contextlib.suppress(FileExistsError):
                     move_new(folder, temporary, folder, leaf)
                     break
                 continue
             if _pinned(folder, temporary, pins) in (ours, older):
                 break
-            # Saved once more in between: that came out, and is the newest. It goes back in place of the older one.
+            # Saved once more in between: that came out, and is the newest. It goes back in place of
+            # the older one.
             older = given
 
 
 def _pinned(folder: int, name: str, pins: contextlib.ExitStack) -> int:
-    """The inode's number, which stands for this very file: it isn't given to another as long as it is open."""
+    """The inode's number, which stands for this very file: it isn't given to another as long as
+    it is open."""
     fd = os.open(name, _PIN, dir_fd=folder)
     pins.callback(os.close, fd)
     return os.fstat(fd).st_ino
@@ -157,7 +171,8 @@ def _pinned(folder: int, name: str, pins: contextlib.ExitStack) -> int:
 def link_new(folder: int, temporary: str, leaf: str) -> None:
     """Give our finished file its name; FileExistsError where something has that name by now.
 
-    Where the file system has neither hard links nor a rename that replaces nothing, one saved there in that instant is replaced.
+    Where the file system has neither hard links nor a rename that replaces nothing, one saved
+    there in that instant is replaced.
     """
     try:
         os.link(temporary, leaf, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
@@ -179,9 +194,11 @@ def _move_without_link(folder: int, temporary: str, leaf: str) -> None:
 
 
 def move_new(folder: int, leaf: str, to_folder: int, to_leaf: str) -> None:
-    """Give a file another name, in another folder perhaps. FileExistsError where something has that name.
+    """Give a file another name, in another folder perhaps. FileExistsError where something has that
+    name.
 
-    Where the file system can't do it in one step, the file has both names for a moment, and for good after a crash.
+    Where the file system can't do it in one step, the file has both names for a moment, and for
+    good after a crash.
     """
     try:
         _rename(folder, leaf, to_folder, to_leaf, _RENAME_NOREPLACE)

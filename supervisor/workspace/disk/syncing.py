@@ -1,8 +1,10 @@
-"""Making many files durable together: a few fsyncs at a time, so that the disk does in one go what it would do one by one.
+"""Making many files durable together: a few fsyncs at a time, so that the disk does in one go what
+it would do one by one.
 
-It is separate because snapshots, before-contents and new files on the host all need it, each before a step of its own: whoever
-postpones syncs here must do nothing that relies on them before `finish`. Not syncfs(2): that would wait for everything that
-anybody on the machine wrote. It must never take a sync for done that failed.
+It is separate because snapshots, before-contents and new files on the host all need it, each
+before a step of its own: whoever postpones syncs here must do nothing that relies on them before
+`finish`. Not syncfs(2): that would wait for everything that anybody on the machine wrote. It
+must never take a sync for done that failed.
 """
 
 import os
@@ -13,7 +15,8 @@ from supervisor.base.clock import RealClock
 AT_ONCE = 8
 # Each holds a descriptor open.
 MOST_POSTPONED = 200
-# A file system that syncs as fast as this (in memory, or with a cache that outlives a power cut) is done before a thread begins.
+# A file system that syncs as fast as this (in memory, or with a cache that outlives a power cut) is
+# done before a thread begins.
 QUICK_S = 0.0001
 _CLOCK = RealClock()
 
@@ -26,7 +29,8 @@ class Syncs:
         self._is_quick = True
 
     def add(self, fd: int) -> None:
-        """Sync what is written to this open file at the next `finish`, at the latest; the caller may close it."""
+        """Sync what is written to this open file at the next `finish`, at the latest; the caller
+        may close it."""
         if self._is_quick:
             begun = _CLOCK.monotonic()
             os.fsync(fd)

@@ -1,13 +1,16 @@
-"""What the agent changed, where its copy is an overlay: the upper folder says which paths, the mounted view what is there.
+"""What the agent changed, where its copy is an overlay: the upper folder says which paths, the
+mounted view what is there.
 
-A path that isn't in the upper folder was not touched by the agent, whatever the view shows there: the host's folder shines
-through, and the kernel promises nothing about it once the host changes (a file that was replaced by rename stays the old
-one, one that was created after a look-up that failed stays missing). So `holds` is asked before anything is concluded.
+A path that isn't in the upper folder was not touched by the agent, whatever the view shows there:
+the host's folder shines through, and the kernel promises nothing about it once the host changes (a
+file that was replaced by rename stays the old one, one that was created after a look-up that failed
+stays missing). So `holds` is asked before anything is concluded.
 
-The upper folder's own marks (whiteouts, opaque folders) say where to look, and what is there is what the view shows, which is
-what the agent sees. Only where nobody knows of a path yet, a whiteout says by itself that something was deleted: overlayfs
-lets nobody make one in the view. It is separate from `sides` because the copy mode has none of
-this. It must never read content from the upper folder, or take a path for deleted because of a mark.
+The upper folder's own marks (whiteouts, opaque folders) say where to look, and what is there is
+what the view shows, which is what the agent sees. Only where nobody knows of a path yet, a
+whiteout says by itself that something was deleted: overlayfs lets nobody make one in the view.
+It is separate from `sides` because the copy mode has none of this. It must never read content
+from the upper folder, or take a path for deleted because of a mark.
 """
 
 import contextlib
@@ -47,7 +50,8 @@ class Upper:
         self.view.close()
 
     def is_apart(self, name: str) -> bool:
-        """Whether neither direction speaks of a path, by what was decided about it, or something above it, at the start."""
+        """Whether neither direction speaks of a path, by what was decided about it, or something
+        above it, at the start."""
         while name:
             if name in self._apart:
                 return True
@@ -55,7 +59,8 @@ class Upper:
         return False
 
     def holds(self, name: str) -> bool:
-        """Whether what the view shows at a path is the agent's doing (or our own), and not what shines through."""
+        """Whether what the view shows at a path is the agent's doing (or our own), and not what
+        shines through."""
         *above, leaf = name.split("/")
         if self._is_covered(above):
             return True
@@ -69,7 +74,8 @@ class Upper:
         return True
 
     def whiteout(self, name: str) -> Whiteout | None:
-        """What hides a path of the host's since something there was deleted, itself or a folder that it was in."""
+        """What hides a path of the host's since something there was deleted, itself or a folder
+        that it was in."""
         with contextlib.ExitStack() as opened:
             fd, parts = self.root.fd, name.split("/")
             for number, part in enumerate(parts, 1):
@@ -84,7 +90,8 @@ class Upper:
         return None
 
     def covers(self, folder: str) -> bool:
-        """Whether nothing of the host's shines through in this folder: it was deleted, replaced, or made anew."""
+        """Whether nothing of the host's shines through in this folder: it was deleted, replaced,
+        or made anew."""
         return self._is_covered(folder.split("/") if folder else [])
 
     def _is_covered(self, parts: Sequence[str]) -> bool:
@@ -103,7 +110,8 @@ class Upper:
         return False
 
     def entries(self, folder: str) -> Iterator[tuple[str, os.stat_result | None]]:
-        """What the upper folder names in a folder, with what the view shows there: None where it shows nothing."""
+        """What the upper folder names in a folder, with what the view shows there: None where it
+        shows nothing."""
         try:
             with self.root.directory(folder) as upper, os.scandir(upper) as listing:
                 names = [entry.name for entry in listing]
@@ -122,12 +130,15 @@ class Upper:
                 yield name, _status(view, name)
 
     def pin(self, name: str) -> os.stat_result:
-        """Have the kernel take a file or link into the upper folder as the view shows it. Only then can it be swapped for
-        another without a moment in which it isn't there: what shines through may be a file that the host has deleted."""
+        """Have the kernel take a file or link into the upper folder as the view shows it. Only
+        then can it be swapped for another without a moment in which it isn't there: what shines
+        through may be a file that the host has deleted."""
         with self.view.parent(name) as (fd, leaf):
             status = os.stat(leaf, dir_fd=fd, follow_symlinks=False)
             # Any change of attributes does it, even to what they are.
-            os.utime(leaf, ns=(status.st_atime_ns, status.st_mtime_ns), dir_fd=fd, follow_symlinks=False)
+            os.utime(
+                leaf, ns=(status.st_atime_ns, status.st_mtime_ns), dir_fd=fd, follow_symlinks=False
+            )
             return os.stat(leaf, dir_fd=fd, follow_symlinks=False)
 
     def folders_among(self, names: Collection[str]) -> set[str]:
@@ -136,7 +147,11 @@ class Upper:
         waiting = [""]
         while waiting:
             folder = waiting.pop()
-            with contextlib.suppress(OSError, PathError), self.root.directory(folder) as fd, os.scandir(fd) as listing:
+            with (
+                contextlib.suppress(OSError, PathError),
+                self.root.directory(folder) as fd,
+                os.scandir(fd) as listing,
+            ):
                 leaves = [entry.name for entry in listing if entry.is_dir(follow_symlinks=False)]
                 here = {f"{folder}/{leaf}" if folder else leaf for leaf in leaves}
                 waiting += here.intersection(names)
@@ -144,9 +159,11 @@ class Upper:
         return found
 
     def dead(self, folders: Iterable[str], host: Root) -> set[str]:
-        """Those of the folders that the view takes from one which the host has deleted or replaced since.
+        """Those of the folders that the view takes from one which the host has deleted or replaced
+        since.
 
-        It then lists what was there, or nothing at all, whatever was put into the new one: by that it is told.
+        It then lists what was there, or nothing at all, whatever was put into the new one: by
+        that it is told.
         """
         return {folder for folder in folders if folder and self._is_dead(folder.split("/"), host)}
 
@@ -156,8 +173,9 @@ class Upper:
             return False
         ours, there = _names(self.root, parts) or set(), _names(host, parts)
         if there is None:
-            # Where the upper folder has it, too, it lists as it should, but still shows by name what was there; and it can't be
-            # deleted, since the kernel asks the one that is gone whether it is empty.
+            # Where the upper folder has it, too, it lists as it should, but still shows by name
+            # what was there; and it can't be deleted, since the kernel asks the one that is gone
+            # whether it is empty.
             return not self._is_covered(parts)
         try:
             with _folder(self.view, parts) as fd:
@@ -167,7 +185,8 @@ class Upper:
         return shown != (visible if self._is_covered(parts) else visible | (there - ours))
 
     def hide(self, names: Iterable[str]) -> list[str]:
-        """Take paths out of the agent's sight that shine through: what the host ignores, and has only now. Those that were."""
+        """Take paths out of the agent's sight that shine through: what the host ignores, and has
+        only now. Those that were."""
         hidden: list[str] = []
         for name in names:
             *above, leaf = name.split("/")
@@ -185,7 +204,8 @@ class Upper:
 
 @contextlib.contextmanager
 def _folder(root: Root, parts: Sequence[str]) -> Iterator[int]:
-    """As `Root.directory`, for names from a listing: git's own folder may be among them, to be hidden."""
+    """As `Root.directory`, for names from a listing: git's own folder may be among them, to be
+    hidden."""
     fd = os.dup(root.fd)
     try:
         for part in parts:
@@ -212,8 +232,8 @@ def _unlink(fd: int, leaf: str) -> None:
     except OSError as error:
         if error.errno != errno.ESTALE:
             raise
-        # The host renamed a file that the agent has changed: the kernel takes both names for that one file, until the new
-        # one is in the upper folder, too.
+        # The host renamed a file that the agent has changed: the kernel takes both names for that
+        # one file, until the new one is in the upper folder, too.
         os.utime(leaf, dir_fd=fd, follow_symlinks=False)
         os.unlink(leaf, dir_fd=fd)
 

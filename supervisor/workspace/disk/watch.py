@@ -1,9 +1,11 @@
-"""Wakes the comparison: which folders of the copy something happened in. Level, not edge: it reports no changes.
+"""Wakes the comparison: which folders of the copy something happened in. Level, not edge: it
+reports no changes.
 
-inotify(7), spoken to directly, one watch for each folder that is worth comparing. watchfiles isn't used here because
-it follows symlinks: an agent that links to `/` would make the supervisor watch the whole host (tried with 1.3.0), and
-because its latency is its polling step, at a cost when idle. A lost event, an overflow or too few watches only make the
-next full comparison come sooner. It must never watch what it reached through a symlink, and never be relied on alone.
+inotify(7), spoken to directly, one watch for each folder that is worth comparing. watchfiles
+isn't used here because it follows symlinks: an agent that links to `/` would make the supervisor
+watch the whole host (tried with 1.3.0), and because its latency is its polling step, at a cost
+when idle. A lost event, an overflow or too few watches only make the next full comparison come
+sooner. It must never watch what it reached through a symlink, and never be relied on alone.
 """
 
 import asyncio
@@ -19,36 +21,52 @@ from supervisor.workspace.disk.beneath import PathError, Root
 QUIET_S = 0.05
 LONGEST_BATCH_S = 0.3
 READ_BYTES = 64 * 1024
-# Each watch holds about a kilobyte of the kernel's memory, and the user's editor needs some of its own.
+# Each watch holds about a kilobyte of the kernel's memory, and the user's editor needs some of its
+# own.
 MOST_WATCHED = 50_000
-# Where nothing happens, passes over everything take at most this share of the time, but come so often at least.
+# Where nothing happens, passes over everything take at most this share of the time, but come so
+# often at least.
 REST_SHARE = 0.004
 LONGEST_REST_S = 300.0
 _HEADER = struct.Struct("iIII")
-# While events come in masses, most of them by our own hand, each look at them takes time from what makes them.
+# While events come in masses, most of them by our own hand, each look at them takes time from what
+# makes them.
 FLOOD_READS = 16
 FLOOD_PAUSE_S = 0.005
 MOST_NAMED = 1000
 
-# inotify(7). Not IN_MODIFY: a file is compared when its writer closes it; what stays open is met by a full comparison.
+# inotify(7). Not IN_MODIFY: a file is compared when its writer closes it; what stays open is met by
+# a full comparison.
 IN_ATTRIB, IN_CLOSE_WRITE, IN_MOVED_FROM, IN_MOVED_TO = 0x4, 0x8, 0x40, 0x80
 IN_CREATE, IN_DELETE, IN_Q_OVERFLOW, IN_IGNORED = 0x100, 0x200, 0x4000, 0x8000
 IN_ONLYDIR, IN_EXCL_UNLINK, IN_ISDIR = 0x1000000, 0x4000000, 0x40000000
-_MASK = IN_ATTRIB | IN_CLOSE_WRITE | IN_MOVED_FROM | IN_MOVED_TO | IN_CREATE | IN_DELETE | IN_ONLYDIR | IN_EXCL_UNLINK
+_MASK = (
+    IN_ATTRIB
+    | IN_CLOSE_WRITE
+    | IN_MOVED_FROM
+    | IN_MOVED_TO
+    | IN_CREATE
+    | IN_DELETE
+    | IN_ONLYDIR
+    | IN_EXCL_UNLINK
+)
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def at_rest_s(usual_s: float, pass_s: float) -> float:
-    """How long to wait for the next pass over everything where nothing happens, when one takes `pass_s`."""
+    """How long to wait for the next pass over everything where nothing happens, when one takes
+    `pass_s`."""
     return max(usual_s, min(pass_s / REST_SHARE, LONGEST_REST_S))
 
 
 class Watcher:
-    """Watches folders below `root`, and those of the same names below `beside`, where one place doesn't tell of everything
-    (an overlay's view and its upper folder). Used in the event loop only, but for `add`, which may be called in a thread.
+    """Watches folders below `root`, and those of the same names below `beside`, where one place
+    doesn't tell of everything (an overlay's view and its upper folder). Used in the event loop
+    only, but for `add`, which may be called in a thread.
 
-    `is_partial`: not every folder could be watched, so full comparisons must come often. `most`: how many may be.
+    `is_partial`: not every folder could be watched, so full comparisons must come often. `most`:
+    how many may be.
     """
 
     def __init__(self, root: Root, *beside: Root, most: int = MOST_WATCHED) -> None:
@@ -75,7 +93,8 @@ class Watcher:
             self._fd = -1
 
     def add(self, folder: str) -> None:
-        """Watch a folder (not what is below its folders). One that is gone by now is passed over."""
+        """Watch a folder (not what is below its folders). One that is gone by now is passed
+        over."""
         if self._fd < 0:
             return
         if len(self._watched) >= self._most and folder not in self._watched:
@@ -90,8 +109,11 @@ class Watcher:
     def _add(self, root: Root, folder: str) -> int:
         try:
             with root.directory(folder) as fd:
-                # The descriptor was opened without following symlinks, and stands for exactly that folder.
-                watch: int = _libc.inotify_add_watch(self._fd, f"/proc/self/fd/{fd}".encode(), _MASK)
+                # The descriptor was opened without following symlinks, and stands for exactly that
+                # folder.
+                watch: int = _libc.inotify_add_watch(
+                    self._fd, f"/proc/self/fd/{fd}".encode(), _MASK
+                )
         except (OSError, PathError):
             return -1
         if watch < 0:
@@ -115,7 +137,8 @@ class Watcher:
                 _libc.inotify_rm_watch(self._fd, watch)
 
     def forget(self) -> None:
-        """End all watches; the next batch is about everything, which is when folders are watched anew."""
+        """End all watches; the next batch is about everything, which is when folders are watched
+        anew."""
         self.keep_only(())
         self.wake()
 
@@ -128,13 +151,17 @@ class Watcher:
         self._event.set()
 
     async def batch(
-        self, longest_wait_s: float, meanwhile: Callable[[set[str]], Awaitable[object]] | None = None
+        self,
+        longest_wait_s: float,
+        meanwhile: Callable[[set[str]], Awaitable[object]] | None = None,
     ) -> set[str] | None:
-        """The folders that something happened in since the last call, once it is quiet for QUIET_S or after LONGEST_BATCH_S.
+        """The folders that something happened in since the last call, once it is quiet for QUIET_S
+        or after LONGEST_BATCH_S.
 
-        None: anything may have happened anywhere. Empty: nothing was reported within `longest_wait_s`. `meanwhile` is told,
-        while it gets quiet, of names that came or were written to, folders with a slash: not of all, and what it finds out
-        must not be relied on alone.
+        None: anything may have happened anywhere. Empty: nothing was reported within
+        `longest_wait_s`. `meanwhile` is told, while it gets quiet, of names that came or were
+        written to, folders with a slash: not of all, and what it finds out must not be relied on
+        alone.
         """
         try:
             async with asyncio.timeout(longest_wait_s):
@@ -163,7 +190,9 @@ class Watcher:
         """Tell of the names so far, and of those that came meanwhile."""
         while self._named and not self._is_over:
             named, self._named = self._named, set()
-            with contextlib.suppress(Exception):  # what it was for is done again, and fails there where it must
+            with contextlib.suppress(
+                Exception
+            ):  # what it was for is done again, and fails there where it must
                 await meanwhile(named)
 
     async def _more_within(self, seconds: float) -> bool:
@@ -194,7 +223,10 @@ class Watcher:
             elif watch in self._folders:
                 folder = self._folders[watch]
                 self._dirty.add(folder)
-                if mask & (IN_CREATE | IN_MOVED_TO | IN_CLOSE_WRITE) and len(self._named) < MOST_NAMED:
+                if (
+                    mask & (IN_CREATE | IN_MOVED_TO | IN_CLOSE_WRITE)
+                    and len(self._named) < MOST_NAMED
+                ):
                     name = os.fsdecode(leaf.rstrip(b"\0")) + ("/" if mask & IN_ISDIR else "")
                     self._named.add(f"{folder}/{name}" if folder else name)
         self._event.set()

@@ -1,14 +1,15 @@
-"""What the person and the agent both changed: what each did, the merge that git suggests, and the answers beyond yes and no.
+"""What the person and the agent both changed: what each did, the merge that git suggests, and the
+answers beyond yes and no.
 
     approve            the agent's version is taken (as for any request)
     deny               the host keeps its own, the copy keeps the agent's
-    `apply_merge`      a new request for exactly the merged content, answered in the operator's name and applied; the copy
-                       gets it, too
+    `apply_merge`      a new request for exactly the merged content, answered in the operator's name
+                       and applied; the copy gets it, too
     `give_host`        a denial, and the agent's copy gets the host's version
 
-It is separate because it is the only part that answers requests, and it does so only when the operator's door calls it:
-no agent route may lead here. It must never apply content that wasn't shown (it is named by its hash), or that has
-conflict markers in it.
+It is separate because it is the only part that answers requests, and it does so only when the
+operator's door calls it: no agent route may lead here. It must never apply content that wasn't
+shown (it is named by its hash), or that has conflict markers in it.
 """
 
 import asyncio
@@ -37,7 +38,8 @@ GIVEN_REASON = "the host's version is kept, and the private copy now has it, too
 
 
 class _Merge(msgspec.Struct):
-    """What is known of one conflict: the three contents, and the merge of them or why there is none."""
+    """What is known of one conflict: the three contents, and the merge of them or why there is
+    none."""
 
     action: FileChange
     known: Known | None
@@ -49,15 +51,22 @@ class _Merge(msgspec.Struct):
     @property
     def mode(self) -> int | None:
         """The agent's permissions where it changed them, else the host's."""
-        if self.host is None or self.known is None or self.action.mode != self.known.mode & PERMISSIONS:
+        if (
+            self.host is None
+            or self.known is None
+            or self.action.mode != self.known.mode & PERMISSIONS
+        ):
             return self.action.mode
         return self.host.mode & PERMISSIONS
 
 
 class Conflicts:
-    """Of one session. Who calls `apply_merge` or `give_host` holds the channel's turn; `card` needs none."""
+    """Of one session. Who calls `apply_merge` or `give_host` holds the channel's turn; `card`
+    needs none."""
 
-    def __init__(self, sides: Sides, gate: Gate, session_id: str, effects: Effects, host_changes: HostChanges) -> None:
+    def __init__(
+        self, sides: Sides, gate: Gate, session_id: str, effects: Effects, host_changes: HostChanges
+    ) -> None:
         self._sides = sides
         self._gate = gate
         self._session_id = session_id
@@ -72,9 +81,15 @@ class Conflicts:
         merged = None if merge.content is None else content_hash(merge.content)
         return ConflictCard(
             path=action.path,
-            host_did=did(known is not None, host is not None, known is None or host is None or known.kind == host.kind),
+            host_did=did(
+                known is not None,
+                host is not None,
+                known is None or host is None or known.kind == host.kind,
+            ),
             agent_did=did(
-                known is not None, action.operation != "delete", action.operation in ("write", "edit", "chmod")
+                known is not None,
+                action.operation != "delete",
+                action.operation in ("write", "edit", "chmod"),
             ),
             base=known.digest if known is not None else None,
             host=host.digest if host_is_file and host is not None else None,
@@ -87,26 +102,36 @@ class Conflicts:
             is_stale=(host.token if host is not None else None) != action.before,
         )
 
-    async def merged(self, request_id: str, shown: str, fingerprint: str) -> tuple[bytes, int | None]:
-        """The merged content with its permissions, where it is the one that was shown. Blocks nobody: git is given time."""
+    async def merged(
+        self, request_id: str, shown: str, fingerprint: str
+    ) -> tuple[bytes, int | None]:
+        """The merged content with its permissions, where it is the one that was shown. Blocks
+        nobody: git is given time."""
         self._pending(request_id, fingerprint)
         merge = await self._merge(self._gate.get(request_id))
         if merge.content is None:
-            raise UserError(f"there is no merge: {merge.why_not}", "approve the agent's version, or deny it")
+            raise UserError(
+                f"there is no merge: {merge.why_not}", "approve the agent's version, or deny it"
+            )
         if content_hash(merge.content) != shown:
-            raise ChangedError("this is not the merge that was shown", "look at the conflict again, then answer")
+            raise ChangedError(
+                "this is not the merge that was shown", "look at the conflict again, then answer"
+            )
         return merge.content, merge.mode
 
     async def apply_merge(
         self, request_id: str, content: bytes, mode: int | None, *, by: str, fingerprint: str
     ) -> Request:
-        """Ask for exactly this content and answer yes; the new request. `UserError` where the old one is no longer it."""
+        """Ask for exactly this content and answer yes; the new request. `UserError` where the
+        old one is no longer it."""
         action = self._pending(request_id, fingerprint)
         name = name_of(action)
         after = await asyncio.to_thread(self._sides.blobs.keep, content)
         wanted = Want("write", action.before, after, mode, hazards=action.hazards)
         noted = await asyncio.to_thread(Repositories(self._sides).noted, to_action(name, wanted))
-        merged = self._gate.ask(noted, session_id=self._session_id, origin="workspace", reason=MERGED_REASON)
+        merged = self._gate.ask(
+            noted, session_id=self._session_id, origin="workspace", reason=MERGED_REASON
+        )
         self._effects.follow_with_copy(merged.id, action.after)
         if status(merged) != "pending":
             return merged  # what the gate allows or refuses by itself needs no answer
@@ -118,11 +143,14 @@ class Conflicts:
         """Deny, and bring the host's version into the copy."""
         action = self._pending(request_id, fingerprint)
         whole, *steps = single_changes(action)
-        # What the agent made in a folder's place goes before it, and what the host has in one comes after.
+        # What the agent made in a folder's place goes before it, and what the host has in one comes
+        # after.
         gone = [step for step in reversed(steps) if step.operation == "delete"]
         parts = [*(step for step in reversed(steps) if step.operation != "delete"), whole, *gone]
         found = await asyncio.to_thread(lambda: [self._both(part) for part in parts])
-        answered = self._gate.resolve(request_id, "denied", by=by, reason=GIVEN_REASON, shown_fingerprint=fingerprint)
+        answered = self._gate.resolve(
+            request_id, "denied", by=by, reason=GIVEN_REASON, shown_fingerprint=fingerprint
+        )
         for part, (mine, host) in zip(parts, found, strict=True):
             await self._host_changes.give(name_of(part), mine, host)
         return answered
@@ -148,13 +176,18 @@ class Conflicts:
             raise UserError("the host did not change this path", "approve or deny it")
         return action
 
-    # -- merging ------------------------------------------------------------------------------------------------------
+    # -- merging ----------------------------------------------------------------------------------
 
     async def _merge(self, request: Request) -> _Merge:
         merge = await asyncio.to_thread(self._look, self._effects.action_of(request))
         merge.why_not = _why_not(merge)
         contents = merge.contents
-        if merge.why_not or contents.base is None or contents.host is None or contents.agent is None:
+        if (
+            merge.why_not
+            or contents.base is None
+            or contents.host is None
+            or contents.agent is None
+        ):
             return merge
         done = await merge_file(contents.base, contents.host, contents.agent)
         merge.content, merge.why_not = done.content, done.why
@@ -192,7 +225,11 @@ def _why_not(merge: _Merge) -> str:
         return "the agent deleted it"
     if host is None:
         return "it was deleted on the host"
-    if host.kind != "file" or action.operation not in ("write", "edit", "chmod") or action.after == "dir":
+    if (
+        host.kind != "file"
+        or action.operation not in ("write", "edit", "chmod")
+        or action.after == "dir"
+    ):
         return "only files can be merged"
     if merge.known is None:
         return "both sides made it anew, so there is nothing that both began with"

@@ -1,7 +1,8 @@
-"""Which paths of the host need a look: those that aren't as both sides last agreed, by their signatures alone.
+"""Which paths of the host need a look: those that aren't as both sides last agreed, by their
+signatures alone.
 
-It is separate from `incoming`, which looks at them and decides. It must never follow a link, enter what is ignored or git's
-own folder, or take a folder that can't be read for an empty one.
+It is separate from `incoming`, which looks at them and decides. It must never follow a link,
+enter what is ignored or git's own folder, or take a folder that can't be read for an empty one.
 """
 
 import asyncio
@@ -20,9 +21,12 @@ from supervisor.workspace.trees.walk import Walk
 
 
 class HostWalk:
-    """Of one session. `note(folder, why)` is called for a folder that can't be read. `dead`: see `Upper.dead`."""
+    """Of one session. `note(folder, why)` is called for a folder that can't be read. `dead`: see
+    `Upper.dead`."""
 
-    def __init__(self, sides: Sides, ignores: Ignores, watcher: Watcher, note: Callable[[str, str], None]) -> None:
+    def __init__(
+        self, sides: Sides, ignores: Ignores, watcher: Watcher, note: Callable[[str, str], None]
+    ) -> None:
         self._sides = sides
         self.dead: set[str] = set()
         self._host = _Host(sides, ignores, note)
@@ -33,17 +37,29 @@ class HostWalk:
         found, visited, empty, is_whole = await self._walk.candidates(folders)
         await asyncio.to_thread(self._sides.keep_from_agent, self._host.take_ignored())
         if self._sides.upper is not None:
-            self.dead = await asyncio.to_thread(self._dead, self._sides.upper, found, visited, folders is None)
+            self.dead = await asyncio.to_thread(
+                self._dead, self._sides.upper, found, visited, folders is None
+            )
         if folders is None and is_whole and self._sides.is_meeting_host:
             await asyncio.to_thread(self._sides.met_all)
-        new = {name: name in empty for name in visited if found.get(name) and self._sides.known(name) is None}
+        new = {
+            name: name in empty
+            for name in visited
+            if found.get(name) and self._sides.known(name) is None
+        }
         _drop_unneeded(found, new)
         return found
 
-    def _dead(self, upper: Upper, found: dict[str, bool], visited: set[str], is_whole: bool) -> set[str]:
-        """See `Upper.dead`. Of a whole pass not every folder is looked at: one that was replaced holds other files than were
-        agreed on, or those that the agent has put into it."""
-        likely = {_folder(name) for name in found} | upper.folders_among(visited) if is_whole else visited
+    def _dead(
+        self, upper: Upper, found: dict[str, bool], visited: set[str], is_whole: bool
+    ) -> set[str]:
+        """See `Upper.dead`. Of a whole pass not every folder is looked at: one that was replaced
+        holds other files than were agreed on, or those that the agent has put into it."""
+        likely = (
+            {_folder(name) for name in found} | upper.folders_among(visited)
+            if is_whole
+            else visited
+        )
         return upper.dead(likely | found.keys(), self._sides.host)
 
 
@@ -60,7 +76,9 @@ class _Host:
         entries = each_entry(self._sides.host, folder)
         return self._met(folder, entries) if self._sides.is_meeting_host else entries
 
-    def _met(self, folder: str, entries: Iterable[tuple[str, os.stat_result]]) -> Iterator[tuple[str, os.stat_result]]:
+    def _met(
+        self, folder: str, entries: Iterable[tuple[str, os.stat_result]]
+    ) -> Iterator[tuple[str, os.stat_result]]:
         for leaf, status in entries:
             self._sides.met_on_host(f"{folder}/{leaf}" if folder else leaf, status)
             yield leaf, status
@@ -104,9 +122,11 @@ class _Host:
 
 
 def _drop_unneeded(found: dict[str, bool], new_folders: dict[str, bool]) -> None:
-    """Of new folders only those that are empty, or have something in them that is brought: not those of ignored files.
-    `new_folders`: whether each is empty."""
-    holds: set[str] = {_folder(name) for name, is_there in found.items() if is_there and name not in new_folders}
+    """Of new folders only those that are empty, or have something in them that is brought: not
+    those of ignored files. `new_folders`: whether each is empty."""
+    holds: set[str] = {
+        _folder(name) for name, is_there in found.items() if is_there and name not in new_folders
+    }
     for name in sorted(new_folders, reverse=True):
         if new_folders[name] or name in holds:
             holds.add(_folder(name))

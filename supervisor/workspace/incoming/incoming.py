@@ -1,12 +1,15 @@
-"""From the host to the copy: what the person changes on the host, the agent sees, unless it changed the same path itself.
+"""From the host to the copy: what the person changes on the host, the agent sees, unless it changed
+the same path itself.
 
-Level, not edge (law 8): the watcher over the host's folders only wakes a comparison of what the host holds with what both
-sides last agreed on. What only the host changed is brought into the copy; no gate is asked, since nothing leaves the
-sandbox by it. What both changed is left to `compare`, which asks a person. It is separate from there because the two
-directions share nothing but what was agreed.
+Level, not edge (law 8): the watcher over the host's folders only wakes a comparison of what the
+host holds with what both sides last agreed on. What only the host changed is brought into the copy;
+no gate is asked, since nothing leaves the sandbox by it. What both changed is left to `compare`,
+which asks a person. It is separate from there because the two directions share nothing but what was
+agreed.
 
-Ignored paths stay out by the same word as in `compare`, and git's own folder is never synced: the copy's repository is
-the agent's own. It must never write to the host, follow a link on either side, or replace what the agent wrote meanwhile.
+Ignored paths stay out by the same word as in `compare`, and git's own folder is never synced:
+the copy's repository is the agent's own. It must never write to the host, follow a link on
+either side, or replace what the agent wrote meanwhile.
 """
 
 import asyncio
@@ -20,13 +23,28 @@ import msgspec
 
 from supervisor.base.clock import Clock, RealClock
 from supervisor.core.actions import FileChange
-from supervisor.core.files.changes import OWNER, PERMISSIONS, Known, Seen, Signature, Want, signature_of, to_action
+from supervisor.core.files.changes import (
+    OWNER,
+    PERMISSIONS,
+    Known,
+    Seen,
+    Signature,
+    Want,
+    signature_of,
+    to_action,
+)
 from supervisor.core.files.incoming import NOTHING, Incoming, incoming, steps
 from supervisor.errors import GatehouseError, UserError
 from supervisor.workspace.apply.apply import Applier
 from supervisor.workspace.disk.beneath import FILE, PathError, Root
 from supervisor.workspace.disk.host_errors import StaleError, stale
-from supervisor.workspace.disk.scan import TooLargeError, UnsteadyError, each_entry, look, steady_digest
+from supervisor.workspace.disk.scan import (
+    TooLargeError,
+    UnsteadyError,
+    each_entry,
+    look,
+    steady_digest,
+)
 from supervisor.workspace.disk.to_end import to_end
 from supervisor.workspace.disk.watch import Watcher, at_rest_s
 from supervisor.workspace.incoming.host_walk import HostWalk
@@ -37,10 +55,11 @@ from supervisor.workspace.trees.trees import Sides
 CHUNK = 64
 FULL_PASS_S = 60.0
 IMPATIENT_S = 1.0
-# Where the host can't be watched whole, passes come so often that they take at most this share of the time.
+# Where the host can't be watched whole, passes come so often that they take at most this share of
+# the time.
 PASS_SHARE = 0.05
-# More vanished files than this are believed only when they stay away: a folder that is being deleted or replaced as a
-# whole passes through every state in between.
+# More vanished files than this are believed only when they stay away: a folder that is being
+# deleted or replaced as a whole passes through every state in between.
 FEW_VANISHED = 20
 MOST_NAMED = 100
 MOST_REMEMBERED = 200
@@ -51,8 +70,8 @@ What = Literal["created", "changed", "deleted", "conflict"]
 
 
 class HostChange(msgspec.Struct, frozen=True):
-    """Something that the person changed while the agent worked. `digest` is the host's content, where it is a file;
-    `at` is in seconds since the epoch."""
+    """Something that the person changed while the agent worked. `digest` is the host's content,
+    where it is a file; `at` is in seconds since the epoch."""
 
     name: str
     what: What
@@ -74,10 +93,12 @@ class _Found(NamedTuple):
 
 
 class HostChanges:
-    """Of one session. Calls must not overlap with each other or with a comparison: the channel holds its turn around them.
+    """Of one session. Calls must not overlap with each other or with a comparison: the channel
+    holds its turn around them.
 
-    `asked_anew(name)` is called for a path that both sides changed, and for one that they agree on again: whoever asked
-    about it looks once more. `refresh` has an overlay forget what it remembers of the host.
+    `asked_anew(name)` is called for a path that both sides changed, and for one that they agree
+    on again: whoever asked about it looks once more. `refresh` has an overlay forget what it
+    remembers of the host.
     """
 
     def __init__(
@@ -106,7 +127,7 @@ class HostChanges:
         self._pass_s = 0.0
         self.recent: deque[HostChange] = deque(maxlen=MOST_REMEMBERED)
 
-    # -- what the channel calls ---------------------------------------------------------------------------------------
+    # -- what the channel calls -------------------------------------------------------------------
 
     def close(self) -> None:
         """Stop watching the host."""
@@ -127,8 +148,8 @@ class HostChanges:
         return folders | later
 
     async def run(self, folders: set[str] | None) -> set[str]:
-        """Look at what is directly in these folders of the host, and in new ones below; None: at everything. The paths that
-        the person changed."""
+        """Look at what is directly in these folders of the host, and in new ones below; None: at
+        everything. The paths that the person changed."""
         begun = self._clock.monotonic()
         self._missing = await asyncio.to_thread(self._why_missing)
         if self._missing:
@@ -139,7 +160,9 @@ class HostChanges:
         found = await self._walk.candidates(folders)
         await self._refresh_view()
         if folders is None:
-            self._conflicts = {name: signature for name, signature in self._conflicts.items() if name in found}
+            self._conflicts = {
+                name: signature for name, signature in self._conflicts.items() if name in found
+            }
         gone = sorted((name for name, is_there in found.items() if not is_there), reverse=True)
         gone = self._believed(gone)
         # Deletions first and from within, so that a folder is empty when its turn comes.
@@ -169,10 +192,13 @@ class HostChanges:
         self._conflicts.pop(name, None)
 
     async def give(self, name: str, mine: Seen | None, host: Seen | None) -> None:
-        """Bring the host's version of a path into the copy, which must hold `mine` still. `UserError` where it can't be."""
+        """Bring the host's version of a path into the copy, which must hold `mine` still.
+        `UserError` where it can't be."""
         known = self._sides.known(name)
         one = await to_end(
-            lambda: self._deal_with(name, lambda name: self._bring(name, known, host, steps(mine, host)))
+            lambda: self._deal_with(
+                name, lambda name: self._bring(name, known, host, steps(mine, host))
+            )
         )
         self._follow_up(one)
         if not one.is_agreed:
@@ -194,13 +220,15 @@ class HostChanges:
         lines += [f"look through `{name}`: {why}" for name, why in self._sides.left_behind.items()]
         return lines
 
-    # -- finding ------------------------------------------------------------------------------------------------------
+    # -- finding ----------------------------------------------------------------------------------
 
     async def _refresh_view(self) -> None:
-        """Where the copy is an overlay and the host deleted or replaced folders: have the copy show the new ones.
+        """Where the copy is an overlay and the host deleted or replaced folders: have the copy show
+        the new ones.
 
-        Once for each of them: one that is in use in the sandbox (somebody's working directory) stays what it was there. Where
-        it can't be done, that is told, and tried again the next time.
+        Once for each of them: one that is in use in the sandbox (somebody's working directory)
+        stays what it was there. Where it can't be done, that is told, and tried again the next
+        time.
         """
         if self._refresh is not None and not self._walk.dead <= self._dead:
             try:
@@ -215,19 +243,28 @@ class HostChanges:
         try:
             if os.fstat(self._sides.host.fd).st_nlink == 0:
                 return (
-                    "the workspace's folder was deleted on the host: the copy keeps what it has, and nothing is synced any "
-                    "more; save what you need from the copy and end the session"
+                    "the workspace's folder was deleted on the host: the copy keeps what it has,"
+                    " and nothing is synced any more; save what you need from the copy and end the"
+                    " session"
                 )
             for _ in each_entry(self._sides.host, ""):
                 break
         except OSError as error:
-            return f"the workspace can't be read on the host ({error.strerror}): the copy keeps what it has"
+            return (
+                f"the workspace can't be read on the host ({error.strerror}): the copy keeps what"
+                " it has"
+            )
         return ""
 
     def _believed(self, gone: list[str]) -> list[str]:
-        """The vanished paths that may be deleted from the copy now. Many at once must stay away for a while first; where
-        most of the workspace is gone, the copy keeps its own. What only shone through an overlay it has lost already."""
-        known = [name for name in gone if (was := self._sides.known(name)) is not None and was.kind != "dir"]
+        """The vanished paths that may be deleted from the copy now. Many at once must stay away
+        for a while first; where most of the workspace is gone, the copy keeps its own. What only
+        shone through an overlay it has lost already."""
+        known = [
+            name
+            for name in gone
+            if (was := self._sides.known(name)) is not None and was.kind != "dir"
+        ]
         files = [name for name in known if self._sides.is_of_agent(name)]
         if len(files) <= FEW_VANISHED:
             self._vanished = frozenset()
@@ -239,12 +276,16 @@ class HostChanges:
             return []
         total = self._sides.number_of_files()
         if len(files) * 2 > total:
-            self._note("", f"{len(files)} of {total} files are gone on the host: the copy keeps its own of them")
+            self._note(
+                "",
+                f"{len(files)} of {total} files are gone on the host: the copy keeps its own of"
+                " them",
+            )
             return []
         self._vanished = frozenset()
         return gone
 
-    # -- looking and bringing (in a thread) ---------------------------------------------------------------------------
+    # -- looking and bringing (in a thread) -------------------------------------------------------
 
     def _deal_with_all(self, names: list[str]) -> list[_Found]:
         for name in names:
@@ -266,19 +307,32 @@ class HostChanges:
         except UnsteadyError:
             return _Found(name, unsteady=True)
         except StaleError:
-            return _Found(name, unsteady=True)  # one of the sides moved between look and write: look again
+            return _Found(
+                name, unsteady=True
+            )  # one of the sides moved between look and write: look again
         except TooLargeError:
             return _Found(name, problem="the file is too large")
         except (PathError, GatehouseError) as error:
             cause = error.__cause__
-            return _Found(name, problem=cause.strerror or str(cause) if isinstance(cause, OSError) else error.message)
+            return _Found(
+                name,
+                problem=(
+                    cause.strerror or str(cause) if isinstance(cause, OSError) else error.message
+                ),
+            )
         except OSError as error:
             return _Found(name, problem=error.strerror or str(error))
 
     def _compare(self, name: str) -> _Found:
         known = self._sides.known(name)
-        host = look(self._sides.host, name, digest_of=_unless_same(known, known.host_signature if known else None))
-        mine = self._sides.look_at_copy(name, digest_of=_unless_same(known, known.copy_signature if known else None))
+        host = look(
+            self._sides.host,
+            name,
+            digest_of=_unless_same(known, known.host_signature if known else None),
+        )
+        mine = self._sides.look_at_copy(
+            name, digest_of=_unless_same(known, known.copy_signature if known else None)
+        )
         if mine is None and host is not None and self._sides.spellings.other(name) is not None:
             return _Found(name)  # the copy has it, in another spelling: by that it is compared
         verdict = incoming(self._sides.standing(name, mine, host), mine, host)
@@ -292,14 +346,19 @@ class HostChanges:
             return self._bring(name, known, host, verdict.steps)
         return _Found(name, verdict, host)
 
-    def _bring(self, name: str, known: Known | None, host: Seen | None, steps: tuple[Want, ...]) -> _Found:
+    def _bring(
+        self, name: str, known: Known | None, host: Seen | None, steps: tuple[Want, ...]
+    ) -> _Found:
         what = _done(known, host)
         made: Known | None = None
         for step in steps:
             try:
                 made = self._apply(name, step, host)
             except GatehouseError as error:
-                if not isinstance(error.__cause__, OSError) or error.__cause__.errno != errno.ENOTEMPTY:
+                if (
+                    not isinstance(error.__cause__, OSError)
+                    or error.__cause__.errno != errno.ENOTEMPTY
+                ):
                     raise
                 # The agent has files of its own in the folder: it is the agent's alone from now on.
                 return _Found(name, host=host, what=what, is_agreed=True)
@@ -307,14 +366,20 @@ class HostChanges:
         return _Found(name, host=host, what=what, known=known, is_agreed=True)
 
     def _shut(self, name: str) -> _Found:
-        """A new folder of the host's that keeps out its owner, now that all of it is in the copy."""
+        """A new folder of the host's that keeps out its owner, now that all of it is in the
+        copy."""
         host = self._to_shut[name]
         shutting = Want("chmod", "dir", "dir", host.mode & PERMISSIONS)
         return self._bring(name, self._sides.known(name), host, (shutting,))._replace(what=None)
 
     def _apply(self, name: str, step: Want, host: Seen | None) -> Known | None:
         """One step in the copy; what it then holds there."""
-        if step.operation == "mkdir" and step.mode is not None and step.mode & OWNER != OWNER and host is not None:
+        if (
+            step.operation == "mkdir"
+            and step.mode is not None
+            and step.mode & OWNER != OWNER
+            and host is not None
+        ):
             self._to_shut[name] = host
             step = msgspec.structs.replace(step, mode=step.mode | OWNER)
         action = to_action(name, step)
@@ -322,7 +387,8 @@ class HostChanges:
             raise PathError("the link's target isn't text", "make it on the host only")
 
         def check(rebuilt: FileChange) -> None:
-            # INVARIANT: what the copy gets is what was compared, though it is read from the host once more.
+            # INVARIANT: what the copy gets is what was compared, though it is read from the host
+            # once more.
             if rebuilt.after != action.after:
                 raise stale(name)
 
@@ -330,7 +396,7 @@ class HostChanges:
         mtime_ns = host.signature[1] if host is not None else None
         return applier.apply(action, "host", check, mtime_ns=mtime_ns).known
 
-    # -- what came of it ----------------------------------------------------------------------------------------------
+    # -- what came of it --------------------------------------------------------------------------
 
     def _follow_up(self, one: _Found) -> None:
         name, verdict = one.name, one.verdict.verdict
@@ -341,8 +407,9 @@ class HostChanges:
         elif one.problem:
             self._note(name, one.problem)
         elif one.is_agreed:
-            # Not in the journal, as the copy isn't synced to the disk: a power cut could keep the one without the other, and
-            # the copy's old content would then pass for a change of the agent's.
+            # Not in the journal, as the copy isn't synced to the disk: a power cut could keep the
+            # one without the other, and the copy's old content would then pass for a change of the
+            # agent's.
             self._sides.agreed(name, one.known, journaled=False)
             if one.what is not None:
                 self._remember(name, one.what, one.host)
@@ -362,7 +429,9 @@ class HostChanges:
             self._sides.keep_from_agent([name])
 
     def _remember(self, name: str, what: What, host: Seen | None) -> None:
-        self.recent.append(HostChange(name, what, host.digest if host is not None else None, self._clock.now()))
+        self.recent.append(
+            HostChange(name, what, host.digest if host is not None else None, self._clock.now())
+        )
 
     def _note(self, name: str, why: str) -> None:
         if len(self._problems) < MOST_NAMED:
@@ -391,15 +460,22 @@ def _agreement(host: Seen | None, copy_signature: Signature | None) -> Known | N
     if host is None:
         return None
     of = host.mode if host.kind != "dir" or copy_signature is None else copy_signature[4]
-    return Known(host.kind, of & PERMISSIONS, host.digest, host.target, host.signature, copy_signature)
+    return Known(
+        host.kind, of & PERMISSIONS, host.digest, host.target, host.signature, copy_signature
+    )
 
 
-def _unless_same(known: Known | None, signature: Signature | None) -> Callable[[int, os.stat_result], str] | None:
-    """How to learn a file's digest without reading it again, where its signature is the one that goes with a known digest."""
+def _unless_same(
+    known: Known | None, signature: Signature | None
+) -> Callable[[int, os.stat_result], str] | None:
+    """How to learn a file's digest without reading it again, where its signature is the one that
+    goes with a known digest."""
     if known is None or known.digest is None or signature is None:
         return None
     digest = known.digest
-    return lambda fd, status: digest if signature_of(status) == signature else steady_digest(fd, status)
+    return lambda fd, status: (
+        digest if signature_of(status) == signature else steady_digest(fd, status)
+    )
 
 
 def _folder(name: str) -> str:

@@ -1,8 +1,10 @@
-"""New files of the host's into the copy, many at a time: a checkout, a generator, an unpacked archive.
+"""New files of the host's into the copy, many at a time: a checkout, a generator, an unpacked
+archive.
 
-What `incoming` does for any path in a dozen walks from the root is done here with each folder opened once for all that is in
-it, and only for the simplest case: a plain file, of a size to be held in memory, where nobody knew of anything. Everything
-else is left to `incoming`, which also says what is wrong. It is separate because it is that shortcut and nothing more.
+What `incoming` does for any path in a dozen walks from the root is done here with each folder
+opened once for all that is in it, and only for the simplest case: a plain file, of a size to be
+held in memory, where nobody knew of anything. Everything else is left to `incoming`, which also
+says what is wrong. It is separate because it is that shortcut and nothing more.
 
 It must never follow a link, replace what the agent has made, or let the agent see half a file.
 """
@@ -33,7 +35,8 @@ class Brought(NamedTuple):
 
 
 class NewFiles:
-    """For one run over sorted names: it keeps the folder of the last one open. Blocking: call it in a thread."""
+    """For one run over sorted names: it keeps the folder of the last one open. Blocking: call it
+    in a thread."""
 
     def __init__(self, host: Root, copy: Root) -> None:
         self._host = host
@@ -45,11 +48,17 @@ class NewFiles:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
         self._opened.close()
 
     def bring(self, name: str) -> Brought | None:
-        """Bring a file that neither side knew of; None where it isn't as simple as that, and nothing was done."""
+        """Bring a file that neither side knew of; None where it isn't as simple as that, and
+        nothing was done."""
         folder, _, leaf = name.rpartition("/")
         try:
             split(leaf)
@@ -77,7 +86,9 @@ class NewFiles:
                 return None
             wait_out_tick(status.st_ctime_ns)
             data = os.read(reading, status.st_size + 1)
-            if len(data) != status.st_size or signature_of(os.fstat(reading)) != signature_of(status):
+            if len(data) != status.st_size or signature_of(os.fstat(reading)) != signature_of(
+                status
+            ):
                 return None
         finally:
             os.close(reading)
@@ -92,11 +103,17 @@ class NewFiles:
             uid=status.st_uid,
             gid=status.st_gid,
         )
-        return Brought(host, Known("file", host.mode & PERMISSIONS, digest, None, host.signature, signature_of(made)))
+        return Brought(
+            host,
+            Known(
+                "file", host.mode & PERMISSIONS, digest, None, host.signature, signature_of(made)
+            ),
+        )
 
 
 def _place(folder: int, leaf: str, data: bytes, like: os.stat_result) -> os.stat_result:
-    """Write a file whole and then give it its name; its status. FileExistsError where something has that name."""
+    """Write a file whole and then give it its name; its status. FileExistsError where something
+    has that name."""
     temporary = f"{TEMPORARY_PREFIX}{secrets.token_hex(12)}"
     writing = os.open(temporary, _NEW, 0o600, dir_fd=folder)
     try:

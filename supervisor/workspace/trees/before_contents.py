@@ -1,10 +1,13 @@
-"""What files on the host held before an effect, by hash and compressed, under `data/sessions/ID/before`.
+"""What files on the host held before an effect, by hash and compressed, under
+`data/sessions/ID/before`.
 
-It is separate from `blobs` because the two are dropped for different reasons: a request's snapshot when nobody asks
-about it any more, a before-content when it is older than the history that is kept. With a folder each, neither can
-take away what the other needs. It must never hand out bytes under a name that isn't their hash.
+It is separate from `blobs` because the two are dropped for different reasons: a request's snapshot
+when nobody asks about it any more, a before-content when it is older than the history that is kept.
+With a folder each, neither can take away what the other needs. It must never hand out bytes under a
+name that isn't their hash.
 
-zstandard at level 1: a third of the size of source code, five times as fast as zlib at its own level 1.
+zstandard at level 1: a third of the size of source code, five times as fast as zlib at its own
+level 1.
 """
 
 import contextlib
@@ -42,11 +45,13 @@ class _Reads(Protocol):
 
 
 class KeptContents(ContentFolder):
-    """One session's, `total_bytes` of it on the disk. Blocking: call it in a thread, one at a time."""
+    """One session's, `total_bytes` of it on the disk. Blocking: call it in a thread, one at a
+    time."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        # One for all, as the class is used: made anew for each content it would take longer than all the rest.
+        # One for all, as the class is used: made anew for each content it would take longer than
+        # all the rest.
         self._packer = zstandard.ZstdCompressor(level=LEVEL)
         self._unpacker = zstandard.ZstdDecompressor()
         self._sizes: dict[str, int] = {}
@@ -61,14 +66,20 @@ class KeptContents(ContentFolder):
 
     def has(self, digest: str) -> bool:
         """Whether the content is here."""
-        return digest in self._sizes or digest in self._unnamed or digest + _COMPRESSED in self._unnamed
+        return (
+            digest in self._sizes
+            or digest in self._unnamed
+            or digest + _COMPRESSED in self._unnamed
+        )
 
     def keep(self, source: int, digest: str) -> bool:
-        """Store what an open file holds from its position on, durably; False where that isn't what `digest` names."""
+        """Store what an open file holds from its position on, durably; False where that isn't
+        what `digest` names."""
         return self.has(digest) or self._store(_blocks(source), digest, os.fstat(source).st_size)
 
     def adopt(self, digest: str, snapshots: BlobStore) -> bool:
-        """Keep what is among a session's snapshots, without copying it; False where it isn't there."""
+        """Keep what is among a session's snapshots, without copying it; False where it isn't
+        there."""
         if self.has(digest):
             return True
         size = snapshots.link(digest, self._fd, self._sync)
@@ -89,14 +100,18 @@ class KeptContents(ContentFolder):
     def _store(self, content: Iterable[bytes], digest: str, size_bytes: int) -> bool:
         compress = size_bytes >= SMALLEST_COMPRESSED_BYTES
         with self._writing() as writing:
-            if _write(content, writing.fd, self._packer if compress else None, size_bytes) != digest:
+            if (
+                _write(content, writing.fd, self._packer if compress else None, size_bytes)
+                != digest
+            ):
                 return False
             name = digest + (_COMPRESSED if compress else "")
             self._give_name(writing, name, os.fstat(writing.fd).st_size)
             return True
 
     def blocks(self, digest: str) -> Iterator[bytes]:
-        """The content in pieces. Raises NotKeptError, at the end too: what came may only be used once all of it has."""
+        """The content in pieces. Raises NotKeptError, at the end too: what came may only be used
+        once all of it has."""
         state = hashlib.blake2b(digest_size=32)
         try:
             if (data := self._small(digest)) is not None:
@@ -114,7 +129,8 @@ class KeptContents(ContentFolder):
             raise _damaged()
 
     def read(self, digest: str, limit_bytes: int) -> bytes | None:
-        """Up to `limit_bytes + 1` bytes, so that the caller sees that there is more; None where it isn't here."""
+        """Up to `limit_bytes + 1` bytes, so that the caller sees that there is more; None where
+        it isn't here."""
         try:
             with self._opened(digest) as reading:
                 data = reading.read(limit_bytes + 1)
@@ -141,9 +157,13 @@ class KeptContents(ContentFolder):
 
     def _open(self, digest: str) -> int:
         try:
-            return os.open(self._names[digest], os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._fd)
+            return os.open(
+                self._names[digest], os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._fd
+            )
         except (KeyError, FileNotFoundError):
-            raise NotKeptError("what was there before is no longer kept", "take it from a backup or from git") from None
+            raise NotKeptError(
+                "what was there before is no longer kept", "take it from a backup or from git"
+            ) from None
 
     def _small(self, digest: str) -> bytes | None:
         """The whole content, where it is small: without what takes longer than reading it."""
@@ -157,7 +177,11 @@ class KeptContents(ContentFolder):
             os.close(fd)
         if self._names[digest] == digest:
             return data
-        return self._unpacker.decompress(data) if 0 < zstandard.frame_content_size(data) <= SMALL_BYTES else None
+        return (
+            self._unpacker.decompress(data)
+            if 0 < zstandard.frame_content_size(data) <= SMALL_BYTES
+            else None
+        )
 
     def _note(self, name: str, size: int, *, durable: bool) -> None:
         digest = name.removesuffix(_COMPRESSED)
@@ -171,7 +195,12 @@ def _blocks(fd: int) -> Iterator[bytes]:
         yield block
 
 
-def _write(content: Iterable[bytes], writing: int, compressor: zstandard.ZstdCompressor | None, size_bytes: int) -> str:
+def _write(
+    content: Iterable[bytes],
+    writing: int,
+    compressor: zstandard.ZstdCompressor | None,
+    size_bytes: int,
+) -> str:
     """Copy all of it, packed or as it is; the hash of what was read."""
     if compressor and size_bytes <= SMALL_BYTES:
         data = b"".join(content)
@@ -188,4 +217,6 @@ def _write(content: Iterable[bytes], writing: int, compressor: zstandard.ZstdCom
 
 
 def _damaged() -> NotKeptError:
-    return NotKeptError("what was kept of the content before is damaged", "take it from a backup or from git")
+    return NotKeptError(
+        "what was kept of the content before is damaged", "take it from a backup or from git"
+    )

@@ -1,9 +1,11 @@
-"""What was done to the host, in its order, and what was there before: the memory that undo works from.
+"""What was done to the host, in its order, and what was there before: the memory that undo works
+from.
 
-Before an effect the content that it replaces is kept and its intent is journaled, in this order; so whatever moment a
-crash picks, an effect that happened has its before on the disk. It is separate because apply writes it, undo reads it,
-and its bounds are its own. It must never hold up the agent's work to keep old history: the oldest goes first, and what
-went is counted and said.
+Before an effect the content that it replaces is kept and its intent is journaled, in this order;
+so whatever moment a crash picks, an effect that happened has its before on the disk. It is
+separate because apply writes it, undo reads it, and its bounds are its own. It must never hold
+up the agent's work to keep old history: the oldest goes first, and what went is counted and
+said.
 """
 
 from collections import Counter
@@ -59,7 +61,9 @@ class History:
         self._snapshots = snapshots
         self._clock = clock or RealClock()
         self._most_bytes = most_bytes
-        self._uses = Counter(digest for intent in (*self.done, *self.open.values()) if (digest := _digest(intent)))
+        self._uses = Counter(
+            digest for intent in (*self.done, *self.open.values()) if (digest := _digest(intent))
+        )
         needed = _needed(self.open_undo) | self._uses.keys()
         for digest in self.kept.digests() - needed:
             self.kept.drop(digest)  # kept for an effect that a crash or a refusal came before
@@ -77,7 +81,8 @@ class History:
         return round(self._clock.now(), 3)
 
     def adopt(self, digest: str) -> bool:
-        """Keep what is among the session's snapshots, as what an agent's change made of a file is; False where it isn't."""
+        """Keep what is among the session's snapshots, as what an agent's change made of a file
+        is; False where it isn't."""
         return self._snapshots is not None and self.kept.adopt(digest, self._snapshots)
 
     def keep(self, source: int, digest: str) -> bool:
@@ -98,7 +103,9 @@ class History:
         """Record that an effect is about to happen. The content of `before` has been kept."""
         made = tuple(encode_name(folder) for folder in folders)
         now = self.now()
-        intent = Intent(request, encode_name(name), temporary, operation, before, after, made, now, repositories)
+        intent = Intent(
+            request, encode_name(name), temporary, operation, before, after, made, now, repositories
+        )
         self._note_consent(intent)
         self._journal.write(intent)
         old = self.open.get(intent.key)
@@ -109,12 +116,15 @@ class History:
             self._unuse(old)
 
     def consents(self, name: str) -> frozenset[str]:
-        """The repositories that changes of this path were judged in: it may be changed in them, and put back."""
+        """The repositories that changes of this path were judged in: it may be changed in them,
+        and put back."""
         return self._consents.get(encode_name(name), frozenset())
 
     def _note_consent(self, intent: Intent) -> None:
         if intent.repositories:
-            self._consents[intent.name] = self._consents.get(intent.name, frozenset()) | set(intent.repositories)
+            self._consents[intent.name] = self._consents.get(intent.name, frozenset()) | set(
+                intent.repositories
+            )
 
     def intended(self, request: str, name: str) -> Intent | None:
         """The intent of an effect that nothing more is known of, from before a crash perhaps."""
@@ -147,11 +157,17 @@ class History:
         return tuple(request for one in ids for request in self.batches.get(one, (one,)))
 
     def contents_made(self) -> set[str]:
-        """What files hold by the effects that can still be undone: an undo is shown with it, and merges with it."""
-        return {one.after.digest for one in self.done if one.after is not None and one.after.digest is not None}
+        """What files hold by the effects that can still be undone: an undo is shown with it, and
+        merges with it."""
+        return {
+            one.after.digest
+            for one in self.done
+            if one.after is not None and one.after.digest is not None
+        }
 
     def effects(self) -> list[Effect]:
-        """All that was done and can still be undone, oldest first; the folders on the way before what they are for."""
+        """All that was done and can still be undone, oldest first; the folders on the way before
+        what they are for."""
         found: list[Effect] = []
         for number, one in enumerate(self.done, self.forgotten.number + 1):
             found += [
@@ -159,11 +175,14 @@ class History:
                 for folder in one.folders
             ]
             name = decode_name(one.name)
-            found.append(Effect(number, one.request, name, one.operation, one.before, one.after, one.at))
+            found.append(
+                Effect(number, one.request, name, one.operation, one.before, one.after, one.at)
+            )
         return found
 
     def begin_undo(self, undo: UndoBegun) -> None:
-        """Put on record what is about to be taken back. Until its end nothing is let go that it may need."""
+        """Put on record what is about to be taken back. Until its end nothing is let go that it
+        may need."""
         self._journal.write(undo)
         self.undos[undo.id] = self.open_undo = undo
 
@@ -182,14 +201,17 @@ class History:
         self._trim()
 
     def begin_batch(self, batch: BatchBegun) -> None:
-        """Put on record which requests are carried out together. Until its end nothing is let go that it may need."""
+        """Put on record which requests are carried out together. Until its end nothing is let go
+        that it may need."""
         if self.open_batch != batch:
             self._journal.write(batch)
             self.open_batch = batch
 
-    def end_batch(self, batch: BatchBegun, *, rolled_back: bool, stays: Iterable[Intent] = ()) -> None:
-        """All of it is done; or nothing of it is in effect any more but what `stays`, and its other intents are as if they
-        never were."""
+    def end_batch(
+        self, batch: BatchBegun, *, rolled_back: bool, stays: Iterable[Intent] = ()
+    ) -> None:
+        """All of it is done; or nothing of it is in effect any more but what `stays`, and its
+        other intents are as if they never were."""
         for intent in stays:
             self.confirm_alone(intent.request, decode_name(intent.name))
         self._journal.write(BatchEnded(batch.id, rolled_back))
@@ -250,4 +272,6 @@ def _needed(undo: UndoBegun | None) -> set[str]:
 
 
 def _digest(intent: Intent) -> str | None:
-    return intent.before.digest if intent.before is not None and intent.before.kind == "file" else None
+    return (
+        intent.before.digest if intent.before is not None and intent.before.kind == "file" else None
+    )

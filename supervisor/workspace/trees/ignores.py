@@ -1,8 +1,10 @@
-"""Which new files, on either side, are nobody's business: what the host's own ignore files leave out (build output).
+"""Which new files, on either side, are nobody's business: what the host's own ignore files leave
+out (build output).
 
-`.gatehouseignore` is read first (`own_ignores`); where it says nothing git is asked, on the host, where the agent can't have
-changed the ignore files. The answers are remembered. A path that host and copy once agreed on is never ignored; that is the
-caller's to know. It must never read an ignore file of the copy.
+`.gatehouseignore` is read first (`own_ignores`); where it says nothing git is asked, on the
+host, where the agent can't have changed the ignore files. The answers are remembered. A path
+that host and copy once agreed on is never ignored; that is the caller's to know. It must never
+read an ignore file of the copy.
 """
 
 import asyncio
@@ -21,8 +23,8 @@ MOST_REMEMBERED = 200_000
 
 
 class Ignores:
-    """Answers for one workspace; with `is_git` false git is asked only about repositories inside it. `top`: the repository
-    that it is a part of, where it isn't one itself."""
+    """Answers for one workspace; with `is_git` false git is asked only about repositories inside
+    it. `top`: the repository that it is a part of, where it isn't one itself."""
 
     def __init__(self, host: Root, is_git: bool, top: Path | None = None) -> None:
         self._workspace = host.path
@@ -33,7 +35,8 @@ class Ignores:
         self._repositories: set[str] = set()
 
     def found_repository(self, folder: str) -> None:
-        """A folder of the workspace is a repository of its own. Git asks it by itself where the workspace is one, too."""
+        """A folder of the workspace is a repository of its own. Git asks it by itself where the
+        workspace is one, too."""
         if folder and not self._is_git and folder not in self._repositories:
             self._repositories.add(folder)
             self._known.clear()
@@ -44,13 +47,20 @@ class Ignores:
         self._own.forget()
 
     async def among(self, names: Collection[str]) -> set[str]:
-        """Those of the names that are ignored. A folder's name ends with a slash; what is below an ignored one isn't asked."""
+        """Those of the names that are ignored. A folder's name ends with a slash; what is below
+        an ignored one isn't asked."""
         if not names:
             return set()
         said = await asyncio.to_thread(self._verdicts, names)
         unsaid = [name for name, is_out in said.items() if is_out is None]
-        without_git = {name for name in unsaid if is_left_out(name) and self._repository_of(name) is None}
-        return {name for name, is_out in said.items() if is_out} | without_git | await self._by_git(unsaid)
+        without_git = {
+            name for name in unsaid if is_left_out(name) and self._repository_of(name) is None
+        }
+        return (
+            {name for name, is_out in said.items() if is_out}
+            | without_git
+            | await self._by_git(unsaid)
+        )
 
     def _verdicts(self, names: Iterable[str]) -> dict[str, bool | None]:
         return {name: self._own.verdict(name) for name in names}
@@ -78,7 +88,8 @@ class Ignores:
         return self._repository_of(name) or ""
 
     def _repository_of(self, name: str) -> str | None:
-        """The folder of the repository that speaks for a path, None where there is none: the innermost one."""
+        """The folder of the repository that speaks for a path, None where there is none: the
+        innermost one."""
         if self._is_git:
             return ""
         folder = name.rstrip("/").rpartition("/")[0]

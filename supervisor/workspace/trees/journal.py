@@ -1,9 +1,10 @@
 """What a session's workspace must remember over a crash: the baseline, and each change of it since.
 
-`baseline.msgpack` is written once, when the copy is made; `workspace.journal` grows by a line for every effect on the
-host: first its intent (the temporary file's place, what was there and what will be), then what host and copy agree on
-afterwards. Replaying gives the baseline of the moment of the crash, what was done so far in its order, and names what
-may have been left lying about. It must never be needed to decide whether something may be done: that is the gate's alone.
+`baseline.msgpack` is written once, when the copy is made; `workspace.journal` grows by a line
+for every effect on the host: first its intent (the temporary file's place, what was there and
+what will be), then what host and copy agree on afterwards. Replaying gives the baseline of the
+moment of the crash, what was done so far in its order, and names what may have been left lying
+about. It must never be needed to decide whether something may be done: that is the gate's alone.
 """
 
 import base64
@@ -23,9 +24,11 @@ JOURNAL = "workspace.journal"
 
 
 class Intent(msgspec.Struct, frozen=True, tag="intent", omit_defaults=True, gc=False):
-    """An effect was about to happen: `temporary` is the leaf name of its file beside the target, `before` what was
-    there, whose content is kept by then, `after` what will be. Names are base64. `folders` are missing ones on the way
-    that it makes, outermost first; `at` is in seconds since the epoch; `repositories` are those that it was judged in. Without `operation`: from before there was undo.
+    """An effect was about to happen: `temporary` is the leaf name of its file beside the target,
+    `before` what was there, whose content is kept by then, `after` what will be. Names are
+    base64. `folders` are missing ones on the way that it makes, outermost first; `at` is in
+    seconds since the epoch; `repositories` are those that it was judged in. Without `operation`:
+    from before there was undo.
     """
 
     request: str
@@ -45,7 +48,8 @@ class Intent(msgspec.Struct, frozen=True, tag="intent", omit_defaults=True, gc=F
 
 
 class Agreed(msgspec.Struct, frozen=True, tag="agreed", gc=False):
-    """Host and copy agree on this about a path now (None: it is gone). `request` names the effect that made it so."""
+    """Host and copy agree on this about a path now (None: it is gone). `request` names the
+    effect that made it so."""
 
     name: str
     known: Known | None
@@ -75,7 +79,8 @@ class Step(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class UndoBegun(msgspec.Struct, frozen=True, tag="undo"):
-    """An undo was begun: it takes back the effects of `of` (requests and other undos), in these steps, or does nothing."""
+    """An undo was begun: it takes back the effects of `of` (requests and other undos), in these
+    steps, or does nothing."""
 
     id: str
     by: str
@@ -110,9 +115,10 @@ Line = Intent | Agreed | Done | Forgotten | UndoBegun | UndoEnded | BatchBegun |
 
 
 class Replayed(msgspec.Struct):
-    """What the files say: the baseline now, the intents that nothing more is known of, what was done, in its order, and
-    the undos among that; `open_undo` is one that a crash cut short; `nothing` are paths that are known to be gone; `batches` are
-    the requests of each that was carried out, by its id."""
+    """What the files say: the baseline now, the intents that nothing more is known of, what was
+    done, in its order, and the undos among that; `open_undo` is one that a crash cut short;
+    `nothing` are paths that are known to be gone; `batches` are the requests of each that was
+    carried out, by its id."""
 
     baseline: dict[str, Known]
     open_intents: dict[tuple[str, str], Intent]
@@ -139,7 +145,8 @@ def write_baseline(folder: Path, baseline: dict[str, Known]) -> None:
 
 
 def replay(folder: Path) -> Replayed:
-    """Read both files. FileNotFoundError where the copy was never finished; a torn last line is passed over."""
+    """Read both files. FileNotFoundError where the copy was never finished; a torn last line is
+    passed over."""
     pairs = msgspec.msgpack.decode((folder / BASELINE).read_bytes(), type=list[tuple[bytes, Known]])
     names = os.fsdecode(b"\0".join(name for name, _ in pairs)).split("\0") if pairs else []
     baseline = dict(zip(names, (known for _, known in pairs), strict=True))
@@ -222,8 +229,8 @@ def _close_intent(state: Replayed, request: str, name: str) -> None:
 
 
 class Journal:
-    """The open journal. Lines reach the kernel at once, so they survive kill -9; after a power cut replaying less is
-    harmless, because reconciling compares with the host itself."""
+    """The open journal. Lines reach the kernel at once, so they survive kill -9; after a power
+    cut replaying less is harmless, because reconciling compares with the host itself."""
 
     def __init__(self, folder: Path) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -235,7 +242,9 @@ class Journal:
         """Add a line. OSError where it can't be: then nothing may happen that relies on it."""
         data = msgspec.json.encode(line) + b"\n"
         if os.write(self._fd, data) != len(data):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # a short write to a file means just that
+            raise OSError(
+                errno.ENOSPC, os.strerror(errno.ENOSPC)
+            )  # a short write to a file means just that
 
     def agreed(self, name: str, known: Known | None, request: str | None = None) -> None:
         """Record what both sides agree on now."""

@@ -1,4 +1,5 @@
-"""Reading one path for a person or an agent: whole text, bounded, from one side. Changes nothing, follows no link."""
+"""Reading one path for a person or an agent: whole text, bounded, from one side. Changes
+nothing, follows no link."""
 
 import os
 
@@ -18,8 +19,11 @@ def look_quietly(root: Root, name: str) -> Seen | None:
         return None
 
 
-def read_file(root: Root, name: str, limit_bytes: int = LARGEST_EDIT_BYTES, *, cut: bool = False) -> bytes:
-    """A file's content; `UserError` where it is longer than the limit, unless it may be `cut`. OSError where it can't be read."""
+def read_file(
+    root: Root, name: str, limit_bytes: int = LARGEST_EDIT_BYTES, *, cut: bool = False
+) -> bytes:
+    """A file's content; `UserError` where it is longer than the limit, unless it may be `cut`.
+    OSError where it can't be read."""
     with root.parent(name) as (folder, leaf):
         fd = os.open(leaf, FILE, dir_fd=folder)
     with os.fdopen(fd, "rb") as file:
@@ -27,7 +31,9 @@ def read_file(root: Root, name: str, limit_bytes: int = LARGEST_EDIT_BYTES, *, c
             raise PathError(f"`{name}` is not a regular file", "choose another")
         data = file.read(limit_bytes + 1)
     if len(data) > limit_bytes and not cut:
-        raise UserError(f"`{name}` is too large to edit", f"at most {limit_bytes >> 20} MB; write it as a whole")
+        raise UserError(
+            f"`{name}` is too large to edit", f"at most {limit_bytes >> 20} MB; write it as a whole"
+        )
     return data[:limit_bytes]
 
 

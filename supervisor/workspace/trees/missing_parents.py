@@ -1,7 +1,9 @@
-"""The folders above new paths that the host doesn't have yet, with the permissions that they have in the copy.
+"""The folders above new paths that the host doesn't have yet, with the permissions that they have
+in the copy.
 
-It is separate from `examining`, which looks at paths one by one, because many paths share a folder, and what an agent asks for
-through its API needs it, too. It must never follow a link, or change anything.
+It is separate from `examining`, which looks at paths one by one, because many paths share a
+folder, and what an agent asks for through its API needs it, too. It must never follow a link, or
+change anything.
 """
 
 import stat

@@ -1,7 +1,9 @@
-"""What a session in overlay mode must remember over a crash: when it began, and what was hidden from the agent.
+"""What a session in overlay mode must remember over a crash: when it began, and what was hidden
+from the agent.
 
-It is separate because making an overlay writes it and the sides read it. Where there is such a file, the session's copy is an
-overlay, and `merged` is nothing but the place where it is mounted.
+It is separate because making an overlay writes it and the sides read it. Where there is such a
+file, the session's copy is an overlay, and `merged` is nothing but the place where it is
+mounted.
 """
 
 import os
@@ -15,8 +17,9 @@ FACTS = "overlay.msgpack"
 
 
 class OverlayFacts(msgspec.Struct, frozen=True):
-    """`start_ns` is a change time right before the start, 0 once the baseline is written down whole; `apart` are paths that
-    neither direction speaks of (hidden, or what git ignores and the agent has as its own), in the file system's bytes."""
+    """`start_ns` is a change time right before the start, 0 once the baseline is written down
+    whole; `apart` are paths that neither direction speaks of (hidden, or what git ignores and
+    the agent has as its own), in the file system's bytes."""
 
     start_ns: int
     apart: tuple[bytes, ...]

@@ -1,12 +1,14 @@
-"""What `.gatehouseignore` says: which names of the host's folder the agent never gets, and which it gets though git ignores
-them.
+"""What `.gatehouseignore` says: which names of the host's folder the agent never gets, and which it
+gets though git ignores them.
 
-The syntax is .gitignore's, a file counts for its folder and what is below, the innermost and the last line win. Stronger
-than any .gitignore, and than git's index: a tracked file that is named here stays out, too. A folder that is left out is
-left out whole; one that is named with `!` comes whole, but for what is named in turn.
+The syntax is .gitignore's, a file counts for its folder and what is below, the innermost and the
+last line win. Stronger than any .gitignore, and than git's index: a tracked file that is named here
+stays out, too. A folder that is left out is left out whole; one that is named with `!` comes whole,
+but for what is named in turn.
 
-It decides what is copied and synced; it hides nothing: an agent reads the host's folder at `/workspace/lower` all the same.
-It is separate from `ignores`, which asks git. It must never read an ignore file of the copy, nor through a symlink.
+It decides what is copied and synced; it hides nothing: an agent reads the host's folder at
+`/workspace/lower` all the same. It is separate from `ignores`, which asks git. It must never
+read an ignore file of the copy, nor through a symlink.
 """
 
 import os
@@ -25,7 +27,8 @@ LARGEST_BYTES = 1 << 20
 
 
 class _Line(NamedTuple):
-    """One pattern. `is_anchored`: it is about the path below its file's folder, not about a name in any folder."""
+    """One pattern. `is_anchored`: it is about the path below its file's folder, not about a name
+    in any folder."""
 
     regex: re.Pattern[str]
     leaves_out: bool
@@ -33,7 +36,8 @@ class _Line(NamedTuple):
     is_inside: bool
 
     def matches(self, path: str, leaf: str) -> bool:
-        """Whether it is about this very path, not one of the folders on the way. A folder's ends with a slash."""
+        """Whether it is about this very path, not one of the folders on the way. A folder's ends
+        with a slash."""
         text = path if self.is_anchored else leaf
         found = self.regex.search(text)
         if found is None:
@@ -45,7 +49,8 @@ class _Line(NamedTuple):
 
 
 class OwnIgnores:
-    """Of one host folder, which stays open as long as this is used. Blocking: small files are read, each once."""
+    """Of one host folder, which stays open as long as this is used. Blocking: small files are
+    read, each once."""
 
     def __init__(self, host: Root) -> None:
         self._host = host
@@ -53,11 +58,13 @@ class OwnIgnores:
         self._folders: dict[str, bool | None] = {"": None}
 
     def forget(self) -> None:
-        """The files may have changed. May be called while a thread asks: that one goes on with what it has read."""
+        """The files may have changed. May be called while a thread asks: that one goes on with
+        what it has read."""
         self._lines, self._folders = {}, {"": None}
 
     def verdict(self, name: str) -> bool | None:
-        """True: it stays out. False: it belongs, whatever git says. None: nothing is said. A folder's name ends with a slash."""
+        """True: it stays out. False: it belongs, whatever git says. None: nothing is said. A
+        folder's name ends with a slash."""
         name = composed(name)
         path = name.rstrip("/")
         folder = path.rpartition("/")[0]
@@ -69,7 +76,9 @@ class OwnIgnores:
 
     def keeps_all(self, folder: str) -> bool:
         """Whether nothing is said about anything directly in a folder: no need to ask for each."""
-        return self._of_folder(folder) is None and not any(self._read(base) for base in _bases(folder))
+        return self._of_folder(folder) is None and not any(
+            self._read(base) for base in _bases(folder)
+        )
 
     def says_to_keep(self) -> bool:
         """Whether any of the files that were read has a line that begins with `!`."""
@@ -99,7 +108,8 @@ class OwnIgnores:
         return known[folder]
 
     def _text(self, folder: str) -> tuple[str, bool]:
-        """What the file in a folder says; and whether names there are the same in upper and lower case."""
+        """What the file in a folder says; and whether names there are the same in upper and
+        lower case."""
         try:
             with self._host.directory(folder) as fd:
                 opened = os.open(FILE_NAME, FILE, dir_fd=fd)
@@ -123,7 +133,8 @@ def _bases(folder: str) -> list[str]:
 
 
 def composed(name: str) -> str:
-    """A name in the one Unicode form that names and patterns are compared in: nobody sees which of them was written."""
+    """A name in the one Unicode form that names and patterns are compared in: nobody sees which
+    of them was written."""
     return name if name.isascii() else unicodedata.normalize("NFC", name)
 
 
@@ -144,5 +155,7 @@ def _line(text: str, flags: re.RegexFlag) -> _Line | None:
     is_anchored = "/" in body.rstrip("/")
     # `a/**` is about what is in `a`, not about `a`.
     is_inside = body.endswith("/**") and body.strip("/*") != ""
-    regex = re.compile(pattern.regex.pattern, pattern.regex.flags | flags) if flags else pattern.regex
+    regex = (
+        re.compile(pattern.regex.pattern, pattern.regex.flags | flags) if flags else pattern.regex
+    )
     return _Line(regex, pattern.include, is_anchored, is_inside)

@@ -1,11 +1,13 @@
-"""Which folders around a change git takes for a repository's own: looked at when it is judged, and right before it is done.
+"""Which folders around a change git takes for a repository's own: looked at when it is judged, and
+right before it is done.
 
-`core.repositories` knows what counts; here is the look at the disk. Judging sees the host, the agent's copy and what else
-waits together, so that nothing is offered that will be refused, whatever came first. The guard sees the host as it is when a
-name is given, under a lock that all sessions share: two of them can't each put half of a repository in place at once.
+`core.repositories` knows what counts; here is the look at the disk. Judging sees the host, the
+agent's copy and what else waits together, so that nothing is offered that will be refused, whatever
+came first. The guard sees the host as it is when a name is given, under a lock that all sessions
+share: two of them can't each put half of a repository in place at once.
 
-It is separate from `placing`, which gives names, because judging asks the same. It must never follow a symlink, or read more of
-a file than git does.
+It is separate from `placing`, which gives names, because judging asks the same. It must never
+follow a symlink, or read more of a file than git does.
 """
 
 import contextlib
@@ -47,7 +49,8 @@ _ONE_AT_A_TIME = threading.Lock()
 
 
 class Repositories:
-    """For one run over many changes of a session: each folder is looked at once. Blocking: call it in a thread.
+    """For one run over many changes of a session: each folder is looked at once. Blocking: call it
+    in a thread.
 
     `waiting` are changes that may be carried out before these and that the copy doesn't show.
     """
@@ -56,7 +59,10 @@ class Repositories:
         self._sides = sides
         self._begins: Begins = lambda digest: sides.blobs.read(digest, MOST_HEAD_BYTES - 1)
         self._waiting = {
-            name: piece for one in waiting for name, piece in made_by(sides.host, one, self._begins).items() if piece
+            name: piece
+            for one in waiting
+            for name, piece in made_by(sides.host, one, self._begins).items()
+            if piece
         }
         self._accounts: dict[tuple[str, bool], list[Pieces]] = {}
 
@@ -70,23 +76,28 @@ class Repositories:
         key = folder, must_look
         if key not in self._accounts:
             self._accounts[key] = [pieces_in(self._sides.host, PIECES, folder, must_look=must_look)]
-            # INVARIANT: an overlay is asked for nothing but what the agent put there: whatever it is asked for it keeps.
+            # INVARIANT: an overlay is asked for nothing but what the agent put there: whatever it
+            # is asked for it keeps.
             prefix = f"{folder}/" if folder else ""
             mine = [leaf for leaf in PIECES if self._sides.is_of_agent(prefix + leaf)]
             if mine:
-                self._accounts[key].append(pieces_in(self._sides.copy, mine, folder, must_look=must_look))
+                self._accounts[key].append(
+                    pieces_in(self._sides.copy, mine, folder, must_look=must_look)
+                )
         return self._accounts[key]
 
 
 class Guard:
-    """Of the host's side. `consents` gives the repositories that a path was judged in, and may be changed in."""
+    """Of the host's side. `consents` gives the repositories that a path was judged in, and may
+    be changed in."""
 
     def __init__(self, root: Root, consents: Callable[[str], Collection[str]]) -> None:
         self._root = root
         self._consents = consents
 
     def check(self, action: FileChange, begins: Begins) -> None:
-        """Refuse what git would take for part of another repository than the action was judged in. Raises RefusedError."""
+        """Refuse what git would take for part of another repository than the action was judged
+        in. Raises RefusedError."""
         self._refuse(names_of(action), made_by(self._root, action, begins), action.repositories)
 
     def check_back(self, name: str, piece: Piece) -> None:
@@ -96,22 +107,27 @@ class Guard:
     def not_back(self, made: Made) -> dict[str, str]:
         """Those of the paths that can't be put back with all of these, and why."""
         coming = [name for name, piece in made.items() if piece is not None]
-        wrong = {folder: would_take(shown([folder])[0]) for folder in repositories(coming, made, self._held)}
+        wrong = {
+            folder: would_take(shown([folder])[0])
+            for folder in repositories(coming, made, self._held)
+        }
         if not wrong:
             return {}
         whys: dict[str, str] = {}
         for name in coming:
             around = [
-                one for one in folders_around(name) if one in wrong and shown([one])[0] not in self._consents(name)
+                one
+                for one in folders_around(name)
+                if one in wrong and shown([one])[0] not in self._consents(name)
             ]
             whys |= {name: wrong[around[0]]} if around else {}
         return whys
 
     @contextlib.contextmanager
     def naming(self, name: str, piece: Callable[[], Piece], consent_of: str) -> Iterator[None]:
-        """For a block that gives something this name, and makes the folders on the way: no other effect is between the look and
-        the block where that could matter. `piece` is asked for what may be HEAD; `consent_of` is the path that it is done for. Raises
-        RefusedError."""
+        """For a block that gives something this name, and makes the folders on the way: no other
+        effect is between the look and the block where that could matter. `piece` is asked for
+        what may be HEAD; `consent_of` is the path that it is done for. Raises RefusedError."""
         made = {name: piece() if piece_of(name.rpartition("/")[2]) == HEAD else FOLDER}
         with _ONE_AT_A_TIME if has_piece(name) else contextlib.nullcontext():
             self._refuse([name], made, self._consents(consent_of))
@@ -143,7 +159,8 @@ def shown(folders: Iterable[str]) -> tuple[str, ...]:
 
 
 def has_head_around(root: Root, name: str) -> bool:
-    """Whether a folder on the way to a path, or the path itself, holds anything named HEAD. Each is opened once."""
+    """Whether a folder on the way to a path, or the path itself, holds anything named HEAD. Each
+    is opened once."""
     try:
         parts = split(name) if name else ()
     except PathError:
@@ -163,8 +180,8 @@ def has_head_around(root: Root, name: str) -> bool:
 
 
 def pieces_in(root: Root, leaves: Iterable[str], folder: str, *, must_look: bool) -> Pieces:
-    """What a folder of a side holds of these, as the side's own disk tells names apart. Unless `must_look`, nothing where there is
-    no HEAD."""
+    """What a folder of a side holds of these, as the side's own disk tells names apart. Unless
+    `must_look`, nothing where there is no HEAD."""
     found: dict[str, Piece] = {}
     try:
         with root.directory(folder) as fd:
@@ -179,7 +196,8 @@ def pieces_in(root: Root, leaves: Iterable[str], folder: str, *, must_look: bool
 
 
 def piece_at(folder: int, leaf: str, known_as: str = "") -> Piece | None:
-    """What a name in an open folder stands for. `known_as`: the name that it is to have. Raises OSError."""
+    """What a name in an open folder stands for. `known_as`: the name that it is to have. Raises
+    OSError."""
     try:
         status = os.stat(leaf, dir_fd=folder, follow_symlinks=False)
         if stat.S_ISLNK(status.st_mode):

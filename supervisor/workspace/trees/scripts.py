@@ -1,6 +1,8 @@
-"""The scripts that a command names, as they are in the private copy: what is in them is part of what a person approves.
+"""The scripts that a command names, as they are in the private copy: what is in them is part of
+what a person approves.
 
-It is separate from `channel` because it only looks. It follows links as a shell would, beneath the copy alone, and never waits for a fifo.
+It is separate from `channel` because it only looks. It follows links as a shell would, beneath
+the copy alone, and never waits for a fifo.
 """
 
 import errno

@@ -1,7 +1,9 @@
-"""Whether a file's new content has a secret that the old one hadn't: the hazard `secret`, which no rule allows.
+"""Whether a file's new content has a secret that the old one hadn't: the hazard `secret`, which no
+rule allows.
 
-It is separate because three parts ask for changes of content: the comparison, the agent's API, and answers in part; each must
-name the same hazard for the same two contents, or a denial would not be found again. It must never hold a secret.
+It is separate because three parts ask for changes of content: the comparison, the agent's API,
+and answers in part; each must name the same hazard for the same two contents, or a denial would
+not be found again. It must never hold a secret.
 """
 
 from supervisor.core.files.content_flags import flags_of
@@ -16,7 +18,9 @@ MOST_SEARCHED_BYTES = 8 << 20
 _BEGINNING_BYTES = 8192
 
 
-def hazards_with(hazards: tuple[str, ...], old: bytes, new: bytes, redactor: Redactor) -> tuple[str, ...]:
+def hazards_with(
+    hazards: tuple[str, ...], old: bytes, new: bytes, redactor: Redactor
+) -> tuple[str, ...]:
     """The hazards of a change with what its new content says about `secret`."""
     rest = tuple(hazard for hazard in hazards if hazard != HAZARD)
     return (*rest, HAZARD) if _holds_new(old, new, redactor) else rest
@@ -25,7 +29,8 @@ def hazards_with(hazards: tuple[str, ...], old: bytes, new: bytes, redactor: Red
 def hazards_of_kept(
     sides: Sides, name: str, hazards: tuple[str, ...], after: str | None, redactor: Redactor
 ) -> tuple[str, ...]:
-    """The same where the new content is a snapshot, and the old one what is on the host. Blocking: call it in a thread."""
+    """The same where the new content is a snapshot, and the old one what is on the host.
+    Blocking: call it in a thread."""
     new = sides.blobs.read(after or "", MOST_SEARCHED_BYTES)
     if new is None or not _holds_new(b"", new, redactor):
         return tuple(hazard for hazard in hazards if hazard != HAZARD)

@@ -1,7 +1,8 @@
-"""The two sides of a session's workspace and what they last agreed on: descriptors, baseline, journal, history, snapshots.
+"""The two sides of a session's workspace and what they last agreed on: descriptors, baseline,
+journal, history, snapshots.
 
-It decides nothing. It is separate because comparing and carrying out share exactly this. It must never forget an
-agreement that the journal doesn't have.
+It decides nothing. It is separate because comparing and carrying out share exactly this. It must
+never forget an agreement that the journal doesn't have.
 """
 
 import os
@@ -11,12 +12,26 @@ from pathlib import Path
 
 import msgspec
 
-from supervisor.core.files.changes import ANY_MODE, PERMISSIONS, SPECIAL, Known, Seen, kind_of, signature_of
+from supervisor.core.files.changes import (
+    ANY_MODE,
+    PERMISSIONS,
+    SPECIAL,
+    Known,
+    Seen,
+    kind_of,
+    signature_of,
+)
 from supervisor.errors import GatehouseError
 from supervisor.workspace.disk.beneath import Root, is_git_name
 from supervisor.workspace.disk.birth_times import born_ns
 from supervisor.workspace.disk.blobs import BlobStore
-from supervisor.workspace.disk.scan import TooLargeError, UnsteadyError, each_entry, look, signature_at
+from supervisor.workspace.disk.scan import (
+    TooLargeError,
+    UnsteadyError,
+    each_entry,
+    look,
+    signature_at,
+)
 from supervisor.workspace.disk.since import Since
 from supervisor.workspace.disk.spellings import Spellings
 from supervisor.workspace.disk.upper import Upper
@@ -29,15 +44,20 @@ BLOBS = "blobs"
 
 
 class Sides:
-    """`workspace` is the host's folder, `folder` the session's, with the copy in it. Raises OSError where one is missing.
+    """`workspace` is the host's folder, `folder` the session's, with the copy in it. Raises OSError
+    where one is missing.
 
-    Where the copy is an overlay, `merged_fd` is its mounted folder; without one, the session has ended and only its
-    history is of use. Then what both sides began with is found out as it is needed (`Since`), and what the agent touched is
-    what the upper folder holds.
+    Where the copy is an overlay, `merged_fd` is its mounted folder; without one, the session has
+    ended and only its history is of use. Then what both sides began with is found out as it is
+    needed (`Since`), and what the agent touched is what the upper folder holds.
     """
 
     def __init__(
-        self, workspace: Path, folder: Path, out_of_bounds: Sequence[Path], merged_fd: int | None = None
+        self,
+        workspace: Path,
+        folder: Path,
+        out_of_bounds: Sequence[Path],
+        merged_fd: int | None = None,
     ) -> None:
         replayed = replay(folder)
         self._folder = folder
@@ -48,19 +68,25 @@ class Sides:
         self.shows_ignored = facts is not None and facts.include_ignored
         if facts is not None and merged_fd is not None:
             self.upper = Upper(folder, merged_fd, facts.apart_names)
-            self._since = Since(self.host, facts.start_ns, self.upper.is_apart) if facts.start_ns else None
+            self._since = (
+                Since(self.host, facts.start_ns, self.upper.is_apart) if facts.start_ns else None
+            )
         self.copy = self.upper.view if self.upper is not None else Root(folder / COPY)
         self.spellings = Spellings(self.host, self.copy)
         self.blobs = BlobStore(folder / BLOBS)
         self.journal = Journal(folder)
         self.history = History(folder, self.journal, replayed, snapshots=self.blobs)
         self._baseline = replayed.baseline
-        self.known: Callable[[str], Known | None] = self._baseline.get if self._since is None else self._known_since
-        """What both sides last agreed on about a path. An attribute, since each file of a pass is looked up by it."""
+        self.known: Callable[[str], Known | None] = (
+            self._baseline.get if self._since is None else self._known_since
+        )
+        """What both sides last agreed on about a path. An attribute, since each file of a pass
+        is looked up by it."""
         # Paths of an overlay that the agent made and the host has by now: see `copy_gone`.
         self._made: dict[str, set[str]] = {}
         self.left_behind: dict[str, str] = {}
-        """What is left on the host of effects that a crash cut short, and why: for the person to look through."""
+        """What is left on the host of effects that a crash cut short, and why: for the person to
+        look through."""
         # Those that both sides have nothing at: what hides one there is no news of the agent's.
         self._nothing = replayed.nothing
         self._children: dict[str, set[str]] = {}
@@ -104,11 +130,13 @@ class Sides:
         journaled: bool = True,
         by_agent: bool = False,
     ) -> None:
-        """Both sides agree on this from now on (None: on nothing being there); folders on the way with it.
+        """Both sides agree on this from now on (None: on nothing being there); folders on the way
+        with it.
 
-        With `request` its effect is on record as done from now on, and can be undone. Not `journaled`: after a crash it is
-        found again, because both sides hold the same then too; or one of them was changed, which then counts as a change.
-        `by_agent`: the host was given what the agent had there, so what is missing in the copy by now, the agent deleted.
+        With `request` its effect is on record as done from now on, and can be undone. Not
+        `journaled`: after a crash it is found again, because both sides hold the same then too;
+        or one of them was changed, which then counts as a change. `by_agent`: the host was given
+        what the agent had there, so what is missing in the copy by now, the agent deleted.
         """
         if journaled:
             self.journal.agreed(name, known, request)
@@ -135,39 +163,53 @@ class Sides:
         return sum(known.kind != "dir" for known in self._baseline.values())
 
     def without_digest(self) -> list[str]:
-        """The files of which only signatures are known; none where knowing more would be to read the host's whole folder."""
+        """The files of which only signatures are known; none where knowing more would be to read
+        the host's whole folder."""
         if self.upper is not None:
             return []
-        return [name for name, known in self._baseline.items() if known.kind == "file" and known.digest is None]
+        return [
+            name
+            for name, known in self._baseline.items()
+            if known.kind == "file" and known.digest is None
+        ]
 
     def fill_digests(self, names: Sequence[str]) -> None:
-        """Read those of the copy's files that still are as they were when both sides agreed, and remember their digests.
+        """Read those of the copy's files that still are as they were when both sides agreed, and
+        remember their digests.
 
-        Not in the journal: after a crash they are had again, or a path counts as changed on the host: the careful side.
+        Not in the journal: after a crash they are had again, or a path counts as changed on the
+        host: the careful side.
         """
         for name in names:
             self._fill_digest(name)
 
     def learn_digest(self, name: str, digest: str) -> None:
-        """What both sides agreed on is this content: a look at an unchanged side said so. Not in the journal, as above."""
+        """What both sides agreed on is this content: a look at an unchanged side said so. Not in
+        the journal, as above."""
         known = self._baseline.get(name)
         if known is not None and known.kind == "file" and known.digest is None:
             self._baseline[name] = msgspec.structs.replace(known, digest=digest)
 
-    # -- what the agent touched ---------------------------------------------------------------------------------------
+    # -- what the agent touched -------------------------------------------------------------------
 
     def copy_entries(self, folder: str) -> Iterable[tuple[str, os.stat_result | None]]:
-        """What is to be compared in a folder of the copy; None for what was there and isn't. Raises OSError."""
+        """What is to be compared in a folder of the copy; None for what was there and isn't.
+        Raises OSError."""
         return each_entry(self.copy, folder) if self.upper is None else self.upper.entries(folder)
 
     def copy_gone(self, folder: str, seen: set[str], unseen: set[str]) -> set[str]:
-        """The paths in a folder that the copy doesn't have any more. `seen` and `unseen`: what `copy_entries` gave."""
+        """The paths in a folder that the copy doesn't have any more. `seen` and `unseen`: what
+        `copy_entries` gave."""
         if self.upper is None:
             return self.children(folder) - seen
         gone = {name for name in unseen if self.known(name) is not None or self._is_unspoken(name)}
-        # INVARIANT: what the upper folder held when the host was given it is only missing there by the agent's doing. No
-        # whiteout says so: to the kernel it never was in the host's folder.
-        gone |= {name for name in self._made.get(folder, ()) if name not in seen and not self.upper.holds(name)}
+        # INVARIANT: what the upper folder held when the host was given it is only missing there by
+        # the agent's doing. No whiteout says so: to the kernel it never was in the host's folder.
+        gone |= {
+            name
+            for name in self._made.get(folder, ())
+            if name not in seen and not self.upper.holds(name)
+        }
         if not self.upper.covers(folder):
             return gone
         for leaf, status in each_entry(self.host, folder):
@@ -178,20 +220,27 @@ class Sides:
         return gone | (self.children(folder) - seen)
 
     def _is_unspoken(self, name: str) -> bool:
-        """Whether the agent deleted something that both sides never agreed on: it came to the host a moment before, and shone
-        through. INVARIANT: what hides a path otherwise is put on record, by `apart` or by an agreement on nothing."""
-        if self.upper is None or is_git_name(name.rpartition("/")[2]) or self.known(name) is not None:
+        """Whether the agent deleted something that both sides never agreed on: it came to the
+        host a moment before, and shone through. INVARIANT: what hides a path otherwise is put on
+        record, by `apart` or by an agreement on nothing."""
+        if (
+            self.upper is None
+            or is_git_name(name.rpartition("/")[2])
+            or self.known(name) is not None
+        ):
             return False
         found = self.upper.whiteout(name)
         if found is None or found.name in self._nothing or self.upper.is_apart(name):
             return False
         host = signature_at(self.host, name)
-        # What is newer than a folder's end was not in it then. Its own end says nothing of times: it was there.
+        # What is newer than a folder's end was not in it then. Its own end says nothing of times:
+        # it was there.
         return host is None or found.name == name or host[2] < found.before_ns
 
     def speak_of(self, name: str) -> None:
-        """A path that isn't ignored: if the agent deleted it before both sides agreed on anything, the agent had something
-        there, so that a person is asked. Nobody knows what it was: it counts as changed on the host since."""
+        """A path that isn't ignored: if the agent deleted it before both sides agreed on
+        anything, the agent had something there, so that a person is asked. Nobody knows what it
+        was: it counts as changed on the host since."""
         if self.upper is None or not self._is_unspoken(name):
             return
         host = signature_at(self.host, name)
@@ -201,9 +250,14 @@ class Sides:
             self._set(name, Known(kind, 0))
 
     def look_at_copy(
-        self, name: str, *, digest_of: Callable[[int, os.stat_result], str] | None = None, is_read: bool = True
+        self,
+        name: str,
+        *,
+        digest_of: Callable[[int, os.stat_result], str] | None = None,
+        is_read: bool = True,
     ) -> Seen | None:
-        """`look` at the copy, where nothing is that shines through only because the agent's own was given to the host."""
+        """`look` at the copy, where nothing is that shines through only because the agent's own
+        was given to the host."""
         is_made = self.upper is not None and name in self._made.get(_folder(name), ())
         if is_made and self.upper is not None and not self.upper.holds(name):
             return None
@@ -214,17 +268,25 @@ class Sides:
         return msgspec.structs.replace(seen, is_anew=True) if self._is_anew(name, seen) else seen
 
     def _doubt(self, name: str, seen: Seen) -> None:
-        """An overlay's folder that took the host's permissions along, which are others by now, and nobody knows what they were:
-        it counts as changed by both, so that a person is asked."""
-        if self.upper is None or self.known(name) is not None or self.upper.covers(name) or not self.upper.holds(name):
+        """An overlay's folder that took the host's permissions along, which are others by now,
+        and nobody knows what they were: it counts as changed by both, so that a person is asked."""
+        if (
+            self.upper is None
+            or self.known(name) is not None
+            or self.upper.covers(name)
+            or not self.upper.holds(name)
+        ):
             return
         host = signature_at(self.host, name)
         if host is not None and stat.S_ISDIR(host[4]) and (host[4] ^ seen.mode) & PERMISSIONS:
             was = (0, 0, 0, 0, host[4] ^ PERMISSIONS)
-            self._set(name, Known("dir", (seen.mode ^ PERMISSIONS) & PERMISSIONS, host_signature=was))
+            self._set(
+                name, Known("dir", (seen.mode ^ PERMISSIONS) & PERMISSIONS, host_signature=was)
+            )
 
     def _is_anew(self, name: str, seen: Seen) -> bool:
-        """See `Seen`. A folder of the host's that an overlay took into its upper one is no other."""
+        """See `Seen`. A folder of the host's that an overlay took into its upper one is no
+        other."""
         known = self.known(name)
         if known is None or known.kind != "dir" or known.mode == seen.mode & PERMISSIONS:
             return False
@@ -236,12 +298,18 @@ class Sides:
         return before[3] != seen.signature[3] or (born_ns(self.copy, name) or 0) > before[2]
 
     def is_of_agent(self, name: str) -> bool:
-        """Whether what the copy shows at a path may be the agent's doing. INVARIANT: where it isn't, the path is never asked
-        about: what shines through an overlay may be older than the host's, and would look like a change."""
-        return self.upper is None or name in self._made.get(_folder(name), ()) or self.upper.holds(name)
+        """Whether what the copy shows at a path may be the agent's doing. INVARIANT: where it
+        isn't, the path is never asked about: what shines through an overlay may be older than
+        the host's, and would look like a change."""
+        return (
+            self.upper is None
+            or name in self._made.get(_folder(name), ())
+            or self.upper.holds(name)
+        )
 
     def _note_made(self, name: str, known: Known | None, *, by_agent: bool) -> None:
-        """Remember, with the folders on the way, that the upper folder holds a path that both sides have; or forget it."""
+        """Remember, with the folders on the way, that the upper folder holds a path that both
+        sides have; or forget it."""
         if self.upper is None:
             return
         self._nothing.discard(name)
@@ -258,18 +326,24 @@ class Sides:
             name = _folder(name)
 
     def standing(self, name: str, mine: Seen | None, host: Seen | None) -> Known | None:
-        """`known`, for the way from the host: what the agent didn't touch is as agreed, whatever shines through there."""
+        """`known`, for the way from the host: what the agent didn't touch is as agreed, whatever
+        shines through there."""
         known = self.known(name)
         if self.is_of_agent(name) or (mine is None and host is None):
             return known
         if mine is None:
             return None
         before = known.host_signature if known is not None else None
-        return Known(mine.kind, mine.mode & PERMISSIONS, mine.digest, mine.target, before, mine.signature)
+        return Known(
+            mine.kind, mine.mode & PERMISSIONS, mine.digest, mine.target, before, mine.signature
+        )
 
     def is_seen_by_agent(self, name: str) -> bool:
-        """Whether the agent's copy had a path from the beginning, or shows it now because the host has it."""
-        return self.known(name) is not None or (self.upper is not None and signature_at(self.copy, name) is not None)
+        """Whether the agent's copy had a path from the beginning, or shows it now because the
+        host has it."""
+        return self.known(name) is not None or (
+            self.upper is not None and signature_at(self.copy, name) is not None
+        )
 
     def keep_from_agent(self, names: Iterable[str]) -> None:
         """Paths that the host has and no copy gets: an overlay shows them until they are hidden."""
@@ -279,14 +353,21 @@ class Sides:
             self.agreed(name, None)
 
     def pin(self, name: str, mine: Seen | None) -> None:
-        """Before what shines through is replaced by what the host has now: see `Upper.pin`. It counts as agreed on, not as the
-        agent's. Raises OSError."""
-        if self.upper is None or mine is None or mine.kind not in ("file", "symlink") or self.upper.holds(name):
+        """Before what shines through is replaced by what the host has now: see `Upper.pin`. It
+        counts as agreed on, not as the agent's. Raises OSError."""
+        if (
+            self.upper is None
+            or mine is None
+            or mine.kind not in ("file", "symlink")
+            or self.upper.holds(name)
+        ):
             return
         known = self._baseline.get(name)
         made = signature_of(self.upper.pin(name))
         before = known.host_signature if known is not None else None
-        self._set(name, Known(mine.kind, mine.mode & PERMISSIONS, mine.digest, mine.target, before, made))
+        self._set(
+            name, Known(mine.kind, mine.mode & PERMISSIONS, mine.digest, mine.target, before, made)
+        )
 
     @property
     def is_meeting_host(self) -> bool:
@@ -294,7 +375,8 @@ class Sides:
         return self._since is not None
 
     def met_on_host(self, name: str, status: os.stat_result) -> None:
-        """A walk over the host came by a path: where it is as it was at the start, both sides began with it."""
+        """A walk over the host came by a path: where it is as it was at the start, both sides
+        began with it."""
         if self._since is None or name in self._baseline or is_git_name(name.rpartition("/")[2]):
             return
         known = self._since.met(name, status)
@@ -302,7 +384,8 @@ class Sides:
             self._set(name, known)
 
     def met_all(self) -> None:
-        """The whole host was walked: what isn't known now, wasn't there. Written down, so that a crash forgets nothing of it."""
+        """The whole host was walked: what isn't known now, wasn't there. Written down, so that a
+        crash forgets nothing of it."""
         facts = read_facts(self._folder)
         if self._since is None or facts is None:
             return

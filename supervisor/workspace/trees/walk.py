@@ -1,8 +1,10 @@
-"""Which paths of one side aren't as both sides last agreed, by their signatures alone: the walk of both directions.
+"""Which paths of one side aren't as both sides last agreed, by their signatures alone: the walk of
+both directions.
 
-A file that is as it was costs one look at its folder's entry and no memory; only what differs is kept. It is separate so
-that `compare` and `host_walk` walk in the same way and differ in nothing but what their `Side` says. It must never read a
-file, follow a link, or look into what is ignored.
+A file that is as it was costs one look at its folder's entry and no memory; only what differs is
+kept. It is separate so that `compare` and `host_walk` walk in the same way and differ in nothing
+but what their `Side` says. It must never read a file, follow a link, or look into what is
+ignored.
 """
 
 import asyncio
@@ -16,7 +18,8 @@ from supervisor.workspace.disk.watch import Watcher
 from supervisor.workspace.trees.ignores import Ignores
 from supervisor.workspace.trees.trees import Sides
 
-# Beyond this a tree isn't followed any further in one go: a loop that makes folders must not become ours.
+# Beyond this a tree isn't followed any further in one go: a loop that makes folders must not become
+# ours.
 MOST_PATHS = 500_000
 
 
@@ -24,10 +27,12 @@ class Side(Protocol):
     """What the two directions see differently."""
 
     def entries(self, folder: str) -> Iterable[tuple[str, os.stat_result | None]]:
-        """What is to be looked at in a folder, with its lstat; None: it is gone. Raises OSError. Called in a thread."""
+        """What is to be looked at in a folder, with its lstat; None: it is gone. Raises OSError.
+        Called in a thread."""
 
     def gone(self, folder: str, seen: set[str], unseen: set[str]) -> set[str]:
-        """Known paths in a folder that aren't there any more, of those that `entries` gave or left out. Called in a thread."""
+        """Known paths in a folder that aren't there any more, of those that `entries` gave or
+        left out. Called in a thread."""
 
     def is_hidden(self, leaf: str) -> bool:
         """Whether a name is passed over, whatever folder it is in."""
@@ -55,8 +60,9 @@ class Side(Protocol):
 
 
 class Walked(NamedTuple):
-    """`found`: paths that need a look, and whether something is there; `visited`: folders that were looked into, `empty`:
-    those with nothing in them; `is_whole`: nothing was left for want of patience (`MOST_PATHS`)."""
+    """`found`: paths that need a look, and whether something is there; `visited`: folders that
+    were looked into, `empty`: those with nothing in them; `is_whole`: nothing was left for want
+    of patience (`MOST_PATHS`)."""
 
     found: dict[str, bool]
     visited: set[str]
@@ -65,7 +71,8 @@ class Walked(NamedTuple):
 
 
 class _Folder(NamedTuple):
-    """What isn't as agreed in one folder: entries by path, and known paths that aren't there any more."""
+    """What isn't as agreed in one folder: entries by path, and known paths that aren't there any
+    more."""
 
     entries: dict[str, os.stat_result]
     gone: set[str]
@@ -115,7 +122,12 @@ class Walk:
 
     def _look(self, folder: str) -> _Folder:
         """The loop that a pass over an unchanged tree consists of."""
-        side, is_hidden, agreed, known_of = self._side, self._side.is_hidden, self._side.agreed, self._sides.known
+        side, is_hidden, agreed, known_of = (
+            self._side,
+            self._side.is_hidden,
+            self._side.agreed,
+            self._sides.known,
+        )
         prefix = f"{folder}/" if folder else ""
         names: set[str] = set()
         unseen: set[str] = set()
@@ -138,12 +150,20 @@ class Walk:
     def _unknown(self, looks: Iterable[_Folder]) -> list[str]:
         known, names = self._sides.known, list[str]()
         for look in looks:
-            names += (_asked_as(name, status) for name, status in look.entries.items() if known(name) is None)
+            names += (
+                _asked_as(name, status)
+                for name, status in look.entries.items()
+                if known(name) is None
+            )
             # Nothing tells whether it was a folder.
-            names += (asked for name in look.gone if known(name) is None for asked in (name, f"{name}/"))
+            names += (
+                asked for name in look.gone if known(name) is None for asked in (name, f"{name}/")
+            )
         return names
 
-    def _differing(self, look: _Folder, ignored: set[str], found: dict[str, bool], *, everything: bool) -> set[str]:
+    def _differing(
+        self, look: _Folder, ignored: set[str], found: dict[str, bool], *, everything: bool
+    ) -> set[str]:
         """Put what needs a look into `found`; the folders to go into next."""
         into: set[str] = set()
         for name, there in look.entries.items():
@@ -171,7 +191,8 @@ class Walk:
         return into
 
     def _was_folder(self, name: str) -> bool:
-        """By what was in it, too: of a folder whose mode the person changed nobody knows what both sides began with."""
+        """By what was in it, too: of a folder whose mode the person changed nobody knows what
+        both sides began with."""
         known = self._sides.known(name)
         return (known is not None and known.kind == "dir") or self._sides.holds_known(name)
 

@@ -1,5 +1,5 @@
-"""What was applied to the host, as a person looks back on it: one row for each request, for all that were answered and carried
-out as one, and for each undo, oldest first.
+"""What was applied to the host, as a person looks back on it: one row for each request, for all
+that were answered and carried out as one, and for each undo, oldest first.
 
 It is separate from `undo` because it only tells. It changes nothing.
 """
@@ -21,10 +21,12 @@ MOST_COUNTED = 8
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """A change. `number` is the last of its effects' place in the history. `undoes`: what an undo took back, in words.
+    """A change. `number` is the last of its effects' place in the history. `undoes`: what an undo
+    took back, in words.
 
-    `in_force`: whether any path still holds what it did, by the record; `by` is the operator of an undo. `requests`: how many
-    were answered as one, all of them below `folder`, and `taken_back` how many of them are no longer in force.
+    `in_force`: whether any path still holds what it did, by the record; `by` is the operator of
+    an undo. `requests`: how many were answered as one, all of them below `folder`, and
+    `taken_back` how many of them are no longer in force.
     """
 
     id: str
@@ -50,23 +52,34 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def timeline(history: History, of: str = "") -> Timeline:
-    """What can be undone, oldest first; with `of` one by one what was answered as one, under that id."""
+    """What can be undone, oldest first; with `of` one by one what was answered as one, under
+    that id."""
     effects = history.effects()
     forced = in_force(effects, {undo.id: undo.of for undo in history.undos.values()})
-    together = {request: one for one, requests in history.batches.items() if len(requests) > 1 for request in requests}
+    together = {
+        request: one
+        for one, requests in history.batches.items()
+        if len(requests) > 1
+        for request in requests
+    }
     found: dict[str, list[Effect]] = {}
     for effect in effects:
         batch = together.get(effect.request, "")
         if not of or batch == of:
             found.setdefault(effect.request if of else batch or effect.request, []).append(effect)
     rows = tuple(_row(history, one, some, forced) for one, some in found.items())
-    return Timeline(rows=rows, forgotten=history.forgotten.number, forgotten_why=history.forgotten.why)
+    return Timeline(
+        rows=rows, forgotten=history.forgotten.number, forgotten_why=history.forgotten.why
+    )
 
 
 def line_counts(sides: Sides, row_id: str) -> tuple[int, int] | None:
-    """Lines added and removed by a row's requests or undo; None where they aren't counted: too many, too large, no text."""
+    """Lines added and removed by a row's requests or undo; None where they aren't counted: too
+    many, too large, no text."""
     of = frozenset(sides.history.requests_of([row_id]))
-    files = [one for one in sides.history.effects() if one.request in of and "dir" not in _kinds(one)]
+    files = [
+        one for one in sides.history.effects() if one.request in of and "dir" not in _kinds(one)
+    ]
     if len(files) > MOST_COUNTED:
         return None
     added = removed = 0
@@ -99,7 +112,9 @@ def _row(history: History, row_id: str, effects: list[Effect], forced: Collectio
         in_force=kept > 0,
         requests=len(requests),
         taken_back=len(requests) - kept,
-        folder="" if is_one else name_fields(posixpath.commonpath([posixpath.dirname(name) for name in names]))[0],
+        folder=""
+        if is_one
+        else name_fields(posixpath.commonpath([posixpath.dirname(name) for name in names]))[0],
     )
 
 
@@ -111,7 +126,8 @@ def _operation(effects: list[Effect], names: list[str]) -> str:
 
 
 def _told(effects: list[Effect]) -> list[str]:
-    """The paths that a person thinks of: not the folders on the way, unless there is nothing else."""
+    """The paths that a person thinks of: not the folders on the way, unless there is nothing
+    else."""
     names = dict.fromkeys(one.name for one in effects)
     files = dict.fromkeys(one.name for one in effects if "dir" not in _kinds(one))
     return list(files or names)

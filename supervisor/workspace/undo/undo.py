@@ -1,15 +1,18 @@
-"""Undo: takes effects on the host back, all that was chosen or nothing, where the person hasn't changed it since.
+"""Undo: takes effects on the host back, all that was chosen or nothing, where the person hasn't
+changed it since.
 
-It works from the session's history alone: what each path held before the first chosen effect is put back where the path
-holds what the last one left. The operator asks for it, never the agent, so there is no grant; it is on the audit log by
-its own events, and in the history like any effect: an undo can be undone.
+It works from the session's history alone: what each path held before the first chosen effect is put
+back where the path holds what the last one left. The operator asks for it, never the agent, so
+there is no grant; it is on the audit log by its own events, and in the history like any effect: an
+undo can be undone.
 
-The baseline stays as it is. So for the comparison an undo is an edit of the person's: the copy's state, which both sides
-agreed on before, is not asked for again until the agent changes it, and then it is a conflict, which no rule answers.
+The baseline stays as it is. So for the comparison an undo is an edit of the person's: the copy's
+state, which both sides agreed on before, is not asked for again until the agent changes it, and
+then it is a conflict, which no rule answers.
 
-It is separate from `undo_plan`, which shows first what would happen, and from `restore`, which puts one path back, because
-the whole is decided here: all or nothing, also over kill -9 at any moment, which leaves an undo that the next start ends.
-It must never do what wasn't shown.
+It is separate from `undo_plan`, which shows first what would happen, and from `restore`, which
+puts one path back, because the whole is decided here: all or nothing, also over kill -9 at any
+moment, which leaves an undo that the next start ends. It must never do what wasn't shown.
 """
 
 import asyncio
@@ -48,7 +51,8 @@ from supervisor.workspace.undo.undo_plan import UndoFile, UndoPlan, UndoPlanner
 
 log = structlog.get_logger("undo")
 
-# In the session's folder while an undo is under way, so that a start finds those that a crash cut short.
+# In the session's folder while an undo is under way, so that a start finds those that a crash cut
+# short.
 MARK = "undo.begun"
 MOST_NAMED = 20
 # Files that are written, and synced, before the first of them is placed.
@@ -87,7 +91,7 @@ class Undo:
         self._restorer = Restorer(sides.host, sides.history, at=at)
         self._planner = UndoPlanner(sides)
 
-    # -- looking back -----------------------------------------------------------------------------------------------------
+    # -- looking back -----------------------------------------------------------------------------
 
     def timeline(self, of: str = "") -> Timeline:
         """What was applied and can be taken back, oldest first. See `timeline.timeline`."""
@@ -97,7 +101,7 @@ class Undo:
         """See `timeline.line_counts`."""
         return line_counts(self._sides, row_id)
 
-    # -- what would be done -----------------------------------------------------------------------------------------------
+    # -- what would be done -----------------------------------------------------------------------
 
     async def plan(self, selection: Selection, *, merge: bool = False) -> UndoPlan:
         """See `UndoPlanner.plan`."""
@@ -107,28 +111,42 @@ class Undo:
         """See `UndoPlanner.card`."""
         return self._planner.card(file)
 
-    # -- doing it -----------------------------------------------------------------------------------------------------------
+    # -- doing it ---------------------------------------------------------------------------------
 
-    async def carry_out(self, selection: Selection, *, token: str, by: str, merge: bool = False) -> UndoPlan:
-        """Take the selection back, which was shown as the plan with this `token`. All of it is done, or nothing.
+    async def carry_out(
+        self, selection: Selection, *, token: str, by: str, merge: bool = False
+    ) -> UndoPlan:
+        """Take the selection back, which was shown as the plan with this `token`. All of it is
+        done, or nothing.
 
-        Raises StaleError where what would be done isn't what was shown, UndoRefusedError with each path that can't be
-        undone and why, or another GatehouseError.
+        Raises StaleError where what would be done isn't what was shown, UndoRefusedError with
+        each path that can't be undone and why, or another GatehouseError.
         """
         plan = await self.plan(selection, merge=merge)
         if plan.problems:
-            raise UndoRefusedError(_listing("nothing was undone", plan.problems), "undo less, or merge: --merge")
+            raise UndoRefusedError(
+                _listing("nothing was undone", plan.problems), "undo less, or merge: --merge"
+            )
         if plan.token != token:
-            raise StaleError("what undoing would do is no longer what was shown; nothing was undone", "look again")
+            raise StaleError(
+                "what undoing would do is no longer what was shown; nothing was undone",
+                "look again",
+            )
         if not plan.effective:
-            raise UserError("nothing would change: everything is as it was before", "see the session's timeline")
+            raise UserError(
+                "nothing would change: everything is as it was before", "see the session's timeline"
+            )
         wanted = [Restoration(file.name, file.to, file.now) for file in plan.effective]
-        steps = tuple(Step(encode_name(one.name), one.to, one.expected) for one in with_open_folders(wanted))
+        steps = tuple(
+            Step(encode_name(one.name), one.to, one.expected) for one in with_open_folders(wanted)
+        )
         undo_id = f"undo-{self._session_id}-{secrets.token_hex(4)}"
         undo = UndoBegun(undo_id, by, plan.what, self._sides.history.now(), plan.of, steps)
         self._gate.audit.record(
-            "undo_started", session=self._session_id, undo=undo.id, by=by, of=list(plan.of[:MOST_NAMED]),
-            files=[_text(file.name) for file in plan.effective[:MOST_NAMED]], count=len(wanted), merge=merge,
+            "undo_started", session=self._session_id, undo=undo.id, by=by,
+            of=list(plan.of[:MOST_NAMED]),
+            files=[_text(file.name) for file in plan.effective[:MOST_NAMED]], count=len(wanted),
+            merge=merge,
         )  # fmt: skip
         await self._finish(undo, resumed=False)
         return msgspec.structs.replace(plan, undo=undo.id)
@@ -140,11 +158,15 @@ class Undo:
             await asyncio.to_thread(self._mark.unlink, missing_ok=True)
             return
         intents = list(self._sides.history.open.values())
-        self._sides.left_behind |= await asyncio.to_thread(clean_leftovers, self._sides.host, intents)
+        self._sides.left_behind |= await asyncio.to_thread(
+            clean_leftovers, self._sides.host, intents
+        )
         try:
             await self._finish(undo, resumed=True)
         except GatehouseError as error:
-            log.warning("an undo that a crash cut short was not finished", undo=undo.id, error=str(error))
+            log.warning(
+                "an undo that a crash cut short was not finished", undo=undo.id, error=str(error)
+            )
 
     async def _finish(self, undo: UndoBegun, *, resumed: bool) -> None:
         earlier = [effect for effect in self._sides.history.effects() if effect.request != undo.id]
@@ -156,9 +178,16 @@ class Undo:
         detail = {"outcome": "failed", "error": str(error)} if error else {"outcome": "done"}
         try:
             self._gate.audit.record(
-                "undo_settled", session=self._session_id, undo=undo.id, by=undo.by, resumed=resumed, **detail
+                "undo_settled",
+                session=self._session_id,
+                undo=undo.id,
+                by=undo.by,
+                resumed=resumed,
+                **detail,
             )
-        except StorageError as failure:  # it has happened: what isn't on record stops the next effect, not this
+        except (
+            StorageError
+        ) as failure:  # it has happened: what isn't on record stops the next effect, not this
             log.error("undo not recorded", undo=undo.id, error=str(failure))
         if error is not None:
             raise error
@@ -181,7 +210,8 @@ class Undo:
             history.end_undo(undo, rolled_back=error is not None and not left)
         except OSError as failure:
             return StorageError(
-                f"the undo was cut short: {failure.strerror}", "make room; it is ended when the session is next opened"
+                f"the undo was cut short: {failure.strerror}",
+                "make room; it is ended when the session is next opened",
             )
         self._mark.unlink(missing_ok=True)
         if error is None:
@@ -189,7 +219,8 @@ class Undo:
         if left:
             named = ", ".join(f"`{_text(name)}`" for name in left[:MOST_NAMED])
             return UndoRefusedError(
-                f"{error.message}; and {named} could not be put back as before the undo", "look at it"
+                f"{error.message}; and {named} could not be put back as before the undo",
+                "look at it",
             )
         return UndoRefusedError(f"{error.message}; nothing was undone", error.remedy)
 
@@ -209,7 +240,9 @@ class Undo:
             for number, step in enumerate(undo.steps)
             if step.name in done and is_same(done[step.name], step.to)
         }
-        left = [step for number, step in enumerate(undo.steps) if number > passed.get(step.name, -1)]
+        left = [
+            step for number, step in enumerate(undo.steps) if number > passed.get(step.name, -1)
+        ]
         for at in range(0, len(left), TOGETHER):
             error = self._forward_some(undo, left[at : at + TOGETHER])
             if error is not None:
@@ -217,7 +250,8 @@ class Undo:
         return None
 
     def _forward_some(self, undo: UndoBegun, steps: Sequence[Step]) -> GatehouseError | None:
-        """These steps in their order: what can be written beside its place is first, and synced together."""
+        """These steps in their order: what can be written beside its place is first, and synced
+        together."""
         times = Counter(step.name for step in undo.steps)
         staged: dict[str, StagedBack] = {}
         try:
@@ -261,7 +295,9 @@ class Undo:
                     history.confirm_alone(undo.id, name)
                 self._at("back")
             except GatehouseError as error:
-                log.error("an undo could not be rolled back", undo=undo.id, path=name, error=str(error))
+                log.error(
+                    "an undo could not be rolled back", undo=undo.id, path=name, error=str(error)
+                )
                 left.append(name)
         return left
 
@@ -271,10 +307,11 @@ class Undo:
         except (OSError, GatehouseError, UnsteadyError, TooLargeError):
             return False
 
-    # -- telling ------------------------------------------------------------------------------------------------------------
+    # -- telling ----------------------------------------------------------------------------------
 
     def _tell_agent(self, undo: UndoBegun, earlier: Sequence[Effect]) -> None:
-        """Say it with each request that isn't in force any more, or is again: whoever asks for it hears why."""
+        """Say it with each request that isn't in force any more, or is again: whoever asks for
+        it hears why."""
         undos = {one.id: one.of for one in self._sides.history.undos.values()}
         done = [
             Effect(0, undo.id, decode_name(step.name), OPERATION, step.expected, step.to, undo.at)
@@ -294,7 +331,8 @@ class Undo:
 async def reopened(
     session_id: str, workspace: Path, folder: Path, gate: Gate, protected: Sequence[Path]
 ) -> AsyncIterator[Undo]:
-    """The undo of a session that has ended. `NotFoundError` where nothing of it is left to work with.
+    """The undo of a session that has ended. `NotFoundError` where nothing of it is left to work
+    with.
 
     One at a time for each session: whoever calls sees to that.
     """

@@ -1,7 +1,9 @@
-"""What an undo would do: looked at path by path, merged where asked, and named by a token that has exactly this done.
+"""What an undo would do: looked at path by path, merged where asked, and named by a token that has
+exactly this done.
 
-It is separate from `undo`, which carries it out, because all of it happens before anything does: it changes nothing on
-either side. It must never call a path undoable that the person changed since.
+It is separate from `undo`, which carries it out, because all of it happens before anything does:
+it changes nothing on either side. It must never call a path undoable that the person changed
+since.
 """
 
 import asyncio
@@ -37,8 +39,11 @@ from supervisor.workspace.trees.looking import read_file
 from supervisor.workspace.trees.repositories import Guard
 from supervisor.workspace.trees.trees import Sides
 
-# `stays`: a folder that holds more than the session's, or was made anew since it went. `nothing`: the path is as it was already.
-Doing = Literal["restored", "brought back", "removed", "mode", "merged", "stays", "nothing", "refused"]
+# `stays`: a folder that holds more than the session's, or was made anew since it went. `nothing`:
+# the path is as it was already.
+Doing = Literal[
+    "restored", "brought back", "removed", "mode", "merged", "stays", "nothing", "refused"
+]
 
 
 class UndoFile(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -52,8 +57,9 @@ class UndoFile(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class UndoPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What an undo would do, in its order. `token` names exactly this: whoever has seen it gives it back to have it done.
-    `undo` is the id of the undo that did it; `forgotten` says that older changes are no longer kept, and why."""
+    """What an undo would do, in its order. `token` names exactly this: whoever has seen it gives
+    it back to have it done. `undo` is the id of the undo that did it; `forgotten` says that
+    older changes are no longer kept, and why."""
 
     what: str
     of: tuple[str, ...]
@@ -74,7 +80,8 @@ class UndoPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UndoPlanner:
-    """Of one session. `seen` is what the last plan's look found, by path: whoever carries it out needn't read it again."""
+    """Of one session. `seen` is what the last plan's look found, by path: whoever carries it out
+    needn't read it again."""
 
     def __init__(self, sides: Sides) -> None:
         self._sides = sides
@@ -83,12 +90,16 @@ class UndoPlanner:
         self._last: dict[str, Effect] = {}
 
     async def plan(self, selection: Selection, *, merge: bool = False) -> UndoPlan:
-        """What taking the selection back would do now. `UserError` where there is nothing to take back.
+        """What taking the selection back would do now. `UserError` where there is nothing to take
+        back.
 
-        With `merge`, what the person edited since is merged where git can; otherwise those paths are problems.
+        With `merge`, what the person edited since is merged where git can; otherwise those paths
+        are problems.
         """
         if self._sides.history.open_undo is not None:
-            raise StorageError("an undo was cut short and isn't ended yet", "make room on the disk and start again")
+            raise StorageError(
+                "an undo was cut short and isn't ended yet", "make room on the disk and start again"
+            )
         history = self._sides.history.effects()
         ids = self._sides.history.requests_of(selection.ids)
         effects = chosen(history, msgspec.structs.replace(selection, ids=ids))
@@ -105,14 +116,23 @@ class UndoPlanner:
             ]
         of = tuple(dict.fromkeys(effect.request for effect in effects))
         token = content_hash(msgspec.json.encode((of, [_shown(file) for file in files])))
-        what, forgotten = self._words(selection, len(of)), "" if selection.ids else self._forgotten()
+        what, forgotten = (
+            self._words(selection, len(of)),
+            "" if selection.ids else self._forgotten(),
+        )
         return UndoPlan(what=what, of=of, files=tuple(files), token=token, forgotten=forgotten)
 
     def card(self, file: UndoFile) -> ChangeCard:
         """The difference that an undo would make to a path."""
         now, to = file.now, file.to
         operation: Literal["write", "delete", "symlink", "mkdir"] = (
-            "delete" if to is None else "symlink" if to.kind == "symlink" else "mkdir" if to.kind == "dir" else "write"
+            "delete"
+            if to is None
+            else "symlink"
+            if to.kind == "symlink"
+            else "mkdir"
+            if to.kind == "dir"
+            else "write"
         )
         before, after = now.token if now else None, to.token if to else None
         target = to.link_target if to is not None and to.kind == "symlink" else None
@@ -131,7 +151,8 @@ class UndoPlanner:
         return Side(data, len(data) if data is not None else None, held.mode)
 
     def content(self, held: Held | None, limit_bytes: int) -> bytes | None:
-        """What a file held, up to one byte more than the limit; None where it is no file, or no longer kept."""
+        """What a file held, up to one byte more than the limit; None where it is no file, or no
+        longer kept."""
         if held is None or held.kind != "file" or held.digest is None:
             return None
         kept = self._sides.history.kept
@@ -142,24 +163,37 @@ class UndoPlanner:
         went = f" ({text})" if (text := self._forgotten()) else ""
         if selection.ids:
             return NotFoundError(
-                f"no applied change has the id `{selection.ids[0][:64]}`{went}", "see the session's timeline"
+                f"no applied change has the id `{selection.ids[0][:64]}`{went}",
+                "see the session's timeline",
             )
-        return UserError(f"no change was applied then that could be undone{went}", "see the session's timeline")
+        return UserError(
+            f"no change was applied then that could be undone{went}", "see the session's timeline"
+        )
 
     def _forgotten(self) -> str:
         gone = self._sides.history.forgotten
-        return f"{gone.number} older changes are no longer kept and stay as they are: {gone.why}" if gone.number else ""
+        return (
+            f"{gone.number} older changes are no longer kept and stay as they are: {gone.why}"
+            if gone.number
+            else ""
+        )
 
     def _words(self, selection: Selection, count: int) -> str:
         many = f"{count:,} change{'' if count == 1 else 's'}"
         if selection.ids:
             return many
-        return f"all {many}" if selection.after is None and selection.since is None else f"the last {many}"
+        return (
+            f"all {many}"
+            if selection.after is None and selection.since is None
+            else f"the last {many}"
+        )
 
-    # -- looking (in a thread) ----------------------------------------------------------------------------------------------
+    # -- looking (in a thread) --------------------------------------------------------------------
 
     def _examine_all(self, wanted: Sequence[Restoration]) -> list[UndoFile]:
-        swapped = {one.name for one in wanted if one.to is not None} & {one.name for one in wanted if one.to is None}
+        swapped = {one.name for one in wanted if one.to is not None} & {
+            one.name for one in wanted if one.to is None
+        }
         gone: set[str] = set()
         folders = [one for one in wanted if one.expected is not None and one.expected.kind == "dir"]
         files: list[UndoFile] = []
@@ -173,19 +207,30 @@ class UndoPlanner:
         return files
 
     def _without_repositories(self, files: Sequence[UndoFile]) -> list[UndoFile]:
-        """With a problem wherever all of this together would give a folder what it lacks to be a repository's own for git."""
+        """With a problem wherever all of this together would give a folder what it lacks to be a
+        repository's own for git."""
         history, guard = self._sides.history, Guard(self._sides.host, self._sides.history.consents)
         changing = [file for file in files if file.doing not in ("stays", "nothing", "refused")]
-        made = {file.name: None if file.to is None else piece_held(file.to, history) for file in changing}
+        made = {
+            file.name: None if file.to is None else piece_held(file.to, history)
+            for file in changing
+        }
         whys = guard.not_back(made)
         return [
-            msgspec.structs.replace(file, doing="refused", problem=why) if (why := whys.get(file.name)) else file
+            (
+                msgspec.structs.replace(file, doing="refused", problem=why)
+                if (why := whys.get(file.name))
+                else file
+            )
             for file in files
         ]
 
-    def _now(self, near: Neighbours, one: Restoration, folders: Sequence[Restoration]) -> Held | None:
-        """What is there. In a folder that lets nobody in until this undo opens it: what the session left there, which whoever
-        carries it out compares with what is there once the folder is open."""
+    def _now(
+        self, near: Neighbours, one: Restoration, folders: Sequence[Restoration]
+    ) -> Held | None:
+        """What is there. In a folder that lets nobody in until this undo opens it: what the
+        session left there, which whoever carries it out compares with what is there once the
+        folder is open."""
         try:
             seen = self._look(near, one)
         except PermissionError:
@@ -197,17 +242,28 @@ class UndoPlanner:
         return held_of(seen)
 
     def _look(self, near: Neighbours, one: Restoration) -> Seen | None:
-        """What is there. A file is not read again where it has the signature of the last plan's look, for as long as nothing but
-        its replacement by another file may come of it.
+        """What is there. A file is not read again where it has the signature of the last plan's
+        look, for as long as nothing but its replacement by another file may come of it.
 
-        INVARIANT: what is replaced is read once more when it is (`placing`), what is removed is not: so that is read here.
+        INVARIANT: what is replaced is read once more when it is (`placing`), what is removed is
+        not: so that is read here.
         """
         before = self._before.get(one.name)
-        is_replaced = one.to is not None and one.to.kind == "file" and before is not None and before.kind == "file"
+        is_replaced = (
+            one.to is not None
+            and one.to.kind == "file"
+            and before is not None
+            and before.kind == "file"
+        )
         return look(near, one.name, known=before if is_replaced else None)
 
     def _examine(
-        self, near: Neighbours, one: Restoration, gone: set[str], folders: Sequence[Restoration], is_swapped: bool
+        self,
+        near: Neighbours,
+        one: Restoration,
+        gone: set[str],
+        folders: Sequence[Restoration],
+        is_swapped: bool,
     ) -> UndoFile:
         try:
             now = None if one.name in gone else self._now(near, one, folders)
@@ -222,18 +278,29 @@ class UndoPlanner:
             now, doing, problem = None, "refused", f"it can't be read: {error.strerror}"
         return UndoFile(name=one.name, doing=doing, to=one.to, now=now, problem=problem)
 
-    def _judge(self, one: Restoration, now: Held | None, gone: set[str], is_swapped: bool) -> tuple[Doing, str]:
+    def _judge(
+        self, one: Restoration, now: Held | None, gone: set[str], is_swapped: bool
+    ) -> tuple[Doing, str]:
         to = one.to
         if is_same(now, to):
             return "nothing", ""
-        if one.expected is None and now is not None and to is not None and now.kind == to.kind == "dir":
+        if (
+            one.expected is None
+            and now is not None
+            and to is not None
+            and now.kind == to.kind == "dir"
+        ):
             return "stays", ""  # made anew since, as whoever did it meant it
         if not is_same(now, one.expected):
             return "refused", self._why_changed(one, now)
         if to is None:
             if now is None or now.kind != "dir" or self._will_be_empty(one.name, gone):
                 return "removed", ""
-            return ("refused", "the folder holds what isn't the session's") if is_swapped else ("stays", "")
+            return (
+                ("refused", "the folder holds what isn't the session's")
+                if is_swapped
+                else ("stays", "")
+            )
         if to.kind in SPECIAL:
             return "refused", f"it was a {to.kind}, which isn't brought back"
         if to.kind == "file" and not self._sides.history.kept.has(to.digest or ""):
@@ -256,10 +323,11 @@ class UndoPlanner:
             with self._sides.host.directory(folder) as fd:
                 names = _listed(fd)
         except PermissionError:
-            return True  # it is opened before; and if it isn't empty then, it stays, and so does all else
+            # it is opened before; and if it isn't empty then, it stays, and so does all else
+            return True
         return all(f"{folder}/{leaf}" in gone for leaf in names)
 
-    # -- merging ------------------------------------------------------------------------------------------------------------
+    # -- merging ----------------------------------------------------------------------------------
 
     async def _merged(self, file: UndoFile, one: Restoration) -> UndoFile:
         to, base, now = one.to, one.expected, file.now
@@ -267,19 +335,29 @@ class UndoPlanner:
             return file
         contents = await asyncio.to_thread(self._three, one, file.name)
         if contents is None:
-            return _refused(file, f"{file.problem}, and can't be merged: a content is no longer kept, or is too large")
+            return _refused(
+                file,
+                f"{file.problem}, and can't be merged: a content is no longer kept, or is too"
+                " large",
+            )
         merged = await merge_file(*contents)
         if merged.content is None:
             return _refused(file, f"{file.problem}, and can't be merged: {merged.why}")
-        of_mode = to if now.mode == base.mode else now  # with its owner: a set-id bit is only for that one
+        of_mode = (
+            to if now.mode == base.mode else now
+        )  # with its owner: a set-id bit is only for that one
         digest = await asyncio.to_thread(self._sides.history.kept.keep_bytes, merged.content)
         wanted = Held("file", of_mode.mode, digest, uid=of_mode.uid)
         doing: Doing = "nothing" if is_same(wanted, now) else "merged"
         return msgspec.structs.replace(file, doing=doing, to=wanted, problem="")
 
     def _three(self, one: Restoration, name: str) -> tuple[bytes, bytes, bytes] | None:
-        """Base (what the last effect left), ours (what the person made of it), theirs (what was before)."""
-        base, theirs = self.content(one.expected, MOST_MERGED_BYTES), self.content(one.to, MOST_MERGED_BYTES)
+        """Base (what the last effect left), ours (what the person made of it), theirs (what was
+        before)."""
+        base, theirs = (
+            self.content(one.expected, MOST_MERGED_BYTES),
+            self.content(one.to, MOST_MERGED_BYTES),
+        )
         try:
             ours = read_file(self._sides.host, name, MOST_MERGED_BYTES + 1)
         except (OSError, GatehouseError):

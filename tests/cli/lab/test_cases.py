@@ -6,13 +6,20 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
-PASSING = '- {name: reads, category: exec, command: "ls", policy: {allow: [exec(ls *)]}, verdict: allow}\n'
+PASSING = (
+    '- {name: reads, category: exec, command: "ls", policy: {allow: [exec(ls *)]}, verdict:'
+    " allow}\n"
+)
 UNJUDGED = '- {name: lists, category: exec, command: "ls -l", verdict: allow}\n'
 
 
 def run(gatehouse: Path, *words: str | Path, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [str(gatehouse), "policy", "test", *map(str, words)], capture_output=True, text=True, cwd=cwd, check=False
+        [str(gatehouse), "policy", "test", *map(str, words)],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        check=False,
     )
 
 
@@ -51,7 +58,9 @@ def test_a_failing_case_is_printed_and_fails(gatehouse: Path, folder: Path) -> N
     ]
 
 
-def test_a_file_that_cant_be_used_fails_and_the_others_still_run(gatehouse: Path, folder: Path) -> None:
+def test_a_file_that_cant_be_used_fails_and_the_others_still_run(
+    gatehouse: Path, folder: Path
+) -> None:
     (folder / "bad.yaml").write_text("- {name: x, category: exec, comand: ls, verdict: ask}\n")
     (folder / "worse.yaml").write_bytes(b"\xff\xfe")
     done = run(gatehouse, folder)
@@ -71,7 +80,9 @@ def test_no_cases_are_no_success(gatehouse: Path, tmp_path: Path) -> None:
     assert run(gatehouse, empty).returncode == 1
 
 
-def test_a_case_without_a_policy_is_judged_by_the_one_that_is_named(gatehouse: Path, tmp_path: Path) -> None:
+def test_a_case_without_a_policy_is_judged_by_the_one_that_is_named(
+    gatehouse: Path, tmp_path: Path
+) -> None:
     (tmp_path / "a.yaml").write_text(UNJUDGED)
     (tmp_path / "p").write_text("allow: [exec(ls *)]\n")
     assert run(gatehouse, "--policy", tmp_path / "p", tmp_path / "a.yaml").returncode == 0
@@ -84,7 +95,9 @@ def test_else_by_the_policy_in_force(gatehouse: Path, tmp_path: Path) -> None:
     assert run(gatehouse, tmp_path / "a.yaml").returncode == 0, "default.yaml allows `ls`"
 
 
-def test_a_policy_that_cant_be_used_is_one_line(gatehouse: Path, folder: Path, tmp_path: Path) -> None:
+def test_a_policy_that_cant_be_used_is_one_line(
+    gatehouse: Path, folder: Path, tmp_path: Path
+) -> None:
     (tmp_path / "p").write_text("allow: [exe(ls)]\n")
     done = run(gatehouse, "--policy", tmp_path / "p", folder)
     assert done.returncode == 1
@@ -93,5 +106,7 @@ def test_a_policy_that_cant_be_used_is_one_line(gatehouse: Path, folder: Path, t
 
 
 def test_what_a_case_holds_cant_move_the_cursor(gatehouse: Path, tmp_path: Path) -> None:
-    (tmp_path / "a.yaml").write_text('- {name: "\\e[2Jx", category: exec, command: "a\\nb", verdict: deny}\n')
+    (tmp_path / "a.yaml").write_text(
+        '- {name: "\\e[2Jx", category: exec, command: "a\\nb", verdict: deny}\n'
+    )
     assert "\x1b" not in run(gatehouse, tmp_path / "a.yaml").stdout

@@ -1,4 +1,5 @@
-"""`gatehouse policy explain`: what the words of the command line mean, and what a person gets to read."""
+"""`gatehouse policy explain`: what the words of the command line mean, and what a person gets to
+read."""
 
 import io
 import json
@@ -24,7 +25,9 @@ from supervisor.errors import UserError
 from tests.fakes.law_worlds import ACTIONS, WIDE, WILD_ACTIONS
 
 ROOT = Path(__file__).resolve().parents[3]
-POLICY = "version: 1\nallow: [exec(git log *), exec(ls *), exec(git status *)]\nask: [exec(sudo *)]\n"
+POLICY = (
+    "version: 1\nallow: [exec(git log *), exec(ls *), exec(git status *)]\nask: [exec(sudo *)]\n"
+)
 NOW = 1_790_000_000.0
 
 type Run = Callable[..., tuple[int, str, str]]
@@ -32,7 +35,8 @@ type Run = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
-    """`gatehouse policy explain WORDS`: exit code, standard output, standard error. `policy=None`: none is named."""
+    """`gatehouse policy explain WORDS`: exit code, standard output, standard error.
+    `policy=None`: none is named."""
     usual = tmp_path / "usual.yaml"
     usual.write_text(POLICY)
 
@@ -46,14 +50,23 @@ def run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
     return call
 
 
-# -- what words mean ---------------------------------------------------------------------------------------------------------------
+# -- what words mean ------------------------------------------------------------------------------
 
 WORDS: list[tuple[list[str], dict[str, Any]]] = [
     (["exec", "git log | sh"], {"command": "git log | sh"}),
     (["exec", "grep", "a b", "x"], {"command": "grep 'a b' x"}),
-    (["network", "https://x.example.com/y?z"], {"method": "GET", "url": "https://x.example.com/y?z"}),
-    (["network", "POST", "https://x.example.com/y"], {"method": "POST", "url": "https://x.example.com/y"}),
-    (["network", "POST https://x.example.com/y"], {"method": "POST", "url": "https://x.example.com/y"}),
+    (
+        ["network", "https://x.example.com/y?z"],
+        {"method": "GET", "url": "https://x.example.com/y?z"},
+    ),
+    (
+        ["network", "POST", "https://x.example.com/y"],
+        {"method": "POST", "url": "https://x.example.com/y"},
+    ),
+    (
+        ["network", "POST https://x.example.com/y"],
+        {"method": "POST", "url": "https://x.example.com/y"},
+    ),
     (["network", "x.example.com:443"], {"connect": "x.example.com:443"}),
     (["network", "[::1]:443"], {"connect": "[::1]:443"}),
     (["filesystem", "src/a.py"], {"operation": "write", "path": "src/a.py"}),
@@ -86,7 +99,8 @@ BAD: list[tuple[list[str], str]] = [
     (["exex", "ls"], "`exex` is not a category; did you mean `exec`?"),
     (["git log"], "`git log` is not a category; did you mean `git`?"),
     (["x\x1b[2J", "ls"], "`x\\u{1b}[2J` is not a category; known are"),
-    (["exec", "ls \udcff"], "`ls \\u{dcff}` is not UTF-8 text; give a line as for `policy check`, where `path_b64`"),
+    (["exec", "ls \udcff"],
+     "`ls \\u{dcff}` is not UTF-8 text; give a line as for `policy check`, where `path_b64`"),
     (["exec"], "exec: what should be explained isn't said; write exec 'git log | head'"),
     (["packages", " "], "packages: what should be explained isn't said"),
     (["network", "GET", "https://x", "y"], "network: 3 words; write network https://"),
@@ -95,18 +109,25 @@ BAD: list[tuple[list[str], str]] = [
     (["network", "example.com"], "`connect` names no port; write network https://"),
     (["network", "ftp://x"], "`url` is neither http nor https"),
     (["network", "https://"], "`url` has no valid host"),
-    (["filesystem", "delte", "x"], "filesystem: `delte` is not an operation; did you mean `delete`?"),
-    (["filesystem", "delete", "x", "y"], "filesystem: delete takes 1 path; write filesystem delete PATH"),
-    (["filesystem", "rename", "x"], "filesystem: rename takes 2 words; write filesystem rename OLD NEW"),
+    (["filesystem", "delte", "x"],
+     "filesystem: `delte` is not an operation; did you mean `delete`?"),
+    (["filesystem", "delete", "x", "y"],
+     "filesystem: delete takes 1 path; write filesystem delete PATH"),
+    (["filesystem", "rename", "x"],
+     "filesystem: rename takes 2 words; write filesystem rename OLD NEW"),
     (["filesystem", "chmod", "9", "x"], "`mode` is `9`, neither a number nor octal digits"),
     (["{"], "the line is not JSON"),
     ([" {}"], "the line has no `category`"),
     (['{"category": "exec"}'], "the line has no `command`; write exec 'git log | head'"),
-    (['{"category": "exec", "comand": "ls"}'], "unknown key `comand` for exec; did you mean `command`?"),
-    (['{"category": "exec", "command": "ls", "policy": {"alow": []}}'], "the line's own policy: unknown key `alow`"),
+    (['{"category": "exec", "comand": "ls"}'],
+     "unknown key `comand` for exec; did you mean `command`?"),
+    (['{"category": "exec", "command": "ls", "policy": {"alow": []}}'],
+     "the line's own policy: unknown key `alow`"),
     (['{"category": "exec", "command": "ls", "workspace": 3}'], "`workspace` is not text"),
-    (['{"category": "git", "command": "git push", "remotes": "x"}'], "`remotes` is not a list of texts"),
-    (['{"category": "git", "command": "git push", "remotes": [3]}'], "`remotes` is not a list of texts"),
+    (['{"category": "git", "command": "git push", "remotes": "x"}'],
+     "`remotes` is not a list of texts"),
+    (['{"category": "git", "command": "git push", "remotes": [3]}'],
+     "`remotes` is not a list of texts"),
     (['{"category": ["\\ud800"]}'], "the line is not JSON"),
 ]  # fmt: skip
 
@@ -122,7 +143,8 @@ def test_anything_else_is_one_clear_line(run: Run, words: list[str], message: st
 
 @given(
     st.lists(
-        st.text(max_size=12) | st.sampled_from(["exec", "network", "git", "filesystem", "{", "-x", "rename"]),
+        st.text(max_size=12)
+        | st.sampled_from(["exec", "network", "git", "filesystem", "{", "-x", "rename"]),
         min_size=1,
         max_size=4,
     )
@@ -142,14 +164,16 @@ def test_a_line_on_standard_input(run: Run, monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text)))
         return run("-")
 
-    code, out, _ = given_text(b'{"category":"exec","command":"git log"}\n{"category":"exec","command":"id"}\n')
+    code, out, _ = given_text(
+        b'{"category":"exec","command":"git log"}\n{"category":"exec","command":"id"}\n'
+    )
     assert (code, out.splitlines()[0]) == (0, "allow: exec git log")
     assert "standard input is not JSON" in given_text(b"")[2]
     assert "standard input is not a JSON object" in given_text(b"[]")[2]
     assert "standard input is longer than 1000000 bytes" in given_text(b" " * 1_000_002)[2]
 
 
-# -- which policy, which workspace -----------------------------------------------------------------------------------------------------
+# -- which policy, which workspace ----------------------------------------------------------------
 
 
 def test_without_a_policy_it_is_what_a_session_would_start_with(
@@ -185,7 +209,9 @@ def test_a_bad_policy_is_one_line(run: Run, tmp_path: Path) -> None:
     assert "bad.yaml:2:" in err
 
 
-def test_links_of_the_workspace_are_seen_as_policy_check_sees_them(run: Run, tmp_path: Path) -> None:
+def test_links_of_the_workspace_are_seen_as_policy_check_sees_them(
+    run: Run, tmp_path: Path
+) -> None:
     workspace = tmp_path / "project"
     workspace.mkdir()
     (workspace / "out").symlink_to("/etc")
@@ -194,21 +220,26 @@ def test_links_of_the_workspace_are_seen_as_policy_check_sees_them(run: Run, tmp
     words = ["--workspace", str(workspace), "filesystem", "out/passwd"]
     text = run(*words, policy=str(policy))[1]
     assert text.startswith("allow: filesystem write out/passwd\n")
-    assert "  in this workspace it is deny: `out/passwd` leaves the workspace by a symbolic link\n" in text
+    assert (
+        "  in this workspace it is deny: `out/passwd` leaves the workspace by a symbolic link\n"
+        in text
+    )
     found = json.loads(run("--json", *words, policy=str(policy))[1])
     assert found["on_disk"]["verdict"] == "deny"
     inside = json.loads(run("--json", *words[:-1], "a", policy=str(policy))[1])
     assert (inside["verdict"], inside["on_disk"]) == ("allow", None)
 
 
-def test_a_relative_workspace_is_one_of_this_folder(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_relative_workspace_is_one_of_this_folder(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "project").mkdir()
     monkeypatch.chdir(tmp_path)
     words = ("--workspace", "project", "exec", f"cd {tmp_path}/project/src && ls")
     assert "needs no rule: it stays inside" in run(*words)[1]
 
 
-# -- what a person reads ---------------------------------------------------------------------------------------------------------------
+# -- what a person reads --------------------------------------------------------------------------
 
 
 def text_of(action: Action, **lists: Any) -> str:
@@ -218,7 +249,8 @@ def text_of(action: Action, **lists: Any) -> str:
 def test_the_verdict_comes_first_then_what_was_understood_then_rules() -> None:
     text = text_of(
         Exec(command="git log | sh"),
-        allow=[{"rule": "exec(git log *)", "why": "reads"}, "exec(git status)", "exec(git log)", "exec(make)", "network(x.example.com)"],
+        allow=[{"rule": "exec(git log *)", "why": "reads"}, "exec(git status)", "exec(git log)",
+        "exec(make)", "network(x.example.com)"],
     )  # fmt: skip
     assert text.splitlines() == [
         "ask: exec git log | sh",
@@ -236,10 +268,16 @@ def test_the_verdict_comes_first_then_what_was_understood_then_rules() -> None:
         "",
         "rules that would match, but",
         "  allow  exec(git log *)",
-        "           held: command 1: covers `git log`; but no rule may allow input that `sh` would run as a",
+        (
+            "           held: command 1: covers `git log`; but no rule may allow input that `sh`"
+            " would run as a"
+        ),
         "           program",
         "  allow  exec(git log)",
-        "           held: command 1: covers `git log`; but no rule may allow input that `sh` would run as a",
+        (
+            "           held: command 1: covers `git log`; but no rule may allow input that `sh`"
+            " would run as a"
+        ),
         "           program",
         "",
         "other rules",
@@ -249,7 +287,10 @@ def test_the_verdict_comes_first_then_what_was_understood_then_rules() -> None:
         "not looked at: 1 network",
         "",
         "to change it",
-        "  a person is asked each time; written without what is named above, it is judged by the rules alone",
+        (
+            "  a person is asked each time; written without what is named above, it is judged by"
+            " the rules alone"
+        ),
     ]
 
 
@@ -274,7 +315,8 @@ def test_what_to_write_where_it_is_denied() -> None:
     )
     denied = text_of(FileChange(operation="write", path=".git/config"))
     assert denied.endswith(
-        "to change it\n  ask for the git operation instead; `.git` itself is never changed from the sandbox"
+        "to change it\n  ask for the git operation instead; `.git` itself is never changed from the"
+        " sandbox"
     )
 
 
@@ -342,15 +384,24 @@ def test_a_policy_without_rules_of_the_category() -> None:
             "  decided by 1 rule; where none matches, the mode of exec is ask",
         ),
         (Exec(command="cd src"), {}, "  nothing in it needs a rule"),
-        (FileChange(operation="write", path=".env"), {}, "  only a rule that spells it out lifts this"),
+        (
+            FileChange(operation="write", path=".env"),
+            {},
+            "  only a rule that spells it out lifts this",
+        ),
     ],
 )
-def test_the_line_about_what_made_the_verdict(action: Action, lists: dict[str, Any], line: str) -> None:
+def test_the_line_about_what_made_the_verdict(
+    action: Action, lists: dict[str, Any], line: str
+) -> None:
     assert line in text_of(action, **lists).splitlines()
 
 
 def test_what_has_no_rules_at_all() -> None:
-    assert "  no policy is in force\n" in as_text(explained(DENY_ALL, Exec(command="ls"), now=NOW)) + "\n"
+    assert (
+        "  no policy is in force\n"
+        in as_text(explained(DENY_ALL, Exec(command="ls"), now=NOW)) + "\n"
+    )
     proposal = Proposal(effect="allow", rule="exec(ls)")
     assert as_text(explained(Policy(), proposal, now=NOW)).splitlines() == [
         "ask: sandbox allow exec(ls)",
@@ -359,7 +410,9 @@ def test_what_has_no_rules_at_all() -> None:
 
 
 def test_an_explanation_that_is_incomplete_says_so() -> None:
-    found = replace(explained(Policy(), Exec(command="ls"), now=NOW), trouble="report this as a bug")
+    found = replace(
+        explained(Policy(), Exec(command="ls"), now=NOW), trouble="report this as a bug"
+    )
     assert "  report this as a bug" in as_text(found).splitlines()
 
 
@@ -387,7 +440,8 @@ def test_json_is_one_object_with_everything(run: Run) -> None:
     assert (found["verdict"], found["basis"], found["on_disk"]) == ("ask", "mode", None)
     assert [part["answer"] for part in found["parts"]] == ["allow", "open"]
     assert [(one["rule"], one["outcome"]) for one in found["looked_at"]] == [
-        ("exec(git log *)", "partly"), ("exec(sudo *)", "missed"), ("exec(ls *)", "missed"), ("exec(git status *)", "missed"),
+        ("exec(git log *)", "partly"), ("exec(sudo *)", "missed"), ("exec(ls *)", "missed"),
+        ("exec(git status *)", "missed"),
     ]  # fmt: skip
 
 
@@ -396,7 +450,8 @@ SHIPPED = sorted(path for path in (ROOT / "policy").rglob("*.yaml") if path.name
 
 @pytest.mark.parametrize("policy", SHIPPED, ids=lambda path: path.stem)
 def test_every_policy_that_is_shipped_can_be_asked(run: Run, policy: Path) -> None:
-    for words in (["exec", "git log | sh"], ["network", "https://x.example.org/"], ["filesystem", ".env"], ["git", "push -f origin main"], ["packages", "npm install x"]):  # fmt: skip
+    for words in (["exec", "git log | sh"], ["network", "https://x.example.org/"], ["filesystem",
+    ".env"], ["git", "push -f origin main"], ["packages", "npm install x"]):  # fmt: skip
         code, out, err = run(*words, policy=str(policy))
         assert (code, err) == (0, "")
         assert out.split(":")[0] in ("ask", "deny", "allow")

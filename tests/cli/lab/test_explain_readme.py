@@ -8,12 +8,16 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 BLOCKS = (ROOT / "policy" / "README.md").read_text(encoding="utf-8").split("```")[1::2]
-COMMANDS = [line for block in BLOCKS for line in block.splitlines() if line.startswith("gatehouse policy ")]
+COMMANDS = [
+    line for block in BLOCKS for line in block.splitlines() if line.startswith("gatehouse policy ")
+]
 CASES = [block for block in BLOCKS if "- {name: " in block and "category: " in block]
 
 
 def run(gatehouse: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([str(gatehouse), *words], capture_output=True, text=True, cwd=ROOT, check=False)
+    return subprocess.run(
+        [str(gatehouse), *words], capture_output=True, text=True, cwd=ROOT, check=False
+    )
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -25,7 +29,9 @@ def test_a_command_of_the_readme_explains_its_action(gatehouse: Path, command: s
     assert "understood as" in done.stdout
 
 
-def test_the_cases_of_the_readme_hold_under_the_policy_of_a_new_installation(gatehouse: Path, tmp_path: Path) -> None:
+def test_the_cases_of_the_readme_hold_under_the_policy_of_a_new_installation(
+    gatehouse: Path, tmp_path: Path
+) -> None:
     assert len(COMMANDS) >= 4
     assert CASES
     for number, text in enumerate(CASES):

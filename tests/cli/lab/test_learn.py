@@ -1,4 +1,5 @@
-"""`gatehouse policy learn` over the log of a real supervisor: the next session asks what it should, and no more."""
+"""`gatehouse policy learn` over the log of a real supervisor: the next session asks what it
+should, and no more."""
 
 import json
 from collections.abc import Callable
@@ -16,21 +17,33 @@ from supervisor.core.policy.policy_text import parse_policy
 from tests.fakes.sandboxed_agent import agent_command
 from tests.fakes.supervised import Answer, make_repository, settings_in, supervised
 
-BASE = "version: 1\nallow: [exec(true), exec(tail *)]\nask: [exec(git commit *)]\ndeny: [exec(sudo *)]\n"
+BASE = (
+    "version: 1\nallow: [exec(true), exec(tail *)]\nask: [exec(git commit *)]\ndeny: [exec(sudo"
+    " *)]\n"
+)
 
 type Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
 def run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
-    """`gatehouse policy learn ...` with the base policy: exit code, standard output, standard error."""
+    """`gatehouse policy learn ...` with the base policy: exit code, standard output, standard
+    error."""
     base = tmp_path / "base.yaml"
     base.write_text(BASE)
 
     def call(*words: str) -> tuple[int, str, str]:
         capsys.readouterr()
         code = cli.main(
-            ["policy", "learn", "--data-dir", str(tmp_path / "no-data"), "--policy", str(base), *map(str, words)]
+            [
+                "policy",
+                "learn",
+                "--data-dir",
+                str(tmp_path / "no-data"),
+                "--policy",
+                str(base),
+                *map(str, words),
+            ]
         )
         return code, *capsys.readouterr()
 
@@ -51,12 +64,21 @@ def log(folder: Path, *asked: tuple[str, str, Answer]) -> str:
             "category": "exec",
             "rule": None,
         }
-        lines.append(facts | {"event": "request_asked", "verdict": "ask", "why": "no rule matches; exec asks"})
+        lines.append(
+            facts
+            | {
+                "event": "request_asked",
+                "verdict": "ask",
+                "why": "no rule matches; exec asks",
+            }
+        )
         lines.append({"at": 1_800_000_000.5, "event": "request_answered", "session": session} | {
             "request": f"r{number}", "answer": answer, "by": "operator (browser)", "reason": "",
         })  # fmt: skip
     path = folder / "audit.log"
-    path.write_text("".join(json.dumps({"seq": at} | line) + "\n" for at, line in enumerate(lines, start=1)))
+    path.write_text(
+        "".join(json.dumps({"seq": at} | line) + "\n" for at, line in enumerate(lines, start=1))
+    )
     return str(path)
 
 
@@ -71,17 +93,21 @@ def in_one(*texts: str) -> str:
 
 
 @pytest.mark.xdist_group("scenarios")
-async def test_after_one_session_the_next_asks_only_what_it_should(tmp_path: Path, run: Run) -> None:
+async def test_after_one_session_the_next_asks_only_what_it_should(
+    tmp_path: Path, run: Run
+) -> None:
     workspace = make_repository(tmp_path / "project")
     agent = agent_command(
         *[
             ("/v1/exec", {"command": command})
             for command in (
-                "cat README.md 2>&1 | tail -1", "cat src/app.py", "true && wc -l README.md", "rm src/app.py", "rm README.md",
+                "cat README.md 2>&1 | tail -1", "cat src/app.py", "true && wc -l README.md",
+                "rm src/app.py", "rm README.md",
                 "git commit --allow-empty -m one", "git commit --allow-empty -m two", "echo $(id)",
             )
         ],
-        *[("/v1/files/write", {"path": path, "content": "x"}) for path in ("src/a.py", "src/b.py", "src/.env")],
+        *[("/v1/files/write", {"path": path, "content": "x"}) for path in ("src/a.py", "src/b.py",
+        "src/.env")],
     )  # fmt: skip
 
     def person(request: Request) -> Answer:
@@ -100,7 +126,8 @@ async def test_after_one_session_the_next_asks_only_what_it_should(tmp_path: Pat
         assert code == 0
         texts.append(policy)
 
-    held = ["rm src/app.py", "rm README.md", "git commit --allow-empty -m one", "git commit --allow-empty -m two", "echo $(id)", "write src/.env"]  # fmt: skip
+    held = ["rm src/app.py", "rm README.md", "git commit --allow-empty -m one",
+    "git commit --allow-empty -m two", "echo $(id)", "write src/.env"]  # fmt: skip
     assert len(asked[0]) == 12
     assert asked[1] == held
     rules = [entry["rule"] for entry in yaml.safe_load(texts[1])["allow"]]
@@ -119,7 +146,8 @@ def test_the_proposal_is_a_policy_with_its_reasons(tmp_path: Path, run: Run) -> 
     assert code == 0
     assert yaml.safe_load(text) == {
         "version": 1,
-        "allow": [{"rule": "exec(cargo test *)", "why": "saves 2 prompts of 2 sessions; e.g. cargo test", "match": ["cargo test"]}],
+        "allow": [{"rule": "exec(cargo test *)",
+        "why": "saves 2 prompts of 2 sessions; e.g. cargo test", "match": ["cargo test"]}],
     }  # fmt: skip
     assert parse_policy(text, "proposal").warnings == ()
     assert summary.splitlines() == [
@@ -137,7 +165,8 @@ def test_nothing_to_learn_is_a_policy_without_rules(tmp_path: Path, run: Run) ->
     assert parse_policy(text, "proposal").rules == ()
     assert (
         summary
-        == "learned from 0 requests approved and 0 denied, in 0 sessions\n0 rules proposed; asked before: 0, with them: 0\n"
+        == "learned from 0 requests approved and 0 denied, in 0 sessions\n0 rules proposed; asked"
+        " before: 0, with them: 0\n"
     )
 
 
@@ -187,8 +216,11 @@ def test_paths_are_learned_from_a_log_too(tmp_path: Path, run: Run) -> None:
     for number, path in enumerate(("src/a.py", "src/b.py", "docs/\u202ex.md")):
         action = FileChange(operation="write", path=path)
         facts = {"session": "s", "request": f"r{number}", "at": 1.0 + number}
-        lines.append(facts | {"event": "request_asked", "action": msgspec.to_builtins(action), "fingerprint": fingerprint(action), "verdict": "ask", "why": "", "rule": None})  # fmt: skip
-        lines.append(facts | {"event": "request_answered", "answer": "approved", "by": "operator (browser)"})
+        lines.append(facts | {"event": "request_asked", "action": msgspec.to_builtins(action),
+        "fingerprint": fingerprint(action), "verdict": "ask", "why": "", "rule": None})  # fmt: skip
+        lines.append(
+            facts | {"event": "request_answered", "answer": "approved", "by": "operator (browser)"}
+        )
     file = tmp_path / "audit.log"
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
     _, text, _ = run(str(file))

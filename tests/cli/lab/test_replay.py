@@ -1,4 +1,5 @@
-"""`gatehouse policy replay` over the log of a real supervisor, and over what a log may hold otherwise."""
+"""`gatehouse policy replay` over the log of a real supervisor, and over what a log may hold
+otherwise."""
 
 import json
 import os
@@ -19,7 +20,8 @@ from tests.fakes.supervised import Answer, make_repository, settings_in, supervi
 
 BASE = "version: 1\nallow: [exec(true), 'filesystem(docs/**)']\ndeny: [exec(rm *)]\n"
 BY = "operator (browser)"
-# A request that a person approves and whose address no rule names, and one that egress refuses by itself.
+# A request that a person approves and whose address no rule names, and one that egress refuses by
+# itself.
 CONNECTS = "curl -s http://host.test/; curl -s -H 'Host: other.test' http://host.test/"
 
 type Run = Callable[..., tuple[int, str, str]]
@@ -27,7 +29,8 @@ type Run = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
-    """`gatehouse policy replay --against POLICY ...`: exit code, standard output, standard error."""
+    """`gatehouse policy replay --against POLICY ...`: exit code, standard output, standard
+    error."""
 
     def call(policy: str, *words: str) -> tuple[int, str, str]:
         file = tmp_path / "other.yaml"
@@ -36,7 +39,11 @@ def run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
         capsys.readouterr()
         code = cli.main(["policy", "replay", "--data-dir", data, "--against", str(file), *words])
         shown = capsys.readouterr()
-        return code, shown.out.replace(str(tmp_path), "TMP"), shown.err.replace(str(tmp_path), "TMP")
+        return (
+            code,
+            shown.out.replace(str(tmp_path), "TMP"),
+            shown.err.replace(str(tmp_path), "TMP"),
+        )
 
     return call
 
@@ -49,19 +56,32 @@ class Log:
         self._lines: list[dict[str, Any]] = []
 
     def add(self, event: str, **fields: Any) -> None:
-        self._lines.append({"seq": len(self._lines) + 1, "at": 1_800_000_000.0, "event": event} | fields)
+        self._lines.append(
+            {"seq": len(self._lines) + 1, "at": 1_800_000_000.0, "event": event} | fields
+        )
         self.path.write_text("".join(json.dumps(line) + "\n" for line in self._lines))
 
     def judged(self, action: Action | str, verdict: str, **fields: Any) -> None:
         made = Exec(command=action) if isinstance(action, str) else action
-        facts = {"session": "s", "action": msgspec.to_builtins(made), "fingerprint": fingerprint(made), "why": "recorded", "rule": None}  # fmt: skip
+        facts = {"session": "s", "action": msgspec.to_builtins(made),
+        "fingerprint": fingerprint(made), "why": "recorded", "rule": None}  # fmt: skip
         self.add("verdict_given", **(facts | {"verdict": verdict} | fields))
 
     def asked(self, command: str, answer: str | None, request: str) -> None:
         made = Exec(command=command)
-        self.add("request_asked", session="s", action=msgspec.to_builtins(made), fingerprint=fingerprint(made), verdict="ask", rule=None, why="no rule matches; exec asks", request=request)  # fmt: skip
+        self.add("request_asked", session="s", action=msgspec.to_builtins(made),
+        fingerprint=fingerprint(made), verdict="ask", rule=None, why="no rule matches; exec asks",
+        request=request)  # fmt: skip
         if answer is not None:
-            self.add("request_answered", session="s", request=request, answer=answer, by=BY, reason="", rule=None)
+            self.add(
+                "request_answered",
+                session="s",
+                request=request,
+                answer=answer,
+                by=BY,
+                reason="",
+                rule=None,
+            )
 
 
 @pytest.fixture
@@ -96,7 +116,9 @@ async def record(folder: Path) -> Path:
         with running.answering(answer):
             await running.run(workspace, *agent_command(*calls))
     async with supervised(settings) as running:  # the same log goes on
-        await running.run(workspace, *agent_command(("/v1/exec", {"command": "true", "reason": ""})))
+        await running.run(
+            workspace, *agent_command(("/v1/exec", {"command": "true", "reason": ""}))
+        )
     return settings.data_dir / "audit.log"
 
 
@@ -108,7 +130,11 @@ async def test_a_real_log(tmp_path: Path, run: Run) -> None:
     history = read_history(log.read_bytes().splitlines(keepends=True), "log")
     assert {past.workspace for past in history} == {str(tmp_path / "project")}
     by_command = {past.action.command: past for past in history if isinstance(past.action, Exec)}
-    assert [by_command[text].persons_answer for text in ("echo yes", "echo no", "true")] == ["approved", "denied", None]
+    assert [by_command[text].persons_answer for text in ("echo yes", "echo no", "true")] == [
+        "approved",
+        "denied",
+        None,
+    ]
     assert by_command["true"].rule == "exec(true)"
     assert [past.is_redacted for past in history].count(True) == 1
 
@@ -125,7 +151,9 @@ async def test_a_real_log(tmp_path: Path, run: Run) -> None:
 
     code, out, err = run("allow: ['exec(echo *)']", "--fail-if-wider", str(log))
     assert code == 2
-    places = [out.index(text) for text in ("echo no", "echo yes", "rm -rf", "tighter:", "docs/a.md")]
+    places = [
+        out.index(text) for text in ("echo no", "echo yes", "rm -rf", "tighter:", "docs/a.md")
+    ]
     assert places == sorted(places)
     assert "ALLOWS WHAT WAS DENIED: a person approved 0, denied 1" in out
     assert "wider than what was recorded: 4 judgements, first `echo no` (ask (" in err
@@ -171,7 +199,8 @@ def test_json(run: Run, log: Log) -> None:
     assert json.loads(out) == {
         "against": "TMP/other.yaml", "judged": 1, "same": 0, "wider": 1, "tighter": 0,
         "not_decided": {"not_by_policy": 0, "redacted": 0},
-        "answers": {"approved": {"allow": 0, "ask": 0, "deny": 0}, "denied": {"allow": 1, "ask": 0, "deny": 0}},
+        "answers": {"approved": {"allow": 0, "ask": 0, "deny": 0}, "denied": {"allow": 1, "ask": 0,
+        "deny": 0}},
         "changes": [{
             "kind": "wider", "category": "exec", "action": "make deploy", "count": 1, "sessions": 1,
             "before": {"verdict": "ask", "rule": None, "why": "no rule matches; exec asks"},
@@ -184,15 +213,20 @@ def test_json(run: Run, log: Log) -> None:
 def test_the_gate_of_a_team(run: Run, log: Log) -> None:
     log.judged("make x", "ask")
     log.judged("make y", "allow")
-    wider, tighter, same = "allow: ['exec(make *)']", "deny: ['exec(make *)']", "allow: [exec(make y)]"
+    wider, tighter, same = (
+        "allow: ['exec(make *)']",
+        "deny: ['exec(make *)']",
+        "allow: [exec(make y)]",
+    )
     for words in ([], ["--json"]):
         assert run(wider, *words, str(log.path))[0] == 0
         code, out, err = run(wider, "--fail-if-wider", *words, str(log.path))
         assert code == 2
         assert "make x" in out
-        assert err == (
-            "gatehouse: wider than what was recorded: 1 judgement, first `make x` (ask (recorded) -> allow (exec(make *)));"
-            " narrow the rules that are named above, or leave --fail-if-wider out\n"
+        assert (
+            err == "gatehouse: wider than what was recorded: 1 judgement, first `make x` (ask"
+            " (recorded) -> allow (exec(make *))); narrow the rules that are named above, or"
+            " leave --fail-if-wider out\n"
         )
         assert run(tighter, "--fail-if-wider", *words, str(log.path))[0] == 0
         assert run(same, "--fail-if-wider", *words, str(log.path))[0] == 0
@@ -200,7 +234,8 @@ def test_the_gate_of_a_team(run: Run, log: Log) -> None:
 
 def test_an_empty_log_changes_nothing(run: Run, log: Log) -> None:
     log.path.write_text("")
-    assert run(BASE, "--fail-if-wider", str(log.path))[:2] == (0, "0 judgements under TMP/other.yaml: 0 same, 0 wider, 0 tighter, 0 not decided anew\n")  # fmt: skip
+    assert run(BASE, "--fail-if-wider", str(log.path))[:2] == (0,
+    "0 judgements under TMP/other.yaml: 0 same, 0 wider, 0 tighter, 0 not decided anew\n")  # fmt: skip  # noqa: E501
 
 
 @pytest.mark.parametrize(
@@ -209,11 +244,17 @@ def test_an_empty_log_changes_nothing(run: Run, log: Log) -> None:
         ("allow: [exce(make)]", "", r"TMP/other.yaml:1: unknown category `exce`"),
         ("nonsense: [", "", r"TMP/other.yaml:"),
         (BASE, "not a log\n", r"TMP/audit.log:1: not a record of the audit log"),
-        (BASE, '{"at": 1, "event": "verdict_given"}\n', r"TMP/audit.log:1: not a record of the audit log"),
+        (
+            BASE,
+            '{"at": 1, "event": "verdict_given"}\n',
+            r"TMP/audit.log:1: not a record of the audit log",
+        ),
         (BASE, None, r"TMP/audit.log: there is no audit log"),
     ],
 )
-def test_bad_files_are_one_line_and_exit_1(run: Run, log: Log, policy: str, log_text: str | None, says: str) -> None:
+def test_bad_files_are_one_line_and_exit_1(
+    run: Run, log: Log, policy: str, log_text: str | None, says: str
+) -> None:
     if log_text is not None:
         log.path.write_text(log_text)
     code, out, err = run(policy, "--fail-if-wider", str(log.path))
@@ -222,7 +263,18 @@ def test_bad_files_are_one_line_and_exit_1(run: Run, log: Log, policy: str, log_
 
 
 def test_a_policy_that_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["policy", "replay", "--against", str(tmp_path / "none.yaml"), str(tmp_path / "none.log")]) == 1
+    assert (
+        cli.main(
+            [
+                "policy",
+                "replay",
+                "--against",
+                str(tmp_path / "none.yaml"),
+                str(tmp_path / "none.log"),
+            ]
+        )
+        == 1
+    )
     assert capsys.readouterr().err.count("\n") == 1
 
 
@@ -261,7 +313,9 @@ def test_ten_thousand_records_and_the_same_text_each_time(run: Run, log: Log) ->
     lines = []
     for number in range(10_000):
         made = Exec(command=f"make {number % 700}")
-        lines.append(json.dumps({"at": 1.0, "event": "verdict_given", "session": f"s{number % 9}", "action": msgspec.to_builtins(made), "verdict": "ask", "rule": None, "why": "w"}))  # fmt: skip
+        lines.append(json.dumps({"at": 1.0, "event": "verdict_given", "session": f"s{number % 9}",
+        "action": msgspec.to_builtins(made), "verdict": "ask", "rule": None,
+        "why": "w"}))  # fmt: skip
     log.path.write_text("\n".join(lines) + "\n")
     first = run("allow: ['exec(make 1*)']", str(log.path))
     assert first == run("allow: ['exec(make 1*)']", str(log.path))

@@ -1,4 +1,5 @@
-"""What AWS's own client does with the keys that it finds in the environment: `aws.py ENDPOINT`. It prints a line for each call."""
+"""What AWS's own client does with the keys that it finds in the environment: `aws.py ENDPOINT`.
+It prints a line for each call."""
 
 import io
 import sys
@@ -13,7 +14,9 @@ KEY = "a b/ü+%~.txt"
 def client(service):
     session = botocore.session.get_session()
     config = Config(retries={"total_max_attempts": 1}, s3={"addressing_style": "path"})
-    return session.create_client(service, region_name="eu-west-1", endpoint_url=sys.argv[1], config=config)
+    return session.create_client(
+        service, region_name="eu-west-1", endpoint_url=sys.argv[1], config=config
+    )
 
 
 def converse():
@@ -23,12 +26,18 @@ def converse():
     stream = client("bedrock-runtime").converse_stream(
         modelId=model, messages=words, inferenceConfig={"maxTokens": 100}
     )
-    return [one["contentBlockDelta"]["delta"]["text"] for one in stream["stream"] if "contentBlockDelta" in one]
+    return [
+        one["contentBlockDelta"]["delta"]["text"]
+        for one in stream["stream"]
+        if "contentBlockDelta" in one
+    ]
 
 
 s3, dynamo = client("s3"), client("dynamodb")
 s3.put_object(Bucket="bucket", Key=KEY, Body=b"small")
-print("small:", s3.get_object(Bucket="bucket", Key=KEY, VersionId="a/b c~=&*")["Body"].read().decode())
+print(
+    "small:", s3.get_object(Bucket="bucket", Key=KEY, VersionId="a/b c~=&*")["Body"].read().decode()
+)
 s3.put_object(Bucket="bucket", Key="long", Body=LONG)
 s3.put_object(Bucket="bucket", Key="file", Body=io.BytesIO(LONG))
 for name in ("long", "file"):

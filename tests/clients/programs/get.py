@@ -1,4 +1,5 @@
-"""Gets a URL with one of Python's HTTP clients: prints the body, ends with 0 where the status is 200."""
+"""Gets a URL with one of Python's HTTP clients: prints the body, ends with 0 where the status is
+200."""
 
 import asyncio
 import sys
@@ -49,8 +50,9 @@ def with_urllib(url: str) -> tuple[int, str]:
 
 
 def with_websockets(url: str) -> tuple[int, str]:
-    # Not `websockets.sync`: one thread of it reads while another writes, and Python lets both into one TLS connection, where a
-    # session ticket that comes just then ends the process (https://github.com/python/cpython/issues/143756).
+    # Not `websockets.sync`: one thread of it reads while another writes, and Python lets both into
+    # one TLS connection, where a session ticket that comes just then ends the process
+    # (https://github.com/python/cpython/issues/143756).
     from websockets.asyncio.client import connect
     from websockets.exceptions import InvalidStatus
 

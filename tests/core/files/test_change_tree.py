@@ -1,4 +1,5 @@
-"""The tree of many changes: what is counted, what needs a look of its own, and what an answer covers."""
+"""The tree of many changes: what is counted, what needs a look of its own, and what an answer
+covers."""
 
 import pytest
 from hypothesis import given
@@ -53,20 +54,31 @@ def test_a_name_that_a_list_folds_needs_a_look_of_its_own() -> None:
     assert [leaf.notes for leaf in found.careful()] == [(LONG_NAME,), (LONG_NAME,)]
 
 
-@pytest.mark.parametrize(("reason", "origin"), [("changed in the copy", "workspace"), (f"{HELD_UP}x", "agent_api")])
+@pytest.mark.parametrize(
+    ("reason", "origin"), [("changed in the copy", "workspace"), (f"{HELD_UP}x", "agent_api")]
+)
 def test_an_agents_words_are_no_problem_of_ours(reason: str, origin: str) -> None:
     assert problem_of(reason, origin) == ""
 
 
 def test_a_rename_is_counted_as_one() -> None:
-    moved = waiting("src/old.py", operation="rename", to="src/new.py", before="b" * 64, after="b" * 64)
+    moved = waiting(
+        "src/old.py", operation="rename", to="src/new.py", before="b" * 64, after="b" * 64
+    )
     level = ChangeSet([moved], {}).level()
     assert level.folders[0].counts == {"created": 0, "changed": 0, "deleted": 0, "renamed": 1}
 
 
 def test_lines_are_summed_where_they_are_known_and_a_rename_says_where_to() -> None:
-    moved = waiting("src/old.py", operation="rename", before="d" * 64, after="d" * 64, to="lib/new.py")
-    found = ChangeSet([*TREE, moved], {}, None, {"id-src/b.py": (3, 1), "id-src/deep/c.py": (0, 9), "id-a.txt": (1, 0)})
+    moved = waiting(
+        "src/old.py", operation="rename", before="d" * 64, after="d" * 64, to="lib/new.py"
+    )
+    found = ChangeSet(
+        [*TREE, moved],
+        {},
+        None,
+        {"id-src/b.py": (3, 1), "id-src/deep/c.py": (0, 9), "id-a.txt": (1, 0)},
+    )
     level = found.level()
     assert (level.folder.added, level.folder.removed) == (4, 10)
     assert [(one.added, one.removed) for one in level.folders] == [(3, 10), (0, 0)]
@@ -84,14 +96,27 @@ def test_only_so_many_files_are_listed() -> None:
 def test_an_answer_covers_exactly_what_was_shown() -> None:
     found = ChangeSet(TREE, {})
     seen = found.level("src").folder.shown
-    assert found.approved_by("src", seen, {}) == ["id-src/b.py", "id-src/deep/c.py", "id-src/deep/d.py"]
+    assert found.approved_by("src", seen, {}) == [
+        "id-src/b.py",
+        "id-src/deep/c.py",
+        "id-src/deep/d.py",
+    ]
     # Later ones don't count, and don't get in the way.
     later = ChangeSet([*TREE, waiting("src/new.py", at=2.0)], {}, seen.until)
-    assert later.approved_by("src", seen, {}) == ["id-src/b.py", "id-src/deep/c.py", "id-src/deep/d.py"]
+    assert later.approved_by("src", seen, {}) == [
+        "id-src/b.py",
+        "id-src/deep/c.py",
+        "id-src/deep/d.py",
+    ]
     # Another folder's digest, one that is gone, another version: none of it is what was shown.
     assert found.approved_by("srcs", seen, {}) is None
     assert ChangeSet(TREE[:-2], {}).approved_by("src", seen, {}) is None
-    assert ChangeSet([*TREE[:3], waiting("src/deep/d.py", mode=0o755)], {}).approved_by("src", seen, {}) is None
+    assert (
+        ChangeSet([*TREE[:3], waiting("src/deep/d.py", mode=0o755)], {}).approved_by(
+            "src", seen, {}
+        )
+        is None
+    )
     assert found.denied_by("src", seen) == found.approved_by("src", seen, {})
 
 
@@ -107,7 +132,8 @@ def test_what_needs_a_look_is_left_out_unless_it_is_ticked() -> None:
     assert found.approved_by("src", seen, {link.id: link.fingerprint}) == [*plain, link.id]
     assert found.approved_by("src", seen, {link.id: "another"}) is None
     assert found.approved_by("src", seen, {"no-such": "id"}) is None
-    assert found.approved_by("srcs", found.level("srcs").folder.shown, {link.id: link.fingerprint}) == [
+    assert found.approved_by("srcs", found.level("srcs").folder.shown,
+    {link.id: link.fingerprint}) == [
         "id-srcs/e.py", link.id,
     ]  # fmt: skip
     # A denial covers them; where one came to be careful meanwhile, neither answer holds.
@@ -126,15 +152,23 @@ def test_a_rule_that_asks_for_everything_tells_none_from_the_others() -> None:
     assert ChangeSet([one._replace(sticky=True) for one in TREE], {}).careful() == []
 
 
-names = st.sampled_from(["a", "b", "a/b", "a/c", "b/c/d", "ab", "a/b c", "\u202e", "<script>", "é/x"])
-sets = st.lists(st.tuples(names, st.sampled_from(["1" * 64, "2" * 64])), unique_by=lambda one: one[0], max_size=6)
+names = st.sampled_from(
+    ["a", "b", "a/b", "a/c", "b/c/d", "ab", "a/b c", "\u202e", "<script>", "é/x"]
+)
+sets = st.lists(
+    st.tuples(names, st.sampled_from(["1" * 64, "2" * 64])),
+    unique_by=lambda one: one[0],
+    max_size=6,
+)
 
 
 @given(sets, sets)
 def test_two_digests_are_one_only_for_the_same_changes(
     one: list[tuple[str, str]], other: list[tuple[str, str]]
 ) -> None:
-    first, second = ([waiting(name, after=after) for name, after in found] for found in (one, other))
+    first, second = (
+        [waiting(name, after=after) for name, after in found] for found in (one, other)
+    )
     assert (digest(first) == digest(second)) == (set(one) == set(other))
 
 
@@ -157,6 +191,8 @@ def test_a_path_itself_can_be_answered_for(below: str) -> None:
 def test_a_change_in_a_repositorys_folder_needs_a_look_of_its_own_and_a_marked_one_doesnt() -> None:
     changes = ChangeSet([waiting("a/config", repositories=("a",)), waiting("Makefile")], {})
     assert changes.notes == {
-        "id-a/config": ("git takes a for a repository's own folder: what is in there can run programs",)
+        "id-a/config": (
+            "git takes a for a repository's own folder: what is in there can run programs",
+        )
     }
     assert [one.mark for one in changes.level().files] == ["runs when you run tests or a build"]

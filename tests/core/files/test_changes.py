@@ -39,11 +39,15 @@ A, B, C = (content_hash(text) for text in (b"a", b"b", b"c"))
 
 def file(digest: str, at: int = 1, mode: int = 0o644, links: int = 1) -> Seen:
     # Other content is another signature, as the kernel's change time makes sure of.
-    return Seen("file", mode, (int(digest[:8], 16), at, at, 1, stat.S_IFREG | mode), digest, links=links)
+    return Seen(
+        "file", mode, (int(digest[:8], 16), at, at, 1, stat.S_IFREG | mode), digest, links=links
+    )
 
 
 def link(target: str, at: int = 1) -> Seen:
-    return Seen("symlink", 0o777, (len(target), at, at, ord(target[0]), stat.S_IFLNK), target=target)
+    return Seen(
+        "symlink", 0o777, (len(target), at, at, ord(target[0]), stat.S_IFLNK), target=target
+    )
 
 
 def folder(mode: int = 0o755, *, is_anew: bool = False) -> Seen:
@@ -56,7 +60,14 @@ def fifo() -> Seen:
 
 def known(seen: Seen, digest: str | None = None, host: Seen | None = None) -> Known:
     """Both sides agreed on `seen`."""
-    return Known(seen.kind, seen.mode, digest or seen.digest, seen.target, (host or seen).signature, seen.signature)
+    return Known(
+        seen.kind,
+        seen.mode,
+        digest or seen.digest,
+        seen.target,
+        (host or seen).signature,
+        seen.signature,
+    )
 
 
 AGREED = known(file(A))
@@ -67,13 +78,23 @@ TABLE = {
     "changed by the agent": (AGREED, file(B, 2), file(A), Want("write", A, B, 0o644)),
     "changed by the person": (AGREED, file(A), file(B, 2), None),
     "touched by the agent, changed by the person": (AGREED, file(A, 2), file(B, 2), None),
-    "changed by both": (AGREED, file(B, 2), file(C, 2), Want("write", C, B, 0o644, hazards=("conflict",))),
+    "changed by both": (
+        AGREED,
+        file(B, 2),
+        file(C, 2),
+        Want("write", C, B, 0o644, hazards=("conflict",)),
+    ),
     "changed by both to the same": (AGREED, file(B, 2), file(B, 3), None),
     "touched by the person": (AGREED, file(B, 2), file(A, 2), Want("write", A, B, 0o644)),
     "deleted by the agent": (AGREED, None, file(A), Want("delete", A)),
     "deleted by the person": (AGREED, file(A), None, None),
     "deleted by both": (AGREED, None, None, None),
-    "deleted by the agent, changed by the person": (AGREED, None, file(B, 2), Want("delete", B, hazards=("conflict",))),
+    "deleted by the agent, changed by the person": (
+        AGREED,
+        None,
+        file(B, 2),
+        Want("delete", B, hazards=("conflict",)),
+    ),
     "changed by the agent, deleted by the person": (
         AGREED,
         file(B, 2),
@@ -121,17 +142,37 @@ TABLE = {
         Want("symlink", A, link_token("x"), link_target="x", hazards=("symlink", "conflict")),
     ),
     "mode only": (AGREED, file(A, 2, 0o600), file(A), Want("chmod", A, A, 0o600)),
-    "executable": (AGREED, file(A, 2, 0o755), file(A), Want("chmod", A, A, 0o755, hazards=("new-executable",))),
+    "executable": (
+        AGREED,
+        file(A, 2, 0o755),
+        file(A),
+        Want("chmod", A, A, 0o755, hazards=("new-executable",)),
+    ),
     "still executable": (
         known(file(A, mode=0o755)),
         file(B, 2, 0o755),
         file(A, mode=0o755),
         Want("write", A, B, 0o755),
     ),
-    "set-id": (AGREED, file(A, 2, 0o4644), file(A), Want("chmod", A, A, 0o644, hazards=("setuid",))),
+    "set-id": (
+        AGREED,
+        file(A, 2, 0o4644),
+        file(A),
+        Want("chmod", A, A, 0o644, hazards=("setuid",)),
+    ),
     "set-id that was seen": (known(file(A, mode=0o4644)), file(A, 2, 0o4644), file(A), None),
-    "hard link": (None, file(A, links=2), None, Want("write", None, A, 0o644, hazards=("hardlink",))),
-    "symlink": (None, link("x"), None, Want("symlink", None, link_token("x"), link_target="x", hazards=("symlink",))),
+    "hard link": (
+        None,
+        file(A, links=2),
+        None,
+        Want("write", None, A, 0o644, hazards=("hardlink",)),
+    ),
+    "symlink": (
+        None,
+        link("x"),
+        None,
+        Want("symlink", None, link_token("x"), link_target="x", hazards=("symlink",)),
+    ),
     "symlink the same": (known(link("x")), link("x", 2), link("x"), None),
     "file to symlink": (
         AGREED,
@@ -170,7 +211,12 @@ TABLE = {
         folder(),
         Want("chmod", "dir", "dir", 0o700),
     ),
-    "folder made anew by another umask": (known(folder()), folder(0o775, is_anew=True), folder(), None),
+    "folder made anew by another umask": (
+        known(folder()),
+        folder(0o775, is_anew=True),
+        folder(),
+        None,
+    ),
     "folder made anew with permissions that somebody meant": (
         known(folder()),
         folder(0o700, is_anew=True),
@@ -205,7 +251,12 @@ TABLE = {
         link("x"),
         Want("swap", link_token("x"), "dir", 0o755, hazards=("symlink",)),
     ),
-    "fifo in place of a folder": (known(folder()), fifo(), folder(), Want("write", "dir", hazards=("fifo",))),
+    "fifo in place of a folder": (
+        known(folder()),
+        fifo(),
+        folder(),
+        Want("write", "dir", hazards=("fifo",)),
+    ),
     "fifo": (None, fifo(), None, Want("write", None, hazards=("fifo",))),
     "fifo in place of a file": (AGREED, fifo(), file(A), Want("write", A, hazards=("fifo",))),
 }
@@ -220,7 +271,10 @@ def test_what_the_copy_asks_of_the_host(case: str) -> None:
 @pytest.mark.parametrize("case", TABLE)
 def test_without_digests_a_swap_is_told_as_with_them(case: str) -> None:
     before, mine, host, expected = TABLE[case]
-    unread = [None if seen is None else msgspec.structs.replace(seen, digest=None) for seen in (mine, host)]
+    unread = [
+        None if seen is None else msgspec.structs.replace(seen, digest=None)
+        for seen in (mine, host)
+    ]
     assert may_swap(before, *unread) == (expected is not None and expected.operation == "swap")
 
 
@@ -255,11 +309,14 @@ _SEEN = st.one_of(
 def test_no_change_of_the_persons_is_overwritten_without_saying_so(
     base: Seen | None, mine: Seen | None, host: Seen | None
 ) -> None:
-    """If the host isn't as both sides agreed, whatever is wanted of it is a conflict; and a copy that didn't change wants nothing."""
+    """If the host isn't as both sides agreed, whatever is wanted of it is a conflict; and a copy
+    that didn't change wants nothing."""
     agreed = known(base) if base else None
     wanted = want(agreed, mine, host)
     if wanted is not None:
-        same = (base is None and host is None) or (base is not None and host is not None and base.token == host.token)
+        same = (base is None and host is None) or (
+            base is not None and host is not None and base.token == host.token
+        )
         same_mode = base is None or host is None or base.kind == "symlink" or base.mode == host.mode
         assert ("conflict" in wanted.hazards) == (not (same and same_mode))
         assert wanted.before == (host.token if host else None)
@@ -268,7 +325,9 @@ def test_no_change_of_the_persons_is_overwritten_without_saying_so(
 
 
 @given(_SEEN, _SEEN)
-def test_after_it_is_carried_out_nothing_more_is_wanted(mine: Seen | None, host: Seen | None) -> None:
+def test_after_it_is_carried_out_nothing_more_is_wanted(
+    mine: Seen | None, host: Seen | None
+) -> None:
     """Step by step the host comes to have what the copy has, in at most two steps for one path."""
     agreed = known(host) if host else None
     for _ in range(3):
@@ -299,7 +358,12 @@ def test_a_change_that_the_signature_doesnt_tell_is_one_by_its_content() -> None
 
 def test_states_of_different_kinds_never_share_a_token() -> None:
     target = "x"
-    tokens = [file(content_hash(os.fsencode(target))).token, link(target).token, folder().token, fifo().token]
+    tokens = [
+        file(content_hash(os.fsencode(target))).token,
+        link(target).token,
+        folder().token,
+        fifo().token,
+    ]
     assert len(set(tokens)) == len(tokens)
 
 
@@ -335,7 +399,9 @@ def test_names_that_arent_utf8_are_shown_escaped() -> None:
 
 def test_a_rename_is_about_two_names() -> None:
     assert names_of(FileChange(operation="rename", path="a", to="b")) == ("a", "b")
-    assert names_of(FileChange(operation="rename", path="caf\\xe9", path_b64="Y2Fm6Q==", to="b")) == ("caf\udce9", "b")
+    assert names_of(
+        FileChange(operation="rename", path="caf\\xe9", path_b64="Y2Fm6Q==", to="b")
+    ) == ("caf\udce9", "b")
     assert names_of(FileChange(operation="delete", path="a")) == ("a",)
 
 
@@ -421,7 +487,8 @@ def test_a_signature_tells_any_later_change_of_a_file(tmp_path: Path) -> None:
 
 
 def test_a_folder_whose_mode_the_agent_left_alone_asks_nothing_of_the_host() -> None:
-    """The person removed a folder that both sides had: the copy's, touched but the same, doesn't bring it back."""
+    """The person removed a folder that both sides had: the copy's, touched but the same, doesn't
+    bring it back."""
     touched = Seen("dir", 0o755, (2, 2, 2, 2, stat.S_IFDIR | 0o755))
     assert want(known(folder()), touched, None) is None
     changed = Seen("dir", 0o700, (2, 2, 2, 2, stat.S_IFDIR | 0o700))

@@ -1,4 +1,5 @@
-"""The facts of a conflict's card: what each side did, and the difference only where both contents can be had."""
+"""The facts of a conflict's card: what each side did, and the difference only where both
+contents can be had."""
 
 import pytest
 
@@ -16,7 +17,9 @@ from supervisor.core.files.conflict_card import Did, did, difference
         (True, False, False, "deleted"),
     ],
 )
-def test_what_one_side_did_is_told_in_a_word(was_there: bool, is_there: bool, same_kind: bool, expected: Did) -> None:
+def test_what_one_side_did_is_told_in_a_word(
+    was_there: bool, is_there: bool, same_kind: bool, expected: Did
+) -> None:
     assert did(was_there, is_there, same_kind) == expected
 
 

@@ -1,4 +1,5 @@
-"""What must not be overlooked in new text: secrets and characters that don't show, and only those that are new."""
+"""What must not be overlooked in new text: secrets and characters that don't show, and only
+those that are new."""
 
 import pytest
 
@@ -41,7 +42,9 @@ def test_secrets_are_found_where_they_are_new(old: str, new: str, secret: tuple[
         ("", "\u3164 = 1\n", (1,)),
     ],
 )
-def test_characters_that_do_not_show_are_found_where_they_are_new(old: str, new: str, hidden: tuple[int, ...]) -> None:
+def test_characters_that_do_not_show_are_found_where_they_are_new(
+    old: str, new: str, hidden: tuple[int, ...]
+) -> None:
     found = flags_of(old.encode(), new.encode(), Redactor())
     assert found.hidden == hidden
     assert found.names == (("hidden",) if hidden else ())

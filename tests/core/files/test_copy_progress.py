@@ -17,7 +17,9 @@ from supervisor.core.files.copy_progress import left, progress
         (1000, 91_000, 1.0, ", about 1m 30s left"),
     ],
 )
-def test_an_estimate_is_given_when_there_is_one(done: int, total: int, elapsed_s: float, expected: str) -> None:
+def test_an_estimate_is_given_when_there_is_one(
+    done: int, total: int, elapsed_s: float, expected: str
+) -> None:
     facts = progress(done, total, 4096, elapsed_s)
     assert facts | {"done": done, "total": total, "bytes": 4096} == facts
     assert left(facts) == expected

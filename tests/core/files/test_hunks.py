@@ -1,4 +1,5 @@
-"""Choosing hunks: the laws of what a file becomes, on any bytes, and names that stay with what they named."""
+"""Choosing hunks: the laws of what a file becomes, on any bytes, and names that stay with what
+they named."""
 
 import time
 
@@ -10,16 +11,23 @@ from supervisor.core.files.hunks import choose, lines_of, pieces
 from supervisor.core.files.text_diff import MOST_COMPARED_LINES, diff
 
 # Few different lines, so that they repeat; ends of every kind; bytes that are no text.
-_LINES = st.sampled_from([b"a\n", b"b\n", b"c\r\n", b"\n", b"\xff\xfe\n", b"\0\n", b"x" * 3000 + b"\n"])
+_LINES = st.sampled_from(
+    [b"a\n", b"b\n", b"c\r\n", b"\n", b"\xff\xfe\n", b"\0\n", b"x" * 3000 + b"\n"]
+)
 _ENDS = st.sampled_from([b"", b"end", b"\xc3", b"end\r"])
-_CONTENTS = st.builds(lambda lines, end: b"".join(lines) + end, st.lists(_LINES, max_size=40), _ENDS)
+_CONTENTS = st.builds(
+    lambda lines, end: b"".join(lines) + end, st.lists(_LINES, max_size=40), _ENDS
+)
 _FAR = [b"line %d\n" % number for number in range(200)]
 
 
 @st.composite
 def edited(draw: st.DrawFn) -> tuple[bytes, bytes]:
     """A longer file and one with some lines of it changed: so that there are several hunks."""
-    old = [b"%d %d\n" % (number % draw(st.integers(1, 9)), number // 3) for number in range(draw(st.integers(0, 80)))]
+    old = [
+        b"%d %d\n" % (number % draw(st.integers(1, 9)), number // 3)
+        for number in range(draw(st.integers(0, 80)))
+    ]
     new = list(old)
     for _ in range(draw(st.integers(0, 8))):
         at = draw(st.integers(0, len(new)))
@@ -41,7 +49,9 @@ def test_all_is_the_new_content_and_none_the_old(pair: tuple[bytes, bytes]) -> N
 
 
 @given(_PAIRS, st.data())
-def test_any_choice_and_then_the_rest_is_the_new_content(pair: tuple[bytes, bytes], data: st.DataObject) -> None:
+def test_any_choice_and_then_the_rest_is_the_new_content(
+    pair: tuple[bytes, bytes], data: st.DataObject
+) -> None:
     old, new = pair
     found = pieces(old, new)
     chosen = {piece.id for piece in found if data.draw(st.booleans())}
@@ -91,7 +101,19 @@ def test_an_id_goes_with_the_context_and_the_content() -> None:
         return pieces(old, b"".join([*_FAR[:number], text, *_FAR[number + 1 :]]))[0].id
 
     assert one(50, b"x\n") == one(50, b"x\n")
-    assert len({one(50, b"x\n"), one(50, b"y\n"), one(51, b"x\n"), one(50, b"x\r\n"), one(50, b"x"), one(50, b"")}) == 6
+    assert (
+        len(
+            {
+                one(50, b"x\n"),
+                one(50, b"y\n"),
+                one(51, b"x\n"),
+                one(50, b"x\r\n"),
+                one(50, b"x"),
+                one(50, b""),
+            }
+        )
+        == 6
+    )
 
 
 def test_hunks_that_read_the_same_are_told_apart_and_never_change_places() -> None:
@@ -139,16 +161,21 @@ def test_too_many_lines_are_no_choice() -> None:
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        ([b"%d\n" % number for number in range(10_000)], [b"%d\n" % (number ^ (number % 7 == 0)) for number in range(10_000)]),
+        ([b"%d\n" % number for number in range(10_000)],
+         [b"%d\n" % (number ^ (number % 7 == 0)) for number in range(10_000)]),
         ([b"a\n", b"b\n"] * 5_000, [b"b\n", b"a\n"] * 5_000),
         ([b"\n"] * 10_000, [b"\n", b"x\n"] * 5_000),
-        ([b"%d\n" % (number * 7919 % 13) for number in range(10_000)], [b"%d\n" % (number * 104729 % 11) for number in range(10_000)]),
-        ([b"%d\n" % number for number in range(10_000)], [b"%d\n" % number for number in range(10_000, 0, -1)]),
+        ([b"%d\n" % (number * 7919 % 13) for number in range(10_000)],
+         [b"%d\n" % (number * 104729 % 11) for number in range(10_000)]),
+        ([b"%d\n" % number for number in range(10_000)],
+         [b"%d\n" % number for number in range(10_000, 0, -1)]),
     ],
 )  # fmt: skip
 def test_it_ends_soon_on_any_input(old: list[bytes], new: list[bytes]) -> None:
     began = time.process_time()
     found = pieces(b"".join(old), b"".join(new))
     part = choose(b"".join(old), b"".join(new), [piece.id for piece in found[::2]])
-    assert choose(part, b"".join(new), [piece.id for piece in pieces(part, b"".join(new))]) == b"".join(new)
+    assert choose(
+        part, b"".join(new), [piece.id for piece in pieces(part, b"".join(new))]
+    ) == b"".join(new)
     assert time.process_time() - began < 20  # processor time: a runaway, not a slow machine

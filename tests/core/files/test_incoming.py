@@ -1,4 +1,5 @@
-"""From the host to the copy: the three-way comparison as a table, and that the two directions never answer for one another."""
+"""From the host to the copy: the three-way comparison as a table, and that the two directions
+never answer for one another."""
 
 import stat
 
@@ -12,7 +13,12 @@ from supervisor.core.files.changes import ANY_MODE, Kind, Known, Seen, Want, agr
 from supervisor.core.files.incoming import AGREED, CONFLICT, NEVER, NOTHING, Incoming, incoming
 
 A, B, C = (content_hash(text) for text in (b"a", b"b", b"c"))
-_TYPES: dict[Kind, int] = {"dir": stat.S_IFDIR, "fifo": stat.S_IFIFO, "socket": stat.S_IFSOCK, "device": stat.S_IFCHR}
+_TYPES: dict[Kind, int] = {
+    "dir": stat.S_IFDIR,
+    "fifo": stat.S_IFIFO,
+    "socket": stat.S_IFSOCK,
+    "device": stat.S_IFCHR,
+}
 
 
 def file(digest: str, at: int = 1, mode: int = 0o644) -> Seen:
@@ -29,7 +35,9 @@ def other(kind: Kind, mode: int = 0o755) -> Seen:
 
 def known(seen: Seen, host: Seen | None = None) -> Known:
     """Both sides agreed on `seen`."""
-    return Known(seen.kind, seen.mode, seen.digest, seen.target, (host or seen).signature, seen.signature)
+    return Known(
+        seen.kind, seen.mode, seen.digest, seen.target, (host or seen).signature, seen.signature
+    )
 
 
 def bring(*steps: Want) -> Incoming:
@@ -50,7 +58,12 @@ TABLE = {
     ),
     "a folder's mode by the agent": (known(FOLDER), other("dir", 0o700), FOLDER, NOTHING),
     "a folder's mode by both": (known(FOLDER), other("dir", 0o700), other("dir", 0o770), CONFLICT),
-    "a folder's mode by both to the same": (known(FOLDER), other("dir", 0o700), other("dir", 0o700), AGREED),
+    "a folder's mode by both to the same": (
+        known(FOLDER),
+        other("dir", 0o700),
+        other("dir", 0o700),
+        AGREED,
+    ),
     "a folder's mode by the person where the agent made it anew": (
         known(FOLDER),
         msgspec.structs.replace(other("dir", 0o775), is_anew=True),
@@ -67,8 +80,18 @@ TABLE = {
     "new by both and the same": (None, file(A), file(A), AGREED),
     "changed by both to the same": (ON_A, file(B, 2), file(B, 3), AGREED),
     "changed by the person": (ON_A, file(A), file(B, 2), bring(Want("write", A, B, 0o644))),
-    "touched by the agent, changed by the person": (ON_A, file(A, 2), file(B, 2), bring(Want("write", A, B, 0o644))),
-    "permissions by the person": (ON_A, file(A), file(A, 2, 0o600), bring(Want("chmod", A, A, 0o600))),
+    "touched by the agent, changed by the person": (
+        ON_A,
+        file(A, 2),
+        file(B, 2),
+        bring(Want("write", A, B, 0o644)),
+    ),
+    "permissions by the person": (
+        ON_A,
+        file(A),
+        file(A, 2, 0o600),
+        bring(Want("chmod", A, A, 0o600)),
+    ),
     "a set-id bit of the host's stays there": (
         ON_A,
         file(A),
@@ -122,17 +145,24 @@ def test_what_the_host_asks_of_the_copy(name: str) -> None:
 
 SEEN = st.one_of(
     st.none(),
-    st.builds(file, st.sampled_from([A, B, C]), st.integers(1, 3), st.sampled_from([0o644, 0o755, 0o4755])),
+    st.builds(
+        file, st.sampled_from([A, B, C]), st.integers(1, 3), st.sampled_from([0o644, 0o755, 0o4755])
+    ),
     st.builds(link, st.sampled_from(["x", "y"]), st.integers(1, 2)),
     st.builds(other, st.sampled_from(list(_TYPES)), st.sampled_from([0o755, 0o700])),
 )
 KNOWN = st.one_of(
-    st.none(), st.builds(known, SEEN.filter(lambda one: one is not None), SEEN.filter(lambda one: one is not None))
+    st.none(),
+    st.builds(
+        known, SEEN.filter(lambda one: one is not None), SEEN.filter(lambda one: one is not None)
+    ),
 )
 
 
 @given(KNOWN, SEEN, SEEN)
-def test_never_do_both_directions_ask_for_something(agreed: Known | None, mine: Seen | None, host: Seen | None) -> None:
+def test_never_do_both_directions_ask_for_something(
+    agreed: Known | None, mine: Seen | None, host: Seen | None
+) -> None:
     found = incoming(agreed, mine, host)
     if found.steps:
         assert want(agreed, mine, host) is None
@@ -140,11 +170,15 @@ def test_never_do_both_directions_ask_for_something(agreed: Known | None, mine: 
 
 
 @given(KNOWN, SEEN, SEEN)
-def test_what_is_brought_is_what_the_host_has(agreed: Known | None, mine: Seen | None, host: Seen | None) -> None:
+def test_what_is_brought_is_what_the_host_has(
+    agreed: Known | None, mine: Seen | None, host: Seen | None
+) -> None:
     steps = incoming(agreed, mine, host).steps
     if not steps:
         return
     assert [step.before for step in steps] == [mine.token if mine else None, None][: len(steps)]
     assert steps[-1].after == (host.token if host else None)
     assert not (mine is not None and agree(agreed, mine, host))
-    assert not any(step.hazards for step in steps), "nothing leaves the sandbox, so there is nobody to warn"
+    assert not any(step.hazards for step in steps), (
+        "nothing leaves the sandbox, so there is nobody to warn"
+    )

@@ -1,11 +1,28 @@
-"""Which permissions of new folders belong to an action, and when what was asked about them still holds."""
+"""Which permissions of new folders belong to an action, and when what was asked about them still
+holds."""
 
 import msgspec
 import pytest
 
 from supervisor.core.actions import FileChange, FileStep, NewFolder, decode, encode, fingerprint
-from supervisor.core.files.changes import ANY_MODE, Known, Seen, agree, is_still, is_usual, name_of, want
-from supervisor.core.files.new_folders import holds_for, made_with, meant, modes_on_way, notes, with_way
+from supervisor.core.files.changes import (
+    ANY_MODE,
+    Known,
+    Seen,
+    agree,
+    is_still,
+    is_usual,
+    name_of,
+    want,
+)
+from supervisor.core.files.new_folders import (
+    holds_for,
+    made_with,
+    meant,
+    modes_on_way,
+    notes,
+    with_way,
+)
 
 WRITE = FileChange(operation="write", path="a/b/c/x", after="h", mode=0o644)
 SIGNATURE = (0, 0, 0, 1, 0o040700)
@@ -15,7 +32,9 @@ def folder(mode: int, *, is_anew: bool = False) -> Seen:
     return Seen("dir", mode, (0, 1, 1, 7, 0o040000 | mode), is_anew=is_anew)
 
 
-@pytest.mark.parametrize(("mode", "expected"), [(0o755, ANY_MODE), (0o2775, ANY_MODE), (0o3700, 0o700), (0, 0)])
+@pytest.mark.parametrize(
+    ("mode", "expected"), [(0o755, ANY_MODE), (0o2775, ANY_MODE), (0o3700, 0o700), (0, 0)]
+)
 def test_what_a_umask_leaves_says_nothing(mode: int, expected: int) -> None:
     assert meant(mode) == expected
     assert is_usual(mode) == (expected == ANY_MODE)

@@ -23,7 +23,8 @@ def files(*names: str, digest: str = ONE, mode: int = 0o644) -> list[File]:
         ([], files("b"), []),
         (files("a"), [], []),
         # The name decides where the content doesn't, and else the alphabet.
-        (files("src/a", "src/b"), files("lib/b", "lib/a"), [("src/a", "lib/a"), ("src/b", "lib/b")]),
+        (files("src/a", "src/b"), files("lib/b", "lib/a"), [("src/a", "lib/a"), ("src/b",
+         "lib/b")]),
         (files("a"), files("c", "b"), [("a", "b")]),
         (files("b", "a"), files("c"), [("a", "c")]),
         (files("a", "x/y"), files("y", "b"), [("a", "b"), ("x/y", "y")]),
@@ -36,7 +37,8 @@ def files(*names: str, digest: str = ONE, mode: int = 0o644) -> list[File]:
         (files("b/a"), files("c", "a"), [("b/a", "a")]),
         # Nothing in it says nothing: only the same name does.
         (files("a", digest=EMPTY), files("b", digest=EMPTY), []),
-        (files("src/__init__.py", digest=EMPTY), files("lib/__init__.py", digest=EMPTY), [("src/__init__.py", "lib/__init__.py")]),
+        (files("src/__init__.py", digest=EMPTY), files("lib/__init__.py", digest=EMPTY),
+         [("src/__init__.py", "lib/__init__.py")]),
     ],
 )  # fmt: skip
 def test_pairs(gone: list[File], made: list[File], pairs: list[tuple[str, str]]) -> None:
@@ -66,7 +68,10 @@ def test_every_name_once_the_same_content_and_no_matter_in_which_order(
     assert len(set(news)) == len(news)
     by_old, by_new = ({file.name: file for file in one} for one in (gone, made))
     assert all(by_old[old].content == by_new[new].content for old, new in pairs)
-    assert all(by_old[old].digest != EMPTY or old.split("/")[-1] == new.split("/")[-1] for old, new in pairs)
+    assert all(
+        by_old[old].digest != EMPTY or old.split("/")[-1] == new.split("/")[-1]
+        for old, new in pairs
+    )
     # Nothing that has something in it is left on both sides.
     left = {file.content for file in gone if file.name not in olds and file.digest != EMPTY}
     assert left.isdisjoint({file.content for file in made if file.name not in news})

@@ -1,4 +1,5 @@
-"""A folder in the place of something else as one action: what it is made of, what it is called, and how it is judged."""
+"""A folder in the place of something else as one action: what it is made of, what it is called,
+and how it is judged."""
 
 import stat
 
@@ -20,22 +21,31 @@ A, B = content_hash(b"a"), content_hash(b"b")
 TO_FILE = whole(
     "d/p",
     Want("swap", "dir", A, 0o644),
-    [("d/p/x", Want("delete", B)), ("d/p/s", Want("delete", "dir")), ("d/p/s/y", Want("delete", B, hazards=("conflict",)))],
+    [("d/p/x", Want("delete", B)), ("d/p/s", Want("delete", "dir")), ("d/p/s/y", Want("delete", B,
+     hazards=("conflict",)))],
 )  # fmt: skip
 TO_FOLDER = whole(
     "d/p",
     Want("swap", A, "dir", 0o755),
-    [("d/p/s/y", Want("write", None, B, 0o755, hazards=("new-executable",))), ("d/p/s", Want("mkdir", None, "dir", 0o700))],
+    [("d/p/s/y", Want("write", None, B, 0o755, hazards=("new-executable",))), ("d/p/s",
+     Want("mkdir", None, "dir", 0o700))],
 )  # fmt: skip
-TO_LINK = whole("p", Want("swap", "dir", link_token("q"), link_target="q", hazards=("symlink",)), [])
+TO_LINK = whole(
+    "p", Want("swap", "dir", link_token("q"), link_target="q", hazards=("symlink",)), []
+)
 
 
 def test_what_goes_from_within_and_then_what_comes_from_outside() -> None:
     assert [(one.operation, one.path) for one in TO_FILE.steps] == [
         ("delete", "d/p/x"), ("delete", "d/p/s/y"), ("delete", "d/p/s"),
     ]  # fmt: skip
-    assert [(one.operation, one.path) for one in TO_FOLDER.steps] == [("mkdir", "d/p/s"), ("write", "d/p/s/y")]
-    both = whole("p", Want("swap", "dir", A), [("p/b", Want("write", None, A)), ("p/a", Want("delete", B))])
+    assert [(one.operation, one.path) for one in TO_FOLDER.steps] == [
+        ("mkdir", "d/p/s"),
+        ("write", "d/p/s/y"),
+    ]
+    both = whole(
+        "p", Want("swap", "dir", A), [("p/b", Want("write", None, A)), ("p/a", Want("delete", B))]
+    )
     assert [one.path for one in both.steps] == ["p/a", "p/b"]
 
 
@@ -49,7 +59,9 @@ def test_taken_apart_it_is_itself_and_one_change_for_each_step() -> None:
     assert first == TO_FOLDER
     assert steps == [
         FileChange(operation="mkdir", path="d/p/s", after="dir", mode=0o700),
-        FileChange(operation="write", path="d/p/s/y", after=B, mode=0o755, hazards=("new-executable",)),
+        FileChange(
+            operation="write", path="d/p/s/y", after=B, mode=0o755, hazards=("new-executable",)
+        ),
     ]
     plain = FileChange(operation="write", path="a")
     assert single_changes(plain) == [plain]
@@ -73,8 +85,12 @@ def test_names_of_any_bytes() -> None:
 
 def test_what_goes_names_what_the_person_changed() -> None:
     seen = Seen("file", 0o644, (1, 2, 2, 1, stat.S_IFREG | 0o644), A)
-    assert going(Known("file", 0o644, A, None, seen.signature, seen.signature), seen) == Want("delete", A)
-    assert going(Known("file", 0o644, B, None, (1, 1, 1, 1, 1), seen.signature), seen).hazards == ("conflict",)
+    assert going(Known("file", 0o644, A, None, seen.signature, seen.signature), seen) == Want(
+        "delete", A
+    )
+    assert going(Known("file", 0o644, B, None, (1, 1, 1, 1, 1), seen.signature), seen).hazards == (
+        "conflict",
+    )
 
 
 def test_what_no_step_speaks_of_is_found() -> None:
@@ -83,7 +99,8 @@ def test_what_no_step_speaks_of_is_found() -> None:
 
 
 def test_the_outcome_is_the_same_whatever_was_there() -> None:
-    other = whole("d/p", Want("swap", "dir", A, 0o644), [("d/p/x", Want("delete", A)), ("d/p/s", Want("delete", "dir")),
+    other = whole("d/p", Want("swap", "dir", A, 0o644), [("d/p/x", Want("delete", A)), ("d/p/s",
+    Want("delete", "dir")),
                                                        ("d/p/s/y", Want("delete", A))])  # fmt: skip
     assert made_by(other) == made_by(TO_FILE)
     assert fingerprint(other) != fingerprint(TO_FILE)
@@ -124,7 +141,9 @@ _STEPS = st.lists(
 
 
 @given(_STEPS, _STEPS)
-def test_unequal_swaps_never_share_a_fingerprint(one: list[tuple[str, Want]], other: list[tuple[str, Want]]) -> None:
+def test_unequal_swaps_never_share_a_fingerprint(
+    one: list[tuple[str, Want]], other: list[tuple[str, Want]]
+) -> None:
     first, second = (whole("p", Want("swap", "dir", A), steps) for steps in (one, other))
     assert (fingerprint(first) == fingerprint(second)) == (first == second)
     assert decode(encode(first)) == first
@@ -146,7 +165,9 @@ def _judged(action: FileChange, **policy: object) -> tuple[str, str]:
 
 
 def _to_file(*below: str) -> FileChange:
-    return whole("d/p", Want("swap", "dir", A, 0o644), [(name, Want("delete", B)) for name in below])
+    return whole(
+        "d/p", Want("swap", "dir", A, 0o644), [(name, Want("delete", B)) for name in below]
+    )
 
 
 def test_it_is_judged_as_the_strictest_of_all_its_paths() -> None:
@@ -161,7 +182,9 @@ def test_it_is_judged_as_the_strictest_of_all_its_paths() -> None:
     )
 
 
-@pytest.mark.parametrize(("name", "decision"), [(".git/config", "deny"), (".envrc", "ask"), ("s/.github/x", "ask")])
+@pytest.mark.parametrize(
+    ("name", "decision"), [(".git/config", "deny"), (".envrc", "ask"), ("s/.github/x", "ask")]
+)
 def test_protected_names_in_the_folder_count(name: str, decision: str) -> None:
     found, why = _judged(_to_file("d/p/x", f"d/p/{name}"), allow=["filesystem(d/**)"])
     assert found == decision
@@ -173,20 +196,30 @@ def test_hazards_links_and_odd_names_in_the_folder_count() -> None:
 
     def with_step(**fields: object) -> FileChange:
         wanted = Want(**({"operation": "write", "before": None, "after": B} | fields))  # type: ignore[arg-type]
-        return msgspec.structs.replace(whole("d/p", Want("swap", A, "dir"), [("d/p/x", wanted)]), hazards=())
+        return msgspec.structs.replace(
+            whole("d/p", Want("swap", A, "dir"), [("d/p/x", wanted)]), hazards=()
+        )
 
     assert _judged(with_step(), allow=allow)[0] == "allow"
     assert _judged(with_step(hazards=("conflict",)), allow=allow)[0] == "ask"
     assert _judged(with_step(operation="symlink", link_target="y"), allow=allow)[0] == "ask"
-    assert _judged(with_step(operation="symlink", link_target="../../../out"), allow=allow)[0] == "deny"
+    assert (
+        _judged(with_step(operation="symlink", link_target="../../../out"), allow=allow)[0]
+        == "deny"
+    )
     assert _judged(with_step(mode=0o4755), allow=allow)[0] == "ask"
     assert _judged(_to_file("d/p/\udcff"), allow=allow)[0] == "ask"
-    outside = msgspec.structs.replace(TO_FILE, steps=(msgspec.structs.replace(TO_FILE.steps[0], path="../x"),))
+    outside = msgspec.structs.replace(
+        TO_FILE, steps=(msgspec.structs.replace(TO_FILE.steps[0], path="../x"),)
+    )
     assert _judged(outside, allow=allow)[0] == "deny"
 
 
 def test_always_offers_what_covers_all_of_it() -> None:
-    assert [one.rule for one in suggest(_to_file("d/p/x"))] == ["filesystem(d/p/**)", "filesystem(d/**)"]
+    assert [one.rule for one in suggest(_to_file("d/p/x"))] == [
+        "filesystem(d/p/**)",
+        "filesystem(d/**)",
+    ]
 
 
 def test_why_names_the_paths_that_decide() -> None:

@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 from supervisor.core.actions import FileChange, content_hash
 from supervisor.core.files import text_diff
 from supervisor.core.files.change_card import Side, make_card
-from supervisor.core.files.text_diff import TextDiff, count_lines, diff, highlight, split_lines, unified
+from supervisor.core.files.text_diff import (
+    TextDiff,
+    count_lines,
+    diff,
+    highlight,
+    split_lines,
+    unified,
+)
 
 
 def rebuilt(result: TextDiff, old: str) -> tuple[str, str]:
@@ -36,7 +43,10 @@ def rebuilt(result: TextDiff, old: str) -> tuple[str, str]:
     return "".join(out_old + old_lines[at:]), "".join(out_new + old_lines[at:])
 
 
-_TEXTS = st.one_of(st.text(alphabet="ab\n", max_size=60), st.text(max_size=60).filter(lambda text: "\0" not in text))
+_TEXTS = st.one_of(
+    st.text(alphabet="ab\n", max_size=60),
+    st.text(max_size=60).filter(lambda text: "\0" not in text),
+)
 
 
 @given(_TEXTS, _TEXTS)
@@ -47,13 +57,18 @@ def test_a_diff_is_the_whole_truth(old: str, new: str) -> None:
     assert (not result.hunks) == (old == new)
 
 
-@given(st.lists(st.sampled_from("abcdef"), max_size=30), st.lists(st.sampled_from("abcdef"), max_size=30))
+@given(
+    st.lists(st.sampled_from("abcdef"), max_size=30),
+    st.lists(st.sampled_from("abcdef"), max_size=30),
+)
 def test_it_is_as_short_as_can_be(old: list[str], new: list[str]) -> None:
     """Against the longest common subsequence by the textbook's table."""
     table = [[0] * (len(new) + 1) for _ in range(len(old) + 1)]
     for i, left in enumerate(old):
         for j, right in enumerate(new):
-            table[i + 1][j + 1] = table[i][j] + 1 if left == right else max(table[i][j + 1], table[i + 1][j])
+            table[i + 1][j + 1] = (
+                table[i][j] + 1 if left == right else max(table[i][j + 1], table[i + 1][j])
+            )
     common = table[-1][-1]
     result = diff("".join(f"{x}\n" for x in old).encode(), "".join(f"{x}\n" for x in new).encode())
     assert (result.added, result.removed) == (len(new) - common, len(old) - common)
@@ -107,7 +122,8 @@ def test_a_card_is_bounded_whatever_it_is_about() -> None:
 
 
 def test_hostile_text_does_not_take_long() -> None:
-    """Texts that are worst for comparing: few different lines, in random order. The limit is generous: it is about never ending."""
+    """Texts that are worst for comparing: few different lines, in random order. The limit is
+    generous: it is about never ending."""
     chance = random.Random(1)
     texts = ["".join(chance.choice("ab") + "\n" for _ in range(8000)).encode() for _ in range(2)]
     started = time.process_time()
@@ -120,7 +136,11 @@ def test_hostile_text_does_not_take_long() -> None:
 
 def test_a_card_shows_only_what_would_be_applied() -> None:
     action = FileChange(
-        operation="write", path="a", before=content_hash(b"old\n"), after=content_hash(b"new\n"), mode=0o644
+        operation="write",
+        path="a",
+        before=content_hash(b"old\n"),
+        after=content_hash(b"new\n"),
+        mode=0o644,
     )
     old, new = Side(b"old\n", 4, 0o644), Side(b"new\n", 4)
     card = make_card(action, old, new, action.before)
@@ -133,7 +153,9 @@ def test_a_card_shows_only_what_would_be_applied() -> None:
     assert [line.kind for line in stale.diff.hunks[0].lines] == ["added"]
     gone = make_card(action, old, Side(None, None), action.before)
     assert (gone.content, gone.notes) == ("large", ("the content is no longer kept",))
-    folder = make_card(FileChange(operation="mkdir", path="d", after="dir", mode=0o755), None, None, None)
+    folder = make_card(
+        FileChange(operation="mkdir", path="d", after="dir", mode=0o755), None, None, None
+    )
     assert folder.content == "none"
 
 
@@ -155,9 +177,14 @@ def test_a_word_that_was_only_added_marks_nothing_on_the_other_side() -> None:
 
 
 def test_hunks_behind_the_limit_of_a_card_are_left_out_and_that_is_said() -> None:
-    """As many scattered changes as are compared: each is a hunk of its own, and together they are more than a card holds."""
+    """As many scattered changes as are compared: each is a hunk of its own, and together they
+    are more than a card holds."""
     lines = [f"{number}\n" for number in range(8 * text_diff.MOST_DIFFERENCES)]
-    changed = [text for at, line in enumerate(lines) for text in ((line, "new\n") if at % 8 == 0 else (line,))]
+    changed = [
+        text
+        for at, line in enumerate(lines)
+        for text in ((line, "new\n") if at % 8 == 0 else (line,))
+    ]
     found = diff("".join(lines).encode(), "".join(changed).encode())
     assert found.truncated
     assert found.added == text_diff.MOST_DIFFERENCES
@@ -177,7 +204,9 @@ def test_hunks_behind_the_limit_of_a_card_are_left_out_and_that_is_said() -> Non
         (b"a", b"b\0", None),
     ],
 )
-def test_lines_are_counted_without_a_diff(old: bytes, new: bytes, counts: tuple[int, int] | None) -> None:
+def test_lines_are_counted_without_a_diff(
+    old: bytes, new: bytes, counts: tuple[int, int] | None
+) -> None:
     assert count_lines(old, new) == counts
 
 

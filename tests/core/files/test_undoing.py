@@ -1,4 +1,5 @@
-"""What takes effects back, on values alone: in any order of effects the tree before comes out, and what lies on what is known."""
+"""What takes effects back, on values alone: in any order of effects the tree before comes out,
+and what lies on what is known."""
 
 import msgspec
 import pytest
@@ -29,13 +30,22 @@ A, B, C = (Held("file", 0o644, digest) for digest in "abc")
 DIR = Held("dir", 0o755)
 
 
-def effect(number: int, name: str, before: Held | None, after: Held | None, request: str = "") -> Effect:
+def effect(
+    number: int, name: str, before: Held | None, after: Held | None, request: str = ""
+) -> Effect:
     return Effect(number, request or f"r{number}", name, "write", before, after, float(number))
 
 
 def test_states_are_told_apart_by_all_that_a_person_sees() -> None:
     assert is_same(A, Held("file", 0o644, "a", mtime_ns=5, uid=7))
-    for other in (B, Held("file", 0o600, "a"), Held("file", 0o4644, "a"), held_link("a"), DIR, None):
+    for other in (
+        B,
+        Held("file", 0o600, "a"),
+        Held("file", 0o4644, "a"),
+        held_link("a"),
+        DIR,
+        None,
+    ):
         assert not is_same(A, other)
     assert is_same(MADE_FOLDER, DIR)
     assert is_same(held_link("x"), held_link("x"))
@@ -90,18 +100,27 @@ def test_inner_things_go_first_and_outer_things_come_first() -> None:
 def test_permissions_of_folders_change_while_what_is_in_them_can() -> None:
     open_, shut = Held("dir", 0o755), Held("dir", 0o555)
     history = [
-        effect(1, "d", shut, open_), effect(2, "d/x", A, B), effect(3, "d/new", None, A), effect(4, "d/e", shut, open_),
+        effect(1, "d", shut, open_), effect(2, "d/x", A, B), effect(3, "d/new", None, A), effect(4,
+        "d/e", shut, open_),
         effect(5, "o", open_, shut), effect(6, "o/i", open_, shut), effect(7, "o/gone", A, None),
     ]  # fmt: skip
     assert [(one.name, one.to) for one in restorations(history, history)] == [
-        ("o", open_), ("o/i", open_), ("d/new", None), ("d/x", A), ("o/gone", A), ("d/e", shut), ("d", shut),
+        ("o", open_), ("o/i", open_), ("d/new", None), ("d/x", A), ("o/gone", A), ("d/e", shut),
+        ("d", shut),
     ]  # fmt: skip
 
 
 def test_folders_that_the_session_made_go_with_their_last_file() -> None:
-    history = [effect(1, "n", None, MADE_FOLDER), effect(1, "n/x", None, A), effect(2, "n/y", None, B)]
+    history = [
+        effect(1, "n", None, MADE_FOLDER),
+        effect(1, "n/x", None, A),
+        effect(2, "n/y", None, B),
+    ]
     assert made_folders(history) == {"n"}
-    assert restorations(history, history[2:]) == [Restoration("n/y", None, B), Restoration("n", None, MADE_FOLDER)]
+    assert restorations(history, history[2:]) == [
+        Restoration("n/y", None, B),
+        Restoration("n", None, MADE_FOLDER),
+    ]
     existing = [effect(1, "n/y", None, B)]
     assert restorations(existing, existing) == [Restoration("n/y", None, B)]
 
@@ -109,7 +128,8 @@ def test_folders_that_the_session_made_go_with_their_last_file() -> None:
 def test_folders_that_the_session_took_away_come_back_with_their_first_file() -> None:
     shut = Held("dir", 0o700)
     history = [
-        effect(1, "d/e/x", A, None), effect(2, "d/e/y", B, None), effect(2, "d/e", shut, None), effect(2, "d", DIR, None),
+        effect(1, "d/e/x", A, None), effect(2, "d/e/y", B, None), effect(2, "d/e", shut, None),
+        effect(2, "d", DIR, None),
     ]  # fmt: skip
     assert restorations(history, history[:1]) == [
         Restoration("d", DIR, None),
@@ -117,11 +137,19 @@ def test_folders_that_the_session_took_away_come_back_with_their_first_file() ->
         Restoration("d/e/x", A, None),
     ]
     made_again = [*history, effect(3, "d", None, DIR)]
-    assert restorations(made_again, history[:1]) == [Restoration("d/e", shut, None), Restoration("d/e/x", A, None)]
+    assert restorations(made_again, history[:1]) == [
+        Restoration("d/e", shut, None),
+        Restoration("d/e/x", A, None),
+    ]
 
 
 def test_selections() -> None:
-    history = [effect(1, "x", A, B), effect(2, "y", A, B), effect(2, "z", A, B), effect(3, "x", B, C)]
+    history = [
+        effect(1, "x", A, B),
+        effect(2, "y", A, B),
+        effect(2, "z", A, B),
+        effect(3, "x", B, C),
+    ]
     assert chosen(history, Selection()) == history
     assert chosen(history, Selection(ids=("r2",))) == history[1:3]
     assert chosen(history, Selection(after=1)) == history[1:]
@@ -140,26 +168,46 @@ def test_selections() -> None:
             {"r1", "v"},
         ),
         (
-            [effect(1, "x", A, B), effect(2, "x", B, A, "u"), effect(3, "x", A, B, "v"), effect(4, "x", B, A, "w")],
+            [
+                effect(1, "x", A, B),
+                effect(2, "x", B, A, "u"),
+                effect(3, "x", A, B, "v"),
+                effect(4, "x", B, A, "w"),
+            ],
             {"u": ("r1",), "v": ("u",), "w": ("r1", "u", "v")},
             {"w"},
         ),
         # Of a request with two paths one is still as it made it.
         (
-            [effect(1, "x", A, B), effect(1, "y", A, B), effect(2, "x", B, C), effect(3, "x", C, B, "u")],
+            [
+                effect(1, "x", A, B),
+                effect(1, "y", A, B),
+                effect(2, "x", B, C),
+                effect(3, "x", C, B, "u"),
+            ],
             {"u": ("r2",)},
             {"r1", "u"},
         ),
-        # An undo of a path that nothing of what it took back touched, as a folder that goes with its last file.
+        # An undo of a path that nothing of what it took back touched, as a folder that goes with
+        # its last file.
         ([effect(1, "x", A, B), effect(2, "d", DIR, None, "u")], {"u": ("r9",)}, {"r1", "u"}),
         # Beneath a change that stays, by a merge.
-        ([effect(1, "x", A, B), effect(2, "x", B, C), effect(3, "x", C, A, "u")], {"u": ("r1",)}, {"r2", "u"}),
+        (
+            [effect(1, "x", A, B), effect(2, "x", B, C), effect(3, "x", C, A, "u")],
+            {"u": ("r1",)},
+            {"r2", "u"},
+        ),
     ],
 )
-def test_what_is_in_force(history: list[Effect], undos: dict[str, tuple[str, ...]], forced: set[str]) -> None:
+def test_what_is_in_force(
+    history: list[Effect], undos: dict[str, tuple[str, ...]], forced: set[str]
+) -> None:
     assert in_force(history, undos) == forced
     for at in range(len(history) + 1):
-        assert in_force_until(history[:at], history[at:], undos) == (in_force(history[:at], undos), forced)
+        assert in_force_until(history[:at], history[at:], undos) == (
+            in_force(history[:at], undos),
+            forced,
+        )
 
 
 STATES = st.sampled_from([None, A, B, C, held_link("t")])
@@ -185,7 +233,10 @@ def test_any_suffix_taken_back_gives_the_tree_at_its_beginning(
 
 def test_a_path_that_is_changed_very_often_is_still_told_at_once() -> None:
     states = (A, B)
-    history = [effect(number, "x", states[number % 2], states[(number + 1) % 2]) for number in range(30_000)]
+    history = [
+        effect(number, "x", states[number % 2], states[(number + 1) % 2])
+        for number in range(30_000)
+    ]
     assert len(in_force(history, {})) == 30_000
 
 

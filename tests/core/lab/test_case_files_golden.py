@@ -1,7 +1,8 @@
-"""Every golden case, as somebody outside asks it: one JSON line of `gatehouse policy check`, one answer.
+"""Every golden case, as somebody outside asks it: one JSON line of `gatehouse policy check`, one
+answer.
 
-`core/case_files.py` tells the form of a case. Each file keeps ordinary actions among the attacks, so that strictness can't be bought
-with questions.
+`core/case_files.py` tells the form of a case. Each file keeps ordinary actions among the
+attacks, so that strictness can't be bought with questions.
 """
 
 from pathlib import Path
@@ -13,7 +14,10 @@ from supervisor.core.lab.case_files import Case, failure_of, read_cases
 FOLDER = Path(__file__).resolve().parents[2] / "golden" / "policy_cases"
 NOW = 1_790_000_000.0
 
-FILES = {path.stem: read_cases(path.read_text(encoding="utf-8"), path.name) for path in sorted(FOLDER.glob("*.yaml"))}
+FILES = {
+    path.stem: read_cases(path.read_text(encoding="utf-8"), path.name)
+    for path in sorted(FOLDER.glob("*.yaml"))
+}
 ALL = [
     pytest.param(case, id=f"{stem}: {case.name}".encode("ascii", "backslashreplace").decode())
     for stem, cases in FILES.items()
@@ -31,7 +35,9 @@ def test_a_case_is_answered_as_recorded(case: Case) -> None:
 def test_each_file_holds_enough_and_not_only_attacks(stem: str) -> None:
     found = FILES[stem]
     assert len(found) >= 60
-    assert sum(case.verdict == "allow" for case in found) * 3 >= len(found), "a third are ordinary, and must not ask"
+    assert sum(case.verdict == "allow" for case in found) * 3 >= len(found), (
+        "a third are ordinary, and must not ask"
+    )
     assert all(case.has_policy for case in found), "a golden case depends on no policy but its own"
 
 

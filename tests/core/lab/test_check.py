@@ -18,44 +18,62 @@ POLICY = policy_from_data(
 
 def ask(fields: Any, **arguments: Any) -> dict[str, Any]:
     line = fields if isinstance(fields, bytes) else json.dumps(fields).encode()
-    return answer_line(line, arguments.pop("policy", POLICY), arguments.pop("workspace", None), 0.0, **arguments)
+    return answer_line(
+        line, arguments.pop("policy", POLICY), arguments.pop("workspace", None), 0.0, **arguments
+    )
 
 
 def test_the_answer_is_the_one_of_the_contract() -> None:
     found = ask({"id": "1", "category": "exec", "command": "git log -3", "cwd": "."})
-    assert found == {"id": "1", "verdict": "allow", "rule": "exec(git log *)", "why": "allowed by exec(git log *)"}
+    assert found == {
+        "id": "1",
+        "verdict": "allow",
+        "rule": "exec(git log *)",
+        "why": "allowed by exec(git log *)",
+    }
     assert list(found) == ["id", "verdict", "rule", "why"]
-    assert json.loads(answer(b'{"category": "git", "command": "git push origin main"}', POLICY, None, 0.0)) == {
+    assert json.loads(answer(b'{"category": "git", "command": "git push origin main"}', POLICY,
+    None, 0.0)) == {
         "id": None, "verdict": "deny", "rule": "git(main)", "why": "denied by git(main): no",
     }  # fmt: skip
 
 
 @pytest.mark.parametrize("given", ["x", 7, None, 1.5, [1], {"a": 1}])
 def test_the_id_comes_back_as_it_was(given: object) -> None:
-    assert ask({"id": given, "category": "filesystem", "operation": "write", "path": "src/a"})["id"] == given
+    assert (
+        ask({"id": given, "category": "filesystem", "operation": "write", "path": "src/a"})["id"]
+        == given
+    )
 
 
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        (b"", "not JSON"), (b"{", "not JSON"), (b"\xff", "not JSON"), (b"[]", "not a JSON object"), (b"3", "not a JSON object"),
-        (b"{}", "no `category`"), (b'{"category": 3}', "unknown category"), (b'{"category": "sandbox"}', "unknown category"),
+        (b"", "not JSON"), (b"{", "not JSON"), (b"\xff", "not JSON"), (b"[]", "not a JSON object"),
+         (b"3", "not a JSON object"),
+        (b"{}", "no `category`"), (b'{"category": 3}', "unknown category"),
+        (b'{"category": "sandbox"}', "unknown category"),
         (b'{"category": []}', "unknown category"), (b'{"category": "exec"}', "no `command`"),
-        (b'{"category": "exec", "command": 3}', "not text"), (b'{"category": "exec", "comand": "ls"}', "did you mean `command`"),
+        (b'{"category": "exec", "command": 3}', "not text"),
+        (b'{"category": "exec", "comand": "ls"}', "did you mean `command`"),
         (b'{"category": "filesystem", "operation": "writ", "path": "a"}', "unknown operation"),
         (b'{"category": "filesystem", "operation": "chmod", "path": "a", "mode": "rwx"}', "`mode`"),
         (b'{"category": "network", "method": "GET"}', "either `url` or `connect`"),
         (b'{"category": "network", "connect": "a.example.com"}', "no port"),
         (b'{"category": "network", "connect": "a:b:443"}', "no valid host"),
         (b'{"category": "network", "url": "a", "method": "GET"}', "not an absolute URL"),
-        (b'{"category": "network", "connect": "a.example.com:443", "resolved": "x"}', "list of texts"),
-        (b'{"category": "git", "command": "git push", "operation": "push"}', "either `command` or `operation`"),
+        (b'{"category": "network", "connect": "a.example.com:443", "resolved": "x"}',
+         "list of texts"),
+        (b'{"category": "git", "command": "git push", "operation": "push"}',
+         "either `command` or `operation`"),
         (b'{"category": "git", "operation": "push", "force": "yes"}', "true or false"),
-        (b'{"category": "packages", "command": "npm i", "names": []}', "either `command` or `names`"),
+        (b'{"category": "packages", "command": "npm i", "names": []}',
+         "either `command` or `names`"),
         (b'{"category": "packages", "operation": "install"}', "no `manager`"),
         (b'{"category": "exec", "command": "ls", "policy": []}', "mapping"),
         (b'{"category": "exec", "command": "ls", "policy": {"allow": ["x"]}}', "names no category"),
-        (b'{"category": "exec", "command": "ls", "policy": {"modes": {"exec": "allow"}}}', "can't have the mode"),
+        (b'{"category": "exec", "command": "ls", "policy": {"modes": {"exec": "allow"}}}',
+         "can't have the mode"),
         (b'{"category": "exec", "command": "ls", "workspace": 3}', "not text"),
     ],
 )  # fmt: skip
@@ -74,16 +92,27 @@ def test_a_line_brings_its_own_policy_and_workspace() -> None:
     line = {"category": "filesystem", "operation": "write", "path": "src/a"}
     assert ask(line)["verdict"] == "allow"
     assert ask({**line, "policy": {}})["verdict"] == "ask"
-    assert ask({**line, "policy": {"modes": {"filesystem": "deny"}}}, policy=None)["verdict"] == "deny"
+    assert (
+        ask({**line, "policy": {"modes": {"filesystem": "deny"}}}, policy=None)["verdict"] == "deny"
+    )
     inside = {"category": "exec", "command": "cd /w/src && git log", "workspace": "/w"}
     assert ask(inside)["verdict"] == "allow"
     assert ask({**inside, "workspace": "/other"})["verdict"] == "ask"
-    assert ask({"category": "exec", "command": "cd /w/src && git log"}, workspace="/w")["verdict"] == "allow"
+    assert (
+        ask({"category": "exec", "command": "cd /w/src && git log"}, workspace="/w")["verdict"]
+        == "allow"
+    )
 
 
 def test_names_that_are_not_utf_8() -> None:
-    assert ask({"category": "filesystem", "operation": "write", "path_b64": "c3JjL/8="})["verdict"] == "ask"
-    assert ask({"category": "filesystem", "operation": "write", "path_b64": "c3JjL2E="})["verdict"] == "allow"
+    assert (
+        ask({"category": "filesystem", "operation": "write", "path_b64": "c3JjL/8="})["verdict"]
+        == "ask"
+    )
+    assert (
+        ask({"category": "filesystem", "operation": "write", "path_b64": "c3JjL2E="})["verdict"]
+        == "allow"
+    )
 
 
 def test_the_usual_ports_of_ours_are_never_reached() -> None:
@@ -129,7 +158,9 @@ def test_a_look_at_the_disk_only_makes_it_stricter() -> None:
         ({"operation": "rename", "path": "src/a.py", "to_b64": "c3JjL/8="}, "ask"),
     ],
 )
-def test_a_path_through_links_is_judged_by_what_it_is_too(fields: dict[str, str], verdict: str) -> None:
+def test_a_path_through_links_is_judged_by_what_it_is_too(
+    fields: dict[str, str], verdict: str
+) -> None:
     real = {"src/via/x": "secret/x", "src/repository/config": ".git/config", "src/other/x": "lib/x"}
     policy = {"allow": ["filesystem(src/**)"], "deny": ["filesystem(secret/**)"]}
     line = {"category": "filesystem", "operation": "write", "policy": policy, **fields}
@@ -168,7 +199,9 @@ def test_many_lines_with_policies_of_their_own() -> None:
         ("cd out && rm x", ".", "deny"),
     ],
 )
-def test_a_command_runs_in_no_folder_that_a_link_leads_to(command: str, cwd: str, verdict: str) -> None:
+def test_a_command_runs_in_no_folder_that_a_link_leads_to(
+    command: str, cwd: str, verdict: str
+) -> None:
     line = {"category": "exec", "command": command, "cwd": cwd, "workspace": "/w"}
     policy = {"allow": ["exec(git log *)"], "deny": ["exec(rm *)"]}
     found = ask(

@@ -1,4 +1,5 @@
-"""What holds for any input at all: nothing raises, and a canonical form is its own canonical form."""
+"""What holds for any input at all: nothing raises, and a canonical form is its own canonical
+form."""
 
 import json
 from typing import Any
@@ -23,7 +24,7 @@ from tests.fakes.law_worlds import ANY, EFFECTS, HOSTS, PATHS, WIDE, WILD_ACTION
 
 NOW = 1_790_000_000.0
 
-# -- nothing raises -----------------------------------------------------------------------------------------------------------
+# -- nothing raises -------------------------------------------------------------------------------
 
 
 @given(WILD_ACTIONS)
@@ -36,7 +37,10 @@ def test_no_action_raises(action: Action) -> None:
     suggest(action)
 
 
-@given(st.binary(max_size=80) | st.text(max_size=80).map(lambda text: text.encode("utf-8", "surrogatepass")))
+@given(
+    st.binary(max_size=80)
+    | st.text(max_size=80).map(lambda text: text.encode("utf-8", "surrogatepass"))
+)
 def test_no_line_raises(line: bytes) -> None:
     assert answer_line(line, WIDE, None, NOW)["verdict"] == "deny"
 
@@ -90,7 +94,9 @@ def test_no_policy_text_raises_anything_but_a_policy_error(text: str) -> None:
     st.text(max_size=30),
     st.sampled_from(EFFECTS),
 )
-def test_no_rule_raises_anything_but_a_policy_error(category: str, pattern: str, effect: Effect) -> None:
+def test_no_rule_raises_anything_but_a_policy_error(
+    category: str, pattern: str, effect: Effect
+) -> None:
     try:
         rule = parse_rule(f"{category}({pattern})", effect)
     except PolicyError:
@@ -99,7 +105,7 @@ def test_no_rule_raises_anything_but_a_policy_error(category: str, pattern: str,
     assert (again.text, again.id, again.pattern) == (rule.text, rule.id, rule.pattern)
 
 
-# -- canonical forms ----------------------------------------------------------------------------------------------------------
+# -- canonical forms ------------------------------------------------------------------------------
 @given(ANY | HOSTS | st.ip_addresses().map(str))
 def test_a_canonical_host_is_its_own_canonical_form(text: str) -> None:
     try:
@@ -125,7 +131,8 @@ def test_a_canonical_path_is_its_own_canonical_form_and_stays_inside(text: str) 
 
 
 TARGETS = st.lists(
-    st.sampled_from(["a", "..", ".", "%2e", "%2E%2e", "%41", "%2f", "%25", "%252e", "%", "%c3%a9", "\u00e9", "b;c", "a b", "\\", "", "*", "%00", "?q=../x", "#f"]),
+    st.sampled_from(["a", "..", ".", "%2e", "%2E%2e", "%41", "%2f", "%25", "%252e", "%", "%c3%a9",
+    "\u00e9", "b;c", "a b", "\\", "", "*", "%00", "?q=../x", "#f"]),
     max_size=6,
 ).map(lambda parts: "/" + "/".join(parts))  # fmt: skip
 
@@ -143,7 +150,22 @@ def test_a_normalised_path_is_its_own_normal_form_and_has_no_dots_left(target: s
 
 @given(
     st.lists(
-        st.sampled_from(["refs/heads/", "refs/tags/", "heads/", "feature/", "a", "+", ":", "HEAD", "/", ".", "-", "b"]),
+        st.sampled_from(
+            [
+                "refs/heads/",
+                "refs/tags/",
+                "heads/",
+                "feature/",
+                "a",
+                "+",
+                ":",
+                "HEAD",
+                "/",
+                ".",
+                "-",
+                "b",
+            ]
+        ),
         min_size=1,
         max_size=5,
     ).map("".join)
@@ -162,7 +184,9 @@ def test_a_canonical_ref_is_its_own_canonical_form(spec: str) -> None:
 @given(
     st.sampled_from(["npm", "pip", "cargo", "gem", "go", "poetry", "uv", "yarn"]),
     st.lists(
-        st.sampled_from(["a", "B", "-", "_", ".", "1", "==", "@", "[x]", " ", "~=", "*"]), min_size=1, max_size=6
+        st.sampled_from(["a", "B", "-", "_", ".", "1", "==", "@", "[x]", " ", "~=", "*"]),
+        min_size=1,
+        max_size=6,
     ).map("".join),
 )
 def test_a_canonical_package_is_its_own_canonical_form(manager: str, text: str) -> None:

@@ -1,8 +1,9 @@
 """No input of any kind raises, or takes over 50 ms: 10,000 characters, 500 nested constructs.
 
-Time is measured as CPU time of this thread, so that a loaded machine doesn't matter, with the collector of garbage off; the best of
-five counts, so that neither does a cold cache; and nothing is remembered from one run to the next. Counting executed lines
-instead would be the same on every machine, but would miss what takes long inside of the grammar or of a regular expression.
+Time is measured as CPU time of this thread, so that a loaded machine doesn't matter, with the
+collector of garbage off; the best of five counts, so that neither does a cold cache; and nothing
+is remembered from one run to the next. Counting executed lines instead would be the same on
+every machine, but would miss what takes long inside of the grammar or of a regular expression.
 """
 
 import gc
@@ -27,15 +28,22 @@ LIMIT_S = 0.05
 TRIES = 5
 RULES = {
     "allow": [
-        "exec(ls *)", "exec(echo *)", "exec(cat *)", "exec(git log *)", "exec(find *)", "exec(xargs *)", "exec(sed *)", "exec(awk *)",
-        "exec(bash -c *)", "exec(sh -c *)", "exec(* --version)", "filesystem(src/**/*.py)", "filesystem(**)", "filesystem(*a*b*c*d*/**/x)",
-        "network(*.example.com)", "network(GET https://a.example.com/**/x/*a*b*)", "network(192.0.2.0/24)", "git(push origin feature/*)", "git(*)",
-        "git(push *a*a*a*a*b)", "packages(npm:*)", "packages(pip install a*a*a*a*b)", "packages(npm install @team/*)",
+        "exec(ls *)", "exec(echo *)", "exec(cat *)", "exec(git log *)", "exec(find *)",
+        "exec(xargs *)", "exec(sed *)", "exec(awk *)",
+        "exec(bash -c *)", "exec(sh -c *)", "exec(* --version)", "filesystem(src/**/*.py)",
+        "filesystem(**)", "filesystem(*a*b*c*d*/**/x)",
+        "network(*.example.com)", "network(GET https://a.example.com/**/x/*a*b*)",
+        "network(192.0.2.0/24)", "git(push origin feature/*)", "git(*)",
+        "git(push *a*a*a*a*b)", "packages(npm:*)", "packages(pip install a*a*a*a*b)",
+        "packages(npm install @team/*)",
     ],
-    "ask": ["exec(rm *)", "exec(git push *)", "exec(* --force *)", "filesystem(**/secret*/**)", "network(POST https://*.example.com/**)", "git(main)"],
+    "ask": ["exec(rm *)", "exec(git push *)", "exec(* --force *)", "filesystem(**/secret*/**)",
+    "network(POST https://*.example.com/**)", "git(main)"],
     "deny": [
-        "exec(rm -rf *)", "exec(curl *)", "exec(git push --force *)", "exec(* -z *)", "exec(a*b*c*d *)", "filesystem(**/*a*a*a*a*a*b)",
-        "filesystem(**/a/**/a/**/b)", "filesystem([!a-c]*/**/[[]*)", "network(*.evil.net)", "git(push --force *)", "packages(npm:evil*)",
+        "exec(rm -rf *)", "exec(curl *)", "exec(git push --force *)", "exec(* -z *)",
+        "exec(a*b*c*d *)", "filesystem(**/*a*a*a*a*a*b)",
+        "filesystem(**/a/**/a/**/b)", "filesystem([!a-c]*/**/[[]*)", "network(*.evil.net)",
+        "git(push --force *)", "packages(npm:evil*)",
     ],
     "modes": {"filesystem": "allow", "network": "allow", "git": "allow"},
 }  # fmt: skip
@@ -93,24 +101,35 @@ def test_an_action_of_any_kind_is_judged_at_once(name: str) -> None:
     assert_bounded(ACTIONS[name])
 
 
-@pytest.mark.parametrize("name", [name for name in ACTIONS if name.endswith(("'a'", "'*a'", "'[' ", "'%25'", "'../'"))])
+@pytest.mark.parametrize(
+    "name", [name for name in ACTIONS if name.endswith(("'a'", "'*a'", "'[' ", "'%25'", "'../'"))]
+)
 def test_a_working_directory_of_any_kind_is_judged_at_once(name: str) -> None:
     assert_bounded(Exec(command="ls", cwd=name * 100))
 
 
 @pytest.mark.parametrize(
     "text",
-    [b"[" * MAX_CHARS, b"{" * MAX_CHARS, b'{"a":' * 2_000, b'"' + b"\\u0000" * 1_600, b"\xff" * MAX_CHARS, b"9" * MAX_CHARS, b"-" * MAX_CHARS,
-     b'{"category":"exec","command":' + b"[" * 9_000, b" " * MAX_CHARS, b'{"category":"exec","command":"ls","policy":' + b'{"allow":[' * 900,
-     json.dumps({"category": "exec", "command": ["ls"] * 3_000}).encode(), json.dumps({f"key{i}": i for i in range(700)}).encode(),
-     json.dumps({"category": "x" * 9_000}).encode(), json.dumps({"category": "exec", "command": "ls", "x" * 9_000: 1}).encode(),
-     json.dumps({"category": "network", "url": "https://" + "a." * 4_900}).encode(), json.dumps({"category": "network", "url": "h" * 9_900}).encode(),
-     json.dumps({"category": "network", "url": "https://" + "@" * 9_900}).encode(), json.dumps({"category": "network", "connect": ":" * 9_900}).encode(),
-     json.dumps({"category": "packages", "manager": "npm", "operation": "install", "names": ["a"] * 2_000}).encode(),
+    [b"[" * MAX_CHARS, b"{" * MAX_CHARS, b'{"a":' * 2_000, b'"' + b"\\u0000" * 1_600,
+     b"\xff" * MAX_CHARS, b"9" * MAX_CHARS, b"-" * MAX_CHARS,
+     b'{"category":"exec","command":' + b"[" * 9_000, b" " * MAX_CHARS,
+     b'{"category":"exec","command":"ls","policy":' + b'{"allow":[' * 900,
+     json.dumps({"category": "exec", "command": ["ls"] * 3_000}).encode(),
+     json.dumps({f"key{i}": i for i in range(700)}).encode(),
+     json.dumps({"category": "x" * 9_000}).encode(), json.dumps({"category": "exec",
+     "command": "ls", "x" * 9_000: 1}).encode(),
+     json.dumps({"category": "network", "url": "https://" + "a." * 4_900}).encode(),
+     json.dumps({"category": "network", "url": "h" * 9_900}).encode(),
+     json.dumps({"category": "network", "url": "https://" + "@" * 9_900}).encode(),
+     json.dumps({"category": "network", "connect": ":" * 9_900}).encode(),
+     json.dumps({"category": "packages", "manager": "npm", "operation": "install",
+     "names": ["a"] * 2_000}).encode(),
      json.dumps({"category": "git", "command": "git push", "remotes": ["o"] * 2_000}).encode(),
      json.dumps({"category": "filesystem", "operation": "write", "path_b64": "=" * 9_900}).encode(),
-     json.dumps({"category": "exec", "command": "ls", "policy": {"allow": ["exec(" + "*a" * 400 + ")"] * 10}}).encode(),
-     json.dumps({"category": "exec", "command": "ls", "policy": {"allow": ["(" * 9_000]}}).encode()],
+     json.dumps({"category": "exec", "command": "ls",
+     "policy": {"allow": ["exec(" + "*a" * 400 + ")"] * 10}}).encode(),
+     json.dumps({"category": "exec", "command": "ls",
+     "policy": {"allow": ["(" * 9_000]}}).encode()],
     ids=range(23),
 )  # fmt: skip
 def test_a_line_of_any_kind_is_answered_at_once(text: bytes) -> None:
@@ -172,7 +191,10 @@ def test_a_rule_of_any_kind_is_read_at_once_and_matched_at_once(category: str, u
             ):
                 judge(action, policy)
                 if sys.gettrace() is None:
-                    assert slowness(lambda action=action, policy=policy: judge(action, policy)) < LIMIT_S  # type: ignore[misc]
+                    assert (
+                        slowness(lambda action=action, policy=policy: judge(action, policy))
+                        < LIMIT_S
+                    )  # type: ignore[misc]
 
 
 def test_a_proposal_of_any_length_that_is_no_rule_is_denied() -> None:

@@ -1,4 +1,5 @@
-"""Claude Code's rules about paths as a policy's: none is widened by it, and nothing is forbidden less.
+"""Claude Code's rules about paths as a policy's: none is widened by it, and nothing is forbidden
+less.
 
 The reference here is written from the documentation alone: gitignore for paths.
 """
@@ -40,7 +41,11 @@ PATHS = [
     ("Edit(//home/*/work/a)", ["a"], ["a/**"]),
     ("Edit(//home/me)", ["**"], ["**"]),
     ("Edit(//**/.env)", ["**/.env"], ["**/.env/**"]),
-    ("Edit(//**/work/secrets/**)", ["secrets/**", "**/work/secrets/**"], ["secrets/**", "**/work/secrets/**"]),
+    (
+        "Edit(//**/work/secrets/**)",
+        ["secrets/**", "**/work/secrets/**"],
+        ["secrets/**", "**/work/secrets/**"],
+    ),
     ("Edit(~/work/x)", ["x"], ["x/**"]),
     ("Edit(../work/x)", ["x"], ["x/**"]),
     ("NotebookEdit", ["**/*.ipynb"], ["**/*.ipynb"]),
@@ -55,13 +60,21 @@ def test_a_rule_about_paths(there: str, allowed: list[str], denied: list[str]) -
 
 @pytest.mark.parametrize(
     "there",
-    ["Edit(//etc/**)", "Edit(../../../../etc/x)", "Edit(~/.zshrc)", "Edit(../other/x)", "Edit(//home/you/work/x)"],
+    [
+        "Edit(//etc/**)",
+        "Edit(../../../../etc/x)",
+        "Edit(~/.zshrc)",
+        "Edit(../other/x)",
+        "Edit(//home/you/work/x)",
+    ],
 )
 @pytest.mark.parametrize("effect", ["allow", "deny"])
 def test_outside_of_the_workspace_no_rule_is_needed(effect: str, there: str) -> None:
     assert rules(effect, there) == []
     assert "nothing outside of the workspace is ever changed" in reasons(effect, there)[0]
-    assert [one.rule for one in read(allow=["Edit(src/**)"], deny=[there]).rules] == ["filesystem(src/**)"]
+    assert [one.rule for one in read(allow=["Edit(src/**)"], deny=[there]).rules] == [
+        "filesystem(src/**)"
+    ]
 
 
 def test_settings_for_every_project_anchor_in_their_own_folder() -> None:
@@ -69,7 +82,9 @@ def test_settings_for_every_project_anchor_in_their_own_folder() -> None:
     assert rules("deny", "Edit(/secrets/**)", own) == []
     assert rules("deny", "Edit(secrets/**)", own) == ["filesystem(**/secrets/**)"]
     assert "where the workspace lies isn't known" in reasons("deny", "Edit(/secrets/**)", own)[0]
-    assert [one.rule for one in read(own, allow=["Edit(src/**)"], deny=["Edit(~/x/**)"]).rules] == []
+    assert [
+        one.rule for one in read(own, allow=["Edit(src/**)"], deny=["Edit(~/x/**)"]).rules
+    ] == []
 
 
 def test_where_nothing_is_known_absolute_paths_are_named() -> None:
@@ -107,14 +122,17 @@ PATTERNS = st.builds(
     lambda start, segments, end: f"{start}{'/'.join(segments)}{end}",
     st.sampled_from(["", "", "./", "/", "//home/me/work/", "//home/me/", "~/", "//**/"]),
     st.lists(
-        st.sampled_from(["a", "b", "src", "*", "**", "*.py", "?", "[ab]", "work", r"\[c\]"]), min_size=1, max_size=3
+        st.sampled_from(["a", "b", "src", "*", "**", "*.py", "?", "[ab]", "work", r"\[c\]"]),
+        min_size=1,
+        max_size=3,
     ),
     st.sampled_from(["", "", "/", "/**"]),
 )
 
 
 def gitignored(pattern: str, path: str) -> bool:
-    """Whether a pattern matches a file below /home/me/work, by gitignore(5) and the four anchors."""
+    """Whether a pattern matches a file below /home/me/work, by gitignore(5) and the four
+    anchors."""
     anchor, depth = "home/me/work/", False
     if pattern.startswith("//"):
         anchor, pattern = "", pattern[2:]
@@ -148,11 +166,24 @@ def _expression(pattern: str) -> str:
 
 def _piece(found: re.Match[str]) -> str:
     escaped, star, one, many, other = found.groups()
-    return re.escape(escaped or other or "") if escaped or other else "[^/]*" if star else "[^/]" if one else many
+    return (
+        re.escape(escaped or other or "")
+        if escaped or other
+        else "[^/]*"
+        if star
+        else "[^/]"
+        if one
+        else many
+    )
 
 
 @given(
-    PATTERNS, st.lists(st.lists(st.sampled_from(NAMES), min_size=1, max_size=4).map("/".join), min_size=1, max_size=6)
+    PATTERNS,
+    st.lists(
+        st.lists(st.sampled_from(NAMES), min_size=1, max_size=4).map("/".join),
+        min_size=1,
+        max_size=6,
+    ),
 )
 def test_paths_are_never_widened_nor_forbidden_less(pattern: str, paths: list[str]) -> None:
     for effect in ("allow", "deny"):
@@ -160,7 +191,8 @@ def test_paths_are_never_widened_nor_forbidden_less(pattern: str, paths: list[st
         made = policy(imported)
         for path in paths:
             if effect == "allow" and change(made, path) == "allow":
-                # `src/**` covers the folder itself too: the documentation says so of `Edit(src/**)`.
+                # `src/**` covers the folder itself too: the documentation says so of
+                # `Edit(src/**)`.
                 assert gitignored(pattern, path) or gitignored(pattern, f"{path}/x"), path
             if effect == "deny" and gitignored(pattern, path) and imported.rules:
                 assert change(made, path) == "deny", path

@@ -1,4 +1,5 @@
-"""Claude Code's permission lists as a policy: every form of a rule, and that meaning is never widened. Paths have a file of their own.
+"""Claude Code's permission lists as a policy: every form of a rule, and that meaning is never
+widened. Paths have a file of their own.
 
 The reference here is written from the documentation alone: text and `*` for commands.
 """
@@ -47,7 +48,7 @@ def change(made: Policy, path: str) -> str:
     return evaluate(made, FileChange(operation="edit", path=path), now=NOW).decision
 
 
-# -- commands: allow -----------------------------------------------------------------------------------------------------------
+# -- commands: allow ------------------------------------------------------------------------------
 
 ALLOWED = [
     ("Bash(npm run build)", "exec(npm run build)"),
@@ -77,7 +78,10 @@ def test_an_allow_rule_about_a_command(there: str, here: str) -> None:
 
 def test_a_rule_for_a_shell_that_is_given_a_command_line_does_not_bring_in_that_line() -> None:
     imported = read(PROJECT, allow=["Bash(bash -c *)", "Bash(git log *)"])
-    assert [one.note for one in imported.rules] == ["narrower: what it runs needs a rule of its own", ""]
+    assert [one.note for one in imported.rules] == [
+        "narrower: what it runs needs a rule of its own",
+        "",
+    ]
     assert command(policy(imported), "bash -c 'git log -3'") == "allow"
     assert command(policy(imported), "bash -c 'git push'") == "ask"
 
@@ -124,7 +128,7 @@ def test_an_allow_rule_that_would_allow_more_is_named(there: str, why: str) -> N
     assert any(why in reason for reason in reasons("allow", there)), reasons("allow", there)
 
 
-# -- commands: ask and deny ----------------------------------------------------------------------------------------------------
+# -- commands: ask and deny -----------------------------------------------------------------------
 
 DENIED = [
     ("Bash", ["exec(*)"]),
@@ -142,12 +146,18 @@ DENIED = [
     ("Bash(FOO=1 rm *)", ["exec(rm *)"]),
     ("Bash(timeout 5 rm *)", ["exec(timeout 5 rm *)"]),
     ("Bash(git push *)", ["exec(git push *)", "git(push *)"]),
-    ("Bash(git push --force origin main)", ["exec(git push --force origin main)", "git(push --force origin main)"]),
+    (
+        "Bash(git push --force origin main)",
+        ["exec(git push --force origin main)", "git(push --force origin main)"],
+    ),
     ("Bash(git push origin a b)", ["exec(git push origin a b)", "git(push origin a)"]),
     ("Bash(git *)", ["exec(git *)", "git(*)"]),
     ("Bash(git log *)", ["exec(git log *)"]),
     ("Bash(npm install *)", ["exec(npm install *)", "packages(npm install *)"]),
-    ("Bash(npm install left-pad:*)", ["exec(npm install left-pad *)", "packages(npm install left-pad)"]),
+    (
+        "Bash(npm install left-pad:*)",
+        ["exec(npm install left-pad *)", "packages(npm install left-pad)"],
+    ),
     ("Bash(npm *)", ["exec(npm *)", "packages(npm *)"]),
     ("Bash(npm ins*)", ["exec(npm ins* *)", "packages(npm ins*)"]),
     ("Bash(npm install left*)", ["exec(npm install left* *)", "packages(npm install left*)"]),
@@ -190,7 +200,9 @@ def test_a_stricter_rule_that_cant_be_said_is_named(there: str, why: str) -> Non
 def test_an_allow_rule_with_a_character_that_nobody_sees_is_left_alone() -> None:
     made = read(allow=["Edit(a\u00a0b/)", "Edit(src/**)"])
     assert [one.rule for one in made.rules] == ["filesystem(src/**)"]
-    assert [str(one).rpartition(": ")[2] for one in made.left] == ["holds a character that nobody sees"]
+    assert [str(one).rpartition(": ")[2] for one in made.left] == [
+        "holds a character that nobody sees"
+    ]
 
 
 def test_an_allow_rule_falls_with_what_restricts_it() -> None:
@@ -198,30 +210,40 @@ def test_an_allow_rule_falls_with_what_restricts_it() -> None:
     assert [one.rule for one in made.rules] == ["exec(ls *)", "filesystem(src/**)"]
     assert (
         str(made.left[-1])
-        == "allow Bash(git log *): `Bash(git * main)` takes something out of it, and can't be carried over"
+        == "allow Bash(git log *): `Bash(git * main)` takes something out of it, and can't be"
+        " carried over"
     )
-    everything = read(allow=["Bash(git log *)", "Bash(ls *)", "Edit(src/**)"], ask=["Bash(*secret*)"])
+    everything = read(
+        allow=["Bash(git log *)", "Bash(ls *)", "Edit(src/**)"], ask=["Bash(*secret*)"]
+    )
     assert [one.rule for one in everything.rules] == ["filesystem(src/**)"]
     for restricted, by in (("./a/git x", "./a/git *t"), ("grep x", "env * y")):
         assert read(allow=[f"Bash({restricted})"], deny=[f"Bash({by})"]).rules == ()
     assert [one.rule for one in read(allow=["Edit(src/**)"], deny=["Write"]).rules] == []
     assert [
-        one.rule for one in read(allow=["WebFetch(domain:a.example)"], deny=["WebFetch(domain:evil.*)"]).rules
+        one.rule
+        for one in read(
+            allow=["WebFetch(domain:a.example)"], deny=["WebFetch(domain:evil.*)"]
+        ).rules
     ] == []
 
 
-# -- commands: the law ---------------------------------------------------------------------------------------------------------
+# -- commands: the law ----------------------------------------------------------------------------
 
-WORDS = ["git", "log", "push", "main", "npm", "run", "test", "test:unit", "tests", "ls", "lsof", "-la", "--force", "-f", "src/a", "src/",
+WORDS = ["git", "log", "push", "main", "npm", "run", "test", "test:unit", "tests", "ls", "lsof",
+"-la", "--force", "-f", "src/a", "src/",
          "rm", "-rf", "build", "origin", "x", "--output=x", "python", "a.py"]  # fmt: skip
 COMMANDS = st.lists(st.sampled_from(WORDS), min_size=1, max_size=5).map(" ".join)
-SPECS = st.lists(st.sampled_from([*WORDS, "*", "*", "test*", "ls*", "src/*", "*t", "-*", "--fo*", "l*s"]), min_size=1, max_size=4).flatmap(
-    lambda words: st.sampled_from([" ".join(words), f"{' '.join(words)}:*", f"{' '.join(words)} *", f"{' '.join(words)}*"])
+SPECS = st.lists(st.sampled_from([*WORDS, "*", "*", "test*", "ls*", "src/*", "*t", "-*", "--fo*",
+"l*s"]), min_size=1, max_size=4).flatmap(
+    lambda words: st.sampled_from([" ".join(words), f"{' '.join(words)}:*", f"{' '.join(words)} *",
+    f"{' '.join(words)}*"])
 )  # fmt: skip
 
 
 def matches_there(spec: str, text: str) -> bool:
-    """Whether `Bash(spec)` matches a simple command, by the documentation's table and three rules."""
+    """Whether `Bash(spec)` matches a simple command, by the documentation's table and three
+    rules."""
     spec = re.sub(r":\*\Z", " *", spec)
     if re.fullmatch(".*".join(map(re.escape, spec.split("*"))), text, re.DOTALL):
         return True
@@ -232,13 +254,19 @@ def matches_there(spec: str, text: str) -> bool:
     ("spec", "yes", "no"),
     [
         ("npm run *", ["npm run build", "npm run test --watch", "npm run"], ["npm install"]),
-        ("git log * main", ["git log --oneline main", "git log -5 main"], ["git log main", "git push origin main"]),
+        (
+            "git log * main",
+            ["git log --oneline main", "git log -5 main"],
+            ["git log main", "git push origin main"],
+        ),
         ("ls*", ["ls -la", "lsof"], []),
         ("ls:*", ["ls -la", "ls"], ["lsof"]),
         ("* --help *", ["npm --help x"], ["npm --help"]),
     ],
 )
-def test_the_reference_is_the_documentations_table(spec: str, yes: list[str], no: list[str]) -> None:
+def test_the_reference_is_the_documentations_table(
+    spec: str, yes: list[str], no: list[str]
+) -> None:
     assert all(matches_there(spec, text) for text in yes)
     assert not any(matches_there(spec, text) for text in no)
 
@@ -252,7 +280,9 @@ def test_what_is_allowed_here_was_allowed_there(specs: list[str], texts: list[st
 
 
 @given(SPECS, st.sampled_from(["deny", "ask"]), st.lists(COMMANDS, min_size=1, max_size=8))
-def test_what_was_denied_or_asked_there_is_so_here(spec: str, effect: str, texts: list[str]) -> None:
+def test_what_was_denied_or_asked_there_is_so_here(
+    spec: str, effect: str, texts: list[str]
+) -> None:
     imported = read(**{effect: [f"Bash({spec})"]})
     made = policy(imported)
     for text in texts:
@@ -261,30 +291,44 @@ def test_what_was_denied_or_asked_there_is_so_here(spec: str, effect: str, texts
 
 
 @given(
-    st.fixed_dictionaries({effect: st.lists(SPECS, max_size=3) for effect in ("allow", "ask", "deny")}),
+    st.fixed_dictionaries(
+        {effect: st.lists(SPECS, max_size=3) for effect in ("allow", "ask", "deny")}
+    ),
     st.lists(COMMANDS, min_size=1, max_size=8),
 )
-def test_the_lists_together_allow_nothing_that_they_didnt(lists: dict[str, list[str]], texts: list[str]) -> None:
-    made = policy(read(**{effect: [f"Bash({spec})" for spec in specs] for effect, specs in lists.items()}))
+def test_the_lists_together_allow_nothing_that_they_didnt(
+    lists: dict[str, list[str]], texts: list[str]
+) -> None:
+    made = policy(
+        read(**{effect: [f"Bash({spec})" for spec in specs] for effect, specs in lists.items()})
+    )
     for text in texts:
         if command(made, text) == "allow":
             answer = next(
-                (e for e in ("deny", "ask", "allow") if any(matches_there(spec, text) for spec in lists[e])), None
+                (
+                    e
+                    for e in ("deny", "ask", "allow")
+                    if any(matches_there(spec, text) for spec in lists[e])
+                ),
+                None,
             )
             assert answer == "allow", text
 
 
-# -- other tools -------------------------------------------------------------------------------------------------------------------
+# -- other tools ----------------------------------------------------------------------------------
 
 
 def test_reading_is_free_but_a_file_that_mustnt_be_read_mustnt_be_changed_either() -> None:
-    made = read(deny=["Read(./.env)", "Read"], ask=["Read(x)"], allow=["Read(**)", "Grep", "Glob(src/**)"])
+    made = read(
+        deny=["Read(./.env)", "Read"], ask=["Read(x)"], allow=["Read(**)", "Grep", "Glob(src/**)"]
+    )
     assert [(one.effect, one.rule, one.note) for one in made.rules] == [
         ("deny", "filesystem(**/.env/**)", "for changes only"),
         ("deny", "filesystem(**)", "for changes only"),
     ]
     assert [one.origin for one in made.left] == [
-        "deny Read(./.env)", "deny Read", "ask Read(x)", "allow Read(**)", "allow Grep", "allow Glob(src/**)",
+        "deny Read(./.env)", "deny Read", "ask Read(x)", "allow Read(**)", "allow Grep",
+        "allow Glob(src/**)",
     ]  # fmt: skip
     assert change(policy(made), "pkg/.env") == "deny"
 
@@ -333,13 +377,17 @@ def test_what_has_no_counterpart_is_named(effect: str, there: str, why: str) -> 
     assert why in reasons(effect, there)[0]
 
 
-# -- the settings as a whole -----------------------------------------------------------------------------------------------------
+# -- the settings as a whole ----------------------------------------------------------------------
 
 
 def test_dont_ask_is_a_policy_that_denies_what_isnt_allowed() -> None:
     made = read(defaultMode="dontAsk", allow=["Bash(ls *)"], ask=["Bash(git push *)"])
     assert set(made.modes.values()) == {"deny"}
-    assert [command(policy(made), text) for text in ("ls", "git push", "id")] == ["allow", "deny", "deny"]
+    assert [command(policy(made), text) for text in ("ls", "git push", "id")] == [
+        "allow",
+        "deny",
+        "deny",
+    ]
 
 
 @pytest.mark.parametrize("mode", ["acceptEdits", "plan", "auto", "bypassPermissions", "other"])
@@ -350,7 +398,9 @@ def test_other_modes_are_named(mode: str) -> None:
 
 
 def test_the_usual_mode_needs_no_word() -> None:
-    assert read(defaultMode="default") == read(defaultMode="manual") == read() == Imported((), (), {})
+    assert (
+        read(defaultMode="default") == read(defaultMode="manual") == read() == Imported((), (), {})
+    )
 
 
 def test_settings_beside_the_lists_are_named() -> None:
@@ -362,7 +412,10 @@ def test_settings_beside_the_lists_are_named() -> None:
 
 
 def test_comments_in_the_settings_are_passed_over() -> None:
-    text = '// mine\n{"permissions": /* all */ {"deny": ["Edit(//**/x)", "Bash(echo \\"//\\")"] // more\n}}'
+    text = (
+        '// mine\n{"permissions": /* all */ {"deny": ["Edit(//**/x)", "Bash(echo \\"//\\")"] //'
+        " more\n}}"
+    )
     made = translate(text, "s.json", PROJECT)
     assert [one.origin for one in made.rules] == ["Edit(//**/x)", 'Bash(echo "//")']
 
@@ -377,7 +430,10 @@ def test_comments_in_the_settings_are_passed_over() -> None:
         ('{"permissions": []}', "s.json: holds no permissions"),
         ('{"permissions": {"deny": "Bash"}}', "s.json: `permissions.deny` is not a list of texts"),
         ('{"permissions": {"deny": [1]}}', "s.json: `permissions.deny` is not a list of texts"),
-        ('{"permissions": {"deny": ["Bash(rm *)"], "deny": []}}', "s.json: the key `deny` stands twice in one place"),
+        (
+            '{"permissions": {"deny": ["Bash(rm *)"], "deny": []}}',
+            "s.json: the key `deny` stands twice in one place",
+        ),
     ],
 )
 def test_settings_that_cant_be_read_are_one_clear_line(text: str, said: str) -> None:
@@ -394,21 +450,29 @@ def test_settings_without_permissions_make_an_empty_policy() -> None:
 def test_every_rule_says_where_it_comes_from_and_what_two_became_is_one() -> None:
     made = policy(read(allow=["Bash(ls:*)", "Bash(ls *)", "Bash(ls*)"]))
     assert [(rule.text, rule.why) for rule in made.rules] == [
-        ("exec(ls *)", "imported from Bash(ls:*), Bash(ls *), Bash(ls*) (narrower: only as a whole word)")
+        (
+            "exec(ls *)",
+            "imported from Bash(ls:*), Bash(ls *), Bash(ls*) (narrower: only as a whole word)",
+        )
     ]
 
 
 def test_what_isnt_carried_over_stands_in_the_policy_as_a_comment() -> None:
     text = policy_text(read(allow=["Bash\n(x", "WebSearch"]), "a\nb.json")
     assert "from a\\nb.json." in text
-    assert "#   allow Bash\\n(x: can't be read, so it says nothing there either\n#   allow WebSearch: " in text
+    assert (
+        "#   allow Bash\\n(x: can't be read, so it says nothing there either\n#   allow WebSearch: "
+        in text
+    )
 
 
-@given(st.fixed_dictionaries({effect: st.lists(st.text(max_size=30) | SPECS.map(lambda s: f"Bash({s})"), max_size=4) for effect in ("allow", "ask", "deny")}))  # fmt: skip
+@given(st.fixed_dictionaries({effect: st.lists(st.text(max_size=30) | SPECS.map(lambda s: f"Bash({s})"), max_size=4) for effect in ("allow", "ask", "deny")}))  # fmt: skip  # noqa: E501
 def test_whatever_is_read_makes_a_policy_that_loads(lists: dict[str, list[str]]) -> None:
     made = policy(read(**lists))
     assert not made.warnings
-    assert {one.kind for one in lint(made, None, NOW).findings if one.kind == "never" and not one.by} == set()
+    assert {
+        one.kind for one in lint(made, None, NOW).findings if one.kind == "never" and not one.by
+    } == set()
 
 
 @given(

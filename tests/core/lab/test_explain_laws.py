@@ -1,4 +1,5 @@
-"""`explain` says what `evaluate` says, for anything: random worlds, every golden case, and actions of hundreds of parts."""
+"""`explain` says what `evaluate` says, for anything: random worlds, every golden case, and
+actions of hundreds of parts."""
 
 import json
 from collections import Counter
@@ -29,19 +30,28 @@ from tests.fakes.law_worlds import ACTIONS, EFFECTS, MODES, PATTERNS, WIDE, WILD
 
 CASES = Path(__file__).resolve().parents[2] / "golden" / "policy_cases"
 
-# -- random worlds: rules with details, and command lines with structure -------------------------------------------------------
+# -- random worlds: rules with details, and command lines with structure --------------------------
 EXEC_PATTERNS = st.sampled_from(
-    ["git log *", "git *", "git push --force *", "ls *", "ls", "*", "rm *", "rm {workspace}", "pytest", "timeout 5 ls", "find *", "sudo *",
-     "bash -c *", "bash -c 'ls; rm x'", "* --version", "./run *", "xargs *", "echo *", "git -C src log", "env ls *"]
+    ["git log *", "git *", "git push --force *", "ls *", "ls", "*", "rm *", "rm {workspace}",
+     "pytest", "timeout 5 ls", "find *", "sudo *",
+     "bash -c *", "bash -c 'ls; rm x'", "* --version", "./run *", "xargs *", "echo *",
+     "git -C src log", "env ls *"]
 )  # fmt: skip
 SIMPLE = st.sampled_from(
-    ["git log", "git log -3", "git -C src log", "git -C /tmp log", "git push -f origin x", "ls", "ls -la", "rm x", "rm -rf ../x", "pytest",
-     "find . -delete", "find . -exec rm {} +", "sudo rm x", "cd src", "cd ..", "./run x", "src/run", "echo $X", "$X y", "echo $(rm x)",
-     "cat <(ls)", "X=1 ls", "python --version", "git --version", "echo a > b", "/tmp/ls", "true", "xargs rm", "eval 'rm x'",
-     "bash -c 'ls; rm x'", "bash -c \"ls $(id)\"", "timeout 5 ls", "env -S 'ls'", "rm *.py", "sh", "}"]
+    ["git log", "git log -3", "git -C src log", "git -C /tmp log", "git push -f origin x", "ls",
+     "ls -la", "rm x", "rm -rf ../x", "pytest",
+     "find . -delete", "find . -exec rm {} +", "sudo rm x", "cd src", "cd ..", "./run x", "src/run",
+     "echo $X", "$X y", "echo $(rm x)",
+     "cat <(ls)", "X=1 ls", "python --version", "git --version", "echo a > b", "/tmp/ls", "true",
+     "xargs rm", "eval 'rm x'",
+     "bash -c 'ls; rm x'", "bash -c \"ls $(id)\"", "timeout 5 ls", "env -S 'ls'", "rm *.py", "sh",
+     "}"]
 )  # fmt: skip
-WRAPPED = st.tuples(st.sampled_from(["", "", "timeout 5 ", "nice ", "sudo ", "! ", "./nice "]), SIMPLE).map("".join)
-LINES = st.lists(st.tuples(WRAPPED, st.sampled_from(["; ", " && ", " | ", " || ", "\n", " & "])), min_size=1, max_size=4).map(
+WRAPPED = st.tuples(
+    st.sampled_from(["", "", "timeout 5 ", "nice ", "sudo ", "! ", "./nice "]), SIMPLE
+).map("".join)
+LINES = st.lists(st.tuples(WRAPPED, st.sampled_from(["; ", " && ", " | ", " || ", "\n", " & "])),
+min_size=1, max_size=4).map(
     lambda parts: "".join(f"{command}{operator}" for command, operator in parts[:-1]) + parts[-1][0]
 )  # fmt: skip
 EXECS = st.tuples(LINES, st.sampled_from([".", "src", "/tmp", ".."])).map(
@@ -50,31 +60,45 @@ EXECS = st.tuples(LINES, st.sampled_from([".", "src", "/tmp", ".."])).map(
 ALL_PATTERNS = {
     **PATTERNS,
     "exec": EXEC_PATTERNS,
-    "filesystem": PATTERNS["filesystem"] | st.sampled_from([".env", "**/.env", ".git/config", ".github/**"]),
+    "filesystem": PATTERNS["filesystem"]
+    | st.sampled_from([".env", "**/.env", ".git/config", ".github/**"]),
     "network": PATTERNS["network"] | st.sampled_from(["10.0.0.1", "10.0.0.0/8", "10.0.0.1:8443"]),
 }
 FILES = st.builds(
     FileChange, operation=st.sampled_from(["write", "rename", "symlink", "chmod"]),
     path=st.sampled_from(["a", "src/a.py", ".env", ".git/config", ".github/x.yml", "A/B", "../x"]),
-    to=st.none() | st.sampled_from(["b", ".env", "src/b"]), mode=st.none() | st.sampled_from([0o644, 0o755]),
+    to=st.none() | st.sampled_from(["b", ".env", "src/b"]), mode=st.none() | st.sampled_from([0o644,
+    0o755]),
 )  # fmt: skip
 HOSTS = st.builds(
-    Network, operation=st.just("connect"), host=st.sampled_from(["a.example.com", "10.0.0.1", "example.com", "169.254.169.254"]),
-    port=st.sampled_from([443, 8443]), resolved=st.sampled_from([(), ("10.0.0.1",), ("10.0.0.1", "10.9.9.9"), ("93.184.216.34",)]),
+    Network, operation=st.just("connect"), host=st.sampled_from(["a.example.com", "10.0.0.1",
+    "example.com", "169.254.169.254"]),
+    port=st.sampled_from([443, 8443]), resolved=st.sampled_from([(), ("10.0.0.1",), ("10.0.0.1",
+    "10.9.9.9"), ("93.184.216.34",)]),
 )  # fmt: skip
 SOME_ACTIONS: st.SearchStrategy[Action] = ACTIONS | EXECS | FILES | HOSTS
 
 
 @st.composite
-def entries(draw: st.DrawFn, effect: str, categories: tuple[str, ...] = tuple(sorted(ALL_PATTERNS))) -> dict[str, Any]:
+def entries(
+    draw: st.DrawFn, effect: str, categories: tuple[str, ...] = tuple(sorted(ALL_PATTERNS))
+) -> dict[str, Any]:
     category = draw(st.sampled_from(categories))
     entry: dict[str, Any] = {"rule": f"{category}({draw(ALL_PATTERNS[category])})"}
     if draw(st.booleans()):
         return entry
-    entry["except"] = draw(st.lists(ALL_PATTERNS[category].map(lambda text: f"{category}({text})"), max_size=2))
+    entry["except"] = draw(
+        st.lists(ALL_PATTERNS[category].map(lambda text: f"{category}({text})"), max_size=2)
+    )
     entry |= draw(
         st.sampled_from(
-            [{}, {"expires": "2020-01-01"}, {"expires": "2999-01-01"}, {"session": "s1"}, {"session": "s2"}]
+            [
+                {},
+                {"expires": "2020-01-01"},
+                {"expires": "2999-01-01"},
+                {"session": "s1"},
+                {"session": "s2"},
+            ]
         )
     )
     if effect == "allow":
@@ -100,7 +124,7 @@ def used(verdict: Verdict) -> set[tuple[str, str]]:
     return {(verdict.decision, text) for text in verdict.rules}
 
 
-# -- it never disagrees ----------------------------------------------------------------------------------------------------------
+# -- it never disagrees ---------------------------------------------------------------------------
 
 
 @given(LISTS, MODES, SOME_ACTIONS)
@@ -116,7 +140,9 @@ def test_the_rules_that_are_said_to_decide_are_those_that_did(
     assert deciding(found) == used(found.verdict)
     assert (found.basis == "rules") == bool(found.verdict.rules)
     # Every rule of the category, once; the others are counted.
-    assert Counter(map(id, (one.rule for one in found.looked))) == Counter(map(id, policy.of(category_of(action))))
+    assert Counter(map(id, (one.rule for one in found.looked))) == Counter(
+        map(id, policy.of(category_of(action)))
+    )
     assert len(found.looked) + sum(count for _, count in found.others) == len(policy.rules)
     assert [OUTCOMES.index(one.outcome) for one in found.looked] == sorted(
         OUTCOMES.index(one.outcome) for one in found.looked
@@ -137,15 +163,20 @@ def test_each_rule_alone_does_what_is_said_of_it(lists: dict[str, Any], action: 
         decides = bool(deciding(alone))
         if one.outcome in ("missed", "excepted", "inactive", "never"):
             assert not decides, one
-        elif one.outcome in ("decides", "overruled") and (one.rule.effect != "allow" or needed <= set(one.parts)):
+        elif one.outcome in ("decides", "overruled") and (
+            one.rule.effect != "allow" or needed <= set(one.parts)
+        ):
             assert decides or alone.basis == "forced", one
         elif one.outcome == "spare" and len(found.parts) == 1:
             assert decides, one
 
 
 @given(LISTS, SOME_ACTIONS)
-def test_what_is_said_to_be_forced_no_allow_rule_lifts(lists: dict[str, Any], action: Action) -> None:
-    """Where something forced the answer, even the widest rules that may be written leave it; what is suggested is enough."""
+def test_what_is_said_to_be_forced_no_allow_rule_lifts(
+    lists: dict[str, Any], action: Action
+) -> None:
+    """Where something forced the answer, even the widest rules that may be written leave it;
+    what is suggested is enough."""
     policy = policy_of(lists)
     if policy is None:
         return
@@ -187,7 +218,9 @@ def own_policy(text: str) -> Policy:
 def test_every_golden_case_is_explained_as_it_is_judged() -> None:
     explained = 0
     for case in golden():
-        fields = {key: value for key, value in case.items() if key not in ("name", "verdict", "policy")}
+        fields = {
+            key: value for key, value in case.items() if key not in ("name", "verdict", "policy")
+        }
         try:
             action, policy = action_of(fields), own_policy(json.dumps(case.get("policy") or {}))
         except (ValueError, PolicyError):  # the case is about that
@@ -200,22 +233,38 @@ def test_every_golden_case_is_explained_as_it_is_judged() -> None:
     assert explained > 1_000
 
 
-def assert_followed(action: Exec, allow: Sequence[str], ask: Sequence[str], deny: Sequence[str]) -> None:
-    """A judge that is followed answers as one that isn't, finds the same commands, and every rule of its answer is in some step."""
+def assert_followed(
+    action: Exec, allow: Sequence[str], ask: Sequence[str], deny: Sequence[str]
+) -> None:
+    """A judge that is followed answers as one that isn't, finds the same commands, and every
+    rule of its answer is in some step."""
 
     def rules(patterns: Sequence[str], first: int) -> Rules[int]:
         compiled = [compile_pattern(text) for text in patterns]
-        return Rules((first + at, one) for at, one in enumerate(compiled) if first or not one.is_bare)
+        return Rules(
+            (first + at, one) for at, one in enumerate(compiled) if first or not one.is_bare
+        )
 
     lists, roots = (rules(allow, 0), rules(ask, 1_000), rules(deny, 2_000)), ("/workspace/merged",)
     watch = Trace(action.command, action.cwd, *lists, roots)
-    plain = judge(action.command, action.cwd, allow=lists[0], ask=lists[1], deny=lists[2], workspace_roots=roots)
+    plain = judge(
+        action.command,
+        action.cwd,
+        allow=lists[0],
+        ask=lists[1],
+        deny=lists[2],
+        workspace_roots=roots,
+    )
     assert watch.judge() == plain
     assert tuple(show(step.words) for step in watch.steps) == plain.commands
-    said = {key for step in watch.steps for key in (*step.covering, *step.against)} | set(watch.against_line)
+    said = {key for step in watch.steps for key in (*step.covering, *step.against)} | set(
+        watch.against_line
+    )
     assert set(plain.keys) <= said
     for step in watch.steps:
-        assert all((key >= 1_000) is (key in step.against) for key in (*step.covering, *step.against))
+        assert all(
+            (key >= 1_000) is (key in step.against) for key in (*step.covering, *step.against)
+        )
 
 
 @given(
@@ -224,7 +273,9 @@ def assert_followed(action: Exec, allow: Sequence[str], ask: Sequence[str], deny
     st.lists(EXEC_PATTERNS, max_size=2),
     st.lists(EXEC_PATTERNS, max_size=2),
 )
-def test_following_a_judge_changes_nothing(action: Exec, allow: list[str], ask: list[str], deny: list[str]) -> None:
+def test_following_a_judge_changes_nothing(
+    action: Exec, allow: list[str], ask: list[str], deny: list[str]
+) -> None:
     assert_followed(action, allow, ask, deny)
 
 
@@ -233,26 +284,36 @@ def test_following_a_judge_changes_nothing_for_any_golden_case() -> None:
         if case["category"] == "exec":
             lists = case.get("policy") or {}
             texts = [
-                [str(entry)[5:-1] for entry in lists.get(effect, []) if isinstance(entry, str)] for effect in EFFECTS
+                [str(entry)[5:-1] for entry in lists.get(effect, []) if isinstance(entry, str)]
+                for effect in EFFECTS
             ]
             assert_followed(Exec(command=case["command"], cwd=case.get("cwd", ".")), *texts)
 
 
 def test_a_rule_that_was_found_once_is_asked_again_without_a_trace() -> None:
-    """The judge doesn't ask a deny rule twice; that it is asked again for the steps must not leave a problem behind."""
-    assert_followed(Exec(command="git push --force x; git push $X"), (), (), ("git push --force *",))
+    """The judge doesn't ask a deny rule twice; that it is asked again for the steps must not
+    leave a problem behind."""
+    assert_followed(
+        Exec(command="git push --force x; git push $X"), (), (), ("git push --force *",)
+    )
     found = explain(
-        policy_from_data({"deny": ["exec(git push --force *)"]}), Exec(command="git push -f x; git push -f y"), now=NOW
+        policy_from_data({"deny": ["exec(git push --force *)"]}),
+        Exec(command="git push -f x; git push -f y"),
+        now=NOW,
     )
     assert found.looked[0].parts == (0, 1)
 
 
 @given(EXECS, EXEC_PATTERNS)
 def test_only_an_interpreter_is_said_to_run_what_it_reads(action: Exec, pattern: str) -> None:
-    """The words of a miss are found by asking `covers`; this is what is left where every word fits."""
+    """The words of a miss are found by asking `covers`; this is what is left where every word
+    fits."""
     found = explain(policy_from_data({"allow": [f"exec({pattern})"]}), action, now=NOW)
     if any("would run what it reads" in one.why for one in found.looked):
-        assert any(part.text.split()[0] in ("sh", "python", "python3", "xargs", "bash") for part in found.parts)
+        assert any(
+            part.text.split()[0] in ("sh", "python", "python3", "xargs", "bash")
+            for part in found.parts
+        )
 
 
 def test_an_explanation_that_breaks_is_still_the_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,10 +331,14 @@ def test_an_explanation_that_breaks_is_still_the_verdict(monkeypatch: pytest.Mon
 
 LONG = [
     (Exec(command="; ".join(f"echo {n}" for n in range(300))), "exec(echo 250)", "exec(echo *)"),
-    (Exec(command="; ".join(f"echo {n}" for n in range(300)) + "; ls $(id)"), "exec(ls *)", "exec(echo *)"),
-    (Git(operation="push", remote="origin", refspecs=tuple(f"b{n}" for n in range(300))), "git(b250)", "git(b*)"),
-    (Packages(manager="npm", operation="install", names=tuple(f"p{n}" for n in range(300))), "packages(npm:p250)", "packages(npm:*)"),
-    (Network(operation="connect", host="a.example.com", port=443, resolved=tuple(f"10.0.{n}.1" for n in range(250))),
+    (Exec(command="; ".join(f"echo {n}" for n in range(300)) + "; ls $(id)"), "exec(ls *)",
+     "exec(echo *)"),
+    (Git(operation="push", remote="origin", refspecs=tuple(f"b{n}" for n in range(300))),
+     "git(b250)", "git(b*)"),
+    (Packages(manager="npm", operation="install", names=tuple(f"p{n}" for n in range(300))),
+     "packages(npm:p250)", "packages(npm:*)"),
+    (Network(operation="connect", host="a.example.com", port=443,
+     resolved=tuple(f"10.0.{n}.1" for n in range(250))),
      "network(10.0.249.1)", "network(*.example.com)"),
 ]  # fmt: skip
 
@@ -283,7 +348,9 @@ LONG = [
 def test_of_a_long_action_the_first_parts_are_told_and_every_rule_counts(
     action: Action, rule: str, wide: str, effect: str
 ) -> None:
-    policy = policy_from_data({"allow": [wide, "network(10.0.0.0/8)"], effect: [rule, wide, "network(10.0.0.0/8)"]})
+    policy = policy_from_data(
+        {"allow": [wide, "network(10.0.0.0/8)"], effect: [rule, wide, "network(10.0.0.0/8)"]}
+    )
     found = explain(policy, action, now=NOW)
     assert not found.trouble
     assert len(found.parts) == 200
@@ -301,7 +368,10 @@ def test_what_no_rule_may_allow_is_told_however_far_down_it_stands() -> None:
     names = (*(f"p{n}" for n in range(300)), "./x")
     for action, why in (
         (Exec(command=f"{echoes}; sudo -X ls"), "what it runs can't be told"),
-        (Git(operation="push", remote="origin", refspecs=refs), "which branches this pushes isn't said"),
+        (
+            Git(operation="push", remote="origin", refspecs=refs),
+            "which branches this pushes isn't said",
+        ),
         (Packages(manager="npm", operation="install", names=names), "`./x` is a path"),
     ):
         found = explain(policy, action, now=NOW)

@@ -1,4 +1,5 @@
-"""What an action was understood as: the commands of a line and how they were reached, the facts of everything else."""
+"""What an action was understood as: the commands of a line and how they were reached, the facts
+of everything else."""
 
 import pytest
 
@@ -9,17 +10,22 @@ from supervisor.core.policy.rules import Policy
 from tests.core.lab.test_explain import NOW, connect, file, git, packages, request
 
 
-def parts_of(command: str, cwd: str = ".", **lists: list[str]) -> list[tuple[str, str, tuple[str, ...]]]:
+def parts_of(
+    command: str, cwd: str = ".", **lists: list[str]
+) -> list[tuple[str, str, tuple[str, ...]]]:
     found = explain(policy_from_data(lists), Exec(command=command, cwd=cwd), now=NOW)
     return [(part.text, part.answer, part.notes) for part in found.parts]
 
 
 def test_the_commands_of_a_line_and_how_they_were_reached() -> None:
     assert parts_of("timeout 5 bash -c 'cd src; ls' | xargs rm", allow=["exec(ls)"]) == [
-        ("timeout 5 bash -c 'cd src; ls'", "free", ("in a pipe", "needs no rule: what it runs is judged")),
+        ("timeout 5 bash -c 'cd src; ls'", "free", ("in a pipe",
+         "needs no rule: what it runs is judged")),
         ("bash -c 'cd src; ls'", "open", ("in a pipe", "run by `timeout`", "runs another command")),
-        ("cd src", "free", ("in a pipe", "run by `timeout`", "in the text that `bash` runs", "needs no rule: it stays inside of the workspace")),
-        ("ls", "allow", ("in a pipe", "run by `timeout`", "in the text that `bash` runs", "in src or the workspace's root")),
+        ("cd src", "free", ("in a pipe", "run by `timeout`", "in the text that `bash` runs",
+         "needs no rule: it stays inside of the workspace")),
+        ("ls", "allow", ("in a pipe", "run by `timeout`", "in the text that `bash` runs",
+         "in src or the workspace's root")),
         ("xargs rm", "open", ("in a pipe", "runs another command")),
         ("rm ...", "open", ("in a pipe", "run by `xargs`", "not known before it runs: `...`")),
     ]  # fmt: skip
@@ -51,7 +57,11 @@ def test_how_a_command_was_reached(command: str, part: str, note: str) -> None:
 def test_what_no_rule_may_allow_is_said_where_it_stands() -> None:
     found = explain(Policy(), Exec(command="ls | sh; echo a > b"), now=NOW)
     by_text = {part.text: part.forced for part in found.parts}
-    assert by_text == {"ls": (), "sh": ("no rule may allow input that `sh` would run as a program",), "echo a": ()}
+    assert by_text == {
+        "ls": (),
+        "sh": ("no rule may allow input that `sh` would run as a program",),
+        "echo a": (),
+    }
     assert found.forced[0] == "no rule may allow a redirection to a file (`> b`)"
     assert found.basis == "forced"
     assert "a person is asked each time" in found.advice
@@ -60,14 +70,18 @@ def test_what_no_rule_may_allow_is_said_where_it_stands() -> None:
 def test_what_no_rule_may_allow_is_said_once() -> None:
     found = explain(Policy(), Exec(command="echo $(id) $(id)"), now=NOW)
     assert found.forced == ("no rule may allow a command substitution (`$(id)`)",)
-    twice = explain(Policy(), Exec(command="env -S 'echo $(id)' -S 'echo $(id)' x"), now=NOW).parts[0]
+    twice = explain(Policy(), Exec(command="env -S 'echo $(id)' -S 'echo $(id)' x"), now=NOW).parts[
+        0
+    ]
     assert twice.forced.count("no rule may allow a command substitution (`$(id)`)") == 1
 
 
 def test_where_a_line_runs() -> None:
     assert explain(Policy(), Exec(command="ls"), now=NOW).facts == (("in", "the workspace's root"),)
     assert explain(Policy(), Exec(command="ls", cwd="a/b"), now=NOW).facts == (("in", "a/b"),)
-    assert explain(Policy(), Exec(command="ls", cwd="/etc"), now=NOW).facts == (("in", "/etc, not of the workspace"),)
+    assert explain(Policy(), Exec(command="ls", cwd="/etc"), now=NOW).facts == (
+        ("in", "/etc, not of the workspace"),
+    )
 
 
 def test_the_facts_of_a_request() -> None:
@@ -84,7 +98,13 @@ def test_the_facts_of_a_request() -> None:
 
 
 def test_the_facts_of_a_connection() -> None:
-    action = Network(operation="connect", host="0x7f.1", port=8443, resolved=("64:ff9b::a00:1",), sni="x.example.com")
+    action = Network(
+        operation="connect",
+        host="0x7f.1",
+        port=8443,
+        resolved=("64:ff9b::a00:1",),
+        sni="x.example.com",
+    )
     found = explain(Policy(), action, now=NOW)
     facts = dict(found.facts)
     assert facts["host"] == "127.0.0.1 (written as `0x7f.1`)"
@@ -113,14 +133,26 @@ def test_a_name_that_resolves_into_a_private_network_needs_both_rules() -> None:
 
 
 def test_the_facts_of_a_file() -> None:
-    action = FileChange(operation="symlink", path="./Src//A", link_target="b", mode=0o777, hazards=("symlink",))
+    action = FileChange(
+        operation="symlink", path="./Src//A", link_target="b", mode=0o777, hazards=("symlink",)
+    )
     found = explain(Policy(), action, now=NOW)
-    assert dict(found.facts) == {"operation": "symlink", "link to": "b", "mode": "777", "hazards": "symlink"}
+    assert dict(found.facts) == {
+        "operation": "symlink",
+        "link to": "b",
+        "mode": "777",
+        "hazards": "symlink",
+    }
     assert found.parts[0].text == "Src/A"
-    assert found.parts[0].notes == ("written as `./Src//A`", "deny and ask rules see it as `src/a` too")
+    assert found.parts[0].notes == (
+        "written as `./Src//A`",
+        "deny and ask rules see it as `src/a` too",
+    )
     odd = explain(Policy(), file("a\x1b"), now=NOW).parts[0]
     assert odd.forced == ("a name with control or invisible characters is never allowed by a rule",)
-    unnamed = explain(Policy(), FileChange(operation="write", path="", path_b64="Yf8="), now=NOW).parts[0]
+    unnamed = explain(
+        Policy(), FileChange(operation="write", path="", path_b64="Yf8="), now=NOW
+    ).parts[0]
     assert (unnamed.text, unnamed.notes) == ("a\udcff", ())
     assert unnamed.forced == ("a name that isn't UTF-8 is never allowed by a rule",)
     lifted = explain(policy_from_data({"allow": ["filesystem(.env)"]}), file(".env"), now=NOW)
@@ -146,14 +178,20 @@ def test_the_facts_of_a_git_operation() -> None:
 def test_the_facts_of_a_package_operation() -> None:
     found = explain(Policy(), packages("pip install -r r.txt Requests==1 --pre -q"), now=NOW)
     facts = dict(found.facts)
-    assert (facts["manager"], facts["operation"], facts["other flags"]) == ("pip", "install", "--pre")
+    assert (facts["manager"], facts["operation"], facts["other flags"]) == (
+        "pip",
+        "install",
+        "--pre",
+    )
     assert "-q" in facts["harmless flags"]
     assert [(part.kind, part.text) for part in found.parts] == [
         ("package", "pip install Requests==1"), ("package", "pip install -r r.txt"),
     ]  # fmt: skip
     unread = explain(Policy(), packages("npm install; id"), now=NOW)
     assert (unread.facts, [part.kind for part in unread.parts]) == ((), ["operation"])
-    assert [part.kind for part in explain(Policy(), packages("brew install x"), now=NOW).parts] == ["operation"]
+    assert [part.kind for part in explain(Policy(), packages("brew install x"), now=NOW).parts] == [
+        "operation"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -169,7 +207,9 @@ def test_the_facts_of_a_package_operation() -> None:
     ],
 )
 def test_what_can_t_be_read_has_no_rules_to_match(action: Action) -> None:
-    wide = policy_from_data({"allow": ["git(*)", "packages(npm:*)", "filesystem(**)", "network(*.example.com)"]})
+    wide = policy_from_data(
+        {"allow": ["git(*)", "packages(npm:*)", "filesystem(**)", "network(*.example.com)"]}
+    )
     found = explain(wide, action, now=NOW)
     assert found.verdict.decision == "deny"
     assert found.basis == "forced"

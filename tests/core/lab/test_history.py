@@ -10,7 +10,16 @@ import msgspec
 import pytest
 
 from supervisor.channels.proposals import ProposalBroker
-from supervisor.core.actions import Action, Exec, FileChange, Git, Network, Packages, Proposal, fingerprint
+from supervisor.core.actions import (
+    Action,
+    Exec,
+    FileChange,
+    Git,
+    Network,
+    Packages,
+    Proposal,
+    fingerprint,
+)
 from supervisor.core.lab.history import (
     Past,
     is_by_person,
@@ -44,7 +53,9 @@ def parts(tmp_path: Path) -> Iterator[FakeParts]:
 def history(parts: FakeParts) -> tuple[Past, ...]:
     lines = (parts.settings.data_dir / "audit.log").read_bytes().splitlines(keepends=True)
     whole = read_history(lines, "audit.log")
-    assert tuple(iterate(lines, "audit.log", read_answers(lines, "audit.log"))) == whole  # the two ways are one
+    assert (
+        tuple(iterate(lines, "audit.log", read_answers(lines, "audit.log"))) == whole
+    )  # the two ways are one
     return whole
 
 
@@ -61,7 +72,7 @@ def ask(parts: FakeParts, action: Action, session: str = "one") -> str:
     return parts.gate.ask(action, session_id=session).id
 
 
-# -- what a gate records -------------------------------------------------------------------------------------------------------
+# -- what a gate records --------------------------------------------------------------------------
 
 
 def test_what_rules_said_at_once(parts: FakeParts) -> None:
@@ -74,7 +85,12 @@ def test_what_rules_said_at_once(parts: FakeParts) -> None:
         False,
         True,
     )
-    assert (denied.verdict, denied.rule, denied.outcome, denied.request) == ("deny", "exec(rm -rf *)", "deny", None)
+    assert (denied.verdict, denied.rule, denied.outcome, denied.request) == (
+        "deny",
+        "exec(rm -rf *)",
+        "deny",
+        None,
+    )
     assert allowed.session == denied.session == "one"
     assert allowed.at == parts.clock.now()
     assert "allowed by exec(git status)" in allowed.why
@@ -92,7 +108,12 @@ def test_requests_and_what_a_person_answered(parts: FakeParts) -> None:
         "approved",
     )
     assert (denied.answer, denied.outcome, denied.answered_by) == ("denied", "deny", BY)
-    assert (waiting.answer, waiting.persons_answer, waiting.outcome, waiting.was_asked) == (None, None, "ask", True)
+    assert (waiting.answer, waiting.persons_answer, waiting.outcome, waiting.was_asked) == (
+        None,
+        None,
+        "ask",
+        True,
+    )
     assert waiting.request == open_one
 
 
@@ -103,17 +124,24 @@ async def test_answers_in_bulk_are_a_persons(parts: FakeParts) -> None:
     assert [past.persons_answer for past in history(parts)] == ["approved"] * 3
 
 
-async def test_answers_of_rules_that_changed_while_something_waited_are_nobodys(parts: FakeParts) -> None:
-    """Each way in which rules answer what waits, by the code that does it: none may look like a person's answer."""
+async def test_answers_of_rules_that_changed_while_something_waited_are_nobodys(
+    parts: FakeParts,
+) -> None:
+    """Each way in which rules answer what waits, by the code that does it: none may look like a
+    person's answer."""
     first, second = ask(parts, run("npm test a")), ask(parts, run("npm test b"))
     mark = parts.gate.get(first).fingerprint
-    await decisions.answer(parts, first, "approved", by=BY, fingerprint=mark, always="exec(npm test *)")
+    await decisions.answer(
+        parts, first, "approved", by=BY, fingerprint=mark, always="exec(npm test *)"
+    )
     ask(parts, run("make removed"))
     rule_id, _ = await decisions.add_rule(parts, "ask", "exec(make removed)", why="", by=BY)
     parts.settings.policy_file.write_text("version: 1\nmodes: {exec: deny}\n")
     await decisions.remove_rule(parts, rule_id, by=BY)
     await parts.gate.rejudge_pending(by="a change of the policy file")  # what app does
-    by_command = {past.action.command: past for past in history(parts) if isinstance(past.action, Exec)}
+    by_command = {
+        past.action.command: past for past in history(parts) if isinstance(past.action, Exec)
+    }
     assert by_command["npm test a"].persons_answer == "approved"
     ruled = by_command["npm test b"]
     assert (ruled.answer, ruled.persons_answer, ruled.request) == ("approved", None, second)
@@ -130,7 +158,11 @@ async def test_answers_by_the_policy_file_and_by_proposals_are_nobodys(parts: Fa
     past = of(parts, run("make lint"))
     assert (past.answer, past.persons_answer) == ("approved", None)
     proposed = of(parts, Proposal(effect="allow", rule="exec(make lint)"))
-    assert (proposed.verdict, proposed.persons_answer, proposed.was_asked) == ("ask", "approved", True)
+    assert (proposed.verdict, proposed.persons_answer, proposed.was_asked) == (
+        "ask",
+        "approved",
+        True,
+    )
 
 
 @pytest.mark.parametrize("by", ["operator (browser)", "operator (cli)", "the test", "ada"])
@@ -139,7 +171,8 @@ def test_operators_are_persons(by: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "by", [None, "", "gatehouse", "rule ab12, saved by operator (cli)", "a change of the policy file"]
+    "by",
+    [None, "", "gatehouse", "rule ab12, saved by operator (cli)", "a change of the policy file"],
 )
 def test_others_are_not(by: str | None) -> None:
     assert not is_by_person(by)
@@ -162,7 +195,10 @@ def test_the_same_ask_twice_is_one_and_after_its_use_another(parts: FakeParts) -
     assert not isinstance(parts.gate.claim(first, "one"), Refused)
     second = ask(parts, run("make x"))
     assert second != first
-    assert [(past.request, past.answer) for past in history(parts)] == [(first, "approved"), (second, None)]
+    assert [(past.request, past.answer) for past in history(parts)] == [
+        (first, "approved"),
+        (second, None),
+    ]
 
 
 def test_a_session_is_known_by_its_beginning(parts: FakeParts) -> None:
@@ -174,16 +210,22 @@ def test_a_session_is_known_by_its_beginning(parts: FakeParts) -> None:
         own_rules="version: 1\n",
         new_fact=1,
     )
-    parts.audit.record("verdict_given", session="s9", category="exec", action={"category": "exec", "command": "x"}, fingerprint="", verdict="ask", rule=None, why="")  # fmt: skip
+    parts.audit.record("verdict_given", session="s9", category="exec", action={"category": "exec",
+    "command": "x"}, fingerprint="", verdict="ask", rule=None, why="")  # fmt: skip
     (past,) = history(parts)
-    assert (past.workspace, past.remotes, past.own_rules) == ("/home/me/x", ("origin",), "version: 1\n")
+    assert (past.workspace, past.remotes, past.own_rules) == (
+        "/home/me/x",
+        ("origin",),
+        "version: 1\n",
+    )
 
 
 def test_every_kind_of_action_comes_back(parts: FakeParts) -> None:
     actions: list[Action] = [
         run("make all"),
         FileChange(operation="write", path="src/a.py", after="x", hazards=("conflict",)),
-        Network(operation="request", host="a.example.org", port=443, scheme="https", method="GET", path="/x", resolved=("192.0.2.1",)),
+        Network(operation="request", host="a.example.org", port=443, scheme="https", method="GET",
+        path="/x", resolved=("192.0.2.1",)),
         Git(operation="push", remote="origin", refspecs=("main",)),
         Packages(manager="npm", operation="install", names=("left-pad",)),
         Proposal(effect="allow", rule="exec(make *)"),
@@ -193,7 +235,7 @@ def test_every_kind_of_action_comes_back(parts: FakeParts) -> None:
     assert [past.action for past in history(parts)] == actions
 
 
-# -- what no policy decided ----------------------------------------------------------------------------------------------------
+# -- what no policy decided -----------------------------------------------------------------------
 
 
 def stopped(parts: FakeParts) -> None:
@@ -225,11 +267,15 @@ def failing(parts: FakeParts) -> None:
 
 def refused_by_egress(parts: FakeParts) -> None:
     action = Network(operation="connect", host="a.example.org", port=443, sni="b.example.org")
-    EgressQuestions(parts.gate, 1).refused(RefusedByEgress(session_id="one", action=action, why="TLS names another"))
+    EgressQuestions(parts.gate, 1).refused(
+        RefusedByEgress(session_id="one", action=action, why="TLS names another")
+    )
 
 
 def refused_by_the_workspace(parts: FakeParts) -> None:
-    parts.gate.record_refusal(FileChange(operation="write", path=".git/config"), "one", "git's own folder")
+    parts.gate.record_refusal(
+        FileChange(operation="write", path=".git/config"), "one", "git's own folder"
+    )
 
 
 def own_listener(parts: FakeParts) -> None:
@@ -239,7 +285,16 @@ def own_listener(parts: FakeParts) -> None:
 
 @pytest.mark.parametrize(
     "refuse",
-    [stopped, ended, nothing_in_force, full, failing, refused_by_egress, refused_by_the_workspace, own_listener],
+    [
+        stopped,
+        ended,
+        nothing_in_force,
+        full,
+        failing,
+        refused_by_egress,
+        refused_by_the_workspace,
+        own_listener,
+    ],
 )
 def test_refusals_of_gatehouse_itself_are_told_from_those_of_a_policy(
     parts: FakeParts, refuse: Callable[[FakeParts], None], monkeypatch: pytest.MonkeyPatch
@@ -253,7 +308,8 @@ def test_refusals_of_gatehouse_itself_are_told_from_those_of_a_policy(
 
 def test_a_change_of_own_files_is_an_ask_of_no_policy(parts: FakeParts, tmp_path: Path) -> None:
     gate = Gate(
-        policies=parts.policies, queue=parts.queue, audit=parts.audit, kill_switch=parts.kill_switch, clock=parts.clock,
+        policies=parts.policies, queue=parts.queue, audit=parts.audit,
+        kill_switch=parts.kill_switch, clock=parts.clock,
         redactor=parts.redactor, own_files=[Path("/tmp/project/policy.yaml")],
     )  # fmt: skip
     gate.rulings.open_session(parts.sessions.get("one"))
@@ -274,12 +330,14 @@ def test_a_change_of_own_files_is_an_ask_of_no_policy(parts: FakeParts, tmp_path
         Git(operation="push", remote="elsewhere", refspecs=("main",)),
     ],
 )
-def test_an_agent_can_not_make_a_verdict_look_like_gatehouse_own(parts: FakeParts, action: Action) -> None:
+def test_an_agent_can_not_make_a_verdict_look_like_gatehouse_own(
+    parts: FakeParts, action: Action
+) -> None:
     parts.gate.judge(action, "one")
     assert [past.by_policy for past in history(parts)] == [True]
 
 
-# -- secrets -------------------------------------------------------------------------------------------------------------------
+# -- secrets --------------------------------------------------------------------------------------
 
 
 def test_an_action_with_a_secret_is_marked(parts: FakeParts) -> None:
@@ -302,7 +360,7 @@ def test_an_action_whose_fingerprint_is_of_another_version_is_not_taken_for_reda
     assert is_redacted(Packages(manager="npm", operation="install", names=("x", MARK)), "")
 
 
-# -- other logs ----------------------------------------------------------------------------------------------------------------
+# -- other logs -----------------------------------------------------------------------------------
 
 
 def line(event: str, **fields: Any) -> bytes:
@@ -311,8 +369,15 @@ def line(event: str, **fields: Any) -> bytes:
 
 def judged(command: str, **fields: Any) -> bytes:
     action = msgspec.to_builtins(run(command))
-    facts = {"session": "s", "category": "exec", "action": action, "fingerprint": fingerprint(run(command))}
-    return line("verdict_given", **(facts | {"verdict": "allow", "rule": None, "why": "w"} | fields))
+    facts = {
+        "session": "s",
+        "category": "exec",
+        "action": action,
+        "fingerprint": fingerprint(run(command)),
+    }
+    return line(
+        "verdict_given", **(facts | {"verdict": "allow", "rule": None, "why": "w"} | fields)
+    )
 
 
 def test_an_empty_log() -> None:
@@ -352,32 +417,42 @@ def test_a_line_that_is_none_of_ours_is_named(bad: bytes) -> None:
 
 
 def test_events_of_a_newer_version_are_passed_over_and_so_are_new_fields() -> None:
-    lines = [line("moon_landed", action={"category": "teleport"}, verdict=7), judged("a", new_field={"x": 1})]
+    lines = [
+        line("moon_landed", action={"category": "teleport"}, verdict=7),
+        judged("a", new_field={"x": 1}),
+    ]
     assert [past.verdict for past in read_history(lines, "a")] == ["allow"]
 
 
 @pytest.mark.parametrize(
-    "event", sorted(set(EVENTS) - {"verdict_given", "request_asked", "request_answered", "session_started"})
+    "event",
+    sorted(set(EVENTS) - {"verdict_given", "request_asked", "request_answered", "session_started"}),
 )
 def test_every_other_event_of_ours_is_passed_over(event: str) -> None:
     assert read_history([line(event, rule={}, answer=3)], "a") == ()
 
 
 def test_half_of_a_surrogate_pair_does_not_make_a_log_unreadable() -> None:
-    """An agent names a file so; Python's JSON writes it into an error's text, and other readers refuse it."""
+    """An agent names a file so; Python's JSON writes it into an error's text, and other readers
+    refuse it."""
     settled = line("effect_settled", detail={"error": "can't open \udcff"})
     assert len(read_history([settled, judged("a", why="\udcff: odd")], "a")) == 1
 
 
 def test_a_request_that_stands_twice_counts_once() -> None:
     asked = judged("a", request="r1", verdict="ask").replace(b"verdict_given", b"request_asked")
-    answers = [line("request_answered", request="r1", answer=answer, by=BY) for answer in ("approved", "denied")]
+    answers = [
+        line("request_answered", request="r1", answer=answer, by=BY)
+        for answer in ("approved", "denied")
+    ]
     (past,) = read_history([asked, *answers, asked], "a")
     assert past.answer == "approved"
 
 
 def test_an_answer_whose_question_is_in_an_older_log_is_nobodys() -> None:
-    assert read_history([line("request_answered", request="r1", answer="approved", by=BY)], "a") == ()
+    assert (
+        read_history([line("request_answered", request="r1", answer="approved", by=BY)], "a") == ()
+    )
 
 
 def test_a_session_whose_start_is_in_an_older_log_knows_no_more_than_its_id() -> None:
@@ -386,7 +461,12 @@ def test_a_session_whose_start_is_in_an_older_log_knows_no_more_than_its_id() ->
 
 
 def test_sessions_apart() -> None:
-    lines = [judged("a", session="s1"), judged("b", session="t"), judged("c", session="s1"), judged("d", session="s2")]
+    lines = [
+        judged("a", session="s1"),
+        judged("b", session="t"),
+        judged("c", session="s1"),
+        judged("d", session="s2"),
+    ]
     past = read_history(lines, "a")
     assert [one.action.command for one in of_session(past, "s")] == ["a", "c", "d"]  # type: ignore[union-attr]
 
@@ -412,8 +492,11 @@ async def test_what_egress_asks_about_one_connection(parts: FakeParts) -> None:
     """A request in a connection that a person approved is judged, and has no card of its own."""
     await decisions.add_rule(parts, "ask", "network(*.example.org)", why="", by=BY)
     questions = EgressQuestions(parts.gate, 0)
-    inside = Network(operation="request", host="a.example.org", port=443, scheme="https", method="GET", path="/", resolved=("192.0.2.1",))  # fmt: skip
-    question = Question(question_id=1, session_id="one", connection_id="c", action=inside, in_tunnel=True)
+    inside = Network(operation="request", host="a.example.org", port=443, scheme="https",
+    method="GET", path="/", resolved=("192.0.2.1",))  # fmt: skip
+    question = Question(
+        question_id=1, session_id="one", connection_id="c", action=inside, in_tunnel=True
+    )
     await questions.answer(question)
     verdict, card = history(parts)
     assert (verdict.verdict, verdict.was_asked) == ("ask", False)
@@ -421,7 +504,8 @@ async def test_what_egress_asks_about_one_connection(parts: FakeParts) -> None:
 
 
 def test_a_log_goes_on_after_a_crash(parts: FakeParts, tmp_path: Path) -> None:
-    """The next supervisor drops a torn line and takes up what waits: the same request, answered then."""
+    """The next supervisor drops a torn line and takes up what waits: the same request, answered
+    then."""
     waiting = ask(parts, run("make slow"))
     parts.gate.resolve(ask(parts, run("make done")), "approved", by=BY)
     with (parts.settings.data_dir / "audit.log").open("ab") as file:

@@ -1,4 +1,5 @@
-"""Lint: each kind of finding, when it stays silent, and the law that what it calls superfluous can be taken away."""
+"""Lint: each kind of finding, when it stays silent, and the law that what it calls superfluous
+can be taken away."""
 
 from pathlib import Path
 from typing import Any
@@ -31,12 +32,13 @@ def kinds(**lists: Any) -> list[tuple[str, str]]:
     return [(finding.kind, finding.rule) for finding in findings(**lists)]
 
 
-# -- the law -----------------------------------------------------------------------------------------------------------------
+# -- the law --------------------------------------------------------------------------------------
 
 
 @st.composite
 def policies(draw: st.DrawFn, category: str) -> Policy:
-    """A policy of one category; many of its rules are made from another one of it, so that some contain others."""
+    """A policy of one category; many of its rules are made from another one of it, so that some
+    contain others."""
     lists: dict[str, list[Any]] = {"allow": [], "ask": [], "deny": []}
     made: list[str] = []
     for _ in range(draw(st.integers(2, 6))):
@@ -68,15 +70,23 @@ def policies(draw: st.DrawFn, category: str) -> Policy:
 
 @pytest.mark.parametrize("category", CATEGORIES)
 @given(data=st.data())
-def test_taking_away_what_never_matches_or_is_covered_changes_no_decision(category: str, data: st.DataObject) -> None:
+def test_taking_away_what_never_matches_or_is_covered_changes_no_decision(
+    category: str, data: st.DataObject
+) -> None:
     policy = numbered(data.draw(policies(category)))
-    gone = {one.rule_id for one in lint(policy, None, NOW).findings if one.kind in ("never", "covered", "expired")}
+    gone = {
+        one.rule_id
+        for one in lint(policy, None, NOW).findings
+        if one.kind in ("never", "covered", "expired")
+    }
     kept = [rule for rule in policy.rules if rule.id not in gone]
     less = Policy(kept, policy.modes, protection=policy.protection)
     for action in data.draw(st.lists(actions(category), min_size=4, max_size=12)):
         for session, uses in ((None, {}), ("s", None)):
             before, after = (
-                evaluate(one, action, now=NOW, configured_remotes=REMOTES, session_id=session, uses=uses)
+                evaluate(
+                    one, action, now=NOW, configured_remotes=REMOTES, session_id=session, uses=uses
+                )
                 for one in (policy, less)
             )
             assert after.decision == before.decision, (before.why, after.why, sorted(gone))
@@ -84,7 +94,10 @@ def test_taking_away_what_never_matches_or_is_covered_changes_no_decision(catego
 
 def numbered(policy: Policy) -> Policy:
     """The same policy, each rule known apart."""
-    rules = [msgspec.structs.replace(rule, id=f"{number}: {rule.text}") for number, rule in enumerate(policy.rules)]
+    rules = [
+        msgspec.structs.replace(rule, id=f"{number}: {rule.text}")
+        for number, rule in enumerate(policy.rules)
+    ]
     return Policy(rules, policy.modes, protection=policy.protection)
 
 
@@ -107,7 +120,7 @@ def test_a_policy_that_we_ship_has_nothing_wrong(path: Path) -> None:
     assert lint(parse_policy(path.read_text(encoding="utf-8"), path.name), None, NOW).findings == ()
 
 
-# -- covered -----------------------------------------------------------------------------------------------------------------
+# -- covered --------------------------------------------------------------------------------------
 
 COVERED = [
     ("exec(git log *)", "exec(git log -3)"),
@@ -205,7 +218,9 @@ NOT_COVERED = [
 
 @pytest.mark.parametrize(("outer", "inner"), NOT_COVERED)
 def test_what_only_looks_covered_is_not(outer: str, inner: str) -> None:
-    assert [one for one in findings(allow=[outer, inner]) if one.kind == "covered" and one.rule == inner] == []
+    assert [
+        one for one in findings(allow=[outer, inner]) if one.kind == "covered" and one.rule == inner
+    ] == []
 
 
 def test_of_two_that_say_the_same_the_later_one_is_named() -> None:
@@ -232,7 +247,10 @@ def test_two_spellings_say_the_same(one: str, other: str) -> None:
 
 
 def test_a_saved_rule_may_be_covered_by_the_policy_file() -> None:
-    both = merge(parse_policy("allow: [exec(ls *)]", "a.yaml"), parse_policy("\nallow: [exec(ls -l)]", "b.yaml"))
+    both = merge(
+        parse_policy("allow: [exec(ls *)]", "a.yaml"),
+        parse_policy("\nallow: [exec(ls -l)]", "b.yaml"),
+    )
     assert [str(one) for one in lint(both, None, NOW).findings] == [
         "b.yaml:2: covered: allow exec(ls -l) is covered by exec(ls *) (a.yaml:1); remove it"
     ]
@@ -240,16 +258,28 @@ def test_a_saved_rule_may_be_covered_by_the_policy_file() -> None:
 
 @pytest.mark.parametrize(
     "bound",
-    [{"expires": "2030-01-01"}, {"expires": "session"}, {"uses": "3"}, {"session": "s"}, {"except": ["exec(ls -l)"]}],
+    [
+        {"expires": "2030-01-01"},
+        {"expires": "session"},
+        {"uses": "3"},
+        {"session": "s"},
+        {"except": ["exec(ls -l)"]},
+    ],
 )
 def test_a_rule_that_is_bound_covers_nothing(bound: dict[str, Any]) -> None:
     assert kinds(allow=[{"rule": "exec(ls *)", **bound}, "exec(ls -la)"]) == []
 
 
 def test_a_rule_that_is_bound_may_be_covered() -> None:
-    assert kinds(allow=["exec(ls *)", {"rule": "exec(ls *)", "expires": "2030-01-01"}]) == [("covered", "exec(ls *)")]
-    assert kinds(allow=[{"rule": "exec(ls *)", "expires": "2030-01-01"}, "exec(ls *)"]) == [("covered", "exec(ls *)")]
-    assert kinds(allow=["exec(ls *)", {"rule": "exec(ls *)", "except": ["exec(ls -l)"]}]) == [("covered", "exec(ls *)")]
+    assert kinds(allow=["exec(ls *)", {"rule": "exec(ls *)", "expires": "2030-01-01"}]) == [
+        ("covered", "exec(ls *)")
+    ]
+    assert kinds(allow=[{"rule": "exec(ls *)", "expires": "2030-01-01"}, "exec(ls *)"]) == [
+        ("covered", "exec(ls *)")
+    ]
+    assert kinds(allow=["exec(ls *)", {"rule": "exec(ls *)", "except": ["exec(ls -l)"]}]) == [
+        ("covered", "exec(ls *)")
+    ]
 
 
 def test_an_expired_rule_covers_nothing_and_is_named_itself() -> None:
@@ -260,7 +290,9 @@ def test_an_expired_rule_covers_nothing_and_is_named_itself() -> None:
 @pytest.mark.parametrize("effect", ["deny", "ask"])
 def test_deny_and_ask_rules_cover_too(effect: str) -> None:
     assert kinds(**{effect: ["exec(rm *)", "exec(rm -rf /)"]}) == [("covered", "exec(rm -rf /)")]
-    assert kinds(**{effect: ["git(main)", "git(push origin main)"]}) == [("covered", "git(push origin main)")]
+    assert kinds(**{effect: ["git(main)", "git(push origin main)"]}) == [
+        ("covered", "git(push origin main)")
+    ]
     assert kinds(**{effect: ["filesystem(src/**)", "filesystem(SRC/a)"]}) == []
     assert kinds(**{effect: ["network(example.org)", "network(example.org:22)"]}) == [
         ("covered", "network(example.org:22)")
@@ -269,24 +301,45 @@ def test_deny_and_ask_rules_cover_too(effect: str) -> None:
     assert kinds(**{effect: ["packages(npm:zod)", "packages(npm install zod@1)"]}) == [
         ("covered", "packages(npm install zod@1)")
     ]
-    assert kinds(**{effect: ["packages(npm:zod)", "packages(npm install 'x;y')", "packages(npm install ./zod)"]}) == []
-    assert kinds(**{effect: ["exec(git push *)", "exec(git push --force *)"]}) == [], "options are sought in any place"
+    assert (
+        kinds(
+            **{
+                effect: [
+                    "packages(npm:zod)",
+                    "packages(npm install 'x;y')",
+                    "packages(npm install ./zod)",
+                ]
+            }
+        )
+        == []
+    )
+    assert kinds(**{effect: ["exec(git push *)", "exec(git push --force *)"]}) == [], (
+        "options are sought in any place"
+    )
 
 
 def test_rules_as_long_as_they_may_be_are_compared() -> None:
     deep = "a/" * 1_900
-    assert kinds(allow=[f"filesystem({deep}**)", f"filesystem({deep}*/b)"]) == [("covered", f"filesystem({deep}*/b)")]
+    assert kinds(allow=[f"filesystem({deep}**)", f"filesystem({deep}*/b)"]) == [
+        ("covered", f"filesystem({deep}*/b)")
+    ]
     words = "a " * 900
-    assert kinds(allow=[f"exec(x {words}*)", f"exec(x {words} b)"]) == [("covered", f"exec(x {words} b)")]
+    assert kinds(allow=[f"exec(x {words}*)", f"exec(x {words} b)"]) == [
+        ("covered", f"exec(x {words} b)")
+    ]
 
 
-# -- can never match -----------------------------------------------------------------------------------------------------------
+# -- can never match ------------------------------------------------------------------------------
 
 NEVER = [
-    "exec(*)", "packages(*)", "exec(source x)", "exec(eval *)", "exec(export A)", "exec(env FOO=1 pytest *)", "exec(env FOO=1 pytest)",
-    "exec(exec)", "filesystem(.git/**)", "filesystem(.git/hooks/*)", "filesystem(src/.git/*)", "filesystem(**/.env)",
-    "filesystem(.github/**)", "network(metadata.google.internal)", "network(169.254.169.254)", "packages(npm install --registry x)",
-    "packages(pip install)", "packages(npm install ./x)", "packages(npm install git+https://example.org/x)", "packages(npm install 'a b')",
+    "exec(*)", "packages(*)", "exec(source x)", "exec(eval *)", "exec(export A)",
+    "exec(env FOO=1 pytest *)", "exec(env FOO=1 pytest)",
+    "exec(exec)", "filesystem(.git/**)", "filesystem(.git/hooks/*)", "filesystem(src/.git/*)",
+    "filesystem(**/.env)",
+    "filesystem(.github/**)", "network(metadata.google.internal)", "network(169.254.169.254)",
+    "packages(npm install --registry x)",
+    "packages(pip install)", "packages(npm install ./x)",
+    "packages(npm install git+https://example.org/x)", "packages(npm install 'a b')",
 ]  # fmt: skip
 
 
@@ -298,8 +351,10 @@ def test_an_allow_rule_that_can_never_match_is_named(rule: str) -> None:
 
 
 MATCH = [
-    "exec(env pytest *)", "exec(env FOO=1 *)", "exec(ls *)", "filesystem(.git/config)", "filesystem(.env)", "filesystem(**/x)",
-    "network(169.254.0.0/16)", "packages(npm ci)", "packages(npm install)", "packages(npm:zod@1)", "packages(pip install -r x.txt)",
+    "exec(env pytest *)", "exec(env FOO=1 *)", "exec(ls *)", "filesystem(.git/config)",
+    "filesystem(.env)", "filesystem(**/x)",
+    "network(169.254.0.0/16)", "packages(npm ci)", "packages(npm install)", "packages(npm:zod@1)",
+    "packages(pip install -r x.txt)",
 ]  # fmt: skip
 
 
@@ -339,8 +394,12 @@ SHADOWED = [
 
 @pytest.mark.parametrize("effect", ["ask", "deny"])
 @pytest.mark.parametrize(("outer", "inner"), SHADOWED)
-def test_an_allow_rule_below_a_stricter_one_never_decides(effect: str, outer: str, inner: str) -> None:
-    (found,) = [one for one in findings(**{"allow": [inner], effect: [outer]}) if one.effect == "allow"]
+def test_an_allow_rule_below_a_stricter_one_never_decides(
+    effect: str, outer: str, inner: str
+) -> None:
+    (found,) = [
+        one for one in findings(**{"allow": [inner], effect: [outer]}) if one.effect == "allow"
+    ]
     assert (found.kind, found.by) == ("never", f"{effect} {outer}")
     assert found.what.startswith("never decides: all that it is about is ")
 
@@ -350,23 +409,36 @@ def test_an_ask_rule_below_a_deny_rule_never_decides() -> None:
 
 
 def test_a_looser_rule_covers_no_stricter_one() -> None:
-    assert kinds(allow=["exec(git log *)"], deny=["exec(git log -3)"], ask=["exec(git log -4)"]) == []
+    assert (
+        kinds(allow=["exec(git log *)"], deny=["exec(git log -3)"], ask=["exec(git log -4)"]) == []
+    )
 
 
 def test_a_stricter_rule_with_exceptions_shadows_nothing() -> None:
-    assert kinds(allow=["exec(ls -l)"], deny=[{"rule": "exec(ls *)", "except": ["exec(ls -la)"]}]) == []
+    assert (
+        kinds(allow=["exec(ls -l)"], deny=[{"rule": "exec(ls *)", "except": ["exec(ls -la)"]}])
+        == []
+    )
 
 
 def test_a_rule_that_names_private_addresses_is_no_less_useful_where_all_is_asked() -> None:
     assert kinds(allow=["network(10.1.2.3)"], ask=["network(*)"]) == []
-    assert kinds(allow=["network(10.1.2.3)"], deny=["network(*)"]) == [("never", "network(10.1.2.3)")]
+    assert kinds(allow=["network(10.1.2.3)"], deny=["network(*)"]) == [
+        ("never", "network(10.1.2.3)")
+    ]
 
 
-# -- unused ----------------------------------------------------------------------------------------------------------------------
+# -- unused ---------------------------------------------------------------------------------------
 
 
 def past(command: str, days_ago: float, rule: str | None = None) -> Past:
-    return Past(at=NOW - days_ago * DAY, session="s", action=Exec(command=command), verdict="allow", rule=rule)
+    return Past(
+        at=NOW - days_ago * DAY,
+        session="s",
+        action=Exec(command=command),
+        verdict="allow",
+        rule=rule,
+    )
 
 
 def old(rule: str, days_ago: float = 60) -> dict[str, str]:
@@ -382,7 +454,9 @@ LONG = past("true", 90)
 
 
 def test_a_rule_that_decided_nothing_for_30_days_is_unused() -> None:
-    assert unused([LONG, past("ls -l", 40), past("cat x", 2)], old("exec(ls *)"), old("exec(cat *)")) == (
+    assert unused(
+        [LONG, past("ls -l", 40), past("cat x", 2)], old("exec(ls *)"), old("exec(cat *)")
+    ) == (
         ["exec(ls *)"],
         (),
     )

@@ -24,11 +24,18 @@ BY = "operator (browser)"
 
 def past(action: Action | str, verdict: Effect = "ask", **facts: Any) -> Past:
     made = Exec(command=action) if isinstance(action, str) else action
-    return Past(**({"at": 100.0, "session": "s", "action": made, "verdict": verdict, "why": "recorded"} | facts))
+    return Past(
+        **(
+            {"at": 100.0, "session": "s", "action": made, "verdict": verdict, "why": "recorded"}
+            | facts
+        )
+    )
 
 
 def asked(action: Action | str, answer: Answer | None = None, **facts: Any) -> Past:
-    return past(action, answer=answer, answered_by=BY if answer else None, **({"request": "r"} | facts))
+    return past(
+        action, answer=answer, answered_by=BY if answer else None, **({"request": "r"} | facts)
+    )
 
 
 def under(history: list[Past], **policy: Any) -> Replay:
@@ -36,7 +43,10 @@ def under(history: list[Past], **policy: Any) -> Replay:
 
 
 def steps(found: Replay) -> list[tuple[str, str, Effect, Effect, int]]:
-    return [(one.kind, one.action, one.before.verdict, one.after.verdict, one.count) for one in found.changes]
+    return [
+        (one.kind, one.action, one.before.verdict, one.after.verdict, one.count)
+        for one in found.changes
+    ]
 
 
 def test_an_empty_record() -> None:
@@ -50,7 +60,9 @@ def test_wider_is_a_looser_verdict_and_tighter_a_stricter(before: Effect, after:
     found = under([past("make x", before)], **{after: ["exec(make x)"]})
     step = STRICTNESS[after] - STRICTNESS[before]
     assert (found.wider, found.same, found.tighter) == (step < 0, step == 0, step > 0)
-    assert [change.kind for change in found.changes] == ([] if step == 0 else ["wider" if step < 0 else "tighter"])
+    assert [change.kind for change in found.changes] == (
+        [] if step == 0 else ["wider" if step < 0 else "tighter"]
+    )
 
 
 def test_changes_name_both_rules_and_are_told_once() -> None:
@@ -77,7 +89,7 @@ def test_the_same_command_elsewhere_is_the_same_change() -> None:
     assert steps(under(history, allow=["exec(ls)"])) == [("wider", "ls", "ask", "allow", 2)]
 
 
-# -- what a person said --------------------------------------------------------------------------------------------------------
+# -- what a person said ---------------------------------------------------------------------------
 
 
 def test_what_goes_against_a_person_comes_first() -> None:
@@ -96,23 +108,30 @@ def test_what_goes_against_a_person_comes_first() -> None:
         ("npm publish", "denies what was approved"),
         ("npm view x", ""),
     ]
-    assert found.answers == {"approved": {"allow": 0, "ask": 0, "deny": 1}, "denied": {"allow": 1, "ask": 0, "deny": 0}}
+    assert found.answers == {
+        "approved": {"allow": 0, "ask": 0, "deny": 1},
+        "denied": {"allow": 1, "ask": 0, "deny": 0},
+    }
 
 
 def test_answers_that_rules_gave_contradict_nobody() -> None:
-    history = [past("make x", answer="denied", answered_by="rule ab, saved by operator (cli)", request="r")]
+    history = [
+        past("make x", answer="denied", answered_by="rule ab, saved by operator (cli)", request="r")
+    ]
     found = under(history, allow=["exec(make x)"])
     assert (found.wider, found.changes[0].denied, found.changes[0].contradicts) == (1, 0, "")
     assert sum(found.answers["denied"].values()) == 0
 
 
 def test_what_is_asked_again_is_counted_though_nothing_changed() -> None:
-    found = under([asked("make x", "approved"), asked("make y", "approved")], allow=["exec(make x)"])
+    found = under(
+        [asked("make x", "approved"), asked("make y", "approved")], allow=["exec(make x)"]
+    )
     assert found.answers["approved"] == {"allow": 1, "ask": 1, "deny": 0}
     assert found.same == 1
 
 
-# -- what isn't decided anew ---------------------------------------------------------------------------------------------------
+# -- what isn't decided anew ----------------------------------------------------------------------
 
 
 def test_what_can_not_be_judged_is_counted_apart_with_why() -> None:
@@ -129,7 +148,10 @@ def test_what_can_not_be_judged_is_counted_apart_with_why() -> None:
 
 def test_own_files_are_asked_at_the_least() -> None:
     change = past(
-        FileChange(operation="write", path="policy.yaml", after="x"), why=OWN_FILE, by_policy=False, request="r"
+        FileChange(operation="write", path="policy.yaml", after="x"),
+        why=OWN_FILE,
+        by_policy=False,
+        request="r",
     )
     assert under([change], allow=["filesystem(**)"]).same == 1
     assert under([change]).same == 1
@@ -138,14 +160,23 @@ def test_own_files_are_asked_at_the_least() -> None:
 
 
 def test_a_proposal_is_asked_under_any_policy() -> None:
-    assert under([asked(Proposal(effect="allow", rule="exec(cmake *)"), "denied")], allow=["exec(make *)"]).same == 1
+    assert (
+        under(
+            [asked(Proposal(effect="allow", rule="exec(cmake *)"), "denied")],
+            allow=["exec(make *)"],
+        ).same
+        == 1
+    )
 
 
-# -- as it was then ------------------------------------------------------------------------------------------------------------
+# -- as it was then -------------------------------------------------------------------------------
 
 
 def test_rules_are_in_force_at_the_time_of_the_record() -> None:
-    entry = {"rule": "exec(make x)", "expires": "1970-01-01T00:01:40+00:00"}  # 100 s after the epoch
+    entry = {
+        "rule": "exec(make x)",
+        "expires": "1970-01-01T00:01:40+00:00",
+    }  # 100 s after the epoch
     history = [past("make x", at=99.9), past("make x", at=100.0), past("make x", at=99.0)]
     assert steps(under(history, allow=[entry])) == [("wider", "make x", "ask", "allow", 2)]
 
@@ -173,7 +204,8 @@ def test_remotes_are_those_that_the_session_knew() -> None:
 
 
 def test_rules_that_a_session_alone_had_hold_for_it_and_for_no_other() -> None:
-    model = Network(operation="request", host="model.example.org", port=443, scheme="https", method="POST", path="/v1/messages")  # fmt: skip
+    model = Network(operation="request", host="model.example.org", port=443, scheme="https",
+    method="POST", path="/v1/messages")  # fmt: skip
     own = '{"version":1,"allow":[{"rule":"network(POST https://model.example.org/v1/messages)"}]}'
     history = [past(model, "allow", own_rules=own), past(model, "allow", session="other")]
     found = under(history)
@@ -191,7 +223,7 @@ def test_no_policy_at_all_denies_everything() -> None:
     assert (found.tighter, found.same) == (1, 1)
 
 
-# -- memory and order ----------------------------------------------------------------------------------------------------------
+# -- memory and order -----------------------------------------------------------------------------
 
 
 def test_what_is_remembered_is_bounded() -> None:
@@ -203,17 +235,24 @@ def test_what_is_remembered_is_bounded() -> None:
 
 def test_the_order_of_changes_does_not_depend_on_that_of_the_record() -> None:
     history = [past(f"make {number}", "deny") for number in range(20)]
-    assert under(history, allow=["exec(make *)"]).changes == under(history[::-1], allow=["exec(make *)"]).changes
+    assert (
+        under(history, allow=["exec(make *)"]).changes
+        == under(history[::-1], allow=["exec(make *)"]).changes
+    )
 
 
 ENTRIES = (
-    "exec(make *)", "exec(make a)", "exec(git *)", "filesystem(src/**)", "filesystem(*.md)", "network(*.example.org)",
+    "exec(make *)", "exec(make a)", "exec(git *)", "filesystem(src/**)", "filesystem(*.md)",
+    "network(*.example.org)",
     "network(a.example.org)", "git(push origin main)", "git(main)",
 )  # fmt: skip
 ACTIONS: tuple[Action, ...] = (
-    *(Exec(command=text) for text in ("make a", "make b", "git log", "make a && git log", "make a; rm x", "make $(x)")),
-    *(FileChange(operation="write", path=path) for path in ("src/a.py", "a.md", ".git/x", ".envrc")),
-    *(Network(operation="connect", host=host, port=443) for host in ("a.example.org", "b.example.org", "example.org", "127.0.0.1")),
+    *(Exec(command=text) for text in ("make a", "make b", "git log", "make a && git log",
+    "make a; rm x", "make $(x)")),
+    *(FileChange(operation="write", path=path) for path in ("src/a.py", "a.md", ".git/x",
+    ".envrc")),
+    *(Network(operation="connect", host=host, port=443) for host in ("a.example.org",
+    "b.example.org", "example.org", "127.0.0.1")),
     Git(operation="push", remote="origin", refspecs=("main",)),
     Git(operation="push", remote="origin", refspecs=("main",), force=True),
 )  # fmt: skip
@@ -226,7 +265,9 @@ def policies(draw: st.DrawFn) -> Policy:
     for entry in draw(st.lists(st.sampled_from(ENTRIES), max_size=6, unique=True)):
         effect = draw(st.sampled_from(EFFECTS))
         detail = draw(
-            st.sampled_from([{}, {}, {"expires": "1970-01-01T00:00:05+00:00"}, {"session": "s1"}, {"uses": 2}])
+            st.sampled_from(
+                [{}, {}, {"expires": "1970-01-01T00:00:05+00:00"}, {"session": "s1"}, {"uses": 2}]
+            )
         )
         data.setdefault(effect, []).append(
             {"rule": entry} | (detail if effect == "allow" or "uses" not in detail else {})
@@ -237,10 +278,13 @@ def policies(draw: st.DrawFn) -> Policy:
 PASTS = st.builds(
     lambda action, verdict, at, session, remotes, answer: past(
         action, verdict, at=float(at), session=session, remotes=remotes,
-        answer=answer if verdict == "ask" else None, answered_by=BY, request="r" if verdict == "ask" else None,
+        answer=answer if verdict == "ask" else None, answered_by=BY,
+        request="r" if verdict == "ask" else None,
     ),
-    st.sampled_from(ACTIONS), st.sampled_from(EFFECTS), st.integers(0, 9), st.sampled_from(["s1", "s2"]),
-    st.sampled_from([(), ("origin",), ("upstream",)]), st.sampled_from([None, "approved", "denied"]),
+    st.sampled_from(ACTIONS), st.sampled_from(EFFECTS), st.integers(0, 9), st.sampled_from(["s1",
+    "s2"]),
+    st.sampled_from([(), ("origin",), ("upstream",)]), st.sampled_from([None, "approved",
+    "denied"]),
 )  # fmt: skip
 
 
@@ -250,7 +294,8 @@ def naive(history: list[Past], policy: Policy) -> dict[tuple[Any, ...], int]:
     found: dict[tuple[Any, ...], int] = {}
     for one in history:
         remotes = frozenset(one.remotes) if one.remotes else None
-        verdict = evaluate(policy, one.action, now=one.at, session_id=one.session, configured_remotes=remotes, uses=dict(uses))  # fmt: skip
+        verdict = evaluate(policy, one.action, now=one.at, session_id=one.session,
+        configured_remotes=remotes, uses=dict(uses))  # fmt: skip
         if verdict.rule_id:
             uses[verdict.rule_id] = uses.get(verdict.rule_id, 0) + 1
         key = (title(one.action), one.verdict, verdict.decision, verdict.rule)
@@ -262,7 +307,8 @@ def naive(history: list[Past], policy: Policy) -> dict[tuple[Any, ...], int]:
 @given(st.lists(PASTS, max_size=25), policies())
 def test_it_agrees_with_judging_each_alone(history: list[Past], policy: Policy) -> None:
     found = replay(history, policy)
-    assert {(one.action, one.before.verdict, one.after.verdict, one.after.rule): one.count for one in found.changes} == naive(history, policy)  # fmt: skip
+    assert {(one.action, one.before.verdict, one.after.verdict,
+    one.after.rule): one.count for one in found.changes} == naive(history, policy)  # fmt: skip
     assert found.judged == len(history)
     wider = [one for one in found.changes if one.kind == "wider"]
     assert sum(one.count for one in wider) == found.wider
@@ -272,15 +318,21 @@ def test_it_agrees_with_judging_each_alone(history: list[Past], policy: Policy) 
 
 @settings(max_examples=examples(50), deadline=None)
 @given(st.lists(PASTS, max_size=15), policies())
-def test_a_record_made_by_a_policy_is_the_same_under_it(history: list[Past], policy: Policy) -> None:
+def test_a_record_made_by_a_policy_is_the_same_under_it(
+    history: list[Past], policy: Policy
+) -> None:
     judge = Again(policy)
     made = []
     for one in history:
         verdict = judge.verdict(one)
-        made.append(past(one.action, verdict.decision, at=one.at, session=one.session, remotes=one.remotes))
+        made.append(
+            past(one.action, verdict.decision, at=one.at, session=one.session, remotes=one.remotes)
+        )
     assert replay(made, policy).same == len(made)
 
 
 def test_changes_say_what_they_contradict() -> None:
-    change: Change = under([asked("make x", "denied"), asked("make x", "approved")], allow=["exec(make x)"]).changes[0]
+    change: Change = under(
+        [asked("make x", "denied"), asked("make x", "approved")], allow=["exec(make x)"]
+    ).changes[0]
     assert (change.approved, change.denied, change.contradicts) == (1, 1, "allows what was denied")

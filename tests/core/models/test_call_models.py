@@ -1,4 +1,5 @@
-"""Which models a call may mean: every place counts where some server looks for one, and the dearest of them."""
+"""Which models a call may mean: every place counts where some server looks for one, and the
+dearest of them."""
 
 import json
 from pathlib import Path
@@ -12,7 +13,9 @@ from supervisor.core.models.prices import parse_prices
 from supervisor.core.models.spend import bound, charge
 from supervisor.core.models.usage import Usage
 
-TABLE = parse_prices((Path(__file__).resolve().parents[3] / "policy/prices.yaml").read_text(), "prices.yaml")
+TABLE = parse_prices(
+    (Path(__file__).resolve().parents[3] / "policy/prices.yaml").read_text(), "prices.yaml"
+)
 GATEWAY, AZURE = "gateway.example.org", "mine.openai.azure.com"
 CHEAP, DEAR = "gpt-5-nano", "claude-opus-4-1"
 CHAT = "/v1/chat/completions"
@@ -25,7 +28,9 @@ def read(path: str, model: object = CHEAP, api: Any = "chat", host: str = GATEWA
     return found
 
 
-def read_body(api: Any, body: dict[str, Any], path: str = "/v1/x", *headers: tuple[str, str]) -> ModelCall:
+def read_body(
+    api: Any, body: dict[str, Any], path: str = "/v1/x", *headers: tuple[str, str]
+) -> ModelCall:
     found = read_call(api, path, json.dumps(body).encode(), headers=headers)
     assert found is not None
     return found
@@ -53,7 +58,9 @@ PATHS = [
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_the_dearest_of_address_and_body_is_reserved_and_settled_whatever_the_answer_says(path: str) -> None:
+def test_the_dearest_of_address_and_body_is_reserved_and_settled_whatever_the_answer_says(
+    path: str,
+) -> None:
     found = read(path)
     assert {found.model, *found.others} == {CHEAP, DEAR}
     assert found.disputed
@@ -61,7 +68,9 @@ def test_the_dearest_of_address_and_body_is_reserved_and_settled_whatever_the_an
     assert reserved.cost_picousd >= dearest(found)
     used = Tokens(input=100, output=9)
     said = Usage(tokens=used, model=CHEAP, has_input=True, has_output=True)
-    assert charge(found, said, reserved, TABLE).cost_picousd == TABLE.cost_picousd(TABLE.find(DEAR).price, used, found)
+    assert charge(found, said, reserved, TABLE).cost_picousd == TABLE.cost_picousd(
+        TABLE.find(DEAR).price, used, found
+    )
 
 
 def test_a_name_that_has_no_price_counts_as_the_highest_where_another_is_named_beside_it() -> None:
@@ -69,10 +78,15 @@ def test_a_name_that_has_no_price_counts_as_the_highest_where_another_is_named_b
     used = Tokens(input=100, output=9)
     said = Usage(tokens=used, model=CHEAP, has_input=True, has_output=True)
     cost = charge(found, said, bound(found, TABLE), TABLE)
-    assert (cost.cost_picousd, cost.flags) == (TABLE.cost_picousd(TABLE.highest, used, found), ("unknown_model",))
+    assert (cost.cost_picousd, cost.flags) == (
+        TABLE.cost_picousd(TABLE.highest, used, found),
+        ("unknown_model",),
+    )
 
 
-def test_nor_does_a_body_that_cant_be_read_have_the_answer_say_which_model_of_the_address_it_was() -> None:
+def test_nor_does_a_body_that_cant_be_read_have_the_answer_say_which_model_of_the_address_it_was() -> (  # noqa: E501
+    None
+):
     found = read_call("chat", f"{CHAT}?model={DEAR}", b"{", host=GATEWAY)
     assert found is not None
     used = Tokens(input=100, output=9)
@@ -94,7 +108,8 @@ def test_a_path_that_goes_on_behind_a_call_names_what_stands_before_that() -> No
     assert DEAR in found.others
 
 
-@pytest.mark.parametrize("path", [f"/openai/deployments/{CHEAP}/chat/completions", f"{CHAT}?model={CHEAP}&x=model", CHAT])  # fmt: skip
+@pytest.mark.parametrize("path", [f"/openai/deployments/{CHEAP}/chat/completions",
+f"{CHAT}?model={CHEAP}&x=model", CHAT])  # fmt: skip
 def test_where_all_name_the_same_nothing_is_in_dispute(path: str) -> None:
     found = read(path)
     assert (found.model, found.others, found.disputed) == (CHEAP, (), False)
@@ -110,7 +125,7 @@ def test_where_all_name_the_same_nothing_is_in_dispute(path: str) -> None:
         {"context_window_fallback_dict": {CHEAP: DEAR}},
     ],
 )
-def test_a_model_that_a_gateway_falls_back_to_is_paid_though_the_answer_names_the_one_that_was_asked_for(
+def test_a_model_that_a_gateway_falls_back_to_is_paid_though_the_answer_names_the_one_that_was_asked_for(  # noqa: E501
     other: dict[str, Any],
 ) -> None:
     body = json.dumps({"model": CHEAP, "max_tokens": 9, "messages": [], **other}).encode()
@@ -132,7 +147,9 @@ def test_a_host_that_says_what_answered_is_believed() -> None:
     for host in (AZURE, "api.openai.com", "bedrock-runtime.eu-west-1.amazonaws.com"):
         found = read("/openai/deployments/ours/chat/completions", DEAR, host=host)
         assert (found.model, found.others, found.disputed) == ("ours", (DEAR,), False)
-    assert read("/openai/deployments/ours/chat/completions", DEAR, host=f"{AZURE}.example.org").disputed
+    assert read(
+        "/openai/deployments/ours/chat/completions", DEAR, host=f"{AZURE}.example.org"
+    ).disputed
 
 
 @pytest.mark.parametrize(
@@ -163,7 +180,9 @@ def test_an_address_with_too_many_names_may_mean_any(path: str) -> None:
         ({"model": CHEAP, "router_settings_override": {"fallbacks": [DEAR]}}, CHAT),
     ],
 )
-def test_what_a_gateway_makes_other_calls_of_cant_be_metered(body: dict[str, Any], path: str) -> None:
+def test_what_a_gateway_makes_other_calls_of_cant_be_metered(
+    body: dict[str, Any], path: str
+) -> None:
     found = read_body("chat", {"messages": [], **body}, path)
     assert (found.api, found.model) == ("unmetered", "")
 
@@ -181,7 +200,10 @@ def test_what_a_gateway_makes_other_calls_of_cant_be_metered(body: dict[str, Any
 def test_what_headers_have_a_gateway_make_of_a_call_cant_be_metered_either(
     body: dict[str, Any], headers: list[tuple[str, str]]
 ) -> None:
-    assert read_body("chat", {"model": CHEAP, "messages": [], **body}, CHAT, *headers).api == "unmetered"
+    assert (
+        read_body("chat", {"model": CHEAP, "messages": [], **body}, CHAT, *headers).api
+        == "unmetered"
+    )
 
 
 def test_a_route_that_is_kept_at_a_gateway_may_lead_to_any_model() -> None:
@@ -196,7 +218,12 @@ def test_trying_again_without_giving_up_costs_no_more() -> None:
 
 
 def test_what_names_nothing_else_is_metered() -> None:
-    assert read_body("chat", {"model": CHEAP, "extra_body": None, "extra_headers": {}, "user": "a,b"}).api == "chat"
+    assert (
+        read_body(
+            "chat", {"model": CHEAP, "extra_body": None, "extra_headers": {}, "user": "a,b"}
+        ).api
+        == "chat"
+    )
 
 
 @pytest.mark.parametrize("piece", ["&model=x", ";model", "&", "%26model=x", "&model[="])
@@ -217,7 +244,9 @@ def test_a_query_is_read_in_one_pass(piece: str) -> None:
         ("/v1/chat/completions", "Dear", ()),
     ],
 )
-def test_a_path_that_names_a_model_hides_no_other(path: str, model: str, others: tuple[str, ...]) -> None:
+def test_a_path_that_names_a_model_hides_no_other(
+    path: str, model: str, others: tuple[str, ...]
+) -> None:
     found = read_body("chat", {"model": "Dear", "messages": []}, path)
     assert (found.model, found.others[-1:]) == (model, others)
 
@@ -229,9 +258,14 @@ def test_a_path_that_names_two_models_may_mean_either() -> None:
 
 def test_a_path_that_names_the_model_is_believed_rather_than_the_body() -> None:
     cheap = {"model": "claude-3-haiku", "messages": []}
-    assert read_body("messages", cheap, "/v1/projects/p/models/claude-opus-5:rawPredict").model == "claude-opus-5"
     assert (
-        read_body("chat", cheap, "/openai/deployments/gpt-6-astra/chat/completions?api-version=1").model
+        read_body("messages", cheap, "/v1/projects/p/models/claude-opus-5:rawPredict").model
+        == "claude-opus-5"
+    )
+    assert (
+        read_body(
+            "chat", cheap, "/openai/deployments/gpt-6-astra/chat/completions?api-version=1"
+        ).model
         == "gpt-6-astra"
     )
 
@@ -246,6 +280,8 @@ def test_a_path_that_names_the_model_is_believed_rather_than_the_body() -> None:
         ({"models": [str(number) for number in range(50)]}, ("",)),
     ],
 )
-def test_other_models_that_may_answer_are_named(other: dict[str, Any], names: tuple[str, ...]) -> None:
+def test_other_models_that_may_answer_are_named(
+    other: dict[str, Any], names: tuple[str, ...]
+) -> None:
     found = read_body("chat", {"model": "m", **other})
     assert (found.model, found.others) == ("m", names)

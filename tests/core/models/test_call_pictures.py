@@ -1,4 +1,5 @@
-"""Pictures in the bodies of calls: their bytes are no words, and words are never taken for a picture."""
+"""Pictures in the bodies of calls: their bytes are no words, and words are never taken for a
+picture."""
 
 from typing import Any
 
@@ -11,14 +12,25 @@ PNG = "data:image/png;base64,AAAA"
 
 
 def test_pictures_and_pages_are_more_than_their_bytes() -> None:
-    picture = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "x"}}
-    pages = {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "x"}}
+    picture = {
+        "type": "image",
+        "source": {"type": "base64", "media_type": "image/png", "data": "x"},
+    }
+    pages = {
+        "type": "document",
+        "source": {"type": "base64", "media_type": "application/pdf", "data": "x"},
+    }
     ours = {"image": {"format": "png", "source": {"bytes": "x"}}}
-    assert read("messages", {"model": "m", "messages": [{"content": [picture, picture]}]}).pictures == 2
+    assert (
+        read("messages", {"model": "m", "messages": [{"content": [picture, picture]}]}).pictures
+        == 2
+    )
     assert read("converse", {"messages": [{"content": [ours]}]}).pictures == 1
     assert not read("messages", {"model": "m", "messages": [{"content": [picture]}]}).beyond_body
     assert read("messages", {"model": "m", "messages": [{"content": [pages]}]}).beyond_body
-    assert read("converse", {"messages": [{"content": [{"document": {"source": {"bytes": "x"}}}]}]}).beyond_body
+    assert read(
+        "converse", {"messages": [{"content": [{"document": {"source": {"bytes": "x"}}}]}]}
+    ).beyond_body
 
 
 @pytest.mark.parametrize(
@@ -36,16 +48,24 @@ def test_the_bytes_of_a_picture_are_no_words(api: Api, body: dict[str, Any]) -> 
 
 
 def test_the_bytes_of_a_picture_are_words_where_the_api_reads_words() -> None:
-    picture = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}
+    picture = {
+        "type": "image",
+        "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"},
+    }
     shown = {"type": "tool_result", "content": [picture, {"type": "image", "source": "x"}]}
-    assert read("messages", {"model": "m", "messages": [{"content": [picture, shown]}]}).picture_bytes == 8
+    assert (
+        read("messages", {"model": "m", "messages": [{"content": [picture, shown]}]}).picture_bytes
+        == 8
+    )
     for part in (
         {"type": "tool_use", "input": picture},
         {"type": "text", "content": [picture]},
         picture | {"source": {"type": "text", "data": "AAAA"}},
         picture | {"source": {"type": "base64", "media_type": "image/png", "data": 1}},
     ):
-        assert read("messages", {"model": "m", "messages": [{"content": [part]}]}).picture_bytes == 0
+        assert (
+            read("messages", {"model": "m", "messages": [{"content": [part]}]}).picture_bytes == 0
+        )
     inline = {"type": "input_image", "image_url": PNG}
     for body in (
         {"input": [{"content": [{"type": "input_text", "image_url": PNG}]}]},

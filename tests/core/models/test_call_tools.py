@@ -1,4 +1,5 @@
-"""What a call's tools may cost: a tool that the provider runs is never taken for the caller's own."""
+"""What a call's tools may cost: a tool that the provider runs is never taken for the caller's
+own."""
 
 from typing import Any
 
@@ -11,18 +12,31 @@ from tests.core.models.test_call_bodies import CLEARING, read
 
 def test_a_model_that_is_asked_beside_is_named() -> None:
     advisor = {"type": "advisor_20260301", "name": "advisor", "model": "claude-opus-5"}
-    assert read("messages", {"model": "m", "tools": [advisor, {"name": "own"}]}).advisors == ("claude-opus-5",)
+    assert read("messages", {"model": "m", "tools": [advisor, {"name": "own"}]}).advisors == (
+        "claude-opus-5",
+    )
     assert read("messages", {"model": "m", "tools": [advisor | {"model": 3}]}).advisors == ("",)
 
 
 def test_searches_are_reserved_and_what_costs_more_than_tokens_is_said() -> None:
     search = {"type": "web_search_20250305", "name": "web_search"}
-    assert read("messages", {"model": "m", "tools": [search | {"max_uses": 3}, {"name": "own"}]}).searches == 3
-    assert read("responses", {"model": "m", "tools": [search, {"type": "file_search"}]}).searches == 2 * MOST_SEARCHES
+    assert (
+        read(
+            "messages", {"model": "m", "tools": [search | {"max_uses": 3}, {"name": "own"}]}
+        ).searches
+        == 3
+    )
+    assert (
+        read("responses", {"model": "m", "tools": [search, {"type": "file_search"}]}).searches
+        == 2 * MOST_SEARCHES
+    )
     assert read("responses", {"model": "m", "tools": {"type": "web_search"}}).searches == 0
-    for body in ({"tools": [{"type": "image_generation"}]}, {"tools": [{"type": "code_interpreter"}]}, {"web_search_options": {"a": 1}}):  # fmt: skip
+    for body in ({"tools": [{"type": "image_generation"}]},
+    {"tools": [{"type": "code_interpreter"}]}, {"web_search_options": {"a": 1}}):  # fmt: skip
         assert read("chat", {"model": "m", **body}).bills_more
-        assert not read("chat", {"model": "m", "messages": [], **body}, at_model_host=False).bills_more
+        assert not read(
+            "chat", {"model": "m", "messages": [], **body}, at_model_host=False
+        ).bills_more
     assert not read("chat", {"model": "m", "tools": [search]}).bills_more
 
 
@@ -52,7 +66,9 @@ def test_what_the_provider_bills_by_a_measure_of_its_own_is_said(body: dict[str,
     found = read("responses", {"model": "m", **body})
     assert found.bills_more
     assert found.beyond_body is not ("web_search_options" in body or "search_parameters" in body)
-    assert not read("responses", {"model": "m", "input": "x", **body}, at_model_host=False).bills_more
+    assert not read(
+        "responses", {"model": "m", "input": "x", **body}, at_model_host=False
+    ).bills_more
 
 
 @pytest.mark.parametrize(
@@ -77,13 +93,19 @@ def test_what_the_provider_bills_by_a_measure_of_its_own_is_said(body: dict[str,
     ],
 )
 def test_a_tool_that_the_caller_runs_costs_its_words(tool: dict[str, Any]) -> None:
-    found = read("messages", {"model": "m", "tools": [tool], "plugins": [], "web_search_options": None})
+    found = read(
+        "messages", {"model": "m", "tools": [tool], "plugins": [], "web_search_options": None}
+    )
     assert (found.beyond_body, found.bills_more) == (False, False)
-    called = read("converse", {"toolConfig": {"tools": [{"toolSpec": {"name": "own"}}, {"cachePoint": {}}]}})
+    called = read(
+        "converse", {"toolConfig": {"tools": [{"toolSpec": {"name": "own"}}, {"cachePoint": {}}]}}
+    )
     assert (called.beyond_body, called.bills_more) == (False, False)
 
 
-@pytest.mark.parametrize("kind", ["web_search_20260318", "web_fetch_20250910", "code_execution_20260521", "tool_search_tool_regex_20251119", "mcp_toolset", "advisor_20260301", "file_search"])  # fmt: skip
+@pytest.mark.parametrize("kind", ["web_search_20260318", "web_fetch_20250910",
+"code_execution_20260521", "tool_search_tool_regex_20251119", "mcp_toolset", "advisor_20260301",
+"file_search"])  # fmt: skip
 def test_a_tool_that_is_billed_by_tokens_and_searches_reaches_beyond_the_body(kind: str) -> None:
     found = read("messages", {"model": "m", "tools": [{"type": kind, "name": "n"}]})
     assert (found.beyond_body, found.bills_more) == (True, False)
@@ -100,8 +122,11 @@ def test_a_tool_that_is_billed_by_tokens_and_searches_reaches_beyond_the_body(ki
         ({}, "/model/arn%3Aaws%3Abedrock%3Aus-east-1%3A1%3Aprompt%2Fclaude-3-haiku/converse"),
     ],
 )
-def test_what_is_kept_at_the_provider_may_be_any_model_with_any_text_and_tools(body: dict[str, Any], path: str) -> None:
-    """OpenRouter's presets can be written with the key that calls models, under a name of any model: POST /api/v1/presets/{slug}/chat/completions."""
+def test_what_is_kept_at_the_provider_may_be_any_model_with_any_text_and_tools(
+    body: dict[str, Any], path: str
+) -> None:
+    """OpenRouter's presets can be written with the key that calls models, under a name of any
+    model: POST /api/v1/presets/{slug}/chat/completions."""
     found = read("responses" if "model" in body else "converse", body, path)
     assert (found.beyond_body, found.bills_more, found.steps) == (True, True, MOST_LIMIT)
     assert "" in found.others
@@ -116,20 +141,27 @@ def test_openrouter_runs_every_shell_itself() -> None:
 
 @pytest.mark.parametrize(
     ("limit", "most"),
-    [(1, 1), (128, 128), (129, 129), (10**9, MOST_LIMIT), (0, MOST_SEARCHES), (None, MOST_SEARCHES), ("9", MOST_SEARCHES), (True, MOST_SEARCHES)],
+    [(1, 1), (128, 128), (129, 129), (10**9, MOST_LIMIT), (0, MOST_SEARCHES), (None, MOST_SEARCHES),
+     ("9", MOST_SEARCHES), (True, MOST_SEARCHES)],
 )  # fmt: skip
 def test_a_larger_limit_of_searches_never_reserves_less(limit: object, most: int) -> None:
     search = {"type": "web_search_20250305", "name": "web_search"}
-    assert read("messages", {"model": "m", "tools": [search | {"max_uses": limit}]}).searches == most
     assert (
-        read("responses", {"model": "m", "tools": [{"type": "web_search"}], "max_tool_calls": limit}).searches == most
+        read("messages", {"model": "m", "tools": [search | {"max_uses": limit}]}).searches == most
+    )
+    assert (
+        read(
+            "responses", {"model": "m", "tools": [{"type": "web_search"}], "max_tool_calls": limit}
+        ).searches
+        == most
     )
 
 
 def test_a_limit_counts_only_where_its_api_reads_it() -> None:
     search = {"type": "web_search", "max_uses": 1}
     assert read("responses", {"model": "m", "tools": [search]}).searches == MOST_SEARCHES
-    assert read("messages", {"model": "m", "tools": [{"type": "web_search"}], "max_tool_calls": 1}).searches == MOST_SEARCHES  # fmt: skip
+    assert read("messages", {"model": "m", "tools": [{"type": "web_search"}],
+    "max_tool_calls": 1}).searches == MOST_SEARCHES  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -158,5 +190,7 @@ def test_a_provider_reads_everything_again_after_each_of_its_own_tools(
 
 
 def test_openais_older_web_search_is_told_apart() -> None:
-    assert read("responses", {"model": "m", "tools": [{"type": "web_search_preview_2025_03_11"}]}).previews
+    assert read(
+        "responses", {"model": "m", "tools": [{"type": "web_search_preview_2025_03_11"}]}
+    ).previews
     assert not read("responses", {"model": "m", "tools": [{"type": "web_search"}]}).previews

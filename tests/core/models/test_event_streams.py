@@ -31,7 +31,10 @@ EVENTS = [Event("message_start", b'{"a": 1}'), Event("", b"two\nlines"), Event("
 
 
 def sse(newline: bytes) -> bytes:
-    text = b': a comment\n\nevent: message_start\ndata: {"a": 1}\nid: 7\n\ndata:two\ndata: lines\n\n\nevent: done\ndata: [DONE]'
+    text = (
+        b': a comment\n\nevent: message_start\ndata: {"a": 1}\nid: 7\n\ndata:two\ndata:'
+        b" lines\n\n\nevent: done\ndata: [DONE]"
+    )
     return text.replace(b"\n", newline)
 
 
@@ -49,7 +52,9 @@ def test_server_sent_events_cut_anywhere(newline: bytes, before: bytes, places: 
 
 @given(st.lists(st.integers(0, 500), max_size=12))
 def test_aws_events_cut_anywhere(places: list[int]) -> None:
-    data = aws("chunk", b"one") + aws("metadata", b"", extra=b"\x01a\x00\x01b\x04\0\0\0\0\x01c\x06\0\x02xx")
+    data = aws("chunk", b"one") + aws(
+        "metadata", b"", extra=b"\x01a\x00\x01b\x04\0\0\0\0\x01c\x06\0\x02xx"
+    )
     reader = AwsEvents()
     assert read(reader, cut(data, places)) == [Event("chunk", b"one"), Event("metadata", b"")]
     assert not reader.lost
@@ -61,7 +66,9 @@ def test_an_event_that_is_too_long_is_passed_over(monkeypatch: pytest.MonkeyPatc
     assert read(reader, [b"data: 01234", b"567890\n\ndata: ok\n\n"]) == [Event("", b"ok")]
     assert reader.lost
     reader = ServerSent()
-    assert read(reader, [b"data: 01234\ndata: 567890\ndata: 9\n\ndata: ok\n\n"]) == [Event("", b"ok")]
+    assert read(reader, [b"data: 01234\ndata: 567890\ndata: 9\n\ndata: ok\n\n"]) == [
+        Event("", b"ok")
+    ]
     assert reader.lost
     reader = ServerSent()
     assert read(reader, [b"data: 0123456789ab", b"data: cd"]) == []
@@ -69,7 +76,9 @@ def test_an_event_that_is_too_long_is_passed_over(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("line", [b"data:\n", b"data\n", b"data: \r\n", b"data: x\n"])
-def test_lines_without_content_are_no_less_bounded(monkeypatch: pytest.MonkeyPatch, line: bytes) -> None:
+def test_lines_without_content_are_no_less_bounded(
+    monkeypatch: pytest.MonkeyPatch, line: bytes
+) -> None:
     """A stream of nothing else, without the blank line that ends an event, was kept whole."""
     monkeypatch.setattr(event_streams, "MOST_EVENT_BYTES", 100)
     reader = ServerSent()
@@ -80,7 +89,9 @@ def test_lines_without_content_are_no_less_bounded(monkeypatch: pytest.MonkeyPat
     assert read(reader, [b"\ndata: ok\n\n"]) == [Event("", b"ok")]
 
 
-def test_an_event_may_have_empty_lines_and_be_as_long_as_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_event_may_have_empty_lines_and_be_as_long_as_the_bound(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(event_streams, "MOST_EVENT_BYTES", 10)
     reader = ServerSent()
     assert read(reader, [b"data:\n\ndata\ndata\n\ndata:1234\ndata:56789\n\n"]) == [
@@ -103,9 +114,18 @@ def test_what_is_no_aws_stream_is_passed_over_whole() -> None:
     assert reader.lost
 
 
-@pytest.mark.parametrize("head", [b"", b"\x05", b"\x01a", b"\x01a\x07\0\x01x", b"\x0b:event-type\x06\0\x01x"])
+@pytest.mark.parametrize(
+    "head", [b"", b"\x05", b"\x01a", b"\x01a\x07\0\x01x", b"\x0b:event-type\x06\0\x01x"]
+)
 def test_a_frame_without_a_name(head: bytes) -> None:
-    data = (16 + len(head) + 2).to_bytes(4) + len(head).to_bytes(4) + b"\0" * 4 + head + b"ok" + b"\0" * 4
+    data = (
+        (16 + len(head) + 2).to_bytes(4)
+        + len(head).to_bytes(4)
+        + b"\0" * 4
+        + head
+        + b"ok"
+        + b"\0" * 4
+    )
     assert read(AwsEvents(), [data]) == [Event("", b"ok")]
 
 

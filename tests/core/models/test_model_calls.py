@@ -23,7 +23,10 @@ BEDROCK = "/model/us.anthropic.claude-sonnet-4-5-20250929-v1%3A0"
         ("/v1/%256dessages", "messages"),
         ("/v1/messages;a=b", "messages"),
         ("\\v1\\messages", "messages"),
-        ("/v1/projects/p/locations/l/publishers/anthropic/models/claude-opus-5@default:streamRawPredict", "messages"),
+        (
+            "/v1/projects/p/locations/l/publishers/anthropic/models/claude-opus-5@default:streamRawPredict",
+            "messages",
+        ),
         ("/v1/chat/completions", "chat"),
         ("/api/v1/chat/completions", "chat"),
         ("/openai/deployments/x/chat/completions?api-version=1", "chat"),
@@ -37,7 +40,10 @@ BEDROCK = "/model/us.anthropic.claude-sonnet-4-5-20250929-v1%3A0"
         (f"{BEDROCK}/invoke-with-response-stream", "invoke"),
         (f"{BEDROCK}/converse", "converse"),
         (f"{BEDROCK}/converse-stream", "converse"),
-        ("/model/arn%3Aaws%3Abedrock%3Aus-east-1%3A1%3Ainference-profile%2Fus.x/converse", "converse"),
+        (
+            "/model/arn%3Aaws%3Abedrock%3Aus-east-1%3A1%3Ainference-profile%2Fus.x/converse",
+            "converse",
+        ),
         ("/v1/messages/count_tokens", None),
         ("/v1/messages/batches", None),
         ("/repos/x/messages", None),
@@ -45,19 +51,28 @@ BEDROCK = "/model/us.anthropic.claude-sonnet-4-5-20250929-v1%3A0"
     ],
 )
 def test_the_paths_of_model_apis(path: str, api: str | None) -> None:
-    assert api_of("POST", path) == api_of("PUT", path) == api_of("PATCH", path) == api_of("X-ANY", path) == api
+    assert (
+        api_of("POST", path)
+        == api_of("PUT", path)
+        == api_of("PATCH", path)
+        == api_of("X-ANY", path)
+        == api
+    )
     assert api_of("GET", path) is None
 
 
 def test_the_hosts_of_models() -> None:
     for host in (
-        "api.anthropic.com", "eu.api.openai.com", "au.api.openai.com", "openrouter.ai", "us.openrouter.ai",
-        "bedrock-runtime.eu-west-1.amazonaws.com", "bedrock-mantle.us-east-1.api.aws", "bedrock-runtime-fips.us-east-1.amazonaws.com",
+        "api.anthropic.com", "eu.api.openai.com", "au.api.openai.com", "openrouter.ai",
+        "us.openrouter.ai",
+        "bedrock-runtime.eu-west-1.amazonaws.com", "bedrock-mantle.us-east-1.api.aws",
+        "bedrock-runtime-fips.us-east-1.amazonaws.com",
         "bedrock.us-east-1.amazonaws.com", "bedrock-agent-runtime.cn-north-1.amazonaws.com.cn",
         "vpce-0a1b-c2.bedrock-runtime.us-east-1.vpce.amazonaws.com",
     ):  # fmt: skip
         assert is_model_host(host)
-    for host in ("notapi.openai.com", "xapi.openai.com.example.org", "myopenrouter.ai", "s3.us-east-1.amazonaws.com", "bedrock.example.org"):  # fmt: skip
+    for host in ("notapi.openai.com", "xapi.openai.com.example.org", "myopenrouter.ai",
+    "s3.us-east-1.amazonaws.com", "bedrock.example.org"):  # fmt: skip
         assert not is_model_host(host)
     assert is_model_host("gateway.example.org", frozenset({"gateway.example.org"}))
     assert not is_model_host("gateway.example.org")
@@ -74,7 +89,8 @@ def test_at_a_gateway_every_path_may_lead_to_a_model_but_the_free_ones() -> None
     assert api_of("POST", "/v1/messages", GATEWAY, at_model_host=True) == "messages"
 
 
-# By one reading each of these is free, a cheap call or nothing, and by another a call that costs more.
+# By one reading each of these is free, a cheap call or nothing, and by another a call that costs
+# more.
 @pytest.mark.parametrize(
     "path",
     [
@@ -99,15 +115,23 @@ def test_at_a_gateway_every_path_may_lead_to_a_model_but_the_free_ones() -> None
         "/v1/messages/.",
     ],
 )
-def test_at_a_host_of_models_what_servers_may_read_differently_is_never_metered_as_the_cheaper(path: str) -> None:
+def test_at_a_host_of_models_what_servers_may_read_differently_is_never_metered_as_the_cheaper(
+    path: str,
+) -> None:
     for host in (VENDOR, GATEWAY):
         assert api_of("POST", path, host, at_model_host=True) == "unmetered"
 
 
 def test_what_every_server_reads_alike_is_no_matter() -> None:
-    for path in ("//v1/messages/", "/V1/Messages?x=;../%25", "/v1/%6dessages", "/v1/.hidden/..x/v1/messages"):
+    for path in (
+        "//v1/messages/",
+        "/V1/Messages?x=;../%25",
+        "/v1/%6dessages",
+        "/v1/.hidden/..x/v1/messages",
+    ):
         assert api_of("POST", path, GATEWAY, at_model_host=True) == "messages"
-    assert api_of("POST", f"{BEDROCK}/converse", "bedrock-runtime.eu-west-1.amazonaws.com", at_model_host=True) == "converse"  # fmt: skip
+    assert api_of("POST", f"{BEDROCK}/converse", "bedrock-runtime.eu-west-1.amazonaws.com",
+    at_model_host=True) == "converse"  # fmt: skip
     assert api_of("POST", "/anything%2Fcount_tokens", GATEWAY, at_model_host=True) is None
 
 
@@ -123,7 +147,8 @@ def test_what_every_server_reads_alike_is_no_matter() -> None:
     ],
 )
 def test_a_path_that_begins_as_one_call_and_ends_as_another_is_neither(path: str) -> None:
-    """By its end a body may be read for less than a server reads in it that goes by the beginning."""
+    """By its end a body may be read for less than a server reads in it that goes by the
+    beginning."""
     assert api_of("POST", path, GATEWAY, at_model_host=True) == "unmetered"
 
 
@@ -142,10 +167,14 @@ def test_a_prefix_that_names_no_other_call_changes_nothing(path: str, api: str) 
 
 @pytest.mark.parametrize(
     "path",
-    ["/model-invocation-job", "/model/x/async-invoke", "/agents/a/agentAliases/b/sessions/c/text", "/retrieveAndGenerate"],
+    ["/model-invocation-job", "/model/x/async-invoke", "/agents/a/agentAliases/b/sessions/c/text",
+     "/retrieveAndGenerate"],
 )  # fmt: skip
 def test_at_bedrock_every_path_may_cost_but_the_free_ones(path: str) -> None:
-    for host in ("bedrock.eu-west-1.amazonaws.com", "bedrock-agent-runtime.eu-west-1.amazonaws.com"):
+    for host in (
+        "bedrock.eu-west-1.amazonaws.com",
+        "bedrock-agent-runtime.eu-west-1.amazonaws.com",
+    ):
         assert api_of("POST", path, host, at_model_host=True) == "unmetered"
         assert api_of("POST", "/model/x/count-tokens", host, at_model_host=True) is None
 
@@ -192,12 +221,18 @@ def test_whoever_offers_responses_over_a_websocket_offers_them_to_plain_requests
     [
         ("eu.api.openai.com", "/v1/responses", "gpt-5", True),
         ("api.openai.com", "/v1/responses", "gpt-5", False),
-        ("bedrock-runtime.eu-west-1.amazonaws.com", "/model/x/converse", "eu.anthropic.claude-haiku-4-5", True),
-        ("bedrock-runtime.eu-west-1.amazonaws.com", "/model/x/converse", "arn:aws:bedrock::1:inference-profile/global.x", False),
-        ("h", "/v1/projects/p/locations/europe-west1/publishers/anthropic/models/m:rawPredict", "m", True),
-        ("h", "/v1/projects/p/locations/global/publishers/anthropic/models/m:rawPredict", "m", False),
-        ("h", "/v1/projects/p/locations/eu/publishers/anthropic/models/m:rawPredict?x=/locations/global/", "m", True),
-        ("h", "/v1/projects/p/locations/global/../eu/publishers/anthropic/models/m:rawPredict", "m", True),
+        ("bedrock-runtime.eu-west-1.amazonaws.com", "/model/x/converse",
+         "eu.anthropic.claude-haiku-4-5", True),
+        ("bedrock-runtime.eu-west-1.amazonaws.com", "/model/x/converse",
+         "arn:aws:bedrock::1:inference-profile/global.x", False),
+        ("h", "/v1/projects/p/locations/europe-west1/publishers/anthropic/models/m:rawPredict", "m",
+         True),
+        ("h", "/v1/projects/p/locations/global/publishers/anthropic/models/m:rawPredict", "m",
+         False),
+        ("h",
+         "/v1/projects/p/locations/eu/publishers/anthropic/models/m:rawPredict?x=/locations/global/", "m", True),  # noqa: E501
+        ("h", "/v1/projects/p/locations/global/../eu/publishers/anthropic/models/m:rawPredict", "m",
+         True),
         ("h", "/v1/projects/p/%6cocations/eu/publishers/anthropic/models/m:rawPredict", "m", True),
     ],
 )  # fmt: skip
@@ -207,21 +242,26 @@ def test_where_a_region_costs_more(host: str, path: str, model: str, is_dearer: 
 
 @pytest.mark.parametrize(
     ("host", "is_theirs"),
-    [("api.openai.com", True), ("eu.api.openai.com", True), ("xapi.openai.com", False), ("openrouter.ai", False), ("", False)],
+    [("api.openai.com", True), ("eu.api.openai.com", True), ("xapi.openai.com", False),
+     ("openrouter.ai", False), ("", False)],
 )  # fmt: skip
 def test_openais_own_hosts(host: str, is_theirs: bool) -> None:
     assert is_openai(host) is is_theirs
 
 
-# What was looked for from every place of a path. What it finds is right, but it takes the square of the path's length.
+# What was looked for from every place of a path. What it finds is right, but it takes the square of
+# the path's length.
 BY_TRYING = (
     (re.compile(r"/model/[^/]+(?:/[^/]+)*/converse(?:-stream)?$"), "converse"),
     (re.compile(r"/model/[^/]+(?:/[^/]+)*/invoke(?:-with-response-stream)?$"), "invoke"),
     (re.compile(r"/(?:count_tokens|files|uploads(?:/.*)?)$"), None),
 )
-PARTS = ("/model", "/model/", "/x", "/", "x", "/converse", "/converse-stream", "/invoke", "/invoke-with-response-stream", "/uploads", "/uploads/", "/files", "\n")  # fmt: skip
+PARTS = ("/model", "/model/", "/x", "/", "x", "/converse", "/converse-stream", "/invoke",
+"/invoke-with-response-stream", "/uploads", "/uploads/", "/files", "\n")  # fmt: skip
 # Servers drop what is empty before they read a path: here nothing is.
-plain_paths = st.lists(st.sampled_from(PARTS), max_size=9).map(lambda parts: re.sub("/+", "/", "/" + "".join(parts)))
+plain_paths = st.lists(st.sampled_from(PARTS), max_size=9).map(
+    lambda parts: re.sub("/+", "/", "/" + "".join(parts))
+)
 
 
 @given(plain_paths)
@@ -237,14 +277,20 @@ def test_a_path_is_read_in_one_pass_as_it_was_by_trying_every_place(path: str) -
 @pytest.mark.parametrize(
     "piece",
     [
-        "/model/a", "/model/%0a", "/model", "/model/a/converse", "/model/a/invoke/x", "/v1/messages", ":rawpredict", ":stream",
-        "/chat/completions", "/v1", "1", "/v1beta", "/v1beta1", "/responses", "/responses/compact", "/uploads", "/uploads/%0a", "/files",
+        "/model/a", "/model/%0a", "/model", "/model/a/converse", "/model/a/invoke/x",
+        "/v1/messages", ":rawpredict", ":stream",
+        "/chat/completions", "/v1", "1", "/v1beta", "/v1beta1", "/responses", "/responses/compact",
+        "/uploads", "/uploads/%0a", "/files",
         "/..", "/a/..", "//", ";", "%3f", "%2523", "%25",
     ],
 )  # fmt: skip
 def test_a_path_is_read_in_one_pass_however_often_it_begins_anew(piece: str) -> None:
-    """Read again from each of its segments, these take minutes, in which egress does nothing else: the suite's time-out tells."""
+    """Read again from each of its segments, these take minutes, in which egress does nothing
+    else: the suite's time-out tells."""
     for beginning, end in (("", "/x"), ("/v1", "x"), ("", "%0ax")):
         found = api_of("POST", beginning + piece * 100_000 + end, GATEWAY, at_model_host=True)
         assert found in ("unmetered", None)
-    assert api_of("GET", piece * 100_000, GATEWAY, is_upgrade=True, at_model_host=True) in ("responses", "unmetered")
+    assert api_of("GET", piece * 100_000, GATEWAY, is_upgrade=True, at_model_host=True) in (
+        "responses",
+        "unmetered",
+    )

@@ -22,7 +22,12 @@ def test_the_form(api: Api, status: int, where: tuple[str, str], kind: str) -> N
     body = json.loads(found.body)
     assert (found.status, body[where[0]][where[1]]) == (status, kind)
     assert body["error"]["message"] == "too much; stop"
-    assert body["gatehouse"] == {"why": "too much", "remedy": "stop", "rule": None, "request_id": "r-1"}
+    assert body["gatehouse"] == {
+        "why": "too much",
+        "remedy": "stop",
+        "rule": None,
+        "request_id": "r-1",
+    }
     assert found.headers == {"x-should-retry": "false"}
     assert found.why == "too much"
 
@@ -39,7 +44,9 @@ def test_the_form(api: Api, status: int, where: tuple[str, str], kind: str) -> N
         ("bedrock-runtime.us-east-1.amazonaws.com", "/model/x/async-invoke", 400),
     ],
 )
-def test_what_cant_be_metered_reads_the_error_of_its_host(host: str, path: str, status: int) -> None:
+def test_what_cant_be_metered_reads_the_error_of_its_host(
+    host: str, path: str, status: int
+) -> None:
     assert budget_error("unmetered", "too much", "stop", host=host, path=path).status == status
 
 
@@ -47,14 +54,21 @@ def test_who_asks_for_a_websocket_is_told_to_send_plain_requests() -> None:
     found = plain_requests_only()
     body = json.loads(found.body)
     assert found.status == 426
-    assert body["gatehouse"]["why"] == found.why == "calls of a model over a WebSocket can't be metered"
+    assert (
+        body["gatehouse"]["why"]
+        == found.why
+        == "calls of a model over a WebSocket can't be metered"
+    )
     assert body["error"]["message"] == f"{found.why}; {body['gatehouse']['remedy']}"
 
 
 @pytest.mark.parametrize("api", ["invoke", "converse"])
 def test_bedrock_names_the_kind_in_a_header(api: Api) -> None:
     found = budget_error(api, "too much", "", host="h", path="/")
-    assert (found.status, found.headers["x-amzn-ErrorType"]) == (400, "ServiceQuotaExceededException")
+    assert (found.status, found.headers["x-amzn-ErrorType"]) == (
+        400,
+        "ServiceQuotaExceededException",
+    )
     assert json.loads(found.body)["message"] == "too much"
 
 

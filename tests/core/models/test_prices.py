@@ -23,7 +23,7 @@ models:
   claude-sonnet-4-5: {input: 3, output: 15, cache_read: 0.30, cache_write: 3.75, cache_write_long: 6, context_tokens: 1000000, max_output_tokens: 64000,
     above: {tokens: 200000, input: 6, output: 22.5}}
   gpt-5: {input: 1.25, output: 10, cache_read: 0.125, context_tokens: 400000, max_output_tokens: 128000, fast: 2}
-"""
+"""  # noqa: E501
 
 
 def test_a_build_that_costs_more_than_its_name_is_priced_by_itself() -> None:
@@ -62,14 +62,28 @@ def test_the_spellings_of_a_model(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["claude-sonnet-4-55", "gpt-5-pro", "claude-opus-9", "", "gpt-5x", "sonnet", "/", "gpt-5-20251"]
+    "name",
+    [
+        "claude-sonnet-4-55",
+        "gpt-5-pro",
+        "claude-opus-9",
+        "",
+        "gpt-5x",
+        "sonnet",
+        "/",
+        "gpt-5-20251",
+    ],
 )
 def test_a_name_that_only_looks_alike_is_priced_highest(name: str) -> None:
     found = table().find(name)
     assert found == (table().highest, False)
     rates = found.price.rates
     assert (rates.input, rates.output, rates.cache_read) == (6_000_000, 22_500_000, 300_000)
-    assert (found.price.context_tokens, found.price.max_output_tokens, found.price.fast) == (1_000_000, 128_000, 2000)
+    assert (found.price.context_tokens, found.price.max_output_tokens, found.price.fast) == (
+        1_000_000,
+        128_000,
+        2000,
+    )
 
 
 def test_costs_are_exact() -> None:
@@ -83,7 +97,10 @@ def test_costs_are_exact() -> None:
 
 def test_a_long_prompt_makes_the_whole_call_dearer() -> None:
     sonnet = table().models["claude-sonnet-4-5"]
-    assert table().cost_picousd(sonnet, Tokens(input=200_000, output=1), PLAIN) == 200_000 * 3_000_000 + 15_000_000
+    assert (
+        table().cost_picousd(sonnet, Tokens(input=200_000, output=1), PLAIN)
+        == 200_000 * 3_000_000 + 15_000_000
+    )
     assert (
         table().cost_picousd(sonnet, Tokens(input=200_000, cache_read=1, output=1), PLAIN)
         == 200_001 * 6_000_000 + 22_500_000
@@ -103,19 +120,31 @@ def test_faster_and_regional_tiers() -> None:
     astra = SHIPPED.find("gpt-6-astra").price
     each = Tokens(input=1, output=1)
     for tier, cost in (("plain", 60), ("fast", 120), ("ultrafast", 360)):
-        assert SHIPPED.cost_picousd(astra, each, ModelCall(api="responses", tier=tier)) == cost * 10**6
+        assert (
+            SHIPPED.cost_picousd(astra, each, ModelCall(api="responses", tier=tier)) == cost * 10**6
+        )
     assert (
-        SHIPPED.cost_picousd(SHIPPED.find("gpt-6-sol").price, each, ModelCall(api="chat", tier="unknown")) == 72 * 10**6
+        SHIPPED.cost_picousd(
+            SHIPPED.find("gpt-6-sol").price, each, ModelCall(api="chat", tier="unknown")
+        )
+        == 72 * 10**6
     )
     odd = parse_prices(
-        "version: 1\nweb_search: 0\nregional: 1.001\nmodels: {m: {input: 0.000001, output: 1, context_tokens: 9, max_output_tokens: 9}}",
+        "version: 1\nweb_search: 0\nregional: 1.001\nmodels: {m: {input: 0.000001, output: 1,"
+        " context_tokens: 9, max_output_tokens: 9}}",
         "p",
     )
-    assert odd.cost_picousd(odd.models["m"], one, ModelCall(api="chat", regional=True)) == 2  # 1.001 rounded up
+    assert (
+        odd.cost_picousd(odd.models["m"], one, ModelCall(api="chat", regional=True)) == 2
+    )  # 1.001 rounded up
 
 
 @given(
-    st.integers(0, 10**7), st.integers(0, 10**6), st.integers(0, 10**7), st.integers(0, 10**6), st.integers(0, 10**6)
+    st.integers(0, 10**7),
+    st.integers(0, 10**6),
+    st.integers(0, 10**7),
+    st.integers(0, 10**6),
+    st.integers(0, 10**6),
 )
 def test_no_row_costs_more_than_the_highest_and_sums_are_those_of_decimals(
     i: int, o: int, r: int, w: int, long: int
@@ -124,10 +153,13 @@ def test_no_row_costs_more_than_the_highest_and_sums_are_those_of_decimals(
     most = SHIPPED.cost_picousd(SHIPPED.highest, tokens, PLAIN)
     for price in SHIPPED.models.values():
         rates = (
-            price.above if price.above and price.above_tokens and tokens.prompt > price.above_tokens else price.rates
+            price.above
+            if price.above and price.above_tokens and tokens.prompt > price.above_tokens
+            else price.rates
         )
         dear = sum(Decimal(n) * Decimal(rate) / 10**12 for n, rate in [
-            (i, rates.input), (o, rates.output), (r, rates.cache_read), (w, rates.cache_write), (long, rates.cache_write_long)
+            (i, rates.input), (o, rates.output), (r, rates.cache_read), (w, rates.cache_write),
+            (long, rates.cache_write_long)
         ])  # fmt: skip
         cost = SHIPPED.cost_picousd(price, tokens, PLAIN)
         assert Decimal(cost) / 10**12 == dear
@@ -167,7 +199,8 @@ def test_what_isnt_in_the_table_reads_its_cache_at_the_highest_price_that_is_one
 
 
 def test_searches_by_the_older_tool() -> None:
-    """$25 a thousand of models that don't reason, whatever they find being free, else $10: OpenAI's page of prices."""
+    """$25 a thousand of models that don't reason, whatever they find being free, else $10:
+    OpenAI's page of prices."""
     one = Tokens(searches=1)
     older = ModelCall(api="responses", previews=True)
     assert SHIPPED.cost_picousd(SHIPPED.find("gpt-4o").price, one, older) == PICOUSD * 25 // 1000
@@ -189,15 +222,23 @@ ROW = "{input: 1, output: 2, context_tokens: 10, max_output_tokens: 5}"
         ("version: 1\nmodel: {}", "unknown key `model` in the table; did you mean `models`?"),
         (f"version: 1\nmodels: {{a: {ROW}}}", "`web_search` is missing or not a number"),
         ("version: 1\nweb_search: 1\nmodels: {a: 1}", "`a` is not a mapping"),
-        ("version: 1\nweb_search: 1\nmodels:\n  a: {output: 1}", "prices.yaml:4: `input` is missing"),
-        ("version: 1\nweb_search: 1\nmodels: {a: {input: -1, output: 1}}", "`input` is missing or not"),
-        ("version: 1\nweb_search: 1\nmodels: {a: {input: 0.0000001, output: 1}}", "`input` is missing or not"),
-        ("version: 1\nweb_search: 1\nmodels: {a: {input: nan, output: 1}}", "`input` is missing or not"),
-        ("version: 1\nweb_search: 1\nmodels: {a: {input: 1e99, output: 1}}", "`input` is missing or not"),
-        ("version: 1\nweb_search: 1\nmodels: {a: {input: [1], output: 1}}", "`input` is missing or not"),
-        ("version: 1\nweb_search: 1\nmodels: {a: {input: \uff11, output: 1}}", "`input` is missing or not"),
-        ("version: 1\nweb_search: 1\nmodels: {a: {input: 1, output: 1, context_tokens: 0}}", "`context_tokens` is not between"),
-        ("version: 1\nweb_search: 1\nmodels: {a: {input: 1, output: 1, context_tokens: 1, max_output_tokens: 1, fast: 0.5}}", "`fast` is not between"),
+        ("version: 1\nweb_search: 1\nmodels:\n  a: {output: 1}",
+         "prices.yaml:4: `input` is missing"),
+        ("version: 1\nweb_search: 1\nmodels: {a: {input: -1, output: 1}}",
+         "`input` is missing or not"),
+        ("version: 1\nweb_search: 1\nmodels: {a: {input: 0.0000001, output: 1}}",
+         "`input` is missing or not"),
+        ("version: 1\nweb_search: 1\nmodels: {a: {input: nan, output: 1}}",
+         "`input` is missing or not"),
+        ("version: 1\nweb_search: 1\nmodels: {a: {input: 1e99, output: 1}}",
+         "`input` is missing or not"),
+        ("version: 1\nweb_search: 1\nmodels: {a: {input: [1], output: 1}}",
+         "`input` is missing or not"),
+        ("version: 1\nweb_search: 1\nmodels: {a: {input: \uff11, output: 1}}",
+         "`input` is missing or not"),
+        ("version: 1\nweb_search: 1\nmodels: {a: {input: 1, output: 1, context_tokens: 0}}",
+         "`context_tokens` is not between"),
+        ("version: 1\nweb_search: 1\nmodels: {a: {input: 1, output: 1, context_tokens: 1, max_output_tokens: 1, fast: 0.5}}", "`fast` is not between"),  # noqa: E501
     ],
 )  # fmt: skip
 def test_what_is_wrong_with_a_file_is_said_with_its_line(text: str, message: str) -> None:

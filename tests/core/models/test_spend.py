@@ -9,10 +9,19 @@ from hypothesis import strategies as st
 
 from supervisor.core.models.model_calls import TIERS, ModelCall, Tokens
 from supervisor.core.models.prices import parse_prices
-from supervisor.core.models.spend import ADDED_TOKENS, CLAUDE_PICTURE_TOKENS, PICTURE_TOKENS, bound, charge, lost
+from supervisor.core.models.spend import (
+    ADDED_TOKENS,
+    CLAUDE_PICTURE_TOKENS,
+    PICTURE_TOKENS,
+    bound,
+    charge,
+    lost,
+)
 from supervisor.core.models.usage import Beside, Usage
 
-TABLE = parse_prices((Path(__file__).resolve().parents[3] / "policy/prices.yaml").read_text(), "prices.yaml")
+TABLE = parse_prices(
+    (Path(__file__).resolve().parents[3] / "policy/prices.yaml").read_text(), "prices.yaml"
+)
 CALL = ModelCall(
     api="messages",
     model="claude-haiku-4-5",
@@ -38,17 +47,30 @@ def change(**facts: object) -> ModelCall:
 def test_bounds_grow_with_what_isnt_known() -> None:
     assert bound(change(writes_cache=True), TABLE).tokens.cache_write == 1000 + ADDED_TOKENS
     assert (
-        bound(change(writes_cache=True, writes_long_cache=True), TABLE).tokens.cache_write_long == 1000 + ADDED_TOKENS
+        bound(change(writes_cache=True, writes_long_cache=True), TABLE).tokens.cache_write_long
+        == 1000 + ADDED_TOKENS
     )
     assert bound(change(beyond_body=True), TABLE).tokens.input == 200_000
     assert bound(change(beyond_body=True, steps=3), TABLE).tokens.input == 600_000
-    assert bound(change(beyond_body=True, steps=99), TABLE).tokens.input == 200_000 * TABLE.server_steps
+    assert (
+        bound(change(beyond_body=True, steps=99), TABLE).tokens.input
+        == 200_000 * TABLE.server_steps
+    )
     assert bound(change(body_bytes=10**9), TABLE).tokens.input == 200_000
-    assert bound(change(pictures=2), TABLE).tokens.input == 1000 + ADDED_TOKENS + 2 * CLAUDE_PICTURE_TOKENS
+    assert (
+        bound(change(pictures=2), TABLE).tokens.input
+        == 1000 + ADDED_TOKENS + 2 * CLAUDE_PICTURE_TOKENS
+    )
     screenshot = change(model="gpt-6-sol", body_bytes=900_000, pictures=1, picture_bytes=899_000)
     assert bound(screenshot, TABLE).tokens.input == 1000 + ADDED_TOKENS + PICTURE_TOKENS
-    assert bound(change(model="claude-9", pictures=2), TABLE).tokens.input == 1000 + ADDED_TOKENS + 2 * PICTURE_TOKENS
-    assert bound(change(searches=3), TABLE).cost_picousd == bound(CALL, TABLE).cost_picousd + 3 * TABLE.search_picousd
+    assert (
+        bound(change(model="claude-9", pictures=2), TABLE).tokens.input
+        == 1000 + ADDED_TOKENS + 2 * PICTURE_TOKENS
+    )
+    assert (
+        bound(change(searches=3), TABLE).cost_picousd
+        == bound(CALL, TABLE).cost_picousd + 3 * TABLE.search_picousd
+    )
     assert bound(change(bills_more=True), TABLE).flags == ("bills_more",)
     assert bound(change(max_output_tokens=None), TABLE).tokens.output == 64_000
     assert bound(change(max_output_tokens=10**9, choices=2), TABLE).tokens.output == 128_000
@@ -60,7 +82,10 @@ def test_bounds_grow_with_what_isnt_known() -> None:
 
 def test_what_the_provider_says_is_what_it_cost() -> None:
     usage = Usage(
-        tokens=Tokens(input=10, output=20), model="claude-haiku-4-5-20251001", has_input=True, has_output=True
+        tokens=Tokens(input=10, output=20),
+        model="claude-haiku-4-5-20251001",
+        has_input=True,
+        has_output=True,
     )
     found = charge(CALL, usage, bound(CALL, TABLE), TABLE)
     assert (found.cost_picousd, found.flags) == (110 * USD_PER_M, ())
@@ -70,32 +95,43 @@ def test_the_dearest_that_may_answer_is_reserved_and_those_that_are_asked_beside
     cheap, dear = bound(CALL, TABLE), bound(change(model="claude-opus-5"), TABLE)
     assert bound(change(others=("claude-opus-5",)), TABLE) == dear
     assert bound(change(others=("",)), TABLE).flags == ("unknown_model",)
-    assert bound(change(advisors=("claude-opus-5",)), TABLE).cost_picousd == cheap.cost_picousd + dear.cost_picousd
+    assert (
+        bound(change(advisors=("claude-opus-5",)), TABLE).cost_picousd
+        == cheap.cost_picousd + dear.cost_picousd
+    )
     some = Usage(tokens=Tokens(input=10, output=20), has_input=True, has_output=True)
     unsaid = charge(change(others=("claude-opus-5",)), some, dear, TABLE)
     assert unsaid.cost_picousd == 10 * 5 * USD_PER_M + 20 * 25 * USD_PER_M
     preset = charge(change(others=("",)), some, dear, TABLE)
     assert preset.cost_picousd == 10 * TABLE.highest.rates.input + 20 * TABLE.highest.rates.output
     advised = change(advisors=("claude-opus-5",), shows_output=True)
-    cut = charge(advised, Usage(has_input=True, content_bytes=9, cut_off=True), bound(advised, TABLE), TABLE)
+    cut = charge(
+        advised, Usage(has_input=True, content_bytes=9, cut_off=True), bound(advised, TABLE), TABLE
+    )
     assert cut.cost_picousd == bound(advised, TABLE).cost_picousd
     said = msgspec.structs.replace(some, model="claude-haiku-4-5")
-    assert charge(change(others=("claude-opus-5",)), said, dear, TABLE).cost_picousd == 110 * USD_PER_M
+    assert (
+        charge(change(others=("claude-opus-5",)), said, dear, TABLE).cost_picousd == 110 * USD_PER_M
+    )
 
 
 def test_another_model_that_answers_and_has_no_price_costs_the_highest_and_is_said() -> None:
     call = change(others=("nobodys/model-9",))
-    usage = Usage(tokens=Tokens(input=10, output=20), model="nobodys/model-9", has_input=True, has_output=True)
+    usage = Usage(
+        tokens=Tokens(input=10, output=20), model="nobodys/model-9", has_input=True, has_output=True
+    )
     found = charge(call, usage, bound(call, TABLE), TABLE)
     assert found.cost_picousd == 10 * TABLE.highest.rates.input + 20 * TABLE.highest.rates.output
     assert found.flags == ("unknown_model",)
 
 
 def test_of_several_that_may_answer_the_longest_is_reserved_at_the_dearest_price() -> None:
-    """A fallback that takes and gives more than the dearest: a budget of tokens holds for that one."""
+    """A fallback that takes and gives more than the dearest: a budget of tokens holds for that
+    one."""
     long = change(model="claude-opus-4-1", max_output_tokens=None, body_bytes=900_000)
     found = bound(msgspec.structs.replace(long, others=("claude-haiku-5-5",)), TABLE)
-    assert found.tokens.total == bound(change(model="claude-haiku-5-5", max_output_tokens=None, body_bytes=900_000), TABLE).tokens.total  # fmt: skip
+    assert found.tokens.total == bound(change(model="claude-haiku-5-5", max_output_tokens=None,
+    body_bytes=900_000), TABLE).tokens.total  # fmt: skip
     assert found.cost_picousd > bound(long, TABLE).cost_picousd
 
 
@@ -118,16 +154,22 @@ def test_what_was_used_beside_the_answer_is_priced_by_who_used_it() -> None:
         Beside(model="claude-opus-5", tokens=Tokens(input=3, output=1)),
         Beside(model="nobody's", tokens=Tokens(input=1)),
     )
-    usage = Usage(tokens=Tokens(input=10, output=20), has_input=True, has_output=True, beside=beside)
+    usage = Usage(
+        tokens=Tokens(input=10, output=20), has_input=True, has_output=True, beside=beside
+    )
     found = charge(CALL, usage, bound(CALL, TABLE), TABLE)
     assert found.tokens == Tokens(input=114, output=21)
     assert found.cost_picousd == (110 + 100 + 15 + 25) * USD_PER_M + TABLE.highest.rates.input
 
 
 def test_where_the_provider_says_that_it_bills_more_that_is_what_it_cost() -> None:
-    usage = Usage(tokens=Tokens(input=10, output=20), has_input=True, has_output=True, cost_picousd=10**12)
+    usage = Usage(
+        tokens=Tokens(input=10, output=20), has_input=True, has_output=True, cost_picousd=10**12
+    )
     assert charge(CALL, usage, bound(CALL, TABLE), TABLE).cost_picousd == 10**12
-    less = Usage(tokens=Tokens(input=10, output=20), has_input=True, has_output=True, cost_picousd=1)
+    less = Usage(
+        tokens=Tokens(input=10, output=20), has_input=True, has_output=True, cost_picousd=1
+    )
     assert charge(CALL, less, bound(CALL, TABLE), TABLE).cost_picousd == 110 * USD_PER_M
 
 
@@ -158,10 +200,22 @@ def test_of_two_models_the_dearer_one_and_of_unknown_ones_the_highest() -> None:
         return found.cost_picousd, found.flags
 
     opus = cost("claude-opus-4-6", "claude-opus-4-6")
-    assert cost("claude-haiku-4-5", "claude-opus-4-6") == opus == cost("claude-opus-4-6", "claude-haiku-4-5")
-    assert cost("openrouter/auto", "anthropic/claude-opus-4.6") == opus == cost("claude-opus-4-6", "x")
-    assert cost("x", "y") == (TABLE.cost_picousd(TABLE.highest, tokens, CALL), ("unknown_model",)) == cost("", "")
-    nothing = charge(change(model="x"), Usage(has_input=True, has_output=True, failed=True), full, TABLE)
+    assert (
+        cost("claude-haiku-4-5", "claude-opus-4-6")
+        == opus
+        == cost("claude-opus-4-6", "claude-haiku-4-5")
+    )
+    assert (
+        cost("openrouter/auto", "anthropic/claude-opus-4.6") == opus == cost("claude-opus-4-6", "x")
+    )
+    assert (
+        cost("x", "y")
+        == (TABLE.cost_picousd(TABLE.highest, tokens, CALL), ("unknown_model",))
+        == cost("", "")
+    )
+    nothing = charge(
+        change(model="x"), Usage(has_input=True, has_output=True, failed=True), full, TABLE
+    )
     assert (nothing.cost_picousd, nothing.flags) == (0, ("failed",))
 
 
@@ -184,7 +238,11 @@ def test_a_call_that_was_served_by_a_dearer_tier_costs_what_that_costs() -> None
 def test_what_is_missing_counts_as_reserved() -> None:
     full = bound(CALL, TABLE)
     found = charge(CALL, Usage(content_bytes=7), full, TABLE)
-    assert (found.tokens, found.cost_picousd, found.flags) == (full.tokens, full.cost_picousd, ("estimated",))
+    assert (found.tokens, found.cost_picousd, found.flags) == (
+        full.tokens,
+        full.cost_picousd,
+        ("estimated",),
+    )
     cut = Usage(tokens=Tokens(input=5, output=1), has_input=True, content_bytes=30, cut_off=True)
     assert charge(CALL, cut, full, TABLE).tokens == Tokens(input=5, output=500)
     shown = change(shows_output=True)
@@ -194,9 +252,15 @@ def test_what_is_missing_counts_as_reserved() -> None:
     assert lost(full).flags == ("lost",)
 
 
-def test_where_the_provider_goes_on_by_itself_what_an_answer_begins_with_is_not_what_it_used() -> None:
+def test_where_the_provider_goes_on_by_itself_what_an_answer_begins_with_is_not_what_it_used() -> (
+    None
+):
     began = Usage(
-        tokens=Tokens(input=9, cache_read=7, output=1), has_input=True, only_began=True, content_bytes=3, cut_off=True
+        tokens=Tokens(input=9, cache_read=7, output=1),
+        has_input=True,
+        only_began=True,
+        content_bytes=3,
+        cut_off=True,
     )
     searching = change(beyond_body=True, shows_output=True, searches=5)
     full = bound(searching, TABLE)
@@ -211,11 +275,17 @@ def test_where_the_provider_goes_on_by_itself_what_an_answer_begins_with_is_not_
 
 def test_what_is_embedded_gives_nothing_and_may_be_longer_than_one_context() -> None:
     many = ModelCall(
-        api="embeddings", model="text-embedding-3-small", body_bytes=10**6, writes_cache=False, writes_long_cache=False
+        api="embeddings",
+        model="text-embedding-3-small",
+        body_bytes=10**6,
+        writes_cache=False,
+        writes_long_cache=False,
     )
     found = bound(many, TABLE)
     assert found.tokens == Tokens(input=10**6 + ADDED_TOKENS)
-    assert charge(many, Usage(has_input=True, tokens=Tokens(input=5)), found, TABLE).tokens == Tokens(input=5)
+    assert charge(
+        many, Usage(has_input=True, tokens=Tokens(input=5)), found, TABLE
+    ).tokens == Tokens(input=5)
 
 
 def test_several_prompts_are_each_as_long_as_the_context_at_most() -> None:
@@ -224,14 +294,18 @@ def test_several_prompts_are_each_as_long_as_the_context_at_most() -> None:
 
 models = st.sampled_from([*TABLE.models, "unknown"])
 calls = st.builds(
-    ModelCall, api=st.just("chat"), model=models, body_bytes=st.integers(0, 10**6), max_output_tokens=st.none() | st.integers(1, 10**5),
-    choices=st.integers(1, 3), beyond_body=st.booleans(), steps=st.integers(1, 20), writes_cache=st.just(True), writes_long_cache=st.just(True), tier=st.sampled_from(TIERS),
+    ModelCall, api=st.just("chat"), model=models, body_bytes=st.integers(0, 10**6),
+    max_output_tokens=st.none() | st.integers(1, 10**5),
+    choices=st.integers(1, 3), beyond_body=st.booleans(), steps=st.integers(1, 20),
+    writes_cache=st.just(True), writes_long_cache=st.just(True), tier=st.sampled_from(TIERS),
     regional=st.booleans(), shows_output=st.booleans(),
 )  # fmt: skip
 
 
 @given(calls, st.data())
-def test_no_honest_answer_costs_more_than_was_reserved(call: ModelCall, data: st.DataObject) -> None:
+def test_no_honest_answer_costs_more_than_was_reserved(
+    call: ModelCall, data: st.DataObject
+) -> None:
     reserved = bound(call, TABLE)
     prompt = reserved.tokens.prompt
     parts = [data.draw(st.integers(0, prompt // 4)) for _ in range(4)]
@@ -252,7 +326,9 @@ def test_no_honest_answer_costs_more_than_was_reserved(call: ModelCall, data: st
     )
     if not usage.has_input:
         usage = Usage(
-            tokens=Tokens(output=tokens.output), has_output=usage.has_output, content_bytes=usage.content_bytes
+            tokens=Tokens(output=tokens.output),
+            has_output=usage.has_output,
+            content_bytes=usage.content_bytes,
         )
     found = charge(call, usage, reserved, TABLE)
     assert found.cost_picousd <= reserved.cost_picousd

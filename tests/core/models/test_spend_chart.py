@@ -1,4 +1,5 @@
-"""The chart of what models cost: bounded whatever it is fed, its bars as high as their sums, its scale round."""
+"""The chart of what models cost: bounded whatever it is fed, its bars as high as their sums, its
+scale round."""
 
 import pytest
 from hypothesis import given
@@ -81,7 +82,10 @@ def test_a_model_keeps_its_colour_when_another_becomes_the_dearest() -> None:
     ]
     for more in (
         [],
-        [Part(1, "large", 5, Tokens(), 99, first_at=7.0), Part(1, "late", 5, Tokens(), 999, first_at=7.0)],
+        [
+            Part(1, "large", 5, Tokens(), 99, first_at=7.0),
+            Part(1, "late", 5, Tokens(), 999, first_at=7.0),
+        ],
     ):
         marks = {one.model: one.mark for one in draw([*first, *more], 2).series}
         assert (marks["small"], marks["large"]) == (0, 1)
@@ -133,7 +137,8 @@ def test_the_scale_is_round(most: int, texts: list[str]) -> None:
 
 @given(
     st.lists(
-        st.builds(Part, st.integers(-3, 60), st.sampled_from("abc"), st.integers(0, 9), TOKENS, st.integers(0, 10**14)),
+        st.builds(Part, st.integers(-3, 60), st.sampled_from("abc"), st.integers(0, 9), TOKENS,
+        st.integers(0, 10**14)),
         max_size=60,
     ),
     st.integers(1, MOST_COLUMNS),
@@ -148,5 +153,6 @@ def test_sums_are_kept_and_nothing_leaves_the_picture(parts: list[Part], count: 
     assert len(chart.columns) == count
     for column in chart.columns:
         assert sum(bar.cost for bar in column.bars) == column.cost
-        # A bar too small to be seen is drawn larger, so three of those may stand a little over the top.
+        # A bar too small to be seen is drawn larger, so three of those may stand a little over the
+        # top.
         assert all(TOP - 6 <= bar.y <= FOOT and bar.height > 0 for bar in column.bars)

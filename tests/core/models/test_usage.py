@@ -55,7 +55,10 @@ START = {
         },
     },
 }
-TEXT = {"type": "content_block_delta", "delta": {"type": "text_delta", "text": 'it says "usage" and "error"'}}
+TEXT = {
+    "type": "content_block_delta",
+    "delta": {"type": "text_delta", "text": 'it says "usage" and "error"'},
+}
 LAST = {
     "type": "message_delta",
     "delta": {"stop_reason": "end_turn"},
@@ -66,7 +69,12 @@ ANTHROPIC = Tokens(input=11, output=42, cache_read=5, cache_write=7, cache_write
 
 @given(st.lists(st.integers(0, 3000), max_size=20))
 def test_a_streamed_message(places: list[int]) -> None:
-    found = read("messages", SSE, stream(START, {"type": "ping"}, TEXT, LAST, {"type": "message_stop"}), places)
+    found = read(
+        "messages",
+        SSE,
+        stream(START, {"type": "ping"}, TEXT, LAST, {"type": "message_stop"}),
+        places,
+    )
     assert found.tokens == ANTHROPIC
     assert (found.model, found.has_input, found.has_output, found.failed, found.cut_off) == (
         "claude-x",
@@ -91,20 +99,29 @@ def test_a_message_that_isnt_streamed(places: list[int]) -> None:
 
 
 def test_a_later_sum_of_cache_writes_that_were_split_before_isnt_counted_twice() -> None:
-    last = {**LAST, "usage": {**LAST["usage"], "input_tokens": 11, "cache_creation_input_tokens": 9}}  # type: ignore[dict-item]
+    last = {
+        **LAST,
+        "usage": {**LAST["usage"], "input_tokens": 11, "cache_creation_input_tokens": 9},
+    }  # type: ignore[dict-item]
     assert read("messages", SSE, stream(START, last)).tokens == ANTHROPIC
     more = {**LAST, "usage": {**LAST["usage"], "cache_creation_input_tokens": 20}}  # type: ignore[dict-item]
     assert read("messages", SSE, stream(START, more)).tokens.cache_write == 20 - 2
     # Bedrock's own sum comes last.
-    metrics = {"type": "message_stop", "amazon-bedrock-invocationMetrics": {"cacheWriteInputTokenCount": 9}}
+    metrics = {
+        "type": "message_stop",
+        "amazon-bedrock-invocationMetrics": {"cacheWriteInputTokenCount": 9},
+    }
     assert read("messages", SSE, stream(START, LAST, metrics)).tokens == ANTHROPIC
 
 
 def test_what_a_summary_or_an_advisor_took_is_beside_the_answer() -> None:
     iterations = [
-        {"type": "compaction", "input_tokens": 180, "output_tokens": 35, "cache_creation_input_tokens": 3},
+        {"type": "compaction", "input_tokens": 180, "output_tokens": 35,
+         "cache_creation_input_tokens": 3},
         {"type": "message", "input_tokens": 23, "output_tokens": 10},
-        {"type": "advisor_message", "model": "claude-opus-5", "input_tokens": 8, "output_tokens": 16, "cache_creation": {"ephemeral_1h_input_tokens": 2}, "iterations": [1]},
+        {"type": "advisor_message", "model": "claude-opus-5", "input_tokens": 8,
+         "output_tokens": 16, "cache_creation": {"ephemeral_1h_input_tokens": 2},
+         "iterations": [1]},
         "x",
     ]  # fmt: skip
     last = {**LAST, "usage": {**LAST["usage"], "iterations": iterations}}  # type: ignore[dict-item]
@@ -118,26 +135,48 @@ def test_what_a_summary_or_an_advisor_took_is_beside_the_answer() -> None:
 
 @pytest.mark.parametrize("status", [408, 499, 504, 524])
 def test_an_answer_that_somebody_waited_for_no_longer_says_nothing(status: int) -> None:
-    assert read("messages", "application/json", b"{}", status=status) == Usage(content_bytes=None, failed=True)
+    assert read("messages", "application/json", b"{}", status=status) == Usage(
+        content_bytes=None, failed=True
+    )
 
 
 def test_bedrock_tells_writes_that_last_longer_apart() -> None:
     details = [{"ttl": "1h", "inputTokens": 6}, {"ttl": "5m", "inputTokens": 4}, "x"]
-    used = {"inputTokens": 1, "outputTokens": 2, "cacheWriteInputTokens": 10, "cacheDetails": details}
+    used = {
+        "inputTokens": 1,
+        "outputTokens": 2,
+        "cacheWriteInputTokens": 10,
+        "cacheDetails": details,
+    }
     found = read("converse", "application/json", json.dumps({"usage": used}).encode())
-    assert (found.tokens.cache_write, found.tokens.cache_write_long, found.tells_writes) == (4, 6, True)
+    assert (found.tokens.cache_write, found.tokens.cache_write_long, found.tells_writes) == (
+        4,
+        6,
+        True,
+    )
     del used["cacheDetails"]
-    assert not read("converse", "application/json", json.dumps({"usage": used}).encode()).tells_writes
+    assert not read(
+        "converse", "application/json", json.dumps({"usage": used}).encode()
+    ).tells_writes
     assert read("messages", SSE, stream(START, LAST)).tells_writes
 
 
 @pytest.mark.parametrize(
     ("said", "cost"),
     [
-        ({"cost": 0.95, "cost_details": {"upstream_inference_cost": 19}, "is_byok": True}, 1995 * 10**10),
-        ({"cost": 0.95, "cost_details": {"upstream_inference_cost": 19}, "is_byok": False}, 19 * 10**12),
+        (
+            {"cost": 0.95, "cost_details": {"upstream_inference_cost": 19}, "is_byok": True},
+            1995 * 10**10,
+        ),
+        (
+            {"cost": 0.95, "cost_details": {"upstream_inference_cost": 19}, "is_byok": False},
+            19 * 10**12,
+        ),
         ({"cost": 0.95, "cost_details": {"upstream_inference_cost": 19}}, 19 * 10**12),
-        ({"cost": 0.0135, "cost_details": {"upstream_inference_cost": 0.0135}, "is_byok": 1}, 135 * 10**8),
+        (
+            {"cost": 0.0135, "cost_details": {"upstream_inference_cost": 0.0135}, "is_byok": 1},
+            135 * 10**8,
+        ),
         ({"cost": 2}, 2 * 10**12),
         ({"cost": 10**9, "cost_details": 3}, 0),
         ({"cost": True}, 0),
@@ -166,7 +205,12 @@ def test_what_came_bounds_what_was_made_only_where_all_of_it_was_seen() -> None:
 def test_a_stream_that_breaks_off() -> None:
     data = stream(START, TEXT)
     found = read("messages", SSE, data, complete=False)
-    assert (found.has_input, found.has_output, found.cut_off, found.tokens.output) == (True, False, True, 1)
+    assert (found.has_input, found.has_output, found.cut_off, found.tokens.output) == (
+        True,
+        False,
+        True,
+        1,
+    )
     assert found.content_bytes == len(data)
     # After the last count nothing is missing, though the end never came.
     assert read("messages", SSE, stream(START, LAST), complete=False).has_output
@@ -176,7 +220,8 @@ def test_a_stream_that_breaks_off() -> None:
 
 
 def test_the_count_that_an_answer_begins_with_is_only_that_of_its_first_step() -> None:
-    """Anthropic's page on streaming: counts of `message_delta` are cumulative, and with tools of the provider's own the input grows."""
+    """Anthropic's page on streaming: counts of `message_delta` are cumulative, and with tools of
+    the provider's own the input grows."""
     error = {"type": "error", "error": {"type": "overloaded_error"}}
     early = {**LAST, "delta": {"stop_reason": None}}
     for data, complete in (
@@ -188,7 +233,9 @@ def test_the_count_that_an_answer_begins_with_is_only_that_of_its_first_step() -
     grown = {**LAST, "usage": {**LAST["usage"], "input_tokens": 400_000}}  # type: ignore[dict-item]
     found = read("messages", SSE, stream(START, TEXT, grown), complete=False)
     assert (found.only_began, found.tokens.input) == (False, 400_000)
-    whole = json.dumps({"type": "message", "usage": {"input_tokens": 3, "output_tokens": 4}}).encode()
+    whole = json.dumps(
+        {"type": "message", "usage": {"input_tokens": 3, "output_tokens": 4}}
+    ).encode()
     assert not read("messages", "application/json", whole).only_began
     piece = stream({"choices": [{"delta": {}}], "usage": CHAT})
     assert read("chat", SSE, piece, complete=False).only_began
@@ -196,7 +243,11 @@ def test_the_count_that_an_answer_begins_with_is_only_that_of_its_first_step() -
 
 
 def test_an_error_in_the_midst() -> None:
-    found = read("messages", SSE, stream(START, TEXT, {"type": "error", "error": {"type": "overloaded_error"}}))
+    found = read(
+        "messages",
+        SSE,
+        stream(START, TEXT, {"type": "error", "error": {"type": "overloaded_error"}}),
+    )
     assert (found.failed, found.has_input, found.has_output) == (True, True, False)
     said = {"type": "response.failed", "response": {"error": {"code": "x"}, "usage": None}}
     assert read("responses", SSE, stream(said)).failed
@@ -212,7 +263,10 @@ def test_what_wasnt_answered_used_nothing(status: int) -> None:
 
 def test_a_prompt_that_was_filtered_was_read() -> None:
     """Azure bills it: what isn't said of the input counts as reserved."""
-    body = b'{"error": {"param": "prompt", "code": "content_filter", "status": 400, "message": "filtered"}}'
+    body = (
+        b'{"error": {"param": "prompt", "code": "content_filter", "status": 400, "message":'
+        b' "filtered"}}'
+    )
     assert read("chat", "application/json", body, [7, 50], status=400) == Usage(
         has_output=True, content_bytes=len(body), failed=True
     )
@@ -235,7 +289,12 @@ def test_chat_completions(places: list[int]) -> None:
     streamed = stream(piece, {"model": "gpt-x", "choices": [], "usage": CHAT}, "[DONE]")
     for kind, data in (("application/json", whole), (SSE, streamed)):
         found = read("chat", kind, data, places)
-        assert (found.tokens, found.model, found.has_input, found.has_output) == (OPENAI, "gpt-x", True, True)
+        assert (found.tokens, found.model, found.has_input, found.has_output) == (
+            OPENAI,
+            "gpt-x",
+            True,
+            True,
+        )
     assert read("chat", SSE, streamed[:-10], complete=False).has_output
 
 
@@ -248,7 +307,11 @@ def test_a_count_that_grew_with_each_piece_isnt_the_last_when_it_breaks_off() ->
 def test_chat_without_usage_and_embeddings() -> None:
     found = read("chat", SSE, stream({"choices": [{"delta": {"content": "a"}}]}, "[DONE]"))
     assert (found.has_input, found.has_output) == (False, False)
-    embedded = read("chat", "application/json", b'{"model": "e", "usage": {"prompt_tokens": 8, "total_tokens": 8}}')
+    embedded = read(
+        "chat",
+        "application/json",
+        b'{"model": "e", "usage": {"prompt_tokens": 8, "total_tokens": 8}}',
+    )
     assert (embedded.tokens, embedded.has_output) == (Tokens(input=8), True)
 
 
@@ -256,7 +319,11 @@ def test_chat_without_usage_and_embeddings() -> None:
     ("used", "output"),
     [
         (
-            {"completion_tokens": 1499, "total_tokens": 14428, "completion_tokens_details": {"reasoning_tokens": 2809}},
+            {
+                "completion_tokens": 1499,
+                "total_tokens": 14428,
+                "completion_tokens_details": {"reasoning_tokens": 2809},
+            },
             4308,
         ),
         ({"completion_tokens": 4308, "total_tokens": 14428}, 4308),
@@ -265,7 +332,9 @@ def test_chat_without_usage_and_embeddings() -> None:
         ({"total_tokens": 10121}, 1),
     ],
 )
-def test_what_was_thought_is_output_though_it_is_counted_beside_it(used: dict[str, Any], output: int) -> None:
+def test_what_was_thought_is_output_though_it_is_counted_beside_it(
+    used: dict[str, Any], output: int
+) -> None:
     """xAI's page on reasoning, and Google's on its compatible API."""
     body = {"model": "grok-4.6", "choices": [{}], "usage": {"prompt_tokens": 10120, **used}}
     found = read("chat", "application/json", json.dumps(body).encode())
@@ -273,7 +342,12 @@ def test_what_was_thought_is_output_though_it_is_counted_beside_it(used: dict[st
 
 
 def test_responses() -> None:
-    used = {"input_tokens": 100, "input_tokens_details": {"cached_tokens": 40}, "output_tokens": 7, "total_tokens": 107}
+    used = {
+        "input_tokens": 100,
+        "input_tokens_details": {"cached_tokens": 40},
+        "output_tokens": 7,
+        "total_tokens": 107,
+    }
     body = {"model": "gpt-x", "status": "completed", "error": None, "usage": used}
     events = (
         {"type": "response.created", "response": {"model": "gpt-x", "usage": None}},
@@ -282,7 +356,9 @@ def test_responses() -> None:
     for kind, data in (("application/json", json.dumps(body).encode()), (SSE, stream(*events))):
         found = read("responses", kind, data)
         assert (found.tokens, found.failed) == (Tokens(input=60, output=7, cache_read=40), False)
-    background = read("responses", "application/json", b'{"model": "m", "status": "queued", "usage": null}')
+    background = read(
+        "responses", "application/json", b'{"model": "m", "status": "queued", "usage": null}'
+    )
     assert not background.has_input
 
 
@@ -293,18 +369,33 @@ def test_a_conversation_that_was_made_shorter() -> None:
         "usage": {"input_tokens": 9, "output_tokens": 4},
     }
     found = read("responses", "application/json", json.dumps(body).encode())
-    assert (found.tokens, found.has_input, found.has_output) == (Tokens(input=9, output=4), True, True)
+    assert (found.tokens, found.has_input, found.has_output) == (
+        Tokens(input=9, output=4),
+        True,
+        True,
+    )
 
 
 def test_searches_and_a_dearer_tier_are_read_from_what_openai_answers() -> None:
     items = [{"type": "web_search_call"}, {"type": "message"}, {"type": "web_search_call"}, 3]
-    body = {"model": "m", "service_tier": "priority", "output": items, "usage": {"input_tokens": 1, "output_tokens": 2}}
+    body = {
+        "model": "m",
+        "service_tier": "priority",
+        "output": items,
+        "usage": {"input_tokens": 1, "output_tokens": 2},
+    }
     found = read("responses", SSE, stream({"type": "response.completed", "response": body}))
     assert (found.tokens.searches, found.tier) == (2, "fast")
-    found = read("responses", "application/json", json.dumps(body | {"service_tier": "default", "output": 3}).encode())
+    found = read(
+        "responses",
+        "application/json",
+        json.dumps(body | {"service_tier": "default", "output": 3}).encode(),
+    )
     assert (found.tokens.searches, found.tier) == (0, "plain")
     filed = read(
-        "responses", "application/json", json.dumps(body | {"output": [{"type": "file_search_call"}]}).encode()
+        "responses",
+        "application/json",
+        json.dumps(body | {"output": [{"type": "file_search_call"}]}).encode(),
     )
     assert filed.tokens.searches == 1
 
@@ -326,7 +417,10 @@ def test_the_tier_that_served_a_call(said: dict[str, Any], tier: str) -> None:
 
 
 def test_the_dearest_tier_of_a_stream_is_kept() -> None:
-    events = [{"type": "response.created", "response": {"model": "m", "service_tier": one}} for one in ("fast", "auto")]
+    events = [
+        {"type": "response.created", "response": {"model": "m", "service_tier": one}}
+        for one in ("fast", "auto")
+    ]
     assert read("responses", SSE, stream(*events)).tier == "fast"
 
 
@@ -338,22 +432,39 @@ def test_bedrock_converse() -> None:
         "cacheReadInputTokens": 4,
         "cacheWriteInputTokens": 1,
     }
-    streamed = aws("messageStart", b'{"role":"assistant"}') + aws("metadata", json.dumps({"usage": used}).encode())
+    streamed = aws("messageStart", b'{"role":"assistant"}') + aws(
+        "metadata", json.dumps({"usage": used}).encode()
+    )
     for kind, data in (("application/json", json.dumps({"usage": used}).encode()), (AWS, streamed)):
         found = read("converse", kind, data)
-        assert (found.tokens, found.has_output) == (Tokens(input=8, output=2, cache_read=4, cache_write=1), True)
+        assert (found.tokens, found.has_output) == (
+            Tokens(input=8, output=2, cache_read=4, cache_write=1),
+            True,
+        )
 
 
 def test_bedrock_invoke() -> None:
     def wrapped(event: dict[str, Any]) -> bytes:
-        return aws("chunk", json.dumps({"bytes": base64.b64encode(json.dumps(event).encode()).decode()}).encode())
+        return aws(
+            "chunk",
+            json.dumps({"bytes": base64.b64encode(json.dumps(event).encode()).decode()}).encode(),
+        )
 
-    metrics = {"type": "message_stop", "amazon-bedrock-invocationMetrics": {"inputTokenCount": 11, "outputTokenCount": 42, "cacheReadInputTokenCount": 5, "cacheWriteInputTokenCount": 7}}  # fmt: skip
+    metrics = {"type": "message_stop", "amazon-bedrock-invocationMetrics": {"inputTokenCount": 11,
+    "outputTokenCount": 42, "cacheReadInputTokenCount": 5,
+    "cacheWriteInputTokenCount": 7}}  # fmt: skip
     assert read("invoke", AWS, wrapped(START) + wrapped(LAST)).tokens == ANTHROPIC
     other = read("invoke", AWS, wrapped({"generation": "x"}) + wrapped(metrics), complete=False)
-    assert (other.tokens, other.has_output) == (Tokens(input=11, output=42, cache_read=5, cache_write=7), True)
+    assert (other.tokens, other.has_output) == (
+        Tokens(input=11, output=42, cache_read=5, cache_write=7),
+        True,
+    )
     headers = read("invoke", "application/json", b'{"generation": "x"}', counted=(3, 4))
-    assert (headers.tokens, headers.has_input, headers.has_output) == (Tokens(input=3, output=4), True, True)
+    assert (headers.tokens, headers.has_input, headers.has_output) == (
+        Tokens(input=3, output=4),
+        True,
+        True,
+    )
     assert not read("invoke", AWS, aws("chunk", b'{"bytes": "!"}')).has_input
 
 
@@ -371,7 +482,8 @@ MANY = '"many": [' + "[]," * (MOST_MARKS // 2) + "1]"
 
 
 def test_of_an_answer_of_too_many_values_nothing_is_read() -> None:
-    """8 MB of these take hundreds of megabytes, and seconds in which egress does nothing else: as one that is too long, it says nothing."""
+    """8 MB of these take hundreds of megabytes, and seconds in which egress does nothing else:
+    as one that is too long, it says nothing."""
     used = '{"usage": {"input_tokens": 3, "output_tokens": 4}'
     assert read("messages", "application/json", f'{used}, "many": [1]}}'.encode()).has_output
     large = f"{used}, {MANY}}}".encode()
@@ -379,7 +491,11 @@ def test_of_an_answer_of_too_many_values_nothing_is_read() -> None:
     assert (found.tokens, found.has_input, found.has_output) == (Tokens(), False, False)
     # What the head said of it is still so.
     counted = read("invoke", "application/json", large, counted=(5, 6))
-    assert (counted.tokens, counted.has_input, counted.has_output) == (Tokens(input=5, output=6), True, True)
+    assert (counted.tokens, counted.has_input, counted.has_output) == (
+        Tokens(input=5, output=6),
+        True,
+        True,
+    )
 
 
 @pytest.mark.parametrize(
@@ -392,24 +508,39 @@ def test_of_an_answer_of_too_many_values_nothing_is_read() -> None:
     ],
     ids=["surrogate", "nan", "broken", "deep"],
 )
-def test_a_count_in_an_event_that_is_no_strict_json_isnt_passed_over(odd: str, output: int, has_output: bool) -> None:
-    """Some say the count so far with each piece (vLLM's `continuous_usage_stats`): the one before would be taken for the last."""
-    first, last = (json.dumps({"usage": {"prompt_tokens": 5, "completion_tokens": count}}) for count in (1, 100))
+def test_a_count_in_an_event_that_is_no_strict_json_isnt_passed_over(
+    odd: str, output: int, has_output: bool
+) -> None:
+    """Some say the count so far with each piece (vLLM's `continuous_usage_stats`): the one
+    before would be taken for the last."""
+    first, last = (
+        json.dumps({"usage": {"prompt_tokens": 5, "completion_tokens": count}})
+        for count in (1, 100)
+    )
     data = stream(first, f"{last[:-1]}, {odd}}}")
     found = read("chat", "text/event-stream", data)
     assert (found.tokens.output, found.has_output) == (output, has_output)
 
 
-def test_after_an_event_that_wasnt_read_no_count_is_known_to_be_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_an_event_that_wasnt_read_no_count_is_known_to_be_the_last(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     large = f'{{"usage": {{"input_tokens": 900, "output_tokens": 900}}, {MANY}}}'
     inner = json.dumps({"bytes": base64.b64encode(large.encode()).decode()}).encode()
-    for data in (stream(START, large, LAST), stream(START, LAST, large), stream(LAST, inner.decode(), START)):
+    for data in (
+        stream(START, large, LAST),
+        stream(START, LAST, large),
+        stream(LAST, inner.decode(), START),
+    ):
         found = read("messages", SSE, data)
         assert (found.has_input, found.has_output) == (False, False)
         assert found.tokens == ANTHROPIC
     unasked = large.replace("usage", "text")
     assert read("messages", SSE, stream(START, unasked, LAST)).has_output
-    last = aws("chunk", json.dumps({"bytes": base64.b64encode(json.dumps(LAST).encode()).decode()}).encode())
+    last = aws(
+        "chunk",
+        json.dumps({"bytes": base64.b64encode(json.dumps(LAST).encode()).decode()}).encode(),
+    )
     assert not read("invoke", AWS, aws("chunk", inner) + last).has_output
     monkeypatch.setattr(event_streams, "MOST_EVENT_BYTES", 1000)
     assert not read("messages", SSE, stream(START, LAST, large)).has_output
@@ -431,7 +562,9 @@ def test_after_an_event_that_wasnt_read_no_count_is_known_to_be_the_last(monkeyp
 def test_counts_that_are_none(used: str) -> None:
     for api in ("messages", "chat", "converse"):
         found = read(
-            api, "application/json", f'{{"usage": {used}, "model": 3, "amazon-bedrock-invocationMetrics": 1}}'.encode()
+            api,
+            "application/json",
+            f'{{"usage": {used}, "model": 3, "amazon-bedrock-invocationMetrics": 1}}'.encode(),
         )  # type: ignore[arg-type]
         assert (found.tokens, found.has_input, found.model) == (Tokens(), False, "")
 

@@ -29,7 +29,9 @@ from supervisor.core.network.body_text import charset_of, decoded
         (b"a", "text/plain; charset=punycode", "utf-8", "a"),
     ],
 )
-def test_text_is_read_as_it_is_written(data: bytes, media_type: str, charset: str, text: str) -> None:
+def test_text_is_read_as_it_is_written(
+    data: bytes, media_type: str, charset: str, text: str
+) -> None:
     assert charset_of(data, media_type, is_cut="cut" in media_type) == charset
     assert decoded(data, charset) == text
 

@@ -26,7 +26,11 @@ def one(text: str) -> Binding:
 
 def test_a_preset_needs_no_more_than_its_name() -> None:
     found = one("{preset: github}")
-    assert (found.source, found.where, found.variables) == ("file", "it", ("GH_TOKEN", "GITHUB_TOKEN"))
+    assert (found.source, found.where, found.variables) == (
+        "file",
+        "it",
+        ("GH_TOKEN", "GITHUB_TOKEN"),
+    )
     assert "api.github.com" in found.hosts
     for name in PRESETS:
         made = credentials_of(one(f"{{preset: {name}, hosts: [h.example.org]}}"), "p", SECRET)
@@ -35,10 +39,12 @@ def test_a_preset_needs_no_more_than_its_name() -> None:
 
 def test_one_of_ones_own() -> None:
     found = one(
-        "{cmd: op read op://a/b, hosts: ['api.example.org:8443'], methods: GET, paths: [/v1/**], header: X-Api-Key, variable: KEY}"
+        "{cmd: op read op://a/b, hosts: ['api.example.org:8443'], methods: GET, paths: [/v1/**],"
+        " header: X-Api-Key, variable: KEY}"
     )
     assert found == Binding(
-        name="it", source="cmd", where="op read op://a/b", hosts=("api.example.org:8443",), methods=("GET",), paths=("/v1/**",),
+        name="it", source="cmd", where="op read op://a/b", hosts=("api.example.org:8443",),
+        methods=("GET",), paths=("/v1/**",),
         headers=("x-api-key",), variables=("KEY",),
     )  # fmt: skip
     (credential,) = credentials_of(found, "placeholder", SECRET)
@@ -61,14 +67,20 @@ def test_one_of_ones_own() -> None:
         "{preset: aws, hosts: ['*.s3.eu-west-1.amazonaws.com', dynamodb.eu-west-1.amazonaws.com]}",
     ],
 )
-def test_hosts_of_one_owner_may_be_named_at_once_and_for_a_key_that_signs_those_of_a_service(text: str) -> None:
+def test_hosts_of_one_owner_may_be_named_at_once_and_for_a_key_that_signs_those_of_a_service(
+    text: str,
+) -> None:
     assert any(host.startswith("*.") for host in one(text).hosts)
 
 
 def test_registries_are_those_of_the_package_managers() -> None:
     found = one("{preset: pypi, env: TOKEN}")
     assert (found.asks, found.hosts) == ("pip", ())
-    assert environment_of(found, "p") == {"TWINE_PASSWORD": "p", "UV_PUBLISH_TOKEN": "p", "TWINE_USERNAME": "__token__"}
+    assert environment_of(found, "p") == {
+        "TWINE_PASSWORD": "p",
+        "UV_PUBLISH_TOKEN": "p",
+        "TWINE_USERNAME": "__token__",
+    }
     own = one("{preset: pypi, hosts: packages.example.org}")
     assert own.asks == ""
     assert environment_of(own, "p")["TWINE_USERNAME"] == "__token__"
@@ -85,7 +97,11 @@ def test_egress_is_told_where_else_a_service_takes_keys() -> None:
 
 
 def test_a_registry_is_named_as_a_host_is() -> None:
-    assert authority("Packages.Example.org", None) == authority("packages.example.org", 443) == "packages.example.org"
+    assert (
+        authority("Packages.Example.org", None)
+        == authority("packages.example.org", 443)
+        == "packages.example.org"
+    )
     assert authority("fd00::1", 8443) == "[fd00::1]:8443"
     with pytest.raises(ValueError, match="is empty"):
         authority("", None)
@@ -104,11 +120,18 @@ def test_keys_of_aws() -> None:
 
 def test_git_sends_the_placeholder_as_a_password() -> None:
     found = git_settings(
-        {"place": one("{preset: github}"), "other": one("{preset: openai}"), "third": one("{preset: gitlab}")}
+        {
+            "place": one("{preset: github}"),
+            "other": one("{preset: openai}"),
+            "third": one("{preset: gitlab}"),
+        }
     )
     assert found["GIT_CONFIG_COUNT"] == "2"
     assert found["GIT_CONFIG_KEY_0"] == "http.https://github.com/.extraHeader"
-    assert found["GIT_CONFIG_VALUE_0"] == "Authorization: Basic " + base64.b64encode(b"x-access-token:place").decode()
+    assert (
+        found["GIT_CONFIG_VALUE_0"]
+        == "Authorization: Basic " + base64.b64encode(b"x-access-token:place").decode()
+    )
     assert git_settings({"place": one("{preset: openai}")}) == {}
 
 
@@ -116,7 +139,10 @@ def test_git_sends_the_placeholder_as_a_password() -> None:
     ("paths", "sent_to"),
     [
         ("/myorg/**", ["/myorg/"]),
-        ("[/repos/myorg/**, /myorg/*, /other/x.git]", ["/repos/myorg/", "/myorg/", "/other/x.git/"]),
+        (
+            "[/repos/myorg/**, /myorg/*, /other/x.git]",
+            ["/repos/myorg/", "/myorg/", "/other/x.git/"],
+        ),
         # git sends the header of each that fits, and two are one too many.
         ("[/myorg/x/**, /myorg/**, /myorg/*/info]", ["/myorg/"]),
         ("[/myorgs/**, /myorg/**]", ["/myorgs/", "/myorg/"]),
@@ -125,7 +151,8 @@ def test_git_sends_the_placeholder_as_a_password() -> None:
     ],
 )
 def test_git_sends_it_to_the_bound_paths_only(paths: str, sent_to: list[str]) -> None:
-    """Elsewhere it would be refused: a public repository beside the bound ones is cloned without it."""
+    """Elsewhere it would be refused: a public repository beside the bound ones is cloned without
+    it."""
     found = git_settings({"place": one(f"{{preset: github, paths: {paths}}}")})
     assert found["GIT_CONFIG_COUNT"] == str(len(sent_to))
     keys = [found[f"GIT_CONFIG_KEY_{number}"] for number in range(len(sent_to))]
@@ -168,7 +195,9 @@ def test_one_that_needs_none_or_names_it_is_run(command: str) -> None:
 
 
 def test_git_sends_it_to_a_server_of_ones_own() -> None:
-    found = git_settings({"place": one("{preset: gitlab, hosts: [git.example.org, 'git.example.org:8443']}")})
+    found = git_settings(
+        {"place": one("{preset: gitlab, hosts: [git.example.org, 'git.example.org:8443']}")}
+    )
     assert [found[f"GIT_CONFIG_KEY_{number}"] for number in range(2)] == [
         "http.https://git.example.org/.extraHeader",
         "http.https://git.example.org:8443/.extraHeader",
@@ -176,7 +205,9 @@ def test_git_sends_it_to_a_server_of_ones_own() -> None:
     assert git_settings({"place": one("{preset: pypi, hosts: packages.example.org}")}) == {}
 
 
-@pytest.mark.parametrize("value", ["", "short", "with a space", "with\nbreak", "ümläuts-in-it", "x" * 5000])
+@pytest.mark.parametrize(
+    "value", ["", "short", "with a space", "with\nbreak", "ümläuts-in-it", "x" * 5000]
+)
 def test_a_value_that_cant_be_one_is_refused_without_being_shown(value: str) -> None:
     with pytest.raises(UserError) as caught:
         check_secret("it", value)
@@ -194,34 +225,67 @@ def test_a_value_that_cant_be_one_is_refused_without_being_shown(value: str) -> 
         ("version: 1\ncredentials: []", "not a mapping of names"),
         ("version: 1\ncredentials: {A: {preset: github}}", "`A` is no name"),
         ("version: 1\ncredentials: {a: github}", "`a` is not a mapping"),
-        ("version: 1\ncredentials:\n  a: {preset: github, host: x}", "credentials.yaml:3: unknown key `host` in `a`"),
+        (
+            "version: 1\ncredentials:\n  a: {preset: github, host: x}",
+            "credentials.yaml:3: unknown key `host` in `a`",
+        ),
         ("version: 1\ncredentials: {a: {preset: git}}", "unknown preset `git`"),
         ("version: 1\ncredentials: {a: {preset: github, env: A, cmd: b}}", "two sources"),
-        ("version: 1\ncredentials: {a: {preset: github, file: ../x}}", "what `file` says is no name"),
+        (
+            "version: 1\ncredentials: {a: {preset: github, file: ../x}}",
+            "what `file` says is no name",
+        ),
         ("version: 1\ncredentials: {a: {preset: github, env: A-B}}", "what `env` says is no name"),
         ("version: 1\ncredentials: {a: {preset: github, cmd: 'x \"'}}", "`cmd` can't be read"),
         ("version: 1\ncredentials: {a: {preset: github, cmd: ' '}}", "`cmd` can't be read"),
         ("version: 1\ncredentials: {a: {header: x-key}}", "`a` has no `hosts`"),
         ("version: 1\ncredentials: {a: {hosts: h.example.org}}", "`a` has no `header`"),
         ("version: 1\ncredentials: {a: {hosts: '*', header: x}}", "in `hosts` names no host"),
-        ("version: 1\ncredentials: {a: {hosts: 'a.*.example.org', header: x}}", "in `hosts` names no host"),
-        ("version: 1\ncredentials: {a: {hosts: '*example.org', header: x}}", "in `hosts` names no host"),
-        ("version: 1\ncredentials: {a: {hosts: '*.127.1', header: x}}", "`*.127.1` in `hosts` names no host"),
-        ("version: 1\ncredentials: {a: {hosts: '*.10.0.0.1', header: x}}", "`*.10.0.0.1` in `hosts` names no host"),
+        (
+            "version: 1\ncredentials: {a: {hosts: 'a.*.example.org', header: x}}",
+            "in `hosts` names no host",
+        ),
+        (
+            "version: 1\ncredentials: {a: {hosts: '*example.org', header: x}}",
+            "in `hosts` names no host",
+        ),
+        (
+            "version: 1\ncredentials: {a: {hosts: '*.127.1', header: x}}",
+            "`*.127.1` in `hosts` names no host",
+        ),
+        (
+            "version: 1\ncredentials: {a: {hosts: '*.10.0.0.1', header: x}}",
+            "`*.10.0.0.1` in `hosts` names no host",
+        ),
         (
             "version: 1\ncredentials: {a: {hosts: '*.a..example.org', header: x}}",
             "`*.a..example.org` in `hosts` names no host",
         ),
-        ("version: 1\ncredentials: {a: {hosts: '*.com', header: x}}", "`*.com` are the hosts of strangers"),
-        ("version: 1\ncredentials: {a: {hosts: '*.github.io:443', header: x}}", "`*.github.io:443` are the hosts"),
+        (
+            "version: 1\ncredentials: {a: {hosts: '*.com', header: x}}",
+            "`*.com` are the hosts of strangers",
+        ),
+        (
+            "version: 1\ncredentials: {a: {hosts: '*.github.io:443', header: x}}",
+            "`*.github.io:443` are the hosts",
+        ),
         (
             "version: 1\ncredentials: {a: {hosts: '*.s3.amazonaws.com', header: x}}",
             "`*.s3.amazonaws.com` are the hosts",
         ),
-        ("version: 1\ncredentials: {a: {preset: aws, hosts: '*.amazonaws.com'}}", "`*.amazonaws.com` are the hosts"),
-        ("version: 1\ncredentials: {a: {preset: aws, hosts: [h.example.org, '*.co.uk']}}", "`*.co.uk` are the hosts"),
+        (
+            "version: 1\ncredentials: {a: {preset: aws, hosts: '*.amazonaws.com'}}",
+            "`*.amazonaws.com` are the hosts",
+        ),
+        (
+            "version: 1\ncredentials: {a: {preset: aws, hosts: [h.example.org, '*.co.uk']}}",
+            "`*.co.uk` are the hosts",
+        ),
         ("version: 1\ncredentials: {a: {hosts: [[x]], header: x}}", "in `hosts` can't be used"),
-        ("version: 1\ncredentials: {a: {hosts: h, header: x, paths: v1}}", "in `paths` can't be used"),
+        (
+            "version: 1\ncredentials: {a: {hosts: h, header: x, paths: v1}}",
+            "in `paths` can't be used",
+        ),
         ("version: 1\ncredentials: {a: {hosts: h, header: x, paths: '/a/../b'}}", "/a/../b"),
     ],
 )
@@ -232,7 +296,9 @@ def test_what_is_wrong_with_a_file_is_said(text: str, message: str) -> None:
 
 
 @pytest.mark.parametrize("nothing", ["[]", "", "''", "null", "{}", "[[]]", "[null]", "['']"])
-@pytest.mark.parametrize("key", ["hosts", "methods", "paths", "header", "variable", "cmd", "env", "file", "preset"])
+@pytest.mark.parametrize(
+    "key", ["hosts", "methods", "paths", "header", "variable", "cmd", "env", "file", "preset"]
+)
 def test_a_key_without_a_value_never_means_anything(key: str, nothing: str) -> None:
     """Whoever takes the last method out of a list doesn't mean all of them."""
     with pytest.raises(PolicyError) as caught:
@@ -245,32 +311,45 @@ def test_a_key_without_a_value_never_means_anything(key: str, nothing: str) -> N
 @pytest.mark.parametrize(
     ("text", "message", "remedy"),
     [
-        ("hosts: API.example.org, header: x", "`API.example.org` in `hosts`", "write `api.example.org`"),
-        ("hosts: api.example.org., header: x", "`api.example.org.` in `hosts`", "write `api.example.org`"),
-        ("hosts: 'https://api.example.org', header: x", "`https://api.example.org` in `hosts`", "write `api"),
+        ("hosts: API.example.org, header: x", "`API.example.org` in `hosts`",
+         "write `api.example.org`"),
+        ("hosts: api.example.org., header: x", "`api.example.org.` in `hosts`",
+         "write `api.example.org`"),
+        ("hosts: 'https://api.example.org', header: x", "`https://api.example.org` in `hosts`",
+         "write `api"),
         ("hosts: 'me@api.example.org', header: x", "`me@api.example.org` in `hosts`", "write `api"),
         ("hosts: api.example.org/v1, header: x", "`api.example.org/v1` in `hosts`", "write `api"),
-        ("hosts: 'api.example.org:99999', header: x", "`api.example.org:99999` in `hosts`", "write `api"),
-        ("hosts: 'api.example.org:0443', header: x", "`api.example.org:0443` in `hosts`", "write `api.example.org`"),
+        ("hosts: 'api.example.org:99999', header: x", "`api.example.org:99999` in `hosts`",
+         "write `api"),
+        ("hosts: 'api.example.org:0443', header: x", "`api.example.org:0443` in `hosts`",
+         "write `api.example.org`"),
         ("hosts: bücher.example, header: x", "in `hosts`", "write `xn--bcher-kva.example`"),
         ("hosts: 10.0.0.300, header: x", "`10.0.0.300` in `hosts`", "write `api"),
         ("hosts: '0x7f.1', header: x", "`0x7f.1` in `hosts`", "write `127.0.0.1`"),
         ("hosts: a..example.org, header: x", "`a..example.org` in `hosts`", "write `api"),
         ("hosts: '*.[fd00::1]', header: x", "`*.[fd00::1]` in `hosts`", "write `api"),
         ("hosts: '*.Example.org:8443', header: x", "in `hosts`", "write `*.example.org:8443`"),
-        ("hosts: h.example, header: x, paths: /v1/%63hat", "`/v1/%63hat` in `paths`", "percent-encoding"),
+        ("hosts: h.example, header: x, paths: /v1/%63hat", "`/v1/%63hat` in `paths`",
+         "percent-encoding"),
         ("hosts: h.example, header: x, paths: '/v1/chat?x=1'", "`/v1/chat?x=1` in `paths`", "`?`"),
-        ("hosts: h.example, header: x, paths: '/v1/a%2fb'", "`/v1/a%2fb` in `paths`", "percent-encoding"),
-        ("preset: aws, hosts: h.example, header: x-api-key", "keys of AWS sign `authorization`", "leave `header` out"),
+        ("hosts: h.example, header: x, paths: '/v1/a%2fb'", "`/v1/a%2fb` in `paths`",
+         "percent-encoding"),
+        ("preset: aws, hosts: h.example, header: x-api-key", "keys of AWS sign `authorization`",
+         "leave `header` out"),
         *((f"hosts: h.example, header: {one}", f"`{one}` in `header`", "") for one in (
-            "Host", "content-length", "connection", "transfer-encoding", "accept-encoding", "proxy-authorization", "Range", "Upgrade"
+            "Host", "content-length", "connection", "transfer-encoding", "accept-encoding",
+            "proxy-authorization", "Range", "Upgrade"
         )),
-        *((f"preset: openai, variable: {one}", f"`{one}` in `variable`", "write another one") for one in (
-            "PATH", "HTTPS_PROXY", "all_proxy", "GATEHOUSE_TOKEN", "LD_PRELOAD", "GIT_CONFIG_COUNT", "HOME", "PYTHONPATH", "SSL_CERT_FILE"
+        *((f"preset: openai, variable: {one}", f"`{one}` in `variable`",
+        "write another one") for one in (
+            "PATH", "HTTPS_PROXY", "all_proxy", "GATEHOUSE_TOKEN", "LD_PRELOAD", "GIT_CONFIG_COUNT",
+            "HOME", "PYTHONPATH", "SSL_CERT_FILE"
         )),
     ],
 )  # fmt: skip
-def test_a_binding_that_could_never_work_is_refused_at_once(text: str, message: str, remedy: str) -> None:
+def test_a_binding_that_could_never_work_is_refused_at_once(
+    text: str, message: str, remedy: str
+) -> None:
     with pytest.raises(PolicyError) as caught:
         one(f"{{{text}}}")
     assert message in str(caught.value)
@@ -280,7 +359,10 @@ def test_a_binding_that_could_never_work_is_refused_at_once(text: str, message: 
 @pytest.mark.parametrize(
     "text",
     [
-        "hosts: ['api.example.org:443', '10.0.0.5:8443', 'fd00--1.example', '[fd00::1]:8443', '*.example.org:443']",
+        (
+            "hosts: ['api.example.org:443', '10.0.0.5:8443', 'fd00--1.example', '[fd00::1]:8443',"
+            " '*.example.org:443']"
+        ),
         "hosts: h.example, paths: ['/**', /v1/*/b, '/v1/[ab]c', '/bücher/**', /]",
         "hosts: h.example, variable: [MY_TOKEN, PATH_TOKEN, TOKEN_OF_GIT]",
     ],

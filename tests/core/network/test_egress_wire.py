@@ -1,4 +1,5 @@
-"""What supervisor and egress say to each other: every message survives the way, only messages do, no secret is printed."""
+"""What supervisor and egress say to each other: every message survives the way, only messages
+do, no secret is printed."""
 
 import msgspec
 import pytest
@@ -8,25 +9,35 @@ from supervisor.core.network import egress_wire as wire
 
 ASKED = Network(operation="connect", host="api.example.com", port=443, sni="api.example.com")
 KEY = wire.Credential(
-    placeholder="gh-placeholder-1", secret="s3cr3t-value", header="Authorization", hosts=("api.example.com",)
+    placeholder="gh-placeholder-1",
+    secret="s3cr3t-value",
+    header="Authorization",
+    hosts=("api.example.com",),
 )
 TO_EGRESS: tuple[wire.ToEgress, ...] = (
-    wire.Configure(ca_directory="/ca", upstream_ca_bundle="/ca.pem", hold_s=30.0, names={"a.example": ("192.0.2.1",)}),
+    wire.Configure(ca_directory="/ca", upstream_ca_bundle="/ca.pem", hold_s=30.0,
+    names={"a.example": ("192.0.2.1",)}),
     wire.OpenListener(session_id="s1", listener_id=2),
     wire.CloseListener(session_id="s1", listener_id=2),
     wire.CloseSession(session_id="s1"),
     wire.CloseConnection(session_id="s1", connection_id="s1/7", why="allowed no longer"),
-    wire.CloseConnection(session_id="s1", connection_id="s1/7", why="allowed no longer", question_id=9),
+    wire.CloseConnection(session_id="s1", connection_id="s1/7", why="allowed no longer",
+    question_id=9),
     wire.PutCredentials(session_id="s1", credentials=(KEY,)),
     wire.ForbidEndpoints(endpoints=(("127.0.0.1", 3700),)),
-    wire.Answer(question_id=7, decision="allow", why="allowed", rule="network(api.example.com)", private_ok=True),
+    wire.Answer(question_id=7, decision="allow", why="allowed", rule="network(api.example.com)",
+    private_ok=True),
 )  # fmt: skip
 FROM_EGRESS: tuple[wire.FromEgress, ...] = (
     wire.Ready(),
-    wire.Question(question_id=7, session_id="s1", connection_id="c1", action=ASKED, in_tunnel=True, after=6),
+    wire.Question(
+        question_id=7, session_id="s1", connection_id="c1", action=ASKED, in_tunnel=True, after=6
+    ),
     wire.Abandoned(question_id=7),
     wire.Settled(question_id=7, outcome="done", detail={"status": 200, "error": None}),
-    wire.Outcomes(settled=(wire.Settled(question_id=7, outcome="failed", detail={"error": "reset"}),)),
+    wire.Outcomes(
+        settled=(wire.Settled(question_id=7, outcome="failed", detail={"error": "reset"}),)
+    ),
     wire.Refused(session_id="s1", action=ASKED, why="TLS names another host"),
 )
 

@@ -15,15 +15,23 @@ from tests.core.network.test_exchanges import connect, exchange, get
 NONE: Mapping[int, Bodies] = {}
 
 
-def archive(found: Sequence[Exchange], version: str, bodies: Mapping[int, Bodies] = NONE) -> dict[str, Any]:
+def archive(
+    found: Sequence[Exchange], version: str, bodies: Mapping[int, Bodies] = NONE
+) -> dict[str, Any]:
     """Put together as it is sent."""
     made = har.head(version)
-    made["log"]["entries"] = [har.entry(one, bodies.get(one.number, NO_BODIES)) for one in har.listed(found)]
+    made["log"]["entries"] = [
+        har.entry(one, bodies.get(one.number, NO_BODIES)) for one in har.listed(found)
+    ]
     return made
 
 
 ODD = {
-    "response_headers": [["Content-Length", "12"], ["content-type", "text/html"], ["Location", "//x"]],
+    "response_headers": [
+        ["Content-Length", "12"],
+        ["content-type", "text/html"],
+        ["Location", "//x"],
+    ],
     "headers": [["a", ""], ["a", "\\u{202e}"]],
     "rule": "network(*)",
     "error": "gone",
@@ -51,31 +59,48 @@ def test_the_archive_has_what_was_looked_into() -> None:
     assert sent["startedDateTime"] == "1970-01-01T00:00:00.500000+00:00"
     assert sent["request"]["url"] == "https://a.example.org/a?b=1"
     assert sent["request"]["headers"] == [{"name": "accept", "value": "*/*"}]
-    assert (sent["response"]["status"], sent["time"], sent["timings"]["wait"]) == (200, 250.0, 250.0)
+    assert (sent["response"]["status"], sent["time"], sent["timings"]["wait"]) == (
+        200,
+        250.0,
+        250.0,
+    )
     assert sent["comment"] == "allow network(a.example.org) no rule"
-    assert (refused["response"]["status"], refused["request"]["url"]) == (0, "https://b.example.org:8443/a?b=1")
+    assert (refused["response"]["status"], refused["request"]["url"]) == (
+        0,
+        "https://b.example.org:8443/a?b=1",
+    )
     assert refused["comment"] == "deny no rule gone"
 
 
-@pytest.mark.parametrize("facts", [{}, {"status": 302, "duration_s": 1.5}, {"verdict": "deny"}, ODD])
+@pytest.mark.parametrize(
+    "facts", [{}, {"status": 302, "duration_s": 1.5}, {"verdict": "deny"}, ODD]
+)
 @pytest.mark.parametrize(
     "body", [None, KeptBody(media_type="a/b", text="\u202e</script>", whole_bytes=8, read_bytes=8)]
 )
 def test_a_strict_reader_takes_the_archive(facts: dict[str, object], body: KeptBody | None) -> None:
     call = CallOfModel(
-        model="m", input_tokens=1, output_tokens=2, cache_read_tokens=3, cache_write_tokens=4, cost_microusd=5
+        model="m",
+        input_tokens=1,
+        output_tokens=2,
+        cache_read_tokens=3,
+        cache_write_tokens=4,
+        cost_microusd=5,
     )
     found = [
         exchange(get("a.example.org", "/a?b=1&c=%zz"), number=1, call=call, **facts),
         exchange(get("2001:db8::1"), number=2),
     ]  # type: ignore[arg-type]
-    read = msgspec.json.decode(msgspec.json.encode(archive(found, "1", {1: Bodies(request=body, response=body)})))
+    read = msgspec.json.decode(
+        msgspec.json.encode(archive(found, "1", {1: Bodies(request=body, response=body)}))
+    )
     assert len(read_har(read)) == len(found)
 
 
 def test_the_archive_tells_queries_and_redirects_apart() -> None:
     found = exchange(
-        get("a.example.org", "/a?b=1&c=d%20e&b=%zz&f"), response_headers=[["X-A", "no"], ["LOCATION", "/there"]]
+        get("a.example.org", "/a?b=1&c=d%20e&b=%zz&f"),
+        response_headers=[["X-A", "no"], ["LOCATION", "/there"]],
     )
     (entry,) = archive([found], "1")["log"]["entries"]
     query = [(one["name"], one["value"]) for one in entry["request"]["queryString"]]
@@ -85,19 +110,24 @@ def test_the_archive_tells_queries_and_redirects_apart() -> None:
 
 def test_the_archive_says_what_a_call_of_a_model_cost_in_a_field_of_our_own() -> None:
     call = CallOfModel(
-        model="m", input_tokens=1, output_tokens=2, cache_read_tokens=3, cache_write_tokens=4, cost_microusd=5
+        model="m",
+        input_tokens=1,
+        output_tokens=2,
+        cache_read_tokens=3,
+        cache_write_tokens=4,
+        cost_microusd=5,
     )
-    one, other = archive([exchange(get("a.example.org"), call=call), exchange(get("a.example.org"))], "1")["log"][
-        "entries"
-    ]
+    one, other = archive(
+        [exchange(get("a.example.org"), call=call), exchange(get("a.example.org"))], "1"
+    )["log"]["entries"]
     assert one["_modelCall"] == msgspec.to_builtins(call)
     assert "_modelCall" not in other
 
 
 def test_an_odd_request_is_in_the_archive_too() -> None:
-    (entry,) = archive([exchange(Network(operation="request", host="a.example.org", port=80, scheme="http"))], "1")[
-        "log"
-    ]["entries"]
+    (entry,) = archive(
+        [exchange(Network(operation="request", host="a.example.org", port=80, scheme="http"))], "1"
+    )["log"]["entries"]
     assert (entry["request"]["method"], entry["request"]["url"]) == ("", "http://a.example.org/")
 
 
@@ -113,10 +143,16 @@ def test_the_archive_has_the_bodies_that_were_kept() -> None:
     assert second["response"]["content"] == {"size": 0, "mimeType": ""}
 
 
-@pytest.mark.parametrize(("length", "size"), [("12", 12), ("", 0), ("-1", 0), ("9" * 400, 0), ("²", 0), ("1, 1", 0)])
-def test_of_a_body_that_was_not_kept_the_archive_has_what_its_head_says(length: str, size: int) -> None:
+@pytest.mark.parametrize(
+    ("length", "size"), [("12", 12), ("", 0), ("-1", 0), ("9" * 400, 0), ("²", 0), ("1, 1", 0)]
+)
+def test_of_a_body_that_was_not_kept_the_archive_has_what_its_head_says(
+    length: str, size: int
+) -> None:
     headers = [["Content-Length", length], ["Content-Type", "text/html"]]
-    (entry,) = archive([exchange(get("a.example.org"), response_headers=headers)], "1")["log"]["entries"]
+    (entry,) = archive([exchange(get("a.example.org"), response_headers=headers)], "1")["log"][
+        "entries"
+    ]
     assert entry["response"]["content"] == {"size": size, "mimeType": "text/html"}
 
 
@@ -136,33 +172,56 @@ GZIP = {"response_headers": [["Content-Encoding", "gzip"]]}
     ("change", "facts", "said"),
     [
         ({}, {}, {"size": 5, "text": "hello"}),
-        ({"text": "AAE=", "encoding": "base64"}, {}, {"size": 5, "text": "AAE=", "encoding": "base64"}),
+        (
+            {"text": "AAE=", "encoding": "base64"},
+            {},
+            {"size": 5, "text": "AAE=", "encoding": "base64"},
+        ),
         ({"read_bytes": 25}, GZIP, {"size": 25, "compression": 20, "text": "hello"}),
         (
             {"read_bytes": 70_000, "whole_bytes": 90_000, "is_cut": True},
             GZIP,
-            {"size": 70_000, "text": "hello", "comment": "cut: it begins so, and 90,000 bytes came"},
+            {
+                "size": 70_000,
+                "text": "hello",
+                "comment": "cut: it begins so, and 90,000 bytes came",
+            },
         ),
         (
             {"whole_bytes": 5_000_000, "is_cut": True},
             {},
-            {"size": 5_000_000, "text": "hello", "comment": "cut: it begins so, and 5,000,000 bytes came"},
+            {
+                "size": 5_000_000,
+                "text": "hello",
+                "comment": "cut: it begins so, and 5,000,000 bytes came",
+            },
         ),
         ({"text": "", "read_bytes": 0}, GZIP, {"size": 5, "comment": "its content can't be shown"}),
         ({}, {"error": "reset"}, {"size": 5, "text": "hello", "comment": "it broke off"}),
-        ({}, {"response_headers": [["content-encoding", "identity"]]}, {"size": 5, "text": "hello"}),
+        (
+            {},
+            {"response_headers": [["content-encoding", "identity"]]},
+            {"size": 5, "text": "hello"},
+        ),
     ],
 )
 def test_content_says_its_size_and_whether_it_is_all(
     change: dict[str, object], facts: dict[str, object], said: dict[str, object]
 ) -> None:
-    assert content_of(msgspec.structs.replace(TEXT, **change), **facts) == {"mimeType": "text/plain"} | said
+    assert (
+        content_of(msgspec.structs.replace(TEXT, **change), **facts)
+        == {"mimeType": "text/plain"} | said
+    )
 
 
 def test_a_request_that_is_no_text_says_so() -> None:
     body = msgspec.structs.replace(TEXT, text="AAE=", encoding="base64")
     (entry,) = read_har(archive([exchange(get("a.example.org"))], "1", {1: Bodies(request=body)}))
-    assert entry["request"]["postData"] == {"mimeType": "text/plain", "text": "AAE=", "_encoding": "base64"}
+    assert entry["request"]["postData"] == {
+        "mimeType": "text/plain",
+        "text": "AAE=",
+        "_encoding": "base64",
+    }
 
 
 @pytest.mark.parametrize(
@@ -174,22 +233,40 @@ def test_a_request_that_is_no_text_says_so() -> None:
         ("GET", {"status": 200, "error": "it broke off"}, (0, -1)),
     ],
 )
-def test_no_body_is_said_to_be_there_that_is_not(method: str, facts: dict[str, object], sizes: tuple[int, int]) -> None:
+def test_no_body_is_said_to_be_there_that_is_not(
+    method: str, facts: dict[str, object], sizes: tuple[int, int]
+) -> None:
     action = msgspec.structs.replace(get("a.example.org"), method=method)
-    (entry,) = read_har(archive([exchange(action, response_headers=[["Content-Length", "500"]], **facts)], "1"))
+    (entry,) = read_har(
+        archive([exchange(action, response_headers=[["Content-Length", "500"]], **facts)], "1")
+    )
     assert (entry["response"]["content"]["size"], entry["response"]["bodySize"]) == sizes
 
 
 def test_time_that_it_was_held_for_a_person_is_apart() -> None:
-    (entry,) = read_har(archive([exchange(get("a.example.org"), 5.0, held_s=12.345, duration_s=0.1)], "1"))
+    (entry,) = read_har(
+        archive([exchange(get("a.example.org"), 5.0, held_s=12.345, duration_s=0.1)], "1")
+    )
     assert entry["timings"] == {"blocked": 12345.0, "send": 0, "wait": 100.0, "receive": 0}
     assert (entry["time"], entry["startedDateTime"]) == (12445.0, "1970-01-01T00:00:05+00:00")
 
 
 def test_a_websocket_is_one() -> None:
-    action = Network(operation="request", host="a.example.org", port=80, scheme="http", method="GET", path="/live")
-    entry, plain = read_har(archive([exchange(action, is_upgrade=True, status=101), exchange(action)], "1"))
-    assert (entry["request"]["url"], entry["_resourceType"]) == ("ws://a.example.org/live", "websocket")
+    action = Network(
+        operation="request",
+        host="a.example.org",
+        port=80,
+        scheme="http",
+        method="GET",
+        path="/live",
+    )
+    entry, plain = read_har(
+        archive([exchange(action, is_upgrade=True, status=101), exchange(action)], "1")
+    )
+    assert (entry["request"]["url"], entry["_resourceType"]) == (
+        "ws://a.example.org/live",
+        "websocket",
+    )
     assert plain["request"]["url"] == "http://a.example.org/live"
     assert "_resourceType" not in plain
 

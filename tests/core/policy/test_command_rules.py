@@ -1,4 +1,5 @@
-"""Exec rules in terms of the policy: which are in force, which are bare, and the words of the verdict."""
+"""Exec rules in terms of the policy: which are in force, which are bare, and the words of the
+verdict."""
 
 from typing import Any, cast
 
@@ -18,7 +19,11 @@ def verdict(command: str, **rules: Any) -> Verdict:
 
 def test_the_words_name_the_command_that_no_rule_allows() -> None:
     found = verdict("ls; cat a", allow=["exec(ls)"])
-    assert (found.decision, found.why, found.sticky) == ("ask", "no rule allows `cat a`; exec asks", False)
+    assert (found.decision, found.why, found.sticky) == (
+        "ask",
+        "no rule allows `cat a`; exec asks",
+        False,
+    )
     assert verdict("", allow=["exec(ls)"]).why == "there is no command; exec asks"
     denied = verdict("cat a", modes={"exec": "deny"})
     assert (denied.decision, denied.why, denied.remedy) == (
@@ -66,12 +71,17 @@ def test_a_bare_allow_rule_allows_nothing_and_says_so(pattern: str) -> None:
 
 def test_exceptions_turn_a_rule_round_but_can_not_be_talked_out_of_it() -> None:
     # Everything is excepted: nothing is left to deny, and nothing to allow.
-    assert verdict("git log", deny=[{"rule": "exec(git *)", "except": ["exec(*)"]}]).decision == "ask"
-    assert verdict("git log", allow=[{"rule": "exec(git *)", "except": ["exec(*)"]}]).decision == "ask"
+    assert (
+        verdict("git log", deny=[{"rule": "exec(git *)", "except": ["exec(*)"]}]).decision == "ask"
+    )
+    assert (
+        verdict("git log", allow=[{"rule": "exec(git *)", "except": ["exec(*)"]}]).decision == "ask"
+    )
     asked = [{"rule": "exec(git *)", "except": ["exec(git log *)"]}]
     assert verdict("git log -3", ask=asked).rule is None
     assert verdict("git push", ask=asked).rule == "exec(git *)"
-    # An exception of an ask rule covers, so an expansion isn't excepted; one of an allow rule touches, in any spelling.
+    # An exception of an ask rule covers, so an expansion isn't excepted; one of an allow rule
+    # touches, in any spelling.
     assert verdict("git $X", ask=asked).rule == "exec(git *)"
     allowed = [{"rule": "exec(git *)", "except": ["exec(git push --force)"]}]
     assert verdict("git push -f", allow=allowed).decision == "ask"
@@ -79,7 +89,8 @@ def test_exceptions_turn_a_rule_round_but_can_not_be_talked_out_of_it() -> None:
 
 
 def test_rules_end_and_are_counted() -> None:
-    policy = policy_from_data({"allow": [{"rule": "exec(ls)", "expires": "2027-01-31", "uses": 2, "id": "r"}], "deny": [{"rule": "exec(rm)", "session": "s1"}]})  # fmt: skip
+    policy = policy_from_data({"allow": [{"rule": "exec(ls)", "expires": "2027-01-31", "uses": 2,
+    "id": "r"}], "deny": [{"rule": "exec(rm)", "session": "s1"}]})  # fmt: skip
     action = Exec(command="ls")
     end = 1_801_353_600.0
     assert evaluate(policy, action, now=end - 1, uses={"r": 1}).decision == "allow"

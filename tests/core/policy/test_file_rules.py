@@ -6,7 +6,14 @@ import msgspec
 import pytest
 
 from supervisor.core.actions import FileChange
-from supervisor.core.policy.file_rules import FileJudge, check_name, check_pattern, exception_for, fits, spells_out
+from supervisor.core.policy.file_rules import (
+    FileJudge,
+    check_name,
+    check_pattern,
+    exception_for,
+    fits,
+    spells_out,
+)
 from supervisor.core.policy.policy_text import parse_rule, policy_from_data
 from supervisor.core.policy.rules import Verdict
 from supervisor.core.text.paths import canonical
@@ -70,8 +77,14 @@ def test_exceptions_of_each_kind_err_to_the_stricter_side() -> None:
         (write("../a"), "`../a` holds `..`, so it could leave the workspace"),
         (write("/etc/passwd"), "`/etc/passwd` is absolute, so it leaves the workspace"),
         (FileChange(operation="rename", path="a"), "a rename that doesn't say where to"),
-        (FileChange(operation="rename", path="a", to="../b"), "`../b` holds `..`, so it could leave the workspace"),
-        (FileChange(operation="symlink", path="a/l", link_target="../../x"), "a link that points out of the workspace"),
+        (
+            FileChange(operation="rename", path="a", to="../b"),
+            "`../b` holds `..`, so it could leave the workspace",
+        ),
+        (
+            FileChange(operation="symlink", path="a/l", link_target="../../x"),
+            "a link that points out of the workspace",
+        ),
     ],
 )
 def test_what_leaves_the_workspace_is_denied(action: FileChange, why: str) -> None:
@@ -101,7 +114,9 @@ def test_a_hazard_is_asked_whatever_allows_it(action: FileChange) -> None:
 def test_a_rename_is_judged_by_the_bytes_of_both_names() -> None:
     def to(encoded: str) -> str:
         move = FileChange(operation="rename", path="src/a", to="src/shown", to_b64=encoded)
-        return verdict(move, allow=["filesystem(src/**)"], deny=["filesystem(src/closed/**)"]).decision
+        return verdict(
+            move, allow=["filesystem(src/**)"], deny=["filesystem(src/closed/**)"]
+        ).decision
 
     assert to("c3JjL2I=") == "allow"  # src/b
     assert to("c3JjL/8=") == "ask"  # src/\xff
@@ -117,15 +132,25 @@ def test_a_folders_mode_makes_nothing_executable() -> None:
     assert verdict(opened, allow=["filesystem(src/**)"]).decision == "allow"
     assert verdict(opened, deny=["filesystem(src/**)"]).decision == "deny"
     for mode in (None, 0o2755):
-        assert verdict(msgspec.structs.replace(opened, mode=mode), allow=["filesystem(**)"]).decision == "ask"
+        assert (
+            verdict(msgspec.structs.replace(opened, mode=mode), allow=["filesystem(**)"]).decision
+            == "ask"
+        )
 
 
 def test_a_mode_that_adds_nothing_is_no_hazard() -> None:
-    assert verdict(FileChange(operation="chmod", path="a", mode=0o644), allow=["filesystem(**)"]).decision == "allow"
+    assert (
+        verdict(
+            FileChange(operation="chmod", path="a", mode=0o644), allow=["filesystem(**)"]
+        ).decision
+        == "allow"
+    )
     assert verdict(write("a", mode=0o755), allow=["filesystem(**)"]).decision == "allow"
 
 
-@pytest.mark.parametrize("path", [".git", ".git/config", "sub/.GIT/hooks/x", "git~1", ".git./x", ".g\u200bit/x"])
+@pytest.mark.parametrize(
+    "path", [".git", ".git/config", "sub/.GIT/hooks/x", "git~1", ".git./x", ".g\u200bit/x"]
+)
 def test_git_itself_is_denied_at_any_depth_and_in_any_spelling(path: str) -> None:
     found = verdict(path, allow=["filesystem(**)"])
     assert found.decision == "deny"
@@ -133,7 +158,15 @@ def test_git_itself_is_denied_at_any_depth_and_in_any_spelling(path: str) -> Non
 
 
 @pytest.mark.parametrize(
-    "path", [".env", "a/.env.local", ".github/workflows/ci.yml", "x/.ENVRC", "node_modules/.bin/x", "a/b.pth"]
+    "path",
+    [
+        ".env",
+        "a/.env.local",
+        ".github/workflows/ci.yml",
+        "x/.ENVRC",
+        "node_modules/.bin/x",
+        "a/b.pth",
+    ],
 )
 def test_a_protected_name_is_asked_unless_a_rule_spells_the_path_out(path: str) -> None:
     asked = verdict(path, allow=["filesystem(**)"])
@@ -147,10 +180,13 @@ def test_a_protected_name_is_asked_unless_a_rule_spells_the_path_out(path: str) 
 
 def test_a_policy_adds_protected_names_and_takes_some_off() -> None:
     protected = {"ask": ["Makefile"], "deny": [{"name": "vault/**", "why": "keys"}]}
-    policy = policy_from_data({"allow": ["filesystem(**)"], "protected": protected, "unprotected": [".env*"]})
+    policy = policy_from_data(
+        {"allow": ["filesystem(**)"], "protected": protected, "unprotected": [".env*"]}
+    )
     judge = policy.judge_for("filesystem")
     assert isinstance(judge, FileJudge)
-    assert [name.decision if name else None for name in map(judge.protected, ("Makefile", "a/vault/x", ".env", "src/a"))] == [
+    assert [name.decision if name else None for name in map(judge.protected, ("Makefile",
+    "a/vault/x", ".env", "src/a"))] == [
         "ask", "deny", None, None,
     ]  # fmt: skip
 
@@ -181,7 +217,14 @@ def test_a_protected_name_is_not_nothing() -> None:
 def test_one_rule_can_be_asked_about_one_path() -> None:
     """What `explain` tells of a rule, whatever else is in force."""
     rule = policy_from_data(
-        {"deny": [{"rule": "filesystem(src/**)", "except": ["filesystem(src/gen/*)", "filesystem(src/x)"]}]}
+        {
+            "deny": [
+                {
+                    "rule": "filesystem(src/**)",
+                    "except": ["filesystem(src/gen/*)", "filesystem(src/x)"],
+                }
+            ]
+        }
     ).rules[0]
     assert fits(rule, canonical("src/gen/a"))
     assert fits(rule, canonical("SRC/a"))
@@ -194,7 +237,7 @@ def test_one_rule_can_be_asked_about_one_path() -> None:
     assert not spells_out(parse_rule("filesystem(a*)"), canonical("a*"))
 
 
-# -- a folder that git takes for a repository's own ---------------------------------------------------------------------------
+# -- a folder that git takes for a repository's own -----------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -222,11 +265,13 @@ def test_the_denial_names_the_folder_and_what_is_open_instead() -> None:
     found = verdict(write("a/HEAD", repositories=("a",)), allow=["filesystem(**)"])
     assert (
         found.why
-        == "protected name a/**: git takes this folder for a repository's own, with its hooks and configuration"
+        == "protected name a/**: git takes this folder for a repository's own, with its hooks and"
+        " configuration"
     )
     assert (
         found.remedy
-        == "leave HEAD, objects and refs out of one folder; only a rule that spells the path out lifts this"
+        == "leave HEAD, objects and refs out of one folder; only a rule that spells the path out"
+        " lifts this"
     )
 
 
@@ -238,4 +283,7 @@ def test_one_path_of_several_in_a_repository_denies_all() -> None:
 
 def test_names_that_arent_utf_8_are_in_the_folder_that_an_action_shows() -> None:
     path = {"path": "caf\\xe9/HEAD", "path_b64": "Y2Fm6S9IRUFE"}
-    assert verdict(write(**path, repositories=("caf\\xe9",)), allow=["filesystem(**)"]).decision == "deny"  # type: ignore[arg-type]
+    assert (
+        verdict(write(**path, repositories=("caf\\xe9",)), allow=["filesystem(**)"]).decision
+        == "deny"
+    )  # type: ignore[arg-type]

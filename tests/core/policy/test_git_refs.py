@@ -3,7 +3,14 @@
 import pytest
 
 from supervisor.core.actions import Git
-from supervisor.core.policy.git_refs import agrees, is_git, parse_command, refs_of, rough_actions, special_flags
+from supervisor.core.policy.git_refs import (
+    agrees,
+    is_git,
+    parse_command,
+    refs_of,
+    rough_actions,
+    special_flags,
+)
 from supervisor.core.policy.git_rules import compile_pattern
 from supervisor.core.text.words import fits, split_command
 from supervisor.errors import PolicyError
@@ -24,7 +31,14 @@ from supervisor.errors import PolicyError
             True,
             False,
         ),
-        ("git push --force-w origin main", "origin", ("main",), ("--force-with-lease",), True, False),
+        (
+            "git push --force-w origin main",
+            "origin",
+            ("main",),
+            ("--force-with-lease",),
+            True,
+            False,
+        ),
         ("git push --mirr origin", "origin", (), ("--mirror",), False, False),
         ("git push --del origin main", "origin", ("main",), ("--delete",), False, True),
         ("git push -d origin main", "origin", ("main",), ("--delete",), False, True),
@@ -35,7 +49,14 @@ from supervisor.errors import PolicyError
         ("git push -o a=b origin x", "origin", ("x",), ("--push-option=a=b",), False, False),
         ("git push -oab origin x", "origin", ("x",), ("--push-option=ab",), False, False),
         ("git push --repo evil", "evil", (), ("--repo=evil",), False, False),
-        ("git push --receive-pack 'x y' origin", "origin", (), ("--receive-pack=x y",), False, False),
+        (
+            "git push --receive-pack 'x y' origin",
+            "origin",
+            (),
+            ("--receive-pack=x y",),
+            False,
+            False,
+        ),
         ("git push -- origin -x", "origin", ("-x",), (), False, False),
         ("git push --no-verify origin x", "origin", ("x",), ("--no-verify",), False, False),
         ("git push", None, (), (), False, False),
@@ -44,7 +65,12 @@ from supervisor.errors import PolicyError
     ],
 )
 def test_a_command_is_read_as_git_reads_it(
-    command: str, remote: str | None, refspecs: tuple[str, ...], flags: tuple[str, ...], force: bool, delete: bool
+    command: str,
+    remote: str | None,
+    refspecs: tuple[str, ...],
+    flags: tuple[str, ...],
+    force: bool,
+    delete: bool,
 ) -> None:
     action = parse_command(command)
     assert (action.remote, action.refspecs, action.flags, action.force, action.delete) == (
@@ -59,9 +85,12 @@ def test_a_command_is_read_as_git_reads_it(
 
 @pytest.mark.parametrize(
     "command",
-    ["", "git", "ls", "./git push", "/tmp/git push", "git -c a=b push", "git --exec-path=x push", "git -C x push", "git push; id",
-     "git push | x", "git push $(id)", "git push `id`", "git push\nid", "git push 'x", "git push \\", 'git push "$x"', 'git push "x', "X=1 git push",
-     "git push > x", "git push {a,b}", "git push #x", "git push ~x", "git push a\u202eb", "x" * 20_000],
+    ["", "git", "ls", "./git push", "/tmp/git push", "git -c a=b push", "git --exec-path=x push",
+     "git -C x push", "git push; id",
+     "git push | x", "git push $(id)", "git push `id`", "git push\nid", "git push 'x",
+     "git push \\", 'git push "$x"', 'git push "x', "X=1 git push",
+     "git push > x", "git push {a,b}", "git push #x", "git push ~x", "git push a\u202eb",
+     "x" * 20_000],
 )  # fmt: skip
 def test_what_can_t_be_read_says_so(command: str) -> None:
     action = parse_command(command)
@@ -138,16 +167,22 @@ def test_what_is_no_ref_is_refused(refspec: str) -> None:
         ("git checkout a -- b/../c '*.py' HEAD", ("b/../c", "*.py", "HEAD")),
     ],
 )
-def test_an_operation_that_reaches_no_remote_has_words_and_no_refs(command: str, words: tuple[str, ...]) -> None:
+def test_an_operation_that_reaches_no_remote_has_words_and_no_refs(
+    command: str, words: tuple[str, ...]
+) -> None:
     action = parse_command(command)
     assert action.refspecs == words
     assert agrees(action)
     assert refs_of(action) == []
 
 
-@pytest.mark.parametrize("word", ["-x", "--output=x", "ext::sh", "EXT::sh", "file:///x", "fd::7", "a\nb", "a\u200bb"])
+@pytest.mark.parametrize(
+    "word", ["-x", "--output=x", "ext::sh", "EXT::sh", "file:///x", "fd::7", "a\nb", "a\u200bb"]
+)
 def test_no_word_is_an_option_a_remote_that_runs_or_hidden(word: str) -> None:
-    with pytest.raises(ValueError, match=r"could be taken for an option|would run a program|nobody sees"):
+    with pytest.raises(
+        ValueError, match=r"could be taken for an option|would run a program|nobody sees"
+    ):
         refs_of(Git(operation="remote", remote="add", refspecs=("x", word)))
 
 
@@ -162,7 +197,9 @@ def test_special_flags_come_from_everywhere() -> None:
     assert special_flags(Git(operation="push", flags=("-f", "-u"))) == {"--force"}
     assert special_flags(Git(operation="push", refspecs=("+x",))) == {"--force"}
     assert special_flags(Git(operation="push", refspecs=(":x",), delete=True)) == {"--delete"}
-    assert special_flags(Git(operation="push", force=True, flags=("--force-with-lease",))) == {"--force-with-lease"}
+    assert special_flags(Git(operation="push", force=True, flags=("--force-with-lease",))) == {
+        "--force-with-lease"
+    }
     assert special_flags(Git(operation="fetch", flags=("-q",))) == frozenset()
     assert special_flags(Git(operation="push", flags=("--repo=x",))) == frozenset()
     assert special_flags(parse_command("git fetch --prune --depth 1 origin")) == frozenset()
@@ -197,10 +234,14 @@ def test_special_flags_come_from_everywhere() -> None:
         ("git merge --verify x", {"--verify"}),
     ],
 )
-def test_an_option_is_harmless_to_one_operation_and_not_to_another(command: str, special: set[str]) -> None:
+def test_an_option_is_harmless_to_one_operation_and_not_to_another(
+    command: str, special: set[str]
+) -> None:
     action = parse_command(command)
     assert special_flags(action) == special
-    assert special_flags(Git(operation=action.operation, flags=tuple(command.split()[2:3]))) <= special
+    assert (
+        special_flags(Git(operation=action.operation, flags=tuple(command.split()[2:3]))) <= special
+    )
 
 
 def test_deny_rules_see_what_can_t_be_read() -> None:
@@ -223,7 +264,12 @@ def test_patterns() -> None:
     assert compile_pattern("push -u origin x").options == {"-u"}
     # Only where a ref is meant is there another way to write it.
     assert compile_pattern("* refs/heads/x").words == ("*", "x")
-    assert compile_pattern("show refs/heads/x :README +y").words == ("show", "refs/heads/x", ":README", "+y")
+    assert compile_pattern("show refs/heads/x :README +y").words == (
+        "show",
+        "refs/heads/x",
+        ":README",
+        "+y",
+    )
     assert compile_pattern("show :README").options == frozenset()
     for bad in ("--force", "--for*", "-*", "git push", "push 'x", "push a b c d"):
         with pytest.raises(PolicyError):

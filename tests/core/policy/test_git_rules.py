@@ -1,4 +1,5 @@
-"""Git verdicts: each ref on its own, options that only a rule which says so lifts, and remotes that are known."""
+"""Git verdicts: each ref on its own, options that only a rule which says so lifts, and remotes
+that are known."""
 
 from typing import Any
 
@@ -43,7 +44,11 @@ def verdict(command: str | Git, **rules: Any) -> Verdict:
         ("push --force origin x", "git push -f origin x", "allow"),
         ("push --force origin x", "git push origin +x", "allow"),
         ("push --force origin x", "git push --force-with-lease origin x", "allow"),
-        ("push --force origin x", "git push --force-with-lease --force-if-includes origin x", "allow"),
+        (
+            "push --force origin x",
+            "git push --force-with-lease --force-if-includes origin x",
+            "allow",
+        ),
         ("push --force origin x", "git push origin x", "ask"),
         ("push --force-with-lease origin x", "git push --force-with-lease=x:abc origin x", "allow"),
         ("push --force-with-lease origin x", "git push --force origin x", "ask"),
@@ -139,24 +144,39 @@ def test_exceptions_turn_round() -> None:
     ("action", "why"),
     [
         ("git push evil x", "`evil` is not a remote that is configured"),
-        ("git push https://evil.example/x y", "`https://evil.example/x` is not a remote that is configured"),
+        (
+            "git push https://evil.example/x y",
+            "`https://evil.example/x` is not a remote that is configured",
+        ),
         ("git clone ext::sh x", "`ext::sh` is not a remote that is configured"),
         ("git fetch --repo=evil", "`evil` is not a remote that is configured"),
         ("git archive ext::sh", "the remote `ext::sh` would run a program or read files"),
         ("git submodule FILE://x", "the remote `FILE://x` would run a program or read files"),
-        (Git(operation="push", remote="-x", refspecs=("y",)), "the remote `-x` could be taken for an option"),
+        (
+            Git(operation="push", remote="-x", refspecs=("y",)),
+            "the remote `-x` could be taken for an option",
+        ),
         ("git push origin a..b", "`a..b` is not a valid ref"),
     ],
 )
-def test_a_remote_that_is_not_known_is_denied_whatever_allows_it(action: str | Git, why: str) -> None:
-    found = verdict(action, allow=["git(push *)", "git(*)", "git(archive *)"], modes={"git": "allow"})
+def test_a_remote_that_is_not_known_is_denied_whatever_allows_it(
+    action: str | Git, why: str
+) -> None:
+    found = verdict(
+        action, allow=["git(push *)", "git(*)", "git(archive *)"], modes={"git": "allow"}
+    )
     assert (found.decision, found.why) == ("deny", why)
     assert found.remedy
 
 
 def test_remotes_are_those_of_the_host() -> None:
     allow = ["git(push upstream *)"]
-    assert verdict("git push upstream x", allow=allow, configured_remotes=frozenset({"upstream"})).decision == "allow"
+    assert (
+        verdict(
+            "git push upstream x", allow=allow, configured_remotes=frozenset({"upstream"})
+        ).decision
+        == "allow"
+    )
     assert verdict("git push upstream x", allow=allow).decision == "deny"
     # A deny rule is named before the remote is looked at.
     assert verdict("git push evil main", deny=["git(main)"]).rule == "git(main)"
@@ -176,7 +196,10 @@ def test_a_push_that_does_not_say_which_branches_could_go_around_a_rule_about_on
             deny=["git(main)"],
         )
         assert found.decision == "ask", command
-    assert verdict("git push origin", allow=["git(push origin)"], deny=["git(fetch evil)"]).decision == "allow"
+    assert (
+        verdict("git push origin", allow=["git(push origin)"], deny=["git(fetch evil)"]).decision
+        == "allow"
+    )
     ended = [{"rule": "git(main)", "expires": "2001-01-01"}]
     assert verdict("git push origin", allow=["git(push origin)"], deny=ended).decision == "allow"
 
@@ -189,10 +212,16 @@ def test_the_why_names_the_option_that_needs_a_rule() -> None:
 
 def test_fields_and_command_must_say_the_same() -> None:
     both = Git(operation="push", remote="origin", refspecs=("x",), command="git push origin main")
-    assert verdict(both, allow=["git(x)"]).why == "the fields of this action and its command don't say the same"
+    assert (
+        verdict(both, allow=["git(x)"]).why
+        == "the fields of this action and its command don't say the same"
+    )
     alone = Git(operation="", command="git push origin x")
     assert verdict(alone, allow=["git(x)"]).decision == "allow"
-    assert verdict(Git(operation=""), allow=["git(*)"]).why == "no git operation is named, so no rule may allow it"
+    assert (
+        verdict(Git(operation=""), allow=["git(*)"]).why
+        == "no git operation is named, so no rule may allow it"
+    )
     assert verdict(Git(operation="push; id", remote="origin"), allow=["git(*)"]).decision == "ask"
 
 
@@ -213,7 +242,11 @@ def test_what_is_no_pattern_is_refused_with_a_remedy(pattern: str, said: str) ->
 
 
 def test_a_ref_is_tidied_in_a_pattern_as_in_an_action() -> None:
-    assert compile_pattern("push origin refs/heads/a:refs/heads/b").words == ("push", "origin", "a:b")
+    assert compile_pattern("push origin refs/heads/a:refs/heads/b").words == (
+        "push",
+        "origin",
+        "a:b",
+    )
     assert compile_pattern("push origin tag v1").words == ("push", "origin", "refs/tags/v1")
     assert compile_pattern("tag v1").words == ("tag", "v1")
     assert compile_pattern("git").words == ("git",)

@@ -35,7 +35,9 @@ def near(action: Network) -> str:
 
 
 def request(method: str, path: str, host: str = "api.example.org") -> Network:
-    return Network(operation="request", host=host, port=443, scheme="https", method=method, path=path)
+    return Network(
+        operation="request", host=host, port=443, scheme="https", method=method, path=path
+    )
 
 
 def connect(host: str, port: int) -> Network:

@@ -1,4 +1,5 @@
-"""One network pattern and one target: how a pattern is read, and what it matches, narrow and broad."""
+"""One network pattern and one target: how a pattern is read, and what it matches, narrow and
+broad."""
 
 import ipaddress
 
@@ -20,7 +21,9 @@ def request(method: str, url: str, *, body: bool = False) -> Target:
     name = canonical_host(parts.host)
     is_read = body and method in ("GET", "HEAD")
     path = normalise_path(parts.path)
-    return Target(name, as_address(name), parts.port, method, parts.scheme, path, is_read_with_body=is_read)
+    return Target(
+        name, as_address(name), parts.port, method, parts.scheme, path, is_read_with_body=is_read
+    )
 
 
 @pytest.mark.parametrize(
@@ -37,7 +40,8 @@ def request(method: str, url: str, *, body: bool = False) -> Target:
         ("*", connection("example.com"), False, True),
         ("10.0.0.0/8", connection("10.1.2.3"), True, True),
         ("10.0.0.0/8", connection("11.1.2.3"), False, False),
-        # An address that a name resolves to, and one that is wrapped in another, are meant by deny rules only.
+        # An address that a name resolves to, and one that is wrapped in another, are meant by deny
+        # rules only.
         ("10.0.0.0/8", connection("a.example.com", 443, "10.1.2.3"), False, True),
         ("10.0.0.0/8", connection("::ffff:10.1.2.3"), False, True),
         ("fd00::1", connection("[fd00::1]", 80), True, True),
@@ -45,42 +49,162 @@ def request(method: str, url: str, *, body: bool = False) -> Target:
         ("fd00::/8", connection("10.0.0.1"), False, False),
         # A URL never matches a mere connection.
         ("GET https://api.example.com/**", connection("api.example.com"), False, False),
-        ("GET https://api.example.com/a/**", request("GET", "https://api.example.com/a/b"), True, True),
-        ("GET https://api.example.com/a/**", request("POST", "https://api.example.com/a/b"), False, False),
-        ("GET https://api.example.com/a/**", request("get", "https://api.example.com/a/b"), False, True),
-        ("GET https://api.example.com/a/**", request("GET", "https://api.example.com/A/b"), False, True),
-        ("GET https://api.example.com/a/**", request("GET", "https://api.example.com//a/b"), False, True),
+        (
+            "GET https://api.example.com/a/**",
+            request("GET", "https://api.example.com/a/b"),
+            True,
+            True,
+        ),
+        (
+            "GET https://api.example.com/a/**",
+            request("POST", "https://api.example.com/a/b"),
+            False,
+            False,
+        ),
+        (
+            "GET https://api.example.com/a/**",
+            request("get", "https://api.example.com/a/b"),
+            False,
+            True,
+        ),
+        (
+            "GET https://api.example.com/a/**",
+            request("GET", "https://api.example.com/A/b"),
+            False,
+            True,
+        ),
+        (
+            "GET https://api.example.com/a/**",
+            request("GET", "https://api.example.com//a/b"),
+            False,
+            True,
+        ),
         (
             "GET https://api.example.com/a/**",
             request("GET", "https://api.example.com/x/..;/a/b"),
             False,
             True,
         ),
-        ("GET https://api.example.com/a/**", request("GET", "http://api.example.com/a/b"), False, False),
-        ("get,HEAD https://api.example.com/a", request("HEAD", "https://api.example.com/a?x=1"), True, True),
+        (
+            "GET https://api.example.com/a/**",
+            request("GET", "http://api.example.com/a/b"),
+            False,
+            False,
+        ),
+        (
+            "get,HEAD https://api.example.com/a",
+            request("HEAD", "https://api.example.com/a?x=1"),
+            True,
+            True,
+        ),
         ("* https://api.example.com/a", request("PURGE", "https://api.example.com/a"), True, True),
         ("https://api.example.com/a", request("PURGE", "https://api.example.com/a"), True, True),
         ("GET *://api.example.com/a", request("GET", "http://api.example.com/a"), True, True),
-        ("GET http://api.example.com/a", request("GET", "http://api.example.com:443/a"), False, True),
-        ("GET https://api.example.com:8443/a", request("GET", "https://api.example.com:8443/a"), True, True),
-        ("GET https://api.example.com/a%20b", request("GET", "https://api.example.com/a%20b"), True, True),
-        ("GET https://api.example.com/a%20?", request("GET", "https://api.example.com/a%20b"), True, True),
+        (
+            "GET http://api.example.com/a",
+            request("GET", "http://api.example.com:443/a"),
+            False,
+            True,
+        ),
+        (
+            "GET https://api.example.com:8443/a",
+            request("GET", "https://api.example.com:8443/a"),
+            True,
+            True,
+        ),
+        (
+            "GET https://api.example.com/a%20b",
+            request("GET", "https://api.example.com/a%20b"),
+            True,
+            True,
+        ),
+        (
+            "GET https://api.example.com/a%20?",
+            request("GET", "https://api.example.com/a%20b"),
+            True,
+            True,
+        ),
         # An encoded wildcard is the character, and nothing else.
-        ("GET https://api.example.com/a%2Ab", request("GET", "https://api.example.com/a*b"), True, True),
-        ("GET https://api.example.com/a%2ab", request("GET", "https://api.example.com/a%2Ab"), True, True),
-        ("GET https://api.example.com/a%2Ab", request("GET", "https://api.example.com/axb"), False, False),
-        ("GET https://api.example.com/%2A%2A", request("GET", "https://api.example.com/a/b"), False, False),
-        ("GET https://api.example.com/a%3Fb", request("GET", "https://api.example.com/a%3Fb"), True, True),
-        ("GET https://api.example.com/a%3Fb", request("GET", "https://api.example.com/axb"), False, False),
-        ("GET https://api.example.com/%5Bab]%3f?", request("GET", "https://api.example.com/%5Bab%5D%3Fx"), True, True),
-        ("GET https://api.example.com/%5Bab]", request("GET", "https://api.example.com/a"), False, False),
+        (
+            "GET https://api.example.com/a%2Ab",
+            request("GET", "https://api.example.com/a*b"),
+            True,
+            True,
+        ),
+        (
+            "GET https://api.example.com/a%2ab",
+            request("GET", "https://api.example.com/a%2Ab"),
+            True,
+            True,
+        ),
+        (
+            "GET https://api.example.com/a%2Ab",
+            request("GET", "https://api.example.com/axb"),
+            False,
+            False,
+        ),
+        (
+            "GET https://api.example.com/%2A%2A",
+            request("GET", "https://api.example.com/a/b"),
+            False,
+            False,
+        ),
+        (
+            "GET https://api.example.com/a%3Fb",
+            request("GET", "https://api.example.com/a%3Fb"),
+            True,
+            True,
+        ),
+        (
+            "GET https://api.example.com/a%3Fb",
+            request("GET", "https://api.example.com/axb"),
+            False,
+            False,
+        ),
+        (
+            "GET https://api.example.com/%5Bab]%3f?",
+            request("GET", "https://api.example.com/%5Bab%5D%3Fx"),
+            True,
+            True,
+        ),
+        (
+            "GET https://api.example.com/%5Bab]",
+            request("GET", "https://api.example.com/a"),
+            False,
+            False,
+        ),
         ("api.example.com", request("GET", "https://api.example.com/a"), True, True),
         # What is read carries nothing, but where every request may go.
-        ("GET,HEAD https://api.example.com/**", request("GET", "https://api.example.com/a", body=True), False, True),
-        ("GET,HEAD https://api.example.com/**", request("HEAD", "https://api.example.com/a", body=True), False, True),
-        ("POST https://api.example.com/**", request("POST", "https://api.example.com/a", body=True), True, True),
-        ("* https://api.example.com/**", request("GET", "https://api.example.com/a", body=True), True, True),
-        ("https://api.example.com/**", request("GET", "https://api.example.com/a", body=True), True, True),
+        (
+            "GET,HEAD https://api.example.com/**",
+            request("GET", "https://api.example.com/a", body=True),
+            False,
+            True,
+        ),
+        (
+            "GET,HEAD https://api.example.com/**",
+            request("HEAD", "https://api.example.com/a", body=True),
+            False,
+            True,
+        ),
+        (
+            "POST https://api.example.com/**",
+            request("POST", "https://api.example.com/a", body=True),
+            True,
+            True,
+        ),
+        (
+            "* https://api.example.com/**",
+            request("GET", "https://api.example.com/a", body=True),
+            True,
+            True,
+        ),
+        (
+            "https://api.example.com/**",
+            request("GET", "https://api.example.com/a", body=True),
+            True,
+            True,
+        ),
         ("api.example.com", request("HEAD", "https://api.example.com/a", body=True), True, True),
     ],
 )
@@ -113,7 +237,10 @@ def test_a_pattern_of_every_host_speaks_of_no_host() -> None:
         ("GET https://a.example.com/a\\b", "a backslash"),
         ("GET https://a.example.com/a**", "`**` beside other characters"),
         ("GTE https://a.example.com/", None),
-        ("G*T https://a.example.com/", "`G*T` in `network(G*T https://a.example.com/)` is not a list of methods"),
+        (
+            "G*T https://a.example.com/",
+            "`G*T` in `network(G*T https://a.example.com/)` is not a list of methods",
+        ),
         ("GET,,HEAD https://a.example.com/", "is not a list of methods"),
         ("a.example.com:0", "`0` in `network(a.example.com:0)` is not a port"),
         ("a.example.com:65536", "is not a port"),

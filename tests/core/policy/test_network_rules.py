@@ -1,4 +1,5 @@
-"""Network verdicts: what is denied whatever rules say, what must agree, and what naming an address lifts."""
+"""Network verdicts: what is denied whatever rules say, what must agree, and what naming an
+address lifts."""
 
 from itertools import permutations
 from typing import Any
@@ -30,13 +31,17 @@ def verdict(action: Network, **rules: Any) -> Verdict:
         (connect("api.example.com", 0), "`0` is not a port"),
         (connect("api.example.com", 65_536), "`65536` is not a port"),
         (connect("api..example.com"), "the host `api..example.com` is not a valid host name"),
-        (connect("api.example.com", resolved=("nonsense",)), "`nonsense` is not an address that a name can resolve to"),
-        (Network(operation="request", host="api.example.com", port=443), "a request needs a method, and http or https"),
+        (connect("api.example.com", resolved=("nonsense",)),
+         "`nonsense` is not an address that a name can resolve to"),
+        (Network(operation="request", host="api.example.com", port=443),
+         "a request needs a method, and http or https"),
         (
-            Network(operation="request", host="api.example.com", port=443, scheme="https", method="G T"),
+            Network(operation="request", host="api.example.com", port=443, scheme="https",
+            method="G T"),
             "a request needs a method, and http or https",
         ),
-        (connect("api.example.com", sni="x.example.com"), "TLS names `x.example.com`, but the connection goes to `api.example.com`"),
+        (connect("api.example.com", sni="x.example.com"),
+         "TLS names `x.example.com`, but the connection goes to `api.example.com`"),
         (connect("api.example.com", sni=""), "TLS names ``, which is not a valid host"),
         (
             connect("api.example.com", host_header="x.example.com"),
@@ -46,8 +51,10 @@ def verdict(action: Network, **rules: Any) -> Verdict:
             connect("api.example.com", host_header="api.example.com:8443"),
             "the Host header names port 8443, but the connection goes to port 443",
         ),
-        (connect("api.example.com", host_header="me@api.example.com"), "the Host header names `me@api.example.com`, which is not a valid host"),
-        (connect("169.254.169.254", 80), "`169.254.169.254` is a cloud metadata service, which is never reached"),
+        (connect("api.example.com", host_header="me@api.example.com"),
+         "the Host header names `me@api.example.com`, which is not a valid host"),
+        (connect("169.254.169.254", 80),
+         "`169.254.169.254` is a cloud metadata service, which is never reached"),
         (connect("224.0.0.1"), "`224.0.0.1` is never the address of one public host"),
     ],
 )  # fmt: skip
@@ -64,8 +71,12 @@ def test_a_host_header_that_agrees_is_no_contradiction(header: str) -> None:
 def test_an_ipv6_host_header_may_come_with_and_without_brackets() -> None:
     named = ["network([2001:db8::7])"]
     for header in ("2001:db8::7", "[2001:db8::7]", "[2001:db8::7]:443"):
-        assert verdict(connect("2001:db8::7", host_header=header), allow=named).decision == "allow", header
-    assert verdict(connect("2001:db8::7", host_header="2001:db8::8"), allow=named).decision == "deny"
+        assert (
+            verdict(connect("2001:db8::7", host_header=header), allow=named).decision == "allow"
+        ), header
+    assert (
+        verdict(connect("2001:db8::7", host_header="2001:db8::8"), allow=named).decision == "deny"
+    )
 
 
 def test_a_private_address_needs_a_rule_that_names_it() -> None:
@@ -76,8 +87,12 @@ def test_a_private_address_needs_a_rule_that_names_it() -> None:
     assert set(named.rules) >= {"network(*.example.org)", "network(10.0.0.0/8)"}
     policy = policy_from_data({"allow": [*ANY, "network(10.0.0.0/8)"]})
     assert names_addresses(policy, action, now=NOW)
-    assert not names_addresses(policy, connect("db.example.org", resolved=("93.184.216.34",)), now=NOW)
-    assert not names_addresses(policy, connect("db.example.org", resolved=("10.0.0.5", "192.168.0.1")), now=NOW)
+    assert not names_addresses(
+        policy, connect("db.example.org", resolved=("93.184.216.34",)), now=NOW
+    )
+    assert not names_addresses(
+        policy, connect("db.example.org", resolved=("10.0.0.5", "192.168.0.1")), now=NOW
+    )
 
 
 def test_an_exception_takes_an_address_out_of_what_is_named() -> None:
@@ -89,21 +104,35 @@ def test_an_exception_takes_an_address_out_of_what_is_named() -> None:
 def test_a_deny_rule_is_named_even_where_nothing_could_allow_it() -> None:
     found = verdict(connect("10.0.0.5"), deny=["network(10.0.0.0/8)"])
     assert found.rule == "network(10.0.0.0/8)"
-    found = verdict(connect("api.example.com", sni="x.example.com"), deny=["network(api.example.com)"])
+    found = verdict(
+        connect("api.example.com", sni="x.example.com"), deny=["network(api.example.com)"]
+    )
     assert found.rule == "network(api.example.com)"
 
 
 def test_what_is_looked_into_is_so_because_of_the_same_rule_in_any_order() -> None:
-    rules = ["network(POST https://api.example.com/b/**)", "network(GET https://*.example.com/a/**)"]
+    rules = [
+        "network(POST https://api.example.com/b/**)",
+        "network(GET https://*.example.com/a/**)",
+    ]
     rules.append("network(GET https://api.example.com/a/**)")
-    found = {verdict(connect("api.example.com"), allow=list(order)) for order in permutations(rules)}
+    found = {
+        verdict(connect("api.example.com"), allow=list(order)) for order in permutations(rules)
+    }
     (one,) = found
     assert one.why == f"looked into because of {one.rule}: each request is judged"
     assert set(one.rules) == set(rules)
 
 
 def test_an_ambiguous_path_is_asked_under_any_rule() -> None:
-    action = Network(operation="request", host="api.example.com", port=443, scheme="https", method="GET", path="/a%2fb")
+    action = Network(
+        operation="request",
+        host="api.example.com",
+        port=443,
+        scheme="https",
+        method="GET",
+        path="/a%2fb",
+    )
     found = verdict(action)
     assert (found.decision, found.sticky) == ("ask", True)
     assert "an encoded slash" in found.why
@@ -111,7 +140,9 @@ def test_an_ambiguous_path_is_asked_under_any_rule() -> None:
 
 def read(method: str = "GET", path: str = "/a/x", **seen: Any) -> Network:
     whole = {"scheme": "https", "has_body": True, **seen}
-    return Network(operation="request", host="api.example.com", port=443, method=method, path=path, **whole)
+    return Network(
+        operation="request", host="api.example.com", port=443, method=method, path=path, **whole
+    )
 
 
 READING = "network(GET,HEAD https://api.example.com/a/**)"
@@ -124,11 +155,19 @@ def test_a_get_with_a_body_is_refused_where_a_rule_lets_one_without_go(mode: str
         assert (found.decision, found.rule) == ("deny", None)
         assert found.why == f"{READING} covers a {method}, and this one has a body"
         assert "by POST" in found.remedy
-        assert verdict(read(method, has_body=False), allow=[READING], modes={"network": mode}).decision == "allow"
+        assert (
+            verdict(read(method, has_body=False), allow=[READING], modes={"network": mode}).decision
+            == "allow"
+        )
 
 
 @pytest.mark.parametrize(
-    "rule", ["network(api.example.com)", "network(* https://api.example.com/a/**)", "network(*.example.com)"]
+    "rule",
+    [
+        "network(api.example.com)",
+        "network(* https://api.example.com/a/**)",
+        "network(*.example.com)",
+    ],
 )
 def test_a_rule_for_the_host_or_for_every_method_covers_a_get_with_a_body(rule: str) -> None:
     assert verdict(read(), allow=[READING, rule]).decision == "allow"
@@ -140,28 +179,49 @@ def test_a_get_with_a_body_of_which_no_rule_speaks_is_up_to_the_mode() -> None:
     for path, action in (("/b", read(path="/b")), ("PURGE", read("PURGE"))):
         assert verdict(action, allow=[READING]).decision == "ask", path
     private = read(resolved=("10.0.0.5",))
-    assert verdict(private, allow=[READING]).why == f"{READING} covers a GET, and this one has a body"
+    assert (
+        verdict(private, allow=[READING]).why == f"{READING} covers a GET, and this one has a body"
+    )
 
 
 CLOSING = st.sampled_from(
-    ["* https://{}/**", "* *://{}/**", "GET https://{}/**", "* https://{}/a/**", "{}", "{}:8443", "* https://{}:443/**"]
+    [
+        "* https://{}/**",
+        "* *://{}/**",
+        "GET https://{}/**",
+        "* https://{}/a/**",
+        "{}",
+        "{}:8443",
+        "* https://{}:443/**",
+    ]
 )
 NAMES = st.sampled_from(["a.example.com", "*.example.com", "b.example.com"])
 PATTERNS = st.builds(lambda form, name: f"network({form.format(name)})", CLOSING, NAMES)
 DENYING = st.one_of(
-    PATTERNS, st.builds(lambda rule, exceptions: {"rule": rule, "except": exceptions}, PATTERNS, st.lists(PATTERNS, min_size=1, max_size=2))
+    PATTERNS, st.builds(lambda rule, exceptions: {"rule": rule, "except": exceptions}, PATTERNS,
+    st.lists(PATTERNS, min_size=1, max_size=2))
 )  # fmt: skip
 
 
 @given(
     st.lists(DENYING, max_size=3), st.lists(PATTERNS, max_size=2), st.lists(PATTERNS, max_size=2),
-    st.sampled_from(["GET", "POST", "PROPFIND"]), st.sampled_from(["/", "/a/b", "/b", "/a%2fb", "/a//b"]),
+    st.sampled_from(["GET", "POST", "PROPFIND"]), st.sampled_from(["/", "/a/b", "/b", "/a%2fb",
+    "/a//b"]),
 )  # fmt: skip
 def test_a_connection_is_denied_only_where_every_request_in_it_is(
     deny: list[Any], ask: list[str], allow: list[str], method: str, path: str
 ) -> None:
-    policy = policy_from_data({"deny": deny, "ask": ask, "allow": allow, "modes": {"network": "ask"}})
+    policy = policy_from_data(
+        {"deny": deny, "ask": ask, "allow": allow, "modes": {"network": "ask"}}
+    )
     opened = evaluate(policy, connect("a.example.com"), now=NOW)
-    request = Network(operation="request", host="a.example.com", port=443, scheme="https", method=method, path=path)
+    request = Network(
+        operation="request",
+        host="a.example.com",
+        port=443,
+        scheme="https",
+        method=method,
+        path=path,
+    )
     if opened.decision == "deny":
         assert evaluate(policy, request, now=NOW).decision == "deny"

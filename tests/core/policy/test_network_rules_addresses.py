@@ -1,6 +1,8 @@
-"""Addresses in every spelling, against generated rules: what is allowed is what a plain reading of the policy's contract allows, and nothing else.
+"""Addresses in every spelling, against generated rules: what is allowed is what a plain reading of
+the policy's contract allows, and nothing else.
 
-The model knows nothing of `core.hosts`: the C library reads IPv4 as every program's resolver does, and what is near is a list of networks.
+The model knows nothing of `core.hosts`: the C library reads IPv4 as every program's resolver
+does, and what is near is a list of networks.
 """
 
 import ipaddress
@@ -17,7 +19,14 @@ type Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 # What a rule that names the address may allow; and what none does.
 NEAR = [
-    *("127.0.0.0/8", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "169.254.0.0/16"),
+    *(
+        "127.0.0.0/8",
+        "10.0.0.0/8",
+        "172.16.0.0/12",
+        "192.168.0.0/16",
+        "100.64.0.0/10",
+        "169.254.0.0/16",
+    ),
     *("::1/128", "fc00::/7", "fe80::/10", "fec0::/10"),
 ]
 NEVER = ["0.0.0.0/8", "224.0.0.0/4", "240.0.0.0/4", "::/128", "ff00::/8"]
@@ -57,7 +66,8 @@ class Rule(NamedTuple):
 
 
 def may_be_allowed(address: Address, port: int, rules: list[Rule]) -> bool:
-    """By POLICY's words alone. What stands for an address that isn't public is no way round to it."""
+    """By POLICY's words alone. What stands for an address that isn't public is no way round to
+    it."""
     within = inside(address)
     if is_never(address) or (within is not None and (is_never(within) or is_in(within, NEAR))):
         return False
@@ -70,13 +80,16 @@ def may_be_allowed(address: Address, port: int, rules: list[Rule]) -> bool:
 
 
 def in_aton(number: int, how: tuple[int, ...], base: tuple[str, ...]) -> str:
-    """An address as `inet_aton` reads it: so many bytes in each part, each in its base (inet(3))."""
+    """An address as `inet_aton` reads it: so many bytes in each part, each in its base
+    (inet(3))."""
     parts = []
     left = 4
     for size, form in zip(how, base, strict=False):
         left -= size
         value = number >> 8 * left & (1 << 8 * size) - 1
-        parts.append({"d": f"{value}", "o": f"0{value:o}", "x": f"0x{value:x}", "X": f"0X{value:X}"}[form])
+        parts.append(
+            {"d": f"{value}", "o": f"0{value:o}", "x": f"0x{value:x}", "X": f"0X{value:X}"}[form]
+        )
     return ".".join(parts)
 
 
@@ -85,13 +98,18 @@ FORMS = st.tuples(
     st.lists(st.sampled_from("doxX"), min_size=4, max_size=4).map(tuple),
 )
 # Mostly what lies at an edge of something.
-EDGES = [int(one) for text in [*NEAR, *NEVER, *METADATA] if "." in text for one in (ipaddress.ip_network(text)[0], ipaddress.ip_network(text)[-1])]  # fmt: skip
+EDGES = [int(one) for text in [*NEAR, *NEVER,
+*METADATA] if "." in text for one in (ipaddress.ip_network(text)[0],
+ipaddress.ip_network(text)[-1])]  # fmt: skip
 V4 = st.one_of(
-    st.sampled_from(EDGES).flatmap(lambda edge: st.integers(max(0, edge - 2), min(0xFFFFFFFF, edge + 2))),
+    st.sampled_from(EDGES).flatmap(
+        lambda edge: st.integers(max(0, edge - 2), min(0xFFFFFFFF, edge + 2))
+    ),
     st.integers(0, 0xFFFFFFFF),
     st.just(int(ipaddress.IPv4Address("93.184.215.14"))),
 )
-PREFIXES = ["fe80::", "fe80:0:0:1::", "fc00::", "fd12:3456::", "fec0::", "ff02::", "2606:4700::", "::", "fd00:ec2::", "65:fc::", "fe65:fc::"]  # fmt: skip
+PREFIXES = ["fe80::", "fe80:0:0:1::", "fc00::", "fd12:3456::", "fec0::", "ff02::", "2606:4700::",
+"::", "fd00:ec2::", "65:fc::", "fe65:fc::"]  # fmt: skip
 
 
 def v6(number: int, prefix: str) -> ipaddress.IPv6Address:
@@ -102,8 +120,10 @@ ADDRESSES: st.SearchStrategy[tuple[str, Address]] = st.one_of(
     st.builds(
         lambda number, form: (in_aton(number, *form), ipaddress.IPv4Address(number)), V4, FORMS
     ),
-    st.builds(lambda number: (f"[::ffff:{ipaddress.IPv4Address(number)}]", v6(number | 0xFFFF << 32, "::")), V4),
-    st.builds(lambda number: (f"[64:FF9B::{ipaddress.IPv4Address(number)}]", v6(number, "64:ff9b::")), V4),
+    st.builds(lambda number: (f"[::ffff:{ipaddress.IPv4Address(number)}]", v6(number | 0xFFFF << 32,
+    "::")), V4),
+    st.builds(lambda number: (f"[64:FF9B::{ipaddress.IPv4Address(number)}]", v6(number,
+    "64:ff9b::")), V4),
     st.builds(lambda number: (f"[{v6(number << 80, '2002::')}]", v6(number << 80, "2002::")), V4),
     st.builds(
         lambda number, prefix: (f"[{v6(number, prefix).exploded}]", v6(number, prefix)),
@@ -118,7 +138,11 @@ def rules(draw: st.DrawFn) -> list[Rule]:
     found = []
     for _ in range(draw(st.integers(0, 3))):
         _, address = draw(ADDRESSES)
-        length = draw(st.sampled_from([address.max_prefixlen, address.max_prefixlen - 4, address.max_prefixlen - 16]))
+        length = draw(
+            st.sampled_from(
+                [address.max_prefixlen, address.max_prefixlen - 4, address.max_prefixlen - 16]
+            )
+        )
         port = draw(st.sampled_from([None, 443, 8443]))
         network = ipaddress.ip_network((address, length), strict=False)
         bare = str(network[0]) if length == address.max_prefixlen else str(network)
@@ -143,7 +167,12 @@ def verdict(line: dict[str, object], texts: list[str]) -> tuple[str, str]:
 @FEWER
 @given(place=ADDRESSES, allowed=rules(), port=st.sampled_from([80, 443, 8443]), own=st.booleans())
 @example(place=("0x7f.1", ipaddress.IPv4Address("127.0.0.1")), allowed=[], port=443, own=True)
-@example(place=("[::ffff:169.254.169.254]", ipaddress.IPv6Address("::ffff:a9fe:a9fe")), allowed=[], port=80, own=True)
+@example(
+    place=("[::ffff:169.254.169.254]", ipaddress.IPv6Address("::ffff:a9fe:a9fe")),
+    allowed=[],
+    port=80,
+    own=True,
+)
 def test_an_address_is_allowed_where_the_contract_allows_it_and_nowhere_else(
     place: tuple[str, Address], allowed: list[Rule], port: int, own: bool
 ) -> None:
@@ -171,10 +200,13 @@ def test_a_name_that_means_an_address_is_allowed_no_more_than_the_address(
     _, address = place
     texts = [rule.text for rule in allowed]
     found, _ = verdict(
-        {"connect": "host.example.com:443", "resolved": [str(address)]}, ["network(host.example.com)", *texts]
+        {"connect": "host.example.com:443", "resolved": [str(address)]},
+        ["network(host.example.com)", *texts],
     )
     within = inside(address)
-    is_far = not any(one is not None and (is_never(one) or is_in(one, NEAR)) for one in (address, within))
+    is_far = not any(
+        one is not None and (is_never(one) or is_in(one, NEAR)) for one in (address, within)
+    )
     assert found == "deny" or is_far or may_be_allowed(address, 443, allowed)
 
 
@@ -190,7 +222,9 @@ def test_an_address_with_a_zone_is_never_allowed(address: str, zone: str, bracke
         assert verdict(line, texts[:1])[0] == "deny"
 
 
-NO_ADDRESS = ["1.2.3.4.5", "256.1.1.1", "1.2.3.256", "0x100.1.1.1", "08.1.1.1", "1..2.3", "1.2.3.4..", "4294967296", "0x1ffffffff", "-1.2.3.4", "1.2.3.4/32", "[1.2.3.4]", "[::1", "::1]", "[:::1]", "[1::2::3]", "[12345::]", "[::g]"]  # fmt: skip
+NO_ADDRESS = ["1.2.3.4.5", "256.1.1.1", "1.2.3.256", "0x100.1.1.1", "08.1.1.1", "1..2.3",
+"1.2.3.4..", "4294967296", "0x1ffffffff", "-1.2.3.4", "1.2.3.4/32", "[1.2.3.4]", "[::1", "::1]",
+"[:::1]", "[1::2::3]", "[12345::]", "[::g]"]  # fmt: skip
 
 
 @given(spelled=st.sampled_from(NO_ADDRESS), port=st.sampled_from([80, 443]))

@@ -1,4 +1,5 @@
-"""Names in other scripts, in a rule and in a request: the same name whichever way it is written, and no other."""
+"""Names in other scripts, in a rule and in a request: the same name whichever way it is written,
+and no other."""
 
 import json
 
@@ -17,9 +18,11 @@ def verdict(pattern: str, **line: object) -> str:
 
 
 SAME = {
-    "letters and code": ["bücher.example", BUECHER, "BÜCHER.EXAMPLE", "XN--BCHER-KVA.example", "xn--bcher-KVA.EXAMPLE."],
+    "letters and code": ["bücher.example", BUECHER, "BÜCHER.EXAMPLE", "XN--BCHER-KVA.example",
+    "xn--bcher-KVA.EXAMPLE."],
     "composed or not": ["bücher.example", "bu\u0308cher.example", "bücher.example."],
-    "dots of other scripts": ["bücher.example", "bücher\u3002example", "bücher\uff0eexample", "bücher\uff61example"],
+    "dots of other scripts": ["bücher.example", "bücher\u3002example", "bücher\uff0eexample",
+    "bücher\uff61example"],
     "wide letters": ["example.com", "\uff45xample.com", "\uff25XAMPLE.\uff43om", "example.com."],
     "a letter that stays one": ["straße.example", STRASSE, "STRAẞE.example", "Straße.Example."],
 }  # fmt: skip
@@ -31,8 +34,10 @@ OTHER = {
 }
 # Of a label below a name whose every other label is allowed.
 INVALID = [
-    "xn--", "xn--a", "xn--example-", "xn--bcher-kva1", "xn--0", "xn--bcher-kvb", "xn--strasse-", "a.", "-a", "a-", "a_b\uff05",
-    "exam\u200dple", "exam\u200cple", "exam\u202eple", "exa mple", "exam\u0000ple", "ex\uff0fample", "ex\uff1aample", "ex\u2100ample",
+    "xn--", "xn--a", "xn--example-", "xn--bcher-kva1", "xn--0", "xn--bcher-kvb", "xn--strasse-",
+    "a.", "-a", "a-", "a_b\uff05",
+    "exam\u200dple", "exam\u200cple", "exam\u202eple", "exa mple", "exam\u0000ple", "ex\uff0fample",
+    "ex\uff1aample", "ex\u2100ample",
     "b\u00fccher%2e", "\u0308a", "a" * 64, ".".join(["a" * 60] * 5),
 ]  # fmt: skip
 
@@ -42,9 +47,15 @@ def test_a_name_is_the_same_however_it_is_written(names: list[str]) -> None:
     for pattern in names:
         for name in names:
             assert verdict(pattern.rstrip("."), connect=f"{name}:443") == "allow", (pattern, name)
-            assert verdict(f"* https://{pattern.rstrip('.')}/**", method="GET", url=f"https://{name}/") == "allow"
+            assert (
+                verdict(f"* https://{pattern.rstrip('.')}/**", method="GET", url=f"https://{name}/")
+                == "allow"
+            )
             both = {"sni": names[0].rstrip("."), "host_header": name}
-            assert verdict(pattern.rstrip("."), connect=f"{name}:443", **both) == "allow", (pattern, name)
+            assert verdict(pattern.rstrip("."), connect=f"{name}:443", **both) == "allow", (
+                pattern,
+                name,
+            )
 
 
 @pytest.mark.parametrize("names", OTHER.values(), ids=OTHER)

@@ -87,15 +87,26 @@ def test_exceptions_turn_round() -> None:
 
 def test_fields_are_judged_as_their_command_would_be() -> None:
     allow = ["packages(npm:zod)"]
-    assert verdict(Packages(manager="npm", operation="i", names=("zod",)), allow=allow).decision == "allow"
-    unknown = verdict(Packages(manager="brew", operation="install", names=("zod",), flags=("--x",)), allow=allow)
-    assert (unknown.decision, unknown.why) == ("ask", "the package manager is not known, so no rule may allow it")
+    assert (
+        verdict(Packages(manager="npm", operation="i", names=("zod",)), allow=allow).decision
+        == "allow"
+    )
+    unknown = verdict(
+        Packages(manager="brew", operation="install", names=("zod",), flags=("--x",)), allow=allow
+    )
+    assert (unknown.decision, unknown.why) == (
+        "ask",
+        "the package manager is not known, so no rule may allow it",
+    )
     bad = verdict(Packages(manager="npm", operation="install", names=("zod;id",)), allow=allow)
     assert (bad.decision, bad.remedy) == ("deny", "name packages only")
     both = Packages(manager="npm", operation="install", names=("zod",), command="npm install other")
     assert verdict(both, allow=allow).decision == "deny"
     # A command alone is read.
-    assert verdict(Packages(manager="", operation="", command="npm i zod"), allow=allow).decision == "allow"
+    assert (
+        verdict(Packages(manager="", operation="", command="npm i zod"), allow=allow).decision
+        == "allow"
+    )
 
 
 def test_what_can_not_be_read_is_asked_with_why() -> None:

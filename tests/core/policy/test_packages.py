@@ -18,7 +18,18 @@ from supervisor.errors import PolicyError
 
 
 def test_every_manager_of_the_contract_is_known() -> None:
-    assert set(managers()) == {"npm", "pnpm", "yarn", "bun", "pip", "uv", "poetry", "cargo", "go", "gem"}
+    assert set(managers()) == {
+        "npm",
+        "pnpm",
+        "yarn",
+        "bun",
+        "pip",
+        "uv",
+        "poetry",
+        "cargo",
+        "go",
+        "gem",
+    }
 
 
 @pytest.mark.parametrize(
@@ -44,7 +55,13 @@ def test_every_manager_of_the_contract_is_known() -> None:
         ("uv tool install a", "uv", "tool install", ("a",), ()),
         ("uv add --group dev a", "uv", "add", ("a",), ("--group=dev",)),
         ("poetry add a -G dev", "poetry", "add", ("a",), ("-G=dev",)),
-        ("cargo add serde@1 --features derive", "cargo", "add", ("serde@1",), ("--features=derive",)),
+        (
+            "cargo add serde@1 --features derive",
+            "cargo",
+            "add",
+            ("serde@1",),
+            ("--features=derive",),
+        ),
         ("go mod tidy", "go", "mod tidy", (), ()),
         ("gem i rake", "gem", "install", ("rake",), ()),
         ("npm install -- -x", "npm", "install", ("-x",), ()),
@@ -54,7 +71,12 @@ def test_a_command_is_read(
     command: str, manager: str, operation: str, names: tuple[str, ...], flags: tuple[str, ...]
 ) -> None:
     action = parse_command(command)
-    assert (action.manager, action.operation, action.names, action.flags) == (manager, operation, names, flags)
+    assert (action.manager, action.operation, action.names, action.flags) == (
+        manager,
+        operation,
+        names,
+        flags,
+    )
     assert agrees(action)
 
 
@@ -82,9 +104,12 @@ def test_what_can_t_be_read_says_so(command: str) -> None:
 @pytest.mark.parametrize(
     ("manager", "word", "name"),
     [
-        ("npm", "left-pad", "left-pad"), ("npm", "left-pad@^1.2 <2", "left-pad"), ("npm", "@scope/x@latest", "@scope/x"), ("npm", "x@>=1 <2", "x"),
-        ("pip", "Requests", "requests"), ("pip", "zope.interface[test]==1.0", "zope-interface"), ("pip", "a>=1,!=1.5,<2", "a"), ("pip", "a~=1.0", "a"),
-        ("uv", "a_b==1", "a-b"), ("poetry", "django@^5", "django"), ("poetry", "a@latest", "a"), ("cargo", "serde@1.0", "serde"),
+        ("npm", "left-pad", "left-pad"), ("npm", "left-pad@^1.2 <2", "left-pad"), ("npm",
+         "@scope/x@latest", "@scope/x"), ("npm", "x@>=1 <2", "x"),
+        ("pip", "Requests", "requests"), ("pip", "zope.interface[test]==1.0", "zope-interface"),
+        ("pip", "a>=1,!=1.5,<2", "a"), ("pip", "a~=1.0", "a"),
+        ("uv", "a_b==1", "a-b"), ("poetry", "django@^5", "django"), ("poetry", "a@latest", "a"),
+        ("cargo", "serde@1.0", "serde"),
         ("go", "example.com/mod/v2@v2.0.0", "example.com/mod/v2"), ("gem", "rake:13.0", "rake"),
     ],
 )  # fmt: skip
@@ -97,11 +122,16 @@ def test_a_package_has_a_name(manager: str, word: str, name: str) -> None:
 @pytest.mark.parametrize(
     ("manager", "word"),
     [
-        ("npm", "https://x.example.org/a.tgz"), ("npm", "git+ssh://x"), ("npm", "git@x:y"), ("npm", "user/repo"), ("npm", "user/repo#branch"),
-        ("npm", "github:a/b"), ("npm", "gist:1"), ("npm", "a@npm:b"), ("npm", "a@file:b"), ("npm", "a@http://x"), ("npm", "./a"), ("npm", "../a"),
-        ("npm", "/a"), ("npm", "~/a"), ("npm", "a.tgz"), ("npm", "link:a"), ("npm", "workspace:a"), ("npm", "jsr:@a/b"), ("npm", "a@user/repo"),
-        ("pip", "."), ("pip", "./a"), ("pip", "a.whl"), ("pip", "a.tar.gz"), ("pip", "a @ https://x"), ("pip", "git+https://x"), ("pip", "a/b"),
-        ("pip", "file:///a"), ("pip", "a==1 --hash=x"), ("go", "./cmd"), ("go", "nodots/x"), ("go", "all"), ("gem", "a.gem"), ("cargo", "a/b"),
+        ("npm", "https://x.example.org/a.tgz"), ("npm", "git+ssh://x"), ("npm", "git@x:y"), ("npm",
+         "user/repo"), ("npm", "user/repo#branch"),
+        ("npm", "github:a/b"), ("npm", "gist:1"), ("npm", "a@npm:b"), ("npm", "a@file:b"), ("npm",
+         "a@http://x"), ("npm", "./a"), ("npm", "../a"),
+        ("npm", "/a"), ("npm", "~/a"), ("npm", "a.tgz"), ("npm", "link:a"), ("npm", "workspace:a"),
+        ("npm", "jsr:@a/b"), ("npm", "a@user/repo"),
+        ("pip", "."), ("pip", "./a"), ("pip", "a.whl"), ("pip", "a.tar.gz"), ("pip",
+         "a @ https://x"), ("pip", "git+https://x"), ("pip", "a/b"),
+        ("pip", "file:///a"), ("pip", "a==1 --hash=x"), ("go", "./cmd"), ("go", "nodots/x"), ("go",
+         "all"), ("gem", "a.gem"), ("cargo", "a/b"),
     ],
 )  # fmt: skip
 def test_what_says_where_code_comes_from_is_no_package(manager: str, word: str) -> None:
@@ -110,7 +140,8 @@ def test_what_says_where_code_comes_from_is_no_package(manager: str, word: str) 
 
 
 @pytest.mark.parametrize(
-    "word", ["", "-x", "a;b", "a|b", "$(x)", "a`b`", "a'b", "a\nb", "a\\b", "a&b", "a\u202eb", "a\x00"]
+    "word",
+    ["", "-x", "a;b", "a|b", "$(x)", "a`b`", "a'b", "a\nb", "a\\b", "a&b", "a\u202eb", "a\x00"],
 )
 def test_what_is_no_word_of_a_package_is_refused(word: str) -> None:
     with pytest.raises(ValueError):
@@ -165,7 +196,10 @@ def test_names_are_folded_as_pep_503_says() -> None:
 
 def test_deny_rules_see_what_can_t_be_read() -> None:
     found = rough_actions("true; sudo npm i evil && pip install 'x'")
-    assert [(action.manager, action.names) for action in found] == [("npm", ("evil",)), ("pip", ("x",))]
+    assert [(action.manager, action.names) for action in found] == [
+        ("npm", ("evil",)),
+        ("pip", ("x",)),
+    ]
 
 
 def test_patterns() -> None:
@@ -178,11 +212,21 @@ def test_patterns() -> None:
     for bare in ("*", "**", "* *", "* * *", "*:*"):
         assert compile_pattern(bare).is_bare
     assert not compile_pattern("npm:*").is_bare
-    for bad in ("npm", "apt:x", "apt install x", "npm frob x", "npm install a b", "npm install 'x", "npm -g"):
+    for bad in (
+        "npm",
+        "apt:x",
+        "apt install x",
+        "npm frob x",
+        "npm install a b",
+        "npm install 'x",
+        "npm -g",
+    ):
         with pytest.raises(PolicyError):
             compile_pattern(bad)
 
 
 @pytest.mark.parametrize("word", ["i", "clean-install", "rm"])
 def test_an_alias_alone_is_its_operation_in_rules_too(word: str) -> None:
-    assert compile_pattern(f"npm {word}").operation == parse_command(f"npm {word}").operation != word
+    assert (
+        compile_pattern(f"npm {word}").operation == parse_command(f"npm {word}").operation != word
+    )

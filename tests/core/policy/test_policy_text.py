@@ -37,7 +37,12 @@ deny:
 def test_a_whole_file() -> None:
     policy = parse_policy(FULL, "p.yaml")
     status, index, main, dog, everything = policy.rules
-    assert (status.effect, status.category, status.pattern, status.line) == ("allow", "exec", "git status", 4)
+    assert (status.effect, status.category, status.pattern, status.line) == (
+        "allow",
+        "exec",
+        "git status",
+        4,
+    )
     assert (index.why, index.id, index.added_by, index.added_at) == (
         "the team's package index",
         "abc",
@@ -53,7 +58,9 @@ def test_a_whole_file() -> None:
     assert policy.of("network", "allow") == (index,)
 
 
-@pytest.mark.parametrize("text", ["", "version: 1\n", "allow:\n", "allow: []\ndeny:\n", "# nothing\n", "--- \n"])
+@pytest.mark.parametrize(
+    "text", ["", "version: 1\n", "allow:\n", "allow: []\ndeny:\n", "# nothing\n", "--- \n"]
+)
 def test_a_policy_without_rules(text: str) -> None:
     assert parse_policy(text, "p").rules == ()
 
@@ -119,11 +126,27 @@ def test_a_policy_without_rules(text: str) -> None:
         ("allow:\n  - packages(npm instal2 x)", "2", "unknown operation"),
         ("allow:\n  - packages(npm install a b)", "2", "more than one package"),
         ("allow:\n  - packages(npm)", "2", "names no operation"),
-        ("allow:\n  - {rule: filesystem(src/*), match: [src/a/b]}", "2", "doesn't match its `match` example `src/a/b`"),
-        ("allow:\n  - {rule: filesystem(src/*), not_match: [src/a]}", "2", "matches its `not_match` example `src/a`"),
+        (
+            "allow:\n  - {rule: filesystem(src/*), match: [src/a/b]}",
+            "2",
+            "doesn't match its `match` example `src/a/b`",
+        ),
+        (
+            "allow:\n  - {rule: filesystem(src/*), not_match: [src/a]}",
+            "2",
+            "matches its `not_match` example `src/a`",
+        ),
         ("allow:\n  - {rule: exec(git log *), match: [git logout]}", "2", "doesn't match"),
-        ("deny:\n  - {rule: 'git(push main)', not_match: ['git push origin HEAD:main']}", "2", "matches"),
-        ("allow:\n  - {rule: network(a.example.com), match: ['u@a.example.com']}", "", "names a user"),
+        (
+            "deny:\n  - {rule: 'git(push main)', not_match: ['git push origin HEAD:main']}",
+            "2",
+            "matches",
+        ),
+        (
+            "allow:\n  - {rule: network(a.example.com), match: ['u@a.example.com']}",
+            "",
+            "names a user",
+        ),
         ("protected: [x]", "1", "not a mapping"),
         ("protected: {aks: [x]}", "1", "did you mean `ask`"),
         ("protected: {ask: [[x]]}", "1", "not a name"),
@@ -171,7 +194,17 @@ def test_a_rule_with_something_hidden_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["exec", "exec(*)", "exec(**)", "exec(* *)", "packages", "packages(*)", "packages(* * *)", "packages(*:*)"]
+    "text",
+    [
+        "exec",
+        "exec(*)",
+        "exec(**)",
+        "exec(* *)",
+        "packages",
+        "packages(*)",
+        "packages(* * *)",
+        "packages(*:*)",
+    ],
 )
 def test_a_bare_rule_is_kept_with_a_warning(text: str) -> None:
     policy = parse_policy(f"allow:\n  - {text}\n", "p.yaml")
@@ -202,14 +235,24 @@ def test_an_id_is_the_same_for_the_same_rule() -> None:
     [
         "exec(git status)",
         {"rule": "exec(git status)", "why": "x", "id": "abc"},
-        {"rule": "network(a.example.com)", "expires": "2027-01-31T00:00:00+00:00", "except": ["a.example.com:80"]},
+        {
+            "rule": "network(a.example.com)",
+            "expires": "2027-01-31T00:00:00+00:00",
+            "except": ["a.example.com:80"],
+        },
         {
             "rule": "network(a.example.com)",
             "expires": "session",
             "match": ["a.example.com"],
             "not_match": ["b.example.com"],
         },
-        {"rule": "network(a.example.com)", "uses": 3, "session": "s", "added_by": "me", "added_at": 5.0},
+        {
+            "rule": "network(a.example.com)",
+            "uses": 3,
+            "session": "s",
+            "added_by": "me",
+            "added_at": 5.0,
+        },
     ],
 )
 def test_a_rule_is_written_as_it_was_read(entry: object) -> None:
@@ -245,7 +288,10 @@ def test_an_error_names_its_place_once() -> None:
 
 def test_added_at_may_be_a_date() -> None:
     assert (
-        policy_from_data({"allow": [{"rule": "exec(ls)", "added_at": "2027-01-31"}]}).rules[0].added_at == 1801353600.0
+        policy_from_data({"allow": [{"rule": "exec(ls)", "added_at": "2027-01-31"}]})
+        .rules[0]
+        .added_at
+        == 1801353600.0
     )
 
 
@@ -257,7 +303,11 @@ def test_nothing_can_be_said_of_proposals() -> None:
 def test_how_long_connections_are_held() -> None:
     assert parse_policy("version: 1\n", "p").hold_s is None
     two, three = parse_policy("hold: 2m\n", "p"), parse_policy("hold: 3m\n", "q")
-    assert (two.hold_s, merge(three, two).hold_s, merge(two, parse_policy("", "r")).hold_s) == (120, 120, 120)
+    assert (two.hold_s, merge(three, two).hold_s, merge(two, parse_policy("", "r")).hold_s) == (
+        120,
+        120,
+        120,
+    )
     for bad in ("soon", "0", "2h", "[1]"):
         with pytest.raises(PolicyError, match=r"p:2: .*hold"):
             parse_policy(f"version: 1\nhold: {bad}\n", "p")

@@ -1,4 +1,5 @@
-"""A rule that an agent proposes is asked, or refused at once where there is nothing to ask about."""
+"""A rule that an agent proposes is asked, or refused at once where there is nothing to ask
+about."""
 
 import pytest
 
@@ -9,7 +10,11 @@ from supervisor.core.policy.rules import Verdict
 
 POLICY = policy_from_data(
     {
-        "allow": ["exec(git log *)", {"rule": "exec(old *)", "expires": "2020-01-01"}, "network(*.example.com)"],
+        "allow": [
+            "exec(git log *)",
+            {"rule": "exec(old *)", "expires": "2020-01-01"},
+            "network(*.example.com)",
+        ],
         "ask": ["git(push main)"],
         "deny": ["network(*.example.net)"],
     }
@@ -37,14 +42,18 @@ def proposed(effect: Effect, rule: str) -> Verdict:
         ("allow", "exec(eval *)", "which no rule may allow"),
         ("allow", "filesystem(.git/**)", "the protected name `.git/**` keeps denied"),
         ("allow", "network(169.254.169.254)", "never reached"),
-        ("allow", "exec(git log -3)", "allow exec(git log *) answers all that exec(git log -3) is about"),
+        ("allow", "exec(git log -3)",
+         "allow exec(git log *) answers all that exec(git log -3) is about"),
         ("allow", "exec(git log *)", "allow exec(git log *) answers all"),
-        ("allow", "network(a.example.net)", "deny network(*.example.net) answers all that network(a.example.net) is about"),
+        ("allow", "network(a.example.net)",
+         "deny network(*.example.net) answers all that network(a.example.net) is about"),
         ("allow", "git(push main)", "ask git(push main) answers all"),
         ("deny", "network(a.example.net)", "deny network(*.example.net) answers all"),
     ],
 )  # fmt: skip
-def test_nonsense_and_what_would_change_nothing_is_refused_with_the_reason(effect: Effect, rule: str, why: str) -> None:
+def test_nonsense_and_what_would_change_nothing_is_refused_with_the_reason(
+    effect: Effect, rule: str, why: str
+) -> None:
     found = proposed(effect, rule)
     assert found.decision == "deny"
     assert why in found.why

@@ -1,4 +1,5 @@
-"""The table of protected names: each has a path that is asked about or denied under `filesystem(**)`, a near miss that isn't, and a source."""
+"""The table of protected names: each has a path that is asked about or denied under
+`filesystem(**)`, a near miss that isn't, and a source."""
 
 from pathlib import Path
 
@@ -29,11 +30,17 @@ def example(name: str) -> str:
 def near_miss(name: str) -> str:
     """A path that is spelled almost like it."""
     plain = name.removesuffix("/**")
-    return f"{plain.replace('*', 'y')}-like" if plain.startswith("*") else f"un{plain.replace('*', 'y')}"
+    return (
+        f"{plain.replace('*', 'y')}-like"
+        if plain.startswith("*")
+        else f"un{plain.replace('*', 'y')}"
+    )
 
 
 @pytest.mark.parametrize(("part", "name"), NAMES, ids=[name for _, name in NAMES])
-def test_each_name_is_protected_under_a_wildcard_and_its_near_miss_is_not(part: str, name: str) -> None:
+def test_each_name_is_protected_under_a_wildcard_and_its_near_miss_is_not(
+    part: str, name: str
+) -> None:
     path = example(name)
     for spelled in (path, f"deep/er/{path}", path.upper(), f"{path}/below"):
         assert verdict(spelled) == part, spelled
@@ -43,12 +50,18 @@ def test_each_name_is_protected_under_a_wildcard_and_its_near_miss_is_not(part: 
 
 
 def test_the_table_has_what_the_contract_names() -> None:
-    named = """.github/** .gitlab-ci.yml .circleci/** .reviewerc .husky/** .githooks/** .pre-commit-config.yaml .envrc .vscode/** .idea/**
-        .devcontainer/** sitecustomize.py *.pth .venv/** node_modules/.bin/** .gitattributes .gitmodules .claude/** .cursor/** .mcp.json
-        CLAUDE.md AGENTS.md .gatehouseignore .npmrc .yarnrc* .pypirc pip.conf bunfig.toml .env* .ssh/** .bashrc .zshrc .profile
-        mise.toml .overcommit.yml lefthook.toml .hgrc .jjconfig.toml .exrc .nvim.lua .run/** .kiro/** .amazonq/** .clinerules .qwen/**
-        .goosehints .crush.json .gemini/** .windsurf/** .zed/** .cirrus.yml .semaphore/** .tekton/** .teamcity/** buildspec.yml
-        .buildkite/** Jenkinsfile .drone.yml .woodpecker/** azure-pipelines.yml bitbucket-pipelines.yml"""
+    named = """.github/** .gitlab-ci.yml .circleci/** .reviewerc .husky/** .githooks/**
+    .pre-commit-config.yaml .envrc .vscode/** .idea/**
+        .devcontainer/** sitecustomize.py *.pth .venv/** node_modules/.bin/** .gitattributes
+        .gitmodules .claude/** .cursor/** .mcp.json
+        CLAUDE.md AGENTS.md .gatehouseignore .npmrc .yarnrc* .pypirc pip.conf bunfig.toml .env*
+        .ssh/** .bashrc .zshrc .profile
+        mise.toml .overcommit.yml lefthook.toml .hgrc .jjconfig.toml .exrc .nvim.lua .run/**
+        .kiro/** .amazonq/** .clinerules .qwen/**
+        .goosehints .crush.json .gemini/** .windsurf/** .zed/** .cirrus.yml .semaphore/**
+        .tekton/** .teamcity/** buildspec.yml
+        .buildkite/** Jenkinsfile .drone.yml .woodpecker/** azure-pipelines.yml
+        bitbucket-pipelines.yml"""
     assert set(named.split()) <= set(built_in()["ask"])
     assert {".git/**", ".hg/**", ".jj/**"} <= set(built_in()["deny"])
 
@@ -130,8 +143,18 @@ def test_what_runs_with_tests_or_a_build_is_marked_and_not_asked(name: str) -> N
         (FileChange(operation="rename", path="x", to="a/Makefile"), True),
         (FileChange(operation="rename", path="Makefile", to="x"), False),
         (FileChange(operation="write", path="Makefile/x"), False),
-        (FileChange(operation="swap", path="a", steps=(FileStep(operation="write", path="a/setup.py"),)), True),
-        (FileChange(operation="swap", path="a", steps=(FileStep(operation="delete", path="a/setup.py"),)), False),
+        (
+            FileChange(
+                operation="swap", path="a", steps=(FileStep(operation="write", path="a/setup.py"),)
+            ),
+            True,
+        ),
+        (
+            FileChange(
+                operation="swap", path="a", steps=(FileStep(operation="delete", path="a/setup.py"),)
+            ),
+            False,
+        ),
     ],
 )
 def test_what_comes_is_marked_and_what_goes_is_not(action: FileChange, is_marked: bool) -> None:

@@ -7,7 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.core.actions import Action, BudgetRaise, Exec, FileChange, Git, Network, Packages, Proposal
+from supervisor.core.actions import (
+    Action,
+    BudgetRaise,
+    Exec,
+    FileChange,
+    Git,
+    Network,
+    Packages,
+    Proposal,
+)
 from supervisor.core.policy.repeats import BACK_OFF_S, Standing, likeness, remedy, standing
 
 
@@ -16,7 +25,14 @@ def connect(host: str, port: int = 443) -> Network:
 
 
 def request(path: str, method: str = "GET") -> Network:
-    return Network(operation="request", host="api.example.org", port=443, scheme="https", method=method, path=path)
+    return Network(
+        operation="request",
+        host="api.example.org",
+        port=443,
+        scheme="https",
+        method=method,
+        path=path,
+    )
 
 
 def push(*flags: str, **more: bool) -> Git:
@@ -30,11 +46,17 @@ ALIKE: dict[str, tuple[Action, Action]] = {
     "another query": (request("/search?q=1"), request("/search?q=2")),
     "no query": (request("/search?q=1"), request("/search")),
     "the path in other letters": (request("/a/../b"), request("/%62")),
-    "another body": (request("/up", "POST"), msgspec.structs.replace(request("/up", "POST"), body_hash="ab")),
+    "another body": (
+        request("/up", "POST"),
+        msgspec.structs.replace(request("/up", "POST"), body_hash="ab"),
+    ),
     "a space more": (Exec(command="npm  publish "), Exec(command="npm publish")),
     "quotes": (Exec(command="npm 'publish'"), Exec(command="npm publish")),
     "more time": (Exec(command="npm publish", timeout_s=5), Exec(command="npm publish")),
-    "spaces in what can't be told apart": (Exec(command="echo  $(date)"), Exec(command="echo $(date)")),
+    "spaces in what can't be told apart": (
+        Exec(command="echo  $(date)"),
+        Exec(command="echo $(date)"),
+    ),
     "options in another order": (push("--tags", "--atomic"), push("--atomic", "--tags")),
     "packages in another order": (
         Packages(manager="npm", operation="install", names=("a", "b")),
@@ -58,8 +80,10 @@ OTHER: dict[str, tuple[Action, Action]] = {
     "another folder": (Exec(command="make", cwd="a"), Exec(command="make")),
     "a forced push": (push(), push(force=True)),
     "a push that deletes": (push(delete=True), push(force=True)),
-    "another package": (Packages(manager="npm", operation="install", names=("a",)), Packages(manager="npm", operation="install", names=("b",))),
-    "another rule": (Proposal(effect="allow", rule="exec(a)"), Proposal(effect="deny", rule="exec(a)")),
+    "another package": (Packages(manager="npm", operation="install", names=("a",)),
+    Packages(manager="npm", operation="install", names=("b",))),
+    "another rule": (Proposal(effect="allow", rule="exec(a)"), Proposal(effect="deny",
+    rule="exec(a)")),
 }  # fmt: skip
 
 
@@ -101,6 +125,9 @@ def test_one_denial_more_never_ends_it_sooner(times: list[float], more: float) -
 
 
 def test_what_may_be_done_about_it() -> None:
-    assert remedy(1_000_000_060, 1_000_000_000) == "ask again after 01:47:40 UTC (in 1m 00s), or do without it"
+    assert (
+        remedy(1_000_000_060, 1_000_000_000)
+        == "ask again after 01:47:40 UTC (in 1m 00s), or do without it"
+    )
     assert "it may be asked again" in remedy(1000, 1000)
     assert "isn't asked again in this session" in remedy(math.inf, 1000)

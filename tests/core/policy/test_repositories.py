@@ -109,10 +109,12 @@ JUNK = Piece("file", b"junk")
         ({"a/HEAD": JUNK}, [{"a": WHOLE}], ("a",)),
         ({"a/config": JUNK}, [{}, {"a": WHOLE}], ("a",)),
         ({"a/refs": FOLDER}, [{"a": {"HEAD": REF}}, {"a": {"objects": FOLDER}}], ("a",)),
-        ({"a/refs": FOLDER}, [{"a": {"HEAD": REF}}, {"a": {"HEAD": JUNK, "objects": FOLDER}}], ("a",)),
+        ({"a/refs": FOLDER}, [{"a": {"HEAD": REF}}, {"a": {"HEAD": JUNK, "objects": FOLDER}}], ("a",
+         )),
         ({"a": None}, [{"a": WHOLE}], ("a",)),
         ({"ab/config": JUNK}, [{"a": WHOLE}], ()),
-        ({"a/objects/HEAD": REF, "a/objects/refs": FOLDER}, [{"a/objects": {"objects": FOLDER}}], ("a/objects",)),
+        ({"a/objects/HEAD": REF, "a/objects/refs": FOLDER}, [{"a/objects": {"objects": FOLDER}}],
+         ("a/objects",)),
     ],
 )  # fmt: skip
 def test_a_change_is_in_a_repository_before_it_or_after(
@@ -121,12 +123,16 @@ def test_a_change_is_in_a_repository_before_it_or_after(
     assert found(made, *accounts) == repository
 
 
-_NAMES = st.sampled_from(["HEAD", "objects/x", "refs", "refs/x/y", "config", "commondir", "head", "x"])
+_NAMES = st.sampled_from(
+    ["HEAD", "objects/x", "refs", "refs/x/y", "config", "commondir", "head", "x"]
+)
 _PIECES = st.sampled_from([REF, JUNK, FOLDER, UNKNOWN])
 
 
 @given(st.lists(st.tuples(_NAMES, _PIECES), max_size=6))
-def test_in_whatever_order_pieces_come_the_last_one_is_seen(changes: list[tuple[str, Piece]]) -> None:
+def test_in_whatever_order_pieces_come_the_last_one_is_seen(
+    changes: list[tuple[str, Piece]],
+) -> None:
     """Done one by one, as long as none is refused: what is there never is a repository."""
     there: dict[str, Piece] = {}
     for name, piece in changes:

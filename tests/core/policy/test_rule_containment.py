@@ -1,4 +1,5 @@
-"""One rule in another, category by category: above all where it only looks so, and an action shows otherwise."""
+"""One rule in another, category by category: above all where it only looks so, and an action
+shows otherwise."""
 
 from typing import Any
 
@@ -22,7 +23,10 @@ CONTAINED = [
     (("deny", "filesystem(?)"), ("ask", "filesystem(a)")),
     (("allow", "network(*.example.org)"), ("allow", "network(a.example.org)")),
     (("deny", "network(https://a.example.org/**)"), ("deny", "network(https://a.example.org/x/*)")),
-    (("deny", "network(* https://a.example.org/x/**)"), ("ask", "network(GET https://a.example.org/x/y)")),
+    (
+        ("deny", "network(* https://a.example.org/x/**)"),
+        ("ask", "network(GET https://a.example.org/x/y)"),
+    ),
     (("allow", "git(push origin feature/*)"), ("allow", "git(push origin feature/x)")),
     (("allow", "git(diff * *)"), ("allow", "git(diff a b..c)")),
     (("deny", "git(remote *)"), ("deny", "git(remote add x)")),
@@ -46,13 +50,25 @@ OPEN = [
     (("allow", "filesystem([ab]*)"), ("allow", "filesystem([a]*)")),
     (("allow", "filesystem(a)"), ("allow", "filesystem(a*)")),
     # Another scheme, fewer methods, another path, other ports.
-    (("deny", "network(* https://a.example.org/**)"), ("deny", "network(* http://a.example.org/x)")),
-    (("deny", "network(GET https://a.example.org/**)"), ("deny", "network(* https://a.example.org/**)")),
-    (("deny", "network(* https://a.example.org/x/**)"), ("deny", "network(* https://a.example.org/y)")),
+    (
+        ("deny", "network(* https://a.example.org/**)"),
+        ("deny", "network(* http://a.example.org/x)"),
+    ),
+    (
+        ("deny", "network(GET https://a.example.org/**)"),
+        ("deny", "network(* https://a.example.org/**)"),
+    ),
+    (
+        ("deny", "network(* https://a.example.org/x/**)"),
+        ("deny", "network(* https://a.example.org/y)"),
+    ),
     (("allow", "network(a.example.org)"), ("allow", "network(a.example.org:22)")),
     (("allow", "network(192.0.2.0/24)"), ("allow", "network(2001:db8::/32)")),
     # A URL rule that is stricter doesn't forbid the connection that one which allows opens.
-    (("deny", "network(* https://a.example.org/**)"), ("allow", "network(* https://a.example.org/**)")),
+    (
+        ("deny", "network(* https://a.example.org/**)"),
+        ("allow", "network(* https://a.example.org/**)"),
+    ),
     (("allow", "git(push origin *)"), ("allow", "git(push --force origin x)")),
     (("allow", "git(diff *)"), ("allow", "git(diff a b)")),
     (("allow", "git(diff a)"), ("allow", "git(diff x a)")),

@@ -22,24 +22,41 @@ from supervisor.errors import PolicyError
         ("git", "main", {"operation": "push", "refspecs": ("main",)}),
         ("git", "feature/x", {"operation": "push", "refspecs": ("feature/x",)}),
         ("git", "fetch", {"operation": "fetch", "remote": None}),
-        ("packages", "npm install zod", {"manager": "npm", "operation": "install", "names": ("zod",)}),
+        ("packages", "npm install zod", {"manager": "npm", "operation": "install", "names": ("zod",
+         )}),
         ("packages", "npm:zod", {"manager": "npm", "operation": "install", "names": ("zod",)}),
-        ("packages", "cargo:serde", {"manager": "cargo", "operation": "install", "names": ("serde",)}),
-        ("packages", "poetry:django", {"manager": "poetry", "operation": "install", "names": ("django",)}),
+        ("packages", "cargo:serde", {"manager": "cargo", "operation": "install", "names": ("serde",
+         )}),
+        ("packages", "poetry:django", {"manager": "poetry", "operation": "install",
+         "names": ("django",)}),
         ("packages", "other:zod", {"manager": "", "operation": ""}),
-        ("network", "a.example.com", {"operation": "connect", "host": "a.example.com", "port": 443}),
+        ("network", "a.example.com", {"operation": "connect", "host": "a.example.com",
+         "port": 443}),
         ("network", "a.example.com:8443", {"operation": "connect", "port": 8443}),
         ("network", "fd00::1", {"operation": "connect", "host": "fd00::1", "port": 443}),
         ("network", "[fd00::1]:80", {"operation": "connect", "host": "[fd00::1]", "port": 80}),
-        ("network", "https://a.example.com/x", {"operation": "request", "method": "GET", "scheme": "https", "path": "/x"}),
-        ("network", "POST http://a.example.com/x", {"operation": "request", "method": "POST", "scheme": "http", "port": 80}),
+        ("network", "https://a.example.com/x", {"operation": "request", "method": "GET",
+         "scheme": "https", "path": "/x"}),
+        ("network", "POST http://a.example.com/x", {"operation": "request", "method": "POST",
+         "scheme": "http", "port": 80}),
     ],
 )  # fmt: skip
-def test_an_example_stands_for_one_action(category: Category, example: str, fields: dict[str, Any]) -> None:
-    kinds = {"exec": Exec, "filesystem": FileChange, "git": Git, "packages": Packages, "network": Network}
+def test_an_example_stands_for_one_action(
+    category: Category, example: str, fields: dict[str, Any]
+) -> None:
+    kinds = {
+        "exec": Exec,
+        "filesystem": FileChange,
+        "git": Git,
+        "packages": Packages,
+        "network": Network,
+    }
     found = action_of(category, example)
     assert isinstance(found, kinds[category])
-    if (category, example) == ("packages", "cargo:serde") or (category, example) == ("packages", "poetry:django"):
+    if (category, example) == ("packages", "cargo:serde") or (category, example) == (
+        "packages",
+        "poetry:django",
+    ):
         # Which operation depends on the manager's table: one that takes a name.
         fields = {key: value for key, value in fields.items() if key != "operation"}
     assert {key: getattr(found, key) for key in fields} == fields
@@ -59,7 +76,15 @@ def test_there_is_no_example_of_a_proposal() -> None:
 
 def test_a_rule_is_held_against_its_examples() -> None:
     policy = policy_from_data(
-        {"ask": [{"rule": "git(push upstream x)", "match": ["git push upstream x"], "not_match": ["push x"]}]}
+        {
+            "ask": [
+                {
+                    "rule": "git(push upstream x)",
+                    "match": ["git push upstream x"],
+                    "not_match": ["push x"],
+                }
+            ]
+        }
     )
     assert list(failing(policy.rules[0])) == []
     with pytest.raises(PolicyError, match="doesn't match its `match` example `cat b`"):
@@ -68,6 +93,16 @@ def test_a_rule_is_held_against_its_examples() -> None:
         policy_from_data({"allow": [{"rule": "exec(cat *)", "not_match": ["cat a"]}]})
     # How long a rule lasts says nothing of what it matches.
     policy_from_data(
-        {"allow": [{"rule": "exec(ls)", "match": ["ls"], "expires": "2001-01-01", "uses": 0, "session": "s"}]}
+        {
+            "allow": [
+                {
+                    "rule": "exec(ls)",
+                    "match": ["ls"],
+                    "expires": "2001-01-01",
+                    "uses": 0,
+                    "session": "s",
+                }
+            ]
+        }
     )
     assert parse_rule("exec(ls)").match == ()

@@ -130,7 +130,9 @@ def shipped(path: Path) -> Policy:
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
-def test_a_shipped_policy_loads_without_a_warning_and_each_rule_says_why_and_shows_what_it_matches(path: Path) -> None:
+def test_a_shipped_policy_loads_without_a_warning_and_each_rule_says_why_and_shows_what_it_matches(
+    path: Path,
+) -> None:
     policy = shipped(path)
     assert policy.rules
     assert not policy.warnings
@@ -141,12 +143,17 @@ def test_a_shipped_policy_loads_without_a_warning_and_each_rule_says_why_and_sho
 def test_the_default_policy_lets_nothing_out_unasked() -> None:
     policy = shipped(DEFAULT)
     assert {rule.category for rule in policy.rules if rule.effect == "allow"} == {"exec"}
-    assert {policy.mode_of(category) for category in ("exec", "filesystem", "network", "git", "packages")} == {"ask"}
+    assert {
+        policy.mode_of(category)
+        for category in ("exec", "filesystem", "network", "git", "packages")
+    } == {"ask"}
 
 
 def commands_allowed(path: Path) -> set[str]:
     policy = shipped(path)
-    return {rule.text for rule in policy.rules if rule.category == "exec" and rule.effect == "allow"}
+    return {
+        rule.text for rule in policy.rules if rule.category == "exec" and rule.effect == "allow"
+    }
 
 
 def test_the_maintainer_may_do_in_its_copy_whatever_a_new_session_may() -> None:
@@ -155,9 +162,15 @@ def test_the_maintainer_may_do_in_its_copy_whatever_a_new_session_may() -> None:
 
 
 def test_the_golden_cases_of_every_day_speak_of_rules_that_are_shipped() -> None:
-    cases = read_cases((GOLDEN / "exec_everyday.yaml").read_text(encoding="utf-8"), "exec_everyday.yaml")
-    allowed = {(rule.text, rule.exceptions) for rule in shipped(DEFAULT).rules if rule.effect == "allow"}
-    policies = {json.dumps(case.fields["policy"], sort_keys=True): case.fields["policy"] for case in cases}
+    cases = read_cases(
+        (GOLDEN / "exec_everyday.yaml").read_text(encoding="utf-8"), "exec_everyday.yaml"
+    )
+    allowed = {
+        (rule.text, rule.exceptions) for rule in shipped(DEFAULT).rules if rule.effect == "allow"
+    }
+    policies = {
+        json.dumps(case.fields["policy"], sort_keys=True): case.fields["policy"] for case in cases
+    }
     for data in policies.values():
         assert {(rule.text, rule.exceptions) for rule in policy_from_data(data).rules} <= allowed
 
@@ -188,7 +201,11 @@ def test_a_policy_of_the_readme_loads(text: str) -> None:
 
 
 def test_the_answers_of_the_readme_are_the_answers() -> None:
-    lines = [line for block in re.findall(r"```jsonl\n(.*?)```", README, re.DOTALL) for line in block.splitlines()]
+    lines = [
+        line
+        for block in re.findall(r"```jsonl\n(.*?)```", README, re.DOTALL)
+        for line in block.splitlines()
+    ]
     assert len(lines) >= 6
     for question, expected in zip(lines[::2], lines[1::2], strict=True):
         assert answer_line(question.encode(), None, None, 0.0) == json.loads(expected)
@@ -207,7 +224,10 @@ SENTENCES: list[tuple[str, Callable[[], bool]]] = [
     (
         "`filesystem(./*)` is the top folder only",
         lambda: (
-            [decision(said("filesystem(./*)"), FileChange(operation="write", path=path)) for path in ("a", "b/a")]
+            [
+                decision(said("filesystem(./*)"), FileChange(operation="write", path=path))
+                for path in ("a", "b/a")
+            ]
             == ["allow", "ask"]
         ),
     ),
@@ -222,7 +242,10 @@ SENTENCES: list[tuple[str, Callable[[], bool]]] = [
         "is about that program alone: what it runs needs a rule of its own",
         lambda: (
             [
-                decision(said("exec(bash -c *)", "exec(git log *)"), Exec(command=f"bash -c 'git {verb}'"))
+                decision(
+                    said("exec(bash -c *)", "exec(git log *)"),
+                    Exec(command=f"bash -c 'git {verb}'"),
+                )
                 for verb in ("log", "push")
             ]
             == ["allow", "ask"]
@@ -230,17 +253,28 @@ SENTENCES: list[tuple[str, Callable[[], bool]]] = [
     ),
     (
         "and deny and ask rules see it, too",
-        lambda: decision(said("exec(git push *)", effect="deny"), Exec(command="sudo bash -c 'git push'")) == "deny",
-    ),
-    (
-        "`git(push main)` is about `git push origin HEAD:main` too",
         lambda: (
-            decision(said("git(push main)", effect="deny"), Git(command="git push origin HEAD:main", operation=""))
+            decision(
+                said("exec(git push *)", effect="deny"), Exec(command="sudo bash -c 'git push'")
+            )
             == "deny"
         ),
     ),
     (
-        "A push that doesn't say which branch (`git push origin HEAD`) is asked where there are such rules",
+        "`git(push main)` is about `git push origin HEAD:main` too",
+        lambda: (
+            decision(
+                said("git(push main)", effect="deny"),
+                Git(command="git push origin HEAD:main", operation=""),
+            )
+            == "deny"
+        ),
+    ),
+    (
+        (
+            "A push that doesn't say which branch (`git push origin HEAD`) is asked where there are"
+            " such rules"
+        ),
         lambda: (
             decision(
                 policy_from_data({"allow": ["git(push origin *)"], "deny": ["git(push main)"]}),
@@ -262,13 +296,19 @@ SENTENCES: list[tuple[str, Callable[[], bool]]] = [
     (
         "ask and deny rules also match other spellings (case, Unicode) of the same name",
         lambda: (
-            decision(said("filesystem(src/a)", effect="deny"), FileChange(operation="write", path="SRC/A")) == "deny"
+            decision(
+                said("filesystem(src/a)", effect="deny"),
+                FileChange(operation="write", path="SRC/A"),
+            )
+            == "deny"
         ),
     ),
 ]
 
 
-@pytest.mark.parametrize(("sentence", "holds"), SENTENCES, ids=[sentence for sentence, _ in SENTENCES])
+@pytest.mark.parametrize(
+    ("sentence", "holds"), SENTENCES, ids=[sentence for sentence, _ in SENTENCES]
+)
 def test_a_sentence_of_the_readme_holds(sentence: str, holds: Callable[[], bool]) -> None:
     assert sentence in " ".join(README.split())
     assert holds()

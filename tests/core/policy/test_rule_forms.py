@@ -50,13 +50,20 @@ def test_a_rule_that_is_wider_than_it_looks_is_named(rule: str, why: str) -> Non
 
 NARROW = [
     "exec(cat src/*)", "exec(bash scripts/* *)", "exec(pytest tests/unit_* -q)",
-    "exec(git *)", "exec(npm run *)", "exec(find *)", "exec(ls *)", "exec(pytest *)", "exec(python -m pytest *)", "exec(make test)",
-    "exec(bash scripts/build.sh)", "exec(* --version)", "exec(./scripts/* *)", "exec(npm run test:*)",
-    "exec(git push origin feature/*)", "exec(make docker-*)", "exec(ls --color=*)", "exec(rm {workspace})", "exec(node server.js *)",
-    "filesystem(src/**)", "filesystem(**/*.py)", "network(*.example.org)", "network(10.0.0.0/8)", "network(192.0.2.0/24)",
-    "git(push origin *)", "git(feature/*)", "packages(npm ci)", "packages(npm install zod@1.2.3)", "packages(npm:@team/*)",
-    "packages(pip install requests==2.0)", "packages(pip install -r requirements.txt)", "packages(npm uninstall zod)",
-    "packages(npm install left-pad@1.*)", "exec(bash -c *)", "exec(bash -lc *)", "exec(sh -c *)", "exec(uv run *)", "exec(poetry run *)",
+    "exec(git *)", "exec(npm run *)", "exec(find *)", "exec(ls *)", "exec(pytest *)",
+    "exec(python -m pytest *)", "exec(make test)",
+    "exec(bash scripts/build.sh)", "exec(* --version)", "exec(./scripts/* *)",
+    "exec(npm run test:*)",
+    "exec(git push origin feature/*)", "exec(make docker-*)", "exec(ls --color=*)",
+    "exec(rm {workspace})", "exec(node server.js *)",
+    "filesystem(src/**)", "filesystem(**/*.py)", "network(*.example.org)", "network(10.0.0.0/8)",
+    "network(192.0.2.0/24)",
+    "git(push origin *)", "git(feature/*)", "packages(npm ci)", "packages(npm install zod@1.2.3)",
+    "packages(npm:@team/*)",
+    "packages(pip install requests==2.0)", "packages(pip install -r requirements.txt)",
+    "packages(npm uninstall zod)",
+    "packages(npm install left-pad@1.*)", "exec(bash -c *)", "exec(bash -lc *)", "exec(sh -c *)",
+    "exec(uv run *)", "exec(poetry run *)",
     "exec(set +*)", "exec(curl http://localhost/*)",
 ]  # fmt: skip
 
@@ -73,7 +80,9 @@ def decision(command: str, *rules: str) -> str:
 @pytest.mark.parametrize("words", table("wide_rules")["runs_anything"])
 def test_what_is_said_to_run_anything_needs_no_other_rule_for_it(words: str) -> None:
     start = words.replace("*", "3")
-    assert "allow" in {decision(f"{start} {anything}", f"exec({start} *)") for anything in ("./evil.x", "evil x")}
+    assert "allow" in {
+        decision(f"{start} {anything}", f"exec({start} *)") for anything in ("./evil.x", "evil x")
+    }
 
 
 RUN_BY_ITSELF = {"ssh": "host rm x"}
@@ -88,12 +97,19 @@ def test_what_is_said_to_run_what_is_allowed_needs_a_rule_for_that(words: str) -
 
 
 @pytest.mark.parametrize("shell", ["bash -c", "bash -lc", "sh -c", "zsh -c"])
-def test_a_rule_for_a_shell_is_not_wide_as_it_lets_nothing_run_that_could_not_without_it(shell: str) -> None:
+def test_a_rule_for_a_shell_is_not_wide_as_it_lets_nothing_run_that_could_not_without_it(
+    shell: str,
+) -> None:
     """POLICY exec 5: strictest of wrapper and payload."""
     assert lint(policy_from_data({"allow": [f"exec({shell} *)"]}), None, 0.0).findings == ()
     assert decision(f"{shell} 'git log && rm x'", f"exec({shell} *)", "exec(git log *)") == "ask"
-    assert decision(f"{shell} 'git log && rm x'", f"exec({shell} *)", "exec(git log *)", "exec(rm *)") == "allow"
-    assert decision(f"{shell} 'git log'", "exec(git log *)") == "ask", "the shell itself needs a rule too"
+    assert (
+        decision(f"{shell} 'git log && rm x'", f"exec({shell} *)", "exec(git log *)", "exec(rm *)")
+        == "allow"
+    )
+    assert decision(f"{shell} 'git log'", "exec(git log *)") == "ask", (
+        "the shell itself needs a rule too"
+    )
 
 
 @pytest.mark.parametrize("effect", ["ask", "deny"])
@@ -112,7 +128,9 @@ def test_a_bare_rule_that_allows_nothing_is_not_wide_but_never_matches(rule: str
 
 
 def test_a_rule_without_a_single_use_never_matches() -> None:
-    policy = policy_from_data({"allow": [{"rule": "exec(ls)", "uses": 0}, {"rule": "exec(pwd)", "uses": 1}]})
+    policy = policy_from_data(
+        {"allow": [{"rule": "exec(ls)", "uses": 0}, {"rule": "exec(pwd)", "uses": 1}]}
+    )
     (found,) = lint(policy, None, 0.0).findings
     assert (found.kind, found.rule, found.what) == ("never", "exec(ls)", "may be used 0 times")
 
@@ -120,5 +138,11 @@ def test_a_rule_without_a_single_use_never_matches() -> None:
 def test_a_rule_about_what_is_no_package_never_matches_and_is_not_wide() -> None:
     rule = "packages(npm install 'left;pad')"
     (found,) = lint(policy_from_data({"allow": [rule]}), None, 0.0).findings
-    assert (found.kind, found.what) == ("never", "is never allowed: `left;pad` is not the name of a package")
-    assert lint(policy_from_data({"allow": [rule], "modes": {"packages": "deny"}}), None, 0.0).findings == ()
+    assert (found.kind, found.what) == (
+        "never",
+        "is never allowed: `left;pad` is not the name of a package",
+    )
+    assert (
+        lint(policy_from_data({"allow": [rule], "modes": {"packages": "deny"}}), None, 0.0).findings
+        == ()
+    )

@@ -1,4 +1,5 @@
-"""How wide a rule is, in words: a table of every form of every category, and that whatever is a rule has words."""
+"""How wide a rule is, in words: a table of every form of every category, and that whatever is a
+rule has words."""
 
 import pytest
 from hypothesis import given
@@ -16,9 +17,15 @@ WIDTHS = {
     "network(api.example.com:8443)": "the host api.example.com, port 8443",
     "network(192.0.2.7)": "the address 192.0.2.7",
     "network(192.0.2.0/24)": "every address of 192.0.2.0/24: 256 addresses",
-    "network(GET,HEAD https://api.example.com/v1/**)": "GET, HEAD requests of every path like /v1/** at the host api.example.com",
-    "network(* https://*.example.com/**)": "requests of every method of every path at every host below .example.com",
-    "network(POST https://api.example.com/v1)": "POST requests of the path /v1 at the host api.example.com",
+    "network(GET,HEAD https://api.example.com/v1/**)": (
+        "GET, HEAD requests of every path like /v1/** at the host api.example.com"
+    ),
+    "network(* https://*.example.com/**)": (
+        "requests of every method of every path at every host below .example.com"
+    ),
+    "network(POST https://api.example.com/v1)": (
+        "POST requests of the path /v1 at the host api.example.com"
+    ),
     "filesystem": "every file in the workspace",
     "filesystem(**)": "every file in the workspace",
     "filesystem(src/**)": "every file below src/",
@@ -55,7 +62,9 @@ def test_every_form_has_its_words(rule: str, said: str) -> None:
 
 
 def test_what_an_allow_rule_lets_through_besides_is_said_too() -> None:
-    assert width(parse_rule("exec(python3 *)", "allow")).endswith("; it lets `*` stand for any script")
+    assert width(parse_rule("exec(python3 *)", "allow")).endswith(
+        "; it lets `*` stand for any script"
+    )
     assert "hosts of strangers" in width(parse_rule("network(*.amazonaws.com)", "allow"))
     assert width(parse_rule("filesystem(**)", "allow")) == "every file in the workspace"
 

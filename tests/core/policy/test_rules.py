@@ -4,7 +4,17 @@ from typing import Any
 
 import pytest
 
-from supervisor.core.actions import Action, BudgetRaise, Category, Exec, FileChange, Git, Network, Packages, Proposal
+from supervisor.core.actions import (
+    Action,
+    BudgetRaise,
+    Category,
+    Exec,
+    FileChange,
+    Git,
+    Network,
+    Packages,
+    Proposal,
+)
 from supervisor.core.policy.evaluate import evaluate, mode_verdict, names_addresses
 from supervisor.core.policy.policy_text import DENY_ALL, merge, policy_from_data
 from supervisor.core.policy.rules import InForce, Policy, judge_of
@@ -29,7 +39,12 @@ def verdict(data: dict[str, Any], action: Action, **arguments: Any) -> Verdict:
         ({"ask": ["filesystem(src/**)"]}, "allow", "ask", "filesystem(src/**)"),
         ({"ask": ["filesystem(src/**)"]}, "deny", "ask", "filesystem(src/**)"),
         ({"deny": ["filesystem(src/**)"]}, "allow", "deny", "filesystem(src/**)"),
-        ({"allow": ["filesystem(src/a.py)"], "ask": ["filesystem(**)"]}, "allow", "ask", "filesystem(**)"),
+        (
+            {"allow": ["filesystem(src/a.py)"], "ask": ["filesystem(**)"]},
+            "allow",
+            "ask",
+            "filesystem(**)",
+        ),
         (
             {"allow": ["filesystem(src/a.py)"], "ask": ["filesystem(**)"], "deny": ["filesystem"]},
             "allow",
@@ -40,7 +55,9 @@ def verdict(data: dict[str, Any], action: Action, **arguments: Any) -> Verdict:
         ({"allow": None, "deny": None}, "ask", "ask", None),
     ],
 )
-def test_the_strictest_wins(lists: dict[str, Any], mode: str, expected: str, rule: str | None) -> None:
+def test_the_strictest_wins(
+    lists: dict[str, Any], mode: str, expected: str, rule: str | None
+) -> None:
     found = verdict({**lists, "modes": {"filesystem": mode}}, WRITE)
     assert (found.decision, found.rule) == (expected, rule)
 
@@ -74,20 +91,37 @@ def test_the_words() -> None:
         ({}, Network(operation="connect", host="a.example.com", port=443), False),
         (
             {},
-            Network(operation="request", host="a.example.com", port=443, scheme="https", method="GET", path="/%2f"),
+            Network(
+                operation="request",
+                host="a.example.com",
+                port=443,
+                scheme="https",
+                method="GET",
+                path="/%2f",
+            ),
             True,
         ),
         ({}, Exec(command="make"), False),
         ({}, Exec(command="make $(id)"), True),
         ({}, Git(operation="push", remote="origin", refspecs=("x",)), False),
-        ({"ask": ["git(push main)"]}, Git(operation="push", remote="origin", refspecs=("HEAD:main",)), True),
+        (
+            {"ask": ["git(push main)"]},
+            Git(operation="push", remote="origin", refspecs=("HEAD:main",)),
+            True,
+        ),
         ({}, Git(operation="", command="git push; id"), True),
         ({}, Packages(manager="npm", operation="install", names=("zod",)), False),
-        ({}, Packages(manager="npm", operation="install", names=("zod",), flags=("--registry=x",)), True),
+        (
+            {},
+            Packages(manager="npm", operation="install", names=("zod",), flags=("--registry=x",)),
+            True,
+        ),
         ({}, Proposal(effect="allow", rule="network(x.example.com)"), True),
     ],
 )
-def test_always_is_offered_only_where_no_rule_matched(data: dict[str, Any], action: Action, sticky: bool) -> None:
+def test_always_is_offered_only_where_no_rule_matched(
+    data: dict[str, Any], action: Action, sticky: bool
+) -> None:
     found = verdict(data, action)
     assert found.decision == "ask"
     assert found.sticky is sticky
@@ -108,7 +142,9 @@ def test_rules_that_can_not_be_evaluated_deny_instead_of_failing(category: Categ
         "git": Git(operation="push"),
         "packages": Packages(manager="npm", operation="install", names=("a",)),
     }
-    found = evaluate(Policy([broken], {"network": "allow", "git": "allow"}), actions[category], now=NOW)
+    found = evaluate(
+        Policy([broken], {"network": "allow", "git": "allow"}), actions[category], now=NOW
+    )
     assert (found.decision, found.remedy) == ("deny", "report this as a bug")
     assert found.why.startswith("the rules could not be evaluated: ")
 
@@ -150,7 +186,10 @@ def test_uses_are_counted_or_nothing_is_allowed() -> None:
 
 def test_the_same_holds_for_exec() -> None:
     data = {
-        "allow": [{"rule": "exec(make)", "expires": "2027-01-31"}, {"rule": "exec(ls)", "session": "s"}],
+        "allow": [
+            {"rule": "exec(make)", "expires": "2027-01-31"},
+            {"rule": "exec(ls)", "session": "s"},
+        ],
         "deny": [{"rule": "exec(rm *)", "why": "no"}],
     }
     assert verdict(data, Exec(command="make")).decision == "allow"
@@ -187,23 +226,36 @@ def test_listeners_of_ours_are_never_reached() -> None:
     for host in ("127.0.0.1", "127.9", "::1", "93.184.216.34"):
         action = Network(operation="connect", host=host, port=9000)
         assert verdict(data, action, forbidden_endpoints=ours).decision == "deny", host
-    assert verdict(data, Network(operation="connect", host="127.0.0.1", port=9000)).decision == "allow"
     assert (
-        verdict(data, Network(operation="connect", host="192.168.1.1", port=9000), forbidden_endpoints=ours).decision
+        verdict(data, Network(operation="connect", host="127.0.0.1", port=9000)).decision == "allow"
+    )
+    assert (
+        verdict(
+            data,
+            Network(operation="connect", host="192.168.1.1", port=9000),
+            forbidden_endpoints=ours,
+        ).decision
         == "allow"
     )
 
 
 def test_private_addresses_that_a_rule_names() -> None:
     data = {"allow": ["network(db.example.com)", "network(10.0.0.0/8)", "network(0.0.0.0/1)"]}
-    action = Network(operation="connect", host="db.example.com", port=443, resolved=("10.0.0.1", "93.184.216.34"))
+    action = Network(
+        operation="connect", host="db.example.com", port=443, resolved=("10.0.0.1", "93.184.216.34")
+    )
     policy = policy_from_data(data)
-    assert evaluate(policy, action, now=NOW).rules == ("network(10.0.0.0/8)", "network(db.example.com)")
+    assert evaluate(policy, action, now=NOW).rules == (
+        "network(10.0.0.0/8)",
+        "network(db.example.com)",
+    )
     assert names_addresses(policy, action, now=NOW)
     other = Network(operation="connect", host="db.example.com", port=443, resolved=("127.0.0.1",))
     assert evaluate(policy, other, now=NOW).decision == "deny"
     assert not names_addresses(policy, other, now=NOW)
-    assert not names_addresses(policy, Network(operation="connect", host="db.example.com", port=443), now=NOW)
+    assert not names_addresses(
+        policy, Network(operation="connect", host="db.example.com", port=443), now=NOW
+    )
 
 
 def test_hosts_that_are_looked_into() -> None:
@@ -225,9 +277,14 @@ def test_hosts_that_are_looked_into() -> None:
 
 def test_a_deny_rule_by_url_opens_no_connection() -> None:
     connect = Network(operation="connect", host="api.example.com", port=443)
-    assert verdict({"deny": ["network(POST https://api.example.com/**)"]}, connect).decision == "ask"
     assert (
-        verdict({"allow": ["network(GET https://api.example.com/**)"], "modes": {"network": "deny"}}, connect).decision
+        verdict({"deny": ["network(POST https://api.example.com/**)"]}, connect).decision == "ask"
+    )
+    assert (
+        verdict(
+            {"allow": ["network(GET https://api.example.com/**)"], "modes": {"network": "deny"}},
+            connect,
+        ).decision
         == "allow"
     )
 
@@ -242,16 +299,29 @@ def test_remotes_that_are_configured() -> None:
 
 def test_fields_and_command_must_agree() -> None:
     for action in (
-        Git(operation="push", remote="origin", refspecs=("feature/x",), command="git push origin main"),
+        Git(
+            operation="push",
+            remote="origin",
+            refspecs=("feature/x",),
+            command="git push origin main",
+        ),
         Packages(manager="npm", operation="install", names=("zod",), command="npm install evil"),
     ):
-        assert verdict({"allow": ["git(push origin *)", "packages(npm:*)"]}, action).decision == "deny"
+        assert (
+            verdict({"allow": ["git(push origin *)", "packages(npm:*)"]}, action).decision == "deny"
+        )
 
 
 def test_merging_keeps_the_strictest_mode_and_all_names() -> None:
-    one = policy_from_data({"modes": {"network": "allow", "git": "ask"}, "protected": {"ask": ["a.txt"]}})
+    one = policy_from_data(
+        {"modes": {"network": "allow", "git": "ask"}, "protected": {"ask": ["a.txt"]}}
+    )
     two = policy_from_data(
-        {"modes": {"network": "deny"}, "protected": {"deny": ["b.txt"]}, "unprotected": [".vscode/**"]}
+        {
+            "modes": {"network": "deny"},
+            "protected": {"deny": ["b.txt"]},
+            "unprotected": [".vscode/**"],
+        }
     )
     both = merge(one, two)
     assert both.mode_of("network") == "deny"
@@ -266,7 +336,9 @@ def test_merging_keeps_the_strictest_mode_and_all_names() -> None:
 
 
 def test_parts_are_combined_to_the_strictest() -> None:
-    allow, ask, deny = (Verdict(one, one, rule=one, rules=(one,)) for one in ("allow", "ask", "deny"))  # type: ignore[arg-type]
+    allow, ask, deny = (
+        Verdict(one, one, rule=one, rules=(one,)) for one in ("allow", "ask", "deny")
+    )  # type: ignore[arg-type]
     assert combine([allow]) is allow
     assert combine([allow, ask, deny]).rules == ("deny",)
     assert combine([allow, ask]).decision == "ask"

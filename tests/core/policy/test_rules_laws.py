@@ -1,4 +1,5 @@
-"""The laws of the engine, searched by Hypothesis: what must hold for every policy and every action."""
+"""The laws of the engine, searched by Hypothesis: what must hold for every policy and every
+action."""
 
 from typing import Any
 
@@ -8,7 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from supervisor.core.actions import Action, Effect, Exec, FileChange, Git, Network, Packages, fingerprint
+from supervisor.core.actions import (
+    Action,
+    Effect,
+    Exec,
+    FileChange,
+    Git,
+    Network,
+    Packages,
+    fingerprint,
+)
 from supervisor.core.policy.evaluate import evaluate
 from supervisor.core.policy.policy_text import merge, parse_rule, policy_from_data
 from supervisor.core.policy.rules import Policy, Verdict
@@ -18,7 +28,16 @@ from supervisor.core.text.hosts import canonical_host
 from supervisor.core.text.paths import canonical
 from supervisor.core.verdicts import STRICTNESS
 from supervisor.errors import PolicyError
-from tests.fakes.law_worlds import ACTIONS, EFFECTS, HOST_PATTERNS, HOSTS, LISTS, MODES, RULES, WILD_ACTIONS
+from tests.fakes.law_worlds import (
+    ACTIONS,
+    EFFECTS,
+    HOST_PATTERNS,
+    HOSTS,
+    LISTS,
+    MODES,
+    RULES,
+    WILD_ACTIONS,
+)
 from tests.fakes.naive_rules import naive_verdict
 
 NOW = 1_790_000_000.0
@@ -82,8 +101,12 @@ def test_merging_is_the_same_in_any_order(
 
 
 @given(ACTIONS, MODES)
-def test_a_bare_rule_never_allows_a_command_or_a_package(action: Action, modes: dict[str, str]) -> None:
-    bare = [f"{category}({text})" for category in ("exec", "packages") for text in ("*", "**", "* *")]
+def test_a_bare_rule_never_allows_a_command_or_a_package(
+    action: Action, modes: dict[str, str]
+) -> None:
+    bare = [
+        f"{category}({text})" for category in ("exec", "packages") for text in ("*", "**", "* *")
+    ]
     policy = policy_of({"allow": bare}, modes)
     assert policy is not None
     assert len(policy.warnings) == len(bare)
@@ -92,7 +115,9 @@ def test_a_bare_rule_never_allows_a_command_or_a_package(action: Action, modes: 
 
 
 @given(LISTS, MODES, ACTIONS)
-def test_a_verdict_says_why_and_names_its_rules(lists: dict[str, Any], modes: dict[str, str], action: Action) -> None:
+def test_a_verdict_says_why_and_names_its_rules(
+    lists: dict[str, Any], modes: dict[str, str], action: Action
+) -> None:
     policy = policy_of(lists, modes)
     assert policy is not None
     verdict = judge(policy, action)
@@ -115,7 +140,9 @@ def test_every_suggestion_parses_matches_and_isn_t_bare(action: Action) -> None:
         policy = policy_from_data({"allow": [candidate.rule]})
         assert not policy.warnings
         assert (
-            evaluate(policy, action, now=NOW, configured_remotes=frozenset({"origin", "evil", "main"})).decision
+            evaluate(
+                policy, action, now=NOW, configured_remotes=frozenset({"origin", "evil", "main"})
+            ).decision
             == "allow"
         )
 
@@ -136,11 +163,17 @@ def reach(candidate: Candidate, of: Action, other: Action) -> bool:
             )
         case Network(), Network():
             mine, its = canonical_host(of.host), canonical_host(other.host)
-            return its == mine or (candidate.label == "broad" and its.endswith("." + ".".join(mine.split(".")[-2:])))
+            return its == mine or (
+                candidate.label == "broad" and its.endswith("." + ".".join(mine.split(".")[-2:]))
+            )
         case Exec(), Exec():
             # Of an exact command only other spellings of the same words.
             listed = [
-                [[word.text for word in c.words] for c in parse(action.command).commands if c.words[0].text != "cd"]
+                [
+                    [word.text for word in c.words]
+                    for c in parse(action.command).commands
+                    if c.words[0].text != "cd"
+                ]
                 for action in (of, other)
             ]
             words = 3 if candidate.rule.startswith("exec(git") else 1
@@ -162,35 +195,49 @@ def test_a_suggestion_is_no_wider_than_its_label_says(action: Action, other: Act
             assert reach(candidate, action, other), (candidate, other)
 
 
-# -- the second evaluator -----------------------------------------------------------------------------------------------------
-# More rules than an index looks through one by one, in every shape that it tells apart: by folder, by ending, by a name inside.
+# -- the second evaluator -------------------------------------------------------------------------
+# More rules than an index looks through one by one, in every shape that it tells apart: by folder,
+# by ending, by a name inside.
 PLAIN_PATHS = st.lists(
-    st.sampled_from(["a", "b", "src", "x.py", "y.md", "ab", "SRC", "X.py", ".z", "b.tar.gz"]), min_size=1, max_size=5
+    st.sampled_from(["a", "b", "src", "x.py", "y.md", "ab", "SRC", "X.py", ".z", "b.tar.gz"]),
+    min_size=1,
+    max_size=5,
 ).map("/".join)
 NAIVE_GLOBS = st.lists(
-    st.sampled_from(["a", "b", "src", "SRC", "x.py", ".z", "*", "**", "**", "*.py", "*.gz", "?", "[ab]", "[!a]*", "x*", "*b*", "s*c", "b.*.gz"]),
+    st.sampled_from(["a", "b", "src", "SRC", "x.py", ".z", "*", "**", "**", "*.py", "*.gz", "?",
+    "[ab]", "[!a]*", "x*", "*b*", "s*c", "b.*.gz"]),
     min_size=1, max_size=5,
 ).map("/".join)  # fmt: skip
 NAIVE_HOSTS = st.one_of(
     HOST_PATTERNS.filter(lambda text: text[-1] != "4"),
     st.builds(
-        "{}{}{}".format, st.sampled_from(["", "*."]), st.sampled_from(["", "a.", "b.", "x.a."]), st.sampled_from(["example.com", "other.example.net"])
+        "{}{}{}".format, st.sampled_from(["", "*."]), st.sampled_from(["", "a.", "b.", "x.a."]),
+        st.sampled_from(["example.com", "other.example.net"])
     ),
-    st.builds("{} https://{}/{}".format, st.sampled_from(["GET", "POST", "*", "GET,POST"]), HOSTS, st.sampled_from(["**", "a/*", "a", "a/b", "*/b", "a/**/c"])),
+    st.builds("{} https://{}/{}".format, st.sampled_from(["GET", "POST", "*", "GET,POST"]), HOSTS,
+    st.sampled_from(["**", "a/*", "a", "a/b", "*/b", "a/**/c"])),
     st.builds("{}:{}".format, HOSTS, st.sampled_from([443, 80, 8443])),
 )  # fmt: skip
 PATTERN_LISTS = {
-    "filesystem": st.fixed_dictionaries({effect: st.lists(NAIVE_GLOBS, max_size=40) for effect in EFFECTS}),
-    "network": st.fixed_dictionaries({effect: st.lists(NAIVE_HOSTS, max_size=30) for effect in EFFECTS}),
+    "filesystem": st.fixed_dictionaries(
+        {effect: st.lists(NAIVE_GLOBS, max_size=40) for effect in EFFECTS}
+    ),
+    "network": st.fixed_dictionaries(
+        {effect: st.lists(NAIVE_HOSTS, max_size=30) for effect in EFFECTS}
+    ),
 }
 
 
 def as_rules(category: str, lists: dict[str, list[str]]) -> dict[str, list[str]]:
-    return {effect: [f"{category}({one})" for one in patterns] for effect, patterns in lists.items()}
+    return {
+        effect: [f"{category}({one})" for one in patterns] for effect, patterns in lists.items()
+    }
 
 
 @given(PATTERN_LISTS["filesystem"], st.sampled_from(EFFECTS), PLAIN_PATHS)
-def test_a_naive_evaluator_agrees_on_files(lists: dict[str, list[str]], mode: Effect, path: str) -> None:
+def test_a_naive_evaluator_agrees_on_files(
+    lists: dict[str, list[str]], mode: Effect, path: str
+) -> None:
     policy = policy_of(as_rules("filesystem", lists), {"filesystem": mode})
     assert policy is not None
     verdict = judge(policy, FileChange(operation="write", path=path))
@@ -199,10 +246,15 @@ def test_a_naive_evaluator_agrees_on_files(lists: dict[str, list[str]], mode: Ef
 
 @given(
     PATTERN_LISTS["network"], st.sampled_from(EFFECTS), HOSTS, st.sampled_from([80, 443, 8443]),
-    st.sampled_from([(None, None), ("GET", "/a/b"), ("POST", "/a"), ("GET", "/"), ("POST", "/a/b/c"), ("GET+", "/a/b"), ("POST+", "/a")]),
+    st.sampled_from([(None, None), ("GET", "/a/b"), ("POST", "/a"), ("GET", "/"), ("POST",
+    "/a/b/c"), ("GET+", "/a/b"), ("POST+", "/a")]),
 )  # fmt: skip
 def test_a_naive_evaluator_agrees_on_hosts(
-    lists: dict[str, list[str]], mode: Effect, host: str, port: int, request: tuple[str | None, str | None]
+    lists: dict[str, list[str]],
+    mode: Effect,
+    host: str,
+    port: int,
+    request: tuple[str | None, str | None],
 ) -> None:
     policy = policy_of(as_rules("network", lists), {"network": mode})
     assert policy is not None
@@ -211,18 +263,26 @@ def test_a_naive_evaluator_agrees_on_hosts(
         action = Network(operation="connect", host=host, port=port)
     else:
         action = Network(
-            operation="request", host=host, port=port, scheme="https", method=method.rstrip("+"), path=path
+            operation="request",
+            host=host,
+            port=port,
+            scheme="https",
+            method=method.rstrip("+"),
+            path=path,
         )
         action = msgspec.structs.replace(action, has_body=method.endswith("+"))
     verdict = judge(policy, action)
-    assert verdict.decision == naive_verdict("network", lists, mode, (host, port, method, path)), verdict
+    assert verdict.decision == naive_verdict("network", lists, mode, (host, port, method, path)), (
+        verdict
+    )
 
 
-# -- what an approval is bound to, and what is left when all else fails -----------------------------------------------------
+# -- what an approval is bound to, and what is left when all else fails ---------------------------
 
 
 def effect_of(action: Action) -> Action:
-    """What would take effect: `fingerprint` leaves out where a name led to, which is judged anew each time."""
+    """What would take effect: `fingerprint` leaves out where a name led to, which is judged anew
+    each time."""
     return replace(action, resolved=()) if isinstance(action, Network) else action
 
 
@@ -230,7 +290,10 @@ def effect_of(action: Action) -> Action:
 def test_unequal_actions_never_share_a_fingerprint(one: Action, two: Action) -> None:
     try:
         marks = (fingerprint(one), fingerprint(two))
-    except (UnicodeEncodeError, OverflowError):  # lone surrogates and huge numbers never get past the wire
+    except (
+        UnicodeEncodeError,
+        OverflowError,
+    ):  # lone surrogates and huge numbers never get past the wire
         return
     assert (marks[0] == marks[1]) == (effect_of(one) == effect_of(two))
 

@@ -1,4 +1,5 @@
-"""Random scripts: what holds only allowed commands is allowed, and one command that isn't, anywhere in it, makes it not allowed."""
+"""Random scripts: what holds only allowed commands is allowed, and one command that isn't,
+anywhere in it, makes it not allowed."""
 
 from random import Random
 
@@ -10,15 +11,26 @@ from supervisor.core.actions import Exec
 from supervisor.core.policy.evaluate import evaluate
 from supervisor.core.policy.policy_text import policy_from_data
 from supervisor.core.policy.rules import Verdict
-from tests.fakes.shell_scripts import ALLOWED, EVIL, FED, FEEDERS, POLICY, PREFIXES, SUFFIXES, insert, random_script
+from tests.fakes.shell_scripts import (
+    ALLOWED,
+    EVIL,
+    FED,
+    FEEDERS,
+    POLICY,
+    PREFIXES,
+    SUFFIXES,
+    insert,
+    random_script,
+)
 
 IN_FORCE = policy_from_data(POLICY)
 DENYING = policy_from_data({**POLICY, "deny": ["exec(evil --now *)"]})
 RANDOM = st.randoms(use_true_random=False)
-# The grammar misreads about one in ten thousand of these scripts. Our own reader notices, and then it is asked.
+# The grammar misreads about one in ten thousand of these scripts. Our own reader notices, and then
+# it is asked.
 MISREAD = "two parsers read differently"
-# Asked like the rest, but no deny rule finds the command: it stands in another language than a shell's, in an alias, or (seldom,
-# before a here-document) where the grammar loses its way.
+# Asked like the rest, but no deny rule finds the command: it stands in another language than a
+# shell's, in an alias, or (seldom, before a here-document) where the grammar loses its way.
 NOT_SEEN = ("alias", "printf -v", "test -v", "[ -v", "awk", "sed", "git -c", "echo ${x:=")
 
 
@@ -27,7 +39,12 @@ def judge(text: str) -> Verdict:
 
 
 @pytest.mark.parametrize(
-    "text", [*ALLOWED, *(prefix + "ls -la" for prefix in PREFIXES), *(f + fed for f in FEEDERS for fed in FED)]
+    "text",
+    [
+        *ALLOWED,
+        *(prefix + "ls -la" for prefix in PREFIXES),
+        *(f + fed for f in FEEDERS for fed in FED),
+    ],
 )
 def test_each_part_is_allowed(text: str) -> None:
     assert judge(text).decision == "allow", judge(text).why
@@ -57,7 +74,8 @@ def test_a_command_that_isn_t_allowed_anywhere_in_it_makes_it_not_allowed(random
 
 @given(RANDOM)
 def test_a_deny_rule_finds_its_command_anywhere(random: Random) -> None:
-    """Whatever else is opaque in the script: a denied command that stands there as it is written is seen."""
+    """Whatever else is opaque in the script: a denied command that stands there as it is written
+    is seen."""
     script = random_script(random)
     what = insert(random, script)
     if "evil --now" in what and not what.startswith(NOT_SEEN):

@@ -12,7 +12,9 @@ def connect(host: str, port: int = 443) -> Network:
 
 
 def request(url_path: str, host: str = "api.example.com", method: str = "GET") -> Network:
-    return Network(operation="request", host=host, port=443, scheme="https", method=method, path=url_path)
+    return Network(
+        operation="request", host=host, port=443, scheme="https", method=method, path=url_path
+    )
 
 
 def write(path: str) -> FileChange:
@@ -25,7 +27,10 @@ def write(path: str) -> FileChange:
         (connect("a.b.example.com"), ["network(*.example.com)", "network(a.b.example.com)"]),
         (connect("API.Example.com."), ["network(*.example.com)", "network(api.example.com)"]),
         (connect("example.com"), ["network(example.com)"]),
-        (connect("shop.example.co.uk"), ["network(*.example.co.uk)", "network(shop.example.co.uk)"]),
+        (
+            connect("shop.example.co.uk"),
+            ["network(*.example.co.uk)", "network(shop.example.co.uk)"],
+        ),
         (connect("example.co.uk"), ["network(example.co.uk)"]),
         (connect("github.io"), ["network(github.io)"]),
         (connect("me.github.io"), ["network(me.github.io)"]),
@@ -35,27 +40,48 @@ def write(path: str) -> FileChange:
         (connect("0x5db8d822"), ["network(93.184.216.34)"]),
         (connect("10.0.0.5", 5432), ["network(10.0.0.5:5432)"]),
         (connect("2606:2800:220::1", 8443), ["network([2606:2800:220::1]:8443)"]),
-        (connect("db.example.com", 5432), ["network(*.example.com:5432)", "network(db.example.com:5432)"]),
+        (
+            connect("db.example.com", 5432),
+            ["network(*.example.com:5432)", "network(db.example.com:5432)"],
+        ),
         (
             request("/repos/me/x?y=1"),
-            ["network(*.example.com)", "network(GET https://api.example.com/repos/me/**)", "network(api.example.com)"],
+            [
+                "network(*.example.com)",
+                "network(GET https://api.example.com/repos/me/**)",
+                "network(api.example.com)",
+            ],
         ),
         (
             msgspec.structs.replace(request("/x/y"), has_body=True),
-            ["network(*.example.com)", "network(* https://api.example.com/x/**)", "network(api.example.com)"],
+            [
+                "network(*.example.com)",
+                "network(* https://api.example.com/x/**)",
+                "network(api.example.com)",
+            ],
         ),
-        (request("/", "example.com"), ["network(example.com)", "network(GET https://example.com/)"]),
+        (
+            request("/", "example.com"),
+            ["network(example.com)", "network(GET https://example.com/)"],
+        ),
         (request("/a b/c", "example.com"), ["network(example.com)"]),
         (request("/a[1]/c", "example.com"), ["network(example.com)"]),
         (request("/a%2fb"), []),
         (connect("169.254.169.254"), []),
         (connect("not a host"), []),
         (connect("localhost"), []),
-        (write("src/app/main.py"), ["filesystem(src/app/*)", "filesystem(src/app/main.py)", "filesystem(src/app/**)"]),
+        (
+            write("src/app/main.py"),
+            ["filesystem(src/app/*)", "filesystem(src/app/main.py)", "filesystem(src/app/**)"],
+        ),
         (write("README.md"), ["filesystem(./*)", "filesystem(README.md)"]),
         (
             write("app/[id]/page.tsx"),
-            ["filesystem(app/[[]id]/*)", "filesystem(app/[[]id]/page.tsx)", "filesystem(app/[[]id]/**)"],
+            [
+                "filesystem(app/[[]id]/*)",
+                "filesystem(app/[[]id]/page.tsx)",
+                "filesystem(app/[[]id]/**)",
+            ],
         ),
         (write(".env"), ["filesystem(.env)"]),
         (write(".github/workflows/ci.yml"), ["filesystem(.github/workflows/ci.yml)"]),
@@ -63,20 +89,41 @@ def write(path: str) -> FileChange:
         (write("../a"), []),
         (FileChange(operation="symlink", path="src/l"), []),
         (FileChange(operation="write", path="src/x", hazards=("new-executable",)), []),
-        (FileChange(operation="rename", path="src/a", to="src/b"), ["filesystem(src/*)", "filesystem(src/**)"]),
+        (
+            FileChange(operation="rename", path="src/a", to="src/b"),
+            ["filesystem(src/*)", "filesystem(src/**)"],
+        ),
         (FileChange(operation="rename", path="src/a", to="lib/b"), []),
         (Git(operation="", command="git push; id"), []),
         (
             Git(operation="push", remote="origin", refspecs=("feature/x",)),
             ["git(feature/x)", "git(push origin feature/x)", "git(feature/*)"],
         ),
-        (Git(operation="push", remote="origin", refspecs=("main",)), ["git(main)", "git(push origin main)"]),
-        (Git(operation="push", remote="up", refspecs=("main",)), ["git(main)", "git(push up main)"]),
-        (Git(operation="push", remote="origin", refspecs=("x",), force=True), ["git(push --force origin x)"]),
-        (Git(operation="push", remote="origin", refspecs=(":x",), delete=True), ["git(push --delete origin x)"]),
-        (Git(operation="push", remote="origin", refspecs=("HEAD:main",)), ["git(push origin HEAD:main)"]),
+        (
+            Git(operation="push", remote="origin", refspecs=("main",)),
+            ["git(main)", "git(push origin main)"],
+        ),
+        (
+            Git(operation="push", remote="up", refspecs=("main",)),
+            ["git(main)", "git(push up main)"],
+        ),
+        (
+            Git(operation="push", remote="origin", refspecs=("x",), force=True),
+            ["git(push --force origin x)"],
+        ),
+        (
+            Git(operation="push", remote="origin", refspecs=(":x",), delete=True),
+            ["git(push --delete origin x)"],
+        ),
+        (
+            Git(operation="push", remote="origin", refspecs=("HEAD:main",)),
+            ["git(push origin HEAD:main)"],
+        ),
         (Git(operation="push", remote="origin", refspecs=("a", "b")), []),
-        (Git(operation="push", remote="origin", refspecs=("refs/tags/v1",)), ["git(push origin refs/tags/v1)"]),
+        (
+            Git(operation="push", remote="origin", refspecs=("refs/tags/v1",)),
+            ["git(push origin refs/tags/v1)"],
+        ),
         (Git(operation="fetch", remote="origin"), ["git(fetch origin)"]),
         (Git(operation="diff", remote="a", refspecs=("b..c", "d e")), ["git(diff a b..c 'd e')"]),
         (Git(operation="add", remote="*.py", refspecs=("x",)), []),
@@ -92,7 +139,10 @@ def write(path: str) -> FileChange:
             Packages(manager="", operation="", command="pip install 'Requests>=2'"),
             ["packages(pip install 'Requests>=2')", "packages(pip:requests)"],
         ),
-        (Packages(manager="pip", operation="install", flags=("-r=r.txt",)), ["packages(pip install -r r.txt)"]),
+        (
+            Packages(manager="pip", operation="install", flags=("-r=r.txt",)),
+            ["packages(pip install -r r.txt)"],
+        ),
         (Packages(manager="npm", operation="ci"), ["packages(npm ci)"]),
         (Packages(manager="npm", operation="install", names=("a", "b")), []),
         (Packages(manager="npm", operation="install", names=("a",), flags=("--registry=x",)), []),

@@ -1,4 +1,5 @@
-"""Holds that a verdict which is remembered is the one that would be given anew, and that remembering is bounded."""
+"""Holds that a verdict which is remembered is the one that would be given anew, and that
+remembering is bounded."""
 
 import random
 from typing import Any
@@ -15,7 +16,8 @@ from supervisor.core.policy.rules import Policy
 from supervisor.core.policy.verdict_cache import VerdictCache
 from supervisor.core.verdicts import Context, Verdict
 
-# Two rules of each kind that can end, in every category, so that each moment, session and count changes some verdict.
+# Two rules of each kind that can end, in every category, so that each moment, session and count
+# changes some verdict.
 RULES: dict[str, Any] = {
     "version": 1,
     "allow": [
@@ -31,7 +33,10 @@ RULES: dict[str, Any] = {
         {"rule": "packages(npm:left-pad)", "uses": 3, "id": "pad"},
     ],
     "ask": [{"rule": "filesystem(docs/a.md)", "expires": "1970-01-01T00:01:40Z"}],
-    "deny": [{"rule": "exec(git status -v)", "session": "s2"}, {"rule": "network(*.example.org)", "session": "s3"}],
+    "deny": [
+        {"rule": "exec(git status -v)", "session": "s2"},
+        {"rule": "network(*.example.org)", "session": "s3"},
+    ],
 }
 ACTIONS: list[Action] = [
     Network(operation="connect", host="api.example.org", port=443),
@@ -51,15 +56,22 @@ ACTIONS: list[Action] = [
 ]
 CONTEXTS = st.fixed_dictionaries(
     {
-        "now": st.sampled_from([0.0, 99.0, 100.0, 101.0, 199.9, 200.0, 1e9, float("nan"), float("-inf")]),
+        "now": st.sampled_from(
+            [0.0, 99.0, 100.0, 101.0, 199.9, 200.0, 1e9, float("nan"), float("-inf")]
+        ),
         "session_id": st.sampled_from([None, "s1", "s2", "s3"]),
         "workspace": st.sampled_from(["/workspace/merged", "/work/tree"]),
-        "configured_remotes": st.sampled_from([None, frozenset({"fork"}), frozenset({"origin", "fork"})]),
+        "configured_remotes": st.sampled_from(
+            [None, frozenset({"fork"}), frozenset({"origin", "fork"})]
+        ),
         "forbidden_endpoints": st.sampled_from(
             [frozenset[Any](), frozenset({("203.0.113.9", 443)}), frozenset({("10.0.0.5", 0)})]
         ),
         "uses": st.one_of(
-            st.none(), st.dictionaries(st.sampled_from(["net", "status", "pad"]), st.integers(min_value=0, max_value=4))
+            st.none(),
+            st.dictionaries(
+                st.sampled_from(["net", "status", "pad"]), st.integers(min_value=0, max_value=4)
+            ),
         ),
     }
 )
@@ -70,7 +82,9 @@ def fresh() -> Policy:
 
 
 @given(st.lists(st.tuples(st.sampled_from(ACTIONS), CONTEXTS), min_size=2, max_size=40))
-def test_what_is_remembered_is_what_would_be_said_anew(asked: list[tuple[Action, dict[str, Any]]]) -> None:
+def test_what_is_remembered_is_what_would_be_said_anew(
+    asked: list[tuple[Action, dict[str, Any]]],
+) -> None:
     kept = fresh()
     for action, context in [*asked, *reversed(asked)]:
         assert evaluate(kept, action, **context) == evaluate(fresh(), action, **context)
@@ -99,7 +113,9 @@ def test_the_same_question_is_answered_from_memory() -> None:
     policy = fresh()
     action = Exec(command="git status")
     first = evaluate(policy, action, now=1, uses={})
-    assert evaluate(policy, Exec(command="git status"), now=50, uses={"status": 0}) is first, "no rule ends in between"
+    assert evaluate(policy, Exec(command="git status"), now=50, uses={"status": 0}) is first, (
+        "no rule ends in between"
+    )
     assert evaluate(policy, action, now=50, uses={"status": 1}) is not first
 
 
@@ -107,7 +123,10 @@ def test_another_policy_remembers_nothing_of_the_last() -> None:
     action = FileChange(operation="write", path="src/a.py")
     allowing = policy_from_data({"allow": ["filesystem(src/*)"]})
     assert evaluate(allowing, action, now=0).decision == "allow"
-    assert evaluate(policy_from_data({"deny": ["filesystem(src/*)"]}), action, now=0).decision == "deny"
+    assert (
+        evaluate(policy_from_data({"deny": ["filesystem(src/*)"]}), action, now=0).decision
+        == "deny"
+    )
     assert len(policy_from_data({})._verdicts) == 0
 
 
@@ -138,7 +157,10 @@ def test_what_is_long_or_can_change_is_judged_each_time(action: Action) -> None:
 
 
 def test_a_policy_with_many_limited_rules_remembers_none_of_their_category() -> None:
-    rules = [{"rule": f"exec(tool{number})", "uses": 1} for number in range(verdict_cache.MAX_LIMITED + 1)]
+    rules = [
+        {"rule": f"exec(tool{number})", "uses": 1}
+        for number in range(verdict_cache.MAX_LIMITED + 1)
+    ]
     policy = policy_from_data({"allow": rules})
     evaluate(policy, Exec(command="tool1"), now=0, uses={})
     assert len(policy._verdicts) == 0
@@ -158,7 +180,15 @@ def test_an_error_is_not_remembered() -> None:
 
 def test_every_field_of_a_context_is_part_of_the_question() -> None:
     """A new field of `Context` must be added to `VerdictCache.key`, and here."""
-    assert Context._fields == ("now", "workspace", "session_id", "forbidden_endpoints", "remotes", "uses", "disputed")
+    assert Context._fields == (
+        "now",
+        "workspace",
+        "session_id",
+        "forbidden_endpoints",
+        "remotes",
+        "uses",
+        "disputed",
+    )
     cache = VerdictCache(fresh().rules)
     plain = Context(0.0, "/w", None, frozenset(), frozenset(), {})
     others: dict[str, Any] = {
@@ -172,7 +202,8 @@ def test_every_field_of_a_context_is_part_of_the_question() -> None:
     }
     for field, value in others.items():
         seen = {
-            cache.key(category_of(action), action, context) == cache.key(category_of(action), action, plain)
+            cache.key(category_of(action), action, context)
+            == cache.key(category_of(action), action, plain)
             for action in (Exec(command="ls"), ACTIONS[0], ACTIONS[11])
             for context in (plain._replace(**{field: value}),)
         }
@@ -192,5 +223,7 @@ def test_a_rule_is_limited_where_any_of_its_text_ends_by_time_or_by_uses() -> No
     assert not policy.is_limited("network", "network(*.example.org)")
     assert not policy.is_limited("git", "network(10.0.0.5)")
     assert not policy.is_limited("filesystem", "filesystem(src/*)")
-    policy = policy_from_data({"version": 1, "allow": ["network(a.test)", {"rule": "network(a.test)", "uses": 1}]})
+    policy = policy_from_data(
+        {"version": 1, "allow": ["network(a.test)", {"rule": "network(a.test)", "uses": 1}]}
+    )
     assert policy.is_limited("network", "network(a.test)")

@@ -1,4 +1,5 @@
-"""A name and its addresses at once: allowed only where one rule allows both, and what is remembered of it is what would be said anew."""
+"""A name and its addresses at once: allowed only where one rule allows both, and what is
+remembered of it is what would be said anew."""
 
 from typing import Any
 
@@ -23,16 +24,30 @@ RULES: dict[str, Any] = {
     "ask": ["network(203.0.113.7)"],
     "deny": [{"rule": "network(198.51.100.0/24)", "session": "s2"}],
 }
-HOSTS = [f"{name}.example.org" for name in ("open", "short", "few", "mine", "other")] + ["10.0.0.5", "not a host"]
-ADDRESSES = ["203.0.113.9", "203.0.113.7", "198.51.100.4", "10.0.0.5", "127.0.0.1", "169.254.169.254"]
+HOSTS = [f"{name}.example.org" for name in ("open", "short", "few", "mine", "other")] + [
+    "10.0.0.5",
+    "not a host",
+]
+ADDRESSES = [
+    "203.0.113.9",
+    "203.0.113.7",
+    "198.51.100.4",
+    "10.0.0.5",
+    "127.0.0.1",
+    "169.254.169.254",
+]
 ACTIONS = st.builds(
-    lambda host, port, found: Network(operation="connect", host=host, port=port, resolved=tuple(found)),
+    lambda host, port, found: Network(
+        operation="connect", host=host, port=port, resolved=tuple(found)
+    ),
     st.sampled_from(HOSTS),
     st.sampled_from([443, 8443]),
     st.lists(st.sampled_from(ADDRESSES), max_size=2),
 )
 CONTEXTS = st.builds(
-    context_of := lambda now, session, ours, uses: Context(now, WORKSPACE, session, ours, ORIGIN, uses),
+    context_of := lambda now, session, ours, uses: Context(
+        now, WORKSPACE, session, ours, ORIGIN, uses
+    ),
     st.sampled_from([0.0, 99.0, 100.0, float("nan")]),
     st.sampled_from([None, "s1", "s2"]),
     st.sampled_from([frozenset[Any](), frozenset({("203.0.113.9", 443)})]),
@@ -52,10 +67,14 @@ def said(policy: Policy, action: Network, context: Context) -> Verdict | None:
 
 
 @given(st.lists(st.tuples(ACTIONS, CONTEXTS), min_size=2, max_size=30))
-def test_it_is_what_both_say_also_where_it_is_remembered(asked: list[tuple[Network, Context]]) -> None:
+def test_it_is_what_both_say_also_where_it_is_remembered(
+    asked: list[tuple[Network, Context]],
+) -> None:
     kept = policy_from_data(RULES)
     for action, context in [*asked, *reversed(asked)]:
-        assert evaluate_reaching(kept, action, context) == said(policy_from_data(RULES), action, context)
+        assert evaluate_reaching(kept, action, context) == said(
+            policy_from_data(RULES), action, context
+        )
 
 
 def test_the_same_question_is_answered_from_memory() -> None:
@@ -63,13 +82,20 @@ def test_the_same_question_is_answered_from_memory() -> None:
     first = evaluate_reaching(policy, OPEN, PLAIN)
     assert first is not None
     assert evaluate_reaching(policy, OPEN, PLAIN) is first
-    assert evaluate_reaching(policy, OPEN, context_of(0.0, "s1", frozenset({("203.0.113.9", 443)}), {})) is None
+    assert (
+        evaluate_reaching(
+            policy, OPEN, context_of(0.0, "s1", frozenset({("203.0.113.9", 443)}), {})
+        )
+        is None
+    )
 
 
 def test_it_says_nothing_where_nothing_is_in_force_or_no_address_is_known() -> None:
     assert evaluate_reaching(DENY_ALL, OPEN, PLAIN) is None
     assert (
-        evaluate_reaching(policy_from_data(RULES), Network(operation="connect", host=OPEN.host, port=443), PLAIN)
+        evaluate_reaching(
+            policy_from_data(RULES), Network(operation="connect", host=OPEN.host, port=443), PLAIN
+        )
         is None
     )
 
@@ -79,12 +105,19 @@ def test_what_fails_allows_nothing() -> None:
         def get(self, *_: Any) -> Any:
             raise RuntimeError
 
-    assert evaluate_reaching(policy_from_data(RULES), OPEN, context_of(0.0, "s1", frozenset(), Broken())) is None
+    assert (
+        evaluate_reaching(
+            policy_from_data(RULES), OPEN, context_of(0.0, "s1", frozenset(), Broken())
+        )
+        is None
+    )
 
 
 def test_what_is_remembered_is_bounded() -> None:
     policy = policy_from_data({"allow": ["network(*.example.org)"]})
     for number in range(MAX_VERDICTS):
-        action = Network(operation="connect", host=f"h{number}.example.org", port=443, resolved=("203.0.113.9",))
+        action = Network(
+            operation="connect", host=f"h{number}.example.org", port=443, resolved=("203.0.113.9",)
+        )
         assert evaluate_reaching(policy, action, PLAIN) is not None
     assert len(policy._verdicts) == MAX_VERDICTS

@@ -1,4 +1,5 @@
-"""Credentials on command lines: none shows, nothing harmless is touched, and nothing that acts is hidden."""
+"""Credentials on command lines: none shows, nothing harmless is touched, and nothing that acts
+is hidden."""
 
 import msgspec
 import pytest
@@ -109,7 +110,9 @@ def test_fields_made_of_a_commands_words_hide_what_it_hides() -> None:
         command="npm publish --otp Zq7hunter",
     )
     apart = Git(operation="fetch", remote="https://bob:Zq7hunter@a.test/b.git")
-    nothing = Packages(manager="npm", operation="install", names=("password",), flags=("--token=Zq7hunter",))
+    nothing = Packages(
+        manager="npm", operation="install", names=("password",), flags=("--token=Zq7hunter",)
+    )
     proposal = Proposal(effect="allow", rule="exec(curl -u a:Zq7hunter *)", why="TOKEN=Zq7hunter")
     plain: list[Action] = [git, package, apart, nothing, proposal]
     for action in plain:
@@ -141,7 +144,9 @@ def test_a_commands_secrets_are_hidden_in_texts_beside_it() -> None:
         ((), ()),
     ],
 )
-def test_a_command_in_words_is_hidden_word_by_word(words: tuple[str, ...], shown: tuple[str, ...]) -> None:
+def test_a_command_in_words_is_hidden_word_by_word(
+    words: tuple[str, ...], shown: tuple[str, ...]
+) -> None:
     assert words_without_secrets(words) == shown
 
 
@@ -150,21 +155,38 @@ def test_a_command_in_words_is_hidden_word_by_word(words: tuple[str, ...], shown
     [
         ("PGPASSWORD=abcdef\nHOME=/root\n", "PGPASSWORD=[hidden]\nHOME=/root\n"),
         ('declare -x API_KEY="abcdef"', 'declare -x API_KEY="[hidden]"'),
-        ("> Authorization: Basic YTpiOmM5\r\n> Accept: */*", "> Authorization: Basic [hidden]\r\n> Accept: */*"),
+        (
+            "> Authorization: Basic YTpiOmM5\r\n> Accept: */*",
+            "> Authorization: Basic [hidden]\r\n> Accept: */*",
+        ),
         ("< Set-Cookie: sid=abcdef; Path=/", "< Set-Cookie: sid=[hidden]; Path=/"),
         ("fatal: https://a:bcdef@a.test/x.git", "fatal: https://a:[hidden]@a.test/x.git"),
-        ("password = get_password()\ntoken: str = None", "password = get_password()\ntoken: str = None"),
+        (
+            "password = get_password()\ntoken: str = None",
+            "password = get_password()\ntoken: str = None",
+        ),
         ("mysql -pabcdef", "mysql -pabcdef"),
         ("DEBUG_TOKEN=true\nX-Api-Key: short", "DEBUG_TOKEN=true\nX-Api-Key: short"),
     ],
 )
-def test_of_what_a_program_printed_only_what_is_surely_a_credential_is_hidden(printed: str, shown: str) -> None:
+def test_of_what_a_program_printed_only_what_is_surely_a_credential_is_hidden(
+    printed: str, shown: str
+) -> None:
     assert Redactor().printed(printed) == shown
 
 
 @pytest.mark.parametrize(
     "name",
-    ["TOKEN", "DB_PASS", "apiKey", "OPENAIKEY_TOKEN", "client-secret", "GITHUB_PAT", "x/:_authToken", "mysql_pwd"],
+    [
+        "TOKEN",
+        "DB_PASS",
+        "apiKey",
+        "OPENAIKEY_TOKEN",
+        "client-secret",
+        "GITHUB_PAT",
+        "x/:_authToken",
+        "mysql_pwd",
+    ],
 )
 def test_names_of_secrets(name: str) -> None:
     assert names_secret(name)
@@ -172,7 +194,19 @@ def test_names_of_secrets(name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["PWD", "key", "sort-key", "author", "max-tokens", "tokenizer", "token-file", "x" * 200, "", "123", "with-token"],
+    [
+        "PWD",
+        "key",
+        "sort-key",
+        "author",
+        "max-tokens",
+        "tokenizer",
+        "token-file",
+        "x" * 200,
+        "",
+        "123",
+        "with-token",
+    ],
 )
 def test_names_of_other_things(name: str) -> None:
     assert not names_secret(name)
@@ -181,15 +215,18 @@ def test_names_of_other_things(name: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["://a:" + "@" * 9000, "\"'$(" * 5000, "token <<a\n" * 2000, "curl -u a:b " * 2000, "Cookie: " + "a" * 20000, "'" * 20000 + "token", "$(" * 9000 + "token"],
+    ["://a:" + "@" * 9000, "\"'$(" * 5000, "token <<a\n" * 2000, "curl -u a:b " * 2000,
+     "Cookie: " + "a" * 20000, "'" * 20000 + "token", "$(" * 9000 + "token"],
 )  # fmt: skip
 def test_hostile_texts_are_read_to_their_end(text: str) -> None:
     assert len(without_secrets(text)) <= 2 * len(text)
 
 
 PARTS = st.sampled_from(
-    ["curl", " ", "-u", "a:bcdef", "'", '"', "\\", "$(", ")", "`", "$X", "${Y}", "$'", "\n", "|", "<<E", "<<<", "TOKEN=", "-p", "mysql",
-     "[hidden]", "[", "echo", ";", "\t", "E", "docker login --password-stdin", "Authorization: Basic ", "https://a:b@c", "é", "\0"]
+    ["curl", " ", "-u", "a:bcdef", "'", '"', "\\", "$(", ")", "`", "$X", "${Y}", "$'", "\n", "|",
+     "<<E", "<<<", "TOKEN=", "-p", "mysql",
+     "[hidden]", "[", "echo", ";", "\t", "E", "docker login --password-stdin",
+     "Authorization: Basic ", "https://a:b@c", "é", "\0"]
 )  # fmt: skip
 
 

@@ -1,4 +1,5 @@
-"""Escapes are undone as their readers do it, what is none stays, and every part of a reading is known by where it came from."""
+"""Escapes are undone as their readers do it, what is none stays, and every part of a reading is
+known by where it came from."""
 
 import html
 import json
@@ -30,7 +31,9 @@ def test_it_reads_as_others_read_it(text: str) -> None:
         assert unescaped(written) == json.loads(f'"{written.decode()}"').encode("utf-8", "replace")
 
 
-@pytest.mark.parametrize("name", [name for name in html5 if name.endswith(";") and html5[name] in string.printable])
+@pytest.mark.parametrize(
+    "name", [name for name in html5 if name.endswith(";") and html5[name] in string.printable]
+)
 def test_pages_name_some_characters(name: str) -> None:
     assert unescaped(f"&{name}".encode()).decode() == html.unescape(f"&{name}")
 
@@ -86,7 +89,20 @@ def test_layers_and_what_is_left_between() -> None:
 
 
 @pytest.mark.parametrize(
-    "torn", [b"%", b"%4", b"\\", b"\\u00", b"\\u{41", b"\\ud83d", b"\\ud83d\\u", b"&", b"&#x4", b"&quo", b"\\x4"]
+    "torn",
+    [
+        b"%",
+        b"%4",
+        b"\\",
+        b"\\u00",
+        b"\\u{41",
+        b"\\ud83d",
+        b"\\ud83d\\u",
+        b"&",
+        b"&#x4",
+        b"&quo",
+        b"\\x4",
+    ],
 )
 def test_an_escape_that_is_cut_off_is_no_part_of_what_is_before_it(torn: bytes) -> None:
     assert len(torn) <= MOST_TORN_BYTES

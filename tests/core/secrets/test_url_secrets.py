@@ -15,10 +15,14 @@ VALUE = "s3cr3t/value=="
 @pytest.mark.parametrize(
     "name",
     [
-        "access_token", "api_key", "apiKey", "APIKey", "APIkey", "apikey", "key", "token", "sig", "signature", "password",
-        "client_secret", "X-Amz-Signature", "X-Amz-Credential", "X-Amz-Security-Token", "x-goog-signature", "AWSAccessKeyId",
-        "user[password]", "token2", "%61ccess%5Ftoken", "ACCESS_TOKEN", "jwt", "SAMLResponse", "sid", "code", "auth_code",
-        "private-token", "refreshToken", "session", "apitoken", "consumersecret", "appkey", "USERPASSWORD", "csrftokens",
+        "access_token", "api_key", "apiKey", "APIKey", "APIkey", "apikey", "key", "token", "sig",
+        "signature", "password",
+        "client_secret", "X-Amz-Signature", "X-Amz-Credential", "X-Amz-Security-Token",
+        "x-goog-signature", "AWSAccessKeyId",
+        "user[password]", "token2", "%61ccess%5Ftoken", "ACCESS_TOKEN", "jwt", "SAMLResponse",
+        "sid", "code", "auth_code",
+        "private-token", "refreshToken", "session", "apitoken", "consumersecret", "appkey",
+        "USERPASSWORD", "csrftokens",
     ],
 )  # fmt: skip
 def test_what_authenticates_is_hidden(name: str) -> None:
@@ -32,8 +36,10 @@ def test_what_authenticates_is_hidden(name: str) -> None:
 @pytest.mark.parametrize(
     "target",
     [
-        "/a", "/a?", "/a?b", "/a?b=1", "/a?monkey=x1y2z3", "/a?keyword=x", "/a?hockey=1", "/a?design=x", "/a?assign=x",
-        "/a?token=", "/a?token", "/token=abc", "/a?error_code=404", "/a?country_code=DE", "/a?code=DE", "/a?code=print(1)",
+        "/a", "/a?", "/a?b", "/a?b=1", "/a?monkey=x1y2z3", "/a?keyword=x", "/a?hockey=1",
+        "/a?design=x", "/a?assign=x",
+        "/a?token=", "/a?token", "/token=abc", "/a?error_code=404", "/a?country_code=DE",
+        "/a?code=DE", "/a?code=print(1)",
         "/a?code=rm+-rf+x1", "/a?author=ada", "/a?tokenizer=x", "/a?signal=9", "", "?",
     ],
 )  # fmt: skip
@@ -86,7 +92,12 @@ def test_a_name_alone_tells_unless_its_value_has_to() -> None:
 
 def test_of_an_action_only_the_path_changes() -> None:
     action = Network(
-        operation="request", host="a.example.org", port=443, scheme="https", method="GET", path="/?key=abc"
+        operation="request",
+        host="a.example.org",
+        port=443,
+        scheme="https",
+        method="GET",
+        path="/?key=abc",
     )
     assert hidden(action).path == f"/?key={MARK}"
     plain = Network(operation="connect", host="a.example.org", port=443)

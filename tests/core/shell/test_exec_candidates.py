@@ -1,4 +1,5 @@
-"""What "always" may offer for a command line: the exact pattern, and the narrow one where the tables find it harmless."""
+"""What "always" may offer for a command line: the exact pattern, and the narrow one where the
+tables find it harmless."""
 
 import pytest
 
@@ -32,7 +33,9 @@ ROOT = "/workspace/merged"
         ("echo " + "a" * MAX_RULE_CHARS, None, "echo *"),
     ],
 )
-def test_a_candidate_allows_the_line_that_it_is_made_from(text: str, exact: str | None, narrow: str | None) -> None:
+def test_a_candidate_allows_the_line_that_it_is_made_from(
+    text: str, exact: str | None, narrow: str | None
+) -> None:
     assert candidates(text, ".", (ROOT,)) == (exact, narrow)
 
 
@@ -43,7 +46,8 @@ def test_a_program_of_the_workspace_is_named_from_its_root() -> None:
 
 
 @pytest.mark.parametrize(
-    "word", ["a", "a b", "it's", "*", "a\nb", "a\tb\\", "\x01'", "if", "$x", "{a,b}", "é", "~", "#a", "-"]
+    "word",
+    ["a", "a b", "it's", "*", "a\nb", "a\tb\\", "\x01'", "if", "$x", "{a,b}", "é", "~", "#a", "-"],
 )
 def test_a_quoted_word_means_exactly_itself(word: str) -> None:
     assert compile_pattern(f"run {quote(word)}").words[1].literal == word

@@ -1,4 +1,5 @@
-"""What a command tells by itself: the same whoever asks first, and nothing that hangs on a rule or a folder."""
+"""What a command tells by itself: the same whoever asks first, and nothing that hangs on a rule
+or a folder."""
 
 import pytest
 
@@ -28,7 +29,9 @@ LINES = (
 def test_what_is_found_out_early_is_what_the_tables_say(text: str) -> None:
     line = read_line(text)
     assert line.script == parse(text)
-    assert [command.words for command in line.commands] == [command.words for command in line.script.commands]
+    assert [command.words for command in line.commands] == [
+        command.words for command in line.script.commands
+    ]
     for command in line.commands:
         words = command.words
         plain = command.plain
@@ -58,7 +61,8 @@ def test_a_name_that_is_certain_and_runs_a_program(text: str, is_program: bool) 
 
 
 @pytest.mark.parametrize(
-    ("name", "base", "has_path"), [("ls", "ls", False), ("./a/b", "b", True), ("/bin/ls", "ls", False)]
+    ("name", "base", "has_path"),
+    [("ls", "ls", False), ("./a/b", "b", True), ("/bin/ls", "ls", False)],
 )
 def test_names(name: str, base: str, has_path: bool) -> None:
     command = ExecCommand(parse(name).commands[0].words)

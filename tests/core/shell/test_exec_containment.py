@@ -1,8 +1,14 @@
-"""One exec pattern in another, for each pair of effects: what is contained, and each reason why something only looks as if it were."""
+"""One exec pattern in another, for each pair of effects: what is contained, and each reason why
+something only looks as if it were."""
 
 import pytest
 
-from supervisor.core.shell.exec_containment import allow_in_allow, allow_in_strict, spelled_words, strict_in_strict
+from supervisor.core.shell.exec_containment import (
+    allow_in_allow,
+    allow_in_strict,
+    spelled_words,
+    strict_in_strict,
+)
 from supervisor.core.shell.exec_patterns import compile_pattern
 
 ALLOW_IN_ALLOW = [
@@ -17,7 +23,8 @@ ALLOW_IN_ALLOW = [
     ("python *", "python tool.py *", True),
     ("uv *", "uv sync *", True),
     ("find *", "find . -name x *", True),
-    # A bare rule allows nothing, and a name must be spelled alike: `/usr/bin/git` may be another program.
+    # A bare rule allows nothing, and a name must be spelled alike: `/usr/bin/git` may be another
+    # program.
     ("*", "git log", False),
     ("git *", "*", False),
     ("git *", "/opt/git log", False),
@@ -94,7 +101,8 @@ ALLOW_IN_STRICT = [
     ("cat a", "cat b", False),
     ("cat a* *", "cat ab* *", False),
     ("cat * *", "cat '[ab]' *", False),
-    # `npm -C folder test` is judged as `npm test`, and `make -C folder x` as `make x`: a stricter rule compares the words in order.
+    # `npm -C folder test` is judged as `npm test`, and `make -C folder x` as `make x`: a stricter
+    # rule compares the words in order.
     ("npm test", "npm test", False),
     ("make x *", "make x", False),
 ]

@@ -16,7 +16,11 @@ from supervisor.core.shell.exec_operands import MOST_NAMES, looks_like_script, o
         ("cd tools && bash x", ".", {"x": True, "tools/x": True}),
         ("./run --now", ".", {"run": True}),
         ("/workspace/merged/run", ".", {"run": True}),
-        ("timeout 60 env A=1 bash run", ".", {"60": True, "env": True, "A=1": True, "bash": True, "run": True}),
+        (
+            "timeout 60 env A=1 bash run",
+            ".",
+            {"60": True, "env": True, "A=1": True, "bash": True, "run": True},
+        ),
         ("sh -c 'bash run'", ".", {"bash run": True, "run": True}),
         ("source env.sh", ".", {"env.sh": True}),
         (". ./env", ".", {"env": True}),
@@ -49,12 +53,16 @@ def test_a_text_in_texts_is_looked_into_so_deep() -> None:
     ("path", "start", "is_one"),
     [("run", b"#!", True), ("a.PY", b"im", True), ("a.txt", b"im", False), ("py", b"", False)],
 )
-def test_a_script_is_known_by_its_name_or_its_first_line(path: str, start: bytes, is_one: bool) -> None:
+def test_a_script_is_known_by_its_name_or_its_first_line(
+    path: str, start: bytes, is_one: bool
+) -> None:
     assert looks_like_script(path, start) is is_one
 
 
 def test_another_script_is_another_action_about_the_same() -> None:
     plain = Exec(command="bash run")
-    one, other = (Exec(command="bash run", scripts=(ShownScript(path="run", hash=text),)) for text in "ab")
+    one, other = (
+        Exec(command="bash run", scripts=(ShownScript(path="run", hash=text),)) for text in "ab"
+    )
     assert len({fingerprint(plain), fingerprint(one), fingerprint(other)}) == 3
     assert subject(plain) == subject(one) == subject(other)

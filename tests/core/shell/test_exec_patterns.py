@@ -1,8 +1,16 @@
-"""One exec pattern and one command: what a wildcard stands for, what `allow` covers, what `deny` and `ask` mean."""
+"""One exec pattern and one command: what a wildcard stands for, what `allow` covers, what `deny`
+and `ask` mean."""
 
 import pytest
 
-from supervisor.core.shell.exec_patterns import ExecPattern, PatternWord, compile_pattern, covers, might_touch, touches
+from supervisor.core.shell.exec_patterns import (
+    ExecPattern,
+    PatternWord,
+    compile_pattern,
+    covers,
+    might_touch,
+    touches,
+)
 from supervisor.core.shell.shell import parse
 from supervisor.core.shell.shell_words import Word
 from supervisor.errors import PolicyError
@@ -33,7 +41,9 @@ def is_covered(pattern: str, text: str) -> bool:
         ("a*a", "a", False),
     ],
 )
-def test_a_wildcard_in_a_word_stands_for_any_characters(pattern: str, word: str, expected: bool) -> None:
+def test_a_wildcard_in_a_word_stands_for_any_characters(
+    pattern: str, word: str, expected: bool
+) -> None:
     compiled = compile_pattern(f"run {pattern} end").words[1]
     assert compiled.matches(word) is expected
 
@@ -47,7 +57,8 @@ def test_a_wildcard_in_a_word_stands_for_any_characters(pattern: str, word: str,
         ("cat a b", "cat a", False),
         ("cat *", "cat", True),
         ("cat * *", "cat", False),
-        # A word with an expansion equals no literal, even where they look alike; a wildcard covers it.
+        # A word with an expansion equals no literal, even where they look alike; a wildcard covers
+        # it.
         ("cat '$F'", 'cat "$F"', False),
         ("cat *", 'cat "$F"', True),
         ("cat src/*", 'cat "src/$F"', False),
@@ -110,7 +121,9 @@ def test_a_bare_pattern_covers_as_an_exception_and_never_as_a_rule() -> None:
         ("cp a -r b", "cp -r x b a", False),
     ],
 )
-def test_touching_takes_options_in_any_form_and_place(pattern: str, text: str, expected: bool) -> None:
+def test_touching_takes_options_in_any_form_and_place(
+    pattern: str, text: str, expected: bool
+) -> None:
     assert touches(compile_pattern(pattern), command(text)) is expected
 
 
@@ -129,7 +142,9 @@ def test_touching_takes_options_in_any_form_and_place(pattern: str, text: str, e
         ("rm x", 'mv "$F"', False),
     ],
 )
-def test_an_expansion_might_make_a_command_what_a_rule_means(pattern: str, text: str, expected: bool) -> None:
+def test_an_expansion_might_make_a_command_what_a_rule_means(
+    pattern: str, text: str, expected: bool
+) -> None:
     assert might_touch(compile_pattern(pattern), command(text)) is expected
 
 
@@ -148,7 +163,9 @@ def test_an_expansion_might_make_a_command_what_a_rule_means(pattern: str, text:
         ("a {b,c}", "holds a brace expansion"),
     ],
 )
-def test_what_is_not_the_words_of_one_command_is_refused_with_a_remedy(text: str, said: str) -> None:
+def test_what_is_not_the_words_of_one_command_is_refused_with_a_remedy(
+    text: str, said: str
+) -> None:
     with pytest.raises(PolicyError) as caught:
         compile_pattern(text)
     assert said in caught.value.message

@@ -10,7 +10,9 @@ from supervisor.core.shell.shell import parse
 RULES = ("rm {workspace}", "find *", "xargs *", "cd *", "pushd *", "command *", "builtin *")
 
 
-def judged(line: str, *rules: str, cwd: str = ".", roots: tuple[str, ...] = ("/w",)) -> Judgement[str]:
+def judged(
+    line: str, *rules: str, cwd: str = ".", roots: tuple[str, ...] = ("/w",)
+) -> Judgement[str]:
     allow = [(rule, compile_pattern(rule)) for rule in rules or RULES]
     return judge(line, cwd, allow=allow, ask=(), deny=(), workspace_roots=roots)
 
@@ -132,7 +134,12 @@ def test_it_is_bare_where_a_star_would_be() -> None:
 
 def test_in_deny_and_ask_rules_it_is_any_further_word() -> None:
     found = judge(
-        "rm /etc/x", ".", allow=(), ask=(), deny=[("x", compile_pattern("rm {workspace}"))], workspace_roots=("/w",)
+        "rm /etc/x",
+        ".",
+        allow=(),
+        ask=(),
+        deny=[("x", compile_pattern("rm {workspace}"))],
+        workspace_roots=("/w",),
     )
     assert found.decision == "deny"
 
@@ -166,4 +173,9 @@ def test_a_command_that_runs_elsewhere_is_never_allowed_and_deny_rules_know_wher
     ):
         told = judge(line, ".", allow=(), ask=(), deny=deny, workspace_roots=("/w",))
         assert told.decision == "deny", line
-    assert judge("cd /opt/other && ./x y", ".", allow=(), ask=(), deny=deny, workspace_roots=("/w",)).decision is None
+    assert (
+        judge(
+            "cd /opt/other && ./x y", ".", allow=(), ask=(), deny=deny, workspace_roots=("/w",)
+        ).decision
+        is None
+    )

@@ -20,7 +20,14 @@ def entries(rules):
 
 
 def decide(command, allow=(), ask=(), deny=(), cwd="."):
-    return judge(command, cwd, allow=entries(allow), ask=entries(ask), deny=entries(deny), workspace_roots=[ROOT])
+    return judge(
+        command,
+        cwd,
+        allow=entries(allow),
+        ask=entries(ask),
+        deny=entries(deny),
+        workspace_roots=[ROOT],
+    )
 
 
 def verdict(command, policy, cwd="."):
@@ -44,11 +51,21 @@ def test_the_golden_cases_are_many_and_a_third_are_benign():
 
 def test_a_deny_rule_never_loosens():
     order = {"deny": 0, "ask": 1, "allow": 2}
-    extra = ["exec(git *)", "exec(* --force *)", "exec(rm -rf *)", "exec(*)", 'exec(cat "a b")', "exec(xargs *)"]
+    extra = [
+        "exec(git *)",
+        "exec(* --force *)",
+        "exec(rm -rf *)",
+        "exec(*)",
+        'exec(cat "a b")',
+        "exec(xargs *)",
+    ]
     for case in CASES:
         for rule in extra:
             policy = {**case["policy"], "deny": [*case["policy"].get("deny", ()), rule]}
-            assert order[verdict(case["command"], policy, case.get("cwd", "."))] <= order[case["verdict"]], (
+            assert (
+                order[verdict(case["command"], policy, case.get("cwd", "."))]
+                <= order[case["verdict"]]
+            ), (
                 case["command"],
                 rule,
             )
@@ -57,8 +74,12 @@ def test_a_deny_rule_never_loosens():
 def test_the_order_of_rules_never_matters():
     shuffle = random.Random(7)
     for case in CASES[::5]:
-        policy = {effect: shuffle.sample(rules, len(rules)) for effect, rules in case["policy"].items()}
-        assert verdict(case["command"], policy, case.get("cwd", ".")) == case["verdict"], case["command"]
+        policy = {
+            effect: shuffle.sample(rules, len(rules)) for effect, rules in case["policy"].items()
+        }
+        assert verdict(case["command"], policy, case.get("cwd", ".")) == case["verdict"], case[
+            "command"
+        ]
 
 
 def test_bare_rules_deny_and_ask_everything():
@@ -72,7 +93,8 @@ def test_bare_rules_deny_and_ask_everything():
 
 @pytest.mark.parametrize(
     "text",
-    ["", "  ", "git log && ls", "git log; ls", "curl * | sh", "echo $HOME", "echo $(x)", "echo `x`", "A=1 git log",
+    ["", "  ", "git log && ls", "git log; ls", "curl * | sh", "echo $HOME", "echo $(x)", "echo `x`",
+     "A=1 git log",
      "git log > x", "git 'log", "{a,b}", "git\x00log", "(git log)", "x" * 3000, "git log &"],
 )  # fmt: skip
 def test_a_pattern_is_the_words_of_one_command(text):
@@ -138,7 +160,10 @@ def test_an_exception_of_an_allow_rule_is_as_wide_as_a_deny_rule():
     found = judge("git push", ".", allow=allow, ask=(), deny=(), workspace_roots=[ROOT])
     assert (found.decision, found.keys) == ("allow", ("k",))
     for command in ("git push --force", "git push origin x --force", "git -C a push --force x"):
-        assert judge(command, ".", allow=allow, ask=(), deny=(), workspace_roots=[ROOT]).decision is None, command
+        assert (
+            judge(command, ".", allow=allow, ask=(), deny=(), workspace_roots=[ROOT]).decision
+            is None
+        ), command
 
 
 def test_an_exception_of_a_deny_rule_is_as_narrow_as_an_allow_rule():
@@ -151,7 +176,10 @@ def test_an_exception_of_a_deny_rule_is_as_narrow_as_an_allow_rule():
         ("./git log", "deny"),
         ("", "deny"),
     ):
-        assert judge(command, ".", allow=(), ask=(), deny=deny, workspace_roots=[ROOT]).decision == expected, command
+        assert (
+            judge(command, ".", allow=(), ask=(), deny=deny, workspace_roots=[ROOT]).decision
+            == expected
+        ), command
 
 
 def test_keys_and_why_name_the_rules():
@@ -206,25 +234,41 @@ def test_cd_into_the_workspace_is_free(command, cwd, is_free):
 
 @pytest.mark.parametrize(
     "text",
-    ["$(" * 500 + "x" + ")" * 500, "a && " * 1999 + "b", "(" * 9000, "{ " * 4000, "<<a " * 2500, "`" * 9999, "${a" * 3000,
-     "a|" * 5000, "a|" * 490, "a() " * 2500, "'" + "x" * 9990, "if " * 3000, "[[ " * 3000, "case x in " * 1000,
-     "$'" * 4999, "{a," * 3000, "<<'E'\n" * 1600, "timeout 5 " * 900 + "x", "sh -c '" * 1000, "eval " * 1900,
-     "env " * 2400 + "x", "parallel " * 1000, "find . " + "-exec a \\; " * 400, "sed '" + "{" * 5000 + "'", "\\" * 9999,
-     "\ud800", "a\ud800b", "\U000e0041", "é" * 9000, "\u200b" * 9000, "a\r" * 4000, "a" * 200_000, "rm " * 100_000,
+    ["$(" * 500 + "x" + ")" * 500, "a && " * 1999 + "b", "(" * 9000, "{ " * 4000, "<<a " * 2500,
+     "`" * 9999, "${a" * 3000,
+     "a|" * 5000, "a|" * 490, "a() " * 2500, "'" + "x" * 9990, "if " * 3000, "[[ " * 3000,
+     "case x in " * 1000,
+     "$'" * 4999, "{a," * 3000, "<<'E'\n" * 1600, "timeout 5 " * 900 + "x", "sh -c '" * 1000,
+     "eval " * 1900,
+     "env " * 2400 + "x", "parallel " * 1000, "find . " + "-exec a \\; " * 400,
+     "sed '" + "{" * 5000 + "'", "\\" * 9999,
+     "\ud800", "a\ud800b", "\U000e0041", "é" * 9000, "\u200b" * 9000, "a\r" * 4000, "a" * 200_000,
+     "rm " * 100_000,
      "\n" * 10_000, ";" * 10_000, "bash -c \"" * 500, "x" + " -a" * 3000, "\"$(cat <<'E'\n" * 500],
     ids=range(38),
 )  # fmt: skip
 def test_nothing_raises_and_nothing_absurd_is_allowed(text):
     rules = ["exec(* --force *)", "exec(rm -rf *)"]
-    found = decide(text, allow=["x *", "a *", "timeout *", "env *", "sed *", "find *"], deny=rules, ask=["exec(zz *)"])
+    found = decide(
+        text,
+        allow=["x *", "a *", "timeout *", "env *", "sed *", "find *"],
+        deny=rules,
+        ask=["exec(zz *)"],
+    )
     assert found.decision in (None, "deny", "ask") or text.startswith(("x", "\n", "find"))
     decide(text, allow=rules)
     candidates(text, ".", [ROOT])
 
 
 def test_a_text_of_any_length_meets_the_deny_rules():
-    assert decide("ls " + "x" * 90_000 + "; rm -rf y", allow=["ls *"], deny=["rm -rf *"]).decision == "deny"
-    assert decide("ls " + "x" * 900_000 + "; rm -rf y", allow=["ls *"], deny=["rm -rf *"]).decision == "deny"
+    assert (
+        decide("ls " + "x" * 90_000 + "; rm -rf y", allow=["ls *"], deny=["rm -rf *"]).decision
+        == "deny"
+    )
+    assert (
+        decide("ls " + "x" * 900_000 + "; rm -rf y", allow=["ls *"], deny=["rm -rf *"]).decision
+        == "deny"
+    )
     assert decide("ls " + "x" * 900_000, allow=["ls *"]).decision is None
 
 
@@ -234,7 +278,11 @@ def test_a_text_of_any_length_meets_the_deny_rules():
         ("git log -3", "git log -3", "git log *"),
         ("cd src && git diff --stat", "git diff --stat", "git diff *"),
         ("git commit -m 'a b*'", "git commit -m 'a b*'", "git commit *"),
-        ("git commit -m \"$(cat <<'E'\nit's\nx\nE\n)\"", "git commit -m $'it\\'s\\nx'", "git commit *"),
+        (
+            "git commit -m \"$(cat <<'E'\nit's\nx\nE\n)\"",
+            "git commit -m $'it\\'s\\nx'",
+            "git commit *",
+        ),
         ("npm run build", "npm run build", "npm run build *"),
         ("python -m pytest -q", "python -m pytest -q", "python -m pytest *"),
         ("timeout 5 pytest -q", "timeout 5 pytest -q", None),
@@ -272,7 +320,10 @@ def test_every_candidate_allows_its_line_and_is_not_bare():
             if pattern is not None:
                 offered += 1
                 assert not compile_pattern(pattern).is_bare
-                assert decide(case["command"], allow=[pattern]).decision == "allow", (case["command"], pattern)
+                assert decide(case["command"], allow=[pattern]).decision == "allow", (
+                    case["command"],
+                    pattern,
+                )
     assert offered > 100
 
 
@@ -298,9 +349,16 @@ def test_rules_and_exceptions_mean_a_program_wherever_it_is_called_from(line: st
     everything = compile_pattern("./scripts/* *")
     excepted = [("all", everything, (compile_pattern("./scripts/*deploy* *"),))]
     roots = ["/w"]
-    assert judge(line, ".", allow=patterns("./scripts/* *"), ask=(), deny=(), workspace_roots=roots).decision == "allow"
+    assert (
+        judge(
+            line, ".", allow=patterns("./scripts/* *"), ask=(), deny=(), workspace_roots=roots
+        ).decision
+        == "allow"
+    )
     assert judge(line, ".", allow=excepted, ask=(), deny=(), workspace_roots=roots).decision is None
-    denied = judge(line, ".", allow=(), ask=(), deny=patterns("./scripts/*deploy* *"), workspace_roots=roots)
+    denied = judge(
+        line, ".", allow=(), ask=(), deny=patterns("./scripts/*deploy* *"), workspace_roots=roots
+    )
     assert denied.decision == "deny"
 
 
@@ -340,13 +398,18 @@ def test_many_words_behind_wrappers_still_meet_the_deny_rules():
 
 def test_what_a_pipe_feeds_to_a_shell_inside_of_a_wrapper_is_a_program():
     assert decide("echo rm x | sh -c python3", allow=["exec(echo *)", "exec(python3)"]).never_allow
-    assert decide("echo rm x | sh -c 'cat'", allow=["exec(echo *)", "exec(sh -c cat)"]).decision == "allow"
+    assert (
+        decide("echo rm x | sh -c 'cat'", allow=["exec(echo *)", "exec(sh -c cat)"]).decision
+        == "allow"
+    )
 
 
 def test_a_deny_rule_with_a_wildcard_for_its_name_is_found_in_a_doubtful_text():
     assert decide("x `pip3 install a", deny=["exec(pip* install *)"]).decision == "deny"
     assert decide("x `pip3 list a", deny=["exec(pip* install *)"]).decision is None
-    assert decide("x `pip3 install --user a", deny=["exec(pip* install --user *)"]).decision == "deny"
+    assert (
+        decide("x `pip3 install --user a", deny=["exec(pip* install --user *)"]).decision == "deny"
+    )
 
 
 def test_a_rule_that_is_named_already_is_named_once():

@@ -1,7 +1,9 @@
-"""Real bash as the judge of the parser: of a line that is allowed, nothing runs that wasn't listed, or wouldn't be allowed alone.
+"""Real bash as the judge of the parser: of a line that is allowed, nothing runs that wasn't listed,
+or wouldn't be allowed alone.
 
-Lines come from a generator of scripts, from the golden cases, and from both with characters changed at random; `make fuzz` makes
-a hundred times as many. How what ran is written down: `tests/fakes/logged_bash.py`.
+Lines come from a generator of scripts, from the golden cases, and from both with characters
+changed at random; `make fuzz` makes a hundred times as many. How what ran is written down:
+`tests/fakes/logged_bash.py`.
 """
 
 import random
@@ -21,7 +23,17 @@ from supervisor.core.shell.shell import parse
 from supervisor.core.shell.shell_words import Word
 from supervisor.sandbox.base import HOME
 from tests.fakes.logged_bash import MOST_CHARS, Argv, run_lines
-from tests.fakes.shell_scripts import ALLOWED, EVIL, FEEDERS, JOINS, NAMES, PREFIXES, SUFFIXES, insert, random_script
+from tests.fakes.shell_scripts import (
+    ALLOWED,
+    EVIL,
+    FEEDERS,
+    JOINS,
+    NAMES,
+    PREFIXES,
+    SUFFIXES,
+    insert,
+    random_script,
+)
 
 ROOT = "/workspace/merged"
 GOLDEN = Path(__file__).parents[2] / "golden" / "policy_cases"
@@ -35,27 +47,48 @@ def golden(name: str) -> list[dict[str, Any]]:
 
 CASES = golden("exec.yaml")
 # What is put into lines, or takes the place of a character.
-BREAKERS = (*";&|()<>'\"`$#{}\\\n !*=~[]-,:%@^/?+0123\t\r\x0b\x00", "$(", "<(", "<<", "<<<", ";;", "&&", "||", "|&", "&>", ">&", "$'", "$\"", "${", "$((", "((",
-            "))", "[[", "]]", " in ", " do ", "done", "fi", "then ", "if ", "{ ", "; }", "<<'E'", "\nE\n", "E", "\\\n", "#", " #", "\n#", "evil", " evil ", "; evil",
-            "\nevil\n", "$(evil)", "`evil`", "'evil'", "|evil", "&evil", "! ", "time ", "-p ", "exec ", "eval ", "command ", "{a,b}", "$@", "$*", "$IFS", "$HOME",
-            "\u00a0", "\u2003", "\u0085", "\u00e9", "2>", "2>&1", ">/dev/null", "</dev/null", "coproc ", "function ", "()", "=", "x=", "a[0]=", "+=", "--",
-            " -exec ", "{}", "{} +", "\\;", "-I", "-I{}", " -n ", " sh -c ", " bash -c ", "'\\''", "\"'\"'\"", "\\'", "\\\"", "\\\\")  # fmt: skip
+BREAKERS = (*";&|()<>'\"`$#{}\\\n !*=~[]-,:%@^/?+0123\t\r\x0b\x00", "$(", "<(", "<<", "<<<", ";;",
+"&&", "||", "|&", "&>", ">&", "$'", "$\"", "${", "$((", "((",
+            "))", "[[", "]]", " in ", " do ", "done", "fi", "then ", "if ", "{ ", "; }", "<<'E'",
+            "\nE\n", "E", "\\\n", "#", " #", "\n#", "evil", " evil ", "; evil",
+            "\nevil\n", "$(evil)", "`evil`", "'evil'", "|evil", "&evil", "! ", "time ", "-p ",
+            "exec ", "eval ", "command ", "{a,b}", "$@", "$*", "$IFS", "$HOME",
+            "\u00a0", "\u2003", "\u0085", "\u00e9", "2>", "2>&1", ">/dev/null", "</dev/null",
+            "coproc ", "function ", "()", "=", "x=", "a[0]=", "+=", "--",
+            " -exec ", "{}", "{} +", "\\;", "-I", "-I{}", " -n ", " sh -c ", " bash -c ", "'\\''",
+            "\"'\"'\"", "\\'", "\\\"", "\\\\")  # fmt: skip
 # Loops that would never end when they are run, and what waits.
 ENDLESS = re.compile(r"\b(?:while|until|yes|sleep|tail\s+-f)\b")
 
 
 def allow(line: str, rules: list[str]) -> Judgement[str]:
-    patterns = [(rule, compile_pattern(rule.removeprefix("exec(").removesuffix(")"))) for rule in rules]
+    patterns = [
+        (rule, compile_pattern(rule.removeprefix("exec(").removesuffix(")"))) for rule in rules
+    ]
     return judge(line, ".", allow=patterns, ask=(), deny=(), workspace_roots=[ROOT])
 
 
 OWN = [
     f"exec({name} *)"
-    for name in (*NAMES, "rg", "jq", "env", "tail", "wc", "uniq", "cut", "tr", "seq", "ca", "cb", "command")
+    for name in (
+        *NAMES,
+        "rg",
+        "jq",
+        "env",
+        "tail",
+        "wc",
+        "uniq",
+        "cut",
+        "tr",
+        "seq",
+        "ca",
+        "cb",
+        "command",
+    )
 ]
 
 
-# -- what was listed -------------------------------------------------------------------------------------------------------------
+# -- what was listed ------------------------------------------------------------------------------
 def listed(line: str) -> list[tuple[Word, ...]]:
     """Every command that the parser finds in the line, and inside the commands."""
     found: list[tuple[Word, ...]] = []
@@ -90,7 +123,9 @@ def fits(words: tuple[Word, ...], argv: Argv) -> bool:
     if word.is_many or "{}" in word.text:
         # Of a glob, and of braces, every word begins alike.
         starts = "" if word.splits or "{}" in word.text else word.prefix
-        return fits(rest, argv) or (argv[0].startswith(starts) and (fits(words, argv[1:]) or fits(rest, argv[1:])))
+        return fits(rest, argv) or (
+            argv[0].startswith(starts) and (fits(words, argv[1:]) or fits(rest, argv[1:]))
+        )
     return argv[0].startswith(word.prefix) and fits(rest, argv[1:])
 
 
@@ -98,8 +133,9 @@ def base(words: tuple[Word, ...]) -> tuple[Word, ...]:
     return (Word(words[0].text.rpartition("/")[2]), *words[1:])
 
 
-# What runs by contract: the `cat` of `"$(cat <<'E' ...)"`, which is a literal word; `echo`, which xargs runs where it is given
-# nothing; what tar starts for `-z`. By a command's first words: what must stand in the line.
+# What runs by contract: the `cat` of `"$(cat <<'E' ...)"`, which is a literal word; `echo`, which
+# xargs runs where it is given nothing; what tar starts for `-z`. By a command's first words: what
+# must stand in the line.
 BY_CONTRACT = {
     ("cat",): re.compile(r"\$\([ \t]*cat[ \t]+<<"),
     ("echo",): re.compile("xargs"),
@@ -121,12 +157,15 @@ def complaints(line: str, rules: list[str], ran: list[Argv]) -> list[str]:
             continue
         if not any(fits(words, argv) for words in found):
             wrong.append(f"{line!r} ran {argv}, which isn't listed")
-        elif rules[-len(OWN) :] == OWN and allow(" ".join(map(quote, argv)), rules).decision != "allow":
+        elif (
+            rules[-len(OWN) :] == OWN
+            and allow(" ".join(map(quote, argv)), rules).decision != "allow"
+        ):
             wrong.append(f"{line!r} ran {argv}, which isn't allowed alone")
     return wrong
 
 
-# -- lines -----------------------------------------------------------------------------------------------------------------------
+# -- lines ----------------------------------------------------------------------------------------
 def mutated(rng: random.Random, line: str) -> str:
     for _ in range(rng.randint(1, 3)):
         at = rng.randrange(len(line) + 1)
@@ -144,17 +183,37 @@ def mutated(rng: random.Random, line: str) -> str:
 def soup(rng: random.Random) -> str:
     """Words that are nothing but quoting, behind a command's name."""
     atoms = [
-        rng.choice(BREAKERS if rng.random() < 0.4 else ("a", "'b c'", '"d"', "$'e'", " ", " ", " echo x", "-n", "ls "))
+        rng.choice(
+            BREAKERS
+            if rng.random() < 0.4
+            else ("a", "'b c'", '"d"', "$'e'", " ", " ", " echo x", "-n", "ls ")
+        )
         for _ in range(rng.randint(1, 8))
     ]
     return rng.choice(
-        ("echo ", "ls ", "cat ", "ca ", "xargs ", "find . ", "sh -c ", "bash -c ", "env ", "timeout 5 ", "printf ", "")
+        (
+            "echo ",
+            "ls ",
+            "cat ",
+            "ca ",
+            "xargs ",
+            "find . ",
+            "sh -c ",
+            "bash -c ",
+            "env ",
+            "timeout 5 ",
+            "printf ",
+            "",
+        )
     ) + "".join(atoms)
 
 
-HOLDERS = ("sh -c @", "bash -c @", "bash -c @ x f", "env -i bash -c @", "timeout 5 sh -c @ | cat", "xargs -I{} sh -c @", "ls | xargs -I X bash -c @ y X",
-           "find . -name f -exec sh -c @ x {} \\;", "find . -maxdepth 0 -exec bash -c @ {} +", "for f in a 'b c'; do bash -c @ $f; done",
-           "xargs sh -c @ x", "bash -lc @", "bash -ec @", "( bash -c @ )", "nice bash -c @ && ls")  # fmt: skip
+HOLDERS = ("sh -c @", "bash -c @", "bash -c @ x f", "env -i bash -c @", "timeout 5 sh -c @ | cat",
+"xargs -I{} sh -c @", "ls | xargs -I X bash -c @ y X",
+           "find . -name f -exec sh -c @ x {} \\;", "find . -maxdepth 0 -exec bash -c @ {} +",
+           "for f in a 'b c'; do bash -c @ $f; done",
+           "xargs sh -c @ x", "bash -lc @", "bash -ec @", "( bash -c @ )",
+           "nice bash -c @ && ls")  # fmt: skip
 
 
 def generated(rng: random.Random) -> tuple[str, list[str]]:
@@ -163,7 +222,9 @@ def generated(rng: random.Random) -> tuple[str, list[str]]:
     if kind > 9:
         line, rules = generated(rng)
         shell = rng.choice(HOLDERS)
-        return shell.replace("@", shlex.quote(line) if rng.random() < 0.7 else '"' + line.replace('"', '\\"') + '"'), [
+        return shell.replace(
+            "@", shlex.quote(line) if rng.random() < 0.7 else '"' + line.replace('"', '\\"') + '"'
+        ), [
             *rules,
             *OWN,
         ]
@@ -207,7 +268,9 @@ def is_runnable(line: str) -> bool:
 async def check(lines: list[tuple[str, list[str]]], folder: Path) -> int:
     ran = await run_lines([line for line, _ in lines], folder)
     wrong = [
-        each for (line, rules), commands in zip(lines, ran, strict=True) for each in complaints(line, rules, commands)
+        each
+        for (line, rules), commands in zip(lines, ran, strict=True)
+        for each in complaints(line, rules, commands)
     ]
     assert not wrong, "\n".join(wrong[:20])
     return sum(map(len, ran))
@@ -216,7 +279,11 @@ async def check(lines: list[tuple[str, list[str]]], folder: Path) -> int:
 @pytest.mark.timeout(600)
 async def test_of_the_golden_cases_nothing_runs_that_is_not_listed(tmp_path: Path) -> None:
     cases = [*CASES, *golden("exec_daily.yaml"), *golden("exec_everyday.yaml")]
-    lines = [(case["command"], case["policy"].get("allow", [])) for case in cases if case["verdict"] == "allow"]
+    lines = [
+        (case["command"], case["policy"].get("allow", []))
+        for case in cases
+        if case["verdict"] == "allow"
+    ]
     lines = [(line, rules) for line, rules in lines if is_runnable(line)]
     assert await check(lines, tmp_path) > len(lines)
 
@@ -235,9 +302,13 @@ async def test_of_random_lines_nothing_runs_that_is_not_listed(tmp_path: Path) -
 
 async def test_what_ran_is_seen_wherever_it_was_started_from(tmp_path: Path) -> None:
     """The instrument itself: each of these runs `evil`, and the logs say so."""
-    lines = ["evil", "/usr/bin/evil", "sh -c evil", "find . -maxdepth 0 -exec evil \\;", "echo | xargs evil", "env -i evil", "(sleep 0.1; evil) &",
-             "eval evil", "env -i bash -c 'eval evil'", "awk 'BEGIN { system(\"evil\") }'", "sed -n 1e\\ evil f", "nohup setsid evil", "x=$(evil)",
-             "cat <(evil)", "bash <<< evil", "tar -cf /tmp/x --checkpoint=1 --checkpoint-action=exec=evil .", "timeout 5 nice env X=1 evil",
+    lines = ["evil", "/usr/bin/evil", "sh -c evil", "find . -maxdepth 0 -exec evil \\;",
+    "echo | xargs evil", "env -i evil", "(sleep 0.1; evil) &",
+             "eval evil", "env -i bash -c 'eval evil'", "awk 'BEGIN { system(\"evil\") }'",
+             "sed -n 1e\\ evil f", "nohup setsid evil", "x=$(evil)",
+             "cat <(evil)", "bash <<< evil",
+             "tar -cf /tmp/x --checkpoint=1 --checkpoint-action=exec=evil .",
+             "timeout 5 nice env X=1 evil",
              "f() { evil; }; f", "trap evil EXIT"]  # fmt: skip
     for line, commands in zip(lines, await run_lines(lines, tmp_path), strict=True):
         assert any(argv[0] == "evil" for argv in commands), (line, commands)
@@ -247,7 +318,8 @@ async def test_what_ran_is_seen_wherever_it_was_started_from(tmp_path: Path) -> 
 
 
 async def test_a_record_that_is_more_than_one_write_is_an_error(tmp_path: Path) -> None:
-    """In pieces it could mix with that of another command in the background, and be read wrongly."""
+    """In pieces it could mix with that of another command in the background, and be read
+    wrongly."""
     with pytest.raises(AssertionError, match="evil x"):
         await run_lines([f"evil {'x' * 5000} & evil {'y' * 5000} & wait"], tmp_path)
 

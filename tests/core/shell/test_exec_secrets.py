@@ -91,7 +91,9 @@ def test_a_name_of_a_secret(text: str) -> None:
 def test_each_name_of_the_table_holds_its_mark() -> None:
     for mark, name in table("secret_names")["secrets"].items():
         assert mark == mark.lower()
-        assert any(mark in text.lower() and re.search(f"{name}$", text, re.IGNORECASE) for text in SECRETS), mark
+        assert any(
+            mark in text.lower() and re.search(f"{name}$", text, re.IGNORECASE) for text in SECRETS
+        ), mark
 
 
 @pytest.mark.parametrize("text", PLAIN)

@@ -2,7 +2,14 @@
 
 import pytest
 
-from supervisor.core.shell.exec_tables import is_shell_state, opaque_words, plain_form, program_name, runs_input, tables
+from supervisor.core.shell.exec_tables import (
+    is_shell_state,
+    opaque_words,
+    plain_form,
+    program_name,
+    runs_input,
+    tables,
+)
 from supervisor.core.shell.shell import parse
 from supervisor.core.shell.shell_words import Word
 
@@ -49,7 +56,8 @@ def test_an_interpreter_without_a_script_runs_its_input(text: str, expected: boo
         # Behind `--` there are no options; behind an option it may be a value, and ends nothing.
         ("sort -- -o", set()),
         ("sort -k -- -o x", {3, 4}),
-        # git: what stands before the subcommand, an alias, and what a subcommand makes of its arguments.
+        # git: what stands before the subcommand, an alias, and what a subcommand makes of its
+        # arguments.
         ("git -c a=b log", {1, 2}),
         ("git unheard-of x", {1, 2}),
         ("git log --output=x", {2}),
@@ -57,7 +65,8 @@ def test_an_interpreter_without_a_script_runs_its_input(text: str, expected: boo
         ("git", set()),
         ("git -c a=b", {1, 2}),
         ("git fetch ext::sh", {2}),
-        # An expansion that could become such an argument counts as one; one with a certain beginning doesn't.
+        # An expansion that could become such an argument counts as one; one with a certain
+        # beginning doesn't.
         ("sort $X", {1}),
         ("sort \"$X\"", {1}),
         ("sort \"a$X\"", set()),
@@ -108,7 +117,9 @@ def test_the_arguments_that_only_a_spelled_rule_covers(text: str, expected: set[
         ("ls -C a", None),
     ],
 )
-def test_options_that_change_nothing_are_left_out(text: str, expected: tuple[list[str], list[str]] | None) -> None:
+def test_options_that_change_nothing_are_left_out(
+    text: str, expected: tuple[list[str], list[str]] | None
+) -> None:
     found = plain_form(command(text))
     assert (([word.text for word in found[0]], found[1]) if found else None) == expected
 

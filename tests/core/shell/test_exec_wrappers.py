@@ -1,4 +1,5 @@
-"""Programs that run another command: where that command stands, and that a doubt about it is said."""
+"""Programs that run another command: where that command stands, and that a doubt about it is
+said."""
 
 import pytest
 
@@ -15,7 +16,10 @@ def unwrapped(text: str) -> Unwrapped | None:
 def payloads(text: str) -> list[str]:
     found = unwrapped(text)
     assert found is not None
-    return [one.text if one.text is not None else " ".join(word.text for word in one.words) for one in found.payloads]
+    return [
+        one.text if one.text is not None else " ".join(word.text for word in one.words)
+        for one in found.payloads
+    ]
 
 
 @pytest.mark.parametrize(
@@ -54,7 +58,8 @@ def test_the_payload_is_found(text: str, expected: list[str]) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["ls", "timeout", "timeout 5", "nice -n 5", "command -v x", "env --version", "find . -name x", "bash script.sh", "bash", "bash -x", "su root",
+    ["ls", "timeout", "timeout 5", "nice -n 5", "command -v x", "env --version", "find . -name x",
+     "bash script.sh", "bash", "bash -x", "su root",
      "python3 x.py", "python3 -m", "uv sync", "uv run", "xargs --help"],
 )  # fmt: skip
 def test_what_runs_nothing_here_is_no_wrapper(text: str) -> None:
@@ -95,14 +100,18 @@ def test_a_doubt_about_what_runs_is_said_and_never_allowed(text: str, problem: s
     assert found is not None
     assert found.problem == problem
     name = text.split()[0]
-    verdict = ruled(Exec(command=text), allow=[f"exec({name} *)", "exec(x *)", "exec(y *)", "exec(pytest *)"])
+    verdict = ruled(
+        Exec(command=text), allow=[f"exec({name} *)", "exec(x *)", "exec(y *)", "exec(pytest *)"]
+    )
     assert verdict.decision == "ask", verdict
 
 
 @pytest.mark.parametrize(
     "text",
-    ["timeout $T rm x", "timeout --unheard-of 5 rm x", "bash -Zc 'rm x'", "bash -c -Z 'rm x'", "bash -\"$X\" -c 'rm x'", "uv run --with a rm x",
-     "env -S 'rm x'", "find . -exec rm {} +", "xargs -I {} rm {}", "su --command='rm x'", "parallel rm ::: x"],
+    ["timeout $T rm x", "timeout --unheard-of 5 rm x", "bash -Zc 'rm x'", "bash -c -Z 'rm x'",
+     "bash -\"$X\" -c 'rm x'", "uv run --with a rm x",
+     "env -S 'rm x'", "find . -exec rm {} +", "xargs -I {} rm {}", "su --command='rm x'",
+     "parallel rm ::: x"],
 )  # fmt: skip
 def test_deny_rules_see_the_payload_whatever_the_doubt(text: str) -> None:
     assert ruled(Exec(command=text), deny=["exec(rm *)"]).decision == "deny"

@@ -24,7 +24,10 @@ def words(text):
         ("if a; then b; elif c; then d; else e; fi", [["a"], ["b"], ["c"], ["d"], ["e"]]),
         ("for i in x y; do a $i; done; b", [["a", "$i"], ["b"]]),
         ("while a\ndo b\ndone", [["a"], ["b"]]),
-        ("cat <<'EOF' 2>&1 | grep x; ls\n$(rm) '\nEOF\ndone2", [["cat"], ["grep", "x"], ["ls"], ["done2"]]),
+        (
+            "cat <<'EOF' 2>&1 | grep x; ls\n$(rm) '\nEOF\ndone2",
+            [["cat"], ["grep", "x"], ["ls"], ["done2"]],
+        ),
         ("a <<-'A' <<\\B\n\tx\n\tA\ny\nB\nc", [["a"], ["c"]]),
         ("a <<'E'\nE", [["a"]]),
         ("a \"$(cat <<'E'\nit's $x\n\nE\n)\" b", [["a", "it's $x", "b"]]),
@@ -48,15 +51,24 @@ def test_commands_are_read_as_the_shell_would_pass_them(text, expected):
 
 @pytest.mark.parametrize(
     "text",
-    ["$(a)", "`a`", "a <(b)", "a >(b)", "a <<E\nE", "a <<E'F'\nEF", "a <<'E'", "A=1 b", "A=1", "A+=1", "a[0]=1", "A=(b)",
-     "export A=1", "declare A=$(b)", "f() { a; }", "function f { a; }", "a() b", "a > f", "a >> f", "a >| f", "a &> f", "a >& f",
-     "a <> f", "a > $f", "a > '/dev/nul'", "a > /dev/tcp/x/1", "a < /dev/udp/x/1", "a < $f", "a {fd}>&1", "[[ a ]]", "((a))",
-     "case a in b) c;; esac", "select a in b; do c; done", "coproc a", "for ((;;)); do a; done", "for a; do b; done",
-     "for IFS in a; do b; done", "for i in $(a); do b; done", "a $((b))", "a ${b:-c}", "a ${b:=c}", "a ${!b}", "a ${b@P}",
-     "a $[1]", "a $\"b\"", "a 'b", "a \"b", "a $'b", "a )", "( a", "a )(", "a ;; b", "a & & b", "& a", "| a", "a | | b", "a !(b)",
-     "a @(b)", "time { a; }", "time ! ( a )", "{ a; } b", "if a; then b; fi c", "a\\", "a\x00", "a\rb", "a\x1b",
-     "a\u200b", "a\u202eb", "a\u2066", "a\ufeff", "a\U000e0041", "a\u2028b", "a\x85", "a\x7f", "in x", "esac", "a <<'E' 'F\nE\n",
-     "a" * 10_001, "a;" * 501, 'a $(cat <<\'E\'\nx\nE\n)', 'a "$(cat <<E\nx\nE\n)"', 'a "$(cat <<\'E\'\nE\nb\nE\n)"',
+    ["$(a)", "`a`", "a <(b)", "a >(b)", "a <<E\nE", "a <<E'F'\nEF", "a <<'E'", "A=1 b", "A=1",
+     "A+=1", "a[0]=1", "A=(b)",
+     "export A=1", "declare A=$(b)", "f() { a; }", "function f { a; }", "a() b", "a > f", "a >> f",
+     "a >| f", "a &> f", "a >& f",
+     "a <> f", "a > $f", "a > '/dev/nul'", "a > /dev/tcp/x/1", "a < /dev/udp/x/1", "a < $f",
+     "a {fd}>&1", "[[ a ]]", "((a))",
+     "case a in b) c;; esac", "select a in b; do c; done", "coproc a", "for ((;;)); do a; done",
+     "for a; do b; done",
+     "for IFS in a; do b; done", "for i in $(a); do b; done", "a $((b))", "a ${b:-c}", "a ${b:=c}",
+     "a ${!b}", "a ${b@P}",
+     "a $[1]", "a $\"b\"", "a 'b", "a \"b", "a $'b", "a )", "( a", "a )(", "a ;; b", "a & & b",
+     "& a", "| a", "a | | b", "a !(b)",
+     "a @(b)", "time { a; }", "time ! ( a )", "{ a; } b", "if a; then b; fi c", "a\\", "a\x00",
+     "a\rb", "a\x1b",
+     "a\u200b", "a\u202eb", "a\u2066", "a\ufeff", "a\U000e0041", "a\u2028b", "a\x85", "a\x7f",
+     "in x", "esac", "a <<'E' 'F\nE\n",
+     "a" * 10_001, "a;" * 501, 'a $(cat <<\'E\'\nx\nE\n)', 'a "$(cat <<E\nx\nE\n)"',
+     'a "$(cat <<\'E\'\nE\nb\nE\n)"',
      'a "$(cat f)"', 'a "$(cat <<\'E\' | b\nE\n)"', 'a "$(cat <<\'E\'\nx\n)"'],
 )  # fmt: skip
 def test_what_no_rule_may_allow_is_a_construct(text):
@@ -65,9 +77,12 @@ def test_what_no_rule_may_allow_is_a_construct(text):
 
 @pytest.mark.parametrize(
     "text",
-    ["$(x a)", "b `x a`", "b <(x a)", "b <<E\n$(x a)\nE", "A=$(x a)", "A=1 x a", "f() { x a; }", "x a > f", "[[ $(x a) ]]",
-     "case $(x a) in b) c;; esac", "case b in b) x a;; esac", "${b:-$(x a)}", "b \"$(c \"$(x a)\")\"", "$((`x a`))",
-     "for i in $(x a); do b; done", "coproc x a", "select i in a; do x a; done", "export B=$(x a)", "b=($(x a))",
+    ["$(x a)", "b `x a`", "b <(x a)", "b <<E\n$(x a)\nE", "A=$(x a)", "A=1 x a", "f() { x a; }",
+     "x a > f", "[[ $(x a) ]]",
+     "case $(x a) in b) c;; esac", "case b in b) x a;; esac", "${b:-$(x a)}",
+     "b \"$(c \"$(x a)\")\"", "$((`x a`))",
+     "for i in $(x a); do b; done", "coproc x a", "select i in a; do x a; done", "export B=$(x a)",
+     "b=($(x a))",
      "for ((i=0;i<$(x a);i++)); do b; done", "b[$(x a)]=1"],
 )  # fmt: skip
 def test_commands_are_found_inside_constructs(text):
@@ -135,7 +150,8 @@ def test_hidden_characters_are_found_and_ordinary_ones_not():
 
 @pytest.mark.parametrize(
     "text",
-    ["p", "1,5p", "$d", "/a/,/b/p", "s/a/b/", "s/a/b/g;s|x|y|2p", "1!G;h;$!d", "/x/{p;d}", "{p}", "y/ab/cd/", "10q", "1~2d",
+    ["p", "1,5p", "$d", "/a/,/b/p", "s/a/b/", "s/a/b/g;s|x|y|2p", "1!G;h;$!d", "/x/{p;d}", "{p}",
+     "y/ab/cd/", "10q", "1~2d",
      "s/\\//x/", "s,a,b,", "/a/Id", "n;d", ""],
 )  # fmt: skip
 def test_plain_sed(text):
@@ -144,8 +160,10 @@ def test_plain_sed(text):
 
 @pytest.mark.parametrize(
     "text",
-    ["w f", "1w f", "s/a/b/w f", "s/a/b/e", "s/a/b/ge", "e", "1e id", "r /etc/passwd", "R f", "W f", "a x", "i\\\nx", "c x", "p;w f",
-     "p\nw f", "/a/w f", "{w f}", "{p;e}", "s/a/b/;e", "s/[/]/w f/;p", "y/a/b/e", "\\,a,w f", "s/a/b", "s", "b x", "t", ":a", "v",
+    ["w f", "1w f", "s/a/b/w f", "s/a/b/e", "s/a/b/ge", "e", "1e id", "r /etc/passwd", "R f", "W f",
+     "a x", "i\\\nx", "c x", "p;w f",
+     "p\nw f", "/a/w f", "{w f}", "{p;e}", "s/a/b/;e", "s/[/]/w f/;p", "y/a/b/e", "\\,a,w f",
+     "s/a/b", "s", "b x", "t", ":a", "v",
      "F;e id", "0e", "s\na\nb\nw f", "p}w f", "z;w x", "s/x/y/m;e", "#n", "1,3{p;s/a/b/w f\n}"],
 )  # fmt: skip
 def test_sed_that_may_write_or_run(text):
@@ -180,8 +198,11 @@ def test_awk(text, is_plain):
     assert is_plain_awk(text) == is_plain
 
 
-def test_a_part_of_the_grammar_that_is_not_known_here_is_a_construct(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A later grammar may have kinds of parts that nobody looked at: nothing in them is allowed, deny rules see the text."""
+def test_a_part_of_the_grammar_that_is_not_known_here_is_a_construct(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A later grammar may have kinds of parts that nobody looked at: nothing in them is allowed,
+    deny rules see the text."""
     monkeypatch.setattr(shell, "_STRUCTURE", shell._STRUCTURE - {"subshell"})
     found = parse("(new-kind-of-part a)")
     assert found.constructs == ("something that isn't known here (`(new-kind-of-part a)`)",)
@@ -205,7 +226,15 @@ def test_a_condition_with_a_substitution_is_a_construct_and_its_command_is_found
 
 
 @pytest.mark.parametrize(
-    "text", ["a" * 10_000, "a " * 5_000, '""' * 5_000, "((" + "!" * 9_990 + "1))", "a''" * 3_333, "{1..2}" * 1_600]
+    "text",
+    [
+        "a" * 10_000,
+        "a " * 5_000,
+        '""' * 5_000,
+        "((" + "!" * 9_990 + "1))",
+        "a''" * 3_333,
+        "{1..2}" * 1_600,
+    ],
 )
 def test_a_text_has_fewer_parts_than_characters(text):
     """What bounds the walk over the tree: MAX_CHARS does."""

@@ -1,4 +1,5 @@
-"""The strict second reader: it reads a small part of bash to the letter, and gives up on all else by name."""
+"""The strict second reader: it reads a small part of bash to the letter, and gives up on all
+else by name."""
 
 import pytest
 
@@ -7,7 +8,9 @@ from supervisor.core.shell.shell_words import Word
 
 
 def commands(source: str) -> list[list[str]]:
-    return [[source[start:end] for start, end in command.words] for command in outline(source).commands]
+    return [
+        [source[start:end] for start, end in command.words] for command in outline(source).commands
+    ]
 
 
 @pytest.mark.parametrize(
@@ -82,7 +85,9 @@ def test_what_it_does_not_read_is_named(source: str, reason: str) -> None:
         (">", Word("$x", is_literal=False), "a redirection whose target is expanded"),
     ],
 )
-def test_a_redirection_only_drops_copies_or_reads(operator: str, target: Word, reason: str | None) -> None:
+def test_a_redirection_only_drops_copies_or_reads(
+    operator: str, target: Word, reason: str | None
+) -> None:
     assert redirection_problem(operator, target) == reason
 
 

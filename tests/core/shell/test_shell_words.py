@@ -2,7 +2,14 @@
 
 import pytest
 
-from supervisor.core.shell.shell_words import Word, ansi_c, from_bytes_text, literal_cat, resolve, to_bytes_text
+from supervisor.core.shell.shell_words import (
+    Word,
+    ansi_c,
+    from_bytes_text,
+    literal_cat,
+    resolve,
+    to_bytes_text,
+)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
-"""What content is by its first bytes, and what may be shown as an image: measured, or not at all."""
+"""What content is by its first bytes, and what may be shown as an image: measured, or not at
+all."""
 
 import struct
 
@@ -6,7 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.core.text.content_types import LONGEST_SIDE_PX, MOST_IMAGE_BYTES, Image, image_of, type_of
+from supervisor.core.text.content_types import (
+    LONGEST_SIDE_PX,
+    MOST_IMAGE_BYTES,
+    Image,
+    image_of,
+    type_of,
+)
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -17,11 +24,24 @@ def png(width: int, height: int) -> bytes:
 
 def jpeg(width: int, height: int) -> bytes:
     app = b"\xff\xe0" + struct.pack(">H", 16) + b"JFIF\0" + bytes(9)
-    return b"\xff\xd8" + app + b"\xff\xff\xc2" + struct.pack(">HBHHB", 17, 8, height, width, 3) + bytes(9)
+    return (
+        b"\xff\xd8"
+        + app
+        + b"\xff\xff\xc2"
+        + struct.pack(">HBHHB", 17, 8, height, width, 3)
+        + bytes(9)
+    )
 
 
 def webp(kind: bytes, body: bytes) -> bytes:
-    return b"RIFF" + struct.pack("<I", 4 + 8 + len(body)) + b"WEBP" + kind + struct.pack("<I", len(body)) + body
+    return (
+        b"RIFF"
+        + struct.pack("<I", 4 + 8 + len(body))
+        + b"WEBP"
+        + kind
+        + struct.pack("<I", len(body))
+        + body
+    )
 
 
 IMAGES = {
@@ -76,10 +96,21 @@ def test_what_may_not_be_shown_is_no_image(data: bytes, size: int) -> None:
 
 @given(st.binary(max_size=200))
 def test_nothing_raises_and_nothing_is_served_as_another_type(data: bytes) -> None:
-    for begun in (data, b"\xff\xd8\xff" + data, PNG + data, b"GIF89a" + data, b"RIFF1234WEBP" + data):
+    for begun in (
+        data,
+        b"\xff\xd8\xff" + data,
+        PNG + data,
+        b"GIF89a" + data,
+        b"RIFF1234WEBP" + data,
+    ):
         assert type_of(begun)
         found = image_of(begun, len(begun))
-        assert found is None or found.media_type in ("image/png", "image/jpeg", "image/gif", "image/webp")
+        assert found is None or found.media_type in (
+            "image/png",
+            "image/jpeg",
+            "image/gif",
+            "image/webp",
+        )
 
 
 @pytest.mark.parametrize(

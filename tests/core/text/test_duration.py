@@ -55,6 +55,8 @@ def test_anything_else_shows_the_forms(text: str) -> None:
     assert FORMS in caught.value.remedy
 
 
-@pytest.mark.parametrize(("seconds", "text"), [(0, "0s"), (59.9, "59s"), (61, "1m 01s"), (3600, "1h 00m"), (-5, "0s")])
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0, "0s"), (59.9, "59s"), (61, "1m 01s"), (3600, "1h 00m"), (-5, "0s")]
+)
 def test_durations_for_people(seconds: float, text: str) -> None:
     assert format_duration(seconds) == text

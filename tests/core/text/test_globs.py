@@ -2,7 +2,14 @@
 
 import pytest
 
-from supervisor.core.text.globs import MAX_WILDCARDS, Glob, check, escape, has_wildcard, inner_expression
+from supervisor.core.text.globs import (
+    MAX_WILDCARDS,
+    Glob,
+    check,
+    escape,
+    has_wildcard,
+    inner_expression,
+)
 from supervisor.errors import PolicyError
 
 
@@ -68,7 +75,11 @@ def test_an_escaped_path_matches_itself_alone(path: str) -> None:
 
 
 def test_a_glob_knows_its_literal_parts() -> None:
-    assert (Glob("a/b/*.py").fixed, Glob("a/b/*.py").last, Glob("a/b/*.py").literal) == (("a", "b"), None, None)
+    assert (Glob("a/b/*.py").fixed, Glob("a/b/*.py").last, Glob("a/b/*.py").literal) == (
+        ("a", "b"),
+        None,
+        None,
+    )
     assert (Glob("a/[*]").fixed, Glob("a/[*]").literal) == (("a", "*"), "a/*")
     assert has_wildcard("a/?")
     assert not has_wildcard("a/[?]")

@@ -1,4 +1,5 @@
-"""Characters that nobody sees: the same ones everywhere that an agent's text is read, and never allowed by a rule."""
+"""Characters that nobody sees: the same ones everywhere that an agent's text is read, and never
+allowed by a rule."""
 
 import unicodedata
 
@@ -12,8 +13,10 @@ from supervisor.errors import PolicyError
 from tests.fakes.ruled import ruled
 
 HIDDEN = [
-    "\x00", "\x07", "\x1b", "\x7f", "\x85", "\u00ad", "\u034f", "\u0602", "\u061c", "\u115f", "\u17b4", "\u180b", "\u180e", "\u200b", "\u200e", "\u2028",
-    "\u2029", "\u202e", "\u2060", "\u2066", "\u3164", "\ue000", "\ufeff", "\uffa0", "\ufff9", "\ud800", "\u0378", "\U0001d173", "\U000e0001", "\U000e0041",
+    "\x00", "\x07", "\x1b", "\x7f", "\x85", "\u00ad", "\u034f", "\u0602", "\u061c", "\u115f",
+    "\u17b4", "\u180b", "\u180e", "\u200b", "\u200e", "\u2028",
+    "\u2029", "\u202e", "\u2060", "\u2066", "\u3164", "\ue000", "\ufeff", "\uffa0", "\ufff9",
+    "\ud800", "\u0378", "\U0001d173", "\U000e0001", "\U000e0041",
     "\U000e0101",
 ]  # fmt: skip
 SEEN = [
@@ -39,8 +42,14 @@ def test_no_rule_allows_a_hidden_character_anywhere(char: str) -> None:
         (FileChange(operation="write", path=f"a{char}b"), "filesystem(**)"),
         (FileChange(operation="rename", path="a", to=f"a{char}b"), "filesystem(**)"),
         (git_refs.parse_command(f"git push origin feature/a{char}b"), "git(push origin feature/*)"),
-        (Git(operation="push", remote="origin", refspecs=(f"feature/a{char}b",)), "git(push origin feature/*)"),
-        (Git(operation="push", remote="origin", refspecs=(f"a{char}:feature/b",)), "git(push origin *:feature/*)"),
+        (
+            Git(operation="push", remote="origin", refspecs=(f"feature/a{char}b",)),
+            "git(push origin feature/*)",
+        ),
+        (
+            Git(operation="push", remote="origin", refspecs=(f"a{char}:feature/b",)),
+            "git(push origin *:feature/*)",
+        ),
         (packages.parse_command(f"npm install zod{char}"), "packages(npm:zod*)"),
     ]
     for action, rule in actions:
@@ -52,12 +61,19 @@ def test_no_rule_allows_a_hidden_character_anywhere(char: str) -> None:
 @pytest.mark.parametrize("text", SEEN, ids=ascii)
 def test_letters_and_signs_of_every_script_are_not_hidden(text: str) -> None:
     assert first_hidden(text) is None
-    assert ruled(FileChange(operation="write", path=f"a{text}b"), allow=["filesystem(**)"]).decision == "allow"
+    assert (
+        ruled(FileChange(operation="write", path=f"a{text}b"), allow=["filesystem(**)"]).decision
+        == "allow"
+    )
 
 
 def test_every_control_and_format_character_of_unicode_is_hidden() -> None:
     every = (chr(point) for point in range(0x80, 0x110000))
-    assert all(is_hidden(char) for char in every if unicodedata.category(char) in ("Cc", "Cf", "Zl", "Zp", "Cs"))
+    assert all(
+        is_hidden(char)
+        for char in every
+        if unicodedata.category(char) in ("Cc", "Cf", "Zl", "Zp", "Cs")
+    )
 
 
 def test_what_is_kept_is_passed_over_and_the_first_other_is_named() -> None:

@@ -28,11 +28,15 @@ NOW = datetime(2026, 3, 4, 12, 0, 0, tzinfo=UTC).timestamp()
     ],
 )
 def test_what_people_type(text: str, wanted: str) -> None:
-    assert parse_moment(text, NOW, UTC) == datetime.fromisoformat(wanted).replace(tzinfo=UTC).timestamp()
+    assert (
+        parse_moment(text, NOW, UTC)
+        == datetime.fromisoformat(wanted).replace(tzinfo=UTC).timestamp()
+    )
 
 
 @pytest.mark.parametrize(
-    "text", ["", "teatime", "25:00", "12:60", "12:00:60", "1:2", "2026-13-01", "2027-01-01", "-5m", "5m later", "0001-01-01"]
+    "text", ["", "teatime", "25:00", "12:60", "12:00:60", "1:2", "2026-13-01", "2027-01-01", "-5m",
+    "5m later", "0001-01-01"]
 )  # fmt: skip
 def test_what_is_no_time_is_said(text: str) -> None:
     with pytest.raises(UserError, match="--to"):

@@ -49,7 +49,9 @@ def test_what_a_shell_would_act_on_is_refused(text: str, said: str) -> None:
         split_command(text)
 
 
-@pytest.mark.parametrize(("text", "said"), [("", "is empty"), ("  ", "is empty"), ("a; b", "holds `;`")])
+@pytest.mark.parametrize(
+    ("text", "said"), [("", "is empty"), ("  ", "is empty"), ("a; b", "holds `;`")]
+)
 def test_a_pattern_is_the_words_of_one_command(text: str, said: str) -> None:
     with pytest.raises(PolicyError) as caught:
         split_pattern(text, f"git({text})")
@@ -76,7 +78,9 @@ def test_a_pattern_is_the_words_of_one_command(text: str, said: str) -> None:
         ("a*b*c*d", "abbccd", True),
     ],
 )
-def test_a_star_stays_in_its_word_and_crosses_slashes(pattern: str, word: str, expected: bool) -> None:
+def test_a_star_stays_in_its_word_and_crosses_slashes(
+    pattern: str, word: str, expected: bool
+) -> None:
     assert fits(pattern, word) is expected
 
 

@@ -25,7 +25,9 @@ class Ledger:
     def used(self, session_id: str, requests: int, bytes_out: int, *, is_last: bool) -> None:
         """Nobody looks."""
 
-    def draw(self, session_id: str, kind: Kind, wanted: int, answered: Callable[[Answer], None]) -> None:
+    def draw(
+        self, session_id: str, kind: Kind, wanted: int, answered: Callable[[Answer], None]
+    ) -> None:
         self.asked.append(wanted)
         allowed = wanted <= LEFT
         answer = Answer(
@@ -78,7 +80,9 @@ async def test_nor_right_after_that(desk: tuple[Allowances, Session, Ledger]) ->
     assert await little == ""
 
 
-async def test_who_goes_on_trying_asks_the_supervisor_seldom(desk: tuple[Allowances, Session, Ledger]) -> None:
+async def test_who_goes_on_trying_asks_the_supervisor_seldom(
+    desk: tuple[Allowances, Session, Ledger],
+) -> None:
     """Also with a little less each time."""
     allowances, session, ledger = desk
     for count in range(LEFT + 1000, LEFT + 1, -1):

@@ -5,7 +5,13 @@ import socket
 from typing import cast
 
 from supervisor.core.actions import Network
-from supervisor.core.network.egress_wire import MAX_MESSAGE_BYTES, Answer, Question, decode_from_egress, encode
+from supervisor.core.network.egress_wire import (
+    MAX_MESSAGE_BYTES,
+    Answer,
+    Question,
+    decode_from_egress,
+    encode,
+)
 from supervisor.egress.admission.link import Link
 from supervisor.egress.admission.questions import Questions
 from supervisor.egress.admission.sessions import Connection, Session
@@ -39,7 +45,11 @@ async def test_an_answer_that_is_there_already_is_taken_at_once() -> None:
     at = At(ours, theirs)
     questions = Questions(hold_s=20)
     ends: list[str] = []
-    link = Link(cast("socket.socket", at), lambda answer, _: questions.answered(cast("Answer", answer)), ends.append)
+    link = Link(
+        cast("socket.socket", at),
+        lambda answer, _: questions.answered(cast("Answer", answer)),
+        ends.append,
+    )
     questions.link = link
     connection = Connection("s/1", Session("s"), cast("asyncio.Transport", None), 0.0)
     asking = questions.ask(connection, ACTION)

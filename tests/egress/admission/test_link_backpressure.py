@@ -1,4 +1,5 @@
-"""A supervisor that doesn't read: nothing new goes out, with the reason, and of what went out nothing is lost."""
+"""A supervisor that doesn't read: nothing new goes out, with the reason, and of what went out
+nothing is lost."""
 
 import asyncio
 import socket
@@ -27,7 +28,8 @@ from tests.egress.egress_harness import (
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 TUNNELS = 12
-# Fewer than there are tunnels, whose ends all have to be told; and the least that a channel can hold.
+# Fewer than there are tunnels, whose ends all have to be told; and the least that a channel can
+# hold.
 MOST_QUEUED = 6
 FEW_BYTES = 1
 MOST_CLIENTS = 64
@@ -35,7 +37,9 @@ MOST_CLIENTS = 64
 
 def unread(question: Question) -> Answer:
     """Allowed; a connection is passed on unread."""
-    return msgspec.structs.replace(allow(question), look_inside=question.action.operation != "connect")
+    return msgspec.structs.replace(
+        allow(question), look_inside=question.action.operation != "connect"
+    )
 
 
 async def test_nothing_that_went_out_is_lost_and_nothing_new_goes_out(
@@ -43,13 +47,18 @@ async def test_nothing_that_went_out_is_lost_and_nothing_new_goes_out(
 ) -> None:
     preface = f"from supervisor.egress.admission import link\nlink.MOST_QUEUED = {MOST_QUEUED}"
     async with (
-        running_egress(tmp_path, upstream_ca, hold_s=60, preface=preface, channel_bytes=FEW_BYTES) as supervisor,
+        running_egress(
+            tmp_path, upstream_ca, hold_s=60, preface=preface, channel_bytes=FEW_BYTES
+        ) as supervisor,
         serving(supervisor, "s") as proxy,
     ):
         supervisor.decide = unread
-        tunnels = [await proxy.tunnel(f"origin.test:{https.port}", trust=upstream_ca) for _ in range(TUNNELS)]
+        tunnels = [
+            await proxy.tunnel(f"origin.test:{https.port}", trust=upstream_ca)
+            for _ in range(TUNNELS)
+        ]
         kept_reader, kept = await proxy.open()
-        request = f"GET http://origin.test:{http.port}/ HTTP/1.1\r\nHost: origin.test:{http.port}\r\n\r\n".encode()
+        request = f"GET http://origin.test:{http.port}/ HTTP/1.1\r\nHost: origin.test:{http.port}\r\n\r\n".encode()  # noqa: E501
         kept.write(request)
         assert status_of(await answer_of(kept_reader)) == 200
         await supervisor.until(Settled)
@@ -65,7 +74,8 @@ async def test_nothing_that_went_out_is_lost_and_nothing_new_goes_out(
         http.reset()
         for _, writer in (*tunnels, *waiting):
             writer.close()
-        # Whoever still waits gets another answer than who came first, whether or not it was seen to leave.
+        # Whoever still waits gets another answer than who came first, whether or not it was seen to
+        # leave.
         supervisor.decide = lambda question: (
             deny(question) if question.action.operation == "connect" else allow(question)
         )
@@ -73,7 +83,10 @@ async def test_nothing_that_went_out_is_lost_and_nothing_new_goes_out(
         supervisor.reads.set()
         await supervisor.until(Settled, 1 + TUNNELS)
         assert len({one.question_id for one in supervisor.of_type(Settled)}) >= 1 + TUNNELS
-        assert (https.connections, http.untouched) == (connections, True), "nothing new went out meanwhile"
+        assert (https.connections, http.untouched) == (
+            connections,
+            True,
+        ), "nothing new went out meanwhile"
 
         while status_of(await proxy.send(request)) == 503:  # until the queue was read
             await asyncio.sleep(0)
@@ -83,7 +96,9 @@ async def test_nothing_that_went_out_is_lost_and_nothing_new_goes_out(
         assert sum(one.requests for one in supervisor.of_type(Used)) == TUNNELS + 2
 
 
-async def until_busy(proxy: Proxy, port: int) -> list[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+async def until_busy(
+    proxy: Proxy, port: int
+) -> list[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     """Ask until nothing more is asked: who waits then. Who comes after reads why at once."""
     connect = f"CONNECT origin.test:{port} HTTP/1.1\r\nHost: origin.test:{port}\r\n\r\n".encode()
     waiting = [await proxy.open() for _ in range(MOST_CLIENTS)]
@@ -101,7 +116,9 @@ async def until_busy(proxy: Proxy, port: int) -> list[tuple[asyncio.StreamReader
 
 
 @pytest.mark.parametrize("is_full", [False, True])
-async def test_what_a_call_used_is_told_however_much_waits(is_full: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_a_call_used_is_told_however_much_waits(
+    is_full: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Spend that isn't told is a budget overrun."""
     monkeypatch.setattr("supervisor.egress.admission.link.MOST_QUEUED", 5)
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

@@ -1,4 +1,5 @@
-"""Addresses that stand for names, and the name server that gives them: whatever is asked, nothing is looked up and nothing raises."""
+"""Addresses that stand for names, and the name server that gives them: whatever is asked,
+nothing is looked up and nothing raises."""
 
 import asyncio
 import contextlib
@@ -57,7 +58,7 @@ def no_look_up(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(socket, name, never)
 
 
-# -- addresses ---------------------------------------------------------------------------------------------------------------
+# -- addresses ------------------------------------------------------------------------------------
 
 
 def test_a_name_keeps_its_addresses_and_they_mean_it() -> None:
@@ -71,7 +72,8 @@ def test_a_name_keeps_its_addresses_and_they_mean_it() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["198.17.255.255", "198.20.0.0", "127.0.0.1", "::1", "fd67:6174:6568:6f76::1", "10.1.2.3"]
+    "text",
+    ["198.17.255.255", "198.20.0.0", "127.0.0.1", "::1", "fd67:6174:6568:6f76::1", "10.1.2.3"],
 )
 def test_other_addresses_mean_no_name(text: str) -> None:
     assert not is_given(ipaddress.ip_address(text))
@@ -121,7 +123,10 @@ def test_an_address_never_means_a_second_name(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(module, "_END", module._FIRST + 8)
     monkeypatch.setattr(module, "MOST_NAMES", 4)
     names = Names()
-    meant = {names.give(name).v4: name for name in ("kept.test", *(f"n{number}.test" for number in range(7)))}
+    meant = {
+        names.give(name).v4: name
+        for name in ("kept.test", *(f"n{number}.test" for number in range(7)))
+    }
     assert len(meant) == 8
     for name in ("another.test", "n0.test", "kept.test"):  # forgotten ones are new ones
         with pytest.raises(NoneLeftError):
@@ -133,12 +138,16 @@ def test_an_address_never_means_a_second_name(monkeypatch: pytest.MonkeyPatch) -
     assert Names().give("another.test").v4 in V4_RANGE
 
 
-def test_a_name_for_which_there_is_no_address_left_is_a_failure_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_for_which_there_is_no_address_left_is_a_failure_and_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(module, "_END", module._FIRST + 1)
     names, told = Names(), []
     names.give("a.test")
     query = dns.message.make_query("b.test", "A")
-    response = dns.message.from_wire(said_to(query.to_wire(), names, lambda *said: told.append(said)))
+    response = dns.message.from_wire(
+        said_to(query.to_wire(), names, lambda *said: told.append(said))
+    )
     assert response.rcode() == dns.rcode.SERVFAIL
     assert not response.answer
     assert told == [("b.test", NONE_LEFT)]
@@ -161,24 +170,35 @@ def test_a_session_asks_so_many_at_once_and_then_so_many_a_second() -> None:
     assert queries.wait_s(now) > 0  # a time that goes back gives nothing
 
 
-# -- queries -----------------------------------------------------------------------------------------------------------------
+# -- queries --------------------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("no_look_up")
 def test_each_name_has_an_address_of_each_family() -> None:
     names = Names()
     v4, v6 = address(names, "Origin.TEST"), address(names, "origin.test", "AAAA")
-    assert names.name_of(ipaddress.ip_address(v4)) == names.name_of(ipaddress.ip_address(v6)) == "origin.test"
+    assert (
+        names.name_of(ipaddress.ip_address(v4))
+        == names.name_of(ipaddress.ip_address(v6))
+        == "origin.test"
+    )
     assert address(names, "origin.test.") == v4
     assert asked(names, "origin.test", "A", use_edns=True).rcode() == dns.rcode.NOERROR
 
 
 @pytest.mark.usefixtures("no_look_up")
-@pytest.mark.parametrize("kind", ["TXT", "HTTPS", "SVCB", "MX", "SRV", "CNAME", "NS", "ANY", "NULL"])
+@pytest.mark.parametrize(
+    "kind", ["TXT", "HTTPS", "SVCB", "MX", "SRV", "CNAME", "NS", "ANY", "NULL"]
+)
 def test_there_is_nothing_else_to_be_had(kind: str) -> None:
     names = Names()
     response = asked(names, "c2VjcmV0IGRhdGE.evil.test", kind)
-    assert (response.rcode(), response.answer, response.authority, response.additional) == (0, [], [], [])
+    assert (response.rcode(), response.answer, response.authority, response.additional) == (
+        0,
+        [],
+        [],
+        [],
+    )
     assert not names._names, "only what can be connected to takes an address"
 
 
@@ -212,13 +232,26 @@ def test_what_is_no_query_gets_no_answer() -> None:
     update = dns.update.UpdateMessage("test").to_wire()
     loop = whole[:12] + b"\xc0\x0c\x00\x01\x00\x01"
     far = whole[:12] + b"\xc3\xff\x00\x01\x00\x01"
-    for data in (b"", whole[:5], whole[:12], whole[:-1], response, notification.to_wire(), update, loop, far):
+    for data in (
+        b"",
+        whole[:5],
+        whole[:12],
+        whole[:-1],
+        response,
+        notification.to_wire(),
+        update,
+        loop,
+        far,
+    ):
         assert answer(data, names) == b""
     assert answer(whole + bytes(MOST_QUERY_BYTES), names) == b""
     none = whole[:4] + b"\0\0" + whole[6:]
     two = whole[:4] + b"\0\2" + whole[6:] + b"\x01b\x00\x00\x01\x00\x01"
     for data in (none, two):
-        assert dns.message.from_wire(answer(data, names), ignore_trailing=True).rcode() == dns.rcode.FORMERR
+        assert (
+            dns.message.from_wire(answer(data, names), ignore_trailing=True).rcode()
+            == dns.rcode.FORMERR
+        )
     assert not names._names
 
 
@@ -323,10 +356,13 @@ async def test_the_server_answers_whoever_asked_and_goes_on_after_rubbish() -> N
 async def test_what_is_asked_at_once_is_all_answered_though_the_kernel_has_no_room_for_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Nor is there a turn for it yet: a resolver that got no answer would wait for five seconds, and ask as many again."""
+    """Nor is there a turn for it yet: a resolver that got no answer would wait for five seconds,
+    and ask as many again."""
     names, count = Names(), 300
     with connected() as (ours, client):
-        ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)  # the least there is, a few datagrams
+        ours.setsockopt(
+            socket.SOL_SOCKET, socket.SO_RCVBUF, 1
+        )  # the least there is, a few datagrams
         monkeypatch.setattr(names.queries, "wait_s", lambda now: 0.0)
         async with answering(ours, names), names.turn:
             for number in range(count):
@@ -357,7 +393,9 @@ async def test_of_who_floods_the_server_no_more_is_read_than_is_remembered_until
                 assert await name_answered(client, names) == f"n{number}.test"
 
 
-async def test_who_waits_for_its_turn_when_the_server_is_closed_gets_none(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_who_waits_for_its_turn_when_the_server_is_closed_gets_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     names, loop = Names(), asyncio.get_running_loop()
     with connected() as (ours, client):
         async with answering(ours, names) as server, names.turn:
@@ -375,7 +413,8 @@ async def test_who_waits_for_its_turn_when_the_server_is_closed_gets_none(monkey
 async def test_who_waits_owes_nothing_however_many_wait_at_once(
     monkeypatch: pytest.MonkeyPatch, connections: int
 ) -> None:
-    """They would all have slept until the same moment, and been answered in that turn of the loop."""
+    """They would all have slept until the same moment, and been answered in that turn of the
+    loop."""
     monkeypatch.setattr(module, "MOST_AT_ONCE", 1)
     monkeypatch.setattr(module, "MOST_A_SECOND", 1000.0)
     names, queries = Names(), 100 // connections
@@ -409,7 +448,9 @@ async def gone_in_the_end(client: Held, names: Names) -> None:
         await serve_stream(client, names, Share(), never_refused)
 
 
-async def test_between_two_answers_the_other_sessions_have_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_between_two_answers_the_other_sessions_have_their_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     names, turns, at = Names(), 0, []
     monkeypatch.setattr(names.queries, "wait_s", lambda now: 0.0)
     monkeypatch.setattr(name_server, "answer", lambda *asked: at.append(turns) or b"")

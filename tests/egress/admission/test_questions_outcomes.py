@@ -1,4 +1,5 @@
-"""Outcomes that egress reports: gathered for a moment, each once, in order, and never more of them held than a few."""
+"""Outcomes that egress reports: gathered for a moment, each once, in order, and never more of
+them held than a few."""
 
 import asyncio
 
@@ -65,7 +66,9 @@ async def test_what_is_too_long_for_one_packet_is_sent_each_by_itself() -> None:
     asked = questions(told)
     headers = tuple((f"x-{number}", "x" * 300) for number in range(60))
     for question_id in range(MOST_GATHERED):
-        asked.settle(Answer(question_id=question_id, decision="allow", settle=True), "done", {}, headers)
+        asked.settle(
+            Answer(question_id=question_id, decision="allow", settle=True), "done", {}, headers
+        )
     assert told.sent == list(range(MOST_GATHERED))
     assert told.packets == MOST_GATHERED
 

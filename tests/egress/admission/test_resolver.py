@@ -35,8 +35,11 @@ async def test_an_answer_is_kept_for_the_session_so_that_no_second_one_can_diffe
     assert await resolver.addresses("s", "a.test") == ("192.0.2.9",)
 
 
-async def test_names_that_nobody_answers_for_keep_no_other_session_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One who runs a name's server may answer as late as he likes, for as many names below it as are asked for."""
+async def test_names_that_nobody_answers_for_keep_no_other_session_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One who runs a name's server may answer as late as he likes, for as many names below it as
+    are asked for."""
     answered, asked = threading.Event(), []
 
     def look_up(host: str, *args: object) -> list[tuple[object, ...]]:
@@ -48,7 +51,9 @@ async def test_names_that_nobody_answers_for_keep_no_other_session_waiting(monke
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
     resolver = Resolver(FakeClock(), None)
     many = 2 * MOST_AT_ONCE
-    waiting = [asyncio.create_task(resolver.addresses("greedy", f"{n}.slow.test")) for n in range(many)]
+    waiting = [
+        asyncio.create_task(resolver.addresses("greedy", f"{n}.slow.test")) for n in range(many)
+    ]
     try:
         await asyncio.sleep(0)
         assert await resolver.addresses("modest", "fast.test") == ("192.0.2.1",)
@@ -83,7 +88,9 @@ def test_the_loop_dials_only_what_is_pinned() -> None:
             with pytest.raises(OSError, match="no name is looked up"):
                 await loop.getaddrinfo("localhost", port)
             with pytest.raises(OSError, match="no UDP"):
-                await loop.create_datagram_endpoint(asyncio.DatagramProtocol, remote_addr=("127.0.0.1", 53))
+                await loop.create_datagram_endpoint(
+                    asyncio.DatagramProtocol, remote_addr=("127.0.0.1", 53)
+                )
 
     in_pinned_loop(attempts)
 
@@ -93,7 +100,9 @@ def in_pinned_loop(attempts: Callable[[], Coroutine[None, None, None]]) -> None:
         runner.run(attempts())
 
 
-async def test_a_look_up_for_which_there_is_no_thread_takes_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_look_up_for_which_there_is_no_thread_takes_no_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     resolver = Resolver(FakeClock(), None)
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", no_thread)

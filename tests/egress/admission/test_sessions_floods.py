@@ -1,4 +1,5 @@
-"""A session that floods egress: the others go on, memory stays bounded, and it is told why. Each is tried against a real egress."""
+"""A session that floods egress: the others go on, memory stays bounded, and it is told why. Each
+is tried against a real egress."""
 
 import asyncio
 import contextlib
@@ -24,7 +25,11 @@ from wsproto import ConnectionType
 from supervisor.core.network.egress_wire import Answer, Question
 from supervisor.egress.admission.sessions import MOST_CONNECTIONS_PER_SESSION, Session, Sessions
 from supervisor.egress.mitm import websockets
-from supervisor.egress.mitm.http2 import MOST_RESETS_AT_ONCE, MOST_WAITING_BYTES, MOST_WAITING_OF_ALL_BYTES
+from supervisor.egress.mitm.http2 import (
+    MOST_RESETS_AT_ONCE,
+    MOST_WAITING_BYTES,
+    MOST_WAITING_OF_ALL_BYTES,
+)
 from supervisor.egress.mitm.websockets import MOST_MESSAGE_BYTES, BoundedConnection
 from tests.egress.egress_harness import (
     FakeSupervisor,
@@ -44,7 +49,8 @@ from tests.fakes.waiting import PATIENCE_S
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 MUCH_BYTES = 48 * 1024 * 1024
-# A body of which no more than this is taken while its request waits: the bound, what both ends' kernels hold, and what is under way.
+# A body of which no more than this is taken while its request waits: the bound, what both ends'
+# kernels hold, and what is under way.
 FEW_BYTES = 24 * 1024 * 1024
 
 
@@ -145,7 +151,9 @@ async def written_until_refused(writer: asyncio.StreamWriter, piece: bytes) -> N
 class H2Flood:
     """A client that keeps to no rules of HTTP/2 but its framing."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, authority: str) -> None:
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, authority: str
+    ) -> None:
         self.reader, self.writer = reader, writer
         self._authority = authority
         self.http2 = h2.connection.H2Connection()
@@ -161,7 +169,12 @@ class H2Flood:
 
     def open_stream(self, *, ends: bool) -> int:
         stream = self.http2.get_next_available_stream_id()
-        named = {":method": "POST", ":path": f"/{stream}", ":scheme": "https", ":authority": self._authority}
+        named = {
+            ":method": "POST",
+            ":path": f"/{stream}",
+            ":scheme": "https",
+            ":authority": self._authority,
+        }
         self.http2.send_headers(stream, list(named.items()), end_stream=ends)
         return stream
 
@@ -200,7 +213,9 @@ async def test_who_opens_streams_and_gives_them_up_is_cut_off_and_told(
     ended = [one for one in flood.events if isinstance(one, h2.events.ConnectionTerminated)]
     assert [one.error_code for one in ended] == [h2.errors.ErrorCodes.ENHANCE_YOUR_CALM]
     asked = Counter(question.session_id for question in egress.questions)
-    assert sum(asked.values()) <= MOST_RESETS_AT_ONCE + 100  # streams that weren't given up yet, and the tunnel
+    assert (
+        sum(asked.values()) <= MOST_RESETS_AT_ONCE + 100
+    )  # streams that weren't given up yet, and the tunnel
     assert status_of(await other.send(request_to(http))) == 200
 
 
@@ -209,7 +224,9 @@ async def test_a_few_streams_that_are_given_up_end_nothing(flood: H2Flood) -> No
         flood.http2.reset_stream(flood.open_stream(ends=True))
     last = flood.open_stream(ends=True)
     flood.flush()
-    while not any(isinstance(one, h2.events.StreamEnded) and one.stream_id == last for one in flood.events):
+    while not any(
+        isinstance(one, h2.events.StreamEnded) and one.stream_id == last for one in flood.events
+    ):
         assert await flood.read()
 
 
@@ -261,7 +278,10 @@ async def test_greedy_sessions_that_come_one_by_one_leave_room_for_the_next(
     total = 0
     for number in range(4):
         session = sessions.get(f"s{number}")
-        taken = [sessions.connect(session, Nobody(), 0.0) for _ in range(MOST_CONNECTIONS_PER_SESSION + 1)]
+        taken = [
+            sessions.connect(session, Nobody(), 0.0)
+            for _ in range(MOST_CONNECTIONS_PER_SESSION + 1)
+        ]
         held = len([one for one in taken if one is not None])
         assert 0 < held <= MOST_CONNECTIONS_PER_SESSION
         total += held
@@ -274,7 +294,9 @@ async def test_greedy_sessions_that_come_one_by_one_leave_room_for_the_next(
 async def test_few_open_files_are_told_and_too_few_start_nothing(files: int, starts: bool) -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.close()  # whoever starts finds no supervisor, and ends
-    limited = f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, ({min(files, 100)}, {files})); "
+    limited = f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, ({min(files, 100)}, {
+        files
+    })); "
     code = f"{limited}import sys; from supervisor.egress.__main__ import main; main()"
     with theirs:
         child = await asyncio.create_subprocess_exec(
@@ -303,7 +325,8 @@ async def test_half_a_head_from_thousands_of_connections_holds_nobody_up(
         reader, writer = await proxy.open()
         writer.write(b"CONNECT origin.test:443 HTTP/1.1\r\nHost: ori")
         opened.append((reader, writer))
-    # Whoever comes now is told, as one who can't be served: a whole request that comes at once, too.
+    # Whoever comes now is told, as one who can't be served: a whole request that comes at once,
+    # too.
     for sent in (b"", request_to(http)):
         reader, writer = await proxy.open()
         writer.write(sent)
@@ -314,7 +337,9 @@ async def test_half_a_head_from_thousands_of_connections_holds_nobody_up(
     assert status_of(await other.send(request_to(http))) == 200
     assert memory_bytes(egress) < 400 * 1024 * 1024
     opened.pop()[1].close()
-    while status_of(await proxy.send(request_to(http))) != 200:  # its place is free once its end was seen
+    while (
+        status_of(await proxy.send(request_to(http))) != 200
+    ):  # its place is free once its end was seen
         await asyncio.sleep(0)
     for _, writer in opened:
         writer.close()
@@ -327,7 +352,9 @@ async def silent() -> AsyncIterator[int]:
     async def talk(connection: ServerConnection) -> None:
         async for message in connection:
             if message == "too much":
-                await connection.send(bytes(1024 * 1024) for _ in range(MOST_MESSAGE_BYTES // 2**20 + 1))
+                await connection.send(
+                    bytes(1024 * 1024) for _ in range(MOST_MESSAGE_BYTES // 2**20 + 1)
+                )
             else:
                 await connection.send(str(len(message)))
 
@@ -338,7 +365,9 @@ async def silent() -> AsyncIterator[int]:
 async def test_a_message_without_end_fills_no_memory_and_is_told_so(
     egress: FakeSupervisor, proxy: Proxy, silent: int
 ) -> None:
-    async with connect(f"ws://origin.test:{silent}/", proxy=proxy.url, compression=None, max_size=None) as socket:
+    async with connect(
+        f"ws://origin.test:{silent}/", proxy=proxy.url, compression=None, max_size=None
+    ) as socket:
         await socket.send(bytes(1024 * 1024) for _ in range(4))
         assert await socket.recv() == str(4 * 2**20)
         before = memory_bytes(egress)
@@ -358,8 +387,12 @@ async def test_a_message_without_end_fills_no_memory_and_is_told_so(
         assert ended.value.rcvd.code == 1009
 
 
-async def test_messages_that_went_on_fill_no_memory(egress: FakeSupervisor, proxy: Proxy, silent: int) -> None:
-    async with connect(f"ws://origin.test:{silent}/", proxy=proxy.url, compression=None, max_size=None) as socket:
+async def test_messages_that_went_on_fill_no_memory(
+    egress: FakeSupervisor, proxy: Proxy, silent: int
+) -> None:
+    async with connect(
+        f"ws://origin.test:{silent}/", proxy=proxy.url, compression=None, max_size=None
+    ) as socket:
         before = memory_bytes(egress)
         for _ in range(8 * MOST_MESSAGE_BYTES >> 20):
             await socket.send(bytes(2**20))
@@ -367,7 +400,9 @@ async def test_messages_that_went_on_fill_no_memory(egress: FakeSupervisor, prox
         assert memory_bytes(egress) - before < 4 * MOST_MESSAGE_BYTES
 
 
-async def test_messages_of_one_session_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_messages_of_one_session_are_counted_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(websockets, "MOST_OF_SESSION_BYTES", 100)
     session = Session("s")
     both = [BoundedConnection(ConnectionType.SERVER, conn=None) for _ in range(2)]
@@ -388,7 +423,9 @@ async def test_what_a_client_of_http2_does_not_take_fills_no_memory(
     egress: FakeSupervisor, proxy: Proxy, https: Origin, ca_file: Path
 ) -> None:
     length = 32_000_000
-    https.respond = lambda head: b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % length + bytes(length)
+    https.respond = lambda head: (
+        b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % length + bytes(length)
+    )
     async with h2_client(proxy, f"origin.test:{https.port}", ca_file) as client:
         before = memory_bytes(egress)
         number, stream = client.ask("/")
@@ -412,7 +449,9 @@ async def test_what_an_origin_of_http2_does_not_take_fills_no_memory_and_holds_u
             first, _ = client.ask("/open")
             await client.until(lambda: origin.requests == ["GET /open"])
             before = memory_bytes(egress)
-            number, stream = client.ask("/lies" if wants == "window" else "/", method="POST", end=False)
+            number, stream = client.ask(
+                "/lies" if wants == "window" else "/", method="POST", end=False
+            )
             sent = await client.push(number, MUCH_BYTES)
             assert sent <= 2 * MOST_WAITING_BYTES  # and what the origin's window is
             assert memory_bytes(egress) - before < FEW_BYTES
@@ -471,7 +510,10 @@ async def test_bodies_that_went_nowhere_leave_room_for_others(
             print("hung", number, stream, flush=True)
             await client.until(lambda stream=stream: stream.over)
         number, stream = client.ask("/", method="POST", end=False)
-        assert await client.push(number, 2 * MOST_WAITING_BYTES, patience_s=PATIENCE_S) >= 2 * MOST_WAITING_BYTES
+        assert (
+            await client.push(number, 2 * MOST_WAITING_BYTES, patience_s=PATIENCE_S)
+            >= 2 * MOST_WAITING_BYTES
+        )
         client.send(number, b"", end=True)
         await client.until(lambda: stream.over)
         assert stream.status == 200

@@ -1,4 +1,5 @@
-"""What egress refuses by itself is told as numbers that add up: however often, whatever it is, and whether the channel takes it or not."""
+"""What egress refuses by itself is told as numbers that add up: however often, whatever it is,
+and whether the channel takes it or not."""
 
 import asyncio
 from collections import Counter
@@ -105,7 +106,8 @@ async def test_a_session_that_names_ever_new_hosts_and_kinds_has_a_bounded_numbe
 @given(
     steps=st.lists(
         st.one_of(
-            st.tuples(st.sampled_from("st"), st.sampled_from(["a.test", "b.test"]), st.sampled_from(["x", "port 1", "port 2"])),
+            st.tuples(st.sampled_from("st"), st.sampled_from(["a.test", "b.test"]),
+            st.sampled_from(["x", "port 1", "port 2"])),
             st.sampled_from(["tick", "close s", "full", "free"]),
         )
     )

@@ -1,4 +1,5 @@
-"""Private, metadata and own addresses, by every spelling, by name and by redirect: never dialled, whatever the answer says."""
+"""Private, metadata and own addresses, by every spelling, by name and by redirect: never
+dialled, whatever the answer says."""
 
 import json
 import subprocess
@@ -105,21 +106,29 @@ async def test_an_allow_that_does_not_name_the_address_reaches_none(
     assert http.untouched
 
 
-@pytest.mark.parametrize("host", [*METADATA, "0.0.0.0", "[::]", "224.0.0.1", "255.255.255.255", "[64:ff9b::7f00:1]"])
+@pytest.mark.parametrize(
+    "host", [*METADATA, "0.0.0.0", "[::]", "224.0.0.1", "255.255.255.255", "[64:ff9b::7f00:1]"]
+)
 async def test_metadata_and_nowhere_are_refused_even_where_a_rule_names_them(
     proxy_with_table: Proxy, http: Origin, host: str
 ) -> None:
     proxy_with_table.supervisor.decide = allow
     target = f"{host}:{http.port}"
-    answer = await proxy_with_table.send(f"GET http://{target}/ HTTP/1.1\r\nHost: {target}\r\n\r\n".encode())
+    answer = await proxy_with_table.send(
+        f"GET http://{target}/ HTTP/1.1\r\nHost: {target}\r\n\r\n".encode()
+    )
     assert status_of(answer) in (400, 403)
     assert http.untouched
 
 
 @pytest.mark.parametrize("host", METADATA[:-1])
-async def test_nobody_is_asked_about_a_metadata_address(proxy_with_table: Proxy, http: Origin, host: str) -> None:
+async def test_nobody_is_asked_about_a_metadata_address(
+    proxy_with_table: Proxy, http: Origin, host: str
+) -> None:
     target = f"{host}:{http.port}"
-    answer = await proxy_with_table.send(f"GET http://{target}/ HTTP/1.1\r\nHost: {target}\r\n\r\n".encode())
+    answer = await proxy_with_table.send(
+        f"GET http://{target}/ HTTP/1.1\r\nHost: {target}\r\n\r\n".encode()
+    )
     assert body_of(answer)["remedy"] == "no rule opens this address"
     assert proxy_with_table.supervisor.questions == []
 
@@ -130,50 +139,77 @@ async def test_gatehouse_is_refused_even_where_a_rule_names_it(
 ) -> None:
     proxy_with_table.forbid(("127.0.0.1", http.port))
     target = f"{host}:{http.port}"
-    answer = await proxy_with_table.send(f"GET http://{target}/ HTTP/1.1\r\nHost: {target}\r\n\r\n".encode())
+    answer = await proxy_with_table.send(
+        f"GET http://{target}/ HTTP/1.1\r\nHost: {target}\r\n\r\n".encode()
+    )
     assert status_of(answer) == 403
     assert "Gatehouse itself" in body_of(answer)["why"]
     assert http.untouched
 
 
 @pytest.mark.parametrize("host", LOOPBACK)
-async def test_gatehouse_is_refused_in_every_spelling(proxy_with_table: Proxy, http: Origin, host: str) -> None:
-    """Its listener at 127.0.0.1, and what may be one at ::1, as `app` says of itself; the rules name any address here."""
+async def test_gatehouse_is_refused_in_every_spelling(
+    proxy_with_table: Proxy, http: Origin, host: str
+) -> None:
+    """Its listener at 127.0.0.1, and what may be one at ::1, as `app` says of itself; the rules
+    name any address here."""
     proxy_with_table.forbid(("127.0.0.1", http.port), ("::1", http.port))
     target = f"{host}:{http.port}"
     await assert_refused_both_ways(proxy_with_table, target)
     assert http.untouched
 
 
-async def test_a_listener_on_every_address_is_refused_at_each(proxy_with_table: Proxy, http: Origin) -> None:
+async def test_a_listener_on_every_address_is_refused_at_each(
+    proxy_with_table: Proxy, http: Origin
+) -> None:
     proxy_with_table.forbid(("0.0.0.0", http.port))
     target = f"127.0.0.2:{http.port}"
-    answer = await proxy_with_table.send(f"GET http://{target}/ HTTP/1.1\r\nHost: {target}\r\n\r\n".encode())
+    answer = await proxy_with_table.send(
+        f"GET http://{target}/ HTTP/1.1\r\nHost: {target}\r\n\r\n".encode()
+    )
     assert status_of(answer) == 403
     assert http.untouched
 
 
-async def test_a_private_address_that_a_rule_names_is_reached(proxy_with_table: Proxy, http: Origin) -> None:
+async def test_a_private_address_that_a_rule_names_is_reached(
+    proxy_with_table: Proxy, http: Origin
+) -> None:
     target = f"127.0.0.1:{http.port}"
-    answer = await proxy_with_table.send(f"GET http://{target}/ HTTP/1.1\r\nHost: {target}\r\n\r\n".encode())
+    answer = await proxy_with_table.send(
+        f"GET http://{target}/ HTTP/1.1\r\nHost: {target}\r\n\r\n".encode()
+    )
     assert status_of(answer) == 200
 
 
-async def test_a_redirect_is_a_request_like_any_other(proxy_with_table: Proxy, http: Origin) -> None:
+async def test_a_redirect_is_a_request_like_any_other(
+    proxy_with_table: Proxy, http: Origin
+) -> None:
     """The proxy follows none; the client's next request is judged anew."""
     location = f"http://169.254.169.254:{http.port}/latest/meta-data/"
-    http.respond = lambda head: f"HTTP/1.1 302 Found\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n".encode()
+    http.respond = lambda head: (
+        f"HTTP/1.1 302 Found\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n".encode()
+    )
     target = f"127.0.0.1:{http.port}"
-    answer = await proxy_with_table.send(f"GET http://{target}/ HTTP/1.1\r\nHost: {target}\r\n\r\n".encode())
+    answer = await proxy_with_table.send(
+        f"GET http://{target}/ HTTP/1.1\r\nHost: {target}\r\n\r\n".encode()
+    )
     assert status_of(answer) == 302
     http.reset()
     host = f"169.254.169.254:{http.port}"
-    assert status_of(await proxy_with_table.send(f"GET {location} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())) == 403
+    assert (
+        status_of(
+            await proxy_with_table.send(f"GET {location} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+        )
+        == 403
+    )
     assert http.untouched
 
 
-async def test_a_name_is_looked_up_only_after_it_was_allowed(proxy_with_table: Proxy, http: Origin) -> None:
-    """A look-up is a message to whoever owns the name. What isn't in the table has no address: the refusal would say so."""
+async def test_a_name_is_looked_up_only_after_it_was_allowed(
+    proxy_with_table: Proxy, http: Origin
+) -> None:
+    """A look-up is a message to whoever owns the name. What isn't in the table has no address:
+    the refusal would say so."""
     proxy_with_table.supervisor.decide = lambda question: Answer(
         question_id=question.question_id, decision="deny", why="no"
     )
@@ -191,15 +227,24 @@ async def test_addresses_that_the_rules_do_not_allow_are_not_dialled(
     proxy_with_table.supervisor.decide = lambda question: (
         allow(question)
         if question.after is None
-        else Answer(question_id=question.question_id, decision=decision, why="not this network", private_ok=True)
+        else Answer(
+            question_id=question.question_id,
+            decision=decision,
+            why="not this network",
+            private_ok=True,
+        )
     )
     target = f"origin.test:{http.port}"
-    answer = await proxy_with_table.send(f"GET http://{target}/ HTTP/1.1\r\nHost: {target}\r\n\r\n".encode())
+    answer = await proxy_with_table.send(
+        f"GET http://{target}/ HTTP/1.1\r\nHost: {target}\r\n\r\n".encode()
+    )
     assert body_of(answer)["why"] == "not this network"
     assert http.untouched
 
 
-async def test_an_allow_whose_addresses_will_not_do_leaves_no_grant_open(proxy_with_table: Proxy, http: Origin) -> None:
+async def test_an_allow_whose_addresses_will_not_do_leaves_no_grant_open(
+    proxy_with_table: Proxy, http: Origin
+) -> None:
     proxy_with_table.supervisor.decide = without_the_address
     target = f"loopback.test:{http.port}"
     await proxy_with_table.send(f"GET http://{target}/ HTTP/1.1\r\nHost: {target}\r\n\r\n".encode())
@@ -220,7 +265,8 @@ async def test_public_addresses_are_reached(authority: trustme.CA, tmp_path: Pat
         assert addresses.refusal(text, 443, private_ok=False, forbidden=frozenset()) is None
 
 
-# In a network of its own: what the machine has changes while egress runs, and each answer is of that moment.
+# In a network of its own: what the machine has changes while egress runs, and each answer is of
+# that moment.
 _CHANGING = """
 import fcntl, json, os, socket, struct
 from supervisor.egress.loop.addresses import refusal
@@ -243,11 +289,13 @@ public = "8.8.8.8", "::ffff:8.8.8.8", "64:ff9b::8.8.8.8", "2002:808:808::1", "::
 others = [why(one, 443) for one in public]
 has("8.8.8.8")
 print(json.dumps([before, then, others, [why(one, 443) for one in public]]))
-"""
+"""  # noqa: E501
 
 
 async def test_what_is_this_machines_own_is_asked_anew_each_time() -> None:
-    done = subprocess.run([sys.executable, "-c", _CHANGING], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", _CHANGING], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     if "PermissionError" in done.stderr:
         pytest.skip("this machine makes no network namespaces")
     assert done.returncode == 0, done.stderr
@@ -257,6 +305,12 @@ async def test_what_is_this_machines_own_is_asked_anew_each_time() -> None:
         [None] * 5,
         [
             f"`{one}` is this machine's own address"
-            for one in ("8.8.8.8", "::ffff:8.8.8.8", "64:ff9b::808:808", "2002:808:808::1", "::808:808")
+            for one in (
+                "8.8.8.8",
+                "::ffff:8.8.8.8",
+                "64:ff9b::808:808",
+                "2002:808:808::1",
+                "::808:808",
+            )
         ],
     ]

@@ -1,4 +1,5 @@
-"""Waits end when what is waited for comes, or late; never before their time, and nothing of them is left."""
+"""Waits end when what is waited for comes, or late; never before their time, and nothing of them
+is left."""
 
 import asyncio
 import functools
@@ -57,7 +58,9 @@ async def test_each_has_its_own_time_and_the_looking_ends_with_the_last() -> Non
 async def test_one_that_was_answered_at_the_last_moment_is_not_ended() -> None:
     loop = asyncio.get_running_loop()
     future: asyncio.Future[str] = loop.create_future()
-    waiting = asyncio.create_task(wait(future, loop.time() - 1, functools.partial(future.set_result, "late")))
+    waiting = asyncio.create_task(
+        wait(future, loop.time() - 1, functools.partial(future.set_result, "late"))
+    )
     await asyncio.sleep(0)
     future.set_result("answer")
     assert await waiting == "answer"

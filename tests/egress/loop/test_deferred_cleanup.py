@@ -1,4 +1,5 @@
-"""What is left of connections that are over is done while nobody waits, or a moment later, and each by itself."""
+"""What is left of connections that are over is done while nobody waits, or a moment later, and
+each by itself."""
 
 import asyncio
 

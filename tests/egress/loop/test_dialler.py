@@ -1,4 +1,5 @@
-"""Dialling: by checked literals only, waited for where the kernel can't say at once how it went, and nothing left behind."""
+"""Dialling: by checked literals only, waited for where the kernel can't say at once how it went,
+and nothing left behind."""
 
 import asyncio
 import contextlib
@@ -50,12 +51,20 @@ CLIENT = mitm_connection.Client(peername=("127.0.0.1", 1), sockname=("127.0.0.1"
 
 @pytest.mark.parametrize(
     ("more", "is_dialled"),
-    [({}, True), ({"via": ("http", ("127.0.0.1", 3128))}, False), ({"transport_protocol": "udp"}, False)],
+    [
+        ({}, True),
+        ({"via": ("http", ("127.0.0.1", 3128))}, False),
+        ({"transport_protocol": "udp"}, False),
+    ],
 )
-async def test_what_is_pinned_is_dialled_by_tcp_and_by_way_of_nobody(more: dict[str, Any], is_dialled: bool) -> None:
+async def test_what_is_pinned_is_dialled_by_tcp_and_by_way_of_nobody(
+    more: dict[str, Any], is_dialled: bool
+) -> None:
     sessions = Sessions()
     connection = Connection("c", sessions.get("s"), asyncio.Transport(), 0.0)
-    pin = connection.pins["a.test", 443] = Pin("a.test", 443, ("127.0.0.1",), private_ok=True, judged_at=0)
+    pin = connection.pins["a.test", 443] = Pin(
+        "a.test", 443, ("127.0.0.1",), private_ok=True, judged_at=0
+    )
     sessions.name_client(CLIENT.id, connection)
     server = mitm_connection.Server(address=("a.test", 443), **more)
     guarding(sessions).server_connect(ServerConnectionHookData(server, CLIENT))
@@ -85,7 +94,9 @@ def test_a_connection_that_is_collected_as_garbage_closes_nobody_elses() -> None
             gc.collect()  # it closes itself once more then, and is alive until that is done
             taken = fcntl.fcntl(other, fcntl.F_DUPFD_CLOEXEC, number)
             accepted.setblocking(False)
-            await asyncio.wait_for(pinned_loop().sock_recv(accepted, 1), PATIENCE_S)  # it was closed
+            await asyncio.wait_for(
+                pinned_loop().sock_recv(accepted, 1), PATIENCE_S
+            )  # it was closed
             os.close(taken)  # once
             accepted.close()
 
@@ -93,7 +104,9 @@ def test_a_connection_that_is_collected_as_garbage_closes_nobody_elses() -> None
 
 
 @pytest.mark.parametrize("family", ["127.0.0.1", "::1"])
-def test_a_connection_that_takes_its_time_is_waited_for(monkeypatch: pytest.MonkeyPatch, family: str) -> None:
+def test_a_connection_that_takes_its_time_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, family: str
+) -> None:
     """As one over a network does: the kernel can't say at once how it went."""
     tries = itertools.count()
 
@@ -123,12 +136,16 @@ def test_a_connection_that_takes_its_time_is_waited_for(monkeypatch: pytest.Monk
     in_pinned_loop(attempts)
 
 
-def test_an_address_that_answered_is_tried_first_from_then_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_address_that_answered_is_tried_first_from_then_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """One that is dead costs each connection as long as it takes to give it up."""
     tried: list[str] = []
     connected = PinnedLoop._connected
 
-    async def noted(loop: PinnedLoop, address: str, port: int, waits: dialler.Waits) -> socket.socket:
+    async def noted(
+        loop: PinnedLoop, address: str, port: int, waits: dialler.Waits
+    ) -> socket.socket:
         tried.append(address)
         return await connected(loop, address, port, waits)
 
@@ -150,7 +167,9 @@ def test_an_address_that_answered_is_tried_first_from_then_on(monkeypatch: pytes
                 # Of other addresses, which weren't checked with it, it says nothing.
                 for other in (all_of_it[:2], ("127.0.0.3", *all_of_it[:2])):
                     await dialled(*other[:-1], other[-1], port=port, addresses=other)
-                await dialled("127.0.0.1", "127.0.0.2", port=port)  # it is remembered of so many only
+                await dialled(
+                    "127.0.0.1", "127.0.0.2", port=port
+                )  # it is remembered of so many only
             with socket.create_server(("127.0.0.3", port)):
                 await dialled("127.0.0.2", "127.0.0.1", "127.0.0.3", port=port)
                 await dialled("127.0.0.3", port=port)
@@ -161,8 +180,13 @@ def test_an_address_that_answered_is_tried_first_from_then_on(monkeypatch: pytes
 def test_what_answered_is_checked_again_before_it_is_dialled() -> None:
     async def attempts() -> None:
         with nobody_at() as port, socket.create_server(("127.0.0.2", port)):
-            for expected in (contextlib.nullcontext(), pytest.raises(OSError, match="Gatehouse itself")):
-                PIN.set(Pin("a.test", port, ("127.0.0.1", "127.0.0.2"), private_ok=True, judged_at=0))
+            for expected in (
+                contextlib.nullcontext(),
+                pytest.raises(OSError, match="Gatehouse itself"),
+            ):
+                PIN.set(
+                    Pin("a.test", port, ("127.0.0.1", "127.0.0.2"), private_ok=True, judged_at=0)
+                )
                 with expected:
                     (await pinned_loop().dial("a.test", port)).close()
                 pinned_loop().forbidden = frozenset({("127.0.0.2", port)})

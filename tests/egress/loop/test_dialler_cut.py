@@ -1,5 +1,5 @@
-"""A connection that is cut while its origin is dialled is dialled no further; cut in the very turn of the loop in which that is reached, its hello,
-which is here already, doesn't go out."""
+"""A connection that is cut while its origin is dialled is dialled no further; cut in the very
+turn of the loop in which that is reached, its hello, which is here already, doesn't go out."""
 
 import asyncio
 import contextlib
@@ -10,7 +10,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from supervisor.core.network.egress_wire import Answer, CloseConnection, CloseSession, Question, Settled, ToEgress
+from supervisor.core.network.egress_wire import (
+    Answer,
+    CloseConnection,
+    CloseSession,
+    Question,
+    Settled,
+    ToEgress,
+)
 from tests.egress.egress_harness import allow, running_egress, serving
 from tests.egress.hellos import client_hello
 from tests.fakes.waiting import PATIENCE_S
@@ -61,10 +68,13 @@ async def test_nothing_goes_out(tmp_path: Path, upstream_ca: Path) -> None:
         serving(supervisor, "s") as proxy,
     ):
         supervisor.decide = unread
-        # The first has the session's allowance granted, for which the second would otherwise wait some turns of the loop.
+        # The first has the session's allowance granted, for which the second would otherwise wait
+        # some turns of the loop.
         for sent in (hello, b""):
             _, writer = await proxy.open()
-            writer.write(f"CONNECT {HOST}:{port} HTTP/1.1\r\nHost: {HOST}:{port}\r\n\r\n".encode() + hello)
+            writer.write(
+                f"CONNECT {HOST}:{port} HTTP/1.1\r\nHost: {HOST}:{port}\r\n\r\n".encode() + hello
+            )
             async with asyncio.timeout(PATIENCE_S):
                 assert await heard.get() == sent
             writer.close()
@@ -87,7 +97,8 @@ def deaf(address: str, port: int = 0) -> Iterator[int]:
 
 @pytest.mark.parametrize("how", ["connection", "session", "client"])
 async def test_it_is_dialled_no_further(tmp_path: Path, upstream_ca: Path, how: str) -> None:
-    """At none of the addresses that are left, and not until the one that doesn't answer was waited for."""
+    """At none of the addresses that are left, and not until the one that doesn't answer was
+    waited for."""
     reached = asyncio.Event()
 
     async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -103,11 +114,16 @@ async def test_it_is_dialled_no_further(tmp_path: Path, upstream_ca: Path, how: 
         ):
             supervisor.decide = unread
             _, writer = await proxy.open()
-            writer.write(f"CONNECT {HOST}:{port} HTTP/1.1\r\nHost: {HOST}:{port}\r\n\r\n".encode() + client_hello(HOST))
+            writer.write(
+                f"CONNECT {HOST}:{port} HTTP/1.1\r\nHost: {HOST}:{port}\r\n\r\n".encode()
+                + client_hello(HOST)
+            )
             question = await supervisor.until(Question, 2)
             await asyncio.sleep(0.2)  # so that it waits for the first address
             cuts: dict[str, ToEgress] = {
-                "connection": CloseConnection(session_id="s", connection_id=question.connection_id, why="no longer"),
+                "connection": CloseConnection(
+                    session_id="s", connection_id=question.connection_id, why="no longer"
+                ),
                 "session": CloseSession(session_id="s"),
             }
             if how == "client":
@@ -117,6 +133,8 @@ async def test_it_is_dialled_no_further(tmp_path: Path, upstream_ca: Path, how: 
             async with asyncio.timeout(10):  # an address that doesn't answer is waited for longer
                 settled = await supervisor.until(Settled)
             assert settled.outcome == "failed"
-            assert settled.detail["error"] == ("no longer" if how == "connection" else "the client went away")
+            assert settled.detail["error"] == (
+                "no longer" if how == "connection" else "the client went away"
+            )
             assert not reached.is_set()
             writer.close()

@@ -1,4 +1,5 @@
-"""Whatever breaks, nothing is let through: hooks that raise, a supervisor that is gone or silent, floods.
+"""Whatever breaks, nothing is let through: hooks that raise, a supervisor that is gone or silent,
+floods.
 
 Each broken egress is a process of its own, in which one named part raises (`broken_egress.py`).
 """
@@ -41,7 +42,8 @@ BEFORE = [
         "tls_clienthello",
         "server_connect",
     )
-    if (how, hook) != ("Raw", "client_connected")  # only says earlier what each other step finds by itself
+    if (how, hook)
+    != ("Raw", "client_connected")  # only says earlier what each other step finds by itself
 ]
 INSIDE = [
     "front._first_head",
@@ -76,7 +78,8 @@ INSIDE = [
     "Meter.may_be_call",
     "exchange.of",
 ]
-# The same for a connection that nothing looks into; `Raw.` is a callback that raises with nothing around it.
+# The same for a connection that nothing looks into; `Raw.` is a callback that raises with nothing
+# around it.
 UNREAD = [
     "front._first_head",
     "connect_head.read",
@@ -105,7 +108,12 @@ UNREAD = [
     *(
         f"{how}{end}"
         for how in ("", "Raw.")
-        for end in ("Held.connection_made", "Held.data_received", "Relay.data_received", "Counted.data_received")
+        for end in (
+            "Held.connection_made",
+            "Held.data_received",
+            "Relay.data_received",
+            "Counted.data_received",
+        )
     ),
 ]
 # What ends a tunnel, or holds it up: where it raises, both ends are cut, and nobody else's.
@@ -120,7 +128,8 @@ ENDS = [
     "Sessions.disconnect",
     "Admission.ended",
 ]
-# What these break is after the verdict or not on every path; the request that is refused by the supervisor stays refused.
+# What these break is after the verdict or not on every path; the request that is refused by the
+# supervisor stays refused.
 AFTER = [
     "Likely.failed",
     "layers.refusal_response",
@@ -132,7 +141,8 @@ AFTER = [
     "Leaks.answered",
     "Leaks.ended",
 ]
-# Hooks of what is refused whatever it is, and of the end of things: all of them at once. What is denied stays so.
+# Hooks of what is refused whatever it is, and of the end of things: all of them at once. What is
+# denied stays so.
 REST = [
     "body_piece",
     "http_connect",
@@ -155,12 +165,15 @@ BROKEN_S = 3.0
 async def answers(
     proxy: Proxy, http: Origin, https: Origin, ca_file: Path, patience_s: float = PATIENCE_S
 ) -> list[bytes]:
-    """The answer to a plain request and to one by CONNECT and TLS; nothing where the connection was just cut, or nothing came."""
+    """The answer to a plain request and to one by CONNECT and TLS; nothing where the connection
+    was just cut, or nothing came."""
     target = f"origin.test:{http.port}"
     plain = b""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(patience_s):
-            plain = await proxy.send(f"GET http://{target}/ HTTP/1.1\r\nHost: {target}\r\n\r\n".encode())
+            plain = await proxy.send(
+                f"GET http://{target}/ HTTP/1.1\r\nHost: {target}\r\n\r\n".encode()
+            )
     target = f"origin.test:{https.port}"
     try:
         async with asyncio.timeout(patience_s):
@@ -187,20 +200,33 @@ async def attempts(proxy: Proxy, http: Origin, https: Origin, ca_file: Path) -> 
 async def test_the_harness_lets_through_what_is_not_broken(
     tmp_path: Path, upstream_ca: Path, http: Origin, https: Origin
 ) -> None:
-    async with running_egress(tmp_path, upstream_ca, broken="nothing") as supervisor, serving(supervisor, "s") as proxy:
+    async with (
+        running_egress(tmp_path, upstream_ca, broken="nothing") as supervisor,
+        serving(supervisor, "s") as proxy,
+    ):
         ca_file = tmp_path / "ca" / "mitmproxy-ca-cert.pem"
         assert await attempts(proxy, http, https, ca_file) == [200, 200]
 
 
-# What an agent and its user are told where HTTP can be answered: 403 and why, of a plain request and of one by CONNECT and TLS.
+# What an agent and its user are told where HTTP can be answered: 403 and why, of a plain request
+# and of one by CONNECT and TLS.
 TOLD = {
     "Raw.requestheaders": "no verdict was given",
-    **dict.fromkeys(("Guard.server_connect", "Raw.server_connect"), "nothing was allowed to be dialled here"),
+    **dict.fromkeys(
+        ("Guard.server_connect", "Raw.server_connect"), "nothing was allowed to be dialled here"
+    ),
 }
 FAILED = "egress failed while it looked at this"
-# Not there: in TLS, or before it is known what a client speaks, where the connection can only be ended; and where what it sends isn't counted any more.
+# Not there: in TLS, or before it is known what a client speaks, where the connection can only be
+# ended; and where what it sends isn't counted any more.
 UNTOLD = {
-    *("Guard.client_connected", "Guard.next_layer", "Raw.next_layer", "Held.connection_made", "Held.data_received"),
+    *(
+        "Guard.client_connected",
+        "Guard.next_layer",
+        "Raw.next_layer",
+        "Held.connection_made",
+        "Held.data_received",
+    ),
     *(
         "Client.connection_made",
         "exchange.of",
@@ -212,7 +238,13 @@ UNTOLD = {
 }
 # Where that is known of a plain request only.
 UNTOLD_IN_TLS = {
-    *("Front._look_into", "Egress._look_inside", "inspector._build", "inspector._streams", "Guard.tls_clienthello"),
+    *(
+        "Front._look_into",
+        "Egress._look_inside",
+        "inspector._build",
+        "inspector._streams",
+        "Guard.tls_clienthello",
+    ),
     *("Raw.tls_clienthello", "GuardedTls.tls_start_client", "checks.server_name"),
 }
 
@@ -230,9 +262,17 @@ ONE_PATH = {
 
 @pytest.mark.parametrize("part", [*BEFORE, *INSIDE])
 async def test_a_part_that_raises_lets_nothing_through(
-    tmp_path: Path, upstream_ca: Path, http: Origin, https: Origin, part: str, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    upstream_ca: Path,
+    http: Origin,
+    https: Origin,
+    part: str,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
-    async with running_egress(tmp_path, upstream_ca, broken=part) as supervisor, serving(supervisor, "s") as proxy:
+    async with (
+        running_egress(tmp_path, upstream_ca, broken=part) as supervisor,
+        serving(supervisor, "s") as proxy,
+    ):
         ca_file = tmp_path / "ca" / "mitmproxy-ca-cert.pem"
         plain, tls = await answers(proxy, http, https, ca_file, BROKEN_S)
     assert status_of(tls) != 200
@@ -242,7 +282,9 @@ async def test_a_part_that_raises_lets_nothing_through(
         assert http.untouched
         if part not in UNTOLD:
             assert (status_of(plain), body_of(plain)["why"]) == (403, TOLD.get(part, FAILED))
-    if part == "GuardedTls.tls_start_server":  # of an origin whose TLS failed, whoever's fault that was
+    if (
+        part == "GuardedTls.tls_start_server"
+    ):  # of an origin whose TLS failed, whoever's fault that was
         assert (status_of(tls), body_of(tls)["error"]) == (502, "unreachable")
     elif part not in UNTOLD | UNTOLD_IN_TLS:
         assert (status_of(tls), body_of(tls)["why"]) == (403, TOLD.get(part, FAILED))
@@ -250,23 +292,38 @@ async def test_a_part_that_raises_lets_nothing_through(
 
 
 def unread(question: Question) -> Answer:
-    return Answer(question_id=question.question_id, decision="allow", private_ok=True, settle=True, look_inside=False)
+    return Answer(
+        question_id=question.question_id,
+        decision="allow",
+        private_ok=True,
+        settle=True,
+        look_inside=False,
+    )
 
 
 async def test_the_harness_passes_on_unread_what_is_not_broken(
     tmp_path: Path, upstream_ca: Path, https: Origin
 ) -> None:
-    async with running_egress(tmp_path, upstream_ca, broken="nothing") as supervisor, serving(supervisor, "s") as proxy:
+    async with (
+        running_egress(tmp_path, upstream_ca, broken="nothing") as supervisor,
+        serving(supervisor, "s") as proxy,
+    ):
         supervisor.decide = unread
         assert await through_tunnel(proxy, https, upstream_ca, patience_s=PATIENCE_S) == 200
 
 
 async def through_tunnel(
-    proxy: Proxy, https: Origin, upstream_ca: Path, body_bytes: int = 0, patience_s: float = BROKEN_S
+    proxy: Proxy,
+    https: Origin,
+    upstream_ca: Path,
+    body_bytes: int = 0,
+    patience_s: float = BROKEN_S,
 ) -> int:
     """The status of a request through a tunnel; 0 where it was cut off."""
     target = f"origin.test:{https.port}"
-    https.respond = lambda head: b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % body_bytes + bytes(body_bytes)
+    https.respond = lambda head: (
+        b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % body_bytes + bytes(body_bytes)
+    )
     try:
         async with asyncio.timeout(patience_s):
             reader, writer = await proxy.tunnel(target, trust=upstream_ca)
@@ -285,7 +342,10 @@ async def through_tunnel(
 async def test_a_part_of_the_tunnel_that_raises_passes_nothing_on(
     tmp_path: Path, upstream_ca: Path, https: Origin, part: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    async with running_egress(tmp_path, upstream_ca, broken=part) as supervisor, serving(supervisor, "s") as proxy:
+    async with (
+        running_egress(tmp_path, upstream_ca, broken=part) as supervisor,
+        serving(supervisor, "s") as proxy,
+    ):
         supervisor.decide = unread
         assert await through_tunnel(proxy, https, upstream_ca) != 200
         assert supervisor.child.returncode is None  # the others' connections go on
@@ -299,11 +359,16 @@ async def test_a_part_of_the_tunnel_that_raises_passes_nothing_on(
 async def test_what_fails_at_the_end_of_one_connection_takes_no_other_along(
     tmp_path: Path, upstream_ca: Path, https: Origin, part: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    async with running_egress(tmp_path, upstream_ca, broken=part) as supervisor, serving(supervisor, "s") as proxy:
+    async with (
+        running_egress(tmp_path, upstream_ca, broken=part) as supervisor,
+        serving(supervisor, "s") as proxy,
+    ):
         supervisor.decide = unread
         for _ in range(2):
             await through_tunnel(proxy, https, upstream_ca, 3_000_000, PATIENCE_S)
-        supervisor.decide = lambda question: Answer(question_id=question.question_id, decision="deny", why="no")
+        supervisor.decide = lambda question: Answer(
+            question_id=question.question_id, decision="deny", why="no"
+        )
         https.reset()
         assert await through_tunnel(proxy, https, upstream_ca) in (0, 403)
     assert https.untouched
@@ -315,7 +380,9 @@ async def test_what_is_denied_stays_denied_whatever_else_breaks(
     tmp_path: Path, upstream_ca: Path, http: Origin, https: Origin, part: str
 ) -> None:
     async with running_egress(tmp_path, upstream_ca, broken=part) as supervisor:
-        supervisor.decide = lambda question: Answer(question_id=question.question_id, decision="deny", why="no")
+        supervisor.decide = lambda question: Answer(
+            question_id=question.question_id, decision="deny", why="no"
+        )
         async with serving(supervisor, "s") as proxy:
             statuses = await attempts(proxy, http, https, tmp_path / "ca" / "mitmproxy-ca-cert.pem")
             assert statuses == ([0, 403] if part == "layers.refusal_response" else [403, 403])
@@ -331,7 +398,10 @@ def request_to(origin: Origin) -> bytes:
 async def test_too_many_open_questions_of_a_session_are_denied_at_once(
     tmp_path: Path, upstream_ca: Path, http: Origin
 ) -> None:
-    async with running_egress(tmp_path, upstream_ca) as supervisor, serving(supervisor, "s") as proxy:
+    async with (
+        running_egress(tmp_path, upstream_ca) as supervisor,
+        serving(supervisor, "s") as proxy,
+    ):
         supervisor.decide = lambda question: None
         writers = []
         for _ in range(256):
@@ -360,8 +430,13 @@ async def test_egress_gives_up_what_it_does_not_need(tmp_path: Path, upstream_ca
         assert b"KEY" not in bytes_if_shown(supervisor.child.pid, "environ")
 
 
-async def test_egress_killed_leaves_nothing_open(tmp_path: Path, upstream_ca: Path, http: Origin) -> None:
-    async with running_egress(tmp_path, upstream_ca) as supervisor, serving(supervisor, "s") as proxy:
+async def test_egress_killed_leaves_nothing_open(
+    tmp_path: Path, upstream_ca: Path, http: Origin
+) -> None:
+    async with (
+        running_egress(tmp_path, upstream_ca) as supervisor,
+        serving(supervisor, "s") as proxy,
+    ):
         supervisor.decide = lambda question: None
         reader, writer = await proxy.open()
         writer.write(request_to(http))
@@ -373,7 +448,9 @@ async def test_egress_killed_leaves_nothing_open(tmp_path: Path, upstream_ca: Pa
     assert http.untouched
 
 
-async def test_a_socket_that_can_not_be_served_ends_nothing_else(tmp_path: Path, upstream_ca: Path) -> None:
+async def test_a_socket_that_can_not_be_served_ends_nothing_else(
+    tmp_path: Path, upstream_ca: Path
+) -> None:
     """Neither the process nor what the session has besides, and it may be opened again."""
     no_thread_once = """
 import threading
@@ -393,9 +470,13 @@ threading.Thread.start = fail
         where = ("127.0.0.1", 0)
         for _ in range(2):
             with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as names:
-                names.bind(where)  # at the same port the second time, which egress doesn't hold any more
+                names.bind(
+                    where
+                )  # at the same port the second time, which egress doesn't hold any more
                 where = names.getsockname()
-                supervisor.send(OpenListener(session_id="s", listener_id=99, kind="names"), [names.fileno()])
+                supervisor.send(
+                    OpenListener(session_id="s", listener_id=99, kind="names"), [names.fileno()]
+                )
                 writer.write(b"CONNECT a.test:443 HTTP/1.1\r\nHost: a.test:443\r\n\r\n")
                 assert status_of(await answer_of(reader)) == 403
                 writer.close()

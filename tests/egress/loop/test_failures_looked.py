@@ -1,4 +1,5 @@
-"""What raises while a request, or an answer, is looked at as a whole, or at its end: neither goes on. The requests of `test_failures` are looked at by nothing."""
+"""What raises while a request, or an answer, is looked at as a whole, or at its end: neither
+goes on. The requests of `test_failures` are looked at by nothing."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -58,8 +59,13 @@ async def _sent(proxy: Proxy, http: Origin, header: str) -> bytes:
     return await proxy.send(f"{head}mine".encode())
 
 
-async def test_the_harness_lets_through_what_is_not_broken(tmp_path: Path, upstream_ca: Path, http: Origin) -> None:
-    async with running_egress(tmp_path, upstream_ca, broken="nothing") as supervisor, serving(supervisor, "s") as proxy:
+async def test_the_harness_lets_through_what_is_not_broken(
+    tmp_path: Path, upstream_ca: Path, http: Origin
+) -> None:
+    async with (
+        running_egress(tmp_path, upstream_ca, broken="nothing") as supervisor,
+        serving(supervisor, "s") as proxy,
+    ):
         assert (await asked(proxy, http)).endswith(b"said")
         assert (await asked_with_credential(proxy, http)).endswith(b"said")
     assert http.received.count(b"mine") == 2
@@ -69,16 +75,27 @@ async def test_the_harness_lets_through_what_is_not_broken(tmp_path: Path, upstr
 async def test_a_request_goes_nowhere(
     tmp_path: Path, upstream_ca: Path, http: Origin, part: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    async with running_egress(tmp_path, upstream_ca, broken=part) as supervisor, serving(supervisor, "s") as proxy:
+    async with (
+        running_egress(tmp_path, upstream_ca, broken=part) as supervisor,
+        serving(supervisor, "s") as proxy,
+    ):
         answer = await asked(proxy, http)
-    assert (status_of(answer), body_of(answer)["why"]) == (403, "egress failed while it looked at this")
+    assert (status_of(answer), body_of(answer)["why"]) == (
+        403,
+        "egress failed while it looked at this",
+    )
     assert http.untouched
     assert "text of a client" not in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("part", ANSWER)
-async def test_an_answer_is_not_passed_on(tmp_path: Path, upstream_ca: Path, http: Origin, part: str) -> None:
-    async with running_egress(tmp_path, upstream_ca, broken=part) as supervisor, serving(supervisor, "s") as proxy:
+async def test_an_answer_is_not_passed_on(
+    tmp_path: Path, upstream_ca: Path, http: Origin, part: str
+) -> None:
+    async with (
+        running_egress(tmp_path, upstream_ca, broken=part) as supervisor,
+        serving(supervisor, "s") as proxy,
+    ):
         answer = await asked_with_credential(proxy, http)
     assert b"mine" in http.received
     assert status_of(answer) != 200
@@ -90,10 +107,16 @@ async def test_a_request_that_streams_is_not_ended_for_its_origin(
     tmp_path: Path, upstream_ca: Path, http: Origin, part: str
 ) -> None:
     target = f"origin.test:{http.port}"
-    async with running_egress(tmp_path, upstream_ca, broken=part) as supervisor, serving(supervisor, "s") as proxy:
+    async with (
+        running_egress(tmp_path, upstream_ca, broken=part) as supervisor,
+        serving(supervisor, "s") as proxy,
+    ):
         proxy.credentials(credential(1))
         reader, writer = await proxy.open()
-        head = f"POST http://{target}/ HTTP/1.1\r\nHost: {target}\r\nTransfer-Encoding: chunked\r\n\r\n"
+        head = (
+            f"POST http://{target}/ HTTP/1.1\r\nHost: {target}\r\nTransfer-Encoding:"
+            " chunked\r\n\r\n"
+        )
         writer.write(f"{head}4\r\nmine\r\n0\r\n\r\n".encode())
         answer = await all_of(reader)
         settled = await supervisor.settled()
@@ -107,7 +130,10 @@ async def test_a_request_that_streams_is_not_ended_for_its_origin(
 async def test_what_follows_a_request_that_streams_goes_nowhere(
     tmp_path: Path, upstream_ca: Path, h2: H2Origin, part: str
 ) -> None:
-    async with running_egress(tmp_path, upstream_ca, broken=part) as supervisor, serving(supervisor, "s") as proxy:
+    async with (
+        running_egress(tmp_path, upstream_ca, broken=part) as supervisor,
+        serving(supervisor, "s") as proxy,
+    ):
         proxy.credentials(credential(1))
         ca_file = tmp_path / "ca" / "mitmproxy-ca-cert.pem"
         async with h2_client(proxy, f"origin.test:{h2.port}", ca_file) as client:

@@ -1,4 +1,5 @@
-"""A session keeps no other waiting by what is much work for few bytes: counted in turns of the loop and in what was done meanwhile, not in time."""
+"""A session keeps no other waiting by what is much work for few bytes: counted in turns of the
+loop and in what was done meanwhile, not in time."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -46,7 +47,9 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Iterator[Work]:
     return found
 
 
-async def test_short_steps_follow_each_other_and_a_quantum_gives_others_their_turn(work: Work) -> None:
+async def test_short_steps_follow_each_other_and_a_quantum_gives_others_their_turn(
+    work: Work,
+) -> None:
     one = Share()
     for _ in range(10):
         async with one:
@@ -109,7 +112,9 @@ async def test_a_step_that_raises_is_counted_and_keeps_no_turn(work: Work) -> No
 
 
 @pytest.mark.parametrize("connections", [1, 50])
-async def test_many_connections_take_no_more_in_a_turn_than_one(work: Work, connections: int) -> None:
+async def test_many_connections_take_no_more_in_a_turn_than_one(
+    work: Work, connections: int
+) -> None:
     greedy, modest, order = Share(), Share(), []
 
     async def steps(of: Share, name: str, count: int) -> None:
@@ -140,13 +145,14 @@ async def test_after_a_very_long_step_what_comes_is_divided(work: Work) -> None:
     assert {len(part) for part in parts} == {SHORT_BYTES}
 
 
-# -- through the proxy ------------------------------------------------------------------------------------------------------
+# -- through the proxy ----------------------------------------------------------------------------
 
 PING = b"\x00\x00\x08\x06\x00\x00\x00\x00\x0012345678"
 FLOODS = 4
 # Of each. All together keep egress busy for more than a minute.
 PINGS_EACH = 300_000
-# What is done of it while one request of another session is answered: some reads of a connection, not of each.
+# What is done of it while one request of another session is answered: some reads of a connection,
+# not of each.
 FEW_PINGS = 60_000
 
 
@@ -186,21 +192,34 @@ async def test_frames_that_are_much_work_keep_no_other_session_waiting(
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def dividing(tmp_path_factory: pytest.TempPathFactory, upstream_ca: Path) -> AsyncIterator[FakeSupervisor]:
+async def dividing(
+    tmp_path_factory: pytest.TempPathFactory, upstream_ca: Path
+) -> AsyncIterator[FakeSupervisor]:
     """An egress to which every step is a long one."""
-    preface = "from supervisor.egress.loop import fair_turns as turns; turns.VERY_LONG_S = turns.QUANTUM_S = -1.0; turns.SHORT_BYTES = 7"
-    async with running_egress(tmp_path_factory.mktemp("dividing"), upstream_ca, preface=preface) as supervisor:
+    preface = (
+        "from supervisor.egress.loop import fair_turns as turns; turns.VERY_LONG_S ="
+        " turns.QUANTUM_S = -1.0; turns.SHORT_BYTES = 7"
+    )
+    async with running_egress(
+        tmp_path_factory.mktemp("dividing"), upstream_ca, preface=preface
+    ) as supervisor:
         yield supervisor
 
 
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("version", ["HTTP", "TLS"])
 async def test_what_is_divided_is_the_same(
-    dividing: FakeSupervisor, http: Origin, https: Origin, tmp_path_factory: pytest.TempPathFactory, version: str
+    dividing: FakeSupervisor,
+    http: Origin,
+    https: Origin,
+    tmp_path_factory: pytest.TempPathFactory,
+    version: str,
 ) -> None:
     body = bytes(range(256)) * 8
     origin = http if version == "HTTP" else https
-    origin.respond = lambda head: b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+    origin.respond = lambda head: (
+        b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+    )
     target = f"origin.test:{origin.port}"
     head = f"Host: {target}\r\nContent-Length: {len(body)}\r\n\r\n".encode()
     async with serving(dividing, f"divided-{version}") as proxy:

@@ -1,4 +1,5 @@
-"""How long a session may keep the others waiting while its bodies are looked through: counted in steps and in turns of the loop, not in time."""
+"""How long a session may keep the others waiting while its bodies are looked through: counted in
+steps and in turns of the loop, not in time."""
 
 import asyncio
 import gzip
@@ -36,7 +37,9 @@ async def counted(turns: list[int], until: "asyncio.Future[None] | asyncio.Task[
 
 @pytest.mark.parametrize("coding", ["", "gzip"])
 @pytest.mark.parametrize("connections", [1, 50])
-async def test_many_connections_take_no_more_steps_in_a_turn_than_one(coding: str, connections: int) -> None:
+async def test_many_connections_take_no_more_steps_in_a_turn_than_one(
+    coding: str, connections: int
+) -> None:
     body = b"\\" * (4 * STEP_BYTES)
     turns, greedy, modest = [0], asyncio.Lock(), asyncio.Lock()
     many = [Count(turns, greedy, coding) for _ in range(connections)]
@@ -48,7 +51,8 @@ async def test_many_connections_take_no_more_steps_in_a_turn_than_one(coding: st
         its = tasks.create_task(one.look.in_steps(bytes(20 * STEP_BYTES)))
         tasks.create_task(counted(turns, its))
     assert len(one.parts) == 20
-    # Who shares the loop with any number of them has every turn, and they have one step in it together.
+    # Who shares the loop with any number of them has every turn, and they have one step in it
+    # together.
     assert one.at[-1] - one.at[0] <= 2 * 20
     steps = [at for each in many for at in each.at if one.at[0] <= at < one.at[-1]]
     assert max(map(steps.count, steps)) <= 2
@@ -95,11 +99,15 @@ async def test_a_text_that_takes_long_is_looked_at_in_short_steps(text: bytes) -
     assert b"".join(one.parts) == text
     assert max(map(len, one.parts)) <= SHORT_STEP_BYTES
     # A little of it is more than may be looked at on the way.
-    assert any(not one.look.try_at_once(text[-1024:]) for _ in range(MOST_AT_ONCE_BYTES // 1024 + 1))
+    assert any(
+        not one.look.try_at_once(text[-1024:]) for _ in range(MOST_AT_ONCE_BYTES // 1024 + 1)
+    )
 
 
 async def test_ordinary_text_is_not() -> None:
-    text = (b'{"path": "a/b", "text": "two\\nlines", "and": "more of it, as it comes"}' * 2000)[:STEP_BYTES]
+    text = (b'{"path": "a/b", "text": "two\\nlines", "and": "more of it, as it comes"}' * 2000)[
+        :STEP_BYTES
+    ]
     one = Count([0], asyncio.Lock())
     await one.look.in_steps(text)
     assert one.parts == [text]
@@ -112,7 +120,9 @@ async def test_nothing_is_missed_wherever_the_steps_are_cut(coding: str) -> None
     secret = "gatehouse-placeholder-it-0123456789"
     forms = SecretForms([secret])
     for _ in range(12):
-        at = rng.choice([SHORT_STEP_BYTES, STEP_BYTES, 3 * SHORT_STEP_BYTES]) - rng.randrange(len(secret) + 2)
+        at = rng.choice([SHORT_STEP_BYTES, STEP_BYTES, 3 * SHORT_STEP_BYTES]) - rng.randrange(
+            len(secret) + 2
+        )
         noise = rng.choice([b"\\", b"x", b"%"])
         body = noise * at + secret.encode() + noise * 100
         scan, look = BodyScan(forms), Look(Decoder(coding), asyncio.Lock())

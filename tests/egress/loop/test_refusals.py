@@ -1,4 +1,5 @@
-"""The status line of a refusal: for most clients all that their user sees of a refused CONNECT. It must never be more than a line."""
+"""The status line of a refusal: for most clients all that their user sees of a refused CONNECT.
+It must never be more than a line."""
 
 import h11
 import pytest

@@ -1,4 +1,5 @@
-"""What egress holds for clients that take nothing, and for sockets that are given up at once: none of it stays."""
+"""What egress holds for clients that take nothing, and for sockets that are given up at once:
+none of it stays."""
 
 import asyncio
 import contextlib
@@ -73,14 +74,16 @@ async def test_a_client_that_reads_nothing_and_leaves_half_holds_no_descriptor(
         for client in clients:
             client.shutdown(socket.SHUT_WR)
         await egress.until(Settled, 8)  # of each the request is over
-        # They count as the session's until they have read, so that none is left behind, and end with it.
+        # They count as the session's until they have read, so that none is left behind, and end
+        # with it.
         egress.send(CloseSession(session_id=proxy.session_id))
         await until_back_at(egress, before)
         for client in clients:
             client.close()
 
 
-# Where nothing is collected as garbage, and clients mostly leave while their origin's answer waits for its turn.
+# Where nothing is collected as garbage, and clients mostly leave while their origin's answer waits
+# for its turn.
 UNCOLLECTED = """
 import asyncio, gc
 from supervisor.egress.mitm.inspector import Handler
@@ -93,7 +96,9 @@ Handler._in_steps = slowly
 """
 
 
-async def test_an_origins_connection_ends_with_its_clients(tmp_path: Path, upstream_ca: Path, http: Origin) -> None:
+async def test_an_origins_connection_ends_with_its_clients(
+    tmp_path: Path, upstream_ca: Path, http: Origin
+) -> None:
     http.respond = much
     running = running_egress(tmp_path, upstream_ca, preface=UNCOLLECTED)
     async with running as supervisor, serving(supervisor, "s") as proxy:
@@ -110,8 +115,12 @@ async def test_an_origins_connection_ends_with_its_clients(tmp_path: Path, upstr
         await until_back_at(supervisor, before)
 
 
-# Of a client that is read no further, so that what it says is not the measure of how long it gets to read.
-PATIENT = "from supervisor.egress.loop import relay\nfrom supervisor.egress.mitm import inspector\nrelay.FAREWELL_S = inspector.FAREWELL_S = 60.0"
+# Of a client that is read no further, so that what it says is not the measure of how long it gets
+# to read.
+PATIENT = (
+    "from supervisor.egress.loop import relay\nfrom supervisor.egress.mitm import"
+    " inspector\nrelay.FAREWELL_S = inspector.FAREWELL_S = 60.0"
+)
 
 
 @pytest.mark.parametrize(
@@ -125,15 +134,21 @@ PATIENT = "from supervisor.egress.loop import relay\nfrom supervisor.egress.mitm
 async def test_who_goes_on_talking_is_told_why_before_it_is_cut_off(
     tmp_path: Path, upstream_ca: Path, head: str
 ) -> None:
-    """A reset would reach it first where it writes before it reads, as clients do that send a body."""
-    async with running_egress(tmp_path, upstream_ca, preface=PATIENT) as supervisor, serving(supervisor, "s") as proxy:
+    """A reset would reach it first where it writes before it reads, as clients do that send a
+    body."""
+    async with (
+        running_egress(tmp_path, upstream_ca, preface=PATIENT) as supervisor,
+        serving(supervisor, "s") as proxy,
+    ):
         supervisor.decide = deny
         with socket.create_connection(("127.0.0.1", proxy.port)) as client:
             client.sendall(head.replace("{at}", "origin.test:443").encode())
             await asyncio.to_thread(client.recv, 1, socket.MSG_PEEK)
             await asyncio.to_thread(talk, client)
             answer = b""
-            while not answer.endswith(b"}") and (data := await asyncio.to_thread(client.recv, 65536)):
+            while not answer.endswith(b"}") and (
+                data := await asyncio.to_thread(client.recv, 65536)
+            ):
                 answer += data
     assert status_of(answer) == 403
     assert body_of(answer)["why"] == "denied by a test"
@@ -148,7 +163,9 @@ def talk(client: socket.socket) -> None:
     client.settimeout(PATIENCE_S)
 
 
-async def test_a_socket_that_is_given_up_at_once_is_served_by_nobody(egress: FakeSupervisor, proxy: Proxy) -> None:
+async def test_a_socket_that_is_given_up_at_once_is_served_by_nobody(
+    egress: FakeSupervisor, proxy: Proxy
+) -> None:
     """As of a tool sandbox that ends right away: both messages are there when egress looks."""
     await proxy.send(b"GET / HTTP/1.1\r\n\r\n")
     before, pid = descriptors(egress), egress.child.pid
@@ -156,7 +173,9 @@ async def test_a_socket_that_is_given_up_at_once_is_served_by_nobody(egress: Fak
     os.kill(pid, signal.SIGSTOP)
     try:
         for number, listener in enumerate(listeners, 100):
-            egress.send(OpenListener(session_id=proxy.session_id, listener_id=number), [listener.fileno()])
+            egress.send(
+                OpenListener(session_id=proxy.session_id, listener_id=number), [listener.fileno()]
+            )
             egress.send(CloseListener(session_id=proxy.session_id, listener_id=number))
     finally:
         os.kill(pid, signal.SIGCONT)
@@ -185,7 +204,9 @@ async def test_who_hung_up_is_answered_no_more_of_the_names_that_it_asked_for() 
     theirs.close()
 
 
-async def test_who_asks_for_names_and_reads_no_answer_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_who_asks_for_names_and_reads_no_answer_is_cut_off(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(names_module, "MOST_AT_ONCE", 100_000)
     ours, theirs = socket.socketpair()
     theirs.setblocking(False)
@@ -232,7 +253,8 @@ Handler._in_steps, Share.__aenter__ = slowly, enter_slowly
 async def test_a_client_is_told_of_the_end_of_an_origin_of_which_something_still_waits(
     event: str, tmp_path: Path, upstream_ca: Path
 ) -> None:
-    """What is written to an origin that is gone ends the task that reads it, wherever that waits. Client and layers would wait for ever."""
+    """What is written to an origin that is gone ends the task that reads it, wherever that
+    waits. Client and layers would wait for ever."""
 
     async def answer_and_reset(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if event != "OpenConnectionCompleted":
@@ -244,12 +266,16 @@ async def test_a_client_is_told_of_the_end_of_an_origin_of_which_something_still
 
     async with (
         await asyncio.start_server(answer_and_reset, "127.0.0.1", 0, limit=1024) as origin,
-        running_egress(tmp_path, upstream_ca, preface=WAITING.replace("{event}", event)) as supervisor,
+        running_egress(
+            tmp_path, upstream_ca, preface=WAITING.replace("{event}", event)
+        ) as supervisor,
         serving(supervisor, "s") as proxy,
     ):
         target = f"origin.test:{origin.sockets[0].getsockname()[1]}"
         reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
-        writer.write(f"POST http://{target}/ HTTP/1.1\r\nHost: {target}\r\nContent-Length: 99999999\r\n\r\n".encode())
+        writer.write(
+            f"POST http://{target}/ HTTP/1.1\r\nHost: {target}\r\nContent-Length: 99999999\r\n\r\n".encode()  # noqa: E501
+        )
         writer.write(bytes(MUCH_BYTES))
         async with asyncio.timeout(PATIENCE_S):
             with contextlib.suppress(ConnectionError):
@@ -284,7 +310,9 @@ async def test_a_cut_reaches_what_waits_for_an_origin_that_takes_nothing(
     ):
         target = f"origin.test:{origin.sockets[0].getsockname()[1]}"
         _, writer = await proxy.open()
-        writer.write(f"POST http://{target}/ HTTP/1.1\r\nHost: {target}\r\nContent-Length: 99999999\r\n\r\n".encode())
+        writer.write(
+            f"POST http://{target}/ HTTP/1.1\r\nHost: {target}\r\nContent-Length: 99999999\r\n\r\n".encode()  # noqa: E501
+        )
         async with asyncio.timeout(PATIENCE_S):
             await reached.wait()
         sent = 0
@@ -323,7 +351,9 @@ async def test_one_client_keeps_few_origins_open(proxy: Proxy) -> None:
     async with contextlib.AsyncExitStack() as stack:
         reader, writer = await proxy.open()
         for _ in range(8):
-            origin = await stack.enter_async_context(await asyncio.start_server(serve, "127.0.0.1", 0))
+            origin = await stack.enter_async_context(
+                await asyncio.start_server(serve, "127.0.0.1", 0)
+            )
             target = f"origin.test:{origin.sockets[0].getsockname()[1]}"
             for _ in range(2):
                 writer.write(f"GET http://{target}/ HTTP/1.1\r\nHost: {target}\r\n\r\n".encode())
@@ -334,7 +364,9 @@ async def test_one_client_keeps_few_origins_open(proxy: Proxy) -> None:
         writer.close()
 
 
-async def test_more_origins_of_a_session_count_as_its_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_more_origins_of_a_session_count_as_its_connections(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(sessions_module, "MOST_CONNECTIONS_PER_SESSION", 3)
     sessions = Sessions()
     session = sessions.get("s")

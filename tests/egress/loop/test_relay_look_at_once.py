@@ -1,4 +1,5 @@
-"""What came at an end already is taken in without a turn of the loop; its end, and what breaks it, are as they would be without that."""
+"""What came at an end already is taken in without a turn of the loop; its end, and what breaks
+it, are as they would be without that."""
 
 import asyncio
 import select

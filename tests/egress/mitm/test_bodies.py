@@ -1,4 +1,5 @@
-"""What of a body may be shown where it breaks off: no part of a secret. The rest is `tests/network/test_network_log_bodies.py`, over a real egress."""
+"""What of a body may be shown where it breaks off: no part of a secret. The rest is
+`tests/network/test_network_log_bodies.py`, over a real egress."""
 
 from supervisor.core.secrets.secret_forms import SecretForms
 from supervisor.core.secrets.token_shapes import MARK

@@ -1,4 +1,5 @@
-"""What unpacks to much is unpacked in small steps, between which everybody else has their turn; and what can't be looked through doesn't go out."""
+"""What unpacks to much is unpacked in small steps, between which everybody else has their turn;
+and what can't be looked through doesn't go out."""
 
 import asyncio
 import gzip
@@ -14,8 +15,23 @@ from supervisor.egress.admission.secrets import FOUND_IN_BODY, UNREADABLE
 from supervisor.egress.admission.sessions import Room
 from supervisor.egress.mitm.body_inspection import MOST_AT_ONCE, Look, Piece
 from supervisor.egress.mitm.fail_closed import closes
-from supervisor.egress.protocols.codings import BROKEN, MOST_UNPACKED_BYTES, STEP_BYTES, TOO_MUCH, UNKNOWN, Decoder
-from tests.egress.egress_harness import Origin, Proxy, answer_of, body_of, running_egress, serving, status_of
+from supervisor.egress.protocols.codings import (
+    BROKEN,
+    MOST_UNPACKED_BYTES,
+    STEP_BYTES,
+    TOO_MUCH,
+    UNKNOWN,
+    Decoder,
+)
+from tests.egress.egress_harness import (
+    Origin,
+    Proxy,
+    answer_of,
+    body_of,
+    running_egress,
+    serving,
+    status_of,
+)
 from tests.egress.mitm.test_leaks import all_of, answering, chunked
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -26,7 +42,11 @@ SECRET = "the-real-secret-of-this-test"
 
 def credential(port: int) -> Credential:
     return Credential(
-        placeholder=PLACEHOLDER, secret=SECRET, header="authorization", hosts=(f"origin.test:{port}",), scheme="http"
+        placeholder=PLACEHOLDER,
+        secret=SECRET,
+        header="authorization",
+        hosts=(f"origin.test:{port}",),
+        scheme="http",
     )
 
 
@@ -102,7 +122,7 @@ async def test_what_waits_to_be_looked_at_is_bounded() -> None:
     await asyncio.gather(*waiting)
 
 
-# -- through the proxy ------------------------------------------------------------------------------------------------------
+# -- through the proxy ----------------------------------------------------------------------------
 
 MANY = MOST_UNPACKED_BYTES + (1 << 20)
 SHORT = {
@@ -116,11 +136,16 @@ SHORT = {
 
 
 @pytest.mark.parametrize("coding", SHORT)
-async def test_a_body_that_cannot_be_looked_through_is_refused_by_name(proxy: Proxy, http: Origin, coding: str) -> None:
+async def test_a_body_that_cannot_be_looked_through_is_refused_by_name(
+    proxy: Proxy, http: Origin, coding: str
+) -> None:
     proxy.credentials(credential(1))
     body, why = SHORT[coding]
     target = f"other.test:{http.port}"
-    head = f"POST http://{target}/ HTTP/1.1\r\nHost: {target}\r\nContent-Encoding: {coding}\r\nContent-Length: {len(body)}\r\n\r\n"
+    head = (
+        f"POST http://{target}/ HTTP/1.1\r\nHost: {target}\r\nContent-Encoding:"
+        f" {coding}\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
     answer = await proxy.send(head.encode() + body)
     assert status_of(answer) == 403
     assert body_of(answer)["why"] == why
@@ -128,12 +153,17 @@ async def test_a_body_that_cannot_be_looked_through_is_refused_by_name(proxy: Pr
     await proxy.supervisor.until_one(lambda one: isinstance(one, Refused) and one.why == why)
 
 
-async def test_one_that_is_sent_on_its_way_is_cut_off_and_not_taken_for_whole(proxy: Proxy, http: Origin) -> None:
+async def test_one_that_is_sent_on_its_way_is_cut_off_and_not_taken_for_whole(
+    proxy: Proxy, http: Origin
+) -> None:
     proxy.credentials(credential(1))
     target = f"other.test:{http.port}"
     reader, writer = await proxy.open()
     body = chunked(gzip.compress(bytes(2 * MANY), 1), 30_000)
-    head = f"POST http://{target}/ HTTP/1.1\r\nHost: {target}\r\nContent-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n"
+    head = (
+        f"POST http://{target}/ HTTP/1.1\r\nHost: {target}\r\nContent-Encoding:"
+        " gzip\r\nTransfer-Encoding: chunked\r\n\r\n"
+    )
     writer.write(head.encode() + body)
     await all_of(reader)
     await proxy.supervisor.until_one(lambda one: isinstance(one, Refused) and one.why == TOO_MUCH)
@@ -145,12 +175,15 @@ async def test_one_that_is_sent_on_its_way_is_cut_off_and_not_taken_for_whole(pr
 
 async def test_an_answer_that_unpacks_to_too_much_is_cut_off(proxy: Proxy, http: Origin) -> None:
     proxy.credentials(credential(http.port))
-    said = answering(brotli.compress(bytes(MANY) + SECRET.encode(), quality=1), "Content-Encoding: br")
+    said = answering(
+        brotli.compress(bytes(MANY) + SECRET.encode(), quality=1), "Content-Encoding: br"
+    )
     http.respond = lambda head: said
     target = f"origin.test:{http.port}"
     reader, writer = await proxy.open()
     writer.write(
-        f"GET http://{target}/ HTTP/1.1\r\nHost: {target}\r\nAuthorization: Bearer {PLACEHOLDER}\r\n\r\n".encode()
+        f"GET http://{target}/ HTTP/1.1\r\nHost: {target}\r\nAuthorization: Bearer"
+        f" {PLACEHOLDER}\r\n\r\n".encode()
     )
     assert SECRET.encode() not in await all_of(reader)
     await proxy.supervisor.until_one(lambda one: isinstance(one, Refused) and one.why == UNREADABLE)
@@ -159,7 +192,12 @@ async def test_an_answer_that_unpacks_to_too_much_is_cut_off(proxy: Proxy, http:
 
 @pytest.mark.parametrize(
     ("part", "is_short"),
-    [("Guard.body_piece", False), ("Raw.body_piece", False), ("BodyScan.see", False), ("BodyScan.see", True)],
+    [
+        ("Guard.body_piece", False),
+        ("Raw.body_piece", False),
+        ("BodyScan.see", False),
+        ("BodyScan.see", True),
+    ],
 )
 async def test_where_looking_raises_nothing_goes_on(
     tmp_path: Path, upstream_ca: Path, http: Origin, part: str, *, is_short: bool
@@ -167,17 +205,29 @@ async def test_where_looking_raises_nothing_goes_on(
     coded = gzip.compress(b"x" * 1000)
     said = answering(coded, "Content-Encoding: gzip")
     if not is_short:
-        said = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n" + chunked(coded)
+        said = (
+            b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n"
+            + chunked(coded)
+        )
     http.respond = lambda head: said
-    async with running_egress(tmp_path, upstream_ca, broken=part) as supervisor, serving(supervisor, "s") as proxy:
+    async with (
+        running_egress(tmp_path, upstream_ca, broken=part) as supervisor,
+        serving(supervisor, "s") as proxy,
+    ):
         proxy.credentials(credential(http.port))
         for host, head, body in (
-            ("other.test", "Content-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n", chunked(coded)),
+            (
+                "other.test",
+                "Content-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n",
+                chunked(coded),
+            ),
             ("origin.test", f"Authorization: Bearer {PLACEHOLDER}\r\n", b""),
         ):
             reader, writer = await proxy.open()
             target = f"{host}:{http.port}"
-            writer.write(f"PUT http://{target}/ HTTP/1.1\r\nHost: {target}\r\n{head}\r\n".encode() + body)
+            writer.write(
+                f"PUT http://{target}/ HTTP/1.1\r\nHost: {target}\r\n{head}\r\n".encode() + body
+            )
             assert coded not in await all_of(reader)
             writer.close()
     assert coded not in http.received
@@ -191,7 +241,10 @@ async def test_a_long_upload_that_is_packed_arrives_whole(proxy: Proxy, http: Or
     assert len(coded) > 5 * STEP_BYTES
     http.respond = None
     target = f"other.test:{http.port}"
-    head = f"PUT http://{target}/ HTTP/1.1\r\nHost: {target}\r\nContent-Encoding: gzip\r\nContent-Length: {len(coded)}\r\n\r\n"
+    head = (
+        f"PUT http://{target}/ HTTP/1.1\r\nHost: {target}\r\nContent-Encoding:"
+        f" gzip\r\nContent-Length: {len(coded)}\r\n\r\n"
+    )
     reader, writer = await proxy.open()
     writer.write(head.encode() + coded)
     assert status_of(await answer_of(reader)) == 200
@@ -208,7 +261,9 @@ async def test_what_is_found_in_a_request_whose_client_leaves_meanwhile_is_on_re
     target = f"other.test:{http.port}"
     coded = f"Content-Encoding: gzip\r\nContent-Length: {len(body)}\r\n"
     reader, writer = await proxy.open()
-    writer.write(f"PUT http://{target}/ HTTP/1.1\r\nHost: {target}\r\nExpect: 100-continue\r\n{coded}\r\n".encode())
+    writer.write(
+        f"PUT http://{target}/ HTTP/1.1\r\nHost: {target}\r\nExpect: 100-continue\r\n{coded}\r\n".encode()  # noqa: E501
+    )
     assert status_of(await reader.readuntil(b"\r\n\r\n")) == 100
     writer.write(body)
     writer.close()

@@ -1,4 +1,5 @@
-"""What is known of a flow: one that nobody spoke of is refused, whatever kind it is of, and what is known of one is never known of another."""
+"""What is known of a flow: one that nobody spoke of is refused, whatever kind it is of, and what
+is known of one is never known of another."""
 
 from collections.abc import Callable
 
@@ -6,7 +7,13 @@ import pytest
 from mitmproxy import connection, flow
 from mitmproxy.options import Options
 from mitmproxy.proxy.context import Context
-from mitmproxy.proxy.layers.http import ErrorCode, HTTPMode, ResponseHeaders, ResponseProtocolError, SendHttp
+from mitmproxy.proxy.layers.http import (
+    ErrorCode,
+    HTTPMode,
+    ResponseHeaders,
+    ResponseProtocolError,
+    SendHttp,
+)
 from mitmproxy.test import tflow
 
 from supervisor.egress.loop.refusals import BROKEN
@@ -26,7 +33,9 @@ def test_what_nobody_spoke_of_is_refused_before_anything_is_dialled() -> None:
     for step in (
         lambda one: one.make_server_connection(),
         lambda one: one.check_killed(True),
-        lambda one: one.handle_protocol_error(ResponseProtocolError(1, "", ErrorCode.CONNECT_FAILED)),
+        lambda one: one.handle_protocol_error(
+            ResponseProtocolError(1, "", ErrorCode.CONNECT_FAILED)
+        ),
     ):
         refused = stream()
         said = [one.event for one in step(refused) if isinstance(one, SendHttp)]
@@ -45,7 +54,9 @@ def test_what_is_allowed_is_refused_once_a_hook_raised() -> None:
     assert allowed.refused
 
 
-@pytest.mark.parametrize("make", [tflow.tflow, tflow.ttcpflow, tflow.tudpflow, tflow.tdnsflow, tflow.twebsocketflow])
+@pytest.mark.parametrize(
+    "make", [tflow.tflow, tflow.ttcpflow, tflow.tudpflow, tflow.tdnsflow, tflow.twebsocketflow]
+)
 def test_every_kind_of_flow_begins_refused_and_is_killed(make: Callable[[], flow.Flow]) -> None:
     killed, other = make(), make()
     assert not exchange.of(killed).is_allowed

@@ -1,4 +1,5 @@
-"""How other proxies of this kind were got around, and a test for each way: whatever a client says, the origin sees no byte of it.
+"""How other proxies of this kind were got around, and a test for each way: whatever a client says,
+the origin sees no byte of it.
 
 `TRICKS` is the list; what has no test elsewhere is tried here, by raw sockets.
 """
@@ -33,7 +34,9 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 TESTS = Path(__file__).parents[2]
 
 TRICKS = {
-    "an empty list of allowed hosts opens everything": ["network/test_egress_questions_tricks.py::test_an_empty_policy_opens_nothing"],
+    "an empty list of allowed hosts opens everything": [
+        "network/test_egress_questions_tricks.py::test_an_empty_policy_opens_nothing"
+    ],
     "a NUL cuts the name that is resolved, not the one that is compared": [
         "egress/test_front_hostile.py::test_a_contradictory_request_never_reaches_the_origin",
         "egress/mitm/test_guard_tricks.py::test_a_host_that_is_no_name_is_not_connected_to",
@@ -101,7 +104,9 @@ TRICKS = {
         "egress/loop/test_addresses.py::test_an_allow_that_does_not_name_the_address_reaches_none",
         "egress/loop/test_addresses.py::test_addresses_that_the_rules_do_not_allow_are_not_dialled",
     ],
-    "a redirect to what is denied": ["egress/loop/test_addresses.py::test_a_redirect_is_a_request_like_any_other"],
+    "a redirect to what is denied": [
+        "egress/loop/test_addresses.py::test_a_redirect_is_a_request_like_any_other"
+    ],
     "a name that is looked up before it is judged carries data out": [
         "egress/loop/test_addresses.py::test_a_name_is_looked_up_only_after_it_was_allowed",
         "escape/test_escape.py::test_every_attempt_is_stopped",
@@ -112,7 +117,9 @@ TRICKS = {
         "egress/loop/test_addresses.py::test_a_listener_on_every_address_is_refused_at_each",
         "egress/test_front_hostile.py::test_connect_says_why",
     ],
-    "the proxy's own pages": ["egress/test_front_hostile.py::test_a_contradictory_request_never_reaches_the_origin"],
+    "the proxy's own pages": [
+        "egress/test_front_hostile.py::test_a_contradictory_request_never_reaches_the_origin"
+    ],
     "QUIC: an origin advertises it": [
         "egress/mitm/test_guard_tricks.py::test_another_way_round_is_not_advertised",
         "egress/mitm/test_http2.py::test_nobody_is_sent_round_by_http3",
@@ -140,13 +147,15 @@ def only(path: str) -> Decide:
 
     def decide(question: Question) -> Answer:
         action = question.action
-        is_fine = action.operation == "connect" or (action.path == path and action.method in ("GET", "POST"))
+        is_fine = action.operation == "connect" or (
+            action.path == path and action.method in ("GET", "POST")
+        )
         return allow(question) if is_fine or question.after is not None else deny(question)
 
     return decide
 
 
-# -- hosts -----------------------------------------------------------------------------------------------------------------
+# -- hosts ----------------------------------------------------------------------------------------
 
 NO_NAMES = {
     "NUL": "origin.test\x00.evil.test",
@@ -166,7 +175,9 @@ NO_NAMES = {
 
 
 @pytest.mark.parametrize("host", NO_NAMES.values(), ids=NO_NAMES)
-async def test_a_host_that_is_no_name_is_not_connected_to(proxy: Proxy, http: Origin, host: str) -> None:
+async def test_a_host_that_is_no_name_is_not_connected_to(
+    proxy: Proxy, http: Origin, host: str
+) -> None:
     target = f"{host}:{http.port}"
     for text in (
         f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n",
@@ -177,19 +188,25 @@ async def test_a_host_that_is_no_name_is_not_connected_to(proxy: Proxy, http: Or
     assert http.untouched
 
 
-async def test_of_an_encrypted_hello_nothing_passes_what_looks_inside(proxy: Proxy, https: Origin) -> None:
+async def test_of_an_encrypted_hello_nothing_passes_what_looks_inside(
+    proxy: Proxy, https: Origin
+) -> None:
     """Egress answers it itself, by the outer name: the origin is not even dialled."""
     reader, writer = await proxy.open()
     writer.write(f"CONNECT {at(https)} HTTP/1.1\r\nHost: {at(https)}\r\n\r\n".encode())
     assert status_of(await answer_of(reader)) == 200
-    writer.write(with_extension(client_hello("origin.test"), extension(0xFE0D, b"\x00" + bytes(200))))
+    writer.write(
+        with_extension(client_hello("origin.test"), extension(0xFE0D, b"\x00" + bytes(200)))
+    )
     async with asyncio.timeout(PATIENCE_S):
-        assert (await reader.readexactly(6))[::5] == b"\x16\x02"  # a handshake record with a ServerHello
+        assert (await reader.readexactly(6))[
+            ::5
+        ] == b"\x16\x02"  # a handshake record with a ServerHello
     writer.close()
     assert https.untouched
 
 
-# -- requests of one connection -------------------------------------------------------------------------------------------------
+# -- requests of one connection -------------------------------------------------------------------
 
 
 async def test_a_later_request_of_an_allowed_connection_is_refused_by_itself(
@@ -224,10 +241,14 @@ BODIES = {
 
 
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
-async def test_what_hides_behind_a_body_is_a_request_of_its_own(proxy: Proxy, http: Origin, body: str) -> None:
+async def test_what_hides_behind_a_body_is_a_request_of_its_own(
+    proxy: Proxy, http: Origin, body: str
+) -> None:
     proxy.supervisor.decide = only("/fine")
     smuggled = f"GET http://{at(http)}/smuggled HTTP/1.1\r\nHost: {at(http)}\r\n\r\n"
-    await everything(proxy, f"POST http://{at(http)}/fine HTTP/1.1\r\nHost: {at(http)}\r\n{body}{smuggled}")
+    await everything(
+        proxy, f"POST http://{at(http)}/fine HTTP/1.1\r\nHost: {at(http)}\r\n{body}{smuggled}"
+    )
     assert b"/smuggled" not in http.received
     assert {q.action.path for q in proxy.supervisor.questions} <= {"/fine", "/smuggled"}
 
@@ -248,18 +269,29 @@ TWO_READINGS = {
 
 
 @pytest.mark.parametrize("body", TWO_READINGS.values(), ids=TWO_READINGS)
-async def test_a_body_with_two_readings_carries_no_second_request(proxy: Proxy, http: Origin, body: str) -> None:
+async def test_a_body_with_two_readings_carries_no_second_request(
+    proxy: Proxy, http: Origin, body: str
+) -> None:
     proxy.supervisor.decide = only("/fine")
     smuggled = f"GET http://{at(http)}/smuggled HTTP/1.1\r\nHost: {at(http)}\r\n\r\n"
-    head = f"POST http://{at(http)}/fine HTTP/1.1\r\nHost: {at(http)}\r\nTransfer-Encoding: chunked\r\n\r\n"
+    head = (
+        f"POST http://{at(http)}/fine HTTP/1.1\r\nHost: {at(http)}\r\nTransfer-Encoding:"
+        " chunked\r\n\r\n"
+    )
     await everything(proxy, head + body + smuggled)
     # Read as requests, as an origin would: none of them is the second.
     assert not re.search(rb"^GET [^ ]*/smuggled HTTP", bytes(http.received), re.MULTILINE)
 
 
-async def test_a_layer_that_raises_ends_the_connection(tmp_path: Path, upstream_ca: Path, http: Origin) -> None:
-    """mitmproxy notes it and leaves both sides waiting; a client that can provoke it must not hold a connection so."""
-    chunked = f"POST http://{at(http)}/ HTTP/1.1\r\nHost: {at(http)}\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"
+async def test_a_layer_that_raises_ends_the_connection(
+    tmp_path: Path, upstream_ca: Path, http: Origin
+) -> None:
+    """mitmproxy notes it and leaves both sides waiting; a client that can provoke it must not
+    hold a connection so."""
+    chunked = (
+        f"POST http://{at(http)}/ HTTP/1.1\r\nHost: {at(http)}\r\nTransfer-Encoding:"
+        " chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"
+    )
     async with (
         running_egress(tmp_path, upstream_ca, broken="BoundedReader.__call__") as supervisor,
         serving(supervisor, "s") as proxy,
@@ -271,7 +303,9 @@ async def test_a_layer_that_raises_ends_the_connection(tmp_path: Path, upstream_
                 assert await reader.read() == b""
         writer.close()
         assert b"hello" not in http.received
-        answer = await proxy.send(f"GET http://{at(http)}/ HTTP/1.1\r\nHost: {at(http)}\r\n\r\n".encode())
+        answer = await proxy.send(
+            f"GET http://{at(http)}/ HTTP/1.1\r\nHost: {at(http)}\r\n\r\n".encode()
+        )
         assert status_of(answer) == 200  # others go on
 
 
@@ -305,9 +339,12 @@ async def everything(proxy: Proxy, text: str) -> bytes:
     return found
 
 
-# -- other protocols -----------------------------------------------------------------------------------------------------------
+# -- other protocols ------------------------------------------------------------------------------
 
-WEBSOCKET = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 777\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
+WEBSOCKET = (
+    "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 777\r\nSec-WebSocket-Key:"
+    " AAAAAAAAAAAAAAAAAAAAAA==\r\n"
+)
 REFUSED = b"HTTP/1.1 426 Upgrade Required\r\nContent-Length: 0\r\n\r\n"
 SWITCHED = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n"
 
@@ -319,7 +356,9 @@ async def test_what_follows_a_websocket_that_never_was_is_judged(
     for origin in (http, https):
         origin.respond = lambda head: REFUSED
     reader, writer = await proxy.open()
-    writer.write(f"GET http://{at(http)}/fine HTTP/1.1\r\nHost: {at(http)}\r\n{WEBSOCKET}\r\n".encode())
+    writer.write(
+        f"GET http://{at(http)}/fine HTTP/1.1\r\nHost: {at(http)}\r\n{WEBSOCKET}\r\n".encode()
+    )
     assert status_of(await answer_of(reader)) == 426
     writer.write(f"GET http://{at(http)}/smuggled HTTP/1.1\r\nHost: {at(http)}\r\n\r\n".encode())
     assert status_of(await answer_of(reader)) in (0, 403)
@@ -351,7 +390,9 @@ async def test_an_origin_that_switches_protocols_unasked_opens_nothing(
     answer = await answer_of(reader)
     assert (status_of(answer), body_of(answer)["why"]) == (403, UNASKED_FOR)
     assert (await proxy.supervisor.settled()).outcome == "failed"
-    await said(writer, reader, f"GET http://{at(http)}/smuggled HTTP/1.1\r\nHost: {at(http)}\r\n\r\n")
+    await said(
+        writer, reader, f"GET http://{at(http)}/smuggled HTTP/1.1\r\nHost: {at(http)}\r\n\r\n"
+    )
     assert b"/smuggled" not in http.received
     reader, writer = await proxy.tunnel(at(https), trust=ca_file)
     writer.write(f"GET /fine HTTP/1.1\r\nHost: {at(https)}\r\n{more}\r\n".encode())
@@ -372,12 +413,17 @@ async def said(writer: asyncio.StreamWriter, reader: asyncio.StreamReader, text:
         writer.close()
 
 
-async def test_another_way_round_is_not_advertised(proxy: Proxy, http: Origin, https: Origin, ca_file: Path) -> None:
+async def test_another_way_round_is_not_advertised(
+    proxy: Proxy, http: Origin, https: Origin, ca_file: Path
+) -> None:
     for origin in (http, https):
         origin.respond = lambda head: (
-            b'HTTP/1.1 200 OK\r\nAlt-Svc: h3=":443"; ma=86400\r\nX-Kept: 1\r\nContent-Length: 2\r\n\r\nok'
+            b'HTTP/1.1 200 OK\r\nAlt-Svc: h3=":443"; ma=86400\r\nX-Kept: 1\r\nContent-Length:'
+            b" 2\r\n\r\nok"
         )
-    plain = await proxy.send(f"GET http://{at(http)}/ HTTP/1.1\r\nHost: {at(http)}\r\n\r\n".encode())
+    plain = await proxy.send(
+        f"GET http://{at(http)}/ HTTP/1.1\r\nHost: {at(http)}\r\n\r\n".encode()
+    )
     for answer in (plain, await proxy.get_inside(at(https), ca_file)):
         assert status_of(answer) == 200
         assert b"x-kept" in answer.lower()

@@ -1,4 +1,5 @@
-"""Bodies that must be seen whole: how much of them is held, and that what was refused for its length is let go of."""
+"""Bodies that must be seen whole: how much of them is held, and that what was refused for its
+length is let go of."""
 
 import asyncio
 import gzip
@@ -50,7 +51,9 @@ def test_all_of_a_session_are_counted_together_and_let_go_of_once() -> None:
     held_bodies.let_go(tflow.tflow())
 
 
-def test_one_that_is_too_long_is_refused_and_takes_nothing_from_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_is_too_long_is_refused_and_takes_nothing_from_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(held_bodies, "MOST_BODY_BYTES", 10)
     monkeypatch.setattr(held_bodies, "MOST_BODIES_BYTES", 20)
     bodies, mine = HeldBodies(), of_session("one")
@@ -86,7 +89,11 @@ async def test_a_packed_body_is_read_only_as_far_as_it_may_be_held() -> None:
         asked.append(count)
         return count <= 4 * STEP_BYTES
 
-    for coding, pack in (("gzip", gzip.compress), ("zstd", zstandard.compress), ("zstd, x-gzip", twice)):
+    for coding, pack in (
+        ("gzip", gzip.compress),
+        ("zstd", zstandard.compress),
+        ("zstd, x-gzip", twice),
+    ):
         flow.request.headers["content-encoding"] = coding
         flow.request.raw_content = pack(says)
         assert await said_by(flow, connection.session, may_hold) == says

@@ -1,4 +1,5 @@
-"""Hooks go straight to the addons: in the order and with the outcome that mitmproxy's tasks would give them."""
+"""Hooks go straight to the addons: in the order and with the outcome that mitmproxy's tasks
+would give them."""
 
 import asyncio
 from collections import deque
@@ -14,7 +15,8 @@ from supervisor.egress.mitm.hooks import Hooks, Straight
 
 
 class Scripted:
-    """A layer that gives these commands for each event, and notes what it was told; it may not be entered twice."""
+    """A layer that gives these commands for each event, and notes what it was told; it may not
+    be entered twice."""
 
     def __init__(self, *steps: list[commands.Command]) -> None:
         self.steps = list(steps)
@@ -63,7 +65,11 @@ def test_a_plain_hook_runs_where_it_is_called_and_the_layer_goes_on() -> None:
     first, then = commands.Log("first"), commands.Log("then")
     hook = hello("a")
     outermost = Scripted([first, hook, commands.Log("behind")], [then, hello("b")], [])
-    assert [str(one.message) for one in given(outermost, Hooks([Addon(noted)])) if isinstance(one, commands.Log)] == [
+    assert [
+        str(one.message)
+        for one in given(outermost, Hooks([Addon(noted)]))
+        if isinstance(one, commands.Log)
+    ] == [
         "first",
         "behind",
         "then",
@@ -102,7 +108,9 @@ def test_what_does_not_block_is_not_told_of_its_end() -> None:
     assert len(outermost.told) == 1
 
 
-def test_what_one_addon_raises_keeps_no_other_from_its_turn(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_one_addon_raises_keeps_no_other_from_its_turn(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     noted: list[str] = []
     outermost = Scripted([hello("a")])
     given(outermost, Hooks([Addon(noted), Raising(), Addon(noted)]))
@@ -164,8 +172,17 @@ async def test_one_that_finds_that_it_has_to_wait_goes_on_from_there() -> None:
     long, short = hello("long"), hello("short")
     outermost = Scripted([short, long])
     assert given(outermost, hooks) == [long]  # of which the layer isn't told that it was over
-    assert [event.command for event in outermost.told if isinstance(event, events.HookCompleted)] == [short]
-    assert noted == ["hello short", "began short", "hello short", "began short", "hello long", "began long"]
+    assert [
+        event.command for event in outermost.told if isinstance(event, events.HookCompleted)
+    ] == [short]
+    assert noted == [
+        "hello short",
+        "began short",
+        "hello short",
+        "began short",
+        "hello long",
+        "began long",
+    ]
     del noted[:]
     await hooks.run(long)
     assert noted == ["ended long", "hello long", "began long", "ended long"]
@@ -197,7 +214,8 @@ async def test_what_closes_stays_plain_where_it_was_and_refuses_either_way() -> 
 
 
 def test_a_layer_is_entered_as_if_by_tasks() -> None:
-    """A real layer that pauses at its hook, is sent an event meanwhile, and goes on behind it in order."""
+    """A real layer that pauses at its hook, is sent an event meanwhile, and goes on behind it in
+    order."""
     noted: list[str] = []
 
     class Real(layer.Layer):

@@ -1,4 +1,5 @@
-"""What never becomes a request, a response or a body is kept as far as a bound only: more is read no further, or is the end. Against a real egress."""
+"""What never becomes a request, a response or a body is kept as far as a bound only: more is
+read no further, or is the end. Against a real egress."""
 
 import asyncio
 import contextlib
@@ -12,8 +13,22 @@ from supervisor.egress.mitm import inspector
 from supervisor.egress.mitm.http1 import MOST_ANSWER_FIELDS, MOST_ANSWER_HEAD_BYTES
 from supervisor.egress.protocols import checks
 from supervisor.egress.protocols.checks import MOST_HEAD_BYTES, MOST_HEADERS
-from tests.egress.admission.test_sessions_floods import FEW_BYTES, MUCH_BYTES, memory_bytes, pushed, request_to
-from tests.egress.egress_harness import FakeSupervisor, Origin, Proxy, allow, answer_of, body_of, status_of
+from tests.egress.admission.test_sessions_floods import (
+    FEW_BYTES,
+    MUCH_BYTES,
+    memory_bytes,
+    pushed,
+    request_to,
+)
+from tests.egress.egress_harness import (
+    FakeSupervisor,
+    Origin,
+    Proxy,
+    allow,
+    answer_of,
+    body_of,
+    status_of,
+)
 from tests.fakes.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -39,7 +54,9 @@ async def until_refused(writer: asyncio.StreamWriter, piece: bytes) -> int:
 
 
 @pytest.mark.parametrize(("begin", "piece"), NEVER_ENDS.values(), ids=NEVER_ENDS)
-async def test_what_a_client_never_ends_is_cut_off(proxy: Proxy, http: Origin, begin: bytes, piece: bytes) -> None:
+async def test_what_a_client_never_ends_is_cut_off(
+    proxy: Proxy, http: Origin, begin: bytes, piece: bytes
+) -> None:
     reader, writer = await proxy.open()
     writer.write(request_to(http, CHUNKED) + begin)
     async with asyncio.TaskGroup() as tasks:
@@ -76,11 +93,16 @@ async def answered_by(begin: bytes, piece: bytes) -> AsyncIterator[tuple[Endless
         server.close()
 
 
-HEADS = {"a head of many lines": (b"", b"X-More: and more\r\n" * 4096), "one of a long line": (b"X: ", b"x" * 65536)}
+HEADS = {
+    "a head of many lines": (b"", b"X-More: and more\r\n" * 4096),
+    "one of a long line": (b"X: ", b"x" * 65536),
+}
 
 
 @pytest.mark.parametrize(("begin", "piece"), HEADS.values(), ids=HEADS)
-async def test_a_head_that_an_origin_never_ends_is_no_answer(proxy: Proxy, begin: bytes, piece: bytes) -> None:
+async def test_a_head_that_an_origin_never_ends_is_no_answer(
+    proxy: Proxy, begin: bytes, piece: bytes
+) -> None:
     async with answered_by(begin, piece) as (endless, at):
         answer = await proxy.send(request_to(at))
         assert status_of(answer) == 502
@@ -89,7 +111,8 @@ async def test_a_head_that_an_origin_never_ends_is_no_answer(proxy: Proxy, begin
 
 
 async def test_nor_is_one_of_more_fields_than_anybody_sends(proxy: Proxy, http: Origin) -> None:
-    """Each is looked for among others where it goes on over HTTP/2: tens of thousands took half a second of everybody's time."""
+    """Each is looked for among others where it goes on over HTTP/2: tens of thousands took half
+    a second of everybody's time."""
     for fields in (MOST_ANSWER_FIELDS - 1, MOST_ANSWER_FIELDS):
         head = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n" + b"a: b\r\n" * fields
         http.respond = lambda _, head=head: head + b"\r\nok"  # type: ignore[misc]
@@ -99,7 +122,9 @@ async def test_nor_is_one_of_more_fields_than_anybody_sends(proxy: Proxy, http: 
 
 
 @pytest.mark.parametrize(("begin", "piece"), NEVER_ENDS.values(), ids=NEVER_ENDS)
-async def test_nor_does_an_origin_go_on_for_ever_in_a_body(proxy: Proxy, begin: bytes, piece: bytes) -> None:
+async def test_nor_does_an_origin_go_on_for_ever_in_a_body(
+    proxy: Proxy, begin: bytes, piece: bytes
+) -> None:
     async with answered_by(CHUNKED.encode() + b"\r\n" + begin, piece) as (endless, at):
         _, writer = await proxy.open()
         writer.write(request_to(at))
@@ -111,7 +136,9 @@ async def test_long_ones_that_end_pass(proxy: Proxy, http: Origin) -> None:
     long = b"X-Long: " + b"x" * (MOST_HEAD_BYTES - 1024) + b"\r\n"
     assert len(long) * 4 < MOST_ANSWER_HEAD_BYTES
     chunks = b"5;" + b"x" * (MOST_HEAD_BYTES - 1024) + b"\r\nhello\r\n0\r\n" + long + b"\r\n"
-    http.respond = lambda head: b"HTTP/1.1 200 OK\r\n" + long * 4 + CHUNKED.encode() + b"\r\n" + chunks
+    http.respond = lambda head: (
+        b"HTTP/1.1 200 OK\r\n" + long * 4 + CHUNKED.encode() + b"\r\n" + chunks
+    )
     reader, writer = await proxy.open()
     writer.write(request_to(http, CHUNKED) + chunks)
     answer = b""
@@ -187,12 +214,17 @@ async def test_who_said_much_before_it_is_looked_into_is_read_no_further(count: 
     writer.close()
 
 
-CANT_BE_READ = ["Content-Length: x", "Transfer-Encoding: xchunked", "Content-Length: 1\r\nTransfer-Encoding: chunked"]
+CANT_BE_READ = [
+    "Content-Length: x",
+    "Transfer-Encoding: xchunked",
+    "Content-Length: 1\r\nTransfer-Encoding: chunked",
+]
 
 
 @pytest.mark.parametrize("header", CANT_BE_READ)
 async def test_what_cant_be_read_is_answered_once(proxy: Proxy, http: Origin, header: str) -> None:
-    """A second answer behind the end was a reset, which may come before the first, and a line of the log for each."""
+    """A second answer behind the end was a reset, which may come before the first, and a line of
+    the log for each."""
     reader, writer = await proxy.open()
     writer.write(request_to(http))
     assert status_of(await answer_of(reader)) == 200
@@ -204,9 +236,13 @@ async def test_what_cant_be_read_is_answered_once(proxy: Proxy, http: Origin, he
     assert answer.count(b"HTTP/1.1 ") == 1
 
 
-async def test_a_request_of_more_headers_than_anybody_sends_says_so(proxy: Proxy, http: Origin) -> None:
+async def test_a_request_of_more_headers_than_anybody_sends_says_so(
+    proxy: Proxy, http: Origin
+) -> None:
     answer = await proxy.send(request_to(http, "a: b\r\n" * MOST_HEADERS))
     assert "the request has more than 200 headers" in body_of(answer)["why"]
     assert http.received == b""
-    long = checks.Head("GET", "https", b"/", "origin.test", ((b"a", b"x" * MOST_HEAD_BYTES),), "HTTP/2.0")
+    long = checks.Head(
+        "GET", "https", b"/", "origin.test", ((b"a", b"x" * MOST_HEAD_BYTES),), "HTTP/2.0"
+    )
     assert checks.headers(long) == "the headers of the request are longer than 64 KiB together"

@@ -1,4 +1,5 @@
-"""What an origin says before its answer (RFC 9110 15.2) is neither the answer nor kept: each request gets its own."""
+"""What an origin says before its answer (RFC 9110 15.2) is neither the answer nor kept: each
+request gets its own."""
 
 import asyncio
 import contextlib
@@ -23,7 +24,9 @@ INTERIM = {
 
 
 def get(port: int, path: str) -> bytes:
-    return f"GET http://origin.test:{port}{path} HTTP/1.1\r\nHost: origin.test:{port}\r\n\r\n".encode()
+    return (
+        f"GET http://origin.test:{port}{path} HTTP/1.1\r\nHost: origin.test:{port}\r\n\r\n".encode()
+    )
 
 
 @pytest.mark.parametrize("interim", INTERIM.values(), ids=INTERIM)

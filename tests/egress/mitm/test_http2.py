@@ -1,4 +1,5 @@
-"""HTTP/2 that is looked into: each stream is judged on its own, holds up no other, and ends as its client or its origin ends it."""
+"""HTTP/2 that is looked into: each stream is judged on its own, holds up no other, and ends as
+its client or its origin ends it."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -63,7 +64,9 @@ async def test_streams_of_one_connection_are_judged_each_on_its_own(
         assert denied.status == 403
         assert b"denied by a test" in denied.body
         assert not held.over
-        assert (await client.answered("/two")).status == 200, "what waits holds up nothing, and a refusal ends nothing"
+        assert (await client.answered("/two")).status == 200, (
+            "what waits holds up nothing, and a refusal ends nothing"
+        )
         assert origin.requests == ["GET /one", "GET /two"]
         person.answer.set_result(True)
         await client.until(lambda: held.over)
@@ -72,7 +75,8 @@ async def test_streams_of_one_connection_are_judged_each_on_its_own(
 
 
 async def test_nobody_is_sent_round_by_http3(proxy: Proxy, origin: H2Origin, ca_file: Path) -> None:
-    """An origin may say where else it is by a header, and by frames of HTTP/2 (RFC 7838 3 and 4)."""
+    """An origin may say where else it is by a header, and by frames of HTTP/2 (RFC 7838 3 and
+    4)."""
     async with h2_client(proxy, at(origin), ca_file) as client:
         for _ in range(2):  # what is said between two requests, too
             stream = await client.answered("/elsewhere")
@@ -99,14 +103,19 @@ async def test_a_stream_that_is_reset_while_it_is_held_goes_nowhere(
             # The grant came too late, and is given back unused.
             failed = {"question_id": held.question_id, "outcome": "failed"}
             await proxy.supervisor.until_one(
-                lambda one: isinstance(one, Settled) and {name: getattr(one, name) for name in failed} == failed
+                lambda one: (
+                    isinstance(one, Settled)
+                    and {name: getattr(one, name) for name in failed} == failed
+                )
             )
     assert origin.requests == ["GET /after"]
 
 
 async def test_trailers_pass_both_ways(proxy: Proxy, origin: H2Origin, ca_file: Path) -> None:
     async with h2_client(proxy, at(origin), ca_file) as client:
-        number, stream = client.ask("/trailers", method="POST", end=False, more=[("te", "trailers")])
+        number, stream = client.ask(
+            "/trailers", method="POST", end=False, more=[("te", "trailers")]
+        )
         client.send(number, b"body")
         client.send_trailers(number, [("x-checksum", "12")])
         await client.until(lambda: stream.over)
@@ -196,7 +205,9 @@ async def test_a_client_that_leaves_while_its_body_is_looked_at_is_on_record_as_
         h2_client(proxy, at(origin), tmp_path / "ca/mitmproxy-ca-cert.pem") as client,
     ):
         number, _ = client.ask("/gone")
-        await supervisor.until_one(lambda one: isinstance(one, Question) and one.action.path == "/gone")
+        await supervisor.until_one(
+            lambda one: isinstance(one, Question) and one.action.path == "/gone"
+        )
         await asyncio.sleep(0.2)  # so that it is being looked at
         client.reset(number)
         settled = await supervisor.until(Settled)
@@ -204,7 +215,9 @@ async def test_a_client_that_leaves_while_its_body_is_looked_at_is_on_record_as_
     assert origin.requests == []
 
 
-async def test_a_stream_flows_both_ways_at_once(proxy: Proxy, origin: H2Origin, ca_file: Path) -> None:
+async def test_a_stream_flows_both_ways_at_once(
+    proxy: Proxy, origin: H2Origin, ca_file: Path
+) -> None:
     """As gRPC does: the next piece is sent only when the last came back."""
     async with h2_client(proxy, at(origin), ca_file) as client:
         number, stream = client.ask("/echo", method="POST", end=False, more=[("te", "trailers")])
@@ -218,7 +231,9 @@ async def test_a_stream_flows_both_ways_at_once(proxy: Proxy, origin: H2Origin, 
     assert origin.requests == ["POST /echo"]
 
 
-async def test_a_denied_stream_sends_nothing_of_its_body(proxy: Proxy, origin: H2Origin, ca_file: Path) -> None:
+async def test_a_denied_stream_sends_nothing_of_its_body(
+    proxy: Proxy, origin: H2Origin, ca_file: Path
+) -> None:
     Person(proxy)
     async with h2_client(proxy, at(origin), ca_file) as client:
         number, stream = client.ask("/denied", method="POST", end=False)
@@ -238,7 +253,9 @@ async def test_an_origin_that_takes_no_more_streams_is_dialled_anew(
     assert origin.connections == 2
 
 
-async def test_a_reset_of_the_client_reaches_the_origin(proxy: Proxy, origin: H2Origin, ca_file: Path) -> None:
+async def test_a_reset_of_the_client_reaches_the_origin(
+    proxy: Proxy, origin: H2Origin, ca_file: Path
+) -> None:
     async with h2_client(proxy, at(origin), ca_file) as client:
         number, stream = client.ask("/open")
         await client.until(lambda: stream.status == 200)
@@ -247,7 +264,9 @@ async def test_a_reset_of_the_client_reaches_the_origin(proxy: Proxy, origin: H2
         assert (await client.answered("/after")).status == 200
 
 
-@pytest.mark.parametrize("more", [[], [(":protocol", "websocket")]], ids=["CONNECT", "extended CONNECT"])
+@pytest.mark.parametrize(
+    "more", [[], [(":protocol", "websocket")]], ids=["CONNECT", "extended CONNECT"]
+)
 async def test_a_connect_inside_is_refused(
     proxy: Proxy, origin: H2Origin, ca_file: Path, more: list[tuple[str, str]]
 ) -> None:
@@ -268,7 +287,9 @@ async def test_what_is_no_http2_is_on_record(proxy: Proxy, origin: H2Origin, ca_
     writer.write(b"GET / HTTP/1.1\r\nHost: origin.test\r\n\r\n")
     await reader.read()
     writer.close()
-    await proxy.supervisor.until_one(lambda one: isinstance(one, Refused) and "can't be read" in one.why)
+    await proxy.supervisor.until_one(
+        lambda one: isinstance(one, Refused) and "can't be read" in one.why
+    )
 
 
 async def test_http2_in_the_clear_is_refused(proxy: Proxy, origin: H2Origin) -> None:

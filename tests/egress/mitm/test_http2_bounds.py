@@ -1,4 +1,5 @@
-"""HTTP/2 of which more is said than anybody has to: heads that don't end, pieces without anything in them, streams by the hundred."""
+"""HTTP/2 of which more is said than anybody has to: heads that don't end, pieces without
+anything in them, streams by the hundred."""
 
 import asyncio
 import contextlib
@@ -17,7 +18,12 @@ from mitmproxy.proxy.context import Context
 
 from supervisor.core.network.egress_wire import Refused
 from supervisor.egress.admission.sessions import PIECE_BYTES, Room
-from supervisor.egress.mitm.http2 import MOST_REMEMBERED_BYTES, BoundedHttp2Client, BoundedHttp2Server, Unsent
+from supervisor.egress.mitm.http2 import (
+    MOST_REMEMBERED_BYTES,
+    BoundedHttp2Client,
+    BoundedHttp2Server,
+    Unsent,
+)
 from supervisor.egress.protocols.checks import MOST_HEAD_BYTES
 from tests.egress.egress_harness import Origin, Proxy, server_context
 from tests.egress.h2_client import h2_client
@@ -31,10 +37,14 @@ END_STREAM = 1
 
 
 def frame(kind: int, flags: int, stream: int, data: bytes) -> bytes:
-    return struct.pack("!I", len(data))[1:] + bytes([kind, flags]) + struct.pack("!I", stream) + data
+    return (
+        struct.pack("!I", len(data))[1:] + bytes([kind, flags]) + struct.pack("!I", stream) + data
+    )
 
 
-async def test_a_head_that_does_not_end_is_the_end(proxy: Proxy, https: Origin, ca_file: Path) -> None:
+async def test_a_head_that_does_not_end_is_the_end(
+    proxy: Proxy, https: Origin, ca_file: Path
+) -> None:
     reader, writer = await proxy.tunnel(f"origin.test:{https.port}", trust=ca_file, alpn=["h2"])
     writer.write(PREFACE + frame(SETTINGS, 0, 0, b"") + frame(HEADERS, 1, 1, bytes(16_000)))
     for _ in range(MOST_HEAD_BYTES // 16_000):
@@ -44,11 +54,15 @@ async def test_a_head_that_does_not_end_is_the_end(proxy: Proxy, https: Origin, 
             while await reader.read(65536):
                 pass
     writer.close()
-    await proxy.supervisor.until_one(lambda one: isinstance(one, Refused) and "can't be read" in one.why)
+    await proxy.supervisor.until_one(
+        lambda one: isinstance(one, Refused) and "can't be read" in one.why
+    )
     assert https.untouched
 
 
-async def test_nor_does_one_of_an_origin(proxy: Proxy, authority: trustme.CA, ca_file: Path) -> None:
+async def test_nor_does_one_of_an_origin(
+    proxy: Proxy, authority: trustme.CA, ca_file: Path
+) -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(frame(SETTINGS, 0, 0, b"") + frame(HEADERS, 1, 1, bytes(16_000)))
         for _ in range(MOST_HEAD_BYTES // 16_000):
@@ -76,7 +90,12 @@ def begun(server: BoundedHttp2Server, number: int = 1) -> None:
     server.h2_conn.initiate_connection()
     client = h2.connection.H2Connection()
     client.initiate_connection()
-    pseudo = [(b":method", b"POST"), (b":scheme", b"https"), (b":authority", b"a.test"), (b":path", b"/")]
+    pseudo = [
+        (b":method", b"POST"),
+        (b":scheme", b"https"),
+        (b":authority", b"a.test"),
+        (b":path", b"/"),
+    ]
     client.send_headers(number, pseudo)
     server.h2_conn.receive_data(client.data_to_send())
 
@@ -113,17 +132,25 @@ async def test_what_waits_counts_by_its_pieces_too() -> None:
 @pytest.mark.parametrize("says_bytes", [100, 2**31 - 1])
 @pytest.mark.parametrize("of", ["client", "origin"])
 async def test_of_heads_no_more_is_remembered_than_anybody_has_to(of: str, says_bytes: int) -> None:
-    """A peer that says it remembers everything would have us look through everything for each name, for minutes."""
+    """A peer that says it remembers everything would have us look through everything for each
+    name, for minutes."""
     peer = h2.connection.H2Connection(h2.config.H2Configuration(client_side=of == "client"))
     peer.initiate_connection()
     peer.update_settings({h2.settings.SettingCodes.HEADER_TABLE_SIZE: says_bytes})
     if of == "client":
         ours = BoundedHttp2Server(open_client(), Room(), Room(), lambda: None).h2_conn
-        peer.send_headers(1, [(":method", "GET"), (":scheme", "https"), (":authority", "a.test"), (":path", "/")])
+        peer.send_headers(
+            1, [(":method", "GET"), (":scheme", "https"), (":authority", "a.test"), (":path", "/")]
+        )
         begins = [(b":status", b"200")]
     else:
         ours = BoundedHttp2Client(open_client()).h2_conn
-        begins = [(b":method", b"GET"), (b":scheme", b"https"), (b":authority", b"a.test"), (b":path", b"/")]
+        begins = [
+            (b":method", b"GET"),
+            (b":scheme", b"https"),
+            (b":authority", b"a.test"),
+            (b":path", b"/"),
+        ]
     ours.initiate_connection()
     ours.receive_data(peer.data_to_send())
     peer.receive_data(ours.data_to_send())
@@ -131,8 +158,14 @@ async def test_of_heads_no_more_is_remembered_than_anybody_has_to(of: str, says_
     head = [(b"x-%d" % number, b"y") for number in range(1000)]
     ours.send_headers(1, begins + head)
     entries = ours.encoder.header_table.dynamic_entries
-    assert 0 < sum(32 + len(name) + len(value) for name, value in entries) <= min(says_bytes, MOST_REMEMBERED_BYTES)
-    (read,) = [event for event in peer.receive_data(ours.data_to_send()) if hasattr(event, "headers")]
+    assert (
+        0
+        < sum(32 + len(name) + len(value) for name, value in entries)
+        <= min(says_bytes, MOST_REMEMBERED_BYTES)
+    )
+    (read,) = [
+        event for event in peer.receive_data(ours.data_to_send()) if hasattr(event, "headers")
+    ]
     assert [field for field in read.headers if field[0].startswith(b"x-")] == head
 
 
@@ -140,7 +173,12 @@ async def test_what_was_sent_before_the_peer_said_that_it_takes_less_is_no_error
     peer = h2.connection.H2Connection(h2.config.H2Configuration(client_side=False))
     ours = BoundedHttp2Client(open_client()).h2_conn
     ours.initiate_connection()
-    begins = [(b":method", b"POST"), (b":scheme", b"https"), (b":authority", b"a.test"), (b":path", b"/")]
+    begins = [
+        (b":method", b"POST"),
+        (b":scheme", b"https"),
+        (b":authority", b"a.test"),
+        (b":path", b"/"),
+    ]
     ours.send_headers(1, begins)
     for _ in range(3):
         ours.send_data(1, bytes(16_384))
@@ -164,7 +202,15 @@ async def test_nor_where_nothing_is_left_to_send() -> None:
     peer = h2.connection.H2Connection(h2.config.H2Configuration(client_side=False))
     ours = BoundedHttp2Client(open_client()).h2_conn
     ours.initiate_connection()
-    ours.send_headers(1, [(b":method", b"POST"), (b":scheme", b"https"), (b":authority", b"a.test"), (b":path", b"/")])
+    ours.send_headers(
+        1,
+        [
+            (b":method", b"POST"),
+            (b":scheme", b"https"),
+            (b":authority", b"a.test"),
+            (b":path", b"/"),
+        ],
+    )
     ours.send_data(1, bytes(2000))
     peer.initiate_connection()
     peer.receive_data(ours.data_to_send())
@@ -183,7 +229,13 @@ async def test_trailers_of_a_stream_that_was_given_up_are_not_kept() -> None:
         ours = BoundedHttp2Client(open_client()).h2_conn
         ours.initiate_connection()
         ours.send_headers(
-            1, [(b":method", b"POST"), (b":scheme", b"https"), (b":authority", b"a.test"), (b":path", b"/")]
+            1,
+            [
+                (b":method", b"POST"),
+                (b":scheme", b"https"),
+                (b":authority", b"a.test"),
+                (b":path", b"/"),
+            ],
         )
         ours.send_data(1, bytes(100_000))
         ours.send_trailers(1, [(b"x-sum", b"a")])

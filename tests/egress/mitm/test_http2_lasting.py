@@ -1,4 +1,5 @@
-"""One connection of HTTP/2 with request after request: of those that are over nothing is kept, however they ended, neither of its client nor of its origin."""
+"""One connection of HTTP/2 with request after request: of those that are over nothing is kept,
+however they ended, neither of its client nor of its origin."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -125,7 +126,9 @@ async def refused_early(client: H2Client, origin: H2Origin) -> None:
     await client.until(lambda: all(stream.resets for _, stream in going_on))
 
 
-@pytest.mark.parametrize("ask", [answered, sent, denied, malformed, given_up, answered_early, refused_early])
+@pytest.mark.parametrize(
+    "ask", [answered, sent, denied, malformed, given_up, answered_early, refused_early]
+)
 async def test_of_what_is_over_nothing_is_kept(
     counted: FakeSupervisor,
     authority: trustme.CA,
@@ -134,7 +137,10 @@ async def test_of_what_is_over_nothing_is_kept(
 ) -> None:
     counted.reset()
     counted.decide = decide
-    async with h2_origin(authority, "origin.test") as origin, serving(counted, ask.__name__) as proxy:
+    async with (
+        h2_origin(authority, "origin.test") as origin,
+        serving(counted, ask.__name__) as proxy,
+    ):
         origin.most_streams = AT_ONCE
         async with h2_client(proxy, f"origin.test:{origin.port}", ca_file) as client:
             for _ in range(ROUNDS):
@@ -156,9 +162,14 @@ class Served:
     """A layer that speaks to an origin, and that origin: what it hears of each request."""
 
     def __init__(self) -> None:
-        client = connection.Client(peername=("127.0.0.1", 1), sockname=("127.0.0.1", 2), state=ConnectionState.OPEN)
+        client = connection.Client(
+            peername=("127.0.0.1", 1), sockname=("127.0.0.1", 2), state=ConnectionState.OPEN
+        )
         options = SimpleNamespace(
-            validate_inbound_headers=True, proxy_debug=False, http2_ping_keepalive=0, normalize_outbound_headers=False
+            validate_inbound_headers=True,
+            proxy_debug=False,
+            http2_ping_keepalive=0,
+            normalize_outbound_headers=False,
         )
         context = Context(client, options)  # type: ignore[arg-type]
         context.server = connection.Server(address=("origin.test", 443))
@@ -192,7 +203,12 @@ class Served:
 def late(stream_id: int) -> list[events.Event]:
     """Whatever may still be said of a request that has begun."""
     given_up = RequestProtocolError(stream_id, "given up", ErrorCode.CANCEL)
-    return [RequestData(stream_id, b"late"), RequestEndOfMessage(stream_id), given_up, RequestData(stream_id, b"later")]
+    return [
+        RequestData(stream_id, b"late"),
+        RequestEndOfMessage(stream_id),
+        given_up,
+        RequestData(stream_id, b"later"),
+    ]
 
 
 async def test_what_is_said_of_one_that_is_forgotten_goes_nowhere() -> None:

@@ -1,4 +1,5 @@
-"""Connections to origins as those of HTTP/2 come and go beneath their client's, which lasts: none is missed, and none is kept."""
+"""Connections to origins as those of HTTP/2 come and go beneath their client's, which lasts:
+none is missed, and none is kept."""
 
 import asyncio
 import contextlib
@@ -107,7 +108,9 @@ async def test_who_waits_for_its_turn_at_one_that_hangs_up_is_told(
         await origin.until_one_lies()
         waiting = [client.ask("/waits")[1] for _ in range(2)]
         await proxy.supervisor.until_one(lambda _: asked.count("/waits") == 2)
-        assert (await client.answered("/denied")).status == 403, "those that were allowed have come as far as that"
+        assert (await client.answered("/denied")).status == 403, (
+            "those that were allowed have come as far as that"
+        )
         origin.hang_up()
         await client.until(lambda: all(stream.over for stream in waiting))
         assert [stream.status for stream in waiting] == [502, 502]
@@ -120,7 +123,9 @@ def server(state: ConnectionState) -> connection.Server:
 
 
 async def test_those_that_are_over_are_kept_only_where_a_request_still_has_one() -> None:
-    client = connection.Client(peername=("127.0.0.1", 1), sockname=("127.0.0.1", 2), state=ConnectionState.OPEN)
+    client = connection.Client(
+        peername=("127.0.0.1", 1), sockname=("127.0.0.1", 2), state=ConnectionState.OPEN
+    )
     context = Context(client, SimpleNamespace(validate_inbound_headers=True, proxy_debug=False))  # type: ignore[arg-type]
     unused: Any = SimpleNamespace(up=None)
     layer = GuardedHttpLayer(context, HTTPMode.transparent, unused, lambda: None)
@@ -136,10 +141,17 @@ async def test_those_that_are_over_are_kept_only_where_a_request_still_has_one()
     assert list(layer._handle_event(events.ConnectionClosed(over))) == [], "it is told of it late"
 
 
-async def test_one_that_goes_away_is_left_once_it_answered_what_it_took_though_it_did_not_take_all() -> None:
-    client = connection.Client(peername=("127.0.0.1", 1), sockname=("127.0.0.1", 2), state=ConnectionState.OPEN)
+async def test_one_that_goes_away_is_left_once_it_answered_what_it_took_though_it_did_not_take_all() -> (  # noqa: E501
+    None
+):
+    client = connection.Client(
+        peername=("127.0.0.1", 1), sockname=("127.0.0.1", 2), state=ConnectionState.OPEN
+    )
     options = SimpleNamespace(
-        validate_inbound_headers=True, proxy_debug=False, http2_ping_keepalive=0, normalize_outbound_headers=False
+        validate_inbound_headers=True,
+        proxy_debug=False,
+        http2_ping_keepalive=0,
+        normalize_outbound_headers=False,
     )
     context = Context(client, options)  # type: ignore[arg-type]
     context.server = server(ConnectionState.OPEN)

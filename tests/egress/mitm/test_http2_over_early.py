@@ -1,4 +1,5 @@
-"""Requests of HTTP/2 that are over before they would be: that is told at once, though their connection goes on, and nobody is asked for them."""
+"""Requests of HTTP/2 that are over before they would be: that is told at once, though their
+connection goes on, and nobody is asked for them."""
 
 import asyncio
 import contextlib
@@ -56,7 +57,8 @@ async def h2(authority: trustme.CA) -> AsyncIterator[H2Origin]:
 async def asking(
     folder: Path, upstream_ca: Path, origin: H2Origin, preface: str = ""
 ) -> AsyncIterator[tuple[FakeSupervisor, H2Client]]:
-    """An egress that runs `preface` first, and a connection of HTTP/2 through it to the host of models."""
+    """An egress that runs `preface` first, and a connection of HTTP/2 through it to the host of
+    models."""
     async with (
         running_egress(folder, upstream_ca, preface=preface, names=NAMES) as supervisor,
         serving(supervisor, "s") as proxy,
@@ -79,7 +81,10 @@ async def test_one_that_is_refused_after_all_is_told_as_that(
         await client.until(lambda: stream.over)
         assert stream.status == 403
         settled = await supervisor.until(Settled)
-        assert (settled.question_id, settled.outcome) == (supervisor.questions[-1].question_id, "failed")
+        assert (settled.question_id, settled.outcome) == (
+            supervisor.questions[-1].question_id,
+            "failed",
+        )
         assert settled.detail["error"] == why
     assert h2.untouched
 
@@ -89,7 +94,9 @@ async def test_no_budget_is_asked_for_a_call_that_is_given_up_while_its_body_is_
 ) -> None:
     async with asking(tmp_path, upstream_ca, h2, SLOW) as (supervisor, client):
         number, _ = client.ask(CALL, method="POST", end=False)
-        await supervisor.until_one(lambda one: isinstance(one, Question) and one.action.path == CALL)
+        await supervisor.until_one(
+            lambda one: isinstance(one, Question) and one.action.path == CALL
+        )
         client.send(number, b'{"model": "gpt-5"}', end=True)
         await asyncio.sleep(0.5)  # so that its body is looked at
         client.reset(number)

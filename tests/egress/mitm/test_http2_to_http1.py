@@ -1,4 +1,5 @@
-"""HTTP/2 of a client to an origin that speaks HTTP/1: each request goes out with a head that says where its body ends, so that no body is read as a request."""
+"""HTTP/2 of a client to an origin that speaks HTTP/1: each request goes out with a head that
+says where its body ends, so that no body is read as a request."""
 
 import asyncio
 import contextlib
@@ -19,8 +20,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 PLACEHOLDER = "gatehouse-placeholder-it-0123456789"
 SIGNED = (
-    f"AWS4-HMAC-SHA256 Credential={PLACEHOLDER}/20260101/eu-west-1/s3/aws4_request, SignedHeaders=host;x-amz-date, "
-    f"Signature={'0' * 64}"
+    f"AWS4-HMAC-SHA256 Credential={PLACEHOLDER}/20260101/eu-west-1/s3/aws4_request,"
+    f" SignedHeaders=host;x-amz-date, Signature={'0' * 64}"
 )
 # A body that is signed is held until it is whole.
 WAYS: dict[str, list[tuple[str, str]]] = {
@@ -37,7 +38,9 @@ def at(origin: Origin) -> str:
 
 
 def smuggled(origin: Origin) -> bytes:
-    return f"DELETE /forbidden HTTP/1.1\r\nHost: {at(origin)}\r\nX-Key: of-the-agent\r\n\r\n".encode()
+    return (
+        f"DELETE /forbidden HTTP/1.1\r\nHost: {at(origin)}\r\nX-Key: of-the-agent\r\n\r\n".encode()
+    )
 
 
 def signs(proxy: Proxy, origin: Origin) -> None:
@@ -53,7 +56,8 @@ def signs(proxy: Proxy, origin: Origin) -> None:
 
 
 def requests(received: bytes) -> list[tuple[str, dict[str, str], bytes]]:
-    """What an HTTP/1 server takes it for: of each request its line's beginning, its headers and its body."""
+    """What an HTTP/1 server takes it for: of each request its line's beginning, its headers and
+    its body."""
     found: list[tuple[str, dict[str, str], bytes]] = []
     server = h11.Connection(h11.SERVER)
     server.receive_data(received)
@@ -66,7 +70,10 @@ def requests(received: bytes) -> list[tuple[str, dict[str, str], bytes]]:
             line, headers, body = found.pop()
             found.append((line, headers, body + event.data))
         elif event is h11.PAUSED:
-            for said in (h11.Response(status_code=200, headers=[("Content-Length", "0")]), h11.EndOfMessage()):
+            for said in (
+                h11.Response(status_code=200, headers=[("Content-Length", "0")]),
+                h11.EndOfMessage(),
+            ):
                 server.send(said)  # type: ignore[arg-type]
             server.start_next_cycle()
         elif event is h11.NEED_DATA:
@@ -92,15 +99,23 @@ async def test_a_body_of_unknown_length_is_no_second_request(
         assert await whole(client, stream) == 200
     ((line, headers, sent),) = requests(bytes(https.received))
     assert (line, sent) == (f"{method} /allowed", body)
-    framing = {name: headers[name] for name in ("content-length", "transfer-encoding") if name in headers}
-    assert framing == ({"content-length": str(len(body))} if way == "held" else {"transfer-encoding": "chunked"})
+    framing = {
+        name: headers[name] for name in ("content-length", "transfer-encoding") if name in headers
+    }
+    assert framing == (
+        {"content-length": str(len(body))} if way == "held" else {"transfer-encoding": "chunked"}
+    )
     behind = bytes(https.received).partition(b"\r\n\r\n")[2]
     assert behind == (body if way == "held" else b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body))
-    assert [question.action.path for question in proxy.supervisor.questions if question.action.path] == ["/allowed"]
+    assert [
+        question.action.path for question in proxy.supervisor.questions if question.action.path
+    ] == ["/allowed"]
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_an_empty_piece_ends_no_body(proxy: Proxy, https: Origin, ca_file: Path, way: str) -> None:
+async def test_an_empty_piece_ends_no_body(
+    proxy: Proxy, https: Origin, ca_file: Path, way: str
+) -> None:
     """It would be a chunk of no length."""
     signs(proxy, https)
     async with h2_client(proxy, at(https), ca_file) as client:
@@ -123,7 +138,9 @@ async def test_trailers_are_dropped(
     signs(proxy, https)
     length = [("content-length", str(len(body)))] if says_length else []
     async with h2_client(proxy, at(https), ca_file) as client:
-        number, stream = client.ask("/allowed", method="POST", end=False, more=[*WAYS[way], *length])
+        number, stream = client.ask(
+            "/allowed", method="POST", end=False, more=[*WAYS[way], *length]
+        )
         if body:
             client.send(number, body)
         client.send_trailers(number, [("x-checksum", "12")])
@@ -153,7 +170,8 @@ async def test_no_body_is_none(
 
 
 async def more_than_told(client: H2Client, number: int, length: int, extra: bytes) -> None:
-    """Send a body of this length but for its last byte, which comes together with what is too much."""
+    """Send a body of this length but for its last byte, which comes together with what is too
+    much."""
     for begin in range(0, length - 1, PIECE_BYTES):
         await client.until(lambda: client.room(number) >= PIECE_BYTES)
         client.send(number, bytes(min(PIECE_BYTES, length - 1 - begin)))
@@ -183,11 +201,15 @@ async def test_nor_is_less_of_which_the_next_request_would_be_the_rest(
         port = of_http2.port if version == "h2" else https.port
         async with h2_client(proxy, f"origin.test:{port}", ca_file) as client:
             begun = ends == "with trailers"
-            number, _ = client.ask("/allowed", method="POST", end=not begun, more=[("content-length", "50")])
+            number, _ = client.ask(
+                "/allowed", method="POST", end=not begun, more=[("content-length", "50")]
+            )
             if begun:
                 client.send_trailers(number, [("x-checksum", "12")])
             await client.until(lambda: client.lost)
-        await proxy.supervisor.until_one(lambda one: isinstance(one, Refused) and "can't be read" in one.why)
+        await proxy.supervisor.until_one(
+            lambda one: isinstance(one, Refused) and "can't be read" in one.why
+        )
         assert https.untouched
         assert of_http2.untouched
 
@@ -220,7 +242,9 @@ async def test_nor_does_it_go_out_once_the_rest_is_on_its_way(
     assert b"DELETE" not in received
 
 
-async def test_what_was_said_is_on_record_and_not_how_it_went_out(proxy: Proxy, https: Origin, ca_file: Path) -> None:
+async def test_what_was_said_is_on_record_and_not_how_it_went_out(
+    proxy: Proxy, https: Origin, ca_file: Path
+) -> None:
     async with h2_client(proxy, at(https), ca_file) as client:
         number, stream = client.ask("/allowed", method="POST", end=False, more=[("x-said", "1")])
         client.send(number, b"body", end=True)

@@ -1,4 +1,5 @@
-"""What doesn't end soon: server-sent events arrive as they come, WebSockets pass, half-closed and slow clients don't hang."""
+"""What doesn't end soon: server-sent events arrive as they come, WebSockets pass, half-closed
+and slow clients don't hang."""
 
 import asyncio
 import base64
@@ -23,7 +24,10 @@ async def events() -> AsyncIterator[tuple[int, asyncio.Event]]:
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
+        writer.write(
+            b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding:"
+            b" chunked\r\n\r\n"
+        )
         writer.write(b"b\r\ndata: one\n\n\r\n")
         await seen.wait()
         writer.write(b"b\r\ndata: two\n\n\r\n0\r\n\r\n")
@@ -34,10 +38,14 @@ async def events() -> AsyncIterator[tuple[int, asyncio.Event]]:
     server.close()
 
 
-async def test_events_arrive_as_they_are_sent(proxy: Proxy, events: tuple[int, asyncio.Event]) -> None:
+async def test_events_arrive_as_they_are_sent(
+    proxy: Proxy, events: tuple[int, asyncio.Event]
+) -> None:
     port, seen = events
     reader, writer = await proxy.open()
-    writer.write(f"GET http://origin.test:{port}/ HTTP/1.1\r\nHost: origin.test:{port}\r\n\r\n".encode())
+    writer.write(
+        f"GET http://origin.test:{port}/ HTTP/1.1\r\nHost: origin.test:{port}\r\n\r\n".encode()
+    )
     async with asyncio.timeout(PATIENCE_S):
         await reader.readuntil(b"data: one")
         seen.set()
@@ -51,10 +59,17 @@ async def echo() -> AsyncIterator[int]:
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
-        key = next(line.split(": ")[1] for line in head.split("\r\n") if line.lower().startswith("sec-websocket-key"))
-        accept = base64.b64encode(hashlib.sha1(f"{key}258EAFA5-E914-47DA-95CA-C5AB0DC85B11".encode()).digest()).decode()
+        key = next(
+            line.split(": ")[1]
+            for line in head.split("\r\n")
+            if line.lower().startswith("sec-websocket-key")
+        )
+        accept = base64.b64encode(
+            hashlib.sha1(f"{key}258EAFA5-E914-47DA-95CA-C5AB0DC85B11".encode()).digest()
+        ).decode()
         writer.write(
-            f"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: {accept}\r\n\r\n".encode()
+            "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection:"
+            f" Upgrade\r\nSec-WebSocket-Accept: {accept}\r\n\r\n".encode()
         )
         try:
             while True:
@@ -74,8 +89,9 @@ async def echo() -> AsyncIterator[int]:
 def upgrade(port: int) -> bytes:
     key = base64.b64encode(os.urandom(16)).decode()
     return (
-        f"GET http://origin.test:{port}/ws HTTP/1.1\r\nHost: origin.test:{port}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
-        f"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\n\r\n"
+        f"GET http://origin.test:{port}/ws HTTP/1.1\r\nHost: origin.test:{port}\r\nConnection:"
+        " Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key:"
+        f" {key}\r\n\r\n"
     ).encode()
 
 
@@ -96,10 +112,16 @@ async def test_a_denied_websocket_is_a_403(proxy: Proxy, echo: int) -> None:
     assert status_of(await proxy.send(upgrade(echo))) == 403
 
 
-async def test_a_switch_of_protocols_that_nobody_asked_for_is_cut_off(proxy: Proxy, http: Origin) -> None:
-    http.respond = lambda head: b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: raw\r\nConnection: Upgrade\r\n\r\n"
+async def test_a_switch_of_protocols_that_nobody_asked_for_is_cut_off(
+    proxy: Proxy, http: Origin
+) -> None:
+    http.respond = lambda head: (
+        b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: raw\r\nConnection: Upgrade\r\n\r\n"
+    )
     reader, writer = await proxy.open()
-    writer.write(f"GET http://origin.test:{http.port}/ HTTP/1.1\r\nHost: origin.test:{http.port}\r\n\r\n".encode())
+    writer.write(
+        f"GET http://origin.test:{http.port}/ HTTP/1.1\r\nHost: origin.test:{http.port}\r\n\r\n".encode()  # noqa: E501
+    )
     await answer_of(reader)
     http.received.clear()
     writer.write(b"raw bytes after the switch\r\n\r\n")
@@ -111,9 +133,11 @@ async def test_a_switch_of_protocols_that_nobody_asked_for_is_cut_off(proxy: Pro
 
 
 async def test_an_alternative_service_is_not_advertised(proxy: Proxy, http: Origin) -> None:
-    http.respond = lambda head: b'HTTP/1.1 200 OK\r\nAlt-Svc: h3=":443"\r\nContent-Length: 0\r\n\r\n'
+    http.respond = lambda head: (
+        b'HTTP/1.1 200 OK\r\nAlt-Svc: h3=":443"\r\nContent-Length: 0\r\n\r\n'
+    )
     answer = await proxy.send(
-        f"GET http://origin.test:{http.port}/ HTTP/1.1\r\nHost: origin.test:{http.port}\r\n\r\n".encode()
+        f"GET http://origin.test:{http.port}/ HTTP/1.1\r\nHost: origin.test:{http.port}\r\n\r\n".encode()  # noqa: E501
     )
     assert b"alt-svc" not in answer.lower()
 
@@ -121,7 +145,10 @@ async def test_an_alternative_service_is_not_advertised(proxy: Proxy, http: Orig
 async def test_a_flood_of_data_behind_a_refusal_is_cut_off(proxy: Proxy, http: Origin) -> None:
     proxy.supervisor.decide = deny
     reader, writer = await proxy.open()
-    head = f"POST http://origin.test:{http.port}/ HTTP/1.1\r\nHost: origin.test:{http.port}\r\nContent-Length: 1000000000\r\n\r\n"
+    head = (
+        f"POST http://origin.test:{http.port}/ HTTP/1.1\r\nHost:"
+        f" origin.test:{http.port}\r\nContent-Length: 1000000000\r\n\r\n"
+    )
     writer.write(head.encode())
     assert status_of(await answer_of(reader)) == 403
     sent = 0

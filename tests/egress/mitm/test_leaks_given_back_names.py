@@ -1,4 +1,5 @@
-"""An origin that gives a credential back as the name of a header, which no library takes: neither the agent nor the log has any of it."""
+"""An origin that gives a credential back as the name of a header, which no library takes:
+neither the agent nor the log has any of it."""
 
 import asyncio
 import contextlib
@@ -37,7 +38,8 @@ SECRETS = {"capitals": "sk-REAL-0123456789", "other characters": "sk/real=012345
 
 
 class Named:
-    """An HTTP/2 origin that answers with what it was sent as a header's name; `/open` it goes on with until the client resets it."""
+    """An HTTP/2 origin that answers with what it was sent as a header's name; `/open` it goes on
+    with until the client resets it."""
 
     def __init__(self) -> None:
         self.port = 0
@@ -87,7 +89,11 @@ async def own_egress(
 
 async def is_nowhere(supervisor: FakeSupervisor, secret: str, heard: bytes) -> None:
     await supervisor.until_one(
-        lambda one: isinstance(one, Settled) and one.outcome == "failed" and "gave no response" in str(one.detail)
+        lambda one: (
+            isinstance(one, Settled)
+            and one.outcome == "failed"
+            and "gave no response" in str(one.detail)
+        )
     )
     for said in (heard, repr(supervisor.messages).encode()):
         assert not SecretForms([secret]).is_in(said)
@@ -98,7 +104,9 @@ async def is_nowhere(supervisor: FakeSupervisor, secret: str, heard: bytes) -> N
 async def test_over_http1(
     own_egress: FakeSupervisor, secret: str, line: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    said = "\r\n".join(("HTTP/1.1 200 OK", line.format(secret, secret) + ": x", "Content-Length: 2", "", "ok"))
+    said = "\r\n".join(
+        ("HTTP/1.1 200 OK", line.format(secret, secret) + ": x", "Content-Length: 2", "", "ok")
+    )
     async with serving(own_egress, "s") as proxy, running_origin() as origin:
         proxy.credentials(credential(origin.port, secret))
         origin.respond = lambda head: said.encode()
@@ -116,7 +124,8 @@ async def asked(proxy: Proxy, origin: Origin) -> bytes:
     target = f"origin.test:{origin.port}"
     reader, writer = await proxy.open()
     writer.write(
-        f"GET http://{target}/ HTTP/1.1\r\nHost: {target}\r\nAuthorization: Bearer {PLACEHOLDER}\r\n\r\n".encode()
+        f"GET http://{target}/ HTTP/1.1\r\nHost: {target}\r\nAuthorization: Bearer"
+        f" {PLACEHOLDER}\r\n\r\n".encode()
     )
     answer = await answer_of(reader) + await reader.read()
     writer.close()
@@ -125,7 +134,11 @@ async def asked(proxy: Proxy, origin: Origin) -> bytes:
 
 @pytest.mark.parametrize("secret", SECRETS.values(), ids=SECRETS)
 async def test_over_http2(
-    own_egress: FakeSupervisor, named: Named, tmp_path: Path, secret: str, capfd: pytest.CaptureFixture[str]
+    own_egress: FakeSupervisor,
+    named: Named,
+    tmp_path: Path,
+    secret: str,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     target = f"origin.test:{named.port}"
     async with serving(own_egress, "s") as proxy:

@@ -1,4 +1,5 @@
-"""An agent that has an origin repeat guesses of what a credential begins with, and looks which of them egress holds back: it learns little, and is found out."""
+"""An agent that has an origin repeat guesses of what a credential begins with, and looks which
+of them egress holds back: it learns little, and is found out."""
 
 import asyncio
 import contextlib
@@ -28,7 +29,11 @@ ENDLESS = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n.\r\n"
 
 def credential(port: int) -> Credential:
     return Credential(
-        placeholder=PLACEHOLDER, secret=SECRET, header="authorization", hosts=(f"origin.test:{port}",), scheme="http"
+        placeholder=PLACEHOLDER,
+        secret=SECRET,
+        header="authorization",
+        hosts=(f"origin.test:{port}",),
+        scheme="http",
     )
 
 
@@ -44,7 +49,9 @@ async def told(proxy: Proxy, why: str = GUESSED) -> None:
     await proxy.supervisor.until_one(lambda one: isinstance(one, Refused) and one.why == why)
 
 
-async def test_who_guesses_a_credential_letter_by_letter_learns_a_few(proxy: Proxy, http: Origin) -> None:
+async def test_who_guesses_a_credential_letter_by_letter_learns_a_few(
+    proxy: Proxy, http: Origin
+) -> None:
     proxy.credentials(credential(http.port))
     learnt = 0
     for length in range(KNOWN + 1, len(SECRET)):
@@ -63,7 +70,10 @@ async def test_who_guesses_a_credential_letter_by_letter_learns_a_few(proxy: Pro
 async def test_nor_in_one_answer(proxy: Proxy, http: Origin) -> None:
     proxy.credentials(credential(http.port))
     guesses = [SECRET[:length].encode() + b" no, " for length in range(KNOWN + 1, len(SECRET))]
-    said = b"".join(b"%x\r\n%s\r\n5\r\n no, \r\n" % (len(one) - 5, one[:-5]) for one in guesses) + b"0\r\n\r\n"
+    said = (
+        b"".join(b"%x\r\n%s\r\n5\r\n no, \r\n" % (len(one) - 5, one[:-5]) for one in guesses)
+        + b"0\r\n\r\n"
+    )
     http.respond = lambda head: b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + said
     assert guesses[MOST_BEGINNINGS + 1] not in unchunked(await heard(proxy, http.port))
     await told(proxy)
@@ -112,8 +122,11 @@ async def test_nor_does_one_who_hangs_up_once_it_knows(proxy: Proxy, pausing: Pa
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
-async def test_what_comes_letter_by_letter_is_no_guess(proxy: Proxy, http: Origin, size: int) -> None:
-    """A text that has in it what every such credential begins with, and an origin that gives back all of one."""
+async def test_what_comes_letter_by_letter_is_no_guess(
+    proxy: Proxy, http: Origin, size: int
+) -> None:
+    """A text that has in it what every such credential begins with, and an origin that gives
+    back all of one."""
     proxy.credentials(credential(http.port))
     text = f"write it as {SECRET[:KNOWN]}... in your settings".encode()
     http.respond = lambda head: in_pieces(text, size)
@@ -137,13 +150,18 @@ COMPRESSED = gzip.compress(PAGE)
 async def test_how_long_a_compressed_answer_is_isnt_told_before_it_was_looked_at(
     proxy: Proxy, http: Origin, method: str, version: str
 ) -> None:
-    """The better a guess, the shorter what is compressed together with the credential (CVE-2013-3587)."""
+    """The better a guess, the shorter what is compressed together with the credential
+    (CVE-2013-3587)."""
     proxy.credentials(credential(http.port))
     said = answering(COMPRESSED, "Content-Encoding: gzip")
-    http.respond = lambda head: said if method == "GET" else said.partition(b"\r\n\r\n")[0] + b"\r\n\r\n"
+    http.respond = lambda head: (
+        said if method == "GET" else said.partition(b"\r\n\r\n")[0] + b"\r\n\r\n"
+    )
     asked = asking(http.port, f"Authorization: Bearer {PLACEHOLDER}", "Accept-Encoding: gzip")
     reader, writer = await proxy.open()
-    writer.write(asked.replace(b"GET", method.encode(), 1).replace(b"HTTP/1.1", f"HTTP/{version}".encode()))
+    writer.write(
+        asked.replace(b"GET", method.encode(), 1).replace(b"HTTP/1.1", f"HTTP/{version}".encode())
+    )
     found = await all_of(reader)
     writer.close()
     assert b"accept-encoding: identity\r\n" in http.received.lower()
@@ -187,10 +205,14 @@ async def test_who_is_given_a_credential_back_again_and_again_is_told_no_more(
     echo = answering(SECRET.encode()) if where == "body" else answering(b"", f"X-Echo: {SECRET}")
     http.respond = lambda head: echo
     for _ in range(MOST_ECHOES):
-        assert ECHOED_OFTEN.encode() not in await heard(proxy, http.port, f"Authorization: Bearer {PLACEHOLDER}")
+        assert ECHOED_OFTEN.encode() not in await heard(
+            proxy, http.port, f"Authorization: Bearer {PLACEHOLDER}"
+        )
     await told(proxy, ECHOED)
     http.reset()
-    assert ECHOED_OFTEN.encode() in await heard(proxy, http.port, f"Authorization: Bearer {PLACEHOLDER}")
+    assert ECHOED_OFTEN.encode() in await heard(
+        proxy, http.port, f"Authorization: Bearer {PLACEHOLDER}"
+    )
     assert http.untouched
     await told(proxy, ECHOED_OFTEN)
     # Hosts that get none are none of it.

@@ -1,4 +1,5 @@
-"""Answers in pieces: in several ranges, and in pieces that each end in what a credential begins with. The agent sees no credential, and egress keeps no answer."""
+"""Answers in pieces: in several ranges, and in pieces that each end in what a credential begins
+with. The agent sees no credential, and egress keeps no answer."""
 
 import base64
 import re
@@ -21,18 +22,30 @@ SECRET = "sk-ant-api03-Zm9vYmFy_0123456789"
 HALF = len(SECRET) // 2
 
 
-# Wherever a text of its first letter is cut, it ends in what this begins with; of so short a one no half is searched for.
+# Wherever a text of its first letter is cut, it ends in what this begins with; of so short a one no
+# half is searched for.
 STUTTERING = "a" * 16 + "-01"
 
 
 def credential(port: int, secret: str = SECRET) -> Credential:
     return Credential(
-        placeholder=PLACEHOLDER, secret=secret, header="authorization", hosts=(f"origin.test:{port}",), scheme="http"
+        placeholder=PLACEHOLDER,
+        secret=secret,
+        header="authorization",
+        hosts=(f"origin.test:{port}",),
+        scheme="http",
     )
 
 
 def asking(port: int, *headers: str, host: str = "origin.test") -> bytes:
-    lines = (f"GET http://{host}:{port}/ HTTP/1.1", f"Host: {host}:{port}", "Connection: close", *headers, "", "")
+    lines = (
+        f"GET http://{host}:{port}/ HTTP/1.1",
+        f"Host: {host}:{port}",
+        "Connection: close",
+        *headers,
+        "",
+        "",
+    )
     return "\r\n".join(lines).encode()
 
 
@@ -50,9 +63,12 @@ async def told(proxy: Proxy, why: str) -> None:
 
 
 def in_ranges(kind: str = "multipart/byteranges; boundary=x") -> bytes:
-    """What a server makes of `bytes=0-15,16-31` of a page that says the credential (RFC 9110 14.6)."""
+    """What a server makes of `bytes=0-15,16-31` of a page that says the credential (RFC 9110
+    14.6)."""
     part = b"--x\r\nContent-Type: text/plain\r\nContent-Range: bytes 0-15/32\r\n\r\n"
-    body = part + SECRET[:HALF].encode() + b"\r\n" + part + SECRET[HALF:].encode() + b"\r\n--x--\r\n"
+    body = (
+        part + SECRET[:HALF].encode() + b"\r\n" + part + SECRET[HALF:].encode() + b"\r\n--x--\r\n"
+    )
     return answering(body, f"Content-Type: {kind}").replace(b"200 OK", b"206 Partial Content")
 
 
@@ -80,7 +96,10 @@ async def test_all_is_asked_of_a_host_with_a_credential_where_its_client_asks_fo
 
 async def test_a_part_is_asked_of_other_hosts(proxy: Proxy, http: Origin) -> None:
     proxy.credentials(credential(http.port))
-    assert status_of(await proxy.send(asking(http.port, "Range: bytes=0-1,5-9", host="other.test"))) == 200
+    assert (
+        status_of(await proxy.send(asking(http.port, "Range: bytes=0-1,5-9", host="other.test")))
+        == 200
+    )
     assert b"Range: bytes=0-1,5-9" in http.received
 
 
@@ -95,11 +114,15 @@ def page_in_parts(head: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("asked", ["17-", "17-27", "27-", "0-"])
-async def test_no_part_of_a_page_has_part_of_the_credential(proxy: Proxy, http: Origin, asked: str) -> None:
+async def test_no_part_of_a_page_has_part_of_the_credential(
+    proxy: Proxy, http: Origin, asked: str
+) -> None:
     """From its second letter on nothing in it begins as the credential does."""
     proxy.credentials(credential(http.port))
     http.respond = page_in_parts
-    found = await heard(proxy, asking(http.port, f"Authorization: Bearer {PLACEHOLDER}", f"Range: bytes={asked}"))
+    found = await heard(
+        proxy, asking(http.port, f"Authorization: Bearer {PLACEHOLDER}", f"Range: bytes={asked}")
+    )
     assert SECRET.encode() in http.received
     assert not any(SECRET[at : at + 6].encode() in found for at in range(len(SECRET) - 6))
     await told(proxy, ECHOED)
@@ -116,10 +139,15 @@ SIGNED = (
 async def test_a_part_of_an_object_of_s3_may_be_asked_for(
     proxy: Proxy, http: Origin, service: str, status: int
 ) -> None:
-    """AWS's programs load long ones in parts, and sign which; nothing that was sent is in an object."""
+    """AWS's programs load long ones in parts, and sign which; nothing that was sent is in an
+    object."""
     keys = credential(http.port, f"AKIDEXAMPLE:secret-key-0123456789:{TOKEN}")
     proxy.credentials(msgspec.structs.replace(keys, signs=True))
-    headers = ("Range: bytes=0-15", "X-Amz-Date: 20260101T000000Z", "X-Amz-Content-SHA256: UNSIGNED-PAYLOAD")
+    headers = (
+        "Range: bytes=0-15",
+        "X-Amz-Date: 20260101T000000Z",
+        "X-Amz-Content-SHA256: UNSIGNED-PAYLOAD",
+    )
     said = await proxy.send(asking(http.port, f"Authorization: {SIGNED % service}", *headers))
     assert status_of(said) == status
     if status == 200:
@@ -177,7 +205,9 @@ async def test_some_pieces_may_end_so_by_chance(proxy: Proxy, http: Origin) -> N
 HALVES = {
     "cut at a fixed length": lambda text: f"bad header: {text[: HALF + 3]}...",
     "without its beginning": lambda text: f"...{text[5:]} is no key",
-    "without its end, in base64": lambda text: base64.b64encode(f"Bearer {text[:-4]}".encode()).decode(),
+    "without its end, in base64": lambda text: base64.b64encode(
+        f"Bearer {text[:-4]}".encode()
+    ).decode(),
     "without its beginning, as numbers": lambda text: str(list(text[9:].encode())),
 }
 
@@ -187,7 +217,9 @@ async def test_half_of_the_credential_is_as_bad_as_all_of_it(
     proxy: Proxy, http: Origin, cut: Callable[[str], str]
 ) -> None:
     proxy.credentials(credential(http.port))
-    http.respond = lambda head: answering(cut(SECRET).encode()).replace(b"200 OK", b"400 Bad Request")
+    http.respond = lambda head: answering(cut(SECRET).encode()).replace(
+        b"200 OK", b"400 Bad Request"
+    )
     found = await heard(proxy, asking(http.port, f"Authorization: Bearer {PLACEHOLDER}"))
     assert SECRET.encode() in http.received
     assert cut(SECRET).encode() not in found

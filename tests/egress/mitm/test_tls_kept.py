@@ -1,4 +1,5 @@
-"""What TLS keeps from connection to connection lends nothing: not an origin's proof, not a host's certificate, not another session's secrets."""
+"""What TLS keeps from connection to connection lends nothing: not an origin's proof, not a
+host's certificate, not another session's secrets."""
 
 import asyncio
 import datetime
@@ -61,7 +62,8 @@ async def test_an_origin_proves_itself_each_time(
     why: str,
     version: ssl.TLSVersion,
 ) -> None:
-    """The same host and port, once proven, is refused when what it shows no longer holds; and let through again when it does."""
+    """The same host and port, once proven, is refused when what it shows no longer holds; and
+    let through again when it does."""
     shown = [server_context(authority, "origin.test")]
     context = server_context(authority, "origin.test")
     context.maximum_version = version
@@ -85,7 +87,9 @@ async def test_an_origin_proves_itself_each_time(
         assert status_of(await proxy.get_inside(target, ca_file)) == 200
 
 
-async def test_each_host_is_shown_by_its_own_certificate(proxy: Proxy, authority: trustme.CA, ca_file: Path) -> None:
+async def test_each_host_is_shown_by_its_own_certificate(
+    proxy: Proxy, authority: trustme.CA, ca_file: Path
+) -> None:
     async with running_origin(server_context(authority, "origin.test", "two.test")) as origin:
         for host in ("origin.test", "two.test", "origin.test", "two.test"):
             _, writer = await proxy.tunnel(f"{host}:{origin.port}", trust=ca_file)
@@ -94,7 +98,9 @@ async def test_each_host_is_shown_by_its_own_certificate(proxy: Proxy, authority
             assert shown == (("DNS", host),)
 
 
-def _once(proxy: Proxy, target: str, context: ssl.SSLContext, resumed: ssl.SSLSession | None) -> ssl.SSLSocket:
+def _once(
+    proxy: Proxy, target: str, context: ssl.SSLContext, resumed: ssl.SSLSession | None
+) -> ssl.SSLSocket:
     """A request and its answer, in the thread of a blocking client: asyncio's can't resume."""
     sock = socket.create_connection(("127.0.0.1", proxy.port), timeout=20)
     sock.sendall(f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n".encode())
@@ -109,7 +115,11 @@ def _once(proxy: Proxy, target: str, context: ssl.SSLContext, resumed: ssl.SSLSe
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 async def test_what_lets_a_client_resume_is_worth_nothing_in_another_session(
-    egress: FakeSupervisor, proxy: Proxy, authority: trustme.CA, ca_file: Path, version: ssl.TLSVersion
+    egress: FakeSupervisor,
+    proxy: Proxy,
+    authority: trustme.CA,
+    ca_file: Path,
+    version: ssl.TLSVersion,
 ) -> None:
     context = ssl.create_default_context(cafile=str(ca_file))
     context.maximum_version = version
@@ -132,7 +142,9 @@ async def test_what_lets_a_client_resume_is_worth_nothing_in_another_session(
 
 
 def _started(addon: egress_tls.GuardedTls, client_id: str, sni: str | None) -> mitm_tls.TlsData:
-    client = mitm_connection.Client(peername=("127.0.0.1", 1), sockname=("127.0.0.1", 2), state=ConnectionState.OPEN)
+    client = mitm_connection.Client(
+        peername=("127.0.0.1", 1), sockname=("127.0.0.1", 2), state=ConnectionState.OPEN
+    )
     client.id, client.sni = client_id, sni
     data = mitm_tls.TlsData(client, Context(client, Options()))
     addon.tls_start_client(data)
@@ -150,19 +162,29 @@ async def test_what_is_kept_is_bounded_and_nothing_unchecked_gets_any(
         name: SimpleNamespace(server_name_ok=True, target=(name, 443), session=session)
         for name in ("a.test", "b.test", "c.test")
     }
-    known["elsewhere"] = SimpleNamespace(server_name_ok=True, target=("a.test", 443), session=another)
-    known["unchecked"] = SimpleNamespace(server_name_ok=False, target=("a.test", 443), session=session)
+    known["elsewhere"] = SimpleNamespace(
+        server_name_ok=True, target=("a.test", 443), session=another
+    )
+    known["unchecked"] = SimpleNamespace(
+        server_name_ok=False, target=("a.test", 443), session=session
+    )
     addon = egress_tls.GuardedTls(cast("Sessions", SimpleNamespace(of_client=known.get)))
     addon.certstore = CertStore.from_store(tmp_path, CONF_BASENAME, 2048)  # type: ignore[no-untyped-call]
     elsewhere = _started(addon, "elsewhere", "a.test").ssl_conn
-    kept = [_started(addon, name, name).ssl_conn for name in ("a.test", "b.test", "a.test", "c.test", "a.test")]
+    kept = [
+        _started(addon, name, name).ssl_conn
+        for name in ("a.test", "b.test", "a.test", "c.test", "a.test")
+    ]
     assert None not in kept
     used = [one.get_context() for one in kept if one is not None]
     assert used[0] is used[2] is used[4]
     assert used[0] is not used[1]
     assert len(addon._contexts[session]) == 2
-    # However a name is spelled, or left out, it is the same host; and no session makes another's be forgotten.
-    spelled = [_started(addon, "a.test", sni).ssl_conn for sni in ("A.TEST", "a.test.", "A.tEsT.", None)]
+    # However a name is spelled, or left out, it is the same host; and no session makes another's be
+    # forgotten.
+    spelled = [
+        _started(addon, "a.test", sni).ssl_conn for sni in ("A.TEST", "a.test.", "A.tEsT.", None)
+    ]
     assert {one.get_context() for one in spelled if one is not None} == {used[0]}
     again = _started(addon, "elsewhere", "a.test").ssl_conn
     assert elsewhere is not None

@@ -1,4 +1,5 @@
-"""Compressed WebSocket messages that stand for more than may be kept: nothing beyond that is ever made, and both sides are told why. What was kept is given back."""
+"""Compressed WebSocket messages that stand for more than may be kept: nothing beyond that is
+ever made, and both sides are told why. What was kept is given back."""
 
 import asyncio
 import contextlib
@@ -33,15 +34,21 @@ READ_BYTES = 64 * 1024
 def deflated(data: bytes, times: int = 1) -> bytes:
     """A message's payload (RFC 7692 7.2.1), without ever having it whole."""
     made = zlib.compressobj(9, zlib.DEFLATED, -15)
-    return (b"".join(made.compress(data) for _ in range(times)) + made.flush(zlib.Z_SYNC_FLUSH)).removesuffix(
-        b"\0\0\xff\xff"
-    )
+    return (
+        b"".join(made.compress(data) for _ in range(times)) + made.flush(zlib.Z_SYNC_FLUSH)
+    ).removesuffix(b"\0\0\xff\xff")
 
 
 def frame(payload: bytes, opcode: Opcode, *, fin: bool = True, compressed: bool = True) -> bytes:
     """A frame as a server sends it: without a mask."""
     size = len(payload)
-    length = bytes([size]) if size < 126 else b"\x7e" + size.to_bytes(2) if size < 2**16 else b"\x7f" + size.to_bytes(8)
+    length = (
+        bytes([size])
+        if size < 126
+        else b"\x7e" + size.to_bytes(2)
+        if size < 2**16
+        else b"\x7f" + size.to_bytes(8)
+    )
     return bytes([fin << 7 | compressed << 6 | opcode]) + length + payload
 
 
@@ -79,11 +86,15 @@ def test_of_a_bomb_no_more_is_made_than_may_be_kept() -> None:
     assert len(bomb) <= READ_BYTES + 2048, "one read, or a little more"
     tracemalloc.start()
     try:
-        last = [event for event in events_of(connection, bomb) if isinstance(event, CloseConnection)]
+        last = [
+            event for event in events_of(connection, bomb) if isinstance(event, CloseConnection)
+        ]
         _, peak_bytes = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert [(one.code, one.reason) for one in last] == [(1009, "a message is longer than Gatehouse keeps")]
+    assert [(one.code, one.reason) for one in last] == [
+        (1009, "a message is longer than Gatehouse keeps")
+    ]
     assert peak_bytes < 2 * MOST_MESSAGE_BYTES + 2**20, "64 MiB were never made"
     assert session.message_bytes == 0
 
@@ -95,8 +106,14 @@ def test_what_may_be_kept_comes_through_whole(opcode: Opcode) -> None:
     parts = [data[:70_000], data[70_000:]]
     sent = frame(deflated(data), opcode)
     for _ in range(2):  # the second message has what the first left behind
-        came = [one for one in events_of(connection, sent) if isinstance(one, BytesMessage | TextMessage)]
-        whole = "".join(one.data if isinstance(one.data, str) else one.data.decode() for one in came)
+        came = [
+            one
+            for one in events_of(connection, sent)
+            if isinstance(one, BytesMessage | TextMessage)
+        ]
+        whole = "".join(
+            one.data if isinstance(one.data, str) else one.data.decode() for one in came
+        )
         assert whole == "".join(part.decode() for part in parts)
         assert came[-1].message_finished
 
@@ -105,13 +122,16 @@ def test_messages_of_other_connections_leave_less_room(monkeypatch: pytest.Monke
     monkeypatch.setattr(websockets, "MOST_OF_SESSION_BYTES", 10_000)
     session = Session("s")
     session.message_bytes = 9_000
-    assert [one.code for one in events_of(receiving(session), frame(deflated(bytes(2_000)), Opcode.BINARY))] == [1009]
+    assert [
+        one.code
+        for one in events_of(receiving(session), frame(deflated(bytes(2_000)), Opcode.BINARY))
+    ] == [1009]
     session.message_bytes = 0
     (message,) = events_of(receiving(session), frame(deflated(bytes(2_000)), Opcode.BINARY))
     assert len(message.data) == 2_000
-    assert [one.code for one in events_of(receiving(None), frame(deflated(b"a"), Opcode.BINARY))] == [1009], (
-        "of no session"
-    )
+    assert [
+        one.code for one in events_of(receiving(None), frame(deflated(b"a"), Opcode.BINARY))
+    ] == [1009], "of no session"
 
 
 def test_pieces_without_a_byte_are_counted_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,7 +150,8 @@ def test_what_is_no_deflate_ends_the_connection() -> None:
 
 def test_a_close_of_the_other_side_is_passed_on_as_it_is() -> None:
     (ended,) = events_of(
-        receiving(Session("s")), frame((1009).to_bytes(2) + b"too big", Opcode.CLOSE, compressed=False)
+        receiving(Session("s")),
+        frame((1009).to_bytes(2) + b"too big", Opcode.CLOSE, compressed=False),
     )
     assert (ended.code, ended.reason) == (1009, "too big")
 
@@ -164,14 +185,22 @@ async def counting() -> AsyncIterator[Counting]:
 
 # Of another host: what goes to this one is looked through, and what is long in steps.
 CREDENTIAL = Credential(
-    placeholder="gatehouse-placeholder-it-0123456789", secret="the-key", header="x-api-key", hosts=("other.test",)
+    placeholder="gatehouse-placeholder-it-0123456789",
+    secret="the-key",
+    header="x-api-key",
+    hosts=("other.test",),
 )
 LONG = bytes(4 * MOST_AT_ONCE_BYTES)
 # In short parts, each of which counts more than its bytes, two of them take nearly as much.
-FIVE = f"from supervisor.egress.mitm import websockets\nwebsockets.MOST_OF_SESSION_BYTES = {5 * len(LONG)}"
+FIVE = (
+    "from supervisor.egress.mitm import websockets\nwebsockets.MOST_OF_SESSION_BYTES ="
+    f" {5 * len(LONG)}"
+)
 
 
-async def test_what_a_sessions_messages_took_is_given_back(tmp_path: Path, upstream_ca: Path) -> None:
+async def test_what_a_sessions_messages_took_is_given_back(
+    tmp_path: Path, upstream_ca: Path
+) -> None:
     """Once one went on, and where the origin goes away in the midst of one."""
 
     async def without_end(begun: asyncio.Event) -> AsyncIterator[bytes]:
@@ -205,7 +234,10 @@ async def test_what_a_sessions_messages_took_is_given_back(tmp_path: Path, upstr
 @pytest.mark.asyncio(loop_scope="module")
 async def test_what_waits_behind_a_message_is_read_on_after_it(proxy: Proxy) -> None:
     proxy.credentials(CREDENTIAL)
-    async with counting() as server, connect(server.url, proxy=proxy.url, compression=None) as socket:
+    async with (
+        counting() as server,
+        connect(server.url, proxy=proxy.url, compression=None) as socket,
+    ):
         async with asyncio.timeout(PATIENCE_S):
             for _ in range(40):
                 await socket.send(LONG)
@@ -213,7 +245,9 @@ async def test_what_waits_behind_a_message_is_read_on_after_it(proxy: Proxy) -> 
                 assert await socket.recv() == str(len(LONG))
 
 
-async def test_a_message_that_could_not_be_looked_at_does_not_go_on(tmp_path: Path, upstream_ca: Path) -> None:
+async def test_a_message_that_could_not_be_looked_at_does_not_go_on(
+    tmp_path: Path, upstream_ca: Path
+) -> None:
     async with (
         counting() as server,
         running_egress(tmp_path, upstream_ca, broken="Guard.body_piece") as supervisor,

@@ -1,4 +1,5 @@
-"""The reader of ClientHellos: every way to cut one gives the same name, everything else is refused, nothing hangs or crashes."""
+"""The reader of ClientHellos: every way to cut one gives the same name, everything else is
+refused, nothing hangs or crashes."""
 
 import pytest
 from hypothesis import given
@@ -94,7 +95,9 @@ def test_no_bytes_make_it_fail_otherwise(noise: bytes, at: int, is_second: bool)
 
 
 @given(st.integers(5, len(HELLO) - 1), st.integers(0, 255))
-def test_where_another_reader_sees_a_name_this_one_sees_the_same_or_none_at_all(at: int, byte: int) -> None:
+def test_where_another_reader_sees_a_name_this_one_sees_the_same_or_none_at_all(
+    at: int, byte: int
+) -> None:
     """mitmproxy's reader, over hellos with one byte changed."""
     data = HELLO[:at] + bytes([byte]) + HELLO[at + 1 :]
     try:

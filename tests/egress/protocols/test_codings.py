@@ -35,15 +35,27 @@ def bare(body: bytes) -> bytes:
 CODED: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
     "gzip": ("gzip", gzip.compress),
     "gzip by its other name": (" X-GZIP ", gzip.compress),
-    "gzip in two members": ("gzip", lambda body: gzip.compress(body[:1000]) + bytes(9) + gzip.compress(body[1000:])),
+    "gzip in two members": (
+        "gzip",
+        lambda body: gzip.compress(body[:1000]) + bytes(9) + gzip.compress(body[1000:]),
+    ),
     "deflate": ("deflate", zlib.compress),
     "deflate without its header": ("deflate", bare),
     "br": ("br", lambda body: brotli.compress(body, quality=1)),
     "zstd": ("zstd", zstandard.compress),
-    "zstd in two frames": ("zstd", lambda body: zstandard.compress(body[:1000]) + zstandard.compress(body[1000:])),
+    "zstd in two frames": (
+        "zstd",
+        lambda body: zstandard.compress(body[:1000]) + zstandard.compress(body[1000:]),
+    ),
     "gzip in gzip": ("gzip, gzip", lambda body: gzip.compress(gzip.compress(body))),
-    "br in gzip": ("br,identity,gzip", lambda body: gzip.compress(brotli.compress(body, quality=1))),
-    "three": ("zstd, deflate, br", lambda body: brotli.compress(bare(zstandard.compress(body)), quality=1)),
+    "br in gzip": (
+        "br,identity,gzip",
+        lambda body: gzip.compress(brotli.compress(body, quality=1)),
+    ),
+    "three": (
+        "zstd, deflate, br",
+        lambda body: brotli.compress(bare(zstandard.compress(body)), quality=1),
+    ),
     "none": ("", bytes),
     "none by its name": ("identity", bytes),
     "none by S3's name": ("aws-chunked", bytes),
@@ -51,7 +63,9 @@ CODED: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
 
 
 def decoded(decoder: Decoder, coded: bytes, size: int) -> bytes:
-    return b"".join(part for at in range(0, len(coded), size) for part in decoder.decode(coded[at : at + size]))
+    return b"".join(
+        part for at in range(0, len(coded), size) for part in decoder.decode(coded[at : at + size])
+    )
 
 
 @pytest.mark.parametrize("case", CODED.values(), ids=CODED)
@@ -67,7 +81,9 @@ def test_it_is_read_wherever_it_is_cut(case: tuple[str, Callable[[bytes], bytes]
         assert decoded(Decoder(coding), short, size) == b"short"
 
 
-@pytest.mark.parametrize("coding", ["lz4", "compress", "gzip, lz4", "gzip, gzip, gzip, gzip", "br;q=1", "utf-9"])
+@pytest.mark.parametrize(
+    "coding", ["lz4", "compress", "gzip, lz4", "gzip, gzip, gzip, gzip", "br;q=1", "utf-9"]
+)
 def test_what_is_not_known_is_not_read(coding: str) -> None:
     decoder = Decoder(coding)
     assert decoder.why == UNKNOWN
@@ -115,7 +131,8 @@ def test_what_is_long_and_not_packed_tightly_is_read_to_its_end() -> None:
 
 
 def test_a_coding_that_makes_nothing_takes_its_turns_too() -> None:
-    """Skippable frames of zstd stand for nothing (RFC 8878 3.1.2), and a gzip of 4,000 empty members for as little."""
+    """Skippable frames of zstd stand for nothing (RFC 8878 3.1.2), and a gzip of 4,000 empty
+    members for as little."""
     frame = bytes.fromhex("50 2a 4d 18") + (60).to_bytes(4, "little") + bytes(60)
     for coding, coded in (("zstd", frame * 5000), ("gzip", gzip.compress(b"") * 4000)):
         parts = list(Decoder(coding).decode(coded))
@@ -125,7 +142,8 @@ def test_a_coding_that_makes_nothing_takes_its_turns_too() -> None:
 
 @pytest.mark.parametrize("after", [b"z", b"\0", b"\0z"])
 def test_what_follows_the_end_is_not_kept_however_long_it_is(after: bytes) -> None:
-    """zlib keeps all that it is given past an end, and copies it with each piece: a body would fill egress, and hold it up for longer and longer."""
+    """zlib keeps all that it is given past an end, and copies it with each piece: a body would
+    fill egress, and hold it up for longer and longer."""
     decoder, piece = Decoder("gzip"), after * (STEP_BYTES // len(after))
     assert decoded(decoder, gzip.compress(b"short"), STEP_BYTES) == b"short"
     tracemalloc.start()
@@ -162,11 +180,20 @@ def test_an_origin_is_asked_for_what_can_be_read() -> None:
     assert readable_only("br") == "identity"
 
 
-ONE_BY_ONE = ["gzip", "gzip by its other name", "gzip in two members", "deflate", "deflate without its header", "none"]
+ONE_BY_ONE = [
+    "gzip",
+    "gzip by its other name",
+    "gzip in two members",
+    "deflate",
+    "deflate without its header",
+    "none",
+]
 
 
 @pytest.mark.parametrize("case", [CODED[name] for name in ONE_BY_ONE], ids=ONE_BY_ONE)
-def test_the_beginning_of_a_body_is_read_as_far_as_it_came(case: tuple[str, Callable[[bytes], bytes]]) -> None:
+def test_the_beginning_of_a_body_is_read_as_far_as_it_came(
+    case: tuple[str, Callable[[bytes], bytes]],
+) -> None:
     coding, wrap = case
     assert beginning(wrap(BODY), coding, 1000) == BODY[:1000]
     said = beginning(wrap(BODY)[:30_000], coding, len(BODY))

@@ -1,4 +1,5 @@
-"""The quick reader of ordinary CONNECT heads: what it reads h11 reads the same, to the byte; all else it leaves to h11."""
+"""The quick reader of ordinary CONNECT heads: what it reads h11 reads the same, to the byte; all
+else it leaves to h11."""
 
 import dataclasses
 
@@ -16,7 +17,10 @@ CURL = (
 HELLO = b"\x16\x03\x01\x02\x00"
 ORDINARY = {
     "curl": CURL,
-    "go": b"CONNECT a.example:443 HTTP/1.1\r\nHost: a.example:443\r\nUser-Agent: Go-http-client/1.1\r\n\r\n",
+    "go": (
+        b"CONNECT a.example:443 HTTP/1.1\r\nHost: a.example:443\r\nUser-Agent:"
+        b" Go-http-client/1.1\r\n\r\n"
+    ),
     "node": b"CONNECT a.example:443 HTTP/1.1\r\nhost: a.example:443\r\nconnection: close\r\n\r\n",
     "an address": b"CONNECT [2001:db8::1]:443 HTTP/1.1\r\nHost: [2001:db8::1]:443\r\n\r\n",
     "with more behind": CURL + HELLO,
@@ -83,38 +87,58 @@ def test_a_head_that_is_said_again_is_judged_as_itself() -> None:
     """What is kept of one says nothing of another, however alike."""
     other = CURL.replace(b"Host: api", b"Host: ape")
     for _ in range(2):
-        for data, is_well in ((CURL, True), (other, False), (CURL.replace(b":443 HTTP", b":0 HTTP"), None)):
+        for data, is_well in (
+            (CURL, True),
+            (other, False),
+            (CURL.replace(b":443 HTTP", b":0 HTTP"), None),
+        ):
             found = connect_head.read(bytearray(data))
             assert found is not None
             head, _ = found
             action, why = head.asked
             assert head.asked == checks.Head(**dataclasses.asdict(head)).asked
             assert (action is None, why is None) == (is_well is None, is_well is not False)
-            assert action is None or (action.host, action.port, action.operation) == ("api.example.com", 443, "connect")
+            assert action is None or (action.host, action.port, action.operation) == (
+                "api.example.com",
+                443,
+                "connect",
+            )
 
 
 BITS = [
-    b"\r\n", b"\n", b"\r", b" ", b"\t", b":", b"", b"\0", b"\x0b", b"\x0c", b"\x85", b"\xff", b"Host: b.example\r\n", b"Content-Length: 1\r\n", b"HTTP/1.1",
-    b"CONNECT ", b"\r\n\r\n", b"accept: a  b\r\n", b"Connection: Upgrade\r\n", b"Transfer-Encoding: chunked\r\n", b",", b"@", b"/",
+    b"\r\n", b"\n", b"\r", b" ", b"\t", b":", b"", b"\0", b"\x0b", b"\x0c", b"\x85", b"\xff",
+    b"Host: b.example\r\n", b"Content-Length: 1\r\n", b"HTTP/1.1",
+    b"CONNECT ", b"\r\n\r\n", b"accept: a  b\r\n", b"Connection: Upgrade\r\n",
+    b"Transfer-Encoding: chunked\r\n", b",", b"@", b"/",
 ]  # fmt: skip
-EDITS = st.lists(st.tuples(st.integers(0, 200), st.integers(0, 12), st.sampled_from(BITS) | st.binary(max_size=3)), max_size=4)  # fmt: skip
+EDITS = st.lists(st.tuples(st.integers(0, 200), st.integers(0, 12),
+st.sampled_from(BITS) | st.binary(max_size=3)), max_size=4)  # fmt: skip
 
 
 @given(st.sampled_from(list(ORDINARY.values())), EDITS)
 @example(CURL, [])
-def test_whatever_it_reads_h11_reads_the_same(data: bytes, edits: list[tuple[int, int, bytes]]) -> None:
+def test_whatever_it_reads_h11_reads_the_same(
+    data: bytes, edits: list[tuple[int, int, bytes]]
+) -> None:
     for at, gone, put in edits:
         data = data[:at] + put + data[at + gone :]
     found = connect_head.read(bytearray(data))
     assert found is None or found == by_h11(data)
 
 
-NAMES = st.sampled_from([b"Host", b"HOST", b"User-Agent", b"Accept", b"Connection", b"Proxy-Authorization", b"Upgrade"])
-LINES = st.lists(st.tuples(NAMES, st.sampled_from([b": ", b":", b" : ", b":  "]), st.binary(max_size=8)), max_size=4)
+NAMES = st.sampled_from(
+    [b"Host", b"HOST", b"User-Agent", b"Accept", b"Connection", b"Proxy-Authorization", b"Upgrade"]
+)
+LINES = st.lists(
+    st.tuples(NAMES, st.sampled_from([b": ", b":", b" : ", b":  "]), st.binary(max_size=8)),
+    max_size=4,
+)
 
 
 @given(st.text("abAB09.-:[]@%_/", max_size=20), LINES, st.binary(max_size=20))
-def test_of_heads_made_of_parts_too(target: str, lines: list[tuple[bytes, bytes, bytes]], rest: bytes) -> None:
+def test_of_heads_made_of_parts_too(
+    target: str, lines: list[tuple[bytes, bytes, bytes]], rest: bytes
+) -> None:
     said = b"".join(name + colon + value + b"\r\n" for name, colon, value in lines)
     data = b"CONNECT " + target.encode() + b" HTTP/1.1\r\nHost: a\r\n" + said + b"\r\n" + rest
     found = connect_head.read(bytearray(data))

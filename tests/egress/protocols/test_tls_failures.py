@@ -1,4 +1,5 @@
-"""TLS that can't be looked into: the cause is named, and the rule that would pass it on unread instead."""
+"""TLS that can't be looked into: the cause is named, and the rule that would pass it on unread
+instead."""
 
 import asyncio
 import ssl
@@ -8,7 +9,15 @@ import pytest
 import trustme
 
 from supervisor.core.network.egress_wire import Refused, Settled
-from tests.egress.egress_harness import Origin, Proxy, answer_of, body_of, running_origin, server_context, status_of
+from tests.egress.egress_harness import (
+    Origin,
+    Proxy,
+    answer_of,
+    body_of,
+    running_origin,
+    server_context,
+    status_of,
+)
 from tests.egress.hellos import client_hello
 from tests.fakes.waiting import PATIENCE_S
 
@@ -45,7 +54,9 @@ async def test_a_client_that_just_hangs_up_is_on_record_too(proxy: Proxy, https:
     assert "pinning" in (await proxy.supervisor.until(Refused)).why
 
 
-async def test_a_certificate_that_nobody_vouches_for(proxy: Proxy, https: Origin, ca_file: Path) -> None:
+async def test_a_certificate_that_nobody_vouches_for(
+    proxy: Proxy, https: Origin, ca_file: Path
+) -> None:
     answer = await proxy.get_inside(f"other.test:{https.port}", ca_file)
     assert status_of(answer) == 502
     body = body_of(answer)
@@ -61,7 +72,8 @@ async def test_a_certificate_that_nobody_vouches_for(proxy: Proxy, https: Origin
 async def test_an_origin_that_wants_a_certificate_of_the_client(
     proxy: Proxy, authority: trustme.CA, ca_file: Path, version: ssl.TLSVersion
 ) -> None:
-    """With TLS 1.2 it breaks off the handshake; with 1.3 the client is through by then, and only sees that nothing follows."""
+    """With TLS 1.2 it breaks off the handshake; with 1.3 the client is through by then, and only
+    sees that nothing follows."""
     context = server_context(authority, "origin.test")
     authority.configure_trust(context)
     context.verify_mode = ssl.CERT_REQUIRED
@@ -96,10 +108,14 @@ async def test_an_origin_that_is_not_there(proxy: Proxy, ca_file: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "begins", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\nhalf"], ids=["nothing", "half"]
+    "begins",
+    [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\nhalf"],
+    ids=["nothing", "half"],
 )
 @pytest.mark.parametrize("who", ["client", "origin"])
-async def test_who_ended_a_response_before_its_end_is_told(proxy: Proxy, who: str, begins: bytes) -> None:
+async def test_who_ended_a_response_before_its_end_is_told(
+    proxy: Proxy, who: str, begins: bytes
+) -> None:
     asked = asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -114,7 +130,9 @@ async def test_who_ended_a_response_before_its_end_is_told(proxy: Proxy, who: st
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     reader, writer = await proxy.open()
-    writer.write(f"GET http://origin.test:{port}/ HTTP/1.1\r\nHost: origin.test:{port}\r\n\r\n".encode())
+    writer.write(
+        f"GET http://origin.test:{port}/ HTTP/1.1\r\nHost: origin.test:{port}\r\n\r\n".encode()
+    )
     async with asyncio.timeout(PATIENCE_S):
         await asked.wait()
         if begins:
@@ -123,6 +141,14 @@ async def test_who_ended_a_response_before_its_end_is_told(proxy: Proxy, who: st
             await reader.read()
     writer.close()
     broken = "broke off its response" if begins else "hung up without a response"
-    wanted = "the client went away" if who == "client" else f"`origin.test` port {port} {broken}" if begins else broken
-    await proxy.supervisor.until_one(lambda one: isinstance(one, Settled) and wanted in str(one.detail.get("error")))
+    wanted = (
+        "the client went away"
+        if who == "client"
+        else f"`origin.test` port {port} {broken}"
+        if begins
+        else broken
+    )
+    await proxy.supervisor.until_one(
+        lambda one: isinstance(one, Settled) and wanted in str(one.detail.get("error"))
+    )
     server.close()

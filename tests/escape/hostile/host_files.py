@@ -1,4 +1,5 @@
-"""Files of the host's: read, by every way there is to one; the data folder and block devices, too."""
+"""Files of the host's: read, by every way there is to one; the data folder and block devices,
+too."""
 
 import ctypes
 import os
@@ -81,7 +82,9 @@ def inherited_descriptor():
     extra = [
         n
         for n in os.listdir("/proc/self/fd")
-        if int(n) > 2 and not os.readlink(f"/proc/self/fd/{n}").endswith("/fd") and os.path.exists(f"/proc/self/fd/{n}")
+        if int(n) > 2
+        and not os.readlink(f"/proc/self/fd/{n}").endswith("/fd")
+        and os.path.exists(f"/proc/self/fd/{n}")
     ]
     return str(extra) if extra else None
 
@@ -132,7 +135,15 @@ def open_by_handle():
 
 @attempt
 def read_block_device():
-    for name in ("/dev/vda", "/dev/sda", "/dev/nvme0n1", "/dev/mem", "/dev/kmem", "/dev/port", "/dev/kmsg"):
+    for name in (
+        "/dev/vda",
+        "/dev/sda",
+        "/dev/nvme0n1",
+        "/dev/mem",
+        "/dev/kmem",
+        "/dev/port",
+        "/dev/kmsg",
+    ):
         try:
             return f"{name}: {os.open(name, os.O_RDONLY)}"
         except OSError:
@@ -154,7 +165,9 @@ def make_block_device():
 @attempt
 def run_loader_on_a_host_file():
     loader = next(Path("/lib64").glob("ld-linux*"), None) or next(Path("/lib").glob("ld-linux*"))
-    done = subprocess.run([loader, "/bin/cat", WORLD["canary_file"]], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [loader, "/bin/cat", WORLD["canary_file"]], capture_output=True, text=True, check=False
+    )
     return done.stdout or None
 
 
@@ -163,7 +176,10 @@ def run_copied_binary_on_a_host_file():
     Path("/tmp/cat").write_bytes(Path("/bin/cat").read_bytes())
     os.chmod("/tmp/cat", 0o755)
     return (
-        subprocess.run(["/tmp/cat", WORLD["canary_file"]], capture_output=True, text=True, check=False).stdout or None
+        subprocess.run(
+            ["/tmp/cat", WORLD["canary_file"]], capture_output=True, text=True, check=False
+        ).stdout
+        or None
     )
 
 
@@ -172,4 +188,9 @@ def run_from_memory_on_a_host_file():
     descriptor = os.memfd_create("x")
     os.write(descriptor, Path("/bin/cat").read_bytes())
     argv = [f"/proc/self/fd/{descriptor}", WORLD["canary_file"]]
-    return subprocess.run(argv, capture_output=True, text=True, check=False, pass_fds=[descriptor]).stdout or None
+    return (
+        subprocess.run(
+            argv, capture_output=True, text=True, check=False, pass_fds=[descriptor]
+        ).stdout
+        or None
+    )

@@ -1,4 +1,5 @@
-"""What the attempts share: what they are told of the world, the table that they are put into, and ways to a system call."""
+"""What the attempts share: what they are told of the world, the table that they are put into,
+and ways to a system call."""
 
 import ctypes
 import os
@@ -63,7 +64,9 @@ def attempt(function):
 
 def syscall(name, *arguments):
     number = NR[name] if isinstance(name, str) else name
-    result = LIBC.syscall(ctypes.c_long(number), *[ctypes.c_long(a) if isinstance(a, int) else a for a in arguments])
+    result = LIBC.syscall(
+        ctypes.c_long(number), *[ctypes.c_long(a) if isinstance(a, int) else a for a in arguments]
+    )
     if result < 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code), str(name))

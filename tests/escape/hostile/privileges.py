@@ -1,4 +1,5 @@
-"""Rights that a sandbox has none of: other users, capabilities, namespaces, mounts, and calls that the filter refuses."""
+"""Rights that a sandbox has none of: other users, capabilities, namespaces, mounts, and calls
+that the filter refuses."""
 
 import ctypes
 import errno
@@ -7,7 +8,18 @@ import signal
 import subprocess
 from pathlib import Path
 
-from kit import CLONE_NEWNET, CLONE_NEWUSER, LIBC, NR, X86, attempt, in_child, stopped_by_sigsys, syscall, try_all
+from kit import (
+    CLONE_NEWNET,
+    CLONE_NEWUSER,
+    LIBC,
+    NR,
+    X86,
+    attempt,
+    in_child,
+    stopped_by_sigsys,
+    syscall,
+    try_all,
+)
 
 
 @attempt
@@ -28,9 +40,17 @@ def become_root():
 
 @attempt
 def gain_by_setuid_program():
-    for program in ("/usr/bin/su", "/usr/bin/mount", "/usr/bin/passwd", "/usr/bin/newgrp", "/usr/bin/sudo"):
+    for program in (
+        "/usr/bin/su",
+        "/usr/bin/mount",
+        "/usr/bin/passwd",
+        "/usr/bin/newgrp",
+        "/usr/bin/sudo",
+    ):
         if os.path.exists(program):
-            done = subprocess.run([program, "--version"], capture_output=True, check=False, stdin=subprocess.DEVNULL)
+            done = subprocess.run(
+                [program, "--version"], capture_output=True, check=False, stdin=subprocess.DEVNULL
+            )
             del done
     status = Path("/proc/self/status").read_text()
     return None if "NoNewPrivs:\t1" in status else "no_new_privs is off"
@@ -42,7 +62,9 @@ def gain_by_own_setuid_copy():
     target.write_bytes(Path("/usr/bin/id").read_bytes())
     target.chmod(0o6755)
     try:
-        out = subprocess.run([target, "-u"], capture_output=True, text=True, check=False).stdout.strip()
+        out = subprocess.run(
+            [target, "-u"], capture_output=True, text=True, check=False
+        ).stdout.strip()
         return None if out in ("1000", "") else out
     finally:
         target.unlink()
@@ -79,7 +101,11 @@ def make_setuid_files():
             lambda: os.mknod("/workspace/merged/setid3", 0o104755),
             lambda: syscall(452, -100, str(file).encode(), 0o4755, 0),
             lambda: syscall(
-                437, -100, str(file).encode(), (ctypes.c_uint64 * 3)(os.O_CREAT | os.O_WRONLY, 0o4755, 0), 24
+                437,
+                -100,
+                str(file).encode(),
+                (ctypes.c_uint64 * 3)(os.O_CREAT | os.O_WRONLY, 0o4755, 0),
+                24,
             ),
         )
     finally:
@@ -89,7 +115,11 @@ def make_setuid_files():
 
 @attempt
 def has_capabilities():
-    lines = [line.split() for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("Cap")]
+    lines = [
+        line.split()
+        for line in Path("/proc/self/status").read_text().splitlines()
+        if line.startswith("Cap")
+    ]
     held = [name for name, value in lines if int(value, 16)]
     return str(held) if held else None
 
@@ -177,7 +207,9 @@ def change_the_machine():
 
 @attempt
 def use_kernel_keyring():
-    return try_all(lambda: syscall("keyctl", 0, -3, 1), lambda: syscall("add_key", b"user", b"x", b"y", 1, -3))
+    return try_all(
+        lambda: syscall("keyctl", 0, -3, 1), lambda: syscall("add_key", b"user", b"x", b"y", 1, -3)
+    )
 
 
 def _forbidden(name, *arguments):
@@ -185,7 +217,11 @@ def _forbidden(name, *arguments):
     try:
         syscall(name, *arguments)
     except OSError as error:
-        return None if error.errno in (errno.EPERM, errno.ENOSYS) else f"{name} reached the kernel: {error}"
+        return (
+            None
+            if error.errno in (errno.EPERM, errno.ENOSYS)
+            else f"{name} reached the kernel: {error}"
+        )
     return f"{name} worked"
 
 
@@ -213,7 +249,14 @@ def reach_kernel_by_userfaultfd():
 def reach_kernel_by_other_calls():
     found = [
         _forbidden(n, 0, 0, 0, 0, 0)
-        for n in ("kcmp", "fanotify_init", "process_madvise", "move_mount", "mount_setattr", "name_to_handle_at")
+        for n in (
+            "kcmp",
+            "fanotify_init",
+            "process_madvise",
+            "move_mount",
+            "mount_setattr",
+            "name_to_handle_at",
+        )
     ]
     return str([one for one in found if one]) if any(found) else None
 
@@ -223,7 +266,9 @@ def call_by_x32_numbers():
     """Bit 30 chooses the x32 table, whose numbers a filter by number would misjudge."""
     if not X86:
         return None
-    status = in_child(lambda: syscall(0x40000000 | NR["mount"], b"none", b"/tmp", b"tmpfs", 0, None))
+    status = in_child(
+        lambda: syscall(0x40000000 | NR["mount"], b"none", b"/tmp", b"tmpfs", 0, None)
+    )
     return None if status == -signal.SIGSYS else f"status {status}"
 
 
@@ -242,10 +287,14 @@ def call_by_i386_numbers():
     def run():
         page = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
         page.write(b"\xb8\x14\x00\x00\x00\xcd\x80\xc3")
-        return str(ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(page)))())
+        return str(
+            ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(page)))()
+        )
 
     status = in_child(run)
-    return None if status < 0 else f"status {status}"  # SIGSYS from the filter, SIGSEGV where the kernel has no i386
+    return (
+        None if status < 0 else f"status {status}"
+    )  # SIGSYS from the filter, SIGSEGV where the kernel has no i386
 
 
 @attempt

@@ -1,4 +1,5 @@
-"""Other processes: seen, signalled, traced, or robbed of their memory, environment and descriptors."""
+"""Other processes: seen, signalled, traced, or robbed of their memory, environment and
+descriptors."""
 
 import errno
 import os

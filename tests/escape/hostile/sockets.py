@@ -96,7 +96,7 @@ def udp_to_host_loopback():
 
 @attempt
 def dns_direct():
-    query = b"\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x06canary\x07example\x03org\x00\x00\x01\x00\x01"
+    query = b"\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x06canary\x07example\x03org\x00\x00\x01\x00\x01"  # noqa: E501
     for server in ("192.0.2.53", WORLD["address"]):
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
             try:
@@ -163,6 +163,8 @@ def another_interface_is_there():
         name
         for _, name in socket.if_nameindex()
         if name != "lo"
-        and not name.startswith(("sit", "tunl", "ip6tnl", "gre", "erspan", "ip_vti", "ip6_vti", "ip6gre"))
+        and not name.startswith(
+            ("sit", "tunl", "ip6tnl", "gre", "erspan", "ip_vti", "ip6_vti", "ip6gre")
+        )
     ]
     return str(names) if names else None

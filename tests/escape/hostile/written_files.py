@@ -1,4 +1,5 @@
-"""What may only be read: the host's workspace, programs and settings, and the kernel's own files."""
+"""What may only be read: the host's workspace, programs and settings, and the kernel's own
+files."""
 
 import os
 from pathlib import Path
@@ -64,7 +65,16 @@ def write_programs_and_settings():
     return try_all(
         *(
             lambda name=name: Path(name).touch()
-            for name in ("/usr/x", "/etc/x", "/x", "/dev/x", "/usr/bin/x", "/workspace/x", "/home/x", "/var/x")
+            for name in (
+                "/usr/x",
+                "/etc/x",
+                "/x",
+                "/dev/x",
+                "/usr/bin/x",
+                "/workspace/x",
+                "/home/x",
+                "/var/x",
+            )
         ),
         lambda: Path("/etc/passwd").open("a").close(),
         lambda: Path("/etc/gatehouse/ca-bundle.pem").open("a").close(),
@@ -127,7 +137,12 @@ def change_own_bounds():
     import resource
 
     done = []
-    for kind in (resource.RLIMIT_NOFILE, resource.RLIMIT_NPROC, resource.RLIMIT_DATA, resource.RLIMIT_CORE):
+    for kind in (
+        resource.RLIMIT_NOFILE,
+        resource.RLIMIT_NPROC,
+        resource.RLIMIT_DATA,
+        resource.RLIMIT_CORE,
+    ):
         _, hard = resource.getrlimit(kind)
         try:
             resource.setrlimit(kind, (hard + 1, hard + 1))

@@ -46,7 +46,12 @@ async def test_an_ask_becomes_a_request_that_waits(
     answer = await agent.post(path, json=body | reason)
     assert answer.status_code == 202, answer.text
     shown = answer.json()
-    assert (shown["status"], shown["decided"], shown["allowed"], shown["settled"]) == ("pending", False, False, False)
+    assert (shown["status"], shown["decided"], shown["allowed"], shown["settled"]) == (
+        "pending",
+        False,
+        False,
+        False,
+    )
     kept = parts.gate.get(shown["id"])
     assert (kept.session_id, kept.origin) == ("one", "agent_api")
     assert kept.reason == ("often" if "proposals" in path else "because")
@@ -56,7 +61,9 @@ async def test_an_ask_becomes_a_request_that_waits(
 @pytest.mark.parametrize(
     "field", ["resolved_by", "approved", "session_id", "status", "answer", "origin", "by", "always"]
 )
-async def test_no_body_decides_anything(agent: httpx.AsyncClient, path: str, body: dict[str, Any], field: str) -> None:
+async def test_no_body_decides_anything(
+    agent: httpx.AsyncClient, path: str, body: dict[str, Any], field: str
+) -> None:
     answer = await agent.post(path, json=body | {field: "operator"})
     assert answer.status_code == 400
     assert field in answer.json()["why"]
@@ -67,11 +74,20 @@ async def test_rules_answer_at_once(agent: httpx.AsyncClient, running: FakeParts
     allowed = await agent.post("/v1/exec", json={"command": "git status"})
     assert (allowed.status_code, allowed.json()["allowed"]) == (200, True)
     settled = (await agent.get(f"/v1/requests/{allowed.json()['id']}", params={"wait": 10})).json()
-    assert (settled["status"], settled["settled"], settled["outcome"]["stdout"]) == ("used", True, "done")
+    assert (settled["status"], settled["settled"], settled["outcome"]["stdout"]) == (
+        "used",
+        True,
+        "done",
+    )
     denied = await agent.post("/v1/exec", json={"command": "rm -rf x"})
     assert denied.status_code == 200
     body = denied.json()
-    assert (body["status"], body["decided"], body["allowed"], body["settled"]) == ("denied", True, False, True)
+    assert (body["status"], body["decided"], body["allowed"], body["settled"]) == (
+        "denied",
+        True,
+        False,
+        True,
+    )
     assert body["rule"] == "exec(rm -rf *)"
     assert "rm -rf" in body["why"]
 
@@ -87,7 +103,9 @@ async def test_a_wait_ends_with_the_answer(agent: httpx.AsyncClient, parts: Fake
     assert (body["status"], body["why"]) == ("denied", "denied by operator (cli): use make test")
 
 
-async def test_an_approval_is_told_and_then_its_outcome(agent: httpx.AsyncClient, running: FakeParts) -> None:
+async def test_an_approval_is_told_and_then_its_outcome(
+    agent: httpx.AsyncClient, running: FakeParts
+) -> None:
     request_id = (await agent.post("/v1/exec", json={"command": "make"})).json()["id"]
     statuses = []
     async with asyncio.TaskGroup() as tasks:
@@ -101,12 +119,16 @@ async def test_an_approval_is_told_and_then_its_outcome(agent: httpx.AsyncClient
     assert (body["status"], body["settled"], body["outcome"]["ok"]) == ("used", True, True)
 
 
-async def test_a_wait_that_nobody_answers_gives_the_request_as_it_is(agent: httpx.AsyncClient) -> None:
+async def test_a_wait_that_nobody_answers_gives_the_request_as_it_is(
+    agent: httpx.AsyncClient,
+) -> None:
     request_id = (await agent.post("/v1/exec", json={"command": "make"})).json()["id"]
     body = (await agent.get(f"/v1/requests/{request_id}", params={"wait": 0.01})).json()
     assert body["status"] == "pending"
     for wait in ("61", "-1", "x", "nan", "inf"):
-        assert (await agent.get(f"/v1/requests/{request_id}", params={"wait": wait})).status_code == 400
+        assert (
+            await agent.get(f"/v1/requests/{request_id}", params={"wait": wait})
+        ).status_code == 400
 
 
 async def test_a_wait_survives_a_restart(tmp_path: Path) -> None:
@@ -119,7 +141,9 @@ async def test_a_wait_survives_a_restart(tmp_path: Path) -> None:
     async with after.running(), client_of(build_agent_app(after, "one"), **headers) as agent:
         assert (await agent.get(f"/v1/requests/{request_id}")).json()["status"] == "pending"
         async with asyncio.TaskGroup() as tasks:
-            waiting = tasks.create_task(agent.get(f"/v1/requests/{request_id}", params={"wait": 60}))
+            waiting = tasks.create_task(
+                agent.get(f"/v1/requests/{request_id}", params={"wait": 60})
+            )
             while not after.queue._waiters:
                 await asyncio.sleep(0)
             after.gate.resolve(request_id, "approved", by="operator (cli)")
@@ -135,7 +159,9 @@ async def test_anothers_requests_are_not_there(agent: httpx.AsyncClient, parts: 
     foreign = await agent.get(f"/v1/requests/{other.id}", params={"wait": 60})
     missing = await agent.get("/v1/requests/nope-nope-nope")
     assert foreign.status_code == missing.status_code == 404
-    assert foreign.json()["why"].replace(other.id, "") == missing.json()["why"].replace("nope-nope-nope", "")
+    assert foreign.json()["why"].replace(other.id, "") == missing.json()["why"].replace(
+        "nope-nope-nope", ""
+    )
     assert [one["id"] for one in (await agent.get("/v1/requests")).json()] == [mine]
 
 
@@ -187,7 +213,9 @@ def test_the_routes_are_these(parts: FakeParts) -> None:
     }
 
 
-async def test_the_session_tells_its_facts_and_no_more(agent: httpx.AsyncClient, parts: FakeParts) -> None:
+async def test_the_session_tells_its_facts_and_no_more(
+    agent: httpx.AsyncClient, parts: FakeParts
+) -> None:
     parts.clock.advance(600)
     facts = (await agent.get("/v1/session")).json()
     assert facts == {
@@ -207,25 +235,25 @@ async def test_actions_say_what_was_asked(agent: httpx.AsyncClient, parts: FakeP
         assert answer.status_code == 202, answer.text
         return parts.gate.get(answer.json()["id"]).action
 
-    assert await action("/v1/exec", command="ls", cwd="/workspace/merged/src/../lib", timeout_s=5) == Exec(
-        command="ls", cwd="lib", timeout_s=5
-    )
+    assert await action(
+        "/v1/exec", command="ls", cwd="/workspace/merged/src/../lib", timeout_s=5
+    ) == Exec(command="ls", cwd="lib", timeout_s=5)
     content = base64.b64encode(b"\xff\x00").decode()
-    assert await action("/v1/files/write", path="/workspace/merged/a", content_b64=content) == FileChange(
-        operation="write", path="a", after=content_hash(b"\xff\x00")
-    )
-    assert await action("/v1/packages", manager="npm", operation="install", names=["x@1"], flags=["-D"]) == Packages(
-        manager="npm", operation="install", names=("x@1",), flags=("-D",)
-    )
+    assert await action(
+        "/v1/files/write", path="/workspace/merged/a", content_b64=content
+    ) == FileChange(operation="write", path="a", after=content_hash(b"\xff\x00"))
+    assert await action(
+        "/v1/packages", manager="npm", operation="install", names=["x@1"], flags=["-D"]
+    ) == Packages(manager="npm", operation="install", names=("x@1",), flags=("-D",))
     assert await action("/v1/packages", command="npm  install y") == Packages(
         manager="npm", operation="install", names=("y",), command="npm  install y"
     )
     assert await action("/v1/git", command="git push origin x", cwd="sub") == Git(
         operation="push", remote="origin", refspecs=("x",), command="git push origin x", cwd="sub"
     )
-    assert await action("/v1/git", operation="push", remote="origin", refspecs=["x"], force=True) == Git(
-        operation="push", remote="origin", refspecs=("x",), force=True
-    )
+    assert await action(
+        "/v1/git", operation="push", remote="origin", refspecs=["x"], force=True
+    ) == Git(operation="push", remote="origin", refspecs=("x",), force=True)
     assert await action("/v1/policy-proposals", effect="allow", rule="exec(ls)") == Proposal(
         effect="allow", rule="exec(ls)"
     )
@@ -270,7 +298,9 @@ async def test_actions_say_what_was_asked(agent: httpx.AsyncClient, parts: FakeP
         ("/v1/review", {**REVIEW, "extra": 1}),
     ],
 )
-async def test_bad_input_is_said_and_asks_nothing(agent: httpx.AsyncClient, path: str, body: dict[str, Any]) -> None:
+async def test_bad_input_is_said_and_asks_nothing(
+    agent: httpx.AsyncClient, path: str, body: dict[str, Any]
+) -> None:
     answer = await agent.post(path, json=body)
     assert answer.status_code == 400, answer.text
     shown = answer.json()
@@ -283,16 +313,24 @@ async def test_bad_input_is_said_and_asks_nothing(agent: httpx.AsyncClient, path
 def test_paths_are_taken_relative_to_the_workspace() -> None:
     assert in_workspace("/workspace/merged") == "."
     assert in_workspace("/workspace/merged//a/b") == "a/b"
-    assert in_workspace("/etc/passwd") == "/etc/passwd"  # the channel and the rules deny it, on record
+    assert (
+        in_workspace("/etc/passwd") == "/etc/passwd"
+    )  # the channel and the rules deny it, on record
     assert in_workspace("../x") == "../x"
     assert folder("a/./b/..") == "a"
 
 
-async def test_a_repeated_call_with_its_key_asks_once(agent: httpx.AsyncClient, parts: FakeParts) -> None:
+async def test_a_repeated_call_with_its_key_asks_once(
+    agent: httpx.AsyncClient, parts: FakeParts
+) -> None:
     headers = {"Idempotency-Key": "k1"}
     first = (await agent.post("/v1/exec", json={"command": "git status"}, headers=headers)).json()
     again = (await agent.post("/v1/exec", json={"command": "git status"}, headers=headers)).json()
-    other = (await agent.post("/v1/exec", json={"command": "git status"}, headers={"Idempotency-Key": "k2"})).json()
+    other = (
+        await agent.post(
+            "/v1/exec", json={"command": "git status"}, headers={"Idempotency-Key": "k2"}
+        )
+    ).json()
     changed = (await agent.post("/v1/exec", json={"command": "make"}, headers=headers)).json()
     assert first["id"] == again["id"]
     assert len({first["id"], other["id"], changed["id"]}) == 3
@@ -318,7 +356,8 @@ async def test_an_edit_that_is_sent_again_is_not_asked_again(
 
 async def test_a_flood_is_slowed_down(agent: httpx.AsyncClient, parts: FakeParts) -> None:
     answers = [
-        (await agent.post("/v1/exec", json={"command": "rm -rf x"})).status_code for _ in range(ASKS_AT_ONCE + 3)
+        (await agent.post("/v1/exec", json={"command": "rm -rf x"})).status_code
+        for _ in range(ASKS_AT_ONCE + 3)
     ]
     assert answers == [200] * ASKS_AT_ONCE + [429] * 3
     parts.clock.advance(1)
@@ -335,13 +374,18 @@ async def test_a_review_is_kept_redacted(agent: httpx.AsyncClient, parts: FakePa
 
 async def test_a_session_without_a_workspace_says_so(parts: FakeParts) -> None:
     parts.sessions.add("bare")
-    async with client_of(build_agent_app(parts, "bare"), authorization="Bearer token-of-bare") as agent:
+    async with client_of(
+        build_agent_app(parts, "bare"), authorization="Bearer token-of-bare"
+    ) as agent:
         answer = await agent.post("/v1/files/write", json={"path": "a", "content": "x"})
         assert (answer.status_code, answer.json()["error"]) == (403, "refused")
 
 
 async def test_ids_cannot_be_guessed(agent: httpx.AsyncClient) -> None:
-    ids = [(await agent.post("/v1/exec", json={"command": f"make {n}"})).json()["id"] for n in range(50)]
+    ids = [
+        (await agent.post("/v1/exec", json={"command": f"make {n}"})).json()["id"]
+        for n in range(50)
+    ]
     assert len(set(ids)) == 50
     assert all(len(one) >= 22 for one in ids)  # 128 bits
     # Over all places, no character that all ids share, and no order in them.
@@ -373,4 +417,6 @@ def _refs(data: Any) -> set[str]:
     if isinstance(data, dict):
         here = {data["$ref"].rpartition("/")[2]} if isinstance(data.get("$ref"), str) else set()
         return here.union(*(_refs(value) for value in data.values())) if data else here
-    return set().union(*(_refs(item) for item in data)) if isinstance(data, list) and data else set()
+    return (
+        set().union(*(_refs(item) for item in data)) if isinstance(data, list) and data else set()
+    )

@@ -114,11 +114,19 @@ async def test_paths_that_leave_are_denied_on_record(world: World, path: str) ->
 
 
 async def test_names_that_are_no_text(world: World) -> None:
-    for verb, field in (("write", "path"), ("edit", "path"), ("delete", "path"), ("move", "path"), ("move", "to")):
+    for verb, field in (
+        ("write", "path"),
+        ("edit", "path"),
+        ("delete", "path"),
+        ("move", "path"),
+        ("move", "to"),
+    ):
         body = {"write": '"content":"x",', "edit": '"old":"x","new":"y",'}.get(verb, "")
         other = {"path": '"to":"c.py",' if verb == "move" else "", "to": '"path":"a.py",'}[field]
         raw = "{" + body + other + f'"{field}":"x\\ud800y"' + "}"
-        answer = await world.agent.post(f"/v1/files/{verb}", content=raw, headers={"content-type": "application/json"})
+        answer = await world.agent.post(
+            f"/v1/files/{verb}", content=raw, headers={"content-type": "application/json"}
+        )
         assert answer.status_code == 400, (verb, field, answer.text)
 
 

@@ -1,4 +1,5 @@
-"""The agent's tools at `/mcp`: the protocol's own client over a real socket, and what must not be possible by them."""
+"""The agent's tools at `/mcp`: the protocol's own client over a real socket, and what must not
+be possible by them."""
 
 import asyncio
 import contextlib
@@ -38,7 +39,9 @@ ERAS = ("legacy", "auto")
 
 
 @contextlib.asynccontextmanager
-async def client_at(url: str, token: str = "token-of-one", mode: Any = "auto") -> AsyncIterator[Client]:
+async def client_at(
+    url: str, token: str = "token-of-one", mode: Any = "auto"
+) -> AsyncIterator[Client]:
     headers = {"Authorization": f"Bearer {token}"}
     async with (
         httpx2.AsyncClient(headers=headers, timeout=PATIENCE_S) as http,
@@ -69,7 +72,9 @@ async def asked(parts: FakeParts) -> str:
 
 
 @pytest.mark.parametrize("mode", ERAS)
-async def test_a_client_of_either_era_lists_the_tools_with_schemas_that_hold(agent_door: OnSocket, mode: str) -> None:
+async def test_a_client_of_either_era_lists_the_tools_with_schemas_that_hold(
+    agent_door: OnSocket, mode: str
+) -> None:
     async with client_at(agent_door.url, mode=mode) as client:
         listed = {tool.name: tool for tool in (await client.list_tools()).tools}
     assert set(CALLS) < set(listed)
@@ -101,7 +106,12 @@ async def test_what_asks_becomes_a_request_of_this_session(
     async with client_at(agent_door.url) as client:
         shown = data_of(await client.call_tool(name, arguments))
     kept = running.gate.get(shown["id"])
-    assert (shown["status"], status(kept), kept.session_id, kept.origin) == ("pending", "pending", "one", "agent_api")
+    assert (shown["status"], status(kept), kept.session_id, kept.origin) == (
+        "pending",
+        "pending",
+        "one",
+        "agent_api",
+    )
 
 
 @pytest.mark.parametrize(("name", "arguments"), CALLS.items())
@@ -123,7 +133,11 @@ async def test_a_call_waits_for_the_person_and_brings_what_became_of_it(
         call = asyncio.create_task(client.call_tool("run_command", {"command": "make test"}))
         running.gate.resolve(await asked(running), "approved", by="tester")
         result = await call
-    assert (result.is_error, data_of(result)["settled"], data_of(result)["outcome"]["stdout"]) == (False, True, "done")
+    assert (result.is_error, data_of(result)["settled"], data_of(result)["outcome"]["stdout"]) == (
+        False,
+        True,
+        "done",
+    )
 
 
 async def test_a_denial_is_an_error_that_says_why(agent_door: OnSocket, running: FakeParts) -> None:
@@ -144,7 +158,9 @@ async def test_what_still_waits_is_fetched_later_and_only_by_its_own_session(
     async with client_at(agent_door.url) as client:
         mine = data_of(await client.call_tool("run_command", {"command": "make test"}))["id"]
         running.gate.resolve(mine, "approved", by="tester")
-        found = data_of(await client.call_tool("wait_for_request", {"request_id": mine, "wait_s": 20}))
+        found = data_of(
+            await client.call_tool("wait_for_request", {"request_id": mine, "wait_s": 20})
+        )
         assert found["allowed"]
         result = await client.call_tool("wait_for_request", {"request_id": other.id})
         assert (result.is_error, data_of(result)["error"]) == (True, "not found")
@@ -152,21 +168,30 @@ async def test_what_still_waits_is_fetched_later_and_only_by_its_own_session(
     assert [one["id"] for one in listed] == [mine]
 
 
-async def test_facts_changes_and_the_report_are_this_sessions(agent_door: OnSocket, running: FakeParts) -> None:
+async def test_facts_changes_and_the_report_are_this_sessions(
+    agent_door: OnSocket, running: FakeParts
+) -> None:
     review = {
-        "model": "recorded", "base": None, "head": None, "summary": f"fine {SECRET}", "verdict": "comment", "findings": [],
+        "model": "recorded", "base": None, "head": None, "summary": f"fine {SECRET}",
+        "verdict": "comment", "findings": [],
         "usage": {"turns": 1, "input_tokens": 2, "output_tokens": 3},
     }  # fmt: skip
     async with client_at(agent_door.url) as client:
         assert data_of(await client.call_tool("session_facts", {}))["id"] == "one"
-        assert data_of(await client.call_tool("host_changes", {})) == {"changes": [], "conflicts": [], "refused": {}}
+        assert data_of(await client.call_tool("host_changes", {})) == {
+            "changes": [],
+            "conflicts": [],
+            "refused": {},
+        }
         assert data_of(await client.call_tool("report_review", review)) == {"ok": True}
     kept = running.sessions.get("one").review
     assert kept is not None
     assert SECRET not in json.dumps(kept)
 
 
-async def test_bad_calls_are_told_what_is_wrong_and_ask_nothing(agent_door: OnSocket, running: FakeParts) -> None:
+async def test_bad_calls_are_told_what_is_wrong_and_ask_nothing(
+    agent_door: OnSocket, running: FakeParts
+) -> None:
     async with client_at(agent_door.url) as client:
         unknown = await client.call_tool("approve", {"request_id": "x"})
         assert "no tool `approve`" in data_of(unknown)["why"]
@@ -199,12 +224,17 @@ async def test_nobody_else_comes_in(agent_door: OnSocket, authorization: str | N
         headers={"authorization": authorization} if authorization else {}, timeout=PATIENCE_S
     ) as client:
         answer = await client.post(f"{agent_door.url}/mcp", json=call)
-    assert (answer.status_code, answer.json()["error"]) == (401, "no token" if authorization is None else "wrong token")
+    assert (answer.status_code, answer.json()["error"]) == (
+        401,
+        "no token" if authorization is None else "wrong token",
+    )
 
 
 @pytest.mark.parametrize("method", ["GET", "DELETE", "PUT"])
 async def test_no_stream_stays_open(agent: httpx.AsyncClient, method: str) -> None:
-    answer = await agent.request(method, "/mcp", headers={"accept": "text/event-stream, application/json"})
+    answer = await agent.request(
+        method, "/mcp", headers={"accept": "text/event-stream, application/json"}
+    )
     assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
 
 
@@ -224,15 +254,27 @@ async def test_calls_by_either_protocol_share_one_budget(
     assert not running.carried_out
 
 
-async def test_a_body_that_is_too_long_is_refused(agent: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_body_that_is_too_long_is_refused(
+    agent: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(mcp_tools, "FILE_BODY_BYTES", 1000)
     call = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"cursor": "x" * 2000}}
-    answer = await agent.post("/mcp", json=call, headers={"accept": "application/json, text/event-stream"})
+    answer = await agent.post(
+        "/mcp", json=call, headers={"accept": "application/json, text/event-stream"}
+    )
     assert answer.status_code == 413
 
 
 def test_every_call_has_a_tool_and_every_wait_ends_before_clients_give_up(parts: FakeParts) -> None:
-    routes = [one for route in build_agent_app(parts, "one").routes for one in getattr(route, "route_handlers", [])]
-    bodies = {one.parsed_data_field.annotation for one in routes if getattr(one, "parsed_data_field", None)}
+    routes = [
+        one
+        for route in build_agent_app(parts, "one").routes
+        for one in getattr(route, "route_handlers", [])
+    ]
+    bodies = {
+        one.parsed_data_field.annotation
+        for one in routes
+        if getattr(one, "parsed_data_field", None)
+    }
     assert bodies == {tool.body for tool in tools(AgentCalls(parts, "one")).values() if tool.asks}
     assert msgspec.convert({"request_id": "x"}, WaitBody).wait_s < 60

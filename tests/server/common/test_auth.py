@@ -2,7 +2,13 @@
 
 import pytest
 
-from supervisor.server.common.auth import MOST_COOKIES, MOST_LOGIN_TOKENS, BadTokens, OperatorAuth, same
+from supervisor.server.common.auth import (
+    MOST_COOKIES,
+    MOST_LOGIN_TOKENS,
+    BadTokens,
+    OperatorAuth,
+    same,
+)
 from tests.fakes.clock import FakeClock
 
 

@@ -1,4 +1,5 @@
-"""A crowd at a door, idle or talking nonsense: the operator comes in all the same, and the terminal stays readable."""
+"""A crowd at a door, idle or talking nonsense: the operator comes in all the same, and the
+terminal stays readable."""
 
 import asyncio
 import contextlib
@@ -19,7 +20,8 @@ from supervisor.server.common.serve import AGENT_CONNECTIONS, serve_agent
 from tests.fakes.parts import FakeParts
 from tests.server.conftest import PATIENCE_S, OnSocket, on_socket
 
-# Opens so many connections, says so, and holds them until its input ends. Each that was closed for it stays counted.
+# Opens so many connections, says so, and holds them until its input ends. Each that was closed for
+# it stays counted.
 CROWD = """\
 import resource, socket, sys
 port, count = map(int, sys.argv[1:])
@@ -35,7 +37,13 @@ sys.stdin.read()
 async def crowd(port: int, count: int) -> AsyncIterator[None]:
     """A process of its own, so that the descriptors are not ours."""
     child = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", CROWD, str(port), str(count), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        sys.executable,
+        "-c",
+        CROWD,
+        str(port),
+        str(count),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
     )
     assert child.stdin is not None
     assert child.stdout is not None
@@ -59,7 +67,9 @@ async def expect_operator_in(door: OnSocket) -> None:
             assert (await cli.get(f"{door.url}/api/status")).status_code == 200
 
 
-async def test_2000_idle_connections_at_the_operators_port_keep_nobody_out(operator_door: OnSocket) -> None:
+async def test_2000_idle_connections_at_the_operators_port_keep_nobody_out(
+    operator_door: OnSocket,
+) -> None:
     async with crowd(operator_door.serving.port, 2000):
         await expect_operator_in(operator_door)
 
@@ -85,13 +95,21 @@ async def test_all_agents_together_leave_descriptors_for_the_operator(
     operator_door: OnSocket, running: FakeParts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(crowds, "agent_room", lambda: 30)
-    monkeypatch.setattr(serve_module, "HEAD_S", 10 * PATIENCE_S)  # what is closed is closed for want of room
+    monkeypatch.setattr(
+        serve_module, "HEAD_S", 10 * PATIENCE_S
+    )  # what is closed is closed for want of room
     async with contextlib.AsyncExitStack() as stack:
         doors = [
-            await stack.enter_async_context(on_socket(serve_agent(build_agent_app(running, name), listen(0))))
+            await stack.enter_async_context(
+                on_socket(serve_agent(build_agent_app(running, name), listen(0)))
+            )
             for name in ("one", "two")
         ]
-        held = [await asyncio.open_connection("127.0.0.1", door.port) for door in doors for _ in range(25)]
+        held = [
+            await asyncio.open_connection("127.0.0.1", door.port)
+            for door in doors
+            for _ in range(25)
+        ]
         gone = 0
         for reader, _ in held[30:]:
             with contextlib.suppress(ConnectionError):
@@ -104,7 +122,9 @@ async def test_all_agents_together_leave_descriptors_for_the_operator(
             writer.close()
 
 
-def test_agents_get_what_the_operator_and_the_supervisor_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_agents_get_what_the_operator_and_the_supervisor_leave(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     for soft, room in ((1024, 512), (65536, 65024), (600, 300), (resource.RLIM_INFINITY, 1 << 20)):
         monkeypatch.setattr(resource, "getrlimit", lambda _, soft=soft: (soft, soft))
         assert crowds.agent_room() == room
@@ -118,7 +138,9 @@ def test_the_supervisor_takes_all_descriptors_that_it_may_have() -> None:
         "raise_descriptor_limit()\n"
         "print(resource.getrlimit(resource.RLIMIT_NOFILE)[0] == min(hard, 65536))\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     assert done.stdout == "True\n"
 
 

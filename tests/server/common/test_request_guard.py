@@ -1,4 +1,5 @@
-"""Who comes in. Every route of both doors is walked without credentials, and with every wrong kind of them."""
+"""Who comes in. Every route of both doors is walked without credentials, and with every wrong
+kind of them."""
 
 import ast
 import json
@@ -43,11 +44,21 @@ def routes(app: Litestar) -> Iterator[tuple[str, str]]:
 
 def closed(app: Litestar) -> list[tuple[str, str]]:
     """Every route that needs a caller, and paths that no route has, with every method."""
-    found = {(method, path) for method, path in routes(app) if not is_public(path) or method not in ("GET", "HEAD")}
-    found |= {(method, path) for path in {path for _, path in routes(app)} for method in ("PUT", "PATCH", "POST")}
+    found = {
+        (method, path)
+        for method, path in routes(app)
+        if not is_public(path) or method not in ("GET", "HEAD")
+    }
+    found |= {
+        (method, path)
+        for path in {path for _, path in routes(app)}
+        for method in ("PUT", "PATCH", "POST")
+    }
     found |= {(method, path) for path in OUTSIDE for method in EVERY_METHOD}
     return sorted(
-        (method, path) for method, path in found if not (is_public(path) and method in ("GET", "HEAD", "OPTIONS"))
+        (method, path)
+        for method, path in found
+        if not (is_public(path) and method in ("GET", "HEAD", "OPTIONS"))
     )
 
 
@@ -55,7 +66,9 @@ def is_public(path: str) -> bool:
     return path in PUBLIC_PATHS or path.startswith("/static/")
 
 
-async def test_every_operator_route_is_closed_without_credentials(app: Litestar, nobody: httpx.AsyncClient) -> None:
+async def test_every_operator_route_is_closed_without_credentials(
+    app: Litestar, nobody: httpx.AsyncClient
+) -> None:
     walked = closed(app)
     assert len(walked) > 100
     for method, path in walked:
@@ -66,12 +79,16 @@ async def test_every_operator_route_is_closed_without_credentials(app: Litestar,
 async def test_every_agent_route_is_closed_without_credentials(parts: FakeParts) -> None:
     app = build_agent_app(parts, "one")
     async with client_of(app) as client:
-        for method, path in sorted({*routes(app), *((m, p) for p in OUTSIDE for m in EVERY_METHOD)}):
+        for method, path in sorted(
+            {*routes(app), *((m, p) for p in OUTSIDE for m in EVERY_METHOD)}
+        ):
             answer = await client.request(method, path, json={})
             assert answer.status_code == 401, (method, path)
 
 
-async def test_the_second_lock_holds_where_the_first_is_missing(parts: FakeParts, auth: OperatorAuth) -> None:
+async def test_the_second_lock_holds_where_the_first_is_missing(
+    parts: FakeParts, auth: OperatorAuth
+) -> None:
     app = build_operator_app(parts, auth)
     app.asgi_handler = app._create_asgi_handler()  # the app without its door
     async with client_of(app) as client:
@@ -83,7 +100,11 @@ async def test_the_second_lock_holds_where_the_first_is_missing(parts: FakeParts
 async def test_public_paths_have_no_data(nobody: httpx.AsyncClient) -> None:
     assert (await nobody.get("/health")).json() == {"ok": True}
     assert (await nobody.get("/login")).status_code == 403
-    for path in ("/static/../../data/operator.token", "/static/%2e%2e/%2e%2e/pyproject.toml", "/static/nothing"):
+    for path in (
+        "/static/../../data/operator.token",
+        "/static/%2e%2e/%2e%2e/pyproject.toml",
+        "/static/nothing",
+    ):
         assert (await nobody.get(path)).status_code in (401, 404)
 
 
@@ -99,7 +120,9 @@ async def test_public_paths_have_no_data(nobody: httpx.AsyncClient) -> None:
         "LOCALHOST:3700",
     ],
 )
-async def test_a_wrong_host_is_refused_with_any_credentials(app: Litestar, auth: OperatorAuth, host: str) -> None:
+async def test_a_wrong_host_is_refused_with_any_credentials(
+    app: Litestar, auth: OperatorAuth, host: str
+) -> None:
     async with client_of(app, authorization=f"Bearer {auth.cli_token}", host=host) as client:
         for path in ("/api/requests", "/health", "/login?token=x", "/static/x"):
             answer = await client.get(path)
@@ -145,7 +168,9 @@ async def test_a_foreign_origin_is_refused_with_any_credentials(
             assert answer.json()["error"] == "foreign origin"
 
 
-async def test_a_cookie_changes_nothing_without_origin(browser: httpx.AsyncClient, parts: FakeParts) -> None:
+async def test_a_cookie_changes_nothing_without_origin(
+    browser: httpx.AsyncClient, parts: FakeParts
+) -> None:
     del browser.headers["origin"]
     assert (await browser.post("/api/stop-all")).status_code == 403
     assert parts.kill_switch.reason() is None
@@ -168,11 +193,15 @@ async def test_a_csrf_token_belongs_to_one_cookie(
 ) -> None:
     async with client_of(app) as other:
         await sign_in(other, auth)
-        answer = await browser.post("/api/stop-all", headers={CSRF_HEADER: other.headers[CSRF_HEADER]})
+        answer = await browser.post(
+            "/api/stop-all", headers={CSRF_HEADER: other.headers[CSRF_HEADER]}
+        )
         assert answer.status_code == 403
 
 
-async def test_a_form_of_another_site_is_refused(browser: httpx.AsyncClient, parts: FakeParts) -> None:
+async def test_a_form_of_another_site_is_refused(
+    browser: httpx.AsyncClient, parts: FakeParts
+) -> None:
     del browser.headers[CSRF_HEADER]
     for origin in ("null", "http://evil.example.org", "http://127.0.0.1:9999"):
         headers = {
@@ -180,12 +209,16 @@ async def test_a_form_of_another_site_is_refused(browser: httpx.AsyncClient, par
             "content-type": "application/x-www-form-urlencoded",
             "sec-fetch-site": "cross-site",
         }
-        assert (await browser.post("/api/stop-all", content="reason=x", headers=headers)).status_code == 403
+        assert (
+            await browser.post("/api/stop-all", content="reason=x", headers=headers)
+        ).status_code == 403
     assert parts.kill_switch.reason() is None
 
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site", "unheard-of"])
-async def test_fetch_metadata_of_another_site_is_refused(browser: httpx.AsyncClient, site: str) -> None:
+async def test_fetch_metadata_of_another_site_is_refused(
+    browser: httpx.AsyncClient, site: str
+) -> None:
     del browser.headers["origin"]
     embedded = {"sec-fetch-site": site, "sec-fetch-mode": "no-cors", "sec-fetch-dest": "script"}
     framed = {"sec-fetch-site": site, "sec-fetch-mode": "navigate", "sec-fetch-dest": "iframe"}
@@ -193,7 +226,9 @@ async def test_fetch_metadata_of_another_site_is_refused(browser: httpx.AsyncCli
     assert (await browser.get("/api/requests", headers=embedded)).status_code == 403
     assert (await browser.get("/api/requests", headers=framed)).status_code == 403
     assert (await browser.get("/api/requests", headers=followed)).status_code == 200
-    assert (await browser.post("/api/stop-all", headers=followed | {"origin": ORIGIN})).status_code == 403
+    assert (
+        await browser.post("/api/stop-all", headers=followed | {"origin": ORIGIN})
+    ).status_code == 403
 
 
 async def test_a_login_token_works_once(app: Litestar, auth: OperatorAuth) -> None:
@@ -214,7 +249,9 @@ async def test_a_login_token_works_once(app: Litestar, auth: OperatorAuth) -> No
         assert again.status_code == 200
 
 
-async def test_login_tokens_and_cookies_expire(app: Litestar, auth: OperatorAuth, parts: FakeParts) -> None:
+async def test_login_tokens_and_cookies_expire(
+    app: Litestar, auth: OperatorAuth, parts: FakeParts
+) -> None:
     token = auth.new_login_token()
     parts.clock.advance(LOGIN_TOKEN_S)
     async with client_of(app) as client:
@@ -249,22 +286,33 @@ async def test_wrong_tokens_are_throttled_and_right_ones_pass(
         right = {"authorization": f"Bearer {auth.cli_token}"}
         assert (await client.get("/api/status", headers=right)).status_code == 200
         parts.clock.advance(61)
-        assert (await client.get("/api/status", headers={"authorization": "Bearer x"})).status_code == 401
+        assert (
+            await client.get("/api/status", headers={"authorization": "Bearer x"})
+        ).status_code == 401
 
 
 @pytest.mark.parametrize(
-    "header", ["{token}", "Basic {token}", "Bearer", "Bearer ", "Bearer {token}x", "Bearer  x {token}"]
+    "header",
+    ["{token}", "Basic {token}", "Bearer", "Bearer ", "Bearer {token}x", "Bearer  x {token}"],
 )
-async def test_malformed_bearer_headers_are_refused(nobody: httpx.AsyncClient, auth: OperatorAuth, header: str) -> None:
-    answer = await nobody.get("/api/status", headers={"authorization": header.format(token=auth.cli_token)})
+async def test_malformed_bearer_headers_are_refused(
+    nobody: httpx.AsyncClient, auth: OperatorAuth, header: str
+) -> None:
+    answer = await nobody.get(
+        "/api/status", headers={"authorization": header.format(token=auth.cli_token)}
+    )
     assert answer.status_code == 401
 
 
 async def test_a_wrong_bearer_never_falls_back_to_the_cookie(browser: httpx.AsyncClient) -> None:
-    assert (await browser.get("/api/status", headers={"authorization": "Bearer wrong"})).status_code == 401
+    assert (
+        await browser.get("/api/status", headers={"authorization": "Bearer wrong"})
+    ).status_code == 401
 
 
-async def test_a_planted_cookie_of_the_same_name_does_no_harm(browser: httpx.AsyncClient, auth: OperatorAuth) -> None:
+async def test_a_planted_cookie_of_the_same_name_does_no_harm(
+    browser: httpx.AsyncClient, auth: OperatorAuth
+) -> None:
     mine = browser.cookies[auth.cookie_name]
     browser.cookies.clear()
     headers = {"cookie": f"{auth.cookie_name}=planted; {auth.cookie_name}={mine}; other=1"}
@@ -272,7 +320,10 @@ async def test_a_planted_cookie_of_the_same_name_does_no_harm(browser: httpx.Asy
 
 
 async def test_an_agents_token_opens_no_operator_route(app: Litestar, parts: FakeParts) -> None:
-    for headers in ({"authorization": "Bearer token-of-one"}, {"cookie": "gatehouse_3700=token-of-one"}):
+    for headers in (
+        {"authorization": "Bearer token-of-one"},
+        {"cookie": "gatehouse_3700=token-of-one"},
+    ):
         async with client_of(app, **headers) as client:
             for method, path in closed(app):
                 assert (await client.request(method, path, json={})).status_code in (401, 429)
@@ -286,7 +337,9 @@ async def test_operators_credentials_open_no_agent_route(
         client.cookies = browser.cookies
         for headers in ({"authorization": f"Bearer {auth.cli_token}"}, {}):
             for method, path in routes(app):
-                assert (await client.request(method, path, json={}, headers=headers)).status_code in (401, 429)
+                assert (
+                    await client.request(method, path, json={}, headers=headers)
+                ).status_code in (401, 429)
 
 
 async def test_a_token_opens_only_its_own_sessions_door(parts: FakeParts) -> None:
@@ -303,11 +356,15 @@ async def test_a_token_ends_with_its_session(parts: FakeParts, agent: httpx.Asyn
 
 
 async def test_the_door_of_an_unknown_session_stays_shut(parts: FakeParts) -> None:
-    async with client_of(build_agent_app(parts, "never-was"), authorization="Bearer token-of-one") as client:
+    async with client_of(
+        build_agent_app(parts, "never-was"), authorization="Bearer token-of-one"
+    ) as client:
         assert (await client.get("/v1/session")).status_code == 401
 
 
-async def test_every_answer_carries_the_security_headers(nobody: httpx.AsyncClient, browser: httpx.AsyncClient) -> None:
+async def test_every_answer_carries_the_security_headers(
+    nobody: httpx.AsyncClient, browser: httpx.AsyncClient
+) -> None:
     answers = [
         await nobody.get("/health"),
         await nobody.get("/api/status"),
@@ -330,7 +387,9 @@ async def test_every_answer_carries_the_security_headers(nobody: httpx.AsyncClie
 async def test_a_browser_without_credentials_gets_a_page_where_there_is_one(
     parts: FakeParts, auth: OperatorAuth
 ) -> None:
-    app = build_operator_app(parts, auth, error_page=lambda status, body: f"<h1>{status} {body.error}</h1>")
+    app = build_operator_app(
+        parts, auth, error_page=lambda status, body: f"<h1>{status} {body.error}</h1>"
+    )
     async with client_of(app, accept="text/html") as client:
         answer = await client.get("/")
         assert (answer.status_code, answer.text) == (401, "<h1>401 not signed in</h1>")
@@ -348,16 +407,25 @@ def test_every_websocket_route_is_known() -> None:
     """A new one must be walked like `/ws` in test_live, and the terminal's in test_terminals."""
     found = set()
     for file in Path("supervisor/server").rglob("*.py"):
-        found |= {line.strip() for line in file.read_text().splitlines() if line.strip().startswith("@websocket")}
+        found |= {
+            line.strip()
+            for line in file.read_text().splitlines()
+            if line.strip().startswith("@websocket")
+        }
     terminal = '@websocket("/ws/sessions/{session_id:str}/terminal", name="terminal")'
     assert found == {'@websocket("/ws", name="live")', terminal}
 
 
 @pytest.mark.parametrize("module", [agent_api, agent_calls, mcp, mcp_tools])
-def test_the_agents_door_has_no_websocket_and_no_way_to_an_answer(parts: FakeParts, module: ModuleType) -> None:
+def test_the_agents_door_has_no_websocket_and_no_way_to_an_answer(
+    parts: FakeParts, module: ModuleType
+) -> None:
     app = build_agent_app(parts, "one")
     assert not [
-        h for route in app.routes for h in getattr(route, "route_handlers", []) if isinstance(h, WebsocketRouteHandler)
+        h
+        for route in app.routes
+        for h in getattr(route, "route_handlers", [])
+        if isinstance(h, WebsocketRouteHandler)
     ]
     tree = ast.parse(Path(module.__file__ or "").read_text())
     imported = {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}

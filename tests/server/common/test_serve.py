@@ -1,4 +1,5 @@
-"""Real sockets: bodies that are too long, connections that never end, ports that are taken, doors that come and go."""
+"""Real sockets: bodies that are too long, connections that never end, ports that are taken,
+doors that come and go."""
 
 import asyncio
 import contextlib
@@ -36,14 +37,22 @@ async def raw(port: int, *parts: bytes) -> bytes:
     return got
 
 
-def head(port: int, path: str, *lines: str, method: str = "POST", token: str = "token-of-one") -> bytes:
-    fixed = (f"{method} {path} HTTP/1.1", f"Host: 127.0.0.1:{port}", f"Authorization: Bearer {token}")
+def head(
+    port: int, path: str, *lines: str, method: str = "POST", token: str = "token-of-one"
+) -> bytes:
+    fixed = (
+        f"{method} {path} HTTP/1.1",
+        f"Host: 127.0.0.1:{port}",
+        f"Authorization: Bearer {token}",
+    )
     return "\r\n".join([*fixed, "Content-Type: application/json", *lines, "", ""]).encode()
 
 
 @pytest.mark.parametrize("path", ["/v1/exec", "/v1/files/write", "/v1/review"])
 async def test_a_body_of_1_gb_is_refused_before_it_is_sent(agent_door: OnSocket, path: str) -> None:
-    answer = await raw(agent_door.serving.port, head(agent_door.serving.port, path, f"Content-Length: {1 << 30}"))
+    answer = await raw(
+        agent_door.serving.port, head(agent_door.serving.port, path, f"Content-Length: {1 << 30}")
+    )
     assert answer.startswith(b"HTTP/1.1 413")
     assert b'"error":"' in answer
     assert b"connection: close" in answer.lower()
@@ -70,7 +79,9 @@ async def test_a_stream_without_a_length_is_cut_off(agent_door: OnSocket) -> Non
 async def test_a_command_of_10_mb_is_refused(agent_door: OnSocket) -> None:
     async with httpx.AsyncClient(headers=AGENT, timeout=PATIENCE_S) as agent:
         try:
-            answer = await agent.post(f"{agent_door.url}/v1/exec", json={"command": "x" * 10_000_000})
+            answer = await agent.post(
+                f"{agent_door.url}/v1/exec", json={"command": "x" * 10_000_000}
+            )
             assert answer.status_code == 413
         except httpx.TransportError:
             pass  # the connection was closed while the body was being sent: refused all the same
@@ -84,13 +95,19 @@ async def test_a_body_for_nobody_is_not_read(operator_door: OnSocket) -> None:
     assert b"connection: close" in answer.lower()
 
 
-async def test_a_long_body_that_is_allowed_arrives_whole(agent_door: OnSocket, running: FakeParts) -> None:
+async def test_a_long_body_that_is_allowed_arrives_whole(
+    agent_door: OnSocket, running: FakeParts
+) -> None:
     async with httpx.AsyncClient(headers=AGENT, timeout=PATIENCE_S) as agent:
-        answer = await agent.post(f"{agent_door.url}/v1/files/write", json={"path": "a", "content": "ü" * 2_000_000})
+        answer = await agent.post(
+            f"{agent_door.url}/v1/files/write", json={"path": "a", "content": "ü" * 2_000_000}
+        )
     assert answer.status_code == 202
 
 
-async def test_a_request_that_never_comes_ends(agent_door: OnSocket, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_request_that_never_comes_ends(
+    agent_door: OnSocket, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(serve_module, "HEAD_S", 0.05)
     port = agent_door.serving.port
     assert await raw(port) == b""
@@ -106,7 +123,9 @@ async def test_a_request_that_never_comes_ends(agent_door: OnSocket, monkeypatch
     writer.close()
 
 
-async def test_a_body_that_is_dripped_ends(agent_door: OnSocket, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_body_that_is_dripped_ends(
+    agent_door: OnSocket, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("supervisor.server.common.request_guard.BODY_S", 0.05)
     port = agent_door.serving.port
     answer = await raw(port, head(port, "/v1/exec", "Content-Length: 100000"), b'{"command"')
@@ -142,8 +161,14 @@ async def test_connections_of_an_agent_are_bounded(agent_door: OnSocket) -> None
         b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
         b"GET / HTTP/1.1\r\nHost: x\r\nHost: y\r\nConnection: close\r\n\r\n",
         b"POST /v1/exec HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello",
-        b"POST /v1/exec HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n0\r\n\r\n",
-        b"GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AA\r\n\r\n",
+        (
+            b"POST /v1/exec HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding:"
+            b" chunked\r\nConnection: close\r\n\r\n0\r\n\r\n"
+        ),
+        (
+            b"GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade:"
+            b" h2c\r\nHTTP2-Settings: AA\r\n\r\n"
+        ),
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
     ],
 )
@@ -181,7 +206,9 @@ async def test_doors_come_and_go_and_leave_nothing(running: FakeParts) -> None:
                 await door.started.wait()
             async with httpx.AsyncClient(headers=AGENT, timeout=PATIENCE_S) as agent:
                 for door in doors:
-                    assert (await agent.get(f"http://127.0.0.1:{door.port}/v1/session")).status_code == 200
+                    assert (
+                        await agent.get(f"http://127.0.0.1:{door.port}/v1/session")
+                    ).status_code == 200
             for door in doors:
                 await door.stop()
             socks += listening
@@ -203,14 +230,18 @@ async def test_a_door_that_is_cancelled_closes_its_socket(running: FakeParts) ->
     assert sock.fileno() == -1
 
 
-async def test_stopping_does_not_wait_for_parked_waits(running: FakeParts, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_stopping_does_not_wait_for_parked_waits(
+    running: FakeParts, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(serve_module, "GRACE_S", 0)
     request = running.gate.ask(Exec(command="make"), session_id="one")
     async with (
         on_socket(serve_agent(build_agent_app(running, "one"), listen(0))) as door,
         httpx.AsyncClient(headers=AGENT, timeout=PATIENCE_S) as agent,
     ):
-        waiting = asyncio.ensure_future(agent.get(f"http://127.0.0.1:{door.port}/v1/requests/{request.id}?wait=60"))
+        waiting = asyncio.ensure_future(
+            agent.get(f"http://127.0.0.1:{door.port}/v1/requests/{request.id}?wait=60")
+        )
         while not running.queue._waiters:
             await asyncio.sleep(0)
         await door.stop()
@@ -226,7 +257,9 @@ async def test_an_agents_socket_may_be_made_elsewhere(running: FakeParts) -> Non
     sock.listen()
     async with (
         on_socket(serve_agent(build_agent_app(running, "two"), sock)) as door,
-        httpx.AsyncClient(headers={"authorization": "Bearer token-of-two"}, timeout=PATIENCE_S) as agent,
+        httpx.AsyncClient(
+            headers={"authorization": "Bearer token-of-two"}, timeout=PATIENCE_S
+        ) as agent,
     ):
         assert (await agent.get(f"http://127.0.0.1:{door.port}/v1/session")).json()["id"] == "two"
 

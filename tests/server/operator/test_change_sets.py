@@ -1,4 +1,5 @@
-"""Many changed files of a session, over a real workspace: one card, one answer, all of it or nothing; API, page, CLI's words."""
+"""Many changed files of a session, over a real workspace: one card, one answer, all of it or
+nothing; API, page, CLI's words."""
 
 import contextlib
 import os
@@ -21,7 +22,11 @@ from tests.fakes.waiting import settled
 from tests.server.conftest import PATIENCE_S
 from tests.workspace.conftest import git, make_repository
 
-FILES = {f"{folder}/{number}.py": f"x={number}\n" for folder in ("src", "src/deep", "tests") for number in range(10)}
+FILES = {
+    f"{folder}/{number}.py": f"x={number}\n"
+    for folder in ("src", "src/deep", "tests")
+    for number in range(10)
+}
 
 
 class World:
@@ -43,7 +48,9 @@ class World:
 
 
 @pytest.fixture
-async def world(running: FakeParts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
+async def world(
+    running: FakeParts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[World]:
     host = make_repository(tmp_path / "host", FILES)
     folder = tmp_path / "sessions/one"
     await make_copy(host, folder / "merged")
@@ -76,15 +83,25 @@ def shown(view: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-async def test_a_formatters_work_is_one_card_and_one_answer(world: World, browser: httpx.AsyncClient) -> None:
+async def test_a_formatters_work_is_one_card_and_one_answer(
+    world: World, browser: httpx.AsyncClient
+) -> None:
     reformat(world.copy)
     await world.look()
     (summary,) = (await browser.get("/api/changes")).json()
     view = summary["changes"]
     assert summary["session_id"] == "one"
     assert view["waiting"] == 30
-    assert view["level"]["folder"]["counts"] == {"created": 0, "changed": 30, "deleted": 0, "renamed": 0}
-    assert [(one["path"], one["files"]) for one in view["level"]["folders"]] == [("src", 20), ("tests", 10)]
+    assert view["level"]["folder"]["counts"] == {
+        "created": 0,
+        "changed": 30,
+        "deleted": 0,
+        "renamed": 0,
+    }
+    assert [(one["path"], one["files"]) for one in view["level"]["folders"]] == [
+        ("src", 20),
+        ("tests", 10),
+    ]
     # One of them alone, then a folder, then the rest; each names what was shown.
     one = world.parts.queue.pending("one")[0]
     assert (
@@ -99,11 +116,15 @@ async def test_a_formatters_work_is_one_card_and_one_answer(world: World, browse
     body = {"answer": "approved", "below": "src/deep", "shown": shown(deep)}
     answer = await browser.post("/api/sessions/one/changes", json=body)
     assert answer.json()["answered"] == sum(
-        "src/deep/" in str(r.action) for r in world.parts.queue.of_session("one", 100) if r.id != one.id
+        "src/deep/" in str(r.action)
+        for r in world.parts.queue.of_session("one", 100)
+        if r.id != one.id
     )
     world.parts.clock.advance(1)
     rest = await seen(browser)
-    answer = await browser.post("/api/sessions/one/changes", json={"answer": "approved", "shown": shown(rest)})
+    answer = await browser.post(
+        "/api/sessions/one/changes", json={"answer": "approved", "shown": shown(rest)}
+    )
     assert answer.json()["changes"]["waiting"] == 0
     await world.settled()
     denied = one.action.path  # type: ignore[union-attr]
@@ -114,7 +135,9 @@ async def test_a_formatters_work_is_one_card_and_one_answer(world: World, browse
     assert (last["answer"], last["done"], last["problem"]) == ("approved", last["number"], "")
 
 
-async def test_the_tree_says_how_many_lines_and_where_a_file_went(world: World, browser: httpx.AsyncClient) -> None:
+async def test_the_tree_says_how_many_lines_and_where_a_file_went(
+    world: World, browser: httpx.AsyncClient
+) -> None:
     names = sorted(FILES)
     for name in names[:11]:
         (world.copy / name).write_text(f"{FILES[name]}one more\n")
@@ -124,8 +147,15 @@ async def test_the_tree_says_how_many_lines_and_where_a_file_went(world: World, 
     view = await seen(browser)
     gone = FILES[names[11]].count("\n")
     assert (view["level"]["folder"]["added"], view["level"]["folder"]["removed"]) == (11, gone)
-    assert view["level"]["folder"]["counts"] == {"created": 0, "changed": 11, "deleted": 1, "renamed": 1}
-    assert [leaf["path"] for leaf in view["careful"]] == [names[12]]  # its new name can't be shown as it is
+    assert view["level"]["folder"]["counts"] == {
+        "created": 0,
+        "changed": 11,
+        "deleted": 1,
+        "renamed": 1,
+    }
+    assert [leaf["path"] for leaf in view["careful"]] == [
+        names[12]
+    ]  # its new name can't be shown as it is
     page = (await browser.get("/parts/changes/one")).text
     assert f"\u2212{gone}" in page
     assert "+11" in page
@@ -148,8 +178,15 @@ async def test_a_branch_switch_is_one_card(world: World, browser: httpx.AsyncCli
     git(world.copy, "checkout", "-q", "other")
     await world.look()
     view = await seen(browser)
-    assert view["level"]["folder"]["counts"] == {"created": 10, "changed": 10, "deleted": 10, "renamed": 0}
-    await browser.post("/api/sessions/one/changes", json={"answer": "approved", "shown": shown(view)})
+    assert view["level"]["folder"]["counts"] == {
+        "created": 10,
+        "changed": 10,
+        "deleted": 10,
+        "renamed": 0,
+    }
+    await browser.post(
+        "/api/sessions/one/changes", json={"answer": "approved", "shown": shown(view)}
+    )
     await world.settled()
     assert not (world.host / "src/1.py").exists()
     assert (world.host / "docs/3/page.md").read_text() == "new\n"
@@ -158,21 +195,27 @@ async def test_a_branch_switch_is_one_card(world: World, browser: httpx.AsyncCli
     assert world.parts.queue.pending("one") == []
 
 
-async def test_what_comes_later_is_not_approved_and_not_in_the_way(world: World, browser: httpx.AsyncClient) -> None:
+async def test_what_comes_later_is_not_approved_and_not_in_the_way(
+    world: World, browser: httpx.AsyncClient
+) -> None:
     reformat(world.copy)
     await world.look()
     view = await seen(browser)
     (world.copy / "src/later.py").write_text("later\n")
     world.parts.clock.advance(1)
     await world.look()
-    answer = await browser.post("/api/sessions/one/changes", json={"answer": "approved", "shown": shown(view)})
+    answer = await browser.post(
+        "/api/sessions/one/changes", json={"answer": "approved", "shown": shown(view)}
+    )
     assert answer.json()["answered"] == 30
     await world.settled()
     assert not (world.host / "src/later.py").exists()
     assert [r.action.path for r in world.parts.queue.pending("one")] == ["src/later.py"]  # type: ignore[union-attr]
 
 
-async def test_a_newer_version_of_a_file_is_never_approved_unseen(world: World, browser: httpx.AsyncClient) -> None:
+async def test_a_newer_version_of_a_file_is_never_approved_unseen(
+    world: World, browser: httpx.AsyncClient
+) -> None:
     reformat(world.copy)
     await world.look()
     view = await seen(browser)
@@ -180,13 +223,17 @@ async def test_a_newer_version_of_a_file_is_never_approved_unseen(world: World, 
     world.parts.clock.advance(1)
     await world.look()
     for answer in ("approved", "denied"):
-        refused = await browser.post("/api/sessions/one/changes", json={"answer": answer, "shown": shown(view)})
+        refused = await browser.post(
+            "/api/sessions/one/changes", json={"answer": answer, "shown": shown(view)}
+        )
         assert refused.status_code == 409
     assert len(world.parts.queue.pending("one")) == 30
     assert (world.host / "src/3.py").read_text() == FILES["src/3.py"]
 
 
-async def test_what_needs_a_look_waits_unless_it_is_ticked(world: World, browser: httpx.AsyncClient) -> None:
+async def test_what_needs_a_look_waits_unless_it_is_ticked(
+    world: World, browser: httpx.AsyncClient
+) -> None:
     reformat(world.copy)
     (world.copy / "src/leak.py").write_text(f"password = '{SECRET}'\n")
     (world.copy / "src/run.sh").write_text("#!/bin/sh\n")
@@ -207,15 +254,21 @@ async def test_what_needs_a_look_waits_unless_it_is_ticked(world: World, browser
     assert {r.action.path for r in world.parts.queue.pending("one")} == {"src/leak.py", "src/link"}  # type: ignore[union-attr]
 
 
-async def test_a_stale_file_leaves_all_of_it_and_the_card_says_which(world: World, browser: httpx.AsyncClient) -> None:
+async def test_a_stale_file_leaves_all_of_it_and_the_card_says_which(
+    world: World, browser: httpx.AsyncClient
+) -> None:
     reformat(world.copy)
     await world.look()
     view = await seen(browser)
     async with world.channel._turn:
         (world.host / "src/3.py").write_text("the person's\n")
-        await browser.post("/api/sessions/one/changes", json={"answer": "approved", "shown": shown(view)})
+        await browser.post(
+            "/api/sessions/one/changes", json={"answer": "approved", "shown": shown(view)}
+        )
     await world.settled()
-    assert [name for name in FILES if (world.host / name).read_text() != FILES[name]] == ["src/3.py"]
+    assert [name for name in FILES if (world.host / name).read_text() != FILES[name]] == [
+        "src/3.py"
+    ]
     await world.look()
     page = await browser.get("/parts/changes/one")
     assert "was not carried out" in page.text
@@ -233,7 +286,9 @@ async def test_what_was_in_the_way_is_named_and_the_rest_goes_without_it(
     view = await seen(browser)
     async with world.channel._turn:
         (world.host / "new/late.py").mkdir(parents=True)
-        await browser.post("/api/sessions/one/changes", json={"answer": "approved", "shown": shown(view)})
+        await browser.post(
+            "/api/sessions/one/changes", json={"answer": "approved", "shown": shown(view)}
+        )
     await world.settled()
     assert all((world.host / name).read_text() == FILES[name] for name in FILES)
     await world.look()
@@ -241,9 +296,16 @@ async def test_what_was_in_the_way_is_named_and_the_rest_goes_without_it(
     assert view["waiting"] == 31
     (leaf,) = view["careful"]
     assert leaf["path"] == "new/late.py"
-    assert any("could not be carried out before: `new/late.py`" in note for note in leaf["notes"]), leaf
-    assert "could not be carried out before: `new/late.py`" in (await browser.get("/parts/changes/one")).text
-    await browser.post("/api/sessions/one/changes", json={"answer": "approved", "shown": shown(view)})
+    assert any(
+        "could not be carried out before: `new/late.py`" in note for note in leaf["notes"]
+    ), leaf
+    assert (
+        "could not be carried out before: `new/late.py`"
+        in (await browser.get("/parts/changes/one")).text
+    )
+    await browser.post(
+        "/api/sessions/one/changes", json={"answer": "approved", "shown": shown(view)}
+    )
     await world.settled()
     assert all((world.host / name).read_text() != FILES[name] for name in FILES)
     (left,) = world.parts.queue.pending("one")
@@ -267,14 +329,19 @@ async def test_the_body_must_say_what_was_shown(world: World, browser: httpx.Asy
         {"answer": "approved", "shown": {"until": 1e12, "plain": "", "careful": ""}},
         {"answer": "approved", "shown": {"until": 0, "plain": "", "careful": ""}, "by": "me"},
     ):
-        assert (await browser.post("/api/sessions/one/changes", json=body)).status_code in (400, 409)
+        assert (await browser.post("/api/sessions/one/changes", json=body)).status_code in (
+            400,
+            409,
+        )
     empty = await browser.post("/changes/one/approved", data={})
     assert "doesn&#39;t say what was shown" in empty.text
     assert (await browser.get("/api/sessions/nobody/changes")).status_code == 404
     assert len(world.parts.queue.pending("one")) == 30
 
 
-async def test_few_changes_are_cards_and_others_stay_cards(world: World, browser: httpx.AsyncClient) -> None:
+async def test_few_changes_are_cards_and_others_stay_cards(
+    world: World, browser: httpx.AsyncClient
+) -> None:
     world.parts.gate.ask(Exec(command="pytest"), session_id="one")
     for number in range(FEW_CHANGES):
         (world.copy / f"src/{number}.py").write_text("new\n")
@@ -313,7 +380,12 @@ async def test_hostile_names_are_text(world: World, browser: httpx.AsyncClient) 
     # A name that deceives needs a look of its own.
     (leaf,) = [one for one in view["careful"] if one["path"] == HOSTILE]
     ticked = {leaf["id"]: leaf["fingerprint"]}
-    body = {"answer": "approved", "below": HOSTILE.rpartition("/")[0], "shown": shown(view), "ticked": ticked}
+    body = {
+        "answer": "approved",
+        "below": HOSTILE.rpartition("/")[0],
+        "shown": shown(view),
+        "ticked": ticked,
+    }
     answer = await browser.post("/api/sessions/one/changes", json=body)
     assert answer.status_code == 200, answer.text
     assert answer.json()["answered"] == 1
@@ -329,7 +401,9 @@ async def test_the_20_001st_change_follows_when_there_is_room(
     await world.look()
     view = await seen(browser)
     assert view["waiting"] == 29
-    await browser.post("/api/sessions/one/changes", json={"answer": "approved", "shown": shown(view)})
+    await browser.post(
+        "/api/sessions/one/changes", json={"answer": "approved", "shown": shown(view)}
+    )
     await world.settled()
     await world.look()
     assert len(world.parts.queue.pending("one")) == 1
@@ -343,7 +417,9 @@ async def test_what_the_terminal_prints(
     await world.look()
     (summary,) = (await browser.get("/api/changes")).json()
     text = terminal.change_set_lines(summary)
-    assert text.startswith("one  filesystem  31 changed files (1 created, 30 changed, +30 -30 lines) in ")
+    assert text.startswith(
+        "one  filesystem  31 changed files (1 created, 30 changed, +30 -30 lines) in "
+    )
     assert "\x1b" not in text
     assert "gatehouse approve one --changes" in text
     done = {"answered": 30}

@@ -1,4 +1,5 @@
-"""What no channel carries out isn't offered: it can be denied, and approved at no door; a channel that is registered changes that."""
+"""What no channel carries out isn't offered: it can be denied, and approved at no door; a
+channel that is registered changes that."""
 
 import argparse
 from typing import Any
@@ -20,7 +21,10 @@ BY = "operator (browser)"
 PUSH = Git(operation="push", remote="origin", refspecs=("feature/x",))
 INSTALL = Packages(manager="pip", operation="install", names=("six",))
 ACTIONS: list[tuple[Action, str]] = [
-    (PUSH, "this version of Gatehouse doesn't carry out pushes and other git operations at a remote"),
+    (
+        PUSH,
+        "this version of Gatehouse doesn't carry out pushes and other git operations at a remote",
+    ),
     (INSTALL, "this version of Gatehouse doesn't carry out installs"),
 ]
 
@@ -33,7 +37,9 @@ async def test_approving_is_refused_at_every_door(
     shown = {"fingerprint": request.fingerprint}
     for answer in (
         await cli.post(f"/api/requests/{request.id}/approve", json=shown),
-        await cli.post(f"/api/requests/{request.id}/approve", json={**shown, "always": "git(feature/x)"}),
+        await cli.post(
+            f"/api/requests/{request.id}/approve", json={**shown, "always": "git(feature/x)"}
+        ),
     ):
         assert answer.status_code == 400
         assert why in answer.json()["why"]
@@ -49,8 +55,12 @@ async def test_approving_is_refused_at_every_door(
     with pytest.raises(UserError, match="doesn't carry out"):
         parts.gate.resolve_all([request.id], "approved", by=BY)
     assert status(parts.gate.get(request.id)) == "pending"
-    assert (await cli.get(f"/api/requests/{request.id}/suggestions", params={"effect": "allow"})).json() == []
-    assert (await cli.get(f"/api/requests/{request.id}/suggestions", params={"effect": "deny"})).json()
+    assert (
+        await cli.get(f"/api/requests/{request.id}/suggestions", params={"effect": "allow"})
+    ).json() == []
+    assert (
+        await cli.get(f"/api/requests/{request.id}/suggestions", params={"effect": "deny"})
+    ).json()
     assert (await cli.post(f"/api/requests/{request.id}/deny", json=shown)).status_code == 200
     assert status(parts.gate.get(request.id)) == "denied"
 
@@ -67,7 +77,9 @@ async def test_it_is_said_before_anybody_tries(
     assert f"can't be approved: {why}" in card_verbs.request_text(seen)
     told = (await agent.get(f"/v1/requests/{request.id}")).json()
     assert told["remedy"] == f"{why}: do without it, and say in your last words what is left to do"
-    sections = {one["category"]: one["may_approve"] for one in page_views.sections(parts, [request])}
+    sections = {
+        one["category"]: one["may_approve"] for one in page_views.sections(parts, [request])
+    }
     assert {category for category, may in sections.items() if not may} == {"git", "packages"}
 
 
@@ -82,26 +94,37 @@ class Client:
 
     def post(self, path: str, **body: Any) -> Any:
         mark = body["fingerprint"]
-        return self.parts.gate.resolve(self.request.id, "approved", by="operator (cli)", shown_fingerprint=mark)
+        return self.parts.gate.resolve(
+            self.request.id, "approved", by="operator (cli)", shown_fingerprint=mark
+        )
 
 
 def test_the_command_line_says_why(parts: FakeParts) -> None:
     request = parts.gate.ask(PUSH, session_id="one")
-    options = argparse.Namespace(changes=False, below=None, rule=None, always=False, lasts=None, reason="", seen=None)
+    options = argparse.Namespace(
+        changes=False, below=None, rule=None, always=False, lasts=None, reason="", seen=None
+    )
     with pytest.raises(UserError, match="doesn't carry out pushes"):
         card_verbs.answer(Client(parts, request), request.id, options, "approve")  # type: ignore[arg-type]
 
 
-async def test_what_a_channel_carries_out_can_be_approved_as_soon_as_it_is_registered(parts: FakeParts) -> None:
+async def test_what_a_channel_carries_out_can_be_approved_as_soon_as_it_is_registered(
+    parts: FakeParts,
+) -> None:
     async def carry_out(request: Request) -> None:
         """Nothing, here."""
 
     request = parts.gate.ask(PUSH, session_id="one")
     parts.gate.handlers.on_ready("git", "agent_api", carry_out)
     assert page_views.card(parts, request)["impossible"] == ""
-    done = await decisions.answer(parts, request.id, "approved", by=BY, fingerprint=request.fingerprint)
+    done = await decisions.answer(
+        parts, request.id, "approved", by=BY, fingerprint=request.fingerprint
+    )
     assert status(done.request) == "approved"
-    assert page_views.card(parts, parts.gate.ask(Exec(command="make"), session_id="one"))["impossible"] == ""
+    assert (
+        page_views.card(parts, parts.gate.ask(Exec(command="make"), session_id="one"))["impossible"]
+        == ""
+    )
 
 
 async def test_what_a_rule_allows_is_settled_truthfully(parts: FakeParts) -> None:

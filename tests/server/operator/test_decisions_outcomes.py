@@ -1,4 +1,5 @@
-"""What came of an answer, where it was given: the verbs over a real door, the page, History; and commands that failed read so."""
+"""What came of an answer, where it was given: the verbs over a real door, the page, History; and
+commands that failed read so."""
 
 import argparse
 import asyncio
@@ -23,9 +24,20 @@ BAD = {"error": "exit code 3", "exit_code": 3, "stdout": ""}
 
 
 def options(**given: Any) -> argparse.Namespace:
-    usual = {"changes": False, "below": None, "rule": None, "always": False, "lasts": None, "reason": None}
+    usual = {
+        "changes": False,
+        "below": None,
+        "rule": None,
+        "always": False,
+        "lasts": None,
+        "reason": None,
+    }
     return argparse.Namespace(
-        **(usual | {"hunks": None, "drop_rest": False, "watch": False, "json": False, "seen": None} | given)
+        **(
+            usual
+            | {"hunks": None, "drop_rest": False, "watch": False, "json": False, "seen": None}
+            | given
+        )
     )
 
 
@@ -63,7 +75,9 @@ class LookedThrough(Client):
 
 
 async def approve(client: Client, request: Request, **given: Any) -> int:
-    return await asyncio.to_thread(card_verbs.answer, client, request.id, options(**given), "approve")
+    return await asyncio.to_thread(
+        card_verbs.answer, client, request.id, options(**given), "approve"
+    )
 
 
 async def test_approve_prints_what_it_approves_and_what_came_of_it(
@@ -84,7 +98,9 @@ async def test_approve_waits_for_the_effect_and_tells_that_it_failed(
     loop, over = asyncio.get_running_loop(), asyncio.Event()
     carried_out_as(running, "failed", BAD, over)
     request = ask(running)
-    client = LookedThrough(operator_door, lambda looks: looks >= 4 and loop.call_soon_threadsafe(over.set) and None)
+    client = LookedThrough(
+        operator_door, lambda looks: looks >= 4 and loop.call_soon_threadsafe(over.set) and None
+    )
     assert await approve(client, request) == 2
     assert capsys.readouterr().out.splitlines()[-1] == "approved; failed: exit code 3"
     assert await asyncio.to_thread(card_verbs.show, client, request.id) == 2
@@ -92,7 +108,10 @@ async def test_approve_waits_for_the_effect_and_tells_that_it_failed(
 
 
 async def test_approve_does_not_wait_for_ever(
-    operator_door: OnSocket, running: FakeParts, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    operator_door: OnSocket,
+    running: FakeParts,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(card_verbs, "PATIENCE_S", 0.0)
     over = asyncio.Event()
@@ -113,14 +132,19 @@ async def test_a_connection_goes_on_when_the_agent_tries_again(
     action = Network(operation="connect", host="a.example.org", port=443)
     request = running.gate.ask(action, session_id="one", origin="egress")
     assert await approve(LookedThrough(operator_door), request) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == "approved; goes through when the agent tries again"
+    assert (
+        capsys.readouterr().out.splitlines()[-1]
+        == "approved; goes through when the agent tries again"
+    )
 
 
 async def test_what_changed_between_the_look_and_the_answer_is_not_approved(
     operator_door: OnSocket, running: FakeParts, capsys: pytest.CaptureFixture[str]
 ) -> None:
     loop = asyncio.get_running_loop()
-    older = running.gate.ask(FileChange(operation="write", path="a", after="1"), session_id="one", origin="egress")
+    older = running.gate.ask(
+        FileChange(operation="write", path="a", after="1"), session_id="one", origin="egress"
+    )
 
     def newer(looks: int) -> None:
         again = FileChange(operation="write", path="a", after="2")
@@ -138,7 +162,10 @@ async def test_what_changed_between_the_look_and_the_answer_is_not_approved(
 
 
 async def test_approvals_for_programs(
-    operator_door: OnSocket, running: FakeParts, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    operator_door: OnSocket,
+    running: FakeParts,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(verbs, "_client", lambda given: LookedThrough(operator_door))
     waiting = ask(running)
@@ -154,10 +181,15 @@ async def test_approvals_for_programs(
     assert await asyncio.to_thread(verbs.approvals, options()) == 0
     text = capsys.readouterr().out
     assert "    waits until the session ends, in 1h" in text
-    assert f"{approved.id}  approved; goes through when the agent tries again: connect a.example.org:443" in text
+    assert (
+        f"{approved.id}  approved; goes through when the agent tries again: connect"
+        " a.example.org:443" in text
+    )
 
 
-async def test_how_long_a_held_connection_waits(operator_door: OnSocket, running: FakeParts) -> None:
+async def test_how_long_a_held_connection_waits(
+    operator_door: OnSocket, running: FakeParts
+) -> None:
     action = Network(operation="connect", host="a.example.org", port=443)
     request = running.gate.ask(action, session_id="one", origin="egress", hold_s=60)
     client = Client(operator_door.serving.port, operator_door.auth.cli_token)
@@ -168,14 +200,19 @@ async def test_how_long_a_held_connection_waits(operator_door: OnSocket, running
     assert "the agent stopped waiting; your answer counts at its next try" in gone
 
 
-# -- commands that failed ------------------------------------------------------------------------------------------------------
+# -- commands that failed -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    "settled", [("failed", BAD), ("done", {"exit_code": 3})], ids=["as it is stored now", "as it was stored before"]
+    "settled",
+    [("failed", BAD), ("done", {"exit_code": 3})],
+    ids=["as it is stored now", "as it was stored before"],
 )
 async def test_a_command_that_failed_reads_as_failed_everywhere(
-    running: FakeParts, cli: httpx.AsyncClient, browser: httpx.AsyncClient, settled: tuple[Outcome, dict[str, Any]]
+    running: FakeParts,
+    cli: httpx.AsyncClient,
+    browser: httpx.AsyncClient,
+    settled: tuple[Outcome, dict[str, Any]],
 ) -> None:
     carried_out_as(running, *settled)
     request = ask(running)
@@ -191,7 +228,9 @@ async def test_a_command_that_failed_reads_as_failed_everywhere(
     assert '<span data-role="delivery">failed: exit code 3</span>' in card
     history = (await browser.get("/history")).text
     row = history[history.index("effect settled") :]
-    assert '<span class="badge bad">failed</span> exit code 3' in " ".join(row[: row.index("<details")].split())
+    assert '<span class="badge bad">failed</span> exit code 3' in " ".join(
+        row[: row.index("<details")].split()
+    )
 
 
 async def test_one_that_went_well_does_not(running: FakeParts, cli: httpx.AsyncClient) -> None:
@@ -203,14 +242,16 @@ async def test_one_that_went_well_does_not(running: FakeParts, cli: httpx.AsyncC
     assert (seen["failure"], seen["delivery"]) == ("", "done, exit code 0")
 
 
-async def test_an_agent_that_failed_reads_as_failed_in_history(running: FakeParts, browser: httpx.AsyncClient) -> None:
+async def test_an_agent_that_failed_reads_as_failed_in_history(
+    running: FakeParts, browser: httpx.AsyncClient
+) -> None:
     running.audit.record("agent_exited", session="one", exit_code=2, why="")
     running.audit.record("agent_exited", session="two", exit_code=0, why="")
     text = (await browser.get("/history")).text
     assert text.count('<span class="badge bad">failed</span>') == 1
 
 
-# -- what rules deny for good ----------------------------------------------------------------------------------------------------
+# -- what rules deny for good ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("lasts", ["always", "15m", "session"])
@@ -218,7 +259,9 @@ async def test_what_was_denied_for_always_may_not_be_asked_again(
     running: FakeParts, cli: httpx.AsyncClient, agent: httpx.AsyncClient, lasts: str
 ) -> None:
     action = Network(operation="connect", host="a.example.org", port=443)
-    held = asyncio.ensure_future(running.gate.decide(action, session_id="one", origin="egress", hold_s=60))
+    held = asyncio.ensure_future(
+        running.gate.decide(action, session_id="one", origin="egress", hold_s=60)
+    )
     while not running.queue.pending():
         await asyncio.sleep(0)
     request = running.queue.pending()[0]

@@ -1,4 +1,5 @@
-"""Every way to answer names what was shown, on a real socket: without it, or with another one, it is a conflict and nothing happens."""
+"""Every way to answer names what was shown, on a real socket: without it, or with another one,
+it is a conflict and nothing happens."""
 
 from typing import Any
 
@@ -134,17 +135,27 @@ async def test_of_several_none_is_answered_where_one_is_another_by_now(door: Doo
 async def test_an_answer_to_a_version_that_was_superseded_is_a_conflict(door: Door) -> None:
     older = door.ask(FileChange(operation="write", path="a", after="1"))
     newer = door.ask(FileChange(operation="write", path="a", after="2"))
-    answer = await door.cli.post(f"/api/requests/{older.id}/approve", json={"fingerprint": older.fingerprint})
-    assert (answer.status_code, answer.json()["why"]) == (409, "this request was already superseded")
+    answer = await door.cli.post(
+        f"/api/requests/{older.id}/approve", json={"fingerprint": older.fingerprint}
+    )
+    assert (answer.status_code, answer.json()["why"]) == (
+        409,
+        "this request was already superseded",
+    )
     assert status(door.parts.gate.get(newer.id)) == "pending"
 
 
 async def test_a_set_and_an_undo_name_what_was_shown_too(door: Door) -> None:
     door.ask(FileChange(operation="write", path="a", after="1"))
     answer = await door.cli.post("/api/sessions/one/changes", json={"answer": "approved"})
-    assert (answer.status_code, "GET /api/sessions/ID/changes" in answer.json()["remedy"]) == (409, True)
+    assert (answer.status_code, "GET /api/sessions/ID/changes" in answer.json()["remedy"]) == (
+        409,
+        True,
+    )
     other = {"until": 1e12, "plain": OTHER, "careful": OTHER}
-    answer = await door.cli.post("/api/sessions/one/changes", json={"answer": "denied", "shown": other})
+    answer = await door.cli.post(
+        "/api/sessions/one/changes", json={"answer": "denied", "shown": other}
+    )
     assert answer.status_code == 409
     assert (await door.page.post("/changes/one/approved", data={"below": ""})).status_code == 409
     answer = await door.cli.post("/api/undo", json={"session": "one"})
@@ -153,7 +164,8 @@ async def test_a_set_and_an_undo_name_what_was_shown_too(door: Door) -> None:
 
 
 async def test_every_route_that_answers_is_in_this_test(door: Door) -> None:
-    """A new one must be tried here, or in the tests of conflicts, hunks and undo, which need a real workspace."""
+    """A new one must be tried here, or in the tests of conflicts, hunks and undo, which need a
+    real workspace."""
     app = build_operator_app(door.parts, door.parts.new_auth(), pages.handlers())
     posts = {
         path
@@ -161,12 +173,18 @@ async def test_every_route_that_answers_is_in_this_test(door: Door) -> None:
         for path in [route.path_format]
         if "POST" in getattr(route, "methods", ()) and not path.startswith("/mcp")
     }
-    answers = {one for one in posts if "request" in one or "change" in one or "bulk" in one or "undo" in one}
+    answers = {
+        one
+        for one in posts
+        if "request" in one or "change" in one or "bulk" in one or "undo" in one
+    }
     elsewhere = {
         "/api/requests/{request_id}/approve-part", "/requests/{request_id}/hunks",
-        "/api/requests/{request_id}/merge", "/api/requests/{request_id}/give-host", "/requests/{request_id}/conflict/{how}",
+        "/api/requests/{request_id}/merge", "/api/requests/{request_id}/give-host",
+        "/requests/{request_id}/conflict/{how}",
         "/sessions/{session_id}/undo", "/api/undo/preview",
-        "/api/requests/{request_id}/lift", "/requests/{request_id}/lift",  # says nothing of what waits
+        # says nothing of what waits
+        "/api/requests/{request_id}/lift", "/requests/{request_id}/lift",
     }  # fmt: skip
     here = {path.replace("{id}", "{request_id}") for path, _, _ in [*API, *FORMS]} | {
         "/api/sessions/{session_id}/changes",

@@ -1,4 +1,5 @@
-"""Live state over real WebSockets: who may listen, what arrives, and that one who doesn't read slows nobody down."""
+"""Live state over real WebSockets: who may listen, what arrives, and that one who doesn't read
+slows nobody down."""
 
 import asyncio
 import json
@@ -30,7 +31,8 @@ def cookie_of(auth: OperatorAuth) -> str:
 
 
 def listen_to(door: OnSocket, **headers: str) -> connect:
-    """A page's connection, with its cookie and origin unless told otherwise; an empty header is left out."""
+    """A page's connection, with its cookie and origin unless told otherwise; an empty header is
+    left out."""
     given = {"Origin": door.url, "Cookie": cookie_of(door.auth)} | {
         name.replace("_", "-"): value for name, value in headers.items()
     }
@@ -73,8 +75,15 @@ async def test_who_may_not_listen(
 ) -> None:
     if "Host" in headers:
         async with httpx.AsyncClient(timeout=PATIENCE_S) as client:
-            upgrade = {"connection": "upgrade", "upgrade": "websocket", "sec-websocket-version": "13"}
-            key = {"sec-websocket-key": "AAAAAAAAAAAAAAAAAAAAAA==", "cookie": cookie_of(operator_door.auth)}
+            upgrade = {
+                "connection": "upgrade",
+                "upgrade": "websocket",
+                "sec-websocket-version": "13",
+            }
+            key = {
+                "sec-websocket-key": "AAAAAAAAAAAAAAAAAAAAAA==",
+                "cookie": cookie_of(operator_door.auth),
+            }
             given = upgrade | key | headers | {"origin": f"http://{headers['Host']}"}
             answer = await client.get(f"{operator_door.url}/ws", headers=given)
             assert answer.status_code == wanted
@@ -83,12 +92,24 @@ async def test_who_may_not_listen(
         async with listen_to(operator_door, **headers):
             pass
     assert refused.value.response.status_code == wanted
-    assert sorted(json.loads(refused.value.response.body or b"{}")) == ["error", "remedy", "request_id", "rule", "why"]
-    assert caplog.messages == [], "a page that is signed out tries again and again, and none of it is on the terminal"
+    assert sorted(json.loads(refused.value.response.body or b"{}")) == [
+        "error",
+        "remedy",
+        "request_id",
+        "rule",
+        "why",
+    ]
+    assert caplog.messages == [], (
+        "a page that is signed out tries again and again, and none of it is on the terminal"
+    )
 
 
 async def test_the_cli_may_listen_without_an_origin(operator_door: OnSocket) -> None:
-    headers = {"Cookie": "", "Origin": "", "Authorization": f"Bearer {operator_door.auth.cli_token}"}
+    headers = {
+        "Cookie": "",
+        "Origin": "",
+        "Authorization": f"Bearer {operator_door.auth.cli_token}",
+    }
     async with listen_to(operator_door, **headers) as page:
         assert (await event(page))["type"] == "hello"
     with pytest.raises(InvalidStatus):
@@ -118,7 +139,9 @@ async def test_hello_tells_the_present_state(operator_door: OnSocket, running: F
     assert hello["status"]["kill_switch"] is None
 
 
-async def test_a_request_arrives_and_its_answer_too(operator_door: OnSocket, running: FakeParts) -> None:
+async def test_a_request_arrives_and_its_answer_too(
+    operator_door: OnSocket, running: FakeParts
+) -> None:
     async with listen_to(operator_door) as page, listen_to(operator_door) as other:
         await event(page)
         await event(other)
@@ -132,21 +155,30 @@ async def test_a_request_arrives_and_its_answer_too(operator_door: OnSocket, run
             assert (await event_of(each, "request"))["request"]["status"] == "denied"
 
 
-async def test_sessions_output_rules_and_banner_are_told(operator_door: OnSocket, running: FakeParts) -> None:
+async def test_sessions_output_rules_and_banner_are_told(
+    operator_door: OnSocket, running: FakeParts
+) -> None:
     bearer = {"authorization": f"Bearer {operator_door.auth.cli_token}"}
-    async with listen_to(operator_door) as page, httpx.AsyncClient(headers=bearer, timeout=PATIENCE_S) as cli:
+    async with (
+        listen_to(operator_door) as page,
+        httpx.AsyncClient(headers=bearer, timeout=PATIENCE_S) as cli,
+    ):
         await event(page)
         running.sessions.add("three")
         assert (await event_of(page, "session"))["session"]["id"] == "three"
         running.sessions.say("three", b"hi\n")
         assert (await event_of(page, "output"))["session_id"] == "three"
-        await cli.post(f"{operator_door.url}/api/rules", json={"effect": "deny", "rule": "exec(shutdown)"})
+        await cli.post(
+            f"{operator_door.url}/api/rules", json={"effect": "deny", "rule": "exec(shutdown)"}
+        )
         await event_of(page, "rules")
         await cli.post(f"{operator_door.url}/api/stop-all", json={"reason": "lunch"})
         assert "lunch" in (await event_of(page, "banner"))["status"]["kill_switch"]
 
 
-async def test_output_is_told_once_while_it_waits(operator_door: OnSocket, running: FakeParts) -> None:
+async def test_output_is_told_once_while_it_waits(
+    operator_door: OnSocket, running: FakeParts
+) -> None:
     async with listen_to(operator_door) as page:
         await event(page)
         for _ in range(1000):
@@ -167,7 +199,8 @@ async def test_a_page_that_does_not_read_is_dropped_and_slows_nobody(
     async with listen_to(operator_door) as page:
         await event(page)
         assert len(live._clients) == 2
-        # Until both kernels' buffers, the transport's and the queue are full; the page that reads gets each event meanwhile.
+        # Until both kernels' buffers, the transport's and the queue are full; the page that reads
+        # gets each event meanwhile.
         for number in range(MOST_PENDING_PER_SESSION):
             running.gate.ask(Exec(command=f"{number} {'x' * 60_000}"), session_id="one")
             assert (await event_of(page, "request"))["request"]["title"].startswith(f"{number} ")
@@ -187,16 +220,19 @@ async def _stalled(door: OnSocket) -> socket.socket:
     sock.setblocking(False)
     await loop.sock_connect(sock, ("127.0.0.1", door.serving.port))
     head = (
-        f"GET /ws HTTP/1.1\r\nHost: 127.0.0.1:{door.serving.port}\r\nOrigin: {door.url}\r\nCookie: {cookie_of(door.auth)}\r\n"
-        "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
-        "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+        f"GET /ws HTTP/1.1\r\nHost: 127.0.0.1:{door.serving.port}\r\nOrigin: {door.url}\r\nCookie:"
+        f" {cookie_of(door.auth)}\r\nConnection: Upgrade\r\nUpgrade:"
+        " websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key:"
+        " AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
     )
     await loop.sock_sendall(sock, head.encode())
     assert (await loop.sock_recv(sock, 12)).startswith(b"HTTP/1.1 101")
     return sock
 
 
-async def test_an_expired_cookie_ends_the_connection(operator_door: OnSocket, running: FakeParts) -> None:
+async def test_an_expired_cookie_ends_the_connection(
+    operator_door: OnSocket, running: FakeParts
+) -> None:
     async with listen_to(operator_door) as page:
         await event(page)
         running.clock.advance(COOKIE_S)
@@ -207,7 +243,9 @@ async def test_an_expired_cookie_ends_the_connection(operator_door: OnSocket, ru
     assert closed.value.rcvd.code == live_module.CLOSE_SIGNED_OUT
 
 
-async def test_what_a_page_sends_is_thrown_away(operator_door: OnSocket, running: FakeParts) -> None:
+async def test_what_a_page_sends_is_thrown_away(
+    operator_door: OnSocket, running: FakeParts
+) -> None:
     async with listen_to(operator_door) as page:
         await event(page)
         await page.send('{"type": "approve"}')
@@ -230,7 +268,9 @@ async def test_pages_hear_of_the_shutdown(operator_door: OnSocket) -> None:
     assert closed.value.rcvd.code == live_module.CLOSE_SERVICE_RESTART
 
 
-async def test_a_page_that_leaves_at_the_shutdown_breaks_it_off_for_nobody(operator_door: OnSocket) -> None:
+async def test_a_page_that_leaves_at_the_shutdown_breaks_it_off_for_nobody(
+    operator_door: OnSocket,
+) -> None:
     server = operator_door.serving._server
     async with listen_to(operator_door) as leaving, listen_to(operator_door) as page:
         await event(leaving)
@@ -244,7 +284,9 @@ async def test_a_page_that_leaves_at_the_shutdown_breaks_it_off_for_nobody(opera
             await event(page)
 
 
-async def test_too_many_pages_are_refused(operator_door: OnSocket, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_too_many_pages_are_refused(
+    operator_door: OnSocket, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(live_module, "MOST_CLIENTS", 1)
     async with listen_to(operator_door) as first, listen_to(operator_door) as second:
         await event(first)

@@ -1,4 +1,5 @@
-"""Answering, always, bulk, rules, sessions, history and stopping everything, through the operator's door."""
+"""Answering, always, bulk, rules, sessions, history and stopping everything, through the
+operator's door."""
 
 import asyncio
 import json
@@ -34,13 +35,19 @@ def fetch(host: str) -> Network:
     return Network(operation="connect", host=host, port=443)
 
 
-async def test_pending_requests_are_listed_oldest_first(cli: httpx.AsyncClient, parts: FakeParts) -> None:
+async def test_pending_requests_are_listed_oldest_first(
+    cli: httpx.AsyncClient, parts: FakeParts
+) -> None:
     first = ask(parts, "make one", reason="to see")
     parts.clock.advance(1)
     second = ask(parts, "make two", session="two")
     listed = (await cli.get("/api/requests")).json()
     assert [one["id"] for one in listed] == [first.id, second.id]
-    assert (listed[0]["title"], listed[0]["reason"], listed[0]["status"]) == ("make one", "to see", "pending")
+    assert (listed[0]["title"], listed[0]["reason"], listed[0]["status"]) == (
+        "make one",
+        "to see",
+        "pending",
+    )
     assert listed[0]["fingerprint"] == first.fingerprint
     of_two = (await cli.get("/api/requests", params={"session_id": "two", "status": "all"})).json()
     assert [one["id"] for one in of_two] == [second.id]
@@ -48,36 +55,52 @@ async def test_pending_requests_are_listed_oldest_first(cli: httpx.AsyncClient, 
     assert [one["id"] for one in everything] == [second.id]
 
 
-async def test_those_that_nobody_waits_for_any_more_come_last(cli: httpx.AsyncClient, parts: FakeParts) -> None:
+async def test_those_that_nobody_waits_for_any_more_come_last(
+    cli: httpx.AsyncClient, parts: FakeParts
+) -> None:
     asked = []
     for hold_s in (5.0, 5.0, 60.0, None):
         asked.append(ask(parts, f"make {len(asked)}", hold_s=hold_s))
         parts.clock.advance(1)
     first, second, third, fourth = (one.id for one in asked)
-    for gone_s, order in ((0, [first, second, third, fourth]), (10, [third, fourth, first, second])):
+    for gone_s, order in (
+        (0, [first, second, third, fourth]),
+        (10, [third, fourth, first, second]),
+    ):
         parts.clock.advance(gone_s)
         for more in ({}, {"session_id": "one"}):
-            assert [one["id"] for one in (await cli.get("/api/requests", params=more)).json()] == order
-    assert [one["id"] for one in (await cli.get("/api/requests", params={"limit": 1})).json()] == [third]
+            assert [
+                one["id"] for one in (await cli.get("/api/requests", params=more)).json()
+            ] == order
+    assert [one["id"] for one in (await cli.get("/api/requests", params={"limit": 1})).json()] == [
+        third
+    ]
 
 
 async def test_approve_records_the_authenticated_caller(
     browser: httpx.AsyncClient, cli: httpx.AsyncClient, parts: FakeParts
 ) -> None:
     by_page, by_cli = ask(parts, "make a"), ask(parts, "make b")
-    answer = await browser.post(f"/api/requests/{by_page.id}/approve", json={"fingerprint": by_page.fingerprint})
+    answer = await browser.post(
+        f"/api/requests/{by_page.id}/approve", json={"fingerprint": by_page.fingerprint}
+    )
     assert answer.status_code == 200
     assert answer.json()["request"]["status"] == "approved"
     await cli.post(
-        f"/api/requests/{by_cli.id}/deny", json={"fingerprint": by_cli.fingerprint, "reason": "use make test"}
+        f"/api/requests/{by_cli.id}/deny",
+        json={"fingerprint": by_cli.fingerprint, "reason": "use make test"},
     )
     assert parts.gate.get(by_page.id).answered_by == "operator (browser)"
     assert parts.gate.get(by_cli.id).answered_by == "operator (cli)"
     assert parts.gate.get(by_cli.id).answer_reason == "use make test"
 
 
-@pytest.mark.parametrize("field", ["resolved_by", "answered_by", "by", "approved", "status", "session_id", "__proto__"])
-async def test_a_body_cannot_say_who_answers(cli: httpx.AsyncClient, parts: FakeParts, field: str) -> None:
+@pytest.mark.parametrize(
+    "field", ["resolved_by", "answered_by", "by", "approved", "status", "session_id", "__proto__"]
+)
+async def test_a_body_cannot_say_who_answers(
+    cli: httpx.AsyncClient, parts: FakeParts, field: str
+) -> None:
     request = ask(parts)
     for verb in ("approve", "deny"):
         answer = await cli.post(f"/api/requests/{request.id}/{verb}", json={field: "somebody"})
@@ -89,9 +112,13 @@ async def test_a_body_cannot_say_who_answers(cli: httpx.AsyncClient, parts: Fake
 async def test_a_request_is_answered_once(cli: httpx.AsyncClient, parts: FakeParts) -> None:
     request = ask(parts)
     assert (
-        await cli.post(f"/api/requests/{request.id}/deny", json={"fingerprint": request.fingerprint})
+        await cli.post(
+            f"/api/requests/{request.id}/deny", json={"fingerprint": request.fingerprint}
+        )
     ).status_code == 200
-    second = await cli.post(f"/api/requests/{request.id}/approve", json={"fingerprint": request.fingerprint})
+    second = await cli.post(
+        f"/api/requests/{request.id}/approve", json={"fingerprint": request.fingerprint}
+    )
     assert (second.status_code, second.json()["why"]) == (409, "this request was already denied")
     assert status(parts.gate.get(request.id)) == "denied"
 
@@ -103,25 +130,40 @@ async def test_of_two_tabs_at_once_one_wins(
         request = ask(parts, f"make {number}")
         always = {"always": f"exec(make {number})"}
         answers = await asyncio.gather(
-            cli.post(f"/api/requests/{request.id}/approve", json=always | {"fingerprint": request.fingerprint}),
-            browser.post(f"/api/requests/{request.id}/deny", json=always | {"fingerprint": request.fingerprint}),
-            browser.post(f"/api/requests/{request.id}/approve", json=always | {"fingerprint": request.fingerprint}),
+            cli.post(
+                f"/api/requests/{request.id}/approve",
+                json=always | {"fingerprint": request.fingerprint},
+            ),
+            browser.post(
+                f"/api/requests/{request.id}/deny",
+                json=always | {"fingerprint": request.fingerprint},
+            ),
+            browser.post(
+                f"/api/requests/{request.id}/approve",
+                json=always | {"fingerprint": request.fingerprint},
+            ),
         )
         assert sorted(answer.status_code for answer in answers) == [200, 409, 409]
-        rules = [one for one in (await cli.get("/api/rules")).json() if one["rule"] == f"exec(make {number})"]
+        rules = [
+            one
+            for one in (await cli.get("/api/rules")).json()
+            if one["rule"] == f"exec(make {number})"
+        ]
         assert len(rules) == 1
 
 
-async def test_superseded_and_closed_requests_cannot_be_approved(cli: httpx.AsyncClient, parts: FakeParts) -> None:
+async def test_superseded_and_closed_requests_cannot_be_approved(
+    cli: httpx.AsyncClient, parts: FakeParts
+) -> None:
     older = parts.gate.ask(FileChange(operation="write", path="a", after="1"), session_id="one")
     newer = parts.gate.ask(FileChange(operation="write", path="a", after="2"), session_id="one")
-    assert (await cli.post(f"/api/requests/{older.id}/approve", json={"fingerprint": older.fingerprint})).json()[
-        "why"
-    ] == ("this request was already superseded")
+    assert (
+        await cli.post(f"/api/requests/{older.id}/approve", json={"fingerprint": older.fingerprint})
+    ).json()["why"] == ("this request was already superseded")
     parts.gate.close(newer.id, "MAX_UPTIME was reached")
-    assert (await cli.post(f"/api/requests/{newer.id}/approve", json={"fingerprint": newer.fingerprint})).json()[
-        "why"
-    ] == ("this request was already expired")
+    assert (
+        await cli.post(f"/api/requests/{newer.id}/approve", json={"fingerprint": newer.fingerprint})
+    ).json()["why"] == ("this request was already expired")
 
 
 async def test_an_unknown_id_is_not_found(cli: httpx.AsyncClient) -> None:
@@ -136,15 +178,21 @@ async def test_an_unknown_id_is_not_found(cli: httpx.AsyncClient) -> None:
         ("GET", "/api/nope"),
     ):
         answer = await cli.request(method, path, json={} if method == "POST" else None)
-        assert (answer.status_code, sorted(answer.json())) == (404, ["error", "remedy", "request_id", "rule", "why"])
+        assert (answer.status_code, sorted(answer.json())) == (
+            404,
+            ["error", "remedy", "request_id", "rule", "why"],
+        )
 
 
-async def test_always_allow_answers_what_else_waits(cli: httpx.AsyncClient, parts: FakeParts) -> None:
+async def test_always_allow_answers_what_else_waits(
+    cli: httpx.AsyncClient, parts: FakeParts
+) -> None:
     mine = parts.gate.ask(fetch("files.example.com"), session_id="one", origin="egress")
     same = parts.gate.ask(fetch("api.example.com"), session_id="two", origin="egress")
     other = parts.gate.ask(fetch("example.org"), session_id="one", origin="egress")
     answer = await cli.post(
-        f"/api/requests/{mine.id}/approve", json={"fingerprint": mine.fingerprint, "always": "network(*.example.com)"}
+        f"/api/requests/{mine.id}/approve",
+        json={"fingerprint": mine.fingerprint, "always": "network(*.example.com)"},
     )
     assert answer.status_code == 200, answer.text
     assert [one["id"] for one in answer.json()["also"]] == [same.id]
@@ -163,12 +211,18 @@ def ask_for(parts: FakeParts, host: str, session: str = "one") -> Request:
     return parts.gate.ask(fetch(host), session_id=session, origin="egress")
 
 
-async def test_a_rule_for_a_time_or_for_the_session(cli: httpx.AsyncClient, parts: FakeParts) -> None:
+async def test_a_rule_for_a_time_or_for_the_session(
+    cli: httpx.AsyncClient, parts: FakeParts
+) -> None:
     rule = "network(*.example.com)"
     for lasts, session_id, span in (("15m", "one", 900), ("session", "one", None)):
-        mine, other = ask_for(parts, f"{lasts}.example.com"), ask_for(parts, f"b.{lasts}.example.com", "two")
+        mine, other = (
+            ask_for(parts, f"{lasts}.example.com"),
+            ask_for(parts, f"b.{lasts}.example.com", "two"),
+        )
         answer = await cli.post(
-            f"/api/requests/{mine.id}/approve", json={"fingerprint": mine.fingerprint, "always": rule, "lasts": lasts}
+            f"/api/requests/{mine.id}/approve",
+            json={"fingerprint": mine.fingerprint, "always": rule, "lasts": lasts},
         )
         assert answer.status_code == 200, answer.text
         assert status(parts.gate.get(other.id)) == ("approved" if span else "pending")
@@ -184,38 +238,51 @@ async def test_a_time_that_is_none_answers_and_saves_nothing(
 ) -> None:
     mine = ask_for(parts, "a.example.com")
     body = {"always": "network(*.example.com)", "lasts": lasts}
-    answer = await cli.post(f"/api/requests/{mine.id}/approve", json=body | {"fingerprint": mine.fingerprint})
+    answer = await cli.post(
+        f"/api/requests/{mine.id}/approve", json=body | {"fingerprint": mine.fingerprint}
+    )
     assert (answer.status_code, "how long the rule holds" in answer.json()["why"]) == (400, True)
-    answer = await cli.post("/api/rules", json={"effect": "allow", "rule": "exec(ls)", "lasts": lasts})
+    answer = await cli.post(
+        "/api/rules", json={"effect": "allow", "rule": "exec(ls)", "lasts": lasts}
+    )
     assert answer.status_code == 400
     assert status(parts.gate.get(mine.id)) == "pending"
     assert not [one for one in (await cli.get("/api/rules")).json() if one["can_remove"]]
 
 
 async def test_a_rule_of_no_request_is_of_no_session(cli: httpx.AsyncClient) -> None:
-    answer = await cli.post("/api/rules", json={"effect": "allow", "rule": "exec(ls)", "lasts": "session"})
+    answer = await cli.post(
+        "/api/rules", json={"effect": "allow", "rule": "exec(ls)", "lasts": "session"}
+    )
     assert (answer.status_code, "session's request" in answer.json()["why"]) == (400, True)
 
 
-async def test_always_deny_answers_what_else_waits(cli: httpx.AsyncClient, parts: FakeParts) -> None:
+async def test_always_deny_answers_what_else_waits(
+    cli: httpx.AsyncClient, parts: FakeParts
+) -> None:
     mine = parts.gate.ask(fetch("a.ads.example.com"), session_id="one", origin="egress")
     same = parts.gate.ask(fetch("b.ads.example.com"), session_id="two", origin="egress")
     other = parts.gate.ask(fetch("example.com"), session_id="one", origin="egress")
     answer = await cli.post(
-        f"/api/requests/{mine.id}/deny", json={"fingerprint": mine.fingerprint, "always": "network(*.ads.example.com)"}
+        f"/api/requests/{mine.id}/deny",
+        json={"fingerprint": mine.fingerprint, "always": "network(*.ads.example.com)"},
     )
     assert answer.status_code == 200, answer.text
     assert status(parts.gate.get(mine.id)) == status(parts.gate.get(same.id)) == "denied"
     assert status(parts.gate.get(other.id)) == "pending"
 
 
-async def test_what_a_written_rule_asks_takes_no_always(cli: httpx.AsyncClient, parts: FakeParts) -> None:
+async def test_what_a_written_rule_asks_takes_no_always(
+    cli: httpx.AsyncClient, parts: FakeParts
+) -> None:
     request = ask(parts, "make deploy")
     assert request.sticky
     shown = (await cli.get(f"/api/requests/{request.id}")).json()["request"]
     assert shown["may_always"] is False
     for effect in ("allow", "deny"):
-        assert (await cli.get(f"/api/requests/{request.id}/suggestions", params={"effect": effect})).json() == []
+        assert (
+            await cli.get(f"/api/requests/{request.id}/suggestions", params={"effect": effect})
+        ).json() == []
     for verb in ("approve", "deny"):
         body = {"fingerprint": request.fingerprint, "always": "exec(make deploy)"}
         answer = await cli.post(f"/api/requests/{request.id}/{verb}", json=body)
@@ -223,7 +290,9 @@ async def test_what_a_written_rule_asks_takes_no_always(cli: httpx.AsyncClient, 
         assert "asks for this every time" in answer.json()["why"]
     assert status(parts.gate.get(request.id)) == "pending"
     assert (
-        await cli.post(f"/api/requests/{request.id}/approve", json={"fingerprint": request.fingerprint})
+        await cli.post(
+            f"/api/requests/{request.id}/approve", json={"fingerprint": request.fingerprint}
+        )
     ).status_code == 200
 
 
@@ -231,7 +300,8 @@ async def test_a_proposal_takes_no_always(cli: httpx.AsyncClient, parts: FakePar
     request = parts.gate.ask(Proposal(effect="allow", rule="exec(ls)"), session_id="one")
     assert (await cli.get(f"/api/requests/{request.id}")).json()["request"]["may_always"] is False
     answer = await cli.post(
-        f"/api/requests/{request.id}/approve", json={"fingerprint": request.fingerprint, "always": "exec(ls)"}
+        f"/api/requests/{request.id}/approve",
+        json={"fingerprint": request.fingerprint, "always": "exec(ls)"},
     )
     assert answer.status_code == 400
     assert status(parts.gate.get(request.id)) == "pending"
@@ -239,10 +309,13 @@ async def test_a_proposal_takes_no_always(cli: httpx.AsyncClient, parts: FakePar
 
 @pytest.mark.parametrize(
     "rule",
-    ["exec", "exec(*)", "exec(**)", "exec(* *)", "exec( ** )", "nonsense", "exec(make", "exec(other)", "network(make test)",
+    ["exec", "exec(*)", "exec(**)", "exec(* *)", "exec( ** )", "nonsense", "exec(make",
+     "exec(other)", "network(make test)",
      "git(make test)", f"exec(make {SECRET})", "*", "()", "exec(make test)\nallow: [exec]"],
 )  # fmt: skip
-async def test_always_takes_only_a_rule_that_fits(cli: httpx.AsyncClient, parts: FakeParts, rule: str) -> None:
+async def test_always_takes_only_a_rule_that_fits(
+    cli: httpx.AsyncClient, parts: FakeParts, rule: str
+) -> None:
     request = ask(parts)
     for verb in ("approve", "deny"):
         body = {"fingerprint": request.fingerprint, "always": rule}
@@ -255,10 +328,14 @@ async def test_always_takes_only_a_rule_that_fits(cli: httpx.AsyncClient, parts:
 async def test_suggestions_do_what_they_say(cli: httpx.AsyncClient, parts: FakeParts) -> None:
     request = ask(parts)
     for effect in ("allow", "deny"):
-        found = (await cli.get(f"/api/requests/{request.id}/suggestions", params={"effect": effect})).json()
+        found = (
+            await cli.get(f"/api/requests/{request.id}/suggestions", params={"effect": effect})
+        ).json()
         assert found[0]["default"] is True
         assert "exec(make test)" in {one["rule"] for one in found}
-    assert (await cli.get(f"/api/requests/{request.id}/suggestions", params={"effect": "ask"})).status_code == 400
+    assert (
+        await cli.get(f"/api/requests/{request.id}/suggestions", params={"effect": "ask"})
+    ).status_code == 400
 
 
 async def test_a_rule_that_cannot_be_recorded_is_not_in_force(
@@ -277,11 +354,20 @@ async def test_bulk_answers_only_what_was_shown(cli: httpx.AsyncClient, parts: F
     seen = [ask(parts, f"make {n}") for n in range(3)]
     other = parts.gate.ask(fetch("example.com"), session_id="one")
     unseen = ask(parts, "make unseen")
-    body = {"category": "exec", "answer": "approved", "shown": {one.id: one.fingerprint for one in seen}}
+    body = {
+        "category": "exec",
+        "answer": "approved",
+        "shown": {one.id: one.fingerprint for one in seen},
+    }
     answered = (await cli.post("/api/requests/bulk", json=body)).json()
     assert {one["id"] for one in answered} == {one.id for one in seen}
     assert status(parts.gate.get(unseen.id)) == status(parts.gate.get(other.id)) == "pending"
-    body = {"category": "exec", "answer": "denied", "reason": "no", "shown": {unseen.id: unseen.fingerprint}}
+    body = {
+        "category": "exec",
+        "answer": "denied",
+        "reason": "no",
+        "shown": {unseen.id: unseen.fingerprint},
+    }
     await cli.post("/api/requests/bulk", json=body)
     assert parts.gate.get(unseen.id).answer_reason == "no"
     assert status(parts.gate.get(other.id)) == "pending"
@@ -289,11 +375,20 @@ async def test_bulk_answers_only_what_was_shown(cli: httpx.AsyncClient, parts: F
 
 async def test_rules_are_listed_added_and_removed(cli: httpx.AsyncClient, parts: FakeParts) -> None:
     waiting = ask(parts, "pytest -q")
-    saved = (await cli.post("/api/rules", json={"effect": "allow", "rule": "exec(pytest -q)", "why": "fast"})).json()
+    saved = (
+        await cli.post(
+            "/api/rules", json={"effect": "allow", "rule": "exec(pytest -q)", "why": "fast"}
+        )
+    ).json()
     assert [one["id"] for one in saved["also"]] == [waiting.id]
     listed = {one["rule"]: one for one in (await cli.get("/api/rules")).json()}
     mine = listed["exec(pytest -q)"]
-    assert (mine["effect"], mine["why"], mine["can_remove"], mine["id"]) == ("allow", "fast", True, saved["id"])
+    assert (mine["effect"], mine["why"], mine["can_remove"], mine["id"]) == (
+        "allow",
+        "fast",
+        True,
+        saved["id"],
+    )
     assert listed["exec(git status)"]["can_remove"] is False
     assert (await cli.delete(f"/api/rules/{saved['id']}")).status_code == 200
     assert "exec(pytest -q)" not in {one["rule"] for one in (await cli.get("/api/rules")).json()}
@@ -310,8 +405,12 @@ async def test_hits_of_rules_are_shown(cli: httpx.AsyncClient, parts: FakeParts)
     assert listed["exec(git status)"]["last_at"] == parts.clock.now()
 
 
-async def test_sessions_are_started_shown_and_stopped(cli: httpx.AsyncClient, parts: FakeParts, tmp_path: Path) -> None:
-    started = await cli.post("/api/sessions", json={"workspace": str(tmp_path), "command": ["sh", "-c", f"x{RLO}"]})
+async def test_sessions_are_started_shown_and_stopped(
+    cli: httpx.AsyncClient, parts: FakeParts, tmp_path: Path
+) -> None:
+    started = await cli.post(
+        "/api/sessions", json={"workspace": str(tmp_path), "command": ["sh", "-c", f"x{RLO}"]}
+    )
     assert started.status_code == 201, started.text
     session = started.json()
     assert session["state"] == "running"
@@ -321,7 +420,11 @@ async def test_sessions_are_started_shown_and_stopped(cli: httpx.AsyncClient, pa
     assert session["id"] in {one["id"] for one in (await cli.get("/api/sessions")).json()}
     await cli.post(f"/api/sessions/{session['id']}/stop")
     assert parts.sessions.stopped == [(session["id"], "stopped by the operator", "operator (cli)")]
-    for bad in ({"workspace": "/nowhere/at/all"}, {}, {"workspace": str(tmp_path), "token_hash": "x"}):
+    for bad in (
+        {"workspace": "/nowhere/at/all"},
+        {},
+        {"workspace": str(tmp_path), "token_hash": "x"},
+    ):
         answer = await cli.post("/api/sessions", json=bad)
         assert answer.status_code == 400
         assert answer.json()["error"] == "bad request"
@@ -336,9 +439,13 @@ async def test_output_comes_line_by_line_and_safe(cli: httpx.AsyncClient, parts:
     assert second["text"] == "red \\u{202e}evil [redacted]\n"
     parts.sessions.say("one", "\u00fc".encode()[1:])
     parts.sessions.change("one", ended_at=parts.clock.now())
-    third = (await cli.get("/api/sessions/one/output", params={"offset": second["next_offset"]})).json()
+    third = (
+        await cli.get("/api/sessions/one/output", params={"offset": second["next_offset"]})
+    ).json()
     assert (third["text"], third["is_final"]) == ("next: \u00fc", False)
-    last = (await cli.get("/api/sessions/one/output", params={"offset": third["next_offset"]})).json()
+    last = (
+        await cli.get("/api/sessions/one/output", params={"offset": third["next_offset"]})
+    ).json()
     assert (last["text"], last["is_final"]) == ("", True)
 
 
@@ -424,7 +531,9 @@ async def test_a_login_link_of_the_cli_signs_a_browser_in(
 async def test_every_error_has_the_one_shape(
     cli: httpx.AsyncClient, method: str, path: str, content: bytes, wanted: int
 ) -> None:
-    answer = await cli.request(method, path, content=content, headers={"content-type": "application/json"})
+    answer = await cli.request(
+        method, path, content=content, headers={"content-type": "application/json"}
+    )
     assert answer.status_code == wanted, answer.text
     body = answer.json()
     assert sorted(body) == ["error", "remedy", "request_id", "rule", "why"]
@@ -444,11 +553,17 @@ async def test_a_mistake_of_ours_says_nothing_about_itself(
     assert "secret" not in answer.text
 
 
-async def test_the_openapi_document_names_every_route(cli: httpx.AsyncClient, app: Litestar) -> None:
+async def test_the_openapi_document_names_every_route(
+    cli: httpx.AsyncClient, app: Litestar
+) -> None:
     document = json.loads((await cli.get("/api/openapi.json")).text)
     for route in app.routes:
         path = route.path_format
-        if path.startswith("/api/") and not path.startswith("/api/openapi.json") and hasattr(route, "methods"):
+        if (
+            path.startswith("/api/")
+            and not path.startswith("/api/openapi.json")
+            and hasattr(route, "methods")
+        ):
             documented = {method.upper() for method in document["paths"][path]}
             assert set(route.methods) - {"OPTIONS"} <= documented, path
 
@@ -456,19 +571,38 @@ async def test_the_openapi_document_names_every_route(cli: httpx.AsyncClient, ap
 async def test_a_sessions_spending_is_shown(cli: httpx.AsyncClient, parts: FakeParts) -> None:
     session = parts.sessions.add("three", budget="0.01usd")
     call = ModelCall(
-        api="messages", model="claude-haiku-4-5", body_bytes=952, max_output_tokens=1000, writes_cache=False
+        api="messages",
+        model="claude-haiku-4-5",
+        body_bytes=952,
+        max_output_tokens=1000,
+        writes_cache=False,
     )
     call = msgspec.structs.replace(call, writes_long_cache=False)
     parts.spending.reserve("three", "h", call)
-    reserved = parts.spending.reserve("three", "h", msgspec.structs.replace(call, body_bytes=0, max_output_tokens=1))
+    reserved = parts.spending.reserve(
+        "three", "h", msgspec.structs.replace(call, body_bytes=0, max_output_tokens=1)
+    )
     assert isinstance(reserved, Over)
     found = (await cli.get("/api/sessions/three")).json()["spend"]
-    assert (found["cost"], found["cost_microusd"], found["limit"], found["calls"]) == ("$0.0080", 8000, "$0.0100", 1)
+    assert (found["cost"], found["cost_microusd"], found["limit"], found["calls"]) == (
+        "$0.0080",
+        8000,
+        "$0.0100",
+        1,
+    )
     assert found["models"] == [
         {"model": "claude-haiku-4-5", "calls": 1, "cost": "$0.0080", "cost_microusd": 8000}
-        | {"tokens": 4000, "input_tokens": 3000, "output_tokens": 1000, "cache_read_tokens": 0, "cache_write_tokens": 0}
+        | {
+            "tokens": 4000,
+            "input_tokens": 3000,
+            "output_tokens": 1000,
+            "cache_read_tokens": 0,
+            "cache_write_tokens": 0,
+        }
     ]
-    assert found["notices"] == ["$0.0080 of $0.0100 of the budget of this session are used or reserved"]
+    assert found["notices"] == [
+        "$0.0080 of $0.0100 of the budget of this session are used or reserved"
+    ]
     parts.spending.lose_all()
     shown = session_data(parts, session)  # type: ignore[arg-type]
     assert found["notices"][0] in shown["notices"]

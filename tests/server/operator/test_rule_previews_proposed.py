@@ -1,4 +1,5 @@
-"""A rule that an agent proposes, on its card: how wide it is and what it would have answered, by API, pages and CLI alike."""
+"""A rule that an agent proposes, on its card: how wide it is and what it would have answered, by
+API, pages and CLI alike."""
 
 from typing import Any
 
@@ -31,7 +32,10 @@ def test_the_card_says_how_wide_it_is_and_what_it_would_have_answered(parts: Fak
     card = page_views.card(parts, propose(parts, "allow", "exec(npm *)"))
     assert ("how wide", "any command that begins with npm") in card["warnings"]
     facts = dict(card["details"])
-    assert facts["on record"] == "would have answered 2 of the last 2 exec requests: 1 you approved, 1 you denied"
+    assert (
+        facts["on record"]
+        == "would have answered 2 of the last 2 exec requests: 1 you approved, 1 you denied"
+    )
     assert facts["of these you had answered otherwise"] == "npm run evil"
     assert facts["waiting, answered by it"] == "1: npm ci"
 
@@ -57,7 +61,9 @@ async def test_api_and_cli_say_so_too(
     assert listed["width"] == said
 
 
-async def test_nothing_else_has_a_width_or_a_preview(cli: httpx.AsyncClient, parts: FakeParts) -> None:
+async def test_nothing_else_has_a_width_or_a_preview(
+    cli: httpx.AsyncClient, parts: FakeParts
+) -> None:
     request = parts.gate.ask(Exec(command="npm ci"), session_id="one")
     seen = (await cli.get(f"/api/requests/{request.id}")).json()
     assert (seen["request"]["width"], seen["preview"]) == ("", None)
@@ -70,19 +76,28 @@ def test_a_page_with_too_many_cards_says_what_it_did_not_count(parts: FakeParts)
     assert ("on record", "not counted: there are too many cards at once") in card["details"]
 
 
-async def test_the_agent_is_told_at_once_what_is_nonsense(agent: httpx.AsyncClient, parts: FakeParts) -> None:
-    for rule, why in (("exec(**)", "a bare rule allows no command"), ("nonsense(", "unknown category `nonsense`")):
+async def test_the_agent_is_told_at_once_what_is_nonsense(
+    agent: httpx.AsyncClient, parts: FakeParts
+) -> None:
+    for rule, why in (
+        ("exec(**)", "a bare rule allows no command"),
+        ("nonsense(", "unknown category `nonsense`"),
+    ):
         answer = await agent.post("/v1/policy-proposals", json={"effect": "allow", "rule": rule})
         assert answer.json()["status"] == "denied"
         assert why in answer.json()["why"]
         assert answer.json()["remedy"]
-    answer = await agent.post("/v1/policy-proposals", json={"effect": "allow", "rule": f"exec(curl {SECRET})"})
+    answer = await agent.post(
+        "/v1/policy-proposals", json={"effect": "allow", "rule": f"exec(curl {SECRET})"}
+    )
     assert answer.status_code == 400
     assert "holds a secret" in answer.json()["why"]
     assert not parts.queue.pending()
 
 
-async def test_one_that_came_to_be_covered_while_it_waited_is_refused_then(parts: FakeParts) -> None:
+async def test_one_that_came_to_be_covered_while_it_waited_is_refused_then(
+    parts: FakeParts,
+) -> None:
     request = propose(parts, "allow", "exec(npm ci)")
     await decisions.add_rule(parts, "allow", "exec(npm *)", why="", by=BY)
     found = parts.gate.get(request.id)

@@ -1,4 +1,5 @@
-"""An agent's terminal over a real WebSocket: who may take it, what goes in and comes out, and what its loss means."""
+"""An agent's terminal over a real WebSocket: who may take it, what goes in and comes out, and
+what its loss means."""
 
 import asyncio
 import os
@@ -21,7 +22,8 @@ from tests.server.operator.test_live import cookie_of
 
 
 class Inside:
-    """The terminal of a sandbox, without one: `agent` is the descriptor that its program would have."""
+    """The terminal of a sandbox, without one: `agent` is the descriptor that its program would
+    have."""
 
     def __init__(self) -> None:
         self.master_fd, self.agent = pty.openpty()
@@ -72,21 +74,27 @@ async def closed_with(socket: Any) -> int:
         ({"Authorization": "Bearer wrong", "Origin": "http://evil.example.org"}, 403),
     ],
 )
-async def test_who_may_not_take_a_terminal(operator_door: OnSocket, headers: dict[str, str], wanted: int) -> None:
+async def test_who_may_not_take_a_terminal(
+    operator_door: OnSocket, headers: dict[str, str], wanted: int
+) -> None:
     with pytest.raises(InvalidStatus) as refused:
         async with taken(operator_door, **headers):
             pass
     assert refused.value.response.status_code == wanted
 
 
-async def test_a_page_types_into_no_terminal(operator_door: OnSocket, running: FakeParts, inside: Inside) -> None:
+async def test_a_page_types_into_no_terminal(
+    operator_door: OnSocket, running: FakeParts, inside: Inside
+) -> None:
     headers = {"Cookie": cookie_of(operator_door.auth), "Origin": operator_door.url}
     async with taken(operator_door, **headers) as socket:
         assert await closed_with(socket) == CLOSE_REFUSED
     assert running.sessions.stopped == []
 
 
-async def test_a_terminal_is_one_clis_and_of_a_session_that_there_is(operator_door: OnSocket, inside: Inside) -> None:
+async def test_a_terminal_is_one_clis_and_of_a_session_that_there_is(
+    operator_door: OnSocket, inside: Inside
+) -> None:
     async with taken(operator_door), taken(operator_door) as second:
         assert await closed_with(second) == CLOSE_TAKEN
     async with taken(operator_door, "nothing") as socket:
@@ -101,7 +109,9 @@ async def test_keys_and_sizes_go_in_and_output_comes_out_as_it_is(
     async with taken(operator_door) as socket:
         assert await asyncio.wait_for(socket.recv(), PATIENCE_S) == b"before \x1b[2J\xff"
         await socket.send(b"s" + struct.pack("!HH", 33, 111))
-        keys = bytes(range(256)) * 64  # more than a terminal holds: it waits until the program reads
+        keys = (
+            bytes(range(256)) * 64
+        )  # more than a terminal holds: it waits until the program reads
         for at in range(0, len(keys), 2048):
             await socket.send(b"k" + keys[at : at + 2048])
         got = b""

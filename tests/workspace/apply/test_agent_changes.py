@@ -1,4 +1,5 @@
-"""What the agent asks of files through its API: deletions, writes and moves. The real channel, gate and files."""
+"""What the agent asks of files through its API: deletions, writes and moves. The real channel,
+gate and files."""
 
 import asyncio
 import os
@@ -42,7 +43,7 @@ async def undo_all(desk: Desk) -> None:
         await undo.carry_out(Selection(), token=plan.token, by="tester")
 
 
-# -- delete -----------------------------------------------------------------------------------------------------------
+# -- delete ---------------------------------------------------------------------------------------
 
 
 async def test_delete_removes_the_file_on_both_sides_and_is_undone(desk: Desk) -> None:
@@ -140,7 +141,7 @@ async def test_a_deletion_keeps_what_the_agent_wrote_in_its_copy(desk: Desk) -> 
         assert (change(again).operation, change(again).before) == ("write", None)
 
 
-# -- write ------------------------------------------------------------------------------------------------------------
+# -- write ----------------------------------------------------------------------------------------
 
 
 async def test_a_folder_is_never_written_over(desk: Desk) -> None:
@@ -159,7 +160,7 @@ async def test_a_folder_is_never_written_over(desk: Desk) -> None:
         assert not list(desk.host.rglob(".gatehouse-*"))
 
 
-# -- move -------------------------------------------------------------------------------------------------------------
+# -- move -----------------------------------------------------------------------------------------
 
 
 async def test_move_keeps_the_file_itself_and_is_undone_as_one(desk: Desk) -> None:
@@ -254,7 +255,9 @@ async def test_what_was_saved_between_the_check_and_the_rename_goes_back(
         assert not (desk.host / "src/new.py").exists()
 
 
-async def test_a_file_system_without_renameat2_moves_too(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_file_system_without_renameat2_moves_too(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import errno
 
     from supervisor.workspace.disk import swap
@@ -279,7 +282,10 @@ async def test_a_move_takes_the_agents_own_text_along(desk: Desk) -> None:
         assert (desk.host / "lib/app.py").read_text() == TEXT
         assert (desk.copy / "lib/app.py").read_text() == "own\n"
         again = await desk.asked("lib/app.py")
-        assert (change(again).operation, change(again).before) == ("write", content_hash(TEXT.encode()))
+        assert (change(again).operation, change(again).before) == (
+            "write",
+            content_hash(TEXT.encode()),
+        )
         assert not os.path.lexists(desk.copy / APP)
 
 
@@ -297,7 +303,9 @@ async def test_a_move_whose_file_the_copy_lacks_is_brought(desk: Desk) -> None:
         assert (desk.host / "lib/app.py").read_text() == TEXT
 
 
-async def test_a_comparison_between_the_answer_and_the_move_leaves_no_card_behind(desk: Desk) -> None:
+async def test_a_comparison_between_the_answer_and_the_move_leaves_no_card_behind(
+    desk: Desk,
+) -> None:
     """It asks about the old path, which the copy lacks; by the move it is gone on the host, too."""
     async with desk.running():
         async with desk.channel._turn:
@@ -313,7 +321,7 @@ async def test_a_comparison_between_the_answer_and_the_move_leaves_no_card_behin
         assert (desk.host / "lib/app.py").read_text() == TEXT
 
 
-# -- one request for each path ------------------------------------------------------------------------------------------
+# -- one request for each path --------------------------------------------------------------------
 
 
 async def test_a_move_is_about_both_of_its_paths(desk: Desk) -> None:
@@ -347,10 +355,12 @@ async def test_the_copys_own_change_supersedes_a_move_and_the_other_way_round(de
         assert again.id != move.id
 
 
-# -- hostile --------------------------------------------------------------------------------------------------------------
+# -- hostile --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", ["../outside", "/etc/passwd", ".git/config", "a/../../x", ".git", "closed/c.txt", "."])
+@pytest.mark.parametrize(
+    "path", ["../outside", "/etc/passwd", ".git/config", "a/../../x", ".git", "closed/c.txt", "."]
+)
 async def test_paths_that_may_not_be_are_denied_on_record(desk: Desk, path: str) -> None:
     async with desk.running():
         requests = [
@@ -395,7 +405,10 @@ async def test_a_file_that_the_copy_was_never_given_can_not_be_spelled_out(desk:
         with pytest.raises(UserError) as caught:
             await desk.channel.edit("nowhere.log", "x", "y", False, "")
         assert errors == {str(caught.value).replace("nowhere.log", "NAME")}
-        for ask in (desk.channel.delete("secret.log", ""), desk.channel.move("secret.log", "free/mine", "")):
+        for ask in (
+            desk.channel.delete("secret.log", ""),
+            desk.channel.move("secret.log", "free/mine", ""),
+        ):
             with pytest.raises(UserError, match="no such file"):
                 await ask
         request = await desk.channel.write("secret.log", b"x", "")
@@ -423,7 +436,8 @@ async def test_what_is_no_text_and_what_is_too_much(desk: Desk) -> None:
 
 
 async def test_races_over_one_file_end_in_one_state(desk: Desk) -> None:
-    """Edits, writes, deletions and moves of one file, by rule and by hand, all at once, while the person approves."""
+    """Edits, writes, deletions and moves of one file, by rule and by hand, all at once, while
+    the person approves."""
     draw = random.Random(7)
     said: list[str] = []
     async with desk.running():

@@ -1,4 +1,5 @@
-"""kill -9 at each step of a deletion and a move that the agent's API asked for, in a real process, and the next start."""
+"""kill -9 at each step of a deletion and a move that the agent's API asked for, in a real
+process, and the next start."""
 
 import asyncio
 import os
@@ -45,12 +46,16 @@ def _not_here(*_: object) -> None:
     raise OSError(22, "not here")
 
 
-@pytest.mark.parametrize(("kind", "step"), [(kind, step) for kind, steps in STEPS.items() for step in steps])
+@pytest.mark.parametrize(
+    ("kind", "step"), [(kind, step) for kind, steps in STEPS.items() for step in steps]
+)
 def test_kill_at_each_step(tmp_path: Path, host: Path, kind: str, step: str) -> None:
     old = (host / APP).read_text()
     assert exit_code(run_and_die, tmp_path, host, kind, step) == KILLED
     held = [(host / name).read_text() for name in (APP, NEW) if (host / name).exists()]
-    assert held == ([] if kind == "delete" and step == "placed" else [old] * (2 if step == "between" else 1))
+    assert held == (
+        [] if kind == "delete" and step == "placed" else [old] * (2 if step == "between" else 1)
+    )
 
     async def next_start() -> None:
         desk = Desk(tmp_path / "data", host)

@@ -1,4 +1,5 @@
-"""Edits that the agent asks for through its API compose: one request, whatever waits, is under way, or was saved by the person meanwhile."""
+"""Edits that the agent asks for through its API compose: one request, whatever waits, is under
+way, or was saved by the person meanwhile."""
 
 import asyncio
 
@@ -33,7 +34,9 @@ async def test_edits_of_one_file_compose_into_one_request(desk: Desk) -> None:
 async def test_an_edit_that_does_not_fit_leaves_what_waits(desk: Desk) -> None:
     async with desk.running():
         first = await desk.channel.edit(APP, "two = 2", "two = 22", False, "a")
-        with pytest.raises(UserError, match=content_hash(TEXT.replace("two = 2", "two = 22").encode())):
+        with pytest.raises(
+            UserError, match=content_hash(TEXT.replace("two = 2", "two = 22").encode())
+        ):
             await desk.channel.edit(APP, "gone", "new", False, "b")
         assert status(desk.gate.get(first.id)) == "pending"
         assert (await done(desk, first)).outcome["ok"]
@@ -53,7 +56,11 @@ async def test_an_edit_is_made_on_a_file_that_waits_to_be_made(desk: Desk) -> No
         assert (change(request).operation, change(request).before) == ("write", None)
         assert request.reason == "german; new"
         await done(desk, request)
-        assert (desk.host / "fresh.py").read_text() == (desk.copy / "fresh.py").read_text() == "one\nzwei\n"
+        assert (
+            (desk.host / "fresh.py").read_text()
+            == (desk.copy / "fresh.py").read_text()
+            == "one\nzwei\n"
+        )
 
 
 async def test_all_edits_go_along_with_the_persons_save(desk: Desk) -> None:
@@ -85,10 +92,15 @@ async def test_edits_that_a_rule_allows_are_done_in_turn(desk: Desk) -> None:
     (desk.data / "base.yaml").write_text(FREE)
     async with desk.running():
         requests = await asyncio.gather(
-            *(desk.channel.edit(APP, f"{word} = ", f"{word} == ", False, "") for word in ("one", "two", "three"))
+            *(
+                desk.channel.edit(APP, f"{word} = ", f"{word} == ", False, "")
+                for word in ("one", "two", "three")
+            )
         )
         for request in requests:
-            assert (await desk.settled(request)).outcome["ok"], explanation(desk.gate.get(request.id))
+            assert (await desk.settled(request)).outcome["ok"], explanation(
+                desk.gate.get(request.id)
+            )
         assert (desk.host / APP).read_text() == TEXT.replace("=", "==")
 
 
@@ -97,7 +109,9 @@ async def test_an_approval_that_is_under_way_comes_before_a_newer_edit(desk: Des
         first = await desk.channel.edit(APP, "two = 2", "two = 22", False, "")
         async with desk.channel._turn:
             desk.approve(first)
-            second = await (await desk.channel._open()).agent.edit(APP, "two = 22", "two = 222", False, "")
+            second = await (await desk.channel._open()).agent.edit(
+                APP, "two = 22", "two = 222", False, ""
+            )
         await done(desk, second)
         assert (await desk.settled(first)).outcome["ok"]
         assert (desk.host / APP).read_text() == TEXT.replace("two = 2", "two = 222")
@@ -119,9 +133,15 @@ async def test_two_hundred_edits_are_one_request(desk: Desk) -> None:
     (desk.host / APP).write_text(big)
     async with desk.running():
         for number in range(200):
-            request = await desk.channel.edit(APP, f"line {number:04}\n", f"changed {number}\n", False, f"{number}")
+            request = await desk.channel.edit(
+                APP, f"line {number:04}\n", f"changed {number}\n", False, f"{number}"
+            )
         blobs = list((desk.folder / "blobs").rglob("*"))
-        assert sum(one.stat().st_size for one in blobs if one.is_file()) < 4 * len(big) > 4 * SMALL_BYTES
+        assert (
+            sum(one.stat().st_size for one in blobs if one.is_file())
+            < 4 * len(big)
+            > 4 * SMALL_BYTES
+        )
         assert request.reason.startswith("200 edits of this file: 199; 198;")
         assert len(desk.pending()) == 1
         await done(desk, request)

@@ -1,4 +1,5 @@
-"""What a person answers at once happens as a whole or not at all: at every step that fails, over kill -9, on a full disk."""
+"""What a person answers at once happens as a whole or not at all: at every step that fails, over
+kill -9, on a full disk."""
 
 import asyncio
 import errno
@@ -23,7 +24,8 @@ type Tree = dict[str, tuple[object, ...]]
 
 # What the agent does: each kind of change, and each kind of thing that is replaced or removed.
 STEPS_OF_ONE = (
-    "batch begun", "batch checked", "kept", "intended", "created", "written", "batch staged", "both intended", "checked",
+    "batch begun", "batch checked", "kept", "intended", "created", "written", "batch staged",
+    "both intended", "checked",
     "placed",
     "batch done", "batch ended",
 )  # fmt: skip
@@ -42,7 +44,12 @@ def tree_of(folder: Path) -> Tree:
         elif path.is_dir():
             found[name] = ("dir", stat.S_IMODE(status_.st_mode))
         else:
-            found[name] = ("file", path.read_bytes(), stat.S_IMODE(status_.st_mode), status_.st_mtime_ns)
+            found[name] = (
+                "file",
+                path.read_bytes(),
+                stat.S_IMODE(status_.st_mode),
+                status_.st_mtime_ns,
+            )
     return found
 
 
@@ -82,14 +89,17 @@ def work(copy: Path) -> None:
 
 def approve_together(desk: Desk) -> list[Request]:
     """All that waits, as one answer."""
-    return desk.gate.resolve_all([one.id for one in desk.pending().values()], "approved", by="tester")
+    return desk.gate.resolve_all(
+        [one.id for one in desk.pending().values()], "approved", by="tester"
+    )
 
 
 async def all_asked(desk: Desk, number: int) -> None:
     await desk.until(lambda: len(desk.pending()) >= number, f"{number} requests")
 
 
-ASKED = 10  # src/app.py, src/util.py, two deletions, link, run.sh, two new files, the empty folder, the rename
+# src/app.py, src/util.py, two deletions, link, run.sh, two new files, the empty folder, the rename
+ASKED = 10
 
 
 class FaultError(OSError):
@@ -222,7 +232,9 @@ async def test_a_real_formatter_over_2_000_files(tmp_path: Path) -> None:
     async with desk.running():
         ruff = Path(sys.executable).with_name("ruff")
         await asyncio.to_thread(
-            subprocess.run, [ruff, "format", "-q", "--isolated", "--no-cache", desk.copy / "many"], check=True
+            subprocess.run,
+            [ruff, "format", "-q", "--isolated", "--no-cache", desk.copy / "many"],
+            check=True,
         )
         await desk.compared()
         assert desk.queue.waiting() == 2_000
@@ -230,15 +242,18 @@ async def test_a_real_formatter_over_2_000_files(tmp_path: Path) -> None:
         last = await settled(desk.queue, answered[-1].id, 550)
         assert last.outcome is not None
         assert last.outcome["ok"], last.outcome
-        assert {path.read_text() for path in host.glob("many/*/*.py")} == {f"x = [{n}, 1]\n" for n in range(2_000)}
+        assert {path.read_text() for path in host.glob("many/*/*.py")} == {
+            f"x = [{n}, 1]\n" for n in range(2_000)
+        }
     desk.close()
 
 
-# -- kill -9 --------------------------------------------------------------------------------------------------------------
+# -- kill -9 --------------------------------------------------------------------------------------
 
 
 async def run_and_die(tmp_path: Path, host: Path, die: KilledAt, *fault: Any) -> None:
-    """In a process of its own: ask, approve together, and be killed, after what `failing_at` makes of the fault."""
+    """In a process of its own: ask, approve together, and be killed, after what `failing_at`
+    makes of the fault."""
     fails = failing_at(*fault) if fault else None
 
     def at(now: str) -> None:
@@ -275,26 +290,36 @@ def contents(tree: Tree) -> dict[str, object]:
 
 
 ONCE = ("batch", "both")  # what begins so comes once in a batch
-KILLS = [(step, nth) for step in STEPS_OF_ONE for nth in ((1,) if step.startswith(ONCE) else (1, 4))]
+KILLS = [
+    (step, nth) for step in STEPS_OF_ONE for nth in ((1,) if step.startswith(ONCE) else (1, 4))
+]
 
 
 @pytest.mark.parametrize(("step", "nth"), KILLS)
-def test_killed_in_the_middle_it_is_finished_at_the_next_start(tmp_path: Path, host: Path, step: str, nth: int) -> None:
+def test_killed_in_the_middle_it_is_finished_at_the_next_start(
+    tmp_path: Path, host: Path, step: str, nth: int
+) -> None:
     prepare(host)
     assert exit_code(run_and_die, tmp_path, host, KilledAt(step, nth)) == KILLED
     answered = start_again(tmp_path, host)
     assert len(answered) == ASKED
     assert all(status(one) == "used" and one.outcome and one.outcome["ok"] for one in answered)
-    assert contents(tree_of(host)) == contents(tree_of(tmp_path / "data/sessions/session-of-this-test/merged"))
+    assert contents(tree_of(host)) == contents(
+        tree_of(tmp_path / "data/sessions/session-of-this-test/merged")
+    )
     assert not list(host.rglob(".gatehouse-*"))
 
 
-BACK = [("rolling back", 1), ("back kept", 1), ("back intended", 2), ("back created", 1), ("back written", 1),
-        ("back checked", 1), ("back placed", 1), ("back placed", 3), ("rolled back", 1)]  # fmt: skip
+BACK = [("rolling back", 1), ("back kept", 1), ("back intended", 2), ("back created", 1),
+("back written", 1),
+        ("back checked", 1), ("back placed", 1), ("back placed", 3), ("rolled back",
+         1)]  # fmt: skip
 
 
 @pytest.mark.parametrize(("step", "nth"), BACK)
-def test_killed_while_it_is_put_back_it_ends_whole(tmp_path: Path, host: Path, step: str, nth: int) -> None:
+def test_killed_while_it_is_put_back_it_ends_whole(
+    tmp_path: Path, host: Path, step: str, nth: int
+) -> None:
     """It is all there or none of it; which of the two, a crash may decide."""
     prepare(host)
     before = contents(tree_of(host))
@@ -313,22 +338,28 @@ def test_killed_and_stale_at_the_next_start_it_is_put_back(tmp_path: Path, host:
     assert exit_code(run_and_die, tmp_path, host, KilledAt("placed", 7)) == KILLED
     changed = {name for name, facts in tree_of(host).items() if before.get(name) != facts}
     assert changed
-    untouched = next(n for n in ("src/app.py", "run.sh", "src/util.py") if tree_of(host)[n] == before[n])
+    untouched = next(
+        n for n in ("src/app.py", "run.sh", "src/util.py") if tree_of(host)[n] == before[n]
+    )
     (host / untouched).write_text("the person's\n")
     answered = start_again(tmp_path, host)
-    assert all(one.outcome and not one.outcome["ok"] and untouched in one.outcome["error"] for one in answered)
+    assert all(
+        one.outcome and not one.outcome["ok"] and untouched in one.outcome["error"]
+        for one in answered
+    )
     now = tree_of(host)
     assert now.pop(untouched)[1] == b"the person's\n"
     del before[untouched]
     assert contents(now) == contents(before)
 
 
-# -- a full disk ----------------------------------------------------------------------------------------------------------
+# -- a full disk ----------------------------------------------------------------------------------
 
 
 def can_mount() -> bool:
     return (
-        os.geteuid() == 0 and subprocess.run(["mount", "--version"], capture_output=True, check=False).returncode == 0
+        os.geteuid() == 0
+        and subprocess.run(["mount", "--version"], capture_output=True, check=False).returncode == 0
     )
 
 
@@ -337,7 +368,9 @@ def small_disk(tmp_path: Path):  # type: ignore[no-untyped-def]
     place = tmp_path / "small"
     place.mkdir()
     made = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(place)], capture_output=True, check=False
+        ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(place)],
+        capture_output=True,
+        check=False,
     )
     if made.returncode:
         pytest.skip("no tmpfs can be mounted here")
@@ -345,7 +378,9 @@ def small_disk(tmp_path: Path):  # type: ignore[no-untyped-def]
     subprocess.run(["umount", "-l", str(place)], check=True)
 
 
-async def test_a_full_disk_in_the_middle_puts_everything_back(small_disk: Path, tmp_path: Path) -> None:
+async def test_a_full_disk_in_the_middle_puts_everything_back(
+    small_disk: Path, tmp_path: Path
+) -> None:
     host = small_disk / "host"
     host.mkdir()
     for number in range(20):

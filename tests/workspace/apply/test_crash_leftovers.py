@@ -1,4 +1,5 @@
-"""What a crash left in the host's workspace: ours goes wherever it is by now, what is somebody's gets a name that anybody sees."""
+"""What a crash left in the host's workspace: ours goes wherever it is by now, what is somebody's
+gets a name that anybody sees."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,10 @@ from supervisor.workspace.disk.beneath import Root
 from supervisor.workspace.trees.journal import Intent, encode_name
 
 ONE, OTHER = f".gatehouse-{'1' * 24}", f".gatehouse-{'2' * 24}"
-INTENTS = [Intent("r", encode_name("a/src"), ONE, "swap"), Intent("r", encode_name("a/b/file"), OTHER, "write")]
+INTENTS = [
+    Intent("r", encode_name("a/src"), ONE, "swap"),
+    Intent("r", encode_name("a/b/file"), OTHER, "write"),
+]
 
 
 @pytest.fixture
@@ -52,12 +56,16 @@ def test_what_stays_hidden_is_said_and_the_rest_goes_on(root: Root, host: Path) 
     (host / "moved" / f"src{ONE}").mkdir()
     (host / "moved/deeper").mkdir()
     (host / "moved/deeper" / OTHER).write_text("ours\n")
-    assert clean_leftovers(root, INTENTS, anywhere=True) == {f"moved/{ONE}": "it can't be removed: File exists"}
+    assert clean_leftovers(root, INTENTS, anywhere=True) == {
+        f"moved/{ONE}": "it can't be removed: File exists"
+    }
     assert (host / "moved" / ONE / "mine.txt").read_text() == "mine\n"
     assert not (host / "moved/deeper" / OTHER).exists()
 
 
-def test_nothing_by_another_name_and_nothing_beyond_a_link_is_touched(root: Root, host: Path, tmp_path: Path) -> None:
+def test_nothing_by_another_name_and_nothing_beyond_a_link_is_touched(
+    root: Root, host: Path, tmp_path: Path
+) -> None:
     outside = tmp_path / "outside"
     (outside / ONE).mkdir(parents=True)
     (host / "link").symlink_to(outside)

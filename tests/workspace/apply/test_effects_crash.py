@@ -62,7 +62,9 @@ async def run_and_die(tmp_path: Path, host: Path, kind: str, step: str) -> None:
         await asyncio.sleep(60)  # killed long before
 
 
-@pytest.mark.parametrize(("kind", "step"), [(kind, step) for kind, steps in STEPS.items() for step in steps])
+@pytest.mark.parametrize(
+    ("kind", "step"), [(kind, step) for kind, steps in STEPS.items() for step in steps]
+)
 def test_kill_at_each_step(tmp_path: Path, host: Path, kind: str, step: str) -> None:
     old = (host / "src/app.py").read_text()
     assert exit_code(run_and_die, tmp_path, host, kind, step) == KILLED
@@ -88,7 +90,11 @@ def test_kill_at_each_step(tmp_path: Path, host: Path, kind: str, step: str) -> 
             assert kind != "rename" or lines.pop("new.py").before is None
             ((_, line),) = lines.items()
             assert line.request == request.id
-            assert line.before is None if kind in ("create", "private", "mkdir") else line.before is not None
+            assert (
+                line.before is None
+                if kind in ("create", "private", "mkdir")
+                else line.before is not None
+            )
             if line.before is not None and line.before.kind == "file":
                 assert history.kept.read(line.before.digest or "", 1 << 20) == old.encode()
         desk.close()
@@ -97,17 +103,23 @@ def test_kill_at_each_step(tmp_path: Path, host: Path, kind: str, step: str) -> 
     expected = {
         "write": lambda: (host / "src/app.py").read_text() == "new\n",
         "create": lambda: (host / "fresh/new.py").read_text() == "new\n",
-        "private": lambda: (keys / "in/x").read_text() == "new\n" and keys.stat().st_mode & 0o777 == 0o700,
+        "private": lambda: (
+            (keys / "in/x").read_text() == "new\n" and keys.stat().st_mode & 0o777 == 0o700
+        ),
         "delete": lambda: not (host / "src/app.py").exists(),
         "mkdir": lambda: (host / "folder").is_dir(),
         "chmod": lambda: (host / "src").stat().st_mode & 0o777 == 0o700,
-        "rename": lambda: (host / "new.py").read_text() == old and not (host / "src/app.py").exists(),
+        "rename": lambda: (
+            (host / "new.py").read_text() == old and not (host / "src/app.py").exists()
+        ),
     }
     assert expected[kind]()
     assert not list(host.rglob(".gatehouse-*"))
 
 
-def test_an_approval_that_was_not_yet_begun_is_carried_out_later(tmp_path: Path, host: Path) -> None:
+def test_an_approval_that_was_not_yet_begun_is_carried_out_later(
+    tmp_path: Path, host: Path
+) -> None:
     """Approved, and the supervisor dies before its channel hears of it."""
 
     async def first() -> None:
@@ -134,7 +146,9 @@ def test_an_approval_that_was_not_yet_begun_is_carried_out_later(tmp_path: Path,
     assert (host / "src/app.py").read_text() == "new\n"
 
 
-def test_after_a_crash_the_hosts_edits_are_still_told_from_the_agents(tmp_path: Path, host: Path) -> None:
+def test_after_a_crash_the_hosts_edits_are_still_told_from_the_agents(
+    tmp_path: Path, host: Path
+) -> None:
     async def first() -> None:
         desk = Desk(tmp_path / "data", host)
         async with desk.running():

@@ -1,4 +1,5 @@
-"""What a disk says no to: read-only, full, forbidden. Nothing half done is left, and the person hears why and what to do."""
+"""What a disk says no to: read-only, full, forbidden. Nothing half done is left, and the person
+hears why and what to do."""
 
 import os
 import subprocess
@@ -26,7 +27,9 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     place = tmp_path / "disk"
     place.mkdir()
     made = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(place)], capture_output=True, check=False
+        ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(place)],
+        capture_output=True,
+        check=False,
     )
     if made.returncode:
         pytest.skip("no tmpfs can be mounted here")
@@ -55,7 +58,9 @@ ACTS: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("kind", ACTS)
 @pytest.mark.parametrize("together", [False, True])
-async def test_a_read_only_host_is_said_and_left(disk: Path, tmp_path: Path, kind: str, together: bool) -> None:
+async def test_a_read_only_host_is_said_and_left(
+    disk: Path, tmp_path: Path, kind: str, together: bool
+) -> None:
     host = disk / "host"
     before = tree_of(host)
     desk = Desk(tmp_path / "data", host)
@@ -66,13 +71,16 @@ async def test_a_read_only_host_is_said_and_left(disk: Path, tmp_path: Path, kin
         await desk.compared()
         assert len(desk.pending()) == 1 + together
         remount(disk, "ro")
-        answered = desk.gate.resolve_all([one.id for one in desk.pending().values()], "approved", by="tester")
+        answered = desk.gate.resolve_all(
+            [one.id for one in desk.pending().values()], "approved", by="tester"
+        )
         for request in answered:
             done = await desk.settled(request)
             assert done.outcome is not None
             assert "ead-only" in done.outcome["error"], done.outcome
         assert tree_of(host) == before
-        # Once it can be written again the same is asked and done: what was answered together at once, else in the end.
+        # Once it can be written again the same is asked and done: what was answered together at
+        # once, else in the end.
         remount(disk, "rw")
         if not together:
             await desk.compared()
@@ -84,7 +92,9 @@ async def test_a_read_only_host_is_said_and_left(disk: Path, tmp_path: Path, kin
     desk.close()
 
 
-async def test_what_a_rule_allows_is_done_as_far_as_the_disk_reaches(disk: Path, tmp_path: Path) -> None:
+async def test_what_a_rule_allows_is_done_as_far_as_the_disk_reaches(
+    disk: Path, tmp_path: Path
+) -> None:
     host = disk / "host"
     desk = Desk(tmp_path / "data", host)
     async with desk.running():
@@ -108,7 +118,9 @@ async def test_what_a_rule_allows_is_done_as_far_as_the_disk_reaches(disk: Path,
     desk.close()
 
 
-async def test_an_undo_on_a_read_only_host_changes_nothing_and_can_be_done_later(disk: Path, tmp_path: Path) -> None:
+async def test_an_undo_on_a_read_only_host_changes_nothing_and_can_be_done_later(
+    disk: Path, tmp_path: Path
+) -> None:
     host = disk / "host"
     before = {name: facts[:2] for name, facts in tree_of(host).items()}
     desk = Desk(tmp_path / "data", host)

@@ -1,4 +1,5 @@
-"""What the person does in the very instant of an effect: folders moved away, a file put where a folder was, a save that hides.
+"""What the person does in the very instant of an effect: folders moved away, a file put where a
+folder was, a save that hides.
 
 Nothing of the person's is lost, nothing of ours stays, and what comes later isn't held up.
 """
@@ -73,7 +74,8 @@ async def test_a_folder_that_is_moved_away_takes_nothing_of_ours_along(
 async def test_nor_in_the_middle_of_a_batch(
     desk: Desk, monkeypatch: pytest.MonkeyPatch, nth: int, is_held: bool
 ) -> None:
-    """Beyond what is held at once something of ours may go along, under a name that says so; never anything of the person's."""
+    """Beyond what is held at once something of ours may go along, under a name that says so;
+    never anything of the person's."""
     monkeypatch.setattr(held_folders, "MOST_HELD", 200 if is_held else 0)
     away = desk.host.parent / "away"
     before = {path.name: path.read_bytes() for path in (desk.host / "src").iterdir()}
@@ -92,7 +94,9 @@ async def test_nor_in_the_middle_of_a_batch(
         assert not ours(desk.host if not is_held else desk.host.parent)
 
 
-async def test_more_folders_than_are_held_at_once(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_more_folders_than_are_held_at_once(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(held_folders, "MOST_HELD", 2)
     async with desk.running(start=False):
         for number in range(8):
@@ -102,12 +106,18 @@ async def test_more_folders_than_are_held_at_once(desk: Desk, monkeypatch: pytes
         assert all(done.outcome and done.outcome["ok"] for done in await approved(desk))
         assert len(list(desk.host.glob("many/*/new.txt"))) == 8
         assert not ours(desk.host)
-        assert not [fd for fd in Path("/proc/self/fd").iterdir() if desk.host / "many" in fd.resolve().parents]
+        assert not [
+            fd
+            for fd in Path("/proc/self/fd").iterdir()
+            if desk.host / "many" in fd.resolve().parents
+        ]
 
 
 @pytest.mark.parametrize("step", ["created", "written", "checked"])
 @pytest.mark.parametrize("how", ["renamed", "into another"])
-def test_a_folder_that_is_moved_away_after_a_kill(tmp_path: Path, host: Path, step: str, how: str) -> None:
+def test_a_folder_that_is_moved_away_after_a_kill(
+    tmp_path: Path, host: Path, step: str, how: str
+) -> None:
     assert exit_code(_killed, tmp_path, host, step) == KILLED
     assert ours(host / "src")
     match how:
@@ -115,7 +125,11 @@ def test_a_folder_that_is_moved_away_after_a_kill(tmp_path: Path, host: Path, st
             (host / "src").rename(host / "moved")
         case "into another":
             (host / "src").rename(host / "free/deep")
-    before = {path: path.read_bytes() for path in host.rglob("*") if path.is_file() and path not in ours(host)}
+    before = {
+        path: path.read_bytes()
+        for path in host.rglob("*")
+        if path.is_file() and path not in ours(host)
+    }
     asyncio.run(_started_again(tmp_path, host))
     assert not ours(host)
     for path, data in before.items():
@@ -141,11 +155,12 @@ async def _started_again(tmp_path: Path, host: Path) -> None:
     desk.close()
 
 
-# -- a file where a folder was ----------------------------------------------------------------------------------------------
+# -- a file where a folder was --------------------------------------------------------------------
 
 
 async def test_what_cant_be_put_back_is_kept_and_holds_up_nothing(desk: Desk) -> None:
-    """A batch deletes a file; the person puts a file where its folder was; then another path fails."""
+    """A batch deletes a file; the person puts a file where its folder was; then another path
+    fails."""
     util, app = desk.host / "src/util.py", desk.host / "src/app.py"
     old = util.read_bytes()
 
@@ -184,10 +199,16 @@ async def test_what_cant_be_put_back_is_kept_and_holds_up_nothing(desk: Desk) ->
 
 
 @pytest.mark.parametrize("nth", [1, 2, 3])
-async def test_what_the_person_deletes_in_the_middle_of_a_batch_stays_deleted(desk: Desk, nth: int) -> None:
+async def test_what_the_person_deletes_in_the_middle_of_a_batch_stays_deleted(
+    desk: Desk, nth: int
+) -> None:
     """Put back is what the batch deleted, not what it was about to."""
     desk.new_channel(
-        once("intended", lambda: [(desk.host / "src" / one).unlink(missing_ok=True) for one in NAMES], nth)
+        once(
+            "intended",
+            lambda: [(desk.host / "src" / one).unlink(missing_ok=True) for one in NAMES],
+            nth,
+        )
     )
     async with desk.running(start=False):
         for name in NAMES:
@@ -195,7 +216,8 @@ async def test_what_the_person_deletes_in_the_middle_of_a_batch_stays_deleted(de
         (desk.copy / "README.md").write_text("agent\n")
         await desk.compared()
         await approved(desk)
-        # Those that the batch had deleted by then are the person's again; the others the person deleted.
+        # Those that the batch had deleted by then are the person's again; the others the person
+        # deleted.
         assert len(list((desk.host / "src").glob("*.py"))) == (1 if nth == 3 else 0)
 
 
@@ -203,7 +225,8 @@ NAMES = ("app.py", "util.py")
 
 
 async def test_a_full_disk_holds_up_the_next_answer_only_once(desk: Desk) -> None:
-    """What can't be put back for want of room is tried again before the next batch, and then kept for an undo."""
+    """What can't be put back for want of room is tried again before the next batch, and then
+    kept for an undo."""
     old = (desk.host / "README.md").read_bytes()
     is_full = [False]
 
@@ -230,10 +253,14 @@ async def test_a_full_disk_holds_up_the_next_answer_only_once(desk: Desk) -> Non
         await approved(desk)
         assert history.open_batch is None or len(history.open_batch.requests) != 2
         is_full[0] = False
-        assert any(history.kept.read(one.before.digest or "", 1 << 20) == old for one in history.done if one.before)
+        assert any(
+            history.kept.read(one.before.digest or "", 1 << 20) == old
+            for one in history.done
+            if one.before
+        )
 
 
-# -- a save that hides ------------------------------------------------------------------------------------------------------
+# -- a save that hides ----------------------------------------------------------------------------
 
 
 def save_hidden(path: Path) -> None:
@@ -274,8 +301,11 @@ async def test_a_save_that_hides_is_never_moved(desk: Desk, step: str) -> None:
 
 
 @pytest.mark.parametrize("step", ["kept", "intended", "written", "batch staged", "placed"])
-def test_killed_in_a_batch_only_what_may_be_in_effect_counts_as_done(tmp_path: Path, host: Path, step: str) -> None:
-    """The person changes a file of the batch before the next start: what isn't kept was not replaced."""
+def test_killed_in_a_batch_only_what_may_be_in_effect_counts_as_done(
+    tmp_path: Path, host: Path, step: str
+) -> None:
+    """The person changes a file of the batch before the next start: what isn't kept was not
+    replaced."""
     assert exit_code(_killed, tmp_path, host, step, "README.md") == KILLED
     for name in ("src/app.py", "README.md"):
         (host / name).write_text("the person's\n")

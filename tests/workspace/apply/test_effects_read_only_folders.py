@@ -1,4 +1,5 @@
-"""Folders that keep out their owner, as an ordinary user has them: what can be done is done and undone, all else says why."""
+"""Folders that keep out their owner, as an ordinary user has them: what can be done is done and
+undone, all else says why."""
 
 import asyncio
 from collections.abc import Callable
@@ -67,7 +68,8 @@ async def test_a_swap_to_such_a_folder_is_done_undone_and_done_again(plain: Plai
 
 
 def lives_and_dies(plain: Plain, at: KilledAt, *, is_undone: bool) -> None:
-    """Nobody's supervisor, in a process of its own that is killed while it shuts the folders or, where `is_undone`, opens them again."""
+    """Nobody's supervisor, in a process of its own that is killed while it shuts the folders or,
+    where `is_undone`, opens them again."""
     desk = plain()
     desk.close()
     with as_before():
@@ -175,8 +177,9 @@ async def test_in_a_read_only_folder_of_the_persons_nothing_is_done_and_one_line
         done = await desk.settled(request)
         assert done.outcome is not None
         assert not done.outcome["ok"]
-        assert "can't be changed on the host: Permission denied; check the permissions on the host" in str(
-            done.outcome["error"]
+        assert (
+            "can't be changed on the host: Permission denied; check the permissions on the host"
+            in str(done.outcome["error"])
         )
         assert "\n" not in str(done.outcome["error"])
         assert action(request).path in str(done.outcome["error"])
@@ -213,7 +216,9 @@ async def test_what_can_not_be_taken_back_is_left_as_it_is_and_said(plain: Plain
         (desk.copy / "free/b.txt").write_text("new\n")
         await desk.compared()
         (desk.host / "free").chmod(0o500)
-        with pytest.raises(Exception, match=r"`free/.\.txt` can't be changed on the host: Permission denied"):
+        with pytest.raises(
+            Exception, match=r"`free/.\.txt` can't be changed on the host: Permission denied"
+        ):
             await take_all_back(desk)
         assert (desk.host / "free/a.txt").read_text() == "changed\n"
         (desk.host / "free").chmod(0o755)

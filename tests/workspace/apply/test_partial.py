@@ -1,4 +1,5 @@
-"""Some hunks of a card: exactly those reach the host, the rest is asked again or denied, and nothing unseen is ever applied."""
+"""Some hunks of a card: exactly those reach the host, the rest is asked again or denied, and
+nothing unseen is ever applied."""
 
 import asyncio
 import os
@@ -41,9 +42,13 @@ def ids(desk: Desk, request: Request) -> list[str]:
     return [hunk.id for hunk in desk.channel.card(request).diff.hunks]
 
 
-async def answer(desk: Desk, request: Request, *places: int, rest: Rest = "pending") -> PartAnswered:
+async def answer(
+    desk: Desk, request: Request, *places: int, rest: Rest = "pending"
+) -> PartAnswered:
     chosen = [ids(desk, request)[place] for place in places]
-    return await desk.channel.answer_part(request.id, chosen, rest, by="tester", fingerprint=request.fingerprint)
+    return await desk.channel.answer_part(
+        request.id, chosen, rest, by="tester", fingerprint=request.fingerprint
+    )
 
 
 def on_host(desk: Desk) -> str:
@@ -73,7 +78,7 @@ async def test_the_chosen_hunk_is_applied_and_the_rest_is_asked_anew(desk: Desk)
         assert "1 of 2 changes" in explanation(done.part)
         await desk.until(lambda: rest_of(desk, 5, 50))
         second = desk.pending()[PATH]
-        assert [line.text for hunk in desk.channel.card(second).diff.hunks for line in hunk.lines if line.kind == "added"] == [
+        assert [line.text for hunk in desk.channel.card(second).diff.hunks for line in hunk.lines if line.kind == "added"] == [  # noqa: E501
             "LINE 50"
         ]  # fmt: skip
         desk.approve(second)
@@ -142,7 +147,9 @@ async def test_a_host_that_moved_on_is_left_alone(desk: Desk, rest: Rest) -> Non
         (desk.host / PATH).write_text("the person's\n")
         async with desk.channel._turn:  # neither comparison nor the host's watcher was faster
             waiting = asyncio.ensure_future(
-                desk.channel.answer_part(request.id, chosen, rest, by="tester", fingerprint=request.fingerprint)
+                desk.channel.answer_part(
+                    request.id, chosen, rest, by="tester", fingerprint=request.fingerprint
+                )
             )
             await asyncio.sleep(0)
         with pytest.raises(UserError, match=r"changed on the host|already|not the request"):
@@ -163,19 +170,24 @@ async def test_a_host_that_moves_on_while_it_is_applied_is_left_alone(desk: Desk
         assert done.part.outcome is not None
         assert done.part.outcome["stale"]
         assert on_host(desk) == "the person's\n"
-        await desk.until(lambda: PATH in desk.pending())  # asked anew, as the conflict that it is now
+        await desk.until(
+            lambda: PATH in desk.pending()
+        )  # asked anew, as the conflict that it is now
         assert "conflict" in desk.pending()[PATH].action.hazards  # type: ignore[union-attr]
 
 
 async def test_the_agent_writes_again_meanwhile(desk: Desk) -> None:
-    """Before it is noticed: what was shown is applied. After: the old card can't be answered any more."""
+    """Before it is noticed: what was shown is applied. After: the old card can't be answered any
+    more."""
     async with desk.running():
         request = await asked(desk, 5, 50)
         chosen = ids(desk, request)
         async with desk.channel._turn:
             (desk.copy / PATH).write_text(changed(7, 50, 55))
             waiting = asyncio.ensure_future(
-                desk.channel.answer_part(request.id, chosen[:1], "drop", by="tester", fingerprint=request.fingerprint)
+                desk.channel.answer_part(
+                    request.id, chosen[:1], "drop", by="tester", fingerprint=request.fingerprint
+                )
             )
             await asyncio.sleep(0)
         try:
@@ -208,7 +220,10 @@ async def test_only_what_was_shown_is_answered(desk: Desk, wrong: str) -> None:
             case "fingerprint":
                 mark, expected = "0" * 64, (UserError, "not the request that was shown")
             case "hunks":
-                chosen, expected = [*chosen, "0" * 32], (UserError, "not the changes that were shown")
+                chosen, expected = (
+                    [*chosen, "0" * 32],
+                    (UserError, "not the changes that were shown"),
+                )
             case "none":
                 chosen, expected = [], (UserError, "no change was chosen")
             case "id":
@@ -237,7 +252,9 @@ async def test_what_has_no_parts_is_answered_as_a_whole(desk: Desk) -> None:
         for path in (PATH, "link"):
             request = await desk.asked(path)
             with pytest.raises(UserError, match="has parts"):
-                await desk.channel.answer_part(request.id, ["x"], "drop", by="tester", fingerprint=request.fingerprint)
+                await desk.channel.answer_part(
+                    request.id, ["x"], "drop", by="tester", fingerprint=request.fingerprint
+                )
 
 
 async def test_a_hunk_that_the_card_cut_can_not_be_chosen(desk: Desk) -> None:
@@ -269,7 +286,11 @@ async def test_what_the_agent_asked_through_its_api_is_asked_again_for_the_rest(
         done = await answer(desk, request, 0)
         assert on_host(desk) == (desk.copy / PATH).read_text() == changed(5)
         assert done.rest is not None
-        assert (status(done.rest), done.rest.reason, done.rest.origin) == ("pending", "both are needed", "agent_api")
+        assert (status(done.rest), done.rest.reason, done.rest.origin) == (
+            "pending",
+            "both are needed",
+            "agent_api",
+        )
         assert not desk.channel.card(done.rest).is_stale
         desk.approve(done.rest)
         await desk.settled(done.rest)
@@ -292,7 +313,9 @@ async def test_two_tabs_answer_once(desk: Desk) -> None:
     async with desk.running():
         request = await asked(desk, 5, 50)
         both = await asyncio.gather(
-            answer(desk, request, 0, rest="drop"), answer(desk, request, 1, rest="drop"), return_exceptions=True
+            answer(desk, request, 0, rest="drop"),
+            answer(desk, request, 1, rest="drop"),
+            return_exceptions=True,
         )
         assert sorted(isinstance(one, UserError) for one in both) == [False, True]
         assert on_host(desk) in (changed(5), changed(50))
@@ -300,7 +323,8 @@ async def test_two_tabs_answer_once(desk: Desk) -> None:
 
 @pytest.mark.parametrize("step", ["part kept", "part answered", "intended", "written", "placed"])
 def test_kill_at_each_step(tmp_path: Path, host: Path, step: str) -> None:
-    """Before the answer is a fact the old card is asked again; after it, exactly the part is on the host and the rest denied."""
+    """Before the answer is a fact the old card is asked again; after it, exactly the part is on
+    the host and the rest denied."""
     assert exit_code(_live_and_die, tmp_path, host, step) == KILLED
     assert (host / PATH).read_text() in (OLD, changed(5))
 
@@ -315,10 +339,18 @@ def test_kill_at_each_step(tmp_path: Path, host: Path, step: str) -> None:
                 await desk.until(lambda: rest_of(desk, 5, 50))
                 assert on_host(desk) == OLD
             else:
-                await desk.until(lambda: all(one.settled_at for one in desk.requests(PATH) if one.answer == "approved"))
+                await desk.until(
+                    lambda: all(
+                        one.settled_at for one in desk.requests(PATH) if one.answer == "approved"
+                    )
+                )
                 await desk.compared()
                 assert not desk.pending()
-                assert sorted(status(one) for one in desk.requests(PATH)) == ["denied", "superseded", "used"]
+                assert sorted(status(one) for one in desk.requests(PATH)) == [
+                    "denied",
+                    "superseded",
+                    "used",
+                ]
         desk.close()
 
     asyncio.run(next_start())

@@ -1,7 +1,8 @@
-"""What a power cut may take: nothing that a later step of an effect relies on, and nothing of one that is done.
+"""What a power cut may take: nothing that a later step of an effect relies on, and nothing of one
+that is done.
 
-No disk is cut off here. Each fsync is noted with what the file or folder held then; what was changed since could be lost. kill -9,
-which loses no write, is `test_crash`'s.
+No disk is cut off here. Each fsync is noted with what the file or folder held then; what was
+changed since could be lost. kill -9, which loses no write, is `test_crash`'s.
 """
 
 import os
@@ -34,10 +35,15 @@ type State = File | Entries
 
 
 def state(path: Path) -> State:
-    """What an fsync makes durable now; of a folder, which name is which file. A temporary name is removed at the next start."""
+    """What an fsync makes durable now; of a folder, which name is which file. A temporary name
+    is removed at the next start."""
     if path.is_dir():
         with os.scandir(path) as found:
-            return frozenset((one.name, one.inode()) for one in found if not one.name.startswith(TEMPORARY_PREFIX))
+            return frozenset(
+                (one.name, one.inode())
+                for one in found
+                if not one.name.startswith(TEMPORARY_PREFIX)
+            )
     status = path.lstat()
     return File(status.st_mode, status.st_size, status.st_mtime_ns)
 
@@ -57,7 +63,9 @@ class Disk:
 
     def unsafe(self, *roots: Path) -> list[str]:
         """What a power cut could take now. Of a link the folder that holds it counts."""
-        found = (path for root in roots for path in (root, *root.rglob("*")) if not path.is_symlink())
+        found = (
+            path for root in roots for path in (root, *root.rglob("*")) if not path.is_symlink()
+        )
         return [str(path) for path in found if self.synced.get(path.lstat().st_ino) != state(path)]
 
 
@@ -115,8 +123,12 @@ def act(kind: str, desk: Desk) -> set[str]:
             return {*(f"many/{number}.txt" for number in range(MANY)), "src/app.py", "src/util.py"}
 
 
-@pytest.mark.parametrize("kind", ["write", "create", "delete", "folder", "rename", "chmod", "mkdir", "swap", "many"])
-async def test_nothing_is_done_on_what_could_be_lost(tmp_path: Path, host: Path, disk: Disk, kind: str) -> None:
+@pytest.mark.parametrize(
+    "kind", ["write", "create", "delete", "folder", "rename", "chmod", "mkdir", "swap", "many"]
+)
+async def test_nothing_is_done_on_what_could_be_lost(
+    tmp_path: Path, host: Path, disk: Disk, kind: str
+) -> None:
     desk = Desk(tmp_path / "data", host)
     lost: list[str] = []
 

@@ -1,4 +1,5 @@
-"""Permissions of folders that both sides have: carried in both directions, never by chance, and taken back."""
+"""Permissions of folders that both sides have: carried in both directions, never by chance, and
+taken back."""
 
 import shutil
 import stat
@@ -41,9 +42,18 @@ async def test_a_change_by_the_agent_is_one_request_and_is_undone(desk: Desk) ->
         (desk.copy / "src").chmod(0o700)
         await desk.compared()
         request = desk.pending()["src"]
-        assert (action(request).operation, action(request).mode, action(request).hazards) == ("chmod", 0o700, ())
+        assert (action(request).operation, action(request).mode, action(request).hazards) == (
+            "chmod",
+            0o700,
+            (),
+        )
         card = desk.channel.card(request)
-        assert (card.content, card.old_mode, card.new_mode, card.is_stale) == ("none", 0o755, 0o700, False)
+        assert (card.content, card.old_mode, card.new_mode, card.is_stale) == (
+            "none",
+            0o755,
+            0o700,
+            False,
+        )
         assert list(desk.pending()) == ["src"]
         desk.approve(request)
         await desk.settled(request)
@@ -85,7 +95,9 @@ async def test_rules_judge_it_by_the_folders_path(desk: Desk) -> None:
         for name in ("free/in", "closed/in"):
             (desk.copy / name).chmod(0o770)
         await desk.compared()
-        assert mode(desk.host / "free/in") == 0o770  # no new executable, though a folder has such bits
+        assert (
+            mode(desk.host / "free/in") == 0o770
+        )  # no new executable, though a folder has such bits
         assert mode(desk.host / "closed/in") == 0o755
         assert not desk.pending()
         assert [status(one) for one in desk.requests("closed/in")] == ["denied"]
@@ -129,7 +141,8 @@ async def test_where_both_changed_it_a_person_says(desk: Desk, answer: str) -> N
 
 
 async def test_a_folder_made_anew_has_its_makers_umask(desk: Desk) -> None:
-    """As `git checkout` of another branch and back does it, under another umask than the person's."""
+    """As `git checkout` of another branch and back does it, under another umask than the
+    person's."""
     (desk.host / "src").chmod(0o775)
     async with desk.running(start=False):
         await desk.compared()
@@ -221,10 +234,12 @@ async def test_a_folder_swapped_for_a_link_is_not_followed(desk: Desk, tmp_path:
         assert (mode(tmp_path / "outside"), mode(desk.host / "moved")) == (0o755, 0o755)
 
 
-# -- as a user who isn't root: what can't be read or written to ----------------------------------------------------------
+# -- as a user who isn't root: what can't be read or written to -----------------------------------
 
 
-async def test_a_folder_that_nobody_may_read_is_asked_about_and_loses_nothing(plain: Callable[[], Desk]) -> None:
+async def test_a_folder_that_nobody_may_read_is_asked_about_and_loses_nothing(
+    plain: Callable[[], Desk],
+) -> None:
     desk = plain()
     async with desk.running(start=False):
         (desk.copy / "src/app.py").write_text("changed\n")
@@ -254,10 +269,15 @@ async def test_a_folder_that_nobody_may_read_is_asked_about_and_loses_nothing(pl
         await desk.compared()
         assert list(desk.pending()) == ["src/util.py"]
         await take_all_back(desk)
-        assert (mode(desk.host / "src"), (desk.host / "src/app.py").read_text()[:3]) == (0o755, "one")
+        assert (mode(desk.host / "src"), (desk.host / "src/app.py").read_text()[:3]) == (
+            0o755,
+            "one",
+        )
 
 
-async def test_what_was_made_in_an_unreadable_folder_is_found_when_it_can_be_read(plain: Callable[[], Desk]) -> None:
+async def test_what_was_made_in_an_unreadable_folder_is_found_when_it_can_be_read(
+    plain: Callable[[], Desk],
+) -> None:
     desk = plain()
     async with desk.running():
         (desk.copy / "src").chmod(0o300)
@@ -302,8 +322,11 @@ async def applied(desk: Desk, path: str) -> None:
     await desk.settled(request)
 
 
-async def test_what_was_changed_before_its_folder_was_shut_is_taken_back_with_it(plain: Callable[[], Desk]) -> None:
-    """A folder that may be listed but not entered: nobody can say what is in it before it is opened."""
+async def test_what_was_changed_before_its_folder_was_shut_is_taken_back_with_it(
+    plain: Callable[[], Desk],
+) -> None:
+    """A folder that may be listed but not entered: nobody can say what is in it before it is
+    opened."""
     desk = plain()
     async with desk.running(start=False):
         (desk.copy / "src/app.py").write_text("changed\n")
@@ -334,7 +357,9 @@ async def test_what_the_person_changed_in_a_folder_that_is_shut_keeps_all_from_b
         assert (desk.host / "src/app.py").read_text() == "the person's\n"
 
 
-async def test_where_one_of_several_fails_the_folder_is_as_it_was(plain: Callable[[], Desk]) -> None:
+async def test_where_one_of_several_fails_the_folder_is_as_it_was(
+    plain: Callable[[], Desk],
+) -> None:
     desk = plain()
     (desk.host / "src").chmod(0o555)
 
@@ -360,7 +385,9 @@ async def test_where_one_of_several_fails_the_folder_is_as_it_was(plain: Callabl
 
 
 @pytest.mark.parametrize("since", ["", "by the person"])
-async def test_a_folder_that_went_with_another_change_comes_back_as_it_was(desk: Desk, since: str) -> None:
+async def test_a_folder_that_went_with_another_change_comes_back_as_it_was(
+    desk: Desk, since: str
+) -> None:
     folder = desk.host / "private"
     folder.mkdir()
     for name in "ab":

@@ -1,4 +1,5 @@
-"""A file that has another name in the copy is one request: asked, judged, applied, refused and taken back as one."""
+"""A file that has another name in the copy is one request: asked, judged, applied, refused and
+taken back as one."""
 
 import contextlib
 import os
@@ -28,7 +29,9 @@ def moved(desk: Desk, old: str = APP, new: str = NEW) -> None:
 def waiting(desk: Desk) -> list[tuple[str, str, str | None]]:
     """What is asked: operation, path, and where to."""
     actions = [request.action for request in desk.pending().values()]
-    return sorted((one.operation, one.path, one.to) for one in actions if isinstance(one, FileChange))
+    return sorted(
+        (one.operation, one.path, one.to) for one in actions if isinstance(one, FileChange)
+    )
 
 
 async def asked_once(desk: Desk, old: str = APP, new: str = NEW) -> Request:
@@ -47,14 +50,20 @@ async def test_a_rename_is_one_request_and_one_card(desk: Desk) -> None:
         assert isinstance(request.action, FileChange)
         assert Waiting(request.id, "", 0.0, request.action, False).what == "renamed"
         card = desk.channel.card(request)
-        assert (card.path, card.operation, card.content, card.is_stale) == (APP, "rename", "none", False)
+        assert (card.path, card.operation, card.content, card.is_stale) == (
+            APP,
+            "rename",
+            "none",
+            False,
+        )
         desk.approve(request)
         assert (await desk.settled(request)).outcome["ok"]
         assert not (desk.host / APP).exists()
         assert (desk.host / NEW).stat().st_ino == inode
         await desk.compared()
         assert len(desk.requests()) == 1
-        # Both sides agree on it: the person's next edit reaches the copy, the agent's next one is asked about.
+        # Both sides agree on it: the person's next edit reaches the copy, the agent's next one is
+        # asked about.
         (desk.host / NEW).write_text("person\n")
         await desk.until(lambda: (desk.copy / NEW).read_text() == "person\n")
         (desk.copy / NEW).write_text("agent\n")
@@ -131,7 +140,9 @@ async def test_a_folder_of_many_files(desk: Desk) -> None:
     names = [f"{number % 7}/{number}.txt" for number in range(compare.CHUNK + 20)]
     for name in names:
         (desk.host / "many" / name).parent.mkdir(parents=True, exist_ok=True)
-        (desk.host / "many" / name).write_text("all the same\n" if int(Path(name).stem) % 2 else f"{name}\n")
+        (desk.host / "many" / name).write_text(
+            "all the same\n" if int(Path(name).stem) % 2 else f"{name}\n"
+        )
     for number in range(7):
         (desk.host / f"many/{number}/__init__.py").touch()
     before = tree(desk.host)
@@ -139,8 +150,12 @@ async def test_a_folder_of_many_files(desk: Desk) -> None:
         shutil.move(desk.copy / "many", desk.copy / "other")
         await desk.compared()
         wanted = [*names, *(f"{number}/__init__.py" for number in range(7))]
-        assert waiting(desk) == sorted(("rename", f"many/{name}", f"other/{name}") for name in wanted)
-        answered = desk.gate.resolve_all([one.id for one in desk.pending().values()], "approved", by="tester")
+        assert waiting(desk) == sorted(
+            ("rename", f"many/{name}", f"other/{name}") for name in wanted
+        )
+        answered = desk.gate.resolve_all(
+            [one.id for one in desk.pending().values()], "approved", by="tester"
+        )
         for request in answered:
             assert (await desk.settled(request)).outcome["ok"]
         assert not (desk.host / "many").exists()
@@ -178,7 +193,8 @@ async def test_a_hard_link_is_no_rename(desk: Desk) -> None:
 
 
 async def test_a_copy_beside_it_is_a_creation(desk: Desk) -> None:
-    """Two new files with the content of the old one: the nearer name is the rename, the same every time."""
+    """Two new files with the content of the old one: the nearer name is the rename, the same
+    every time."""
     async with desk.running():
         text = (desk.copy / APP).read_text()
         (desk.copy / APP).unlink()
@@ -189,7 +205,9 @@ async def test_a_copy_beside_it_is_a_creation(desk: Desk) -> None:
             await desk.compared()
             assert waiting(desk) == [("rename", APP, "lib/app.py"), ("write", "other.py", None)]
         await desk.approve_all()
-        assert (desk.host / "lib/app.py").read_text() == (desk.host / "other.py").read_text() == text
+        assert (
+            (desk.host / "lib/app.py").read_text() == (desk.host / "other.py").read_text() == text
+        )
 
 
 async def test_rules_judge_both_paths(desk: Desk) -> None:
@@ -237,7 +255,8 @@ async def test_it_stays_one_request_whatever_is_looked_at(desk: Desk) -> None:
 
 
 async def test_what_was_asked_as_two_stays_two(desk: Desk) -> None:
-    """Copied first, deleted much later: the cards that a person may be reading aren't taken away."""
+    """Copied first, deleted much later: the cards that a person may be reading aren't taken
+    away."""
     async with desk.running():
         (desk.copy / "again.py").write_bytes((desk.copy / APP).read_bytes())
         first = await desk.asked("again.py")
@@ -285,7 +304,9 @@ async def test_what_the_person_did_meanwhile_is_never_lost(desk: Desk, how: str)
         path.parent.mkdir(exist_ok=True)
         path.unlink() if how == "deleted" else path.write_text("person\n")
         async with desk.channel._turn:
-            with contextlib.suppress(UserError):  # it was heard of before, and another card is there now
+            with contextlib.suppress(
+                UserError
+            ):  # it was heard of before, and another card is there now
                 desk.approve(request)
         await desk.settled(request)
         if how != "deleted":
@@ -294,7 +315,9 @@ async def test_what_the_person_did_meanwhile_is_never_lost(desk: Desk, how: str)
         for one in desk.pending().values():
             assert isinstance(one.action, FileChange)
             assert one.action.operation != "rename"
-            assert how == "deleted" or one.action.path not in (APP, NEW) or "conflict" in one.action.hazards or one.action.before in (None, request.action.before)  # type: ignore[union-attr]  # fmt: skip
+            assert how == "deleted" or one.action.path not in (APP,
+            NEW) or "conflict" in one.action.hazards or one.action.before in (None,
+            request.action.before)  # type: ignore[union-attr]  # fmt: skip
 
 
 async def test_deleted_by_the_agent_before_it_was_carried_out(desk: Desk) -> None:
@@ -324,7 +347,9 @@ async def test_no_snapshot_is_made_of_what_the_host_has(desk: Desk, tmp_path: Pa
         assert (desk.host / "moved.bin").read_bytes() == (desk.copy / "moved.bin").read_bytes()
 
 
-async def test_where_the_inbox_is_full_it_waits_as_one(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_where_the_inbox_is_full_it_waits_as_one(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from supervisor.records import approval_queue
 
     monkeypatch.setattr(approval_queue, "MOST_CHANGES_PER_SESSION", 1)
@@ -340,8 +365,11 @@ async def test_where_the_inbox_is_full_it_waits_as_one(desk: Desk, monkeypatch: 
 
 
 async def test_one_that_can_not_be_done_keeps_the_others_of_its_answer(tmp_path: Path) -> None:
-    """All that was answered at once, or nothing: with a rename that has become impossible, nothing."""
-    desk = Desk(tmp_path / "data", make_repository(tmp_path / "host", {"a.txt": "a\n", "b.txt": "b\n"}))
+    """All that was answered at once, or nothing: with a rename that has become impossible,
+    nothing."""
+    desk = Desk(
+        tmp_path / "data", make_repository(tmp_path / "host", {"a.txt": "a\n", "b.txt": "b\n"})
+    )
     async with desk.running():
         (desk.copy / "a.txt").rename(desk.copy / "moved.txt")
         (desk.copy / "b.txt").write_text("changed\n")
@@ -350,7 +378,9 @@ async def test_one_that_can_not_be_done_keeps_the_others_of_its_answer(tmp_path:
         assert len(desk.pending()) == 3
         async with desk.channel._turn:
             (desk.host / "moved.txt").write_text("person\n")
-            answered = desk.gate.resolve_all([one.id for one in desk.pending().values()], "approved", by="tester")
+            answered = desk.gate.resolve_all(
+                [one.id for one in desk.pending().values()], "approved", by="tester"
+            )
         for request in answered:
             done = await desk.settled(request)
             assert done.outcome is not None

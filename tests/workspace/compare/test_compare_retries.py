@@ -1,4 +1,5 @@
-"""What couldn't be carried out is asked again while the session lives, with its reason, and ever more rarely."""
+"""What couldn't be carried out is asked again while the session lives, with its reason, and ever
+more rarely."""
 
 import os
 from pathlib import Path
@@ -63,7 +64,9 @@ async def test_an_approved_change_that_failed_becomes_a_card_again_with_the_reas
         for _ in range(3):
             clock.advance(HOUR_S)
             await desk.compared()
-            assert [one.id for one in desk.pending().values()] == [again.id]  # one card, however long it waits
+            assert [one.id for one in desk.pending().values()] == [
+                again.id
+            ]  # one card, however long it waits
         desk.approve(again)
         await desk.settled(again)
         assert (desk.host / name).read_text() == "changed\n"
@@ -73,7 +76,9 @@ async def test_an_approved_change_that_failed_becomes_a_card_again_with_the_reas
         assert len(desk.requests(name)) == 2
 
 
-async def test_what_rules_allow_is_tried_ever_more_rarely(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_rules_allow_is_tried_ever_more_rarely(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with desk.running(start=False):
         clock = await clock_of(desk)
         (desk.copy / "free/a.txt").write_text("changed\n")

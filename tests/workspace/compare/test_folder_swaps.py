@@ -1,4 +1,5 @@
-"""A folder in the place of a file or a link, or the other way round: one question, one answer, all of it or nothing."""
+"""A folder in the place of a file or a link, or the other way round: one question, one answer,
+all of it or nothing."""
 
 import asyncio
 import os
@@ -31,7 +32,8 @@ def linked(copy: Path) -> str:
 
 
 def grown(copy: Path) -> str:
-    """A file becomes a folder, with a script, a link, a folder of its own and an empty one in it."""
+    """A file becomes a folder, with a script, a link, a folder of its own and an empty one in
+    it."""
     (copy / "README.md").unlink()
     (copy / "README.md/sub/deep").mkdir(parents=True)
     (copy / "README.md/empty").mkdir(mode=0o700)
@@ -61,7 +63,9 @@ def _link(host: Path) -> None:
 
 
 def tree(folder: Path) -> dict[str, object]:
-    return {name: entry for name, entry in read_tree(folder, {}).items() if name.split("/")[0] != ".git"}
+    return {
+        name: entry for name, entry in read_tree(folder, {}).items() if name.split("/")[0] != ".git"
+    }
 
 
 async def asked(desk: Desk) -> Request:
@@ -128,12 +132,15 @@ async def test_what_a_rule_allows_is_not_asked_and_one_denied_path_denies_all(de
         await desk.compared()
         assert (desk.host / "closed/c.txt").read_text() == "c\n"
         assert not desk.pending()
-        assert "closed" in desk.refusals() or any(status(one) == "denied" for one in desk.requests("closed"))
+        assert "closed" in desk.refusals() or any(
+            status(one) == "denied" for one in desk.requests("closed")
+        )
 
 
 @pytest.mark.parametrize("name", ["build/out.o", "made.txt", "x.log"])
 async def test_what_the_session_never_had_stays_and_says_why(desk: Desk, name: str) -> None:
-    """Ignored, or made on the host since: nobody is asked to delete it, and nothing else of the folder goes."""
+    """Ignored, or made on the host since: nobody is asked to delete it, and nothing else of the
+    folder goes."""
     async with desk.running(start=False):
         await desk.walk_host()
         flat(desk.copy)
@@ -167,7 +174,9 @@ async def test_made_on_the_host_while_the_card_waits(desk: Desk) -> None:
         assert not desk.pending()
 
 
-async def test_a_newer_version_takes_the_cards_place_and_swapping_back_withdraws_it(desk: Desk) -> None:
+async def test_a_newer_version_takes_the_cards_place_and_swapping_back_withdraws_it(
+    desk: Desk,
+) -> None:
     async with desk.running(start=False):
         (desk.copy / "src/app.py").write_text("edited\n")
         await desk.compared()
@@ -257,7 +266,8 @@ async def test_ignored_things_of_the_agents_stay_its_own(desk: Desk) -> None:
 @pytest.mark.parametrize("swap", [flat, grown])
 @pytest.mark.parametrize("step", ["intended", "placed", "batch done"])
 async def test_what_fails_half_way_is_put_back(desk: Desk, swap: SwapOf, step: str) -> None:
-    """From the second time on that an effect comes by this step, the disk is full; until it is put back."""
+    """From the second time on that an effect comes by this step, the disk is full; until it is
+    put back."""
     left = 2 if step in ("intended", "placed") else 1
 
     def at(now: str) -> None:
@@ -297,8 +307,11 @@ async def test_what_came_into_the_folder_in_the_last_instant(desk: Desk) -> None
 
 
 @pytest.mark.parametrize("saved", ["saved", "written", "taken away"])
-async def test_what_came_there_and_into_the_folder_in_the_last_instant(desk: Desk, saved: str) -> None:
-    """Both are the person's, and only one can have the name: neither is lost, or left where nobody looks."""
+async def test_what_came_there_and_into_the_folder_in_the_last_instant(
+    desk: Desk, saved: str
+) -> None:
+    """Both are the person's, and only one can have the name: neither is lost, or left where
+    nobody looks."""
 
     def at(step: str) -> None:
         if step != "swapped":
@@ -378,7 +391,9 @@ async def run_and_die(tmp_path: Path, host: Path, swap: SwapOf, at: KilledAt) ->
     ("swap", "point", "number"),
     [*((swap, *point) for swap in (flat, grown) for point in POINTS), (flat, "swapped", 1)],
 )
-def test_kill_at_each_point(tmp_path: Path, host: Path, swap: SwapOf, point: str, number: int) -> None:
+def test_kill_at_each_point(
+    tmp_path: Path, host: Path, swap: SwapOf, point: str, number: int
+) -> None:
     """The next start has all of it, once, and it can be taken back."""
     before = tree(host)
     assert exit_code(run_and_die, tmp_path, host, swap, KilledAt(point, number)) == KILLED
@@ -402,7 +417,8 @@ def test_kill_at_each_point(tmp_path: Path, host: Path, swap: SwapOf, point: str
 
 
 def test_an_edit_after_the_crash_takes_nothing_back(tmp_path: Path, host: Path) -> None:
-    """All was done and only not yet said: what the person made of it since is theirs, and the rest stays done."""
+    """All was done and only not yet said: what the person made of it since is theirs, and the
+    rest stays done."""
     assert exit_code(run_and_die, tmp_path, host, grown, KilledAt("batch ended")) == KILLED
     (host / "README.md/one.txt").write_text("person\n")
 
@@ -420,7 +436,8 @@ def test_an_edit_after_the_crash_takes_nothing_back(tmp_path: Path, host: Path) 
 
 
 def test_what_came_into_the_folder_after_the_crash(tmp_path: Path, host: Path) -> None:
-    """The supervisor is dead, the folder has no name of its own, and somebody's working directory is there."""
+    """The supervisor is dead, the folder has no name of its own, and somebody's working
+    directory is there."""
     assert exit_code(run_and_die, tmp_path, host, flat, KilledAt("swapped")) == KILLED
     (aside,) = (one for one in host.glob(".gatehouse-*") if one.is_dir())
     (aside / "mine.txt").write_text("mine\n")

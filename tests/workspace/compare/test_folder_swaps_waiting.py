@@ -1,4 +1,5 @@
-"""What a folder's swap costs while nobody has answered it: what is read for it, and what is kept."""
+"""What a folder's swap costs while nobody has answered it: what is read for it, and what is
+kept."""
 
 import os
 
@@ -51,19 +52,24 @@ async def test_nothing_of_it_is_opened_when_something_else_changes(
 async def test_names_that_no_card_and_no_record_should_hold(
     desk: Desk, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    """Two thousand names may take eight megabytes: so many are no question, and each request stays small."""
+    """Two thousand names may take eight megabytes: so many are no question, and each request
+    stays small."""
     monkeypatch.setattr("supervisor.workspace.compare.folder_swaps.MOST_NAMED_BYTES", 16 << 10)
     long = "x" * 250
     async with desk.running(start=False):
         (desk.copy / "README.md").unlink()
         (desk.copy / "README.md").mkdir()
         for number in range(65):
-            path = desk.copy / "README.md" / (f"{number:02}{long}" if how == "names" else str(number))
+            path = (
+                desk.copy / "README.md" / (f"{number:02}{long}" if how == "names" else str(number))
+            )
             path.symlink_to(long if how == "targets" else "here")
         await desk.compared()
         assert not desk.pending()
         assert "take more than 16 kB" in desk.channel.refused()["README.md"]
         for number in range(10):
-            (desk.copy / "README.md" / (f"{number:02}{long}" if how == "names" else str(number))).unlink()
+            (
+                desk.copy / "README.md" / (f"{number:02}{long}" if how == "names" else str(number))
+            ).unlink()
         await desk.compared()
         assert len(desk.pending()["README.md"].action.steps) == 55  # type: ignore[union-attr]

@@ -20,7 +20,9 @@ A, B = "a" * (SMALL_BYTES + 1), "b" * (SMALL_BYTES + 1)
 
 def kept(desk: Desk) -> set[str]:
     """The large contents that are in the session's folder, by their first letter."""
-    paths = [path for path in (desk.folder / "blobs").iterdir() if path.stat().st_size > SMALL_BYTES]
+    paths = [
+        path for path in (desk.folder / "blobs").iterdir() if path.stat().st_size > SMALL_BYTES
+    ]
     return {path.read_text()[0] for path in paths}
 
 
@@ -99,8 +101,8 @@ async def test_of_what_was_denied_and_is_asked_again(desk: Desk) -> None:
 
 
 async def test_another_path_and_another_channel_need_the_same(desk: Desk) -> None:
-    """What the agent's API asks for isn't let go of because a file in the copy with the same content went, nor the other way
-    round."""
+    """What the agent's API asks for isn't let go of because a file in the copy with the same
+    content went, nor the other way round."""
     async with desk.running(start=False):
         swapped(desk, A)
         (desk.copy / "other").write_text(A)
@@ -174,7 +176,9 @@ def test_after_a_crash_nothing_is_left_and_what_waits_is_there(tmp_path: Path, h
     asyncio.run(again())
 
 
-async def test_a_disk_that_refuses_stops_no_comparison(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_disk_that_refuses_stops_no_comparison(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refusing(digest: str) -> None:
         raise OSError(digest)
 

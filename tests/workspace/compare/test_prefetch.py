@@ -50,7 +50,9 @@ def examined(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return seen
 
 
-async def test_it_is_used_where_nothing_changed(still: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_it_is_used_where_nothing_changed(
+    still: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (still.copy / "src/new.py").write_text("new\n")
     (still.copy / "src/app.py").write_text("changed\n")
     await ahead(still, "src/new.py", "src/app.py")
@@ -66,7 +68,9 @@ async def test_it_is_used_where_nothing_changed(still: Desk, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("rewritten", ["later\n", "other\n"])
-async def test_what_is_written_later_is_what_is_asked_and_applied(still: Desk, rewritten: str) -> None:
+async def test_what_is_written_later_is_what_is_asked_and_applied(
+    still: Desk, rewritten: str
+) -> None:
     path = still.copy / "src/new.py"
     path.write_text("first\n")  # as long as one of the others
     await ahead(still, "src/new.py")
@@ -102,7 +106,9 @@ async def test_what_is_gone_again_is_asked_about_by_nobody(still: Desk) -> None:
 
 async def test_an_agreement_meanwhile_is_seen(still: Desk) -> None:
     """The same was asked for by the agent's API and applied: nothing is left to ask."""
-    still.gate.handlers.on_ready("filesystem", "agent_api", lambda request: still.channel.carry_out(request))  # type: ignore[arg-type]
+    still.gate.handlers.on_ready(
+        "filesystem", "agent_api", lambda request: still.channel.carry_out(request)
+    )  # type: ignore[arg-type]
     (still.copy / "free/new.txt").write_text("the same\n")
     await ahead(still, "free/new.txt")
     await still.settled(await still.channel.write("free/new.txt", b"the same\n", ""))
@@ -115,7 +121,9 @@ async def test_a_move_is_one_request_whether_or_not_it_was_looked_at(still: Desk
     (still.copy / "src/app.py").rename(still.copy / "src/main.py")
     await ahead(still, "src/main.py")
     await still.compared()
-    assert [(r.action.operation, r.action.to) for r in still.pending().values()] == [("rename", "src/main.py")]  # type: ignore[union-attr]
+    assert [(r.action.operation, r.action.to) for r in still.pending().values()] == [
+        ("rename", "src/main.py")
+    ]  # type: ignore[union-attr]
 
 
 async def test_what_is_ignored_hidden_large_or_no_file_is_not_read(still: Desk) -> None:
@@ -129,14 +137,17 @@ async def test_what_is_ignored_hidden_large_or_no_file_is_not_read(still: Desk) 
     blobs = still.folder / "blobs"
     kept = set(blobs.iterdir())
     await ahead(
-        still, "noise.log", "src/.gatehouse-1", "src/large.bin", "src/folder/", "src/folder", "src/link", "src/fifo",
+        still, "noise.log", "src/.gatehouse-1", "src/large.bin", "src/folder/", "src/folder",
+        "src/link", "src/fifo",
         "src/none", ".git/config", "../outside", "/etc/passwd",
     )  # fmt: skip
     assert found(still) == set()
     assert set(blobs.iterdir()) == kept
 
 
-async def test_not_more_than_so_many_are_looked_at(still: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_not_more_than_so_many_are_looked_at(
+    still: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("supervisor.workspace.compare.prefetch.MOST_FOUND", 2)
     names = [f"src/{number}.py" for number in range(3)]
     for name in names:
@@ -148,7 +159,9 @@ async def test_not_more_than_so_many_are_looked_at(still: Desk, monkeypatch: pyt
     assert still.pending().keys() == set(names)
 
 
-async def test_a_file_that_is_written_to_while_it_is_read_is_left(still: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_file_that_is_written_to_while_it_is_read_is_left(
+    still: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = still.copy / "src/new.py"
     path.write_text("first\n")
     blobs = still.channel._now.sides.blobs
@@ -164,7 +177,9 @@ async def test_a_file_that_is_written_to_while_it_is_read_is_left(still: Desk, m
     assert found(still) == set()
 
 
-async def test_a_change_between_a_look_and_its_end_is_noticed(still: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_change_between_a_look_and_its_end_is_noticed(
+    still: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The signature that counts is the one from before the look."""
     sides = still.channel._now.sides
     path = still.copy / "src/new.py"
@@ -180,12 +195,15 @@ async def test_a_change_between_a_look_and_its_end_is_noticed(still: Desk, monke
     assert looked.take("src/new.py") is None
 
 
-# -- the watcher ---------------------------------------------------------------------------------------------------------
+# -- the watcher ----------------------------------------------------------------------------------
 
 
 @pytest.fixture
-async def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Watcher, Path]]:
-    # Longer than a busy machine keeps this process from running: what a batch holds is told by events, not by that.
+async def watched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[tuple[Watcher, Path]]:
+    # Longer than a busy machine keeps this process from running: what a batch holds is told by
+    # events, not by that.
     monkeypatch.setattr(watch, "QUIET_S", QUIET_S)
     monkeypatch.setattr(watch, "LONGEST_BATCH_S", 60.0)
     (tmp_path / "folder").mkdir()
@@ -197,7 +215,9 @@ async def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
     root.close()
 
 
-async def test_it_tells_of_what_is_new_and_what_is_written_until_it_is_quiet(watched: tuple[Watcher, Path]) -> None:
+async def test_it_tells_of_what_is_new_and_what_is_written_until_it_is_quiet(
+    watched: tuple[Watcher, Path],
+) -> None:
     watcher, folder = watched
     (folder / "old").write_text("")
     told: list[set[str]] = []
@@ -238,7 +258,8 @@ async def test_a_batch_ends_after_what_was_told(watched: tuple[Watcher, Path]) -
 
 
 def flood(first: Path, second: Path) -> None:
-    """More events than the kernel keeps for one watcher, nobody reading meanwhile: it drops what comes after them."""
+    """More events than the kernel keeps for one watcher, nobody reading meanwhile: it drops what
+    comes after them."""
     kept = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
     if kept > 200_000:
         pytest.skip("this machine keeps very many events")
@@ -264,7 +285,9 @@ async def test_dropped_events_may_have_been_about_anything(watched: tuple[Watche
     assert await watcher.batch(5.0) == {"folder"}
 
 
-async def test_what_an_overflow_hides_reaches_the_host(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_an_overflow_hides_reaches_the_host(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(channel, "FULL_COMPARISON_S", 3600.0)  # which would find it some time later
     async with desk.running():
         flood(desk.copy / "src/app.py", desk.copy / "src/util.py")
@@ -272,7 +295,9 @@ async def test_what_an_overflow_hides_reaches_the_host(desk: Desk, monkeypatch: 
         await desk.until(lambda: (desk.host / "free/late.txt").exists())
 
 
-async def test_a_session_that_stops_waits_for_a_look(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_session_that_stops_waits_for_a_look(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its descriptors are closed only then: their numbers could be another file's."""
     begun, go_on, over = asyncio.Event(), asyncio.Event(), []
     loop = asyncio.get_running_loop()

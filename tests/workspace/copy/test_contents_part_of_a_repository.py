@@ -1,4 +1,5 @@
-"""A workspace that is a folder inside a repository: what that ignores stays out, as if the whole were supervised."""
+"""A workspace that is a folder inside a repository: what that ignores stays out, as if the whole
+were supervised."""
 
 import os
 import shutil
@@ -54,7 +55,9 @@ async def test_what_the_repository_around_ignores_stays_out_in_both_directions(d
         (desk.host / "late.log").write_text("the person's\n")
         (desk.host / "late.py").write_text("the person's\n")
         await desk.until(lambda: (desk.copy / "late.py").exists())
-        await desk.until(lambda: not (desk.copy / "late.log").exists())  # in an overlay it shows for a moment
+        await desk.until(
+            lambda: not (desk.copy / "late.log").exists()
+        )  # in an overlay it shows for a moment
 
 
 async def test_a_repository_that_ignores_the_folder_says_nothing_about_it(tmp_path: Path) -> None:

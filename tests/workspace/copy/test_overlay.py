@@ -1,4 +1,5 @@
-"""The private copy as an overlay: what is hidden, what the kernel leaves undefined, what a forged mark can't do.
+"""The private copy as an overlay: what is hidden, what the kernel leaves undefined, what a forged
+mark can't do.
 
 Everything else that holds for a copy is tested for both: the `desk` fixture comes in both modes.
 """
@@ -46,11 +47,15 @@ def tree_of(folder: Path) -> set[str]:
     return {name for name in names if ".git" not in name.split("/")}
 
 
-# -- what the agent must not see ----------------------------------------------------------------------------------------
+# -- what the agent must not see ------------------------------------------------------------------
 
 
 async def test_what_a_copy_leaves_out_is_not_there(tmp_path: Path) -> None:
-    files = {".gitignore": ".env\nnode_modules/\n*.log\n!keep.log\n", "src/a.py": "a", "keep.log": "k"}
+    files = {
+        ".gitignore": ".env\nnode_modules/\n*.log\n!keep.log\n",
+        "src/a.py": "a",
+        "keep.log": "k",
+    }
     host = make_repository(tmp_path / "host", files)
     (host / ".env").write_text("SECRET")
     (host / "src/debug.log").write_text("SECRET")
@@ -64,14 +69,25 @@ async def test_what_a_copy_leaves_out_is_not_there(tmp_path: Path) -> None:
     made = await made_of(host, tmp_path / "s", exclude=(host / "state",))
     try:
         shown = view(made)
-        assert {path.name for path in shown.iterdir()} == {".git", ".gitignore", "src", "keep.log", "untracked.txt"}
+        assert {path.name for path in shown.iterdir()} == {
+            ".git",
+            ".gitignore",
+            "src",
+            "keep.log",
+            "untracked.txt",
+        }
         assert [path.name for path in (shown / "src").iterdir()] == ["a.py"]
         for name in (".env", "src/debug.log", "node_modules/pkg/index.js", "state/token"):
             assert not os.path.lexists(shown / name)
             assert (host / name).exists()
         assert stat.S_IMODE((shown / "src").stat().st_mode) == 0o750
         assert (shown / "src").stat().st_mtime_ns == 10**18
-        assert git(tmp_path, "-C", str(host), "status", "--short").split() == ["??", "state/", "??", "untracked.txt"]
+        assert git(tmp_path, "-C", str(host), "status", "--short").split() == [
+            "??",
+            "state/",
+            "??",
+            "untracked.txt",
+        ]
     finally:
         made.mount.close()
 
@@ -90,7 +106,9 @@ async def test_gatehouseignore_and_include_ignored_count_as_in_a_copy(tmp_path: 
         (host / name).write_text("x")
     always = {".gitignore", ".gatehouseignore", "a.txt", "deep", "deep/er", "local.env"}
     for include, more in ((False, set()), (True, {"other.env", "out", "out/o"})):
-        copied = await make_private_copy(host, tmp_path / f"c{include}", "copy", include_ignored=include)
+        copied = await make_private_copy(
+            host, tmp_path / f"c{include}", "copy", include_ignored=include
+        )
         assert copied.mount is None
         made = await made_of(host, tmp_path / f"o{include}", include_ignored=include)
         try:
@@ -120,7 +138,9 @@ async def test_every_git_folder_is_the_agents_own(tmp_path: Path) -> None:
             assert "evil" not in config
             assert "pw@" not in config
             assert not list((repository / ".git/objects").rglob("??/*"))  # borrowed, not copied
-        assert (shown / ".git/objects/info/alternates").read_text() == "/workspace/lower/.git/objects\n"
+        assert (
+            shown / ".git/objects/info/alternates"
+        ).read_text() == "/workspace/lower/.git/objects\n"
         inside = (shown / "vendor/inner/.git/objects/info/alternates").read_text()
         assert inside == "/workspace/lower/vendor/inner/.git/objects\n"
     finally:
@@ -134,7 +154,12 @@ async def test_objects_that_the_sandbox_could_not_reach_are_copied(tmp_path: Pat
     for number, folder in enumerate((tmp_path / "tree", tmp_path / "borrower")):
         made = await made_of(folder, tmp_path / f"s{number}")
         try:
-            words = ("--git-dir", str(tmp_path / f"s{number}/upper/.git"), "--work-tree", str(folder))
+            words = (
+                "--git-dir",
+                str(tmp_path / f"s{number}/upper/.git"),
+                "--work-tree",
+                str(folder),
+            )
             assert git(tmp_path, *words, "log", "--format=%s").strip() == "first"
             git(tmp_path, *words, "fsck", "--strict")
             assert git(tmp_path, *words, "status", "--short") == ""
@@ -152,19 +177,25 @@ async def test_what_the_host_ignores_later_is_hidden_then(desk: Desk) -> None:
         (desk.host / "late.log").write_text("SECRET")
         (desk.host / "build").mkdir()
         (desk.host / "build/o").write_text("x")
-        await desk.until(lambda: not os.path.lexists(desk.copy / "late.log") and not (desk.copy / "build").exists())
+        await desk.until(
+            lambda: (
+                not os.path.lexists(desk.copy / "late.log") and not (desk.copy / "build").exists()
+            )
+        )
         await desk.compared()
         assert desk.requests() == []
         assert (desk.host / "late.log").exists()
 
 
-# -- what the kernel leaves undefined -----------------------------------------------------------------------------------
+# -- what the kernel leaves undefined -------------------------------------------------------------
 
 
 async def test_a_file_that_was_replaced_by_rename_is_written_through(desk: Desk) -> None:
     async with desk.running():
         for number in range(3):
-            with (desk.copy / APP).open() as held:  # the kernel remembers the old file, and has it in use
+            with (
+                desk.copy / APP
+            ).open() as held:  # the kernel remembers the old file, and has it in use
                 (desk.host / "draft").write_text(f"version {number}\n")
                 (desk.host / "draft").rename(desk.host / APP)
                 wanted = f"version {number}\n"
@@ -219,7 +250,9 @@ async def test_another_branch_on_the_host(desk: Desk) -> None:
 
     def seen(side: Path) -> dict[str, str]:
         with contextlib.suppress(OSError):
-            return {name: (side / name).read_text() for name in tree_of(side) if (side / name).is_file()}
+            return {
+                name: (side / name).read_text() for name in tree_of(side) if (side / name).is_file()
+            }
         return {}
 
     async with desk.running():
@@ -232,7 +265,8 @@ async def test_another_branch_on_the_host(desk: Desk) -> None:
 
 
 async def test_the_host_renames_what_the_agent_has_changed(desk: Desk) -> None:
-    """The kernel takes both names for the agent's file, until we have written the host's to the new one."""
+    """The kernel takes both names for the agent's file, until we have written the host's to the
+    new one."""
     async with desk.running():
         (desk.copy / APP).write_text("agent\n")
         await desk.asked(APP)
@@ -245,7 +279,7 @@ async def test_the_host_renames_what_the_agent_has_changed(desk: Desk) -> None:
         assert "src/moved.py" not in desk.pending()
 
 
-# -- what both sides began with -----------------------------------------------------------------------------------------
+# -- what both sides began with -------------------------------------------------------------------
 
 
 def test_what_is_newer_than_the_start_or_moved_there_is_not_known(tmp_path: Path) -> None:
@@ -298,7 +332,7 @@ async def test_the_persons_edit_before_the_first_walk_is_a_conflict(desk: Desk) 
         assert (desk.host / "free/a.txt").read_text() == "person\n"
 
 
-# -- crashes ------------------------------------------------------------------------------------------------------------
+# -- crashes --------------------------------------------------------------------------------------
 
 
 async def test_a_crash_forgets_nothing(desk: Desk) -> None:
@@ -348,13 +382,15 @@ async def test_undo_after_the_end_needs_no_mount(desk: Desk) -> None:
         (desk.copy / "free/a.txt").write_text("applied\n")
         await desk.until(lambda: (desk.host / "free/a.txt").read_text() == "applied\n")
         await desk.until(lambda: all(one.settled_at for one in desk.requests()))
-    async with reopened(desk.channel.session_id, desk.host, desk.folder, desk.gate, (desk.data,)) as undo:
+    async with reopened(
+        desk.channel.session_id, desk.host, desk.folder, desk.gate, (desk.data,)
+    ) as undo:
         plan = await undo.plan(Selection())
         await undo.carry_out(Selection(), token=plan.token, by="tester")
     assert (desk.host / "free/a.txt").read_text() == "a\n"
 
 
-# -- forged marks -------------------------------------------------------------------------------------------------------
+# -- forged marks ---------------------------------------------------------------------------------
 
 
 async def test_marks_can_not_be_made_through_the_mount(desk: Desk) -> None:
@@ -372,8 +408,18 @@ async def test_marks_can_not_be_made_through_the_mount(desk: Desk) -> None:
         await desk.compared()
         await desk.approve_all()
         upper = desk.folder / "upper"
-        names = {name for path in ("src", APP) if (upper / path).exists() for name in os.listxattr(upper / path)}
-        forged = {"user.overlay.opaque", "user.overlay.redirect", "user.overlay.metacopy", "user.overlay.whiteout"}
+        names = {
+            name
+            for path in ("src", APP)
+            if (upper / path).exists()
+            for name in os.listxattr(upper / path)
+        }
+        forged = {
+            "user.overlay.opaque",
+            "user.overlay.redirect",
+            "user.overlay.metacopy",
+            "user.overlay.whiteout",
+        }
         assert not names & forged
         assert (desk.host / APP).exists()
         assert {request.action.path for request in desk.requests()} == {"free/a.txt", "mine"}  # type: ignore[union-attr]
@@ -409,7 +455,8 @@ def _link_out(upper: Path) -> None:
 async def test_a_forged_mark_in_the_upper_folder_deletes_and_reads_nothing(
     desk: Desk, forge: Callable[[Path], None]
 ) -> None:
-    """As if the kernel had let the agent make one: what is asked is what the view shows, never what the mark says."""
+    """As if the kernel had let the agent make one: what is asked is what the view shows, never
+    what the mark says."""
     async with desk.running():
         assert (desk.copy / APP).exists()
         assert (desk.copy / "closed/c.txt").exists()
@@ -455,7 +502,10 @@ async def test_what_the_agent_made_and_deletes_again_is_deleted_on_the_host(desk
         (desk.copy / "free/new/deep/x.txt").write_text("x\n")
         (desk.copy / "free/single.txt").write_text("x\n")
         await desk.until(
-            lambda: (desk.host / "free/new/deep/x.txt").exists() and (desk.host / "free/single.txt").exists()
+            lambda: (
+                (desk.host / "free/new/deep/x.txt").exists()
+                and (desk.host / "free/single.txt").exists()
+            )
         )
         await desk.until(lambda: all(one.settled_at for one in desk.requests()))
         (desk.copy / "free/single.txt").unlink()

@@ -1,7 +1,9 @@
-"""What the agent deletes in an overlay before both sides agreed on it: asked about, and never back again unasked.
+"""What the agent deletes in an overlay before both sides agreed on it: asked about, and never back
+again unasked.
 
-In a copy there is no such thing: what the agent sees, both sides have agreed on. Here the person's new file shines through
-at once, and a file of the agent's own leaves no trace when it goes.
+In a copy there is no such thing: what the agent sees, both sides have agreed on. Here the
+person's new file shines through at once, and a file of the agent's own leaves no trace when it
+goes.
 """
 
 import os
@@ -25,8 +27,11 @@ def desk(tmp_path: Path, host: Path) -> Iterator[Desk]:
 
 
 @pytest.mark.parametrize("first", ["host", "copy"])
-async def test_what_the_agent_deletes_before_it_was_agreed_on_is_asked_about(desk: Desk, first: str) -> None:
-    """A file of the person's shows through at once; in a copy it couldn't be deleted before it was brought."""
+async def test_what_the_agent_deletes_before_it_was_agreed_on_is_asked_about(
+    desk: Desk, first: str
+) -> None:
+    """A file of the person's shows through at once; in a copy it couldn't be deleted before it
+    was brought."""
     async with desk.running(start=False):
         await look(desk, "host")
         for name in ("new.txt", "free/new.txt", "src/sub/deep.py", "build/o", "free/gone.txt"):
@@ -100,7 +105,9 @@ async def test_deleted_while_the_host_was_given_it(desk: Desk, name: str) -> Non
 
     def deleted(step: str) -> None:
         if step == "placed" and os.path.lexists(desk.copy / name):
-            shutil.rmtree(desk.copy / "fresh") if name.startswith("fresh") else (desk.copy / name).unlink()
+            shutil.rmtree(desk.copy / "fresh") if name.startswith("fresh") else (
+                desk.copy / name
+            ).unlink()
 
     desk.new_channel(deleted)
     async with desk.running(start=False):
@@ -127,7 +134,9 @@ async def test_deleted_while_the_host_was_given_it(desk: Desk, name: str) -> Non
         assert (desk.host / "src/util.py").exists()
 
 
-async def test_after_a_crash_before_the_first_walk_the_way_to_what_was_agreed_is_known(desk: Desk) -> None:
+async def test_after_a_crash_before_the_first_walk_the_way_to_what_was_agreed_is_known(
+    desk: Desk,
+) -> None:
     async with desk.running(start=False):
         (desk.copy / APP).write_text("agent\n")
         await look(desk, "copy")
@@ -178,7 +187,8 @@ async def look(desk: Desk, where: str) -> None:
 async def test_a_folder_of_the_persons_that_comes_and_goes_as_a_whole_is_gone_in_the_copy(
     desk: Desk, by_pass: bool
 ) -> None:
-    """However many files it had, and though the upper folder has that folder, too; and where the watcher saw it before any pass did."""
+    """However many files it had, and though the upper folder has that folder, too; and where the
+    watcher saw it before any pass did."""
     async with desk.running(start=False):
         await look(desk, "host")
         opened = desk.channel._opened
@@ -206,7 +216,9 @@ async def test_a_folder_of_the_persons_that_comes_and_goes_as_a_whole_is_gone_in
         assert (desk.copy / "mine/1.txt").read_text() == "again\n"
 
 
-async def test_what_the_agent_has_in_a_folder_that_the_person_deletes_stays_its_own(desk: Desk) -> None:
+async def test_what_the_agent_has_in_a_folder_that_the_person_deletes_stays_its_own(
+    desk: Desk,
+) -> None:
     async with desk.running(start=False):
         await look(desk, "host")
         (desk.host / "mine").mkdir()

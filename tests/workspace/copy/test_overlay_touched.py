@@ -1,7 +1,9 @@
-"""In an overlay nobody reads a file before somebody changes it: when one that the person only touched is taken for changed.
+"""In an overlay nobody reads a file before somebody changes it: when one that the person only
+touched is taken for changed.
 
-A touched file has another change time. That its content is still the one that both sides began with has to be proven; where
-it can't be, a person is asked, whatever a rule allows, since the alternative is to lose an edit.
+A touched file has another change time. That its content is still the one that both sides began
+with has to be proven; where it can't be, a person is asked, whatever a rule allows, since the
+alternative is to lose an edit.
 """
 
 import os
@@ -30,7 +32,8 @@ async def brought(desk: Desk) -> None:
 
 
 def touched(path: Path) -> None:
-    """Another change time and nothing else, as a backup by hard links or a `chmod` to what it was leaves it."""
+    """Another change time and nothing else, as a backup by hard links or a `chmod` to what it
+    was leaves it."""
     path.chmod(stat.S_IMODE(path.stat().st_mode))
 
 
@@ -117,7 +120,8 @@ EDITS = {"touched": touched, "written": written, "another mode": lambda path: pa
 @pytest.mark.parametrize(
     ("agent", "did"),
     [
-        ("write", "touched"), ("write", "written"), ("write", "another mode"), ("delete", "touched"), ("delete", "written"),
+        ("write", "touched"), ("write", "written"), ("write", "another mode"), ("delete",
+         "touched"), ("delete", "written"),
         ("chmod", "written"), ("chmod", "another mode"),
     ],
 )  # fmt: skip

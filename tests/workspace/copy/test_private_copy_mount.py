@@ -1,4 +1,5 @@
-"""Where the private copy can't be an overlay, and where its mount is: what doesn't fit is told or copied, and nobody else sees the mount, nor does it outlive its holder."""
+"""Where the private copy can't be an overlay, and where its mount is: what doesn't fit is told
+or copied, and nobody else sees the mount, nor does it outlive its holder."""
 
 import contextlib
 import os
@@ -17,10 +18,15 @@ from supervisor.workspace.disk.file_systems import why_unfit
 from tests.workspace.copy.test_overlay import made_of, view
 
 
-async def test_auto_takes_what_fits(tmp_path: Path, host: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_auto_takes_what_fits(
+    tmp_path: Path, host: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     small = await make_private_copy(host, tmp_path / "small", "auto")
     assert small == (None, ())
-    assert sorted(path.name for path in (tmp_path / "small").iterdir()) == ["baseline.msgpack", "merged"]
+    assert sorted(path.name for path in (tmp_path / "small").iterdir()) == [
+        "baseline.msgpack",
+        "merged",
+    ]
     monkeypatch.setattr(private_copy, "MANY_FILES", 3)
     large = await make_private_copy(host, tmp_path / "large", "auto")
     assert large.mount is not None
@@ -28,14 +34,18 @@ async def test_auto_takes_what_fits(tmp_path: Path, host: Path, monkeypatch: pyt
     monkeypatch.setattr(overlay, "why_unfit", lambda workspace, folder: "of a reason")
     other = await make_private_copy(host, tmp_path / "other", "auto")
     assert other.mount is None
-    assert "the private copy is a copy: the workspace can't be an overlay: of a reason" in other.notes
+    assert (
+        "the private copy is a copy: the workspace can't be an overlay: of a reason" in other.notes
+    )
     assert (tmp_path / "other/merged/README.md").exists()
     with pytest.raises(SandboxError, match=r"of a reason; use `--copy=copy`"):
         await make_private_copy(host, tmp_path / "not", "overlay")
     assert list((tmp_path / "not").iterdir()) == []
 
 
-async def test_no_mount_means_a_copy_and_says_so(tmp_path: Path, host: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_mount_means_a_copy_and_says_so(
+    tmp_path: Path, host: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(private_copy, "MANY_FILES", 3)
     broken = tmp_path / "mounter.py"
     broken.write_text(
@@ -63,7 +73,9 @@ async def test_where_no_overlay_can_be_refreshed_there_is_a_copy_and_the_reason_
     broken = tmp_path / "mounter.py"
     source, head = overlay_mount.HELPER.read_text(), "def remount(place: bytes) -> None:\n"
     assert head in source
-    broken.write_text(source.replace(head, head + "    raise PermissionError(1, 'Operation not permitted')\n"))
+    broken.write_text(
+        source.replace(head, head + "    raise PermissionError(1, 'Operation not permitted')\n")
+    )
     monkeypatch.setattr(overlay_mount, "HELPER", broken)
     why = "the overlay can't be mounted: refresh the overlay: Operation not permitted"
     made = await make_private_copy(host, tmp_path / "s", "auto")
@@ -93,10 +105,20 @@ def test_where_no_user_namespace_may_be_made_the_reason_is_told(tmp_path: Path, 
         "from supervisor.workspace.copy.private_copy import make_private_copy\n"
         "asyncio.run(make_private_copy(Path(sys.argv[1]), Path(sys.argv[2]), 'overlay'))\n"
     )
-    argv = ["unshare", "--user", "--map-root-user", sys.executable, "-c", script, str(host), str(tmp_path / "s")]
+    argv = [
+        "unshare",
+        "--user",
+        "--map-root-user",
+        sys.executable,
+        "-c",
+        script,
+        str(host),
+        str(tmp_path / "s"),
+    ]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=200)
     assert (
-        "the overlay can't be mounted: make a user namespace: No space left on device; use `--copy=copy`" in done.stderr
+        "the overlay can't be mounted: make a user namespace: No space left on device; use"
+        " `--copy=copy`" in done.stderr
     )
 
 
@@ -120,20 +142,37 @@ asyncio.run(main())
 
 
 def test_a_replaced_folder_is_shown_to_an_ordinary_user_as_well(tmp_path: Path, host: Path) -> None:
-    """Who isn't root in the namespace that owns the mount loses every right to it with the first program that is started."""
-    argv = ["unshare", "--user", "--map-user=1000", "--map-group=1000", sys.executable, "-c", REPLACED]
+    """Who isn't root in the namespace that owns the mount loses every right to it with the first
+    program that is started."""
+    argv = [
+        "unshare",
+        "--user",
+        "--map-user=1000",
+        "--map-group=1000",
+        sys.executable,
+        "-c",
+        REPLACED,
+    ]
     done = subprocess.run(
-        [*argv, str(host), str(tmp_path / "s")], capture_output=True, text=True, check=False, timeout=200
+        [*argv, str(host), str(tmp_path / "s")],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=200,
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "['new.py']"
 
 
-async def test_a_refresh_that_fails_says_why(tmp_path: Path, host: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_refresh_that_fails_says_why(
+    tmp_path: Path, host: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made = await made_of(host, tmp_path / "s")
     try:
         monkeypatch.setattr(made.mount, "place", tmp_path / "nowhere")
-        with pytest.raises(SandboxError, match="the overlay can't be refreshed: No such file or directory; use"):
+        with pytest.raises(
+            SandboxError, match="the overlay can't be refreshed: No such file or directory; use"
+        ):
             await made.mount.refresh()
     finally:
         made.mount.close()
@@ -148,7 +187,9 @@ def test_what_an_overlay_can_not_stand_for(tmp_path: Path) -> None:
     assert why_unfit(tmp_path / "work", tmp_path / "other") == ""
 
 
-async def test_a_workspace_that_is_another_by_now_is_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_workspace_that_is_another_by_now_is_not_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("one", "two", "s/lower", "s/upper", "s/work", "s/merged"):
         (tmp_path / name).mkdir(parents=True)
     status = (tmp_path / "two").stat()
@@ -173,9 +214,10 @@ async def test_the_mount_is_nowhere_but_where_it_is_given(tmp_path: Path, host: 
 def test_the_mount_ends_with_the_supervisor(tmp_path: Path, host: Path) -> None:
     """kill -9 of the process that holds it: no process of ours is left, and no mount anywhere."""
     script = (
-        "import asyncio, os, sys\nfrom pathlib import Path\nfrom supervisor.workspace.copy.overlay import make_overlay\n"
-        "made = asyncio.run(make_overlay(Path(sys.argv[1]), Path(sys.argv[2])))\n"
-        "print(os.listdir(made.mount.merged_fd) != [], flush=True)\nos.kill(os.getpid(), 9)\n"
+        "import asyncio, os, sys\nfrom pathlib import Path\nfrom supervisor.workspace.copy.overlay"
+        " import make_overlay\nmade = asyncio.run(make_overlay(Path(sys.argv[1]),"
+        " Path(sys.argv[2])))\nprint(os.listdir(made.mount.merged_fd) != [],"
+        " flush=True)\nos.kill(os.getpid(), 9)\n"
     )
     argv = [sys.executable, "-c", script, str(host), str(tmp_path / "s")]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=200)
@@ -185,4 +227,7 @@ def test_the_mount_ends_with_the_supervisor(tmp_path: Path, host: Path) -> None:
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             assert mark not in (process / "mountinfo").read_text()
-            assert process.name == str(os.getpid()) or str(tmp_path / "s") not in (process / "cmdline").read_text()
+            assert (
+                process.name == str(os.getpid())
+                or str(tmp_path / "s") not in (process / "cmdline").read_text()
+            )

@@ -1,4 +1,5 @@
-"""The private copy: what is in it, that it shares nothing with the host, and that its `.git` stands alone."""
+"""The private copy: what is in it, that it shares nothing with the host, and that its `.git`
+stands alone."""
 
 import os
 import socket
@@ -38,9 +39,19 @@ async def test_tracked_and_untracked_files_but_not_ignored_ones(host: Path, tmp_
     (host / "untracked.txt").write_text("x")
     (host / "src/util.py").unlink()  # tracked, deleted
     told: list[tuple[int, int, int]] = []
-    report = await make_copy(host, tmp_path / "s/merged", on_progress=lambda *values: told.append(values))
+    report = await make_copy(
+        host, tmp_path / "s/merged", on_progress=lambda *values: told.append(values)
+    )
     copy = tmp_path / "s/merged"
-    files = {"README.md", "src/app.py", "free/a.txt", "closed/c.txt", "kept.log", "untracked.txt", ".gitignore"}
+    files = {
+        "README.md",
+        "src/app.py",
+        "free/a.txt",
+        "closed/c.txt",
+        "kept.log",
+        "untracked.txt",
+        ".gitignore",
+    }
     assert names(copy) == files | {"src", "free", "closed"}
     assert report.is_git
     assert report.skipped_count == 0
@@ -53,7 +64,9 @@ async def test_tracked_and_untracked_files_but_not_ignored_ones(host: Path, tmp_
     assert state.baseline["src/app.py"].host_signature is not None
 
 
-async def test_modes_times_and_links_are_kept_and_nothing_is_shared(host: Path, tmp_path: Path) -> None:
+async def test_modes_times_and_links_are_kept_and_nothing_is_shared(
+    host: Path, tmp_path: Path
+) -> None:
     tool = host / "tool"
     tool.write_text("#!/bin/sh\n")
     tool.chmod(0o4751)
@@ -85,7 +98,10 @@ async def test_special_files_are_named_and_left_out(
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind("sock")
         report = await make_copy(folder, tmp_path / "s/merged")
-    assert dict(report.skipped) == {"fifo": "a fifo is never copied", "sock": "a socket is never copied"}
+    assert dict(report.skipped) == {
+        "fifo": "a fifo is never copied",
+        "sock": "a socket is never copied",
+    }
     assert names(tmp_path / "s/merged") == set()
 
 
@@ -166,7 +182,8 @@ async def test_a_worktree_becomes_a_repository_of_its_own(host: Path, tmp_path: 
 
 @pytest.mark.parametrize("is_worktree", [False, True])
 async def test_a_sparse_checkout_stays_one(host: Path, tmp_path: Path, is_worktree: bool) -> None:
-    """Else git in the copy brings the left-out files back with the next switch, each of them a file to ask about."""
+    """Else git in the copy brings the left-out files back with the next switch, each of them a
+    file to ask about."""
     folder = tmp_path / "clone"
     if is_worktree:
         git(host, "worktree", "add", "-q", "-b", "topic", str(folder))
@@ -189,7 +206,16 @@ async def test_a_sparse_checkout_stays_one(host: Path, tmp_path: Path, is_worktr
 
 async def test_submodules_and_nested_repositories(host: Path, tmp_path: Path) -> None:
     library = make_repository(tmp_path / "library", {"lib.py": "lib\n", ".gitignore": "*.o\n"})
-    git(host, "-c", "protocol.file.allow=always", "submodule", "add", "-q", str(library), "vendor/lib")
+    git(
+        host,
+        "-c",
+        "protocol.file.allow=always",
+        "submodule",
+        "add",
+        "-q",
+        str(library),
+        "vendor/lib",
+    )
     git(host, "commit", "-q", "-m", "submodule")
     (host / "vendor/lib/out.o").write_text("x")
     make_repository(host / "nested", {"n.txt": "n\n"})
@@ -216,8 +242,12 @@ async def test_borrowed_objects_are_brought_along(host: Path, tmp_path: Path) ->
     assert git(copy, "log", "--format=%s") == "first\n"
 
 
-@pytest.mark.parametrize("pointer", ["gitdir: {private}/.git\n", "gitdir: {private}/.git", "rubbish", ""])
-async def test_a_pointer_to_somebody_elses_repository_is_not_followed(tmp_path: Path, pointer: str) -> None:
+@pytest.mark.parametrize(
+    "pointer", ["gitdir: {private}/.git\n", "gitdir: {private}/.git", "rubbish", ""]
+)
+async def test_a_pointer_to_somebody_elses_repository_is_not_followed(
+    tmp_path: Path, pointer: str
+) -> None:
     private = make_repository(tmp_path / "private", {"secret.txt": "secret\n"})
     folder = tmp_path / "downloaded"
     folder.mkdir()
@@ -227,7 +257,9 @@ async def test_a_pointer_to_somebody_elses_repository_is_not_followed(tmp_path: 
     assert not report.is_git
     assert report.notes
     assert not (tmp_path / "s/merged/.git").exists()
-    assert b"secret" not in b"".join(path.read_bytes() for path in (tmp_path / "s").rglob("*") if path.is_file())
+    assert b"secret" not in b"".join(
+        path.read_bytes() for path in (tmp_path / "s").rglob("*") if path.is_file()
+    )
 
 
 async def test_a_git_folder_that_is_a_symlink_is_not_followed(tmp_path: Path) -> None:

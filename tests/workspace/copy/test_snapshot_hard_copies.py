@@ -57,7 +57,8 @@ def mounted(at: Path, *words: str) -> Iterator[Path]:
 
 
 def image(at: Path, megabytes: int, *words: str) -> Path:
-    """A file with a file system in it; skips where the program that makes it is missing or refuses."""
+    """A file with a file system in it; skips where the program that makes it is missing or
+    refuses."""
     with at.open("wb") as file:
         file.truncate(megabytes << 20)
     try:
@@ -69,7 +70,7 @@ def image(at: Path, megabytes: int, *words: str) -> Path:
     return at
 
 
-# -- large ------------------------------------------------------------------------------------------------------------
+# -- large ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("by_reading", [False, True])
@@ -104,12 +105,16 @@ def _reading_only(self: Copier, reading: int, writing: int, at: int, most: int) 
 
 async def test_a_hundred_thousand_files_in_one_folder(folder: Path, tmp_path: Path) -> None:
     (folder / "many").mkdir()
-    for group in range(2):  # an inode has at most 65,000 names on ext4; none of them is shared with the copy
+    for group in range(
+        2
+    ):  # an inode has at most 65,000 names on ext4; none of them is shared with the copy
         (folder / f"many/first{group}").write_text(f"{group}")
         for number in range(49_999):
             os.link(folder / f"many/first{group}", folder / f"many/{group}-{number}")
     told: list[tuple[int, int, int]] = []
-    report = await make_copy(folder, tmp_path / "s/merged", on_progress=lambda *values: told.append(values))
+    report = await make_copy(
+        folder, tmp_path / "s/merged", on_progress=lambda *values: told.append(values)
+    )
     assert report.files == len(list((tmp_path / "s/merged/many").iterdir())) == 100_000
     assert (tmp_path / "s/merged/many/1-7").read_text() == "1"
     assert (tmp_path / "s/merged/many/1-7").stat().st_nlink == 1
@@ -118,7 +123,7 @@ async def test_a_hundred_thousand_files_in_one_folder(folder: Path, tmp_path: Pa
     assert len(replay(tmp_path / "s").baseline) == 100_001
 
 
-# -- names ------------------------------------------------------------------------------------------------------------
+# -- names ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("by", ["thread", "processes"])
@@ -127,7 +132,17 @@ async def test_names_that_are_no_text_and_names_as_long_as_they_may_be(
 ) -> None:
     if by == "processes":
         pooled(monkeypatch, 1)
-    odd = [b"caf\xe9", b"\xff\xfe", b"new\nline", b"tab\t", b"\x1b[31m", "ü".encode(), b"x" * 255, b'quote"', b"back\\"]
+    odd = [
+        b"caf\xe9",
+        b"\xff\xfe",
+        b"new\nline",
+        b"tab\t",
+        b"\x1b[31m",
+        "ü".encode(),
+        b"x" * 255,
+        b'quote"',
+        b"back\\",
+    ]
     for name in odd:
         Path(os.fsdecode(os.fsencode(folder) + b"/" + name)).write_bytes(name)
     (folder / os.fsdecode(b"dir\xe9")).mkdir()
@@ -137,7 +152,9 @@ async def test_names_that_are_no_text_and_names_as_long_as_they_may_be(
     assert report.skipped == (("odd", "the link's target isn't text"),)
     (folder / "odd").unlink()
     for name in odd:
-        assert Path(os.fsdecode(os.fsencode(tmp_path / "s/merged") + b"/" + name)).read_bytes() == name
+        assert (
+            Path(os.fsdecode(os.fsencode(tmp_path / "s/merged") + b"/" + name)).read_bytes() == name
+        )
     assert set(replay(tmp_path / "s").baseline) == names(folder)
 
 
@@ -158,13 +175,16 @@ async def test_a_path_that_is_too_long_is_named_and_left_out(folder: Path, tmp_p
 
 async def test_a_part_of_300_characters_is_refused_clearly(desk: Desk) -> None:
     async with desk.running():
-        for call in (desk.channel.write("free/" + "x" * 300, b"x", ""), desk.channel.move("free/a.txt", "é" * 300, "")):
+        for call in (
+            desk.channel.write("free/" + "x" * 300, b"x", ""),
+            desk.channel.move("free/a.txt", "é" * 300, ""),
+        ):
             with pytest.raises(UserError, match="File name too long"):
                 await call
         assert desk.requests() == []
 
 
-# -- while it moves ---------------------------------------------------------------------------------------------------
+# -- while it moves -------------------------------------------------------------------------------
 
 
 async def test_a_file_that_grows_while_it_is_read_arrives_whole_in_the_end(
@@ -188,7 +208,9 @@ async def test_a_file_that_grows_while_it_is_read_arrives_whole_in_the_end(
         assert desk.report.baseline["free/a.txt"].host_signature is not None
         monkeypatch.undo()
         await desk.channel.start()
-        await desk.until(lambda: (desk.copy / "free/growing.log.txt").read_text() == growing.read_text())
+        await desk.until(
+            lambda: (desk.copy / "free/growing.log.txt").read_text() == growing.read_text()
+        )
         await desk.compared()
         assert desk.requests() == []
 
@@ -215,7 +237,9 @@ async def test_a_folder_that_becomes_a_symlink_during_the_copy_leads_nowhere(
     monkeypatch.setattr(snapshot, "copy_all", swapped)
     report = await make_copy(host, tmp_path / "s/merged")
     assert ("src", "it was a folder when the copy began and isn't any more") in report.skipped
-    assert b"secret" not in b"".join(path.read_bytes() for path in (tmp_path / "s").rglob("*") if path.is_file())
+    assert b"secret" not in b"".join(
+        path.read_bytes() for path in (tmp_path / "s").rglob("*") if path.is_file()
+    )
     assert not [name for name in report.baseline if name.startswith("src/")]
 
 
@@ -236,7 +260,9 @@ async def test_a_folder_that_flickers_never_lets_a_secret_in(
         racing.kill()
         racing.wait()
     for turn in range(20):
-        found = [path for path in (tmp_path / f"s{turn}/merged").rglob("*.py") if not path.is_symlink()]
+        found = [
+            path for path in (tmp_path / f"s{turn}/merged").rglob("*.py") if not path.is_symlink()
+        ]
         assert not [path for path in found if path.is_file() and path.read_text() == "secret"]
 
 
@@ -255,12 +281,16 @@ async def test_git_folders_are_only_entered_where_they_were_found(
 
     monkeypatch.setattr(snapshot, "copy_all", swapped)
     report = await make_copy(host, tmp_path / "s/merged")
-    assert set(report.skipped) == {(".git", "it was a folder when the copy began and isn't any more")}
-    assert b"secret" not in b"".join(path.read_bytes() for path in (tmp_path / "s").rglob("*") if path.is_file())
+    assert set(report.skipped) == {
+        (".git", "it was a folder when the copy began and isn't any more")
+    }
+    assert b"secret" not in b"".join(
+        path.read_bytes() for path in (tmp_path / "s").rglob("*") if path.is_file()
+    )
     assert (tmp_path / "s/merged/src/app.py").exists()
 
 
-# -- what can't be read -----------------------------------------------------------------------------------------------
+# -- what can't be read ---------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -296,7 +326,7 @@ async def test_a_device_is_named_and_left_out(folder: Path, tmp_path: Path) -> N
     assert report.skipped == (("null", "a device is never copied"),)
 
 
-# -- ends -------------------------------------------------------------------------------------------------------------
+# -- ends -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("by", ["thread", "processes"])
@@ -325,7 +355,9 @@ async def test_a_copy_that_is_cancelled_leaves_nothing_and_nobody(
         (folder / f"{number}").write_text("x")
     begun = asyncio.Event()
     async with asyncio.TaskGroup() as tasks:
-        making = tasks.create_task(make_copy(folder, tmp_path / "s/merged", on_progress=lambda *values: begun.set()))
+        making = tasks.create_task(
+            make_copy(folder, tmp_path / "s/merged", on_progress=lambda *values: begun.set())
+        )
         await begun.wait()
         making.cancel()
         await asyncio.wait([making])
@@ -349,7 +381,9 @@ async def test_processes_that_fail_together_have_all_ended(
     work = [Piece("", "", [], into_baseline=True)] * 4
     with contextlib.closing(Root(folder)) as host, contextlib.closing(Root(tmp_path)) as target:
         place = Place(host.fd, target.fd, ())
-        for _ in range(20):  # who ends first has the other cancelled: in most rounds while that waits for its end
+        for _ in range(
+            20
+        ):  # who ends first has the other cancelled: in most rounds while that waits for its end
             with pytest.raises(OSError, match="full"):
                 await copy_all(work, place, lambda *_: None, lambda _: None)
             assert set(children(os.getpid())) <= set(before)
@@ -367,7 +401,7 @@ async def test_a_process_that_dies_is_no_finished_copy(
     assert list((tmp_path / "s").iterdir()) == []
 
 
-# -- reflinks ---------------------------------------------------------------------------------------------------------
+# -- reflinks -------------------------------------------------------------------------------------
 
 
 async def test_where_the_file_system_can_it_shares_blocks_and_no_inode(tmp_path: Path) -> None:
@@ -387,7 +421,12 @@ async def test_where_the_file_system_can_it_shares_blocks_and_no_inode(tmp_path:
 
 
 def test_pieces_hold_every_leaf_once_and_in_order() -> None:
-    groups = [("", ["a"]), ("empty", []), ("many", [str(number) for number in range(1200)]), ("z", ["q"])]
+    groups = [
+        ("", ["a"]),
+        ("empty", []),
+        ("many", [str(number) for number in range(1200)]),
+        ("z", ["q"]),
+    ]
     made = copy_pool.pieces(groups, into_baseline=True)
     assert [leaf for piece in made for _, leaves in piece.groups for leaf in leaves] == [
         x for _, g in groups for x in g
@@ -406,11 +445,15 @@ def test_a_name_that_is_there_already_is_never_written_over(folder: Path, tmp_pa
     copied = Copier(*ends, ()).copy("", "", [("", ["readme"])], lambda size: None)
     for fd in ends:
         os.close(fd)
-    assert copied.skipped == [("readme", "the copy's file system takes its name for one that is there already")]
+    assert copied.skipped == [
+        ("readme", "the copy's file system takes its name for one that is there already")
+    ]
     assert (target / "readme").read_text() == "there\n"
 
 
-async def test_a_large_copy_is_compared_while_the_agent_starts(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_large_copy_is_compared_while_the_agent_starts(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(channel, "MOST_COMPARED_FIRST", 0)
     async with desk.running(start=False):
         (desk.copy / "free/a.txt").write_text("before the first comparison\n")
@@ -418,7 +461,9 @@ async def test_a_large_copy_is_compared_while_the_agent_starts(desk: Desk, monke
         hooks = desk.copy / ".git/hooks"
         hooks.mkdir(exist_ok=True)
         (hooks / "post-commit").write_text("#!/bin/sh\n")
-        await desk.until(lambda: (desk.host / "free/a.txt").read_text() == "before the first comparison\n")
+        await desk.until(
+            lambda: (desk.host / "free/a.txt").read_text() == "before the first comparison\n"
+        )
         (desk.copy / "free/b.txt").write_text("after it\n")
         await desk.until(lambda: (desk.host / "free/b.txt").exists())
         await desk.compared()

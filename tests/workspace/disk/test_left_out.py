@@ -1,4 +1,5 @@
-"""`node_modules` and `.venv` stay out of sync, both ways and at any depth, though nothing ignores them."""
+"""`node_modules` and `.venv` stay out of sync, both ways and at any depth, though nothing
+ignores them."""
 
 from pathlib import Path
 
@@ -12,7 +13,12 @@ from tests.workspace.conftest import Desk, git, make_repository
 from tests.workspace.copy.test_overlay import made_of, tree_of, view
 from tests.workspace.copy.test_snapshot import names
 
-INSTALLED = ("node_modules/pkg/index.js", "web/node_modules/x.js", ".venv/bin/python", "web/deep/.venv/pyvenv.cfg")
+INSTALLED = (
+    "node_modules/pkg/index.js",
+    "web/node_modules/x.js",
+    ".venv/bin/python",
+    "web/deep/.venv/pyvenv.cfg",
+)
 
 
 def with_installed(folder: Path) -> Path:
@@ -40,7 +46,11 @@ async def test_copy_and_overlay_leave_them_out_or_have_them_as_the_agents_own(
     await make_private_copy(host, tmp_path / "c", "copy", include_ignored=include_ignored)
     made = await made_of(host, tmp_path / "o", include_ignored=include_ignored)
     try:
-        there = {name for name in tree_of(tmp_path / "c/merged") if (tmp_path / "c/merged" / name).is_file()}
+        there = {
+            name
+            for name in tree_of(tmp_path / "c/merged")
+            if (tmp_path / "c/merged" / name).is_file()
+        }
         shown = view(made)
         assert {name for name in tree_of(shown) if (shown / name).is_file()} == there
     finally:
@@ -51,7 +61,9 @@ async def test_copy_and_overlay_leave_them_out_or_have_them_as_the_agents_own(
 
 
 async def test_what_git_tracks_below_them_comes_along(tmp_path: Path) -> None:
-    host = make_repository(tmp_path / "host", {"node_modules/kept/patched.js": "tracked\n", "a.txt": "a"})
+    host = make_repository(
+        tmp_path / "host", {"node_modules/kept/patched.js": "tracked\n", "a.txt": "a"}
+    )
     with_installed(host)
     await make_copy(host, tmp_path / "c/merged")
     assert "node_modules/kept/patched.js" in names(tmp_path / "c/merged")
@@ -66,9 +78,12 @@ async def test_what_git_tracks_below_them_comes_along(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("file", "is_git"), [(".gitignore", True), (".gatehouseignore", True), (".gatehouseignore", False)]
+    ("file", "is_git"),
+    [(".gitignore", True), (".gatehouseignore", True), (".gatehouseignore", False)],
 )
-async def test_an_exclamation_mark_brings_them_back(tmp_path: Path, file: str, is_git: bool) -> None:
+async def test_an_exclamation_mark_brings_them_back(
+    tmp_path: Path, file: str, is_git: bool
+) -> None:
     host = make_repository(tmp_path / "host", {"a.txt": "a"}) if is_git else tmp_path / "host"
     with_installed(host)
     (host / file).write_text("!node_modules/\n")
@@ -85,7 +100,8 @@ async def test_an_exclamation_mark_brings_them_back(tmp_path: Path, file: str, i
 
 @pytest.mark.parametrize("is_git", [True, False])
 async def test_neither_direction_speaks_of_them(desk: Desk, is_git: bool) -> None:
-    """What the agent installs stays in its copy, what the person installs doesn't come, nothing is taken for deleted."""
+    """What the agent installs stays in its copy, what the person installs doesn't come, nothing
+    is taken for deleted."""
     if not is_git:
         (desk.host / ".git").rename(desk.data / "moved-away")
     with_installed(desk.host)
@@ -108,7 +124,10 @@ async def test_neither_direction_speaks_of_them(desk: Desk, is_git: bool) -> Non
         await desk.channel.final_pass("the end")
         assert [request.action.path for request in desk.requests()] == ["free/said.txt"]  # type: ignore[union-attr]
         for name in (*INSTALLED, "new/.venv/made"):
-            assert ((desk.host / name).read_text(), (desk.copy / name).read_text()) == ("person\n", "agent\n")
+            assert ((desk.host / name).read_text(), (desk.copy / name).read_text()) == (
+                "person\n",
+                "agent\n",
+            )
 
 
 async def test_a_repositorys_own_excludes_file_still_counts(tmp_path: Path) -> None:

@@ -28,13 +28,26 @@ def workspace(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    "path", ["out/secret", "out/new", "file-out", "hard", "out/deep/new", "dangling", "dangling/x", "round", "round/x"]
+    "path",
+    [
+        "out/secret",
+        "out/new",
+        "file-out",
+        "hard",
+        "out/deep/new",
+        "dangling",
+        "dangling/x",
+        "round",
+        "round/x",
+    ],
 )
 def test_what_leads_out_is_named(workspace: Path, path: str) -> None:
     assert path in (why_outside(str(workspace), path) or "")
 
 
-@pytest.mark.parametrize("path", ["src/a.py", "src/b.py", "src/new.py", "new/deep/file", "inside/a.py", "."])
+@pytest.mark.parametrize(
+    "path", ["src/a.py", "src/b.py", "src/new.py", "new/deep/file", "inside/a.py", "."]
+)
 def test_what_stays_is_left_to_the_rules(workspace: Path, path: str) -> None:
     assert why_outside(str(workspace), path) is None
 

@@ -1,4 +1,5 @@
-"""Three-way merges by git: what can be merged is, and everything else says why and gives no content."""
+"""Three-way merges by git: what can be merged is, and everything else says why and gives no
+content."""
 
 from supervisor.workspace.disk import merging
 from supervisor.workspace.disk.merging import merge_file

@@ -12,7 +12,9 @@ from supervisor.workspace.disk.beneath import Neighbours, PathError, Root
 from supervisor.workspace.disk.scan import BLOCK_BYTES, digest_fd, look
 
 
-@pytest.mark.parametrize("length", [0, 1, 5000, BLOCK_BYTES - 1, BLOCK_BYTES, BLOCK_BYTES + 1, 2 * BLOCK_BYTES])
+@pytest.mark.parametrize(
+    "length", [0, 1, 5000, BLOCK_BYTES - 1, BLOCK_BYTES, BLOCK_BYTES + 1, 2 * BLOCK_BYTES]
+)
 @pytest.mark.parametrize("wrong_by", [None, 0, -1, 1, BLOCK_BYTES])
 def test_a_digest_is_of_all_that_is_there_whatever_its_size_was(
     tmp_path: Path, length: int, wrong_by: int | None
@@ -59,7 +61,18 @@ def test_neighbours_are_looked_at_as_each_by_itself(tmp_path: Path) -> None:
         (host / name).write_text(name)
     (host / "link").symlink_to("one")
     root = Root(host, out_of_bounds=[data])
-    names = ["root", "one/a", "one/b", "one/none", "none/at/all", "two/deep/c", "link/a", "one/a", "root", "root/a"]
+    names = [
+        "root",
+        "one/a",
+        "one/b",
+        "one/none",
+        "none/at/all",
+        "two/deep/c",
+        "link/a",
+        "one/a",
+        "root",
+        "root/a",
+    ]
     with contextlib.closing(Neighbours(root)) as near:
         assert [look(near, name) for name in names] == [look(root, name) for name in names]
         for name in ("data", "data/secret", "data/inner", "one/../root", "one/.git", "one/"):

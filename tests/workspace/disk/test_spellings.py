@@ -1,7 +1,9 @@
-"""A host, or a copy, whose file system takes several spellings of a name for one: case and Unicode forms.
+"""A host, or a copy, whose file system takes several spellings of a name for one: case and Unicode
+forms.
 
-On FUSE (`tests.fakes.folding_files`), and on what else this machine can mount. Nothing of the person's may be lost because a
-name is another's in disguise, and no rule may be got round by one.
+On FUSE (`tests.fakes.folding_files`), and on what else this machine can mount. Nothing of the
+person's may be lost because a name is another's in disguise, and no rule may be got round by
+one.
 """
 
 import contextlib
@@ -48,7 +50,8 @@ def folding(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
 
 
 async def test_twins_of_a_name_on_a_host_that_folds_case(folding: Path, tmp_path: Path) -> None:
-    """Foo and foo are two files in the copy and one on the host: neither may silently take the other's place."""
+    """Foo and foo are two files in the copy and one on the host: neither may silently take the
+    other's place."""
     (folding / "Foo").write_text("the person's\n")
     (folding / "keep.txt").write_text("keep\n")
     desk = Desk(tmp_path / "data", folding)
@@ -64,14 +67,18 @@ async def test_twins_of_a_name_on_a_host_that_folds_case(folding: Path, tmp_path
         (desk.copy / "new").write_text("other\n")
         await desk.compared()
         ids = [desk.pending()[name].id for name in ("New", "new")]
-        done = [await desk.settled(one) for one in desk.gate.resolve_all(ids, "approved", by="tester")]
+        done = [
+            await desk.settled(one) for one in desk.gate.resolve_all(ids, "approved", by="tester")
+        ]
         # Together they can't be what was approved: nothing of it is there.
         assert not any(one.outcome["ok"] for one in done), [one.outcome for one in done]
         assert leaves_of(folding) == ["Foo", "keep.txt"]
     desk.close()
 
 
-async def test_a_name_whose_case_changes_on_a_host_that_folds(folding: Path, tmp_path: Path) -> None:
+async def test_a_name_whose_case_changes_on_a_host_that_folds(
+    folding: Path, tmp_path: Path
+) -> None:
     """`git mv Readme README`: a deletion and a new file, which is the same file there."""
     (folding / "Readme").write_text("text\n")
     desk = Desk(tmp_path / "data", folding)
@@ -90,11 +97,15 @@ async def test_a_name_whose_case_changes_on_a_host_that_folds(folding: Path, tmp
     desk.close()
 
 
-async def test_protected_names_in_another_case_on_a_host_that_folds(folding: Path, tmp_path: Path) -> None:
+async def test_protected_names_in_another_case_on_a_host_that_folds(
+    folding: Path, tmp_path: Path
+) -> None:
     """`.GIT/hooks/x` is git's own folder there."""
     (folding / ".git").mkdir()
     (folding / ".git/config").write_text("[core]\n")
-    desk = Desk(tmp_path / "data", folding, policy=POLICY.replace("filesystem(free/**)", "filesystem(**)"))
+    desk = Desk(
+        tmp_path / "data", folding, policy=POLICY.replace("filesystem(free/**)", "filesystem(**)")
+    )
     async with desk.running(start=False):
         (desk.copy / ".GIT/hooks").mkdir(parents=True)
         (desk.copy / ".GIT/hooks/post-checkout").write_text("#!/bin/sh\n")
@@ -108,7 +119,8 @@ async def test_protected_names_in_another_case_on_a_host_that_folds(folding: Pat
 
 
 async def test_two_unicode_forms_of_one_name(folding: Path, tmp_path: Path) -> None:
-    """Where the host takes composed and decomposed letters for the same, the second is a conflict with the first."""
+    """Where the host takes composed and decomposed letters for the same, the second is a
+    conflict with the first."""
     composed, decomposed = "caf\u00e9.txt", "cafe\u0301.txt"
     (folding / composed).write_text("the person's\n")
     if not (folding / decomposed).exists():
@@ -123,19 +135,23 @@ async def test_two_unicode_forms_of_one_name(folding: Path, tmp_path: Path) -> N
     desk.close()
 
 
-# -- nothing is lost ----------------------------------------------------------------------------------------------------
+# -- nothing is lost ------------------------------------------------------------------------------
 
 
 @pytest.fixture(params=folding_files.KINDS)
 def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, str, Path]]:
     """Two spellings of a name that the file system takes for one, and a folder on it."""
-    first, second = ("Read.me", "rEAD.ME") if request.param == "case" else ("caf\u00e9", "cafe\u0301")
+    first, second = (
+        ("Read.me", "rEAD.ME") if request.param == "case" else ("caf\u00e9", "cafe\u0301")
+    )
     with mounted(request.param, tmp_path) as place:
         (place / "work").mkdir()
         yield first, second, place / "work"
 
 
-async def test_a_rule_that_allows_all_never_overwrites_the_twin(disk: tuple[str, str, Path], tmp_path: Path) -> None:
+async def test_a_rule_that_allows_all_never_overwrites_the_twin(
+    disk: tuple[str, str, Path], tmp_path: Path
+) -> None:
     first, second, host = disk
     (host / first).write_text("the person's\n")
     desk = Desk(tmp_path / "data", host, policy=ANYTHING)
@@ -161,7 +177,8 @@ async def test_a_rule_that_allows_all_never_overwrites_the_twin(disk: tuple[str,
 async def test_only_the_spelling_changes(
     disk: tuple[str, str, Path], tmp_path: Path, with_text: bool, is_folder: bool
 ) -> None:
-    """A rename that the host's file system takes for none: what the copy has in the new spelling is no deletion."""
+    """A rename that the host's file system takes for none: what the copy has in the new spelling
+    is no deletion."""
     first, second, host = disk
     name = f"{first}/in/text" if is_folder else first
     (host / name).parent.mkdir(parents=True, exist_ok=True)
@@ -189,7 +206,9 @@ async def test_only_the_spelling_changes(
         (host / name).write_text("the person's\n")
         await pass_over(desk)
         await pass_over(desk)
-        assert (desk.copy / new / "in/text" if is_folder else desk.copy / new).read_text() == "the person's\n"
+        assert (
+            desk.copy / new / "in/text" if is_folder else desk.copy / new
+        ).read_text() == "the person's\n"
         assert leaves_of(desk.copy) == [new]
         # And what the agent really deletes is asked about.
         (desk.copy / new / "in/text" if is_folder else desk.copy / new).unlink()
@@ -236,7 +255,7 @@ async def pass_over(desk: Desk) -> None:
             await desk.settled(request)
 
 
-# -- no rule is got round -----------------------------------------------------------------------------------------------
+# -- no rule is got round -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -265,7 +284,10 @@ async def test_gits_own_folder_in_any_spelling(folding: Path, tmp_path: Path, na
 
 @pytest.mark.parametrize("rule", ["deny", "ask"])
 async def test_a_rule_counts_for_every_spelling(folding: Path, tmp_path: Path, rule: str) -> None:
-    policy = f'version: 1\nallow: ["filesystem(**)"]\n{rule}: ["filesystem(secret/**)", "filesystem(caf\u00e9.txt)"]\n'
+    policy = (
+        f'version: 1\nallow: ["filesystem(**)"]\n{rule}: ["filesystem(secret/**)",'
+        ' "filesystem(caf\u00e9.txt)"]\n'
+    )
     (folding / "secret").mkdir()
     (folding / "secret/key").write_text("old\n")
     desk = Desk(tmp_path / "data", folding, policy=policy)
@@ -284,7 +306,9 @@ async def test_a_rule_counts_for_every_spelling(folding: Path, tmp_path: Path, r
 
 
 @pytest.mark.parametrize("name", [".ENV", ".GitHub/workflows/x.yml", "CLAUDE.MD", ".Npmrc"])
-async def test_protected_names_are_asked_about_in_every_spelling(folding: Path, tmp_path: Path, name: str) -> None:
+async def test_protected_names_are_asked_about_in_every_spelling(
+    folding: Path, tmp_path: Path, name: str
+) -> None:
     desk = Desk(tmp_path / "data", folding, policy=ANYTHING)
     async with desk.running(start=False):
         (desk.copy / name).parent.mkdir(parents=True, exist_ok=True)
@@ -294,7 +318,9 @@ async def test_protected_names_are_asked_about_in_every_spelling(folding: Path, 
     desk.close()
 
 
-async def test_what_is_left_out_is_left_out_in_every_spelling(folding: Path, tmp_path: Path) -> None:
+async def test_what_is_left_out_is_left_out_in_every_spelling(
+    folding: Path, tmp_path: Path
+) -> None:
     (folding / ".gatehouseignore").write_text("secrets/\n*.PEM\ncaf\u00e9\n")
     (folding / "Secrets").mkdir()
     for name in ("Secrets/key", "server.pem", "cafe\u0301"):
@@ -309,24 +335,30 @@ async def test_what_is_left_out_is_left_out_in_every_spelling(folding: Path, tmp
                 await pass_over(desk)
                 assert leaves_of(desk.copy) == [".gatehouseignore"]
                 (folding / "new.pem").unlink()
-        except* SandboxError:  # such a host can't be the lower folder of an overlay: a copy is made instead
+        except* (
+            SandboxError
+        ):  # such a host can't be the lower folder of an overlay: a copy is made instead
             if not is_overlay:
                 raise
         finally:
             desk.close()
 
 
-# -- a copy there -------------------------------------------------------------------------------------------------------
+# -- a copy there ---------------------------------------------------------------------------------
 
 
-async def test_two_names_that_the_copys_file_system_takes_for_one(folding: Path, tmp_path: Path) -> None:
+async def test_two_names_that_the_copys_file_system_takes_for_one(
+    folding: Path, tmp_path: Path
+) -> None:
     host = tmp_path / "plain"
     host.mkdir()
     (host / "Readme").write_text("upper\n")
     (host / "readme").write_text("lower\n")
     (host / "other").write_text("x\n")
     report = await make_copy(host, folding / "s/merged")
-    assert report.skipped == (("readme", "the copy's file system takes its name for one that is there already"),)
+    assert report.skipped == (
+        ("readme", "the copy's file system takes its name for one that is there already"),
+    )
     assert (folding / "s/merged/Readme").read_text() == "upper\n"
     assert "readme" not in report.baseline
 
@@ -355,7 +387,9 @@ async def test_the_one_of_two_names_that_isnt_in_the_copy_is_never_deleted_for_i
     desk.close()
 
 
-async def test_no_spelling_of_heads_name_makes_a_repository_on_a_host_that_folds(folding: Path, tmp_path: Path) -> None:
+async def test_no_spelling_of_heads_name_makes_a_repository_on_a_host_that_folds(
+    folding: Path, tmp_path: Path
+) -> None:
     (folding / "a/Refs").mkdir(parents=True)
     (folding / "a/Refs/x").write_text("x\n")
     desk = Desk(tmp_path / "data", folding, policy=ANYTHING)

@@ -55,7 +55,9 @@ def test_a_save_after_the_last_look(tmp_path: Path, how: str) -> None:
 
     root = Root(host)
     with pytest.raises(StaleError):
-        Applier(root, blobs, None, at=at).apply(action(blobs, b"old\n", b"agent\n"), "r", lambda rebuilt: None)
+        Applier(root, blobs, None, at=at).apply(
+            action(blobs, b"old\n", b"agent\n"), "r", lambda rebuilt: None
+        )
     found = {
         "rename": lambda: path.read_text() == "person\n",
         "in place": lambda: path.read_text() == "person's\n",
@@ -69,7 +71,9 @@ def test_a_save_after_the_last_look(tmp_path: Path, how: str) -> None:
     blobs.close()
 
 
-def test_saved_once_more_while_it_is_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_saved_once_more_while_it_is_given_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path, ours = tmp_path / "a.txt", tmp_path / "ours"
     path.write_text("1\n")
     ours.write_text("ours\n")
@@ -121,7 +125,9 @@ def test_taken_away_while_it_is_given_back(
 
 
 @pytest.mark.parametrize("knows_rename", [True, False])
-def test_a_file_system_without_hard_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, knows_rename: bool) -> None:
+def test_a_file_system_without_hard_links(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, knows_rename: bool
+) -> None:
     def refuse(*words: object, **more: object) -> None:
         raise PermissionError(errno.EPERM, "Operation not permitted")
 
@@ -159,8 +165,8 @@ def test_a_file_system_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_racing_saves_are_never_lost(tmp_path: Path) -> None:
-    """A person saves by rename as fast as possible while effects are applied: of a save, either the person's next one
-    or an effect that was about exactly it comes after it."""
+    """A person saves by rename as fast as possible while effects are applied: of a save, either
+    the person's next one or an effect that was about exactly it comes after it."""
     host, blobs = tmp_path / "host", BlobStore(tmp_path / "blobs")
     host.mkdir()
     path = host / "a.txt"
@@ -173,16 +179,22 @@ def test_racing_saves_are_never_lost(tmp_path: Path) -> None:
         for number in range(1500):
             mine = f"person {number}\n"
             save(path, mine)
-            # An effect looks at a file once the tick of its save is over: now and then it gets that far before the next save.
+            # An effect looks at a file once the tick of its save is over: now and then it gets that
+            # far before the next save.
             for _ in range(pick.randrange(20 if number % 20 else 1500)):
                 now = path.read_text()
                 if now != mine and mine not in replaced:
-                    # An effect took its place: it must have been about this very save, or gives it back at once.
-                    if not any(mine in replaced or path.read_text() == mine for _ in range(100_000)):
+                    # An effect took its place: it must have been about this very save, or gives it
+                    # back at once.
+                    if not any(
+                        mine in replaced or path.read_text() == mine for _ in range(100_000)
+                    ):
                         lost.append(mine)
                     break
             if number % 100 == 0:
-                for _ in range(2):  # the second of these began after the save, so it comes to its end
+                for _ in range(
+                    2
+                ):  # the second of these began after the save, so it comes to its end
                     tried.clear()
                     tried.wait(5)
         done.set()
@@ -196,7 +208,11 @@ def test_racing_saves_are_never_lost(tmp_path: Path) -> None:
         before = path.read_text()
         try:
             text = f"agent {applied}\n".encode()
-            applier.apply(action(blobs, before.encode(), text), "r", lambda rebuilt, b=before: replaced.append(b))  # type: ignore[misc]
+            applier.apply(
+                action(blobs, before.encode(), text),
+                "r",
+                lambda rebuilt, b=before: replaced.append(b),
+            )  # type: ignore[misc]
             applied += 1
         except StaleError:
             continue
@@ -212,7 +228,8 @@ def test_racing_saves_are_never_lost(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("how", ["rename", "in place", "deleted"])
 async def test_a_save_right_after_the_effect_is_never_taken_for_it(desk: Desk, how: str) -> None:
-    """A rule allows the path: were the person's file what both sides agreed on, the next change would replace it unseen."""
+    """A rule allows the path: were the person's file what both sides agreed on, the next change
+    would replace it unseen."""
     path = desk.host / "free/a.txt"
     saved: list[str] = []
 
@@ -236,7 +253,9 @@ async def test_a_save_right_after_the_effect_is_never_taken_for_it(desk: Desk, h
         assert first.outcome["ok"]
         (desk.copy / "free/a.txt").write_text("agent again\n")
         await desk.compared()
-        assert (path.read_text() if path.exists() else None) == (None if how == "deleted" else "person\n")
+        assert (path.read_text() if path.exists() else None) == (
+            None if how == "deleted" else "person\n"
+        )
         assert "conflict" in desk.pending()["free/a.txt"].action.hazards  # type: ignore[union-attr]
 
 
@@ -282,7 +301,11 @@ def test_a_save_after_the_last_look_where_nothing_can_be_swapped(
 
     root = Root(host)
     with pytest.raises(StaleError):
-        Applier(root, blobs, None, at=at).apply(action(blobs, b"old\n", b"agent\n"), "r", lambda rebuilt: None)
-    assert [(one.name, one.read_text()) for one in host.iterdir()] == ([] if how == "deleted" else [("a.txt", "new\n")])
+        Applier(root, blobs, None, at=at).apply(
+            action(blobs, b"old\n", b"agent\n"), "r", lambda rebuilt: None
+        )
+    assert [(one.name, one.read_text()) for one in host.iterdir()] == (
+        [] if how == "deleted" else [("a.txt", "new\n")]
+    )
     root.close()
     blobs.close()

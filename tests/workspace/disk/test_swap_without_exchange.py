@@ -1,4 +1,5 @@
-"""Replacing and swapping where the file system has no swap in one step: the real kernel says so, and nothing is lost by it."""
+"""Replacing and swapping where the file system has no swap in one step: the real kernel says so,
+and nothing is lost by it."""
 
 import os
 import signal
@@ -35,7 +36,8 @@ def unlinked(copy: Path) -> str:
 
 
 def at_each_call(at: Callable[[str], None]) -> None:
-    """Have it told before and after each call of the fallback's. Only for a process that ends soon."""
+    """Have it told before and after each call of the fallback's. Only for a process that ends
+    soon."""
     real = swap._replace_in_steps
 
     def told(name: str) -> None:
@@ -77,7 +79,9 @@ async def takes_all_back(desk: Desk) -> None:
         await undo.carry_out(Selection(), token=plan.token, by="tester")
 
 
-async def live(tmp_path: Path, host: Path, act: Callable[[Path], str], at: Callable[[str], None] | None) -> None:
+async def live(
+    tmp_path: Path, host: Path, act: Callable[[Path], str], at: Callable[[str], None] | None
+) -> None:
     """Ask, approve, carry out, and take back, where the process lives until then."""
     before = tree(host)
     desk = Desk(tmp_path / "data", host)
@@ -141,7 +145,9 @@ def test_done_and_undone(tmp_path: Path, host: Path, act: Callable[[Path], str])
         *((grown, number) for number in (4, 6, 8)),
     ],
 )
-def test_kill_at_each_call(tmp_path: Path, host: Path, act: Callable[[Path], str], point: int) -> None:
+def test_kill_at_each_call(
+    tmp_path: Path, host: Path, act: Callable[[Path], str], point: int
+) -> None:
     before = tree(host)
     assert in_such_a_process(live, tmp_path, host, act, OnceAt(point, be_killed)) == KILLED
     assert in_such_a_process(next_start, tmp_path, host) == 0

@@ -1,4 +1,5 @@
-"""What the person and the agent both changed: nobody's content is lost, and nothing happens without an answer."""
+"""What the person and the agent both changed: nobody's content is lost, and nothing happens
+without an answer."""
 
 import asyncio
 import random
@@ -25,13 +26,18 @@ def long(desk: Desk) -> Desk:
 
 
 async def conflict_over(desk: Desk, path: str) -> Request:
-    """The pending request for a path, once it is one of a conflict and about what the host holds now."""
+    """The pending request for a path, once it is one of a conflict and about what the host holds
+    now."""
 
     def found() -> bool:
         request = desk.pending().get(path)
         host = desk.host / path
         now = content_hash(host.read_bytes()) if host.is_file() else None
-        return request is not None and "conflict" in request.action.hazards and request.action.before == now  # type: ignore[union-attr]
+        return (
+            request is not None
+            and "conflict" in request.action.hazards
+            and request.action.before == now
+        )  # type: ignore[union-attr]
 
     await desk.until(found, f"a conflict over {path}")
     return desk.pending()[path]
@@ -62,7 +68,12 @@ async def test_a_pending_card_becomes_a_conflict_when_the_host_changes(long: Des
         assert card.merged_diff is not None
         both = LONG.replace("line 0\n", "person 0\n").replace("line 39", "agent 39")
         assert card.merged == content_hash(both.encode())
-        added = [line.text for hunk in card.merged_diff.hunks for line in hunk.lines if line.kind == "added"]
+        added = [
+            line.text
+            for hunk in card.merged_diff.hunks
+            for line in hunk.lines
+            if line.kind == "added"
+        ]
         assert added == ["agent 39"]
         changes = desk.channel.host_changes()
         assert changes is not None
@@ -75,7 +86,9 @@ async def test_the_merge_reaches_both_sides(long: Desk) -> None:
         request = await both_edited(desk)
         card = await desk.channel.conflict_card(request)
         assert card.merged is not None
-        merged = await desk.channel.apply_merge(request.id, card.merged, by="tester", fingerprint=request.fingerprint)
+        merged = await desk.channel.apply_merge(
+            request.id, card.merged, by="tester", fingerprint=request.fingerprint
+        )
         assert status(desk.gate.get(request.id)) == "superseded"
         assert merged.answered_by == "tester"
         assert merged.action.after == card.merged  # type: ignore[union-attr]
@@ -101,10 +114,14 @@ async def test_a_merge_that_was_not_shown_is_not_applied(long: Desk) -> None:
                 request.id, content_hash(b"other"), by="tester", fingerprint=request.fingerprint
             )
         with pytest.raises(UserError, match="not the request that was shown"):
-            await desk.channel.apply_merge(request.id, card.merged, by="tester", fingerprint="other")
+            await desk.channel.apply_merge(
+                request.id, card.merged, by="tester", fingerprint="other"
+            )
         (desk.host / APP).write_text("the person goes on\n")
         with pytest.raises(UserError):
-            await desk.channel.apply_merge(request.id, card.merged, by="tester", fingerprint=request.fingerprint)
+            await desk.channel.apply_merge(
+                request.id, card.merged, by="tester", fingerprint=request.fingerprint
+            )
         assert (desk.host / APP).read_text() == "the person goes on\n"
         newer = await conflict_over(desk, APP)
         desk.deny(newer)
@@ -113,15 +130,20 @@ async def test_a_merge_that_was_not_shown_is_not_applied(long: Desk) -> None:
 
 
 async def test_a_merge_while_the_agent_goes_on_stays_a_conflict(long: Desk) -> None:
-    """The copy can't follow, so the two sides don't agree: the agent's newer version must not undo the person's edit."""
+    """The copy can't follow, so the two sides don't agree: the agent's newer version must not
+    undo the person's edit."""
     desk = long
     async with desk.running():
         request = await both_edited(desk)
         card = await desk.channel.conflict_card(request)
         assert card.merged is not None
-        content, mode = await desk.channel._now.conflicts.merged(request.id, card.merged, request.fingerprint)
+        content, mode = await desk.channel._now.conflicts.merged(
+            request.id, card.merged, request.fingerprint
+        )
         async with desk.channel._turn:
-            (desk.copy / APP).write_text(LONG.replace("line 39", "agent 39").replace("line 20\n", "agent 20\n"))
+            (desk.copy / APP).write_text(
+                LONG.replace("line 39", "agent 39").replace("line 20\n", "agent 20\n")
+            )
             merged = await desk.channel._now.conflicts.apply_merge(
                 request.id, content, mode, by="tester", fingerprint=request.fingerprint
             )
@@ -129,7 +151,9 @@ async def test_a_merge_while_the_agent_goes_on_stays_a_conflict(long: Desk) -> N
         newer = await conflict_over(desk, APP)
         again = await desk.channel.conflict_card(newer)
         assert again.merged is not None
-        last = await desk.channel.apply_merge(newer.id, again.merged, by="tester", fingerprint=newer.fingerprint)
+        last = await desk.channel.apply_merge(
+            newer.id, again.merged, by="tester", fingerprint=newer.fingerprint
+        )
         assert (await desk.settled(last)).outcome["ok"]  # type: ignore[index]
         for side in (desk.host, desk.copy):
             text = (side / APP).read_text()
@@ -149,7 +173,9 @@ async def test_edits_of_the_same_line_are_no_merge(desk: Desk) -> None:
         assert card.merged is None
         assert "changed both ways" in card.why_not
         with pytest.raises(UserError, match="no merge"):
-            await desk.channel.apply_merge(request.id, content_hash(b"x"), by="tester", fingerprint=request.fingerprint)
+            await desk.channel.apply_merge(
+                request.id, content_hash(b"x"), by="tester", fingerprint=request.fingerprint
+            )
         desk.approve(request)
         assert (await desk.settled(request)).outcome["ok"]  # type: ignore[index]
         assert (desk.host / APP).read_text() == BASE.replace("two = 2", "two = 22")
@@ -173,7 +199,9 @@ async def test_the_hosts_version_is_given_to_the_agent(long: Desk) -> None:
     desk = long
     async with desk.running():
         request = await both_edited(desk)
-        denied = await desk.channel.give_host(request.id, by="tester", fingerprint=request.fingerprint)
+        denied = await desk.channel.give_host(
+            request.id, by="tester", fingerprint=request.fingerprint
+        )
         assert (status(denied), denied.answered_by) == ("denied", "tester")
         assert (desk.copy / APP).read_text() == LONG.replace("line 0\n", "person 0\n")
         await desk.compared()
@@ -254,13 +282,16 @@ async def test_created_by_both_and_folder_against_file(desk: Desk) -> None:
         card = await desk.channel.conflict_card(request)
         assert (card.host_did, card.agent_did) == ("created", "created")
         assert "both sides made it anew" in card.why_not
-        # A folder of the person's that the session never had isn't asked about: it stays, and the page says why.
+        # A folder of the person's that the session never had isn't asked about: it stays, and the
+        # page says why.
         await desk.until(lambda: "thing" in desk.channel.refused())
         assert "`thing/inner`, which this session never had" in desk.channel.refused()["thing"]
         for waiting in list(desk.pending().values()):
             desk.approve(waiting)
             await desk.settled(waiting)
-        assert (desk.host / "thing/inner").read_text() == "person\n"  # a folder with something in it isn't removed
+        assert (
+            desk.host / "thing/inner"
+        ).read_text() == "person\n"  # a folder with something in it isn't removed
         assert (desk.host / "free/new.txt").read_text() == "agent\n"
         assert (desk.copy / "thing").read_text() == "agent\n"
 
@@ -289,8 +320,9 @@ async def test_the_agent_takes_its_change_back_and_gets_the_hosts(desk: Desk) ->
 
 
 async def test_nothing_is_lost_between_racing_writers(desk: Desk) -> None:
-    """Both rewrite the same file as fast as they can, the host by rename. At the end every content that was the last of
-    its side is on that side, or on a card; and what the person wrote was never replaced without an answer."""
+    """Both rewrite the same file as fast as they can, the host by rename. At the end every
+    content that was the last of its side is on that side, or on a card; and what the person
+    wrote was never replaced without an answer."""
     rounds = 150
     path = "free/a.txt"  # a rule allows it: nobody is asked as long as only the agent writes
     written: set[str] = set()
@@ -320,7 +352,8 @@ async def test_nothing_is_lost_between_racing_writers(desk: Desk) -> None:
             await desk.channel._now.incoming.run(None)
         await desk.compared()
         host, copy = (desk.host / path).read_text(), (desk.copy / path).read_text()
-        # The person wrote last on the host, or the agent's allowed write came after the person's had reached the copy.
+        # The person wrote last on the host, or the agent's allowed write came after the person's
+        # had reached the copy.
         if host != last:
             seen = {change.digest for change in desk.channel.host_changes().recent}  # type: ignore[union-attr]
             assert content_hash(last.encode()) in seen

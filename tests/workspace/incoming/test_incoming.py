@@ -1,4 +1,5 @@
-"""From the host to the copy: what the person does there, by whatever habit, the agent has a moment later."""
+"""From the host to the copy: what the person does there, by whatever habit, the agent has a
+moment later."""
 
 import asyncio
 import contextlib
@@ -115,11 +116,17 @@ async def test_what_the_host_ignores_stays_out(desk: Desk, tmp_path: Path) -> No
     async with desk.running():
         (desk.host / "build").mkdir()
         (desk.host / "build/out.o").write_text("x")
-        (tmp_path / "logs").rename(desk.host / "logs")  # whole at once: an empty folder would be a change of its own
+        (tmp_path / "logs").rename(
+            desk.host / "logs"
+        )  # whole at once: an empty folder would be a change of its own
         (desk.host / "seen.txt").write_text("x")
         await desk.until(lambda: (desk.copy / "seen.txt").exists())
         # An overlay shows what is new on the host until it was looked at.
-        await desk.until(lambda: not (desk.copy / "build").exists() and not (desk.copy / "logs/today.log").exists())
+        await desk.until(
+            lambda: (
+                not (desk.copy / "build").exists() and not (desk.copy / "logs/today.log").exists()
+            )
+        )
         (desk.host / ".gitignore").write_text("*.log\n")
         await desk.until(lambda: (desk.copy / "build/out.o").exists())
         assert not (desk.copy / "logs/today.log").exists()
@@ -137,7 +144,9 @@ async def test_what_repositories_inside_a_plain_folder_ignore_stays_out(tmp_path
     async with desk.running():
         (host / "web/new.js").write_text("2\n")
         (host / "other.txt").write_text("2\n")
-        await desk.until(lambda: (desk.copy / "web/new.js").exists() and (desk.copy / "other.txt").exists())
+        await desk.until(
+            lambda: (desk.copy / "web/new.js").exists() and (desk.copy / "other.txt").exists()
+        )
         assert not (desk.copy / "web/built_modules").exists()
         assert (desk.copy / "built_modules/mine.js").exists()
         (desk.copy / "web/built_modules/built").mkdir(parents=True)
@@ -168,7 +177,9 @@ async def test_a_checkout_of_another_branch_while_the_agent_works(tmp_path: Path
         there = {**tree(host), "mine.py": 0}
         async with asyncio.timeout(200):
             while {**tree(desk.copy), "mine.py": 0} != there:
-                await asyncio.sleep(0.5)  # looking is work, too: a look at 1,500 files each moment would be most of it
+                await asyncio.sleep(
+                    0.5
+                )  # looking is work, too: a look at 1,500 files each moment would be most of it
         await desk.compared()
         assert [one.id for one in desk.requests()] == [request.id]
         assert (
@@ -179,9 +190,13 @@ async def test_a_checkout_of_another_branch_while_the_agent_works(tmp_path: Path
     desk.close()
 
 
-async def test_a_checkout_that_deletes_many_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_checkout_that_deletes_many_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "IMPATIENT_S", 0.05)
-    files = {f"gone/{n}.py": f"{n}\n" for n in range(100)} | {f"stays/{n}.py": f"{n}\n" for n in range(150)}
+    files = {f"gone/{n}.py": f"{n}\n" for n in range(100)} | {
+        f"stays/{n}.py": f"{n}\n" for n in range(150)
+    }
     desk = Desk(tmp_path / "data", make_repository(tmp_path / "host", files))
     async with desk.running():
         git(desk.host, "rm", "-rq", "gone")
@@ -190,7 +205,9 @@ async def test_a_checkout_that_deletes_many_files(tmp_path: Path, monkeypatch: p
     desk.close()
 
 
-async def test_a_workspace_deleted_as_a_whole_leaves_the_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_workspace_deleted_as_a_whole_leaves_the_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "IMPATIENT_S", 0.05)
     host = make_repository(tmp_path / "host", {f"d{n % 7}/{n}.py": f"{n}\n" for n in range(300)})
     desk = Desk(tmp_path / "data", host)
@@ -199,7 +216,9 @@ async def test_a_workspace_deleted_as_a_whole_leaves_the_copy(tmp_path: Path, mo
         changes = desk.channel.host_changes()
         assert changes is not None
         shutil.rmtree(host)
-        await desk.until(lambda: any("was deleted on the host" in line for line in changes.notices()))
+        await desk.until(
+            lambda: any("was deleted on the host" in line for line in changes.notices())
+        )
         (desk.copy / "d1/new.py").write_text("agent\n")
         request = await desk.asked("d1/new.py")
         desk.approve(request)
@@ -209,9 +228,13 @@ async def test_a_workspace_deleted_as_a_whole_leaves_the_copy(tmp_path: Path, mo
     desk.close()
 
 
-async def test_most_files_gone_is_said_and_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_most_files_gone_is_said_and_not_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "IMPATIENT_S", 0.05)
-    host = make_repository(tmp_path / "host", {f"d{n % 7}/{n}.py": f"{n}\n" for n in range(300)} | {"last": "x"})
+    host = make_repository(
+        tmp_path / "host", {f"d{n % 7}/{n}.py": f"{n}\n" for n in range(300)} | {"last": "x"}
+    )
     desk = Desk(tmp_path / "data", host)
     async with desk.running():
         before = tree(desk.copy)
@@ -219,7 +242,9 @@ async def test_most_files_gone_is_said_and_not_followed(tmp_path: Path, monkeypa
         assert changes is not None
         for number in range(7):
             shutil.rmtree(host / f"d{number}")
-        await desk.until(lambda: any("300 of 301 files are gone" in line for line in changes.notices()))
+        await desk.until(
+            lambda: any("300 of 301 files are gone" in line for line in changes.notices())
+        )
         assert tree(desk.copy) == before
         git(host, "checkout", "-q", "--", ".")
         (host / "last").write_text("y\n")
@@ -228,7 +253,13 @@ async def test_most_files_gone_is_said_and_not_followed(tmp_path: Path, monkeypa
 
 
 async def test_names_of_any_bytes_and_odd_things(desk: Desk, tmp_path: Path) -> None:
-    names = [b"free/caf\xe9.txt", b"free/new\nline", b"free/" + b"n" * 255, b"free/:(glob)*", b"caf\xe9/x"]
+    names = [
+        b"free/caf\xe9.txt",
+        b"free/new\nline",
+        b"free/" + b"n" * 255,
+        b"free/:(glob)*",
+        b"caf\xe9/x",
+    ]
     async with desk.running():
         (desk.host / os.fsdecode(b"caf\xe9")).mkdir()
         for name in names:
@@ -247,7 +278,9 @@ async def test_names_of_any_bytes_and_odd_things(desk: Desk, tmp_path: Path) -> 
             there = desk.copy / os.fsdecode(name)
             await desk.until(there.exists)
             assert there.read_bytes() == name
-        await desk.until(lambda: os.path.lexists(desk.copy / "out") and (desk.copy / "set").exists())
+        await desk.until(
+            lambda: os.path.lexists(desk.copy / "out") and (desk.copy / "set").exists()
+        )
         await desk.until((desk.copy / "sub/file").exists)
         if not desk.is_overlay:  # its mount honours no such bit
             assert stat.S_IMODE((desk.copy / "set").stat().st_mode) == 0o755
@@ -285,7 +318,8 @@ async def test_a_folder_swapped_all_the_time(desk: Desk, tmp_path: Path) -> None
         for number in range(60):
             (desk.host / "src/util.py").write_text(f"{number}\n")
             (desk.host / f"src/{number}.py").write_text("x\n")
-            # A step fails where sync has just made the missing folder anew: the next round goes on from there.
+            # A step fails where sync has just made the missing folder anew: the next round goes on
+            # from there.
             for step in (
                 lambda: shutil.move(desk.copy / "src", desk.copy / "away"),
                 lambda: (desk.copy / "src").symlink_to(outside),
@@ -321,11 +355,17 @@ async def test_a_file_too_large_is_said(desk: Desk, monkeypatch: pytest.MonkeyPa
         (desk.host / "big").write_bytes(b"x" * 2_000_000)
         changes = desk.channel.host_changes()
         assert changes is not None
-        await desk.until(lambda: any("`big` (the file is too large)" in line for line in changes.notices()))
-        assert (desk.copy / "big").exists() == desk.is_overlay  # it shines through, which costs nothing
+        await desk.until(
+            lambda: any("`big` (the file is too large)" in line for line in changes.notices())
+        )
+        assert (
+            desk.copy / "big"
+        ).exists() == desk.is_overlay  # it shines through, which costs nothing
 
 
-async def test_a_copy_without_room_is_said_and_comes_right(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_copy_without_room_is_said_and_comes_right(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     full = True
     real = os.link
 
@@ -349,7 +389,9 @@ async def test_a_copy_without_room_is_said_and_comes_right(desk: Desk, monkeypat
         assert changes.notices() == []
 
 
-async def test_a_folder_that_cannot_be_read_is_not_empty(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_folder_that_cannot_be_read_is_not_empty(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real = scan.each_entry
 
     def each_entry(root: Root, folder: str) -> Iterator[tuple[str, os.stat_result]]:
@@ -367,9 +409,12 @@ async def test_a_folder_that_cannot_be_read_is_not_empty(desk: Desk, monkeypatch
         assert any("`src` (the folder can't be read" in line for line in changes.notices())
 
 
-async def test_without_watches_passes_come_often(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_watches_passes_come_often(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(
-        "supervisor.workspace.disk.watch.Watcher.add", lambda self, folder: setattr(self, "is_partial", True)
+        "supervisor.workspace.disk.watch.Watcher.add",
+        lambda self, folder: setattr(self, "is_partial", True),
     )
     monkeypatch.setattr(module, "IMPATIENT_S", 0.05)
     async with desk.running():
@@ -396,7 +441,8 @@ def states() -> list[Seen | None]:
     """A few states of a path that differ in everything that matters."""
     found: list[Seen | None] = [None]
     for number, (kind, digest, target, mode) in enumerate(
-        [("file", "a", None, 0o644), ("file", "b", None, 0o644), ("file", "a", None, 0o755), ("dir", None, None, 0o755),
+        [("file", "a", None, 0o644), ("file", "b", None, 0o644), ("file", "a", None, 0o755), ("dir",
+         None, None, 0o755),
          ("symlink", None, "x", 0o777), ("fifo", None, None, 0o644), ("file", "a", None, 0o4755)]
     ):  # fmt: skip
         signature: Signature = (1, number, number, number, mode)
@@ -409,7 +455,9 @@ def knowns() -> list[Known | None]:
     for seen in states():
         if seen is not None and seen.kind != "fifo":
             mode = seen.mode & 0o777
-            out.append(Known(seen.kind, mode, seen.digest, seen.target, seen.signature, seen.signature))
+            out.append(
+                Known(seen.kind, mode, seen.digest, seen.target, seen.signature, seen.signature)
+            )
             out.append(Known(seen.kind, mode, None, seen.target, seen.signature, seen.signature))
     return out
 

@@ -1,4 +1,5 @@
-"""Many new files of the host's at once: each is whole in the copy, none is asked about, nothing of the agent's is replaced."""
+"""Many new files of the host's at once: each is whole in the copy, none is asked about, nothing
+of the agent's is replaced."""
 
 import os
 from pathlib import Path
@@ -15,7 +16,9 @@ from tests.workspace.incoming.test_incoming import tree
 ONLY_COPIED = "a new file of the host's shows through an overlay by itself"
 
 
-async def test_two_thousand_at_once_come_without_an_echo(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_two_thousand_at_once_come_without_an_echo(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     looked_at: list[str] = []
     ordinary: list[str] = []
     async with desk.running():
@@ -34,14 +37,17 @@ async def test_two_thousand_at_once_come_without_an_echo(desk: Desk, monkeypatch
         assert not [name for name in ordinary if name.endswith(".py")]
         examined = Examiner.one
         monkeypatch.setattr(
-            Examiner, "one", lambda self, name, *more: looked_at.append(name) or examined(self, name, *more)
+            Examiner,
+            "one",
+            lambda self, name, *more: looked_at.append(name) or examined(self, name, *more),
         )
         (desk.copy / "free/after.txt").write_text("x\n")
         await desk.until(lambda: (desk.host / "free/after.txt").exists())
         await desk.compared()
         assert not [name for name in looked_at if name.endswith(".py")]
         assert [request.action.path for request in desk.requests()] == ["free/after.txt"]  # type: ignore[union-attr]
-        # What came so is agreed on like anything else: the agent's change of it is asked about, the person's comes in.
+        # What came so is agreed on like anything else: the agent's change of it is asked about, the
+        # person's comes in.
         (desk.copy / "new/3/301.py").write_text("agent\n")
         await desk.asked("new/3/301.py")
         (desk.host / "new/3/302.py").write_text("person\n")
@@ -61,7 +67,9 @@ async def test_what_is_not_simple_goes_the_long_way(desk: Desk) -> None:
             changes = desk.channel.host_changes()
             assert changes is not None
             await changes.run(None)
-        await desk.until(lambda: (desk.copy / "large.bin").exists() and (desk.copy / "link").is_symlink())
+        await desk.until(
+            lambda: (desk.copy / "large.bin").exists() and (desk.copy / "link").is_symlink()
+        )
         assert (desk.copy / "large.bin").read_bytes() == (desk.host / "large.bin").read_bytes()
         assert (desk.copy / "tool").stat().st_mode & 0o7777 == 0o755
         assert (desk.copy / "empty").read_bytes() == b""
@@ -103,13 +111,29 @@ def test_links_changing_files_and_names_in_use_are_left_alone(
 
     monkeypatch.setattr(os, "read", read)
     with NewFiles(*roots) as new:
-        for name in ("d/link", "away/secret", "e/x", "d/fifo", "d/used", "d/changing", "d/gone", "gone/x", "d/.git"):
+        for name in (
+            "d/link",
+            "away/secret",
+            "e/x",
+            "d/fifo",
+            "d/used",
+            "d/changing",
+            "d/gone",
+            "gone/x",
+            "d/.git",
+        ):
             assert new.bring(name) is None, name
         brought = new.bring("d/good")
     assert brought is not None
     status = (copy / "d/good").stat()
     assert (status.st_mode & 0o7777, status.st_nlink) == (0o751, 1)
-    assert brought.known.copy_signature == (4, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_mode)
+    assert brought.known.copy_signature == (
+        4,
+        status.st_mtime_ns,
+        status.st_ctime_ns,
+        status.st_ino,
+        status.st_mode,
+    )
     assert sorted(path.name for path in copy.rglob("*")) == ["d", "e", "good", "used"]
     assert (copy / "d/used").read_text() == "agent"
     assert [path.name for path in (tmp_path / "private").iterdir()] == ["secret"]
@@ -117,7 +141,9 @@ def test_links_changing_files_and_names_in_use_are_left_alone(
         root.close()
 
 
-def test_a_full_disk_leaves_no_half_file(ends: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_no_half_file(
+    ends: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     host, copy = ends
     (host / "d/x").write_text("x")
 

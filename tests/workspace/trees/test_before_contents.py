@@ -1,4 +1,5 @@
-"""What an effect replaced is on the disk before it happens: contents, modes, times, links, folders."""
+"""What an effect replaced is on the disk before it happens: contents, modes, times, links,
+folders."""
 
 import os
 from pathlib import Path
@@ -29,13 +30,22 @@ def sides_of(tmp_path: Path) -> Sides:
     return Sides(tmp_path / "host", folder, ())
 
 
-def write(sides: Sides, name: str, content: bytes, *, request: str = "r1", mode: int = 0o644) -> None:
+def write(
+    sides: Sides, name: str, content: bytes, *, request: str = "r1", mode: int = 0o644
+) -> None:
     host = look(sides.host, name)
     after = sides.blobs.keep(content)
     action = FileChange(
-        operation="write", path=name, before=host.token if host else None, after=after, mode=mode, hazards=()
+        operation="write",
+        path=name,
+        before=host.token if host else None,
+        after=after,
+        mode=mode,
+        hazards=(),
     )
-    applied = Applier(sides.host, sides.blobs, sides.history).apply(action, request, lambda rebuilt: None)
+    applied = Applier(sides.host, sides.blobs, sides.history).apply(
+        action, request, lambda rebuilt: None
+    )
     sides.agreed(name, applied.known, request)
 
 
@@ -49,7 +59,11 @@ def test_what_was_there_is_kept_and_comes_back(tmp_path: Path) -> None:
     (line,) = sides.history.done
     assert (line.request, decode_name(line.name), line.operation) == ("r1", "a.txt", "write")
     assert line.before is not None
-    assert (line.before.digest, line.before.mode, line.before.mtime_ns) == (content_hash(OLD), 0o4750, 1_000_000_007)
+    assert (line.before.digest, line.before.mode, line.before.mtime_ns) == (
+        content_hash(OLD),
+        0o4750,
+        1_000_000_007,
+    )
     assert line.after is not None
     assert line.after.digest == content_hash(b"new\n")
     assert sides.history.kept.read(content_hash(OLD), 1 << 20) == OLD
@@ -77,7 +91,9 @@ def test_the_history_is_there_again_after_a_restart(tmp_path: Path) -> None:
     again.close()
 
 
-def test_content_of_an_effect_that_never_happened_is_dropped_at_the_next_start(tmp_path: Path) -> None:
+def test_content_of_an_effect_that_never_happened_is_dropped_at_the_next_start(
+    tmp_path: Path,
+) -> None:
     sides = sides_of(tmp_path)
     (tmp_path / "x").write_bytes(OLD)
     with (tmp_path / "x").open("rb") as file:
@@ -137,8 +153,12 @@ def test_damaged_content_is_never_put_back(tmp_path: Path) -> None:
         kept.write_bytes(data)
     for line in sides.history.done:
         with pytest.raises(Exception, match="damaged"):
-            Restorer(sides.host, sides.history).restore("u", decode_name(line.name), line.before, line.after)
-    assert (tmp_path / "host/small").read_bytes() == (tmp_path / "host/large").read_bytes() == b"new"
+            Restorer(sides.host, sides.history).restore(
+                "u", decode_name(line.name), line.before, line.after
+            )
+    assert (
+        (tmp_path / "host/small").read_bytes() == (tmp_path / "host/large").read_bytes() == b"new"
+    )
     assert sorted(path.name for path in (tmp_path / "host").iterdir()) == ["large", "small"]
     sides.close()
 
@@ -149,8 +169,12 @@ def test_links_come_back_and_are_not_followed(tmp_path: Path, target: str | byte
     link = tmp_path / "host/link"
     link.symlink_to(os.fsdecode(target))
     before = held_of(look(sides.host, "link"))
-    action = FileChange(operation="delete", path="link", before=before.token if before else None, after=None)
-    applied = Applier(sides.host, sides.blobs, sides.history).apply(action, "r", lambda rebuilt: None)
+    action = FileChange(
+        operation="delete", path="link", before=before.token if before else None, after=None
+    )
+    applied = Applier(sides.host, sides.blobs, sides.history).apply(
+        action, "r", lambda rebuilt: None
+    )
     assert applied.before == before
     Restorer(sides.host, sides.history).restore("u", "link", applied.before, None)
     assert os.fsencode(link.readlink()) == os.fsencode(target)

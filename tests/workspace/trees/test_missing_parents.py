@@ -1,4 +1,5 @@
-"""A new folder's own permissions: on the host before anything is in it, on the card and on record, never without an answer."""
+"""A new folder's own permissions: on the host before anything is in it, on the card and on
+record, never without an answer."""
 
 import os
 from collections.abc import Iterator
@@ -63,9 +64,16 @@ async def test_it_is_on_the_card_and_holds_until_the_last_answer(desk: Desk) -> 
         make(desk.copy / "keys", 0o700, "x", "y")
         await desk.compared()
         asked = desk.pending()
-        assert {path: action(one).folders for path, one in asked.items()} == {"keys/x": KEYS, "keys/y": KEYS}
-        assert "also makes the folder keys with mode 700" in desk.channel.card(asked["keys/x"]).notes
-        assert '"folders":[{"path":"keys","mode":448}]' in (desk.data / "audit.log").read_text().replace(" ", "")
+        assert {path: action(one).folders for path, one in asked.items()} == {
+            "keys/x": KEYS,
+            "keys/y": KEYS,
+        }
+        assert (
+            "also makes the folder keys with mode 700" in desk.channel.card(asked["keys/x"]).notes
+        )
+        assert '"folders":[{"path":"keys","mode":448}]' in (
+            desk.data / "audit.log"
+        ).read_text().replace(" ", "")
         for path in ("keys/x", "keys/y"):
             desk.approve(asked[path])
             assert (await desk.settled(asked[path])).outcome["ok"]  # type: ignore[index]
@@ -101,19 +109,35 @@ async def test_each_of_several_has_its_own_whatever_comes_in_it(desk: Desk) -> N
         make(desk.copy / "r/new", 0o770)
         (desk.copy / "src/app.py").rename(desk.copy / "r/new/app.py")
         await desk.approve_all()
-        for name, expected in {"a": 0o711, "a/b": 0o777, "a/b/c": 0o700, "l": 0o750, "e": 0o700}.items():
+        for name, expected in {
+            "a": 0o711,
+            "a/b": 0o777,
+            "a/b/c": 0o700,
+            "l": 0o750,
+            "e": 0o700,
+        }.items():
             assert mode(desk.host / name) == expected, name
         assert (mode(desk.host / "e/empty"), mode(desk.host / "r/new")) == (0o705, 0o770)
         assert (desk.host / "r/new/app.py").exists()
-        made = {action(one).operation: [folder.path for folder in action(one).folders] for one in desk.requests()}
-        assert made == {"write": ["a", "a/b/c"], "symlink": ["l"], "mkdir": ["e"], "rename": ["r/new"]}
+        made = {
+            action(one).operation: [folder.path for folder in action(one).folders]
+            for one in desk.requests()
+        }
+        assert made == {
+            "write": ["a", "a/b/c"],
+            "symlink": ["l"],
+            "mkdir": ["e"],
+            "rename": ["r/new"],
+        }
         await brought(desk)
         await desk.compared()
         assert len(desk.requests()) == 4
 
 
 @pytest.mark.parametrize(("first", "then"), [(0o700, 0o755), (0o755, 0o700), (0o700, 0o750)])
-async def test_changed_before_the_answer_it_is_asked_anew(desk: Desk, first: int, then: int) -> None:
+async def test_changed_before_the_answer_it_is_asked_anew(
+    desk: Desk, first: int, then: int
+) -> None:
     async with desk.running(start=False):
         make(desk.copy / "keys", first, "x")
         await desk.compared()
@@ -124,7 +148,9 @@ async def test_changed_before_the_answer_it_is_asked_anew(desk: Desk, first: int
         now = desk.pending()["keys/x"]
         assert now.id != before.id
         assert status(desk.gate.get(before.id)) == "superseded"
-        assert action(now).folders == (() if then == 0o755 else (NewFolder(path="keys", mode=then),))
+        assert action(now).folders == (
+            () if then == 0o755 else (NewFolder(path="keys", mode=then),)
+        )
         await desk.approve_all()
         assert mode(desk.host / "keys") == (0o777 if then == 0o755 else then)
 
@@ -143,14 +169,21 @@ async def test_changed_while_it_is_carried_out_it_is_one_more_request(desk: Desk
         await desk.settled(request)
         await desk.compared()
         (asked,) = desk.pending().values()
-        assert (action(asked).operation, action(asked).path, action(asked).mode) == ("chmod", "keys", 0o700)
+        assert (action(asked).operation, action(asked).path, action(asked).mode) == (
+            "chmod",
+            "keys",
+            0o700,
+        )
 
 
 async def test_a_folder_that_keeps_out_its_owner_is_shut_when_it_is_full(desk: Desk) -> None:
     async with desk.running(start=False):
         make(desk.copy / "free/ro", 0o500, "x", "y")
         await desk.compared()
-        assert (mode(desk.host / "free/ro"), len(list((desk.host / "free/ro").iterdir()))) == (0o700, 2)
+        assert (mode(desk.host / "free/ro"), len(list((desk.host / "free/ro").iterdir()))) == (
+            0o700,
+            2,
+        )
         await desk.compared()
         assert mode(desk.host / "free/ro") == 0o500
         assert [action(one).operation for one in desk.requests()] == ["write", "write", "chmod"]
@@ -169,7 +202,9 @@ async def test_made_anew_with_others_is_asked_about(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("theirs", [0o755, 0o700])
-async def test_what_the_person_made_there_is_not_more_open_than_was_shown(desk: Desk, theirs: int) -> None:
+async def test_what_the_person_made_there_is_not_more_open_than_was_shown(
+    desk: Desk, theirs: int
+) -> None:
     async with desk.running(start=False):
         make(desk.copy / "keys", 0o700, "x")
         await desk.compared()
@@ -180,7 +215,10 @@ async def test_what_the_person_made_there_is_not_more_open_than_was_shown(desk: 
         done = await desk.settled(request)
         assert done.outcome is not None
         assert done.outcome["ok"] is (theirs == 0o700)
-        assert (mode(desk.host / "keys"), (desk.host / "keys/x").exists()) == (theirs, theirs == 0o700)
+        assert (mode(desk.host / "keys"), (desk.host / "keys/x").exists()) == (
+            theirs,
+            theirs == 0o700,
+        )
 
 
 async def test_taken_back_and_brought_back(desk: Desk) -> None:
@@ -214,7 +252,9 @@ async def test_what_is_asked_for_by_the_api_has_them_too(desk: Desk) -> None:
         desk.approve(request)
         await desk.settled(request)
         assert mode(desk.host / "keys") == 0o700
-        await desk.settled(await desk.channel.write("free/other/x", b"public\n", ""))  # the copy has no such folder
+        await desk.settled(
+            await desk.channel.write("free/other/x", b"public\n", "")
+        )  # the copy has no such folder
         assert mode(desk.host / "free/other") == 0o777
 
 

@@ -1,4 +1,5 @@
-"""`.gatehouseignore`: the same syntax as git's, held against git itself, and what it means for both directions."""
+"""`.gatehouseignore`: the same syntax as git's, held against git itself, and what it means for
+both directions."""
 
 import tempfile
 from pathlib import Path
@@ -15,8 +16,27 @@ from tests.examples import examples
 from tests.workspace.conftest import Desk, git, make_repository
 from tests.workspace.copy.test_snapshot import names
 
-PARTS = st.sampled_from(["a", "b", "foo", "*", "**", "?", "[ab]", "*.py", "a*", "\\a", "[!a]", "x.py", "a.py"])
-ODD = st.sampled_from(["!", "#a", "\\#a", "", "  ", "/", "a ", "a\\ ", "\\!a", "!!a", "**/", "a/**/", "/**", "**/a/**"])
+PARTS = st.sampled_from(
+    ["a", "b", "foo", "*", "**", "?", "[ab]", "*.py", "a*", "\\a", "[!a]", "x.py", "a.py"]
+)
+ODD = st.sampled_from(
+    [
+        "!",
+        "#a",
+        "\\#a",
+        "",
+        "  ",
+        "/",
+        "a ",
+        "a\\ ",
+        "\\!a",
+        "!!a",
+        "**/",
+        "a/**/",
+        "/**",
+        "**/a/**",
+    ]
+)
 LINES = st.lists(
     ODD
     | st.builds(
@@ -29,12 +49,16 @@ LINES = st.lists(
     max_size=5,
 )
 LEAVES = ["a", "b", "foo", "x.py", "a.py", "zz"]
-FILES = st.sets(st.lists(st.sampled_from(LEAVES), min_size=1, max_size=4).map(tuple), min_size=1, max_size=15)
+FILES = st.sets(
+    st.lists(st.sampled_from(LEAVES), min_size=1, max_size=4).map(tuple), min_size=1, max_size=15
+)
 
 
 @settings(max_examples=examples(60), deadline=None)
 @given(FILES, LINES, LINES)
-def test_it_leaves_out_what_git_would(files: set[tuple[str, ...]], outer: list[str], inner: list[str]) -> None:
+def test_it_leaves_out_what_git_would(
+    files: set[tuple[str, ...]], outer: list[str], inner: list[str]
+) -> None:
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         git(folder, "init", "-q")
@@ -50,7 +74,11 @@ def test_it_leaves_out_what_git_would(files: set[tuple[str, ...]], outer: list[s
         listed = git(folder, "ls-files", "-o", "--exclude-standard", "-z").split("\0")
         root = Root(folder)
         own = OwnIgnores(root)
-        kept = {name for name in names(folder) if not (folder / name).is_dir() and own.verdict(name) is not True}
+        kept = {
+            name
+            for name in names(folder)
+            if not (folder / name).is_dir() and own.verdict(name) is not True
+        }
         root.close()
     assert kept == {name for name in listed if name}
 
@@ -59,8 +87,11 @@ def has(folder: Path) -> set[str]:
     return {name for name in names(folder) if not (folder / name).is_dir()}
 
 
-async def test_what_either_file_names_stays_out_but_git_keeps_what_it_tracks(host: Path, tmp_path: Path) -> None:
-    """A tracked file that .gitignore names is copied; one that .gatehouseignore names isn't, and git doesn't miss it."""
+async def test_what_either_file_names_stays_out_but_git_keeps_what_it_tracks(
+    host: Path, tmp_path: Path
+) -> None:
+    """A tracked file that .gitignore names is copied; one that .gatehouseignore names isn't, and
+    git doesn't miss it."""
     for name in (".env", "secrets/prod.key", "tracked.log"):
         (host / name).parent.mkdir(exist_ok=True)
         (host / name).write_text("x")
@@ -93,7 +124,9 @@ async def test_an_exclamation_mark_brings_in_what_git_ignores(host: Path, tmp_pa
     assert {"build/out.o", "a.log", "build"} <= replay(tmp_path / "s").baseline.keys()
 
 
-async def test_files_in_folders_count_for_what_is_below_and_the_innermost_wins(host: Path, tmp_path: Path) -> None:
+async def test_files_in_folders_count_for_what_is_below_and_the_innermost_wins(
+    host: Path, tmp_path: Path
+) -> None:
     (host / "src/data").mkdir()
     for name in ("src/data/a.bin", "src/data/keep.bin", "b.bin", "src/notes.txt"):
         (host / name).write_text("x")
@@ -119,14 +152,18 @@ async def test_without_git_it_counts_too(tmp_path: Path) -> None:
     assert names(tmp_path / "s/merged") == {"a.txt", ".gatehouseignore"}
 
 
-async def test_an_ignore_file_that_is_a_symlink_or_a_fifo_is_not_read(host: Path, tmp_path: Path) -> None:
+async def test_an_ignore_file_that_is_a_symlink_or_a_fifo_is_not_read(
+    host: Path, tmp_path: Path
+) -> None:
     (tmp_path / "elsewhere").write_text("*\n")
     (host / ".gatehouseignore").symlink_to(tmp_path / "elsewhere")
     await make_copy(host, tmp_path / "s/merged")
     assert "README.md" in has(tmp_path / "s/merged")
 
 
-async def test_what_git_ignores_comes_along_where_it_is_wanted_as_the_agents_own(host: Path, tmp_path: Path) -> None:
+async def test_what_git_ignores_comes_along_where_it_is_wanted_as_the_agents_own(
+    host: Path, tmp_path: Path
+) -> None:
     (host / "build/deep").mkdir(parents=True)
     library = make_repository(host / "build/library", {"n.txt": "n\n"})
     for name in ("build/deep/out.o", "build/deep/.env", "a.log"):
@@ -136,13 +173,18 @@ async def test_what_git_ignores_comes_along_where_it_is_wanted_as_the_agents_own
     copy = tmp_path / "s/merged"
     assert {"build/deep/out.o", "a.log", "build/library/n.txt"} <= has(copy)
     assert "build/deep/.env" not in has(copy)
-    assert not [name for name in replay(copy.parent).baseline if name.startswith(("build", "a.log"))]
+    assert not [
+        name for name in replay(copy.parent).baseline if name.startswith(("build", "a.log"))
+    ]
     assert git(copy / "build/library", "log", "--format=%H") == git(library, "log", "--format=%H")
 
 
 @pytest.mark.parametrize("include_ignored", [False, True])
-async def test_neither_direction_speaks_of_what_was_left_out(desk: Desk, include_ignored: bool) -> None:
-    """It isn't taken for deleted, the host's changes to it don't come in, and what the agent makes there stays there."""
+async def test_neither_direction_speaks_of_what_was_left_out(
+    desk: Desk, include_ignored: bool
+) -> None:
+    """It isn't taken for deleted, the host's changes to it don't come in, and what the agent
+    makes there stays there."""
     (desk.host / ".env").write_text("secret\n")
     (desk.host / "build").mkdir()
     (desk.host / "build/out.o").write_text("host\n")

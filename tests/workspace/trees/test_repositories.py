@@ -1,4 +1,5 @@
-"""A folder that git would take for a repository's own: no way of making one in the workspace lands, whatever comes first."""
+"""A folder that git would take for a repository's own: no way of making one in the workspace
+lands, whatever comes first."""
 
 import shutil
 import subprocess
@@ -34,7 +35,12 @@ def asking(tmp_path: Path, host: Path, request: pytest.FixtureRequest) -> Desk:
 
 
 def _desk(tmp_path: Path, host: Path, request: pytest.FixtureRequest, policy: str) -> Desk:
-    made = Desk(tmp_path / "data", host, policy=policy, is_overlay=getattr(request, "param", "") == "overlay")
+    made = Desk(
+        tmp_path / "data",
+        host,
+        policy=policy,
+        is_overlay=getattr(request, "param", "") == "overlay",
+    )
     request.addfinalizer(made.close)
     return made
 
@@ -52,7 +58,8 @@ def make_trap(folder: Path, marker: Path) -> None:
     (folder / "objects/info/kept").write_text("so that it is no empty folder\n")
     (folder / "refs/heads/kept").write_text("0" * 40 + "\n")
     (folder / "config").write_text(
-        f'[core]\n\trepositoryformatversion = 0\n\tbare = false\n\tworktree = ".."\n\tfsmonitor = "touch {marker}; false"\n'
+        '[core]\n\trepositoryformatversion = 0\n\tbare = false\n\tworktree = ".."\n\tfsmonitor ='
+        f' "touch {marker}; false"\n'
     )
 
 
@@ -62,10 +69,16 @@ def status_in(folder: Path) -> None:
 
 
 def denials(desk: Desk) -> list[str]:
-    return [one.action.path for one in desk.requests() if status(one) == "denied" and OF_REPOSITORY in explanation(one)]  # type: ignore[union-attr]
+    return [
+        one.action.path
+        for one in desk.requests()
+        if status(one) == "denied" and OF_REPOSITORY in explanation(one)
+    ]  # type: ignore[union-attr]
 
 
-async def test_an_embedded_repository_stays_out_and_git_status_runs_nothing(free: Desk, tmp_path: Path) -> None:
+async def test_an_embedded_repository_stays_out_and_git_status_runs_nothing(
+    free: Desk, tmp_path: Path
+) -> None:
     marker = tmp_path / "ran"
     async with free.running(start=False):
         make_trap(tmp_path / "trap", marker)
@@ -80,7 +93,9 @@ async def test_an_embedded_repository_stays_out_and_git_status_runs_nothing(free
         status_in(free.host / "assets")
         assert not marker.exists()
         denied = denials(free)
-        assert {"assets/cache/HEAD", "assets/cache/config", "assets/cache/refs/heads/kept"} <= set(denied)
+        assert {"assets/cache/HEAD", "assets/cache/config", "assets/cache/refs/heads/kept"} <= set(
+            denied
+        )
         assert explanation(free.requests("assets/cache/HEAD")[0]).startswith(
             "protected name assets/cache/**: git takes"
         )
@@ -93,7 +108,9 @@ async def test_pieces_land_one_by_one_until_they_would_be_one(free: Desk, tmp_pa
         for piece in ("config", "refs", "objects", "HEAD"):
             (free.copy / "assets").mkdir(exist_ok=True)
             source = tmp_path / "trap" / piece
-            (shutil.copytree if source.is_dir() else shutil.copy)(source, free.copy / "assets" / piece)
+            (shutil.copytree if source.is_dir() else shutil.copy)(
+                source, free.copy / "assets" / piece
+            )
             await free.compared()
         assert (free.host / "assets/config").exists()
         assert (free.host / "assets/refs/heads/kept").exists()
@@ -139,7 +156,9 @@ async def test_a_repository_that_the_person_keeps_is_closed_but_for_a_rule_that_
         assert (host / "fixtures/repo/info/exclude").exists()
         assert not (host / "fixtures/repo/README.md").exists()
         description = desk.requests("fixtures/repo/description")[0]
-        async with desk.channel.undoing() as undo:  # and what a rule allowed there can be taken back
+        async with (
+            desk.channel.undoing() as undo
+        ):  # and what a rule allowed there can be taken back
             plan = await undo.plan(Selection(ids=(description.id,)))
             assert not plan.problems
             await undo.carry_out(Selection(ids=(description.id,)), token=plan.token, by="tester")
@@ -149,7 +168,9 @@ async def test_a_repository_that_the_person_keeps_is_closed_but_for_a_rule_that_
 async def test_what_is_approved_together_is_no_repository_either(asking: Desk) -> None:
     async with asking.running(start=False):
         for name in ("a/HEAD", "a/config", "a/objects/x", "a/refs/y"):
-            request = await asking.channel.write(name, (REF if name.endswith("HEAD") else "x").encode(), "")
+            request = await asking.channel.write(
+                name, (REF if name.endswith("HEAD") else "x").encode(), ""
+            )
         assert status(request) == "denied"
         assert OF_REPOSITORY in explanation(request)
         await asking.approve_all()
@@ -157,7 +178,9 @@ async def test_what_is_approved_together_is_no_repository_either(asking: Desk) -
         assert not (asking.host / "a/refs").exists()
 
 
-async def test_what_came_to_the_host_after_the_approval_was_asked_for_is_looked_at_once_more(asking: Desk) -> None:
+async def test_what_came_to_the_host_after_the_approval_was_asked_for_is_looked_at_once_more(
+    asking: Desk,
+) -> None:
     async with asking.running(start=False):
         (asking.copy / "a").mkdir()
         (asking.copy / "a/HEAD").write_text(REF)
@@ -168,7 +191,9 @@ async def test_what_came_to_the_host_after_the_approval_was_asked_for_is_looked_
         asking.approve(request)
         done = await asking.settled(request)
         assert done.outcome is not None
-        assert "git would take `a` for a repository's own folder; nothing was changed" in str(done.outcome["error"])
+        assert "git would take `a` for a repository's own folder; nothing was changed" in str(
+            done.outcome["error"]
+        )
         assert not (asking.host / "a/HEAD").exists()
         await asking.compared()
         assert denials(asking) == ["a/HEAD"]
@@ -221,12 +246,15 @@ async def test_undo_doesnt_bring_back_the_missing_piece(free: Desk) -> None:
         assert (free.host / "a/refs/y").exists()
         async with free.channel.undoing() as undo:
             plan = await undo.plan(Selection(ids=(gone.id,)))
-            assert [file.problem for file in plan.problems] == ["git would take `a` for a repository's own folder"]
+            assert [file.problem for file in plan.problems] == [
+                "git would take `a` for a repository's own folder"
+            ]
         assert not (free.host / "a/HEAD").exists()
 
 
 async def test_some_hunks_of_a_file_make_no_head_of_it(asking: Desk) -> None:
-    """All of the change makes none: the first of its two parts would take away what the second needs."""
+    """All of the change makes none: the first of its two parts would take away what the second
+    needs."""
     for piece in ("objects/x", "refs/x"):
         (asking.host / "a" / piece).parent.mkdir(parents=True)
         (asking.host / "a" / piece).write_text("x\n")
@@ -246,7 +274,8 @@ async def test_some_hunks_of_a_file_make_no_head_of_it(asking: Desk) -> None:
 
 
 def test_two_sessions_never_look_at_the_same_moment(tmp_path: Path) -> None:
-    """While the one gives its half a name, the other waits with its look, and sees that half then."""
+    """While the one gives its half a name, the other waits with its look, and sees that half
+    then."""
     (tmp_path / "a/objects").mkdir(parents=True)
     root = Root(tmp_path)
     one, other = Guard(root, lambda name: ()), Guard(root, lambda name: ())
@@ -276,10 +305,19 @@ def test_two_sessions_never_look_at_the_same_moment(tmp_path: Path) -> None:
 
 async def test_other_systems_folders_are_closed_by_name(free: Desk) -> None:
     async with free.running(start=False):
-        for name in (".hg/hgrc", "sub/.hg/hgrc", ".jj/repo/config.toml", "x/.HG/hgrc", "hg/hgrc", "docs/jj.md"):
+        for name in (
+            ".hg/hgrc",
+            "sub/.hg/hgrc",
+            ".jj/repo/config.toml",
+            "x/.HG/hgrc",
+            "hg/hgrc",
+            "docs/jj.md",
+        ):
             (free.copy / name).parent.mkdir(parents=True, exist_ok=True)
             (free.copy / name).write_text("[hooks]\nupdate = touch ran\n")
         await free.compared()
-        assert {name for name in (".hg", "sub/.hg", ".jj", "x/.HG") if (free.host / name).exists()} == set()
+        assert {
+            name for name in (".hg", "sub/.hg", ".jj", "x/.HG") if (free.host / name).exists()
+        } == set()
         assert (free.host / "hg/hgrc").exists()
         assert all(status(one) == "denied" for one in free.requests(".hg/hgrc"))

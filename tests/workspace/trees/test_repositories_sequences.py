@@ -1,8 +1,9 @@
-"""A thousand ways of piecing a repository's folder together over several changes, all of them allowed by a rule or approved: git
-takes none for a repository, and each is denied with the reason.
+"""A thousand ways of piecing a repository's folder together over several changes, all of them
+allowed by a rule or approved: git takes none for a repository, and each is denied with the reason.
 
-Each sequence has a folder of its own, and all of them take their next step before the next comparison. Unless it is told the
-number of sequences (`SEQUENCES=1000`, as `make fuzz` does), a share of them is tried.
+Each sequence has a folder of its own, and all of them take their next step before the next
+comparison. Unless it is told the number of sequences (`SEQUENCES=1000`, as `make fuzz` does), a
+share of them is tried.
 """
 
 import os
@@ -46,14 +47,18 @@ def put(name: str, text: str) -> Step:
 
 
 def folder_of(name: str, dice: random.Random) -> list[Step]:
-    """objects or refs: empty, with something in it at some depth, as a program, or as a link to a folder elsewhere."""
+    """objects or refs: empty, with something in it at some depth, as a program, or as a link to
+    a folder elsewhere."""
     match dice.randrange(5):
         case 0:
             return [lambda folder: (folder / name).mkdir(parents=True, exist_ok=True)]
         case 1:
             return [put(f"elsewhere-{name}/x", "x\n"), put(name, f"->elsewhere-{name}")]
         case 2:
-            return [put(f"not-{name}/a", "a\n"), lambda folder: moved(folder / f"not-{name}", folder / name)]
+            return [
+                put(f"not-{name}/a", "a\n"),
+                lambda folder: moved(folder / f"not-{name}", folder / name),
+            ]
         case 3:
             return [put(name, "#!/bin/sh\n"), lambda folder: (folder / name).chmod(0o755)]
         case _:
@@ -61,13 +66,17 @@ def folder_of(name: str, dice: random.Random) -> list[Step]:
 
 
 def head(dice: random.Random) -> list[Step]:
-    """HEAD: at once, under another name first, as something else first, or removed and brought back."""
+    """HEAD: at once, under another name first, as something else first, or removed and brought
+    back."""
     text = dice.choice(HEADS)
     match dice.randrange(4):
         case 0:
             return [put("HEAD", text)]
         case 1:
-            return [put("notes.txt", text), lambda folder: moved(folder / "notes.txt", folder / "HEAD")]
+            return [
+                put("notes.txt", text),
+                lambda folder: moved(folder / "notes.txt", folder / "HEAD"),
+            ]
         case 2:
             return [put("HEAD", "no reference\n"), put("HEAD", text)]
         case _:
@@ -97,7 +106,10 @@ def a_sequence(dice: random.Random) -> list[Step]:
         return [_elsewhere(step) for step in steps] + [_home]
     if dice.random() < 0.1:  # in the place of a file
         return [
-            lambda folder: (folder.parent.mkdir(parents=True, exist_ok=True), folder.write_text("a file\n")),
+            lambda folder: (
+                folder.parent.mkdir(parents=True, exist_ok=True),
+                folder.write_text("a file\n"),
+            ),
             _instead(steps),
         ]  # type: ignore[list-item, return-value]
     return [_together(steps)] if dice.random() < 0.2 else steps
@@ -165,7 +177,9 @@ async def test_no_way_of_piecing_a_repository_together_lands(tmp_path: Path) -> 
                 for one in waiting:
                     await desk.settled(one)
             assert not taken_for_repositories(host, names)
-        assert len(taken_for_repositories(desk.copy, names)) == len(names), "in the copy each of them is one"
+        assert len(taken_for_repositories(desk.copy, names)) == len(names), (
+            "in the copy each of them is one"
+        )
         denied = {
             one.action.path
             for one in desk.queue.read(lambda c: store.of_session(c, SESSION, 100_000))

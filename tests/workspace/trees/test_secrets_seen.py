@@ -29,7 +29,8 @@ async def test_a_rule_that_allows_the_path_does_not_allow_a_secret(desk: Desk) -
         assert not (desk.host / "free/new.txt").exists()
         desk.approve(request)
         assert (await desk.settled(request)).outcome["ok"]
-        # It is on the host now: what is changed elsewhere in the file is no news, another secret is.
+        # It is on the host now: what is changed elsewhere in the file is no news, another secret
+        # is.
         (desk.copy / "free/new.txt").write_text(f"more\ntoken={TOKEN}\n")
         await desk.until(lambda: (desk.host / "free/new.txt").read_text().startswith("more"))
         (desk.copy / "free/new.txt").write_text(f"more\ntoken={TOKEN}\nother={OTHER}\n")
@@ -52,7 +53,8 @@ async def test_nor_through_the_agents_api(desk: Desk) -> None:
         assert (desk.host / "free/a.txt").read_text() == "a nothing\n"
 
 
-@pytest.mark.parametrize(("content", "is_asked"), [(b"\0" + TOKEN.encode(), False), (b"x" * 5000, True), (b"x" * 4000, False)])  # fmt: skip
+@pytest.mark.parametrize(("content", "is_asked"), [(b"\0" + TOKEN.encode(), False), (b"x" * 5000,
+True), (b"x" * 4000, False)])  # fmt: skip
 async def test_what_is_no_text_and_what_is_too_long(
     desk: Desk, monkeypatch: pytest.MonkeyPatch, content: bytes, is_asked: bool
 ) -> None:
@@ -73,7 +75,9 @@ async def test_some_changes_of_a_file_without_the_secret_one(desk: Desk, rest: s
         card = desk.channel.card(request)
         assert card.flags.names == ("secret",)
         _, last = (hunk.id for hunk in card.diff.hunks)
-        done = await desk.channel.answer_part(request.id, [last], rest, by="tester", fingerprint=request.fingerprint)  # type: ignore[arg-type]
+        done = await desk.channel.answer_part(
+            request.id, [last], rest, by="tester", fingerprint=request.fingerprint
+        )  # type: ignore[arg-type]
         assert hazards(done.part) == ()
         assert TOKEN not in (desk.host / "src/app.py").read_text()
         await desk.compared()
@@ -93,7 +97,9 @@ async def test_the_secret_one_chosen_leaves_a_rest_without_it(desk: Desk) -> Non
         (desk.copy / "src/app.py").write_text("\n".join(lines) + "\n")
         request = await desk.asked("src/app.py")
         first = desk.channel.card(request).diff.hunks[0].id
-        done = await desk.channel.answer_part(request.id, [first], "drop", by="tester", fingerprint=request.fingerprint)
+        done = await desk.channel.answer_part(
+            request.id, [first], "drop", by="tester", fingerprint=request.fingerprint
+        )
         assert hazards(done.part) == ("secret",)
         assert done.rest is not None
         assert hazards(done.rest) == ()

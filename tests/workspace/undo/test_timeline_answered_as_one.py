@@ -1,4 +1,5 @@
-"""What was answered as one is one row when a person looks back: taken back as one, or one by one, also after a restart."""
+"""What was answered as one is one row when a person looks back: taken back as one, or one by
+one, also after a restart."""
 
 import pytest
 
@@ -61,7 +62,8 @@ async def test_one_row_before_and_after_it_is_taken_back(desk: Desk) -> None:
         assert there(desk) == 0
         after = await rows(desk)
         assert [(row.operation, row.count, row.in_force, row.taken_back) for row in after] == [
-            ("write", 1, True, 0), ("write", 12, False, 12), ("write", 1, True, 0), ("undo", 12, True, 0),
+            ("write", 1, True, 0), ("write", 12, False, 12), ("write", 1, True, 0), ("undo", 12,
+             True, 0),
         ]  # fmt: skip
         assert (desk.host / "src/app.py").read_text() == "last\n"
         await undone(desk, Selection(ids=(after[3].id,)))
@@ -78,7 +80,9 @@ async def test_each_of_it_can_be_taken_back_alone(desk: Desk) -> None:
         assert not (desk.host / each[3].paths[0]).exists()
         whole = (await rows(desk))[1]
         assert (whole.in_force, whole.taken_back, whole.requests) == (True, 1, 12)
-        assert [row.in_force for row in await rows(desk, batch)] == [number != 3 for number in range(12)]
+        assert [row.in_force for row in await rows(desk, batch)] == [
+            number != 3 for number in range(12)
+        ]
         await undone(desk, Selection(ids=(batch,)))
         assert there(desk) == 0
 
@@ -105,7 +109,8 @@ async def test_a_restart_forgets_nothing_of_it(desk: Desk) -> None:
 
 
 async def test_what_came_to_nothing_is_no_row(desk: Desk) -> None:
-    """One of the paths changed on the host since: nothing was done, and there is nothing to take back."""
+    """One of the paths changed on the host since: nothing was done, and there is nothing to take
+    back."""
     async with desk.running(start=False):
         for name in ("README.md", "src/app.py"):
             (desk.copy / name).write_text("agent\n")

@@ -1,4 +1,5 @@
-"""Undo over the real channel: what was applied is taken back exactly, or refused with the reason, and nothing in between."""
+"""Undo over the real channel: what was applied is taken back exactly, or refused with the
+reason, and nothing in between."""
 
 import errno
 import json
@@ -23,19 +24,27 @@ type Tree = dict[str, tuple[object, ...]]
 
 
 def tree(folder: Path, *, times: bool = True) -> Tree:
-    """Everything in a folder but git's own: kind and mode, content or target, and the times of files and links."""
+    """Everything in a folder but git's own: kind and mode, content or target, and the times of
+    files and links."""
     found: Tree = {}
     for path in below(folder):
         seen = path.lstat()
         mode = seen.st_mode
-        content = path.readlink() if stat.S_ISLNK(mode) else path.read_bytes() if stat.S_ISREG(mode) else None
+        content = (
+            path.readlink()
+            if stat.S_ISLNK(mode)
+            else path.read_bytes()
+            if stat.S_ISREG(mode)
+            else None
+        )
         time_ns = seen.st_mtime_ns if times and not stat.S_ISDIR(mode) else 0
         found[str(path.relative_to(folder))] = (mode, content, time_ns)
     return found
 
 
 def below(folder: Path) -> Iterator[Path]:
-    """All paths; folders that keep out their owner, too, who isn't kept out while it is looked into them."""
+    """All paths; folders that keep out their owner, too, who isn't kept out while it is looked
+    into them."""
     for path in sorted(folder.iterdir()):
         if path.name == ".git":
             continue
@@ -87,7 +96,9 @@ async def test_everything_comes_back_exactly(desk: Desk) -> None:
     (host / "folder/in.txt").write_text("in\n")
     for number, path in enumerate(sorted(host.rglob("*"))):
         if ".git" not in path.parts:
-            os.utime(path, ns=(1, 1_600_000_000_000_000_000 + number * 1_000_001), follow_symlinks=False)
+            os.utime(
+                path, ns=(1, 1_600_000_000_000_000_000 + number * 1_000_001), follow_symlinks=False
+            )
     before = tree(host)
     async with desk.running():
         copy = desk.copy
@@ -134,7 +145,10 @@ async def test_one_change_is_undone_and_the_rest_stays(desk: Desk) -> None:
         assert [(file.name, file.doing) for file in shown.files] == [("free/a.txt", "restored")]
         async with desk.channel.undoing() as it:
             card = it.card(shown.files[0])
-        assert [(line.kind, line.text) for line in card.diff.hunks[0].lines] == [("removed", "new a"), ("added", "a")]
+        assert [(line.kind, line.text) for line in card.diff.hunks[0].lines] == [
+            ("removed", "new a"),
+            ("added", "a"),
+        ]
         await undo(desk, Selection(ids=(request.id,)))
         assert (desk.host / "free/a.txt").read_text() == "a\n"
         assert (desk.host / "free/b.txt").read_text() == "new b\n"
@@ -163,10 +177,14 @@ async def test_the_copys_state_is_not_applied_again_until_the_agent_changes_it(d
         told = desk.gate.get(request.id)
         assert "taken back by tester" in explanation(told)
         (desk.copy / "free/a.txt").write_text("agent again\n")
-        await desk.until(lambda: (desk.host / "free/a.txt").read_text() == "agent again\n" or desk.pending())
+        await desk.until(
+            lambda: (desk.host / "free/a.txt").read_text() == "agent again\n" or desk.pending()
+        )
 
 
-async def test_after_an_undo_and_a_restart_nothing_is_applied_again(tmp_path: Path, host: Path) -> None:
+async def test_after_an_undo_and_a_restart_nothing_is_applied_again(
+    tmp_path: Path, host: Path
+) -> None:
     desk = Desk(tmp_path / "data", host)
     async with desk.running():
         (desk.copy / "free/a.txt").write_text("agent\n")
@@ -182,7 +200,9 @@ async def test_after_an_undo_and_a_restart_nothing_is_applied_again(tmp_path: Pa
     desk.close()
 
 
-async def test_a_file_that_the_person_edited_since_is_refused_by_name_and_nothing_is_undone(desk: Desk) -> None:
+async def test_a_file_that_the_person_edited_since_is_refused_by_name_and_nothing_is_undone(
+    desk: Desk,
+) -> None:
     async with desk.running():
         for name in ("src/app.py", "src/util.py", "README.md"):
             (desk.copy / name).write_text("agent\n")
@@ -194,7 +214,9 @@ async def test_a_file_that_the_person_edited_since_is_refused_by_name_and_nothin
             "src/util.py": "changed since by you or another session",
             "README.md": "deleted since by you or another session",
         }
-        with pytest.raises(UndoRefusedError, match=r"`src/util.py`: changed since by you or another session"):
+        with pytest.raises(
+            UndoRefusedError, match=r"`src/util.py`: changed since by you or another session"
+        ):
             await undo(desk)
         assert (desk.host / "src/app.py").read_text() == "agent\n"
         assert (desk.host / "src/util.py").read_text() == "mine\n"
@@ -312,7 +334,9 @@ async def test_nothing_to_undo_is_said(desk: Desk) -> None:
             await undo(desk)
 
 
-async def test_what_goes_wrong_halfway_is_rolled_back(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_goes_wrong_halfway_is_rolled_back(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with desk.running():
         for name in ("README.md", "src/app.py", "src/util.py"):
             (desk.copy / name).write_text("agent\n")
@@ -336,7 +360,9 @@ async def test_what_goes_wrong_halfway_is_rolled_back(desk: Desk, monkeypatch: p
         after = tree(desk.host)
         assert after.pop("src/util.py")[1] == b"mine, just now\n"
         before.pop("src/util.py")
-        assert {name: one[:2] for name, one in after.items()} == {name: one[:2] for name, one in before.items()}
+        assert {name: one[:2] for name, one in after.items()} == {
+            name: one[:2] for name, one in before.items()
+        }
         assert events(desk, "undo_settled")[0]["outcome"] == "failed"
         async with desk.channel.undoing() as it:
             assert all(row.operation != "undo" and row.in_force for row in it.timeline().rows)
@@ -406,7 +432,9 @@ async def test_what_is_no_longer_kept_is_said(desk: Desk) -> None:
         assert "taken back" in explanation(desk.gate.get(last.id))
 
 
-async def test_a_full_disk_in_the_middle_ends_the_undo_later(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_full_disk_in_the_middle_ends_the_undo_later(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with desk.running():
         for name in ("README.md", "src/app.py", "src/util.py"):
             (desk.copy / name).write_text("agent\n")
@@ -424,7 +452,9 @@ async def test_a_full_disk_in_the_middle_ends_the_undo_later(desk: Desk, monkeyp
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
                 write(journal, line)  # type: ignore[arg-type]
 
-            monkeypatch.setattr(it._sides.history, "_journal", type("Full", (), {"write": staticmethod(full)}))
+            monkeypatch.setattr(
+                it._sides.history, "_journal", type("Full", (), {"write": staticmethod(full)})
+            )
             with pytest.raises(StorageError, match="cut short"):
                 await it.carry_out(ALL, token=shown.token, by="tester")
             monkeypatch.undo()
@@ -442,7 +472,9 @@ async def test_a_full_disk_in_the_middle_ends_the_undo_later(desk: Desk, monkeyp
 async def test_what_can_not_be_made_again_is_refused(desk: Desk) -> None:
     os.mkfifo(desk.host / "pipe")
     async with desk.running():
-        await desk.until(lambda: not os.path.lexists(desk.copy / "pipe"))  # an overlay shows it until it was met
+        await desk.until(
+            lambda: not os.path.lexists(desk.copy / "pipe")
+        )  # an overlay shows it until it was met
         (desk.copy / "pipe").write_text("agent\n")
         await applied(desk)
         assert (desk.host / "pipe").read_text() == "agent\n"
@@ -452,7 +484,8 @@ async def test_what_can_not_be_made_again_is_refused(desk: Desk) -> None:
 
 
 async def test_files_that_became_folders_in_one_answer_come_back(desk: Desk) -> None:
-    """In one answer a file goes and another comes below its name: taken back in the wrong order, the first would be lost."""
+    """In one answer a file goes and another comes below its name: taken back in the wrong order,
+    the first would be lost."""
     names = [f"thing{number}" for number in range(8)]
     for name in names:
         (desk.host / name).write_text(f"{name} was a file\n")
@@ -464,7 +497,9 @@ async def test_files_that_became_folders_in_one_answer_come_back(desk: Desk) -> 
             (desk.copy / name / "inner.txt").write_text(f"in {name}\n")
         await desk.compared()
         ids = [one.id for one in desk.pending().values()][::-1]  # whatever the order of the answers
-        done = [await desk.settled(one) for one in desk.gate.resolve_all(ids, "approved", by="tester")]
+        done = [
+            await desk.settled(one) for one in desk.gate.resolve_all(ids, "approved", by="tester")
+        ]
         assert all(one.outcome and one.outcome["ok"] for one in done), [one.outcome for one in done]
         assert (desk.host / "thing3/inner.txt").read_text() == "in thing3\n"
         await undo(desk)

@@ -1,4 +1,5 @@
-"""An undo that was shown reads nothing twice that can't have changed: and what changed without a trace stays the person's."""
+"""An undo that was shown reads nothing twice that can't have changed: and what changed without a
+trace stays the person's."""
 
 import asyncio
 import os
@@ -34,7 +35,8 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
 
 
 class Place:
-    """A session that replaced some files and made one, all shown to the person as what an undo would take back."""
+    """A session that replaced some files and made one, all shown to the person as what an undo
+    would take back."""
 
     def __init__(self, folder: Path, desk: Desk) -> None:
         self.host, session = folder / "host", folder / "session"
@@ -49,7 +51,9 @@ class Place:
             host = look(self.sides.host, name)
             after = self.sides.blobs.keep(f"after of {name}\n".encode())
             before = host.token if host else None
-            action = FileChange(operation="write", path=name, before=before, after=after, mode=0o644)
+            action = FileChange(
+                operation="write", path=name, before=before, after=after, mode=0o644
+            )
             applier.apply(action, name, lambda rebuilt: None)
             self.sides.history.confirm(name, name)
         self.undo = Undo(self.sides, desk.gate, "again", session)
@@ -60,13 +64,20 @@ class Place:
         asyncio.run(self.undo.carry_out(Selection(), token=self.shown.token, by="tester"))
 
     def texts(self) -> dict[str, str]:
-        return {str(path.relative_to(self.host)): path.read_text() for path in self.host.rglob("*") if path.is_file()}
+        return {
+            str(path.relative_to(self.host)): path.read_text()
+            for path in self.host.rglob("*")
+            if path.is_file()
+        }
 
     def hide(self, name: str) -> None:
-        """A write that nothing tells of, as one through mmap(2) on tmpfs: it is as if the look had seen its signature."""
+        """A write that nothing tells of, as one through mmap(2) on tmpfs: it is as if the look
+        had seen its signature."""
         path = self.host / name
         status = path.stat()
-        path.write_text("mine, of this length\n"[: status.st_size - 1].ljust(status.st_size - 1) + "\n")
+        path.write_text(
+            "mine, of this length\n"[: status.st_size - 1].ljust(status.st_size - 1) + "\n"
+        )
         os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
         now = look(self.sides.host, name)
         assert now is not None
@@ -86,21 +97,29 @@ BEFORE = {name: f"before of {name}\n" for name in REPLACED}
 AFTER = {name: f"after of {name}\n" for name in (*REPLACED, MADE)}
 
 
-def test_a_file_is_read_again_only_where_it_is_removed(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_is_read_again_only_where_it_is_removed(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
     read: list[int] = []
     real = scan.steady_digest
-    monkeypatch.setattr(scan, "steady_digest", lambda fd, before: (read.append(before.st_ino), real(fd, before))[1])
+    monkeypatch.setattr(
+        scan, "steady_digest", lambda fd, before: (read.append(before.st_ino), real(fd, before))[1]
+    )
     made = (place.host / MADE).stat().st_ino
     place.take_back()
     assert read == [made]
     assert place.texts() == BEFORE
 
 
-def test_what_was_touched_since_is_read_again(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_touched_since_is_read_again(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (place.host / "src/b").touch()
     read: list[int] = []
     real = scan.steady_digest
-    monkeypatch.setattr(scan, "steady_digest", lambda fd, before: (read.append(before.st_ino), real(fd, before))[1])
+    monkeypatch.setattr(
+        scan, "steady_digest", lambda fd, before: (read.append(before.st_ino), real(fd, before))[1]
+    )
     touched = (place.host / "src/b").stat().st_ino
     place.take_back()
     assert touched in read
@@ -148,7 +167,9 @@ def once(wanted: str, nth: int, do: Callable[[], object]) -> Callable[[str], Non
 
 @pytest.mark.parametrize("nth", [2, 3])
 @pytest.mark.parametrize("step", ["kept", "intended", "created", "written"])
-def test_a_folder_that_is_moved_away_in_between_takes_nothing_of_ours_along(place: Place, step: str, nth: int) -> None:
+def test_a_folder_that_is_moved_away_in_between_takes_nothing_of_ours_along(
+    place: Place, step: str, nth: int
+) -> None:
     away = place.host.parent / "away"
     moved = []
 
@@ -168,7 +189,9 @@ def test_a_folder_that_is_moved_away_in_between_takes_nothing_of_ours_along(plac
 
 @pytest.mark.parametrize("nth", [1, 3])
 @pytest.mark.parametrize("step", ["kept", "written"])
-def test_a_folder_that_is_deleted_in_between_is_not_made_anew(place: Place, step: str, nth: int) -> None:
+def test_a_folder_that_is_deleted_in_between_is_not_made_anew(
+    place: Place, step: str, nth: int
+) -> None:
     # In the order of names, `d` is the first that is made ready, and then those in `src`.
     with pytest.raises(UndoRefusedError, match="src"):
         place.take_back(once(step, nth, lambda: shutil.rmtree(place.host / "src")))

@@ -1,4 +1,5 @@
-"""kill -9 at each step of an undo, in a real process: the next start finishes it or rolls it back, and loses nothing."""
+"""kill -9 at each step of an undo, in a real process: the next start finishes it or rolls it
+back, and loses nothing."""
 
 import asyncio
 from collections.abc import Callable
@@ -72,7 +73,8 @@ def work(tmp_path: Path, host: Path) -> None:
 
 
 def restart(tmp_path: Path, host: Path, *, again: bool = False) -> list[dict[str, object]]:
-    """The next start; with `again` everything is undone then. What the log says of how undos ended."""
+    """The next start; with `again` everything is undone then. What the log says of how undos
+    ended."""
 
     async def live() -> list[dict[str, object]]:
         desk = Desk(tmp_path / "data", host)
@@ -90,9 +92,15 @@ def restart(tmp_path: Path, host: Path, *, again: bool = False) -> list[dict[str
 
 @pytest.mark.parametrize(
     ("step", "occurrence"),
-    [(step, number) for step in STEPS for number in (OCCURRENCES if step not in ("begun", "ending") else (1,))],
+    [
+        (step, number)
+        for step in STEPS
+        for number in (OCCURRENCES if step not in ("begun", "ending") else (1,))
+    ],
 )
-def test_kill_at_each_step_of_an_undo(tmp_path: Path, host: Path, step: str, occurrence: int) -> None:
+def test_kill_at_each_step_of_an_undo(
+    tmp_path: Path, host: Path, step: str, occurrence: int
+) -> None:
     before = tree(host)
     work(tmp_path, host)
     assert exit_code(undo_and_die, tmp_path, host, KilledAt(step, occurrence)) == KILLED
@@ -124,15 +132,20 @@ def test_what_can_not_be_finished_after_a_crash_is_rolled_back(
     assert settled["outcome"] == "failed"
     now = tree(host)
     assert now.pop("src/util.py")[1] == b"mine\n"
-    assert {name: one[:2] for name, one in now.items()} == {name: one[:2] for name, one in changed.items()}
+    assert {name: one[:2] for name, one in now.items()} == {
+        name: one[:2] for name, one in changed.items()
+    }
     edited.unlink()
     restart(tmp_path, host, again=True)
     assert (host / "src/util.py").read_text() == "x = 1\n"
     assert (host / "README.md").read_text() == "hello\n"
 
 
-def test_what_is_there_already_when_the_next_start_comes_is_not_done_twice(tmp_path: Path, host: Path) -> None:
-    """Killed after everything but the last line; then the person edits a file that was undone: it stays theirs."""
+def test_what_is_there_already_when_the_next_start_comes_is_not_done_twice(
+    tmp_path: Path, host: Path
+) -> None:
+    """Killed after everything but the last line; then the person edits a file that was undone:
+    it stays theirs."""
     work(tmp_path, host)
     assert exit_code(undo_and_die, tmp_path, host, KilledAt("ending")) == KILLED
     (host / "src/app.py").write_text("mine, after the undo\n")

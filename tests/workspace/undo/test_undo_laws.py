@@ -1,4 +1,5 @@
-"""Laws of undo, on real folders: whatever was applied in whatever order, taking it back gives exactly the tree of that moment."""
+"""Laws of undo, on real folders: whatever was applied in whatever order, taking it back gives
+exactly the tree of that moment."""
 
 import asyncio
 import os
@@ -82,7 +83,8 @@ class Place:
             return
         after = {
             "delete": None, "mkdir": "dir", "symlink": link_token(os.fsdecode(content))
-        }.get(operation, "dir" if host and host.kind == "dir" else self.sides.blobs.keep(content))  # fmt: skip
+        }.get(operation,
+        "dir" if host and host.kind == "dir" else self.sides.blobs.keep(content))  # fmt: skip
         action = FileChange(
             operation=operation,  # type: ignore[arg-type]
             path=name,

@@ -1,8 +1,9 @@
 """Routes of one changed file's card: some of its hunks approved, and its images.
 
-The operator's alone: the agent's app has none of these. They are apart from `operator_api` because what they answer is made by
-the session's workspace, not by the gate alone. Each handler parses, calls one function and renders.
-An image is bytes of an agent's: it is served as one of four types that its own first bytes name, and nothing else is served.
+The operator's alone: the agent's app has none of these. They are apart from `operator_api`
+because what they answer is made by the session's workspace, not by the gate alone. Each handler
+parses, calls one function and renders. An image is bytes of an agent's: it is served as one of
+four types that its own first bytes name, and nothing else is served.
 """
 
 import asyncio
@@ -24,12 +25,15 @@ from supervisor.server.operator.pages.page_views import card
 from supervisor.workspace.apply.partial import Rest
 
 MOST_HUNKS = 4000
-_IMAGE_HEADERS = {"content-security-policy": "default-src 'none'; sandbox", "content-disposition": "inline"}
+_IMAGE_HEADERS = {
+    "content-security-policy": "default-src 'none'; sandbox",
+    "content-disposition": "inline",
+}
 
 
 class PartBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`fingerprint` is that of the request as it was shown, `hunks` are ids of its card's. `rest`: whether the others wait on
-    (`pending`) or are denied (`drop`)."""
+    """`fingerprint` is that of the request as it was shown, `hunks` are ids of its card's.
+    `rest`: whether the others wait on (`pending`) or are denied (`drop`)."""
 
     fingerprint: str = ""
     hunks: Annotated[list[str], msgspec.Meta(min_length=1, max_length=MOST_HUNKS)]
@@ -37,8 +41,9 @@ class PartBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class PartView(msgspec.Struct, frozen=True, kw_only=True):
-    """`request` stands for the chosen hunks and was approved; `rest` for the others, where it was made already: what differs in
-    the agent's copy is asked again a moment later. `taken` of `hunks` were chosen."""
+    """`request` stands for the chosen hunks and was approved; `rest` for the others, where it
+    was made already: what differs in the agent's copy is asked again a moment later. `taken` of
+    `hunks` were chosen."""
 
     request: OperatorRequest
     rest: OperatorRequest | None
@@ -47,7 +52,9 @@ class PartView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @post("/api/requests/{request_id:str}/approve-part", status_code=200)
-async def approve_part(request: AnyRequest, request_id: FromPath[str], data: JSONBody[PartBody]) -> PartView:
+async def approve_part(
+    request: AnyRequest, request_id: FromPath[str], data: JSONBody[PartBody]
+) -> PartView:
     """Approve some hunks of a file's change and apply them. The rest waits on, or is denied."""
     parts = parts_of(request)
     workspace = _workspace(parts, parts.gate.get(request_id))
@@ -67,25 +74,28 @@ async def approve_part(request: AnyRequest, request_id: FromPath[str], data: JSO
 async def image(
     request: AnyRequest, request_id: FromPath[str], side: FromPath[Literal["old", "new"]]
 ) -> Response[bytes]:
-    """What an image is, or would become. Nothing but a PNG, JPEG, GIF or WebP image of bounded size is served."""
+    """What an image is, or would become. Nothing but a PNG, JPEG, GIF or WebP image of bounded
+    size is served."""
     parts = parts_of(request)
     asked = parts.gate.get(request_id)
     found = await asyncio.to_thread(_workspace(parts, asked).image, asked, side)
     if found is None:
-        raise NotFoundError("this is no image that can be shown", "see the sizes and hashes on the card")
+        raise NotFoundError(
+            "this is no image that can be shown", "see the sizes and hashes on the card"
+        )
     shown, data = found
     return Response(data, media_type=shown.media_type, headers=_IMAGE_HEADERS)
 
 
-# -- part of the page --------------------------------------------------------------------------------------------------------
+# -- part of the page -----------------------------------------------------------------------------
 
 
 @post("/requests/{request_id:str}/hunks", include_in_schema=False, status_code=200)
 async def answer_hunks(
     request: AnyRequest, request_id: FromPath[str], data: URLEncodedBody[dict[str, str]]
 ) -> Response[str]:
-    """Approve what is ticked: the card of what was approved, in the place of the one that was answered. Where the answer didn't
-    count that one, with its ticks."""
+    """Approve what is ticked: the card of what was approved, in the place of the one that was
+    answered. Where the answer didn't count that one, with its ticks."""
     parts = parts_of(request)
     asked = parts.gate.get(request_id)
     chosen = [one for one in data.get("hunks", "").split(",")[:MOST_HUNKS] if one]
@@ -93,7 +103,9 @@ async def answer_hunks(
     try:
         workspace = _workspace(parts, asked)
         mark = shown_by(data.get("fingerprint", ""))
-        done = await workspace.answer_part(request_id, chosen, rest, by=caller(request).name, fingerprint=mark)
+        done = await workspace.answer_part(
+            request_id, chosen, rest, by=caller(request).name, fingerprint=mark
+        )
     except NotFoundError:
         raise
     except GatehouseError as error:
@@ -109,11 +121,13 @@ def handlers() -> list[ControllerRouterHandler]:
     return [approve_part, image, answer_hunks]
 
 
-# -- inside ------------------------------------------------------------------------------------------------------------------
+# -- inside ---------------------------------------------------------------------------------------
 
 
 def _workspace(parts: Parts, asked: Request) -> Workspace:
     workspace = parts.workspace_of(asked.session_id)
     if workspace is None or asked.origin == "egress":
-        raise UserError("the session's workspace is not open", "the session has ended, or hasn't begun")
+        raise UserError(
+            "the session's workspace is not open", "the session has ended, or hasn't begun"
+        )
     return workspace

@@ -1,7 +1,9 @@
-"""Many changed files as one card: the JSON API, and the parts and forms of the pages. Each handler parses and renders.
+"""Many changed files as one card: the JSON API, and the parts and forms of the pages. Each handler
+parses and renders.
 
-Folders travel as text in the API, and as base64 in the pages: a name that an agent chose must survive every attribute and
-every URL as it is. It must never fill in what the caller didn't say it saw.
+Folders travel as text in the API, and as base64 in the pages: a name that an agent chose must
+survive every attribute and every URL as it is. It must never fill in what the caller didn't say
+it saw.
 """
 
 import asyncio
@@ -27,8 +29,8 @@ MOST_REASON_CHARS = 500
 
 
 class SetAnswerBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`shown` is that of the folder `below`, as it was shown; `ticked` maps ids to fingerprints of those that need a look of
-    their own and are approved all the same."""
+    """`shown` is that of the folder `below`, as it was shown; `ticked` maps ids to fingerprints
+    of those that need a look of their own and are approved all the same."""
 
     answer: Answer
     shown: Shown | None = None
@@ -58,7 +60,7 @@ def sets_of(request: HasApp) -> ChangeSets:
     return found
 
 
-# -- JSON --------------------------------------------------------------------------------------------------------------------
+# -- JSON -----------------------------------------------------------------------------------------
 
 
 @get("/api/changes")
@@ -68,19 +70,28 @@ async def list_sets(request: AnyRequest) -> list[SetSummary]:
     for session_id in sets.large():
         await sets.learn(session_id)
         workspace = parts_of(request).sessions.get(session_id).workspace
-        found.append(SetSummary(session_id=session_id, workspace=workspace, changes=await sets.view(session_id)))
+        found.append(
+            SetSummary(
+                session_id=session_id, workspace=workspace, changes=await sets.view(session_id)
+            )
+        )
     return found
 
 
 @get("/api/sessions/{session_id:str}/changes")
-async def get_set(request: AnyRequest, session_id: FromPath[str], below: FromQuery[str] = "") -> SetView:
-    """The changed files of a session that wait: a folder of them, and those that need a look of their own."""
+async def get_set(
+    request: AnyRequest, session_id: FromPath[str], below: FromQuery[str] = ""
+) -> SetView:
+    """The changed files of a session that wait: a folder of them, and those that need a look of
+    their own."""
     await sets_of(request).learn(session_id)
     return await sets_of(request).view(session_id, below.strip("/"))
 
 
 @post("/api/sessions/{session_id:str}/changes", status_code=200)
-async def answer_set(request: AnyRequest, session_id: FromPath[str], data: JSONBody[SetAnswerBody]) -> SetAnswered:
+async def answer_set(
+    request: AnyRequest, session_id: FromPath[str], data: JSONBody[SetAnswerBody]
+) -> SetAnswered:
     """Answer for a folder of them, or all: exactly what was shown, or nothing."""
     sets = sets_of(request)
     await sets.learn(session_id)
@@ -96,18 +107,22 @@ async def answer_set(request: AnyRequest, session_id: FromPath[str], data: JSONB
     return SetAnswered(answered=len(answered), changes=await sets.view(session_id))
 
 
-# -- pages -------------------------------------------------------------------------------------------------------------------
+# -- pages ----------------------------------------------------------------------------------------
 
 
 @get("/parts/changes/{session_id:str}", include_in_schema=False)
-async def set_part(request: AnyRequest, session_id: FromPath[str], opened: FromQuery[str] = "") -> Response[str]:
+async def set_part(
+    request: AnyRequest, session_id: FromPath[str], opened: FromQuery[str] = ""
+) -> Response[str]:
     """The card, with these folders open (comma-separated)."""
     await sets_of(request).learn(session_id)
     return await _card(request, session_id, {"open": opened})
 
 
 @get("/parts/changes/{session_id:str}/folder", include_in_schema=False)
-async def folder_part(request: AnyRequest, session_id: FromPath[str], below: FromQuery[str]) -> Response[str]:
+async def folder_part(
+    request: AnyRequest, session_id: FromPath[str], below: FromQuery[str]
+) -> Response[str]:
     """What is in one folder."""
     await sets_of(request).learn(session_id)
     found, folder = await sets_of(request).read(session_id), _decode(below)
@@ -123,16 +138,22 @@ async def news_part(
     plain: FromQuery[str],
     careful: FromQuery[str],
 ) -> Response[str]:
-    """Whether what is shown is still what waits; the card itself is only replaced when the person says so."""
+    """Whether what is shown is still what waits; the card itself is only replaced when the
+    person says so."""
     now, before = [await sets_of(request).read(session_id, one) for one in (None, until)]
     later = len(now.waiting) - len(before.waiting)
     is_same = before.shown(before.waiting) == Shown(until=until, plain=plain, careful=careful)
-    return page_values.html("parts/changes_news.html", session_id=session_id, later=later, is_same=is_same)
+    return page_values.html(
+        "parts/changes_news.html", session_id=session_id, later=later, is_same=is_same
+    )
 
 
 @post("/changes/{session_id:str}/{answer:str}", include_in_schema=False, status_code=200)
 async def answer_part(
-    request: AnyRequest, session_id: FromPath[str], answer: FromPath[Answer], data: URLEncodedBody[dict[str, str]]
+    request: AnyRequest,
+    session_id: FromPath[str],
+    answer: FromPath[Answer],
+    data: URLEncodedBody[dict[str, str]],
 ) -> Response[str]:
     """Approve or Deny, on the card: the card as it is afterwards; a refusal is shown on it."""
     await sets_of(request).learn(session_id)
@@ -141,7 +162,9 @@ async def answer_part(
     try:
         if "one" in data:
             mark = data.get("fingerprint", "")
-            await decisions.answer(parts_of(request), data["one"], answer, by=by, reason=reason, fingerprint=mark)
+            await decisions.answer(
+                parts_of(request), data["one"], answer, by=by, reason=reason, fingerprint=mark
+            )
         else:
             await sets_of(request).answer(
                 session_id,
@@ -164,7 +187,7 @@ def handlers() -> list[ControllerRouterHandler]:
     return [list_sets, get_set, answer_set, set_part, folder_part, news_part, answer_part]
 
 
-# -- inside ------------------------------------------------------------------------------------------------------------------
+# -- inside ---------------------------------------------------------------------------------------
 
 
 async def _card(
@@ -175,7 +198,10 @@ async def _card(
     found = await sets.read(session_id)
     opened = [_decode(one) for one in data.get("open", "").split(",")[:MOST_OPEN] if one]
     view, levels = await asyncio.to_thread(
-        lambda: (sets.view_of(found, session_id), {one: found.level(one) for one in opened if found.below(one)})
+        lambda: (
+            sets.view_of(found, session_id),
+            {one: found.level(one) for one in opened if found.below(one)},
+        )
     )
     return page_values.html(
         "parts/changes.html",
@@ -207,7 +233,8 @@ def _decode(key: str) -> str:
 
 
 def _shown(data: dict[str, str]) -> Shown:
-    """INVARIANT: never filled in from what is there now: what was shown must be named, or nothing is answered."""
+    """INVARIANT: never filled in from what is there now: what was shown must be named, or
+    nothing is answered."""
     try:
         return Shown(until=float(data["until"]), plain=data["plain"], careful=data["careful"])
     except (KeyError, ValueError):

@@ -1,7 +1,9 @@
-"""Routes of conflicts: what the person and the agent both changed, git's merge of it, and the two answers beyond yes and no.
+"""Routes of conflicts: what the person and the agent both changed, git's merge of it, and the two
+answers beyond yes and no.
 
-The operator's alone: the agent's app has none of these. They are apart from `operator_api` because both answers change the
-agent's copy, too. Each handler parses, calls the session's workspace and renders; texts are redacted and made visible here.
+The operator's alone: the agent's app has none of these. They are apart from `operator_api`
+because both answers change the agent's copy, too. Each handler parses, calls the session's
+workspace and renders; texts are redacted and made visible here.
 """
 
 from typing import Any, Literal
@@ -26,7 +28,12 @@ from supervisor.server.operator.pages.page_views import card
 MOST_LINES = 200
 type How = Literal["merge", "host"]
 
-_WORDS = {"edited": "edited it", "created": "made it", "deleted": "deleted it", "replaced": "put something else there"}
+_WORDS = {
+    "edited": "edited it",
+    "created": "made it",
+    "deleted": "deleted it",
+    "replaced": "put something else there",
+}
 
 
 class MergeBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -52,25 +59,34 @@ async def get_conflict(request: AnyRequest, request_id: FromPath[str]) -> dict[s
 
 
 @post("/api/requests/{request_id:str}/merge", status_code=200)
-async def merge(request: AnyRequest, request_id: FromPath[str], data: JSONBody[MergeBody]) -> OperatorRequest:
-    """Apply the merge that was shown, on the host and in the agent's copy: the request that stands for it."""
+async def merge(
+    request: AnyRequest, request_id: FromPath[str], data: JSONBody[MergeBody]
+) -> OperatorRequest:
+    """Apply the merge that was shown, on the host and in the agent's copy: the request that
+    stands for it."""
     parts = parts_of(request)
     workspace = _workspace(parts, parts.gate.get(request_id))
     mark = shown_by(data.fingerprint)
-    made = await workspace.apply_merge(request_id, data.merged, by=caller(request).name, fingerprint=mark)
+    made = await workspace.apply_merge(
+        request_id, data.merged, by=caller(request).name, fingerprint=mark
+    )
     return operator_request(made, parts)
 
 
 @post("/api/requests/{request_id:str}/give-host", status_code=200)
-async def give_host(request: AnyRequest, request_id: FromPath[str], data: JSONBody[GiveHostBody]) -> OperatorRequest:
+async def give_host(
+    request: AnyRequest, request_id: FromPath[str], data: JSONBody[GiveHostBody]
+) -> OperatorRequest:
     """Deny, and give the host's version to the agent's copy."""
     parts = parts_of(request)
     workspace = _workspace(parts, parts.gate.get(request_id))
-    denied = await workspace.give_host(request_id, by=caller(request).name, fingerprint=shown_by(data.fingerprint))
+    denied = await workspace.give_host(
+        request_id, by=caller(request).name, fingerprint=shown_by(data.fingerprint)
+    )
     return operator_request(denied, parts)
 
 
-# -- parts of the page -------------------------------------------------------------------------------------------------------
+# -- parts of the page ----------------------------------------------------------------------------
 
 
 @get("/parts/conflict/{request_id:str}", include_in_schema=False)
@@ -99,7 +115,10 @@ async def conflict_part(request: AnyRequest, request_id: FromPath[str]) -> Respo
 
 @post("/requests/{request_id:str}/conflict/{how:str}", include_in_schema=False, status_code=200)
 async def answer_conflict(
-    request: AnyRequest, request_id: FromPath[str], how: FromPath[How], data: URLEncodedBody[dict[str, str]]
+    request: AnyRequest,
+    request_id: FromPath[str],
+    how: FromPath[How],
+    data: URLEncodedBody[dict[str, str]],
 ) -> Response[str]:
     """Merge, or give the agent the host's version: the cards as they are afterwards."""
     parts = parts_of(request)
@@ -108,7 +127,9 @@ async def answer_conflict(
     try:
         workspace, fingerprint = _workspace(parts, asked), shown_by(data.get("fingerprint", ""))
         if how == "merge":
-            await workspace.apply_merge(request_id, data.get("merged", ""), by=by, fingerprint=fingerprint)
+            await workspace.apply_merge(
+                request_id, data.get("merged", ""), by=by, fingerprint=fingerprint
+            )
         else:
             await workspace.give_host(request_id, by=by, fingerprint=fingerprint)
     except NotFoundError:
@@ -116,7 +137,9 @@ async def answer_conflict(
     except GatehouseError as error:
         shown = card(parts, parts.gate.get(request_id)) | {"error": str(error)}
         return page_values.html("parts/some_cards.html", error, cards=[shown])
-    return page_values.html("parts/some_cards.html", cards=[card(parts, parts.gate.get(request_id))])
+    return page_values.html(
+        "parts/some_cards.html", cards=[card(parts, parts.gate.get(request_id))]
+    )
 
 
 def handlers() -> list[ControllerRouterHandler]:
@@ -124,7 +147,7 @@ def handlers() -> list[ControllerRouterHandler]:
     return [get_conflict, merge, give_host, conflict_part, answer_conflict]
 
 
-# -- inside ------------------------------------------------------------------------------------------------------------------
+# -- inside ---------------------------------------------------------------------------------------
 
 
 async def _card(parts: Parts, request_id: str) -> ConflictCard:
@@ -135,7 +158,9 @@ async def _card(parts: Parts, request_id: str) -> ConflictCard:
 def _workspace(parts: Parts, asked: Request) -> Workspace:
     workspace = parts.workspace_of(asked.session_id)
     if workspace is None:
-        raise UserError("the session has ended", "its copy stays on the disk; compare the files yourself")
+        raise UserError(
+            "the session has ended", "its copy stays on the disk; compare the files yourself"
+        )
     if "conflict" not in getattr(asked.action, "hazards", ()):
         raise UserError("the host did not change this path", "approve or deny it")
     return workspace

@@ -1,4 +1,5 @@
-"""Audit records as rows of the History page: plain data, no markup. The whole record stays one click away, as it is in the file."""
+"""Audit records as rows of the History page: plain data, no markup. The whole record stays one
+click away, as it is in the file."""
 
 import json
 from collections.abc import Mapping
@@ -17,8 +18,11 @@ _ABOUT = ("command", "workspace", "rule", "rule_id", "policy", "request", "sessi
 _SAID = ("rule", "why", "reason", "by")
 
 
-def record_data(record: dict[str, Any], redactor: Redactor, titles: Mapping[str, str]) -> dict[str, Any]:
-    """One record. Any field may be missing or odd: the file is read as it is. `titles` are those of requests, by id."""
+def record_data(
+    record: dict[str, Any], redactor: Redactor, titles: Mapping[str, str]
+) -> dict[str, Any]:
+    """One record. Any field may be missing or odd: the file is read as it is. `titles` are those
+    of requests, by id."""
     at = record.get("at")
     at = float(at) if isinstance(at, int | float) else 0.0
     badge = str(record.get("verdict") or record.get("answer") or record.get("outcome") or "")
@@ -26,7 +30,9 @@ def record_data(record: dict[str, Any], redactor: Redactor, titles: Mapping[str,
         badge = "failed"
     whole = redactor.text(json.dumps(record, indent=2, ensure_ascii=False))
     about, subject = _about(record, titles)
-    said = dict.fromkeys(str(record[name]) for name in _SAID if record.get(name) and name != subject)
+    said = dict.fromkeys(
+        str(record[name]) for name in _SAID if record.get(name) and name != subject
+    )
     return {
         "seq": record.get("seq", 0),
         "at": at,

@@ -1,7 +1,9 @@
-"""The Network page: what each session sent where, by host, as it happens; and the same as JSON and as an HTTP Archive.
+"""The Network page: what each session sent where, by host, as it happens; and the same as JSON and
+as an HTTP Archive.
 
-It shows what `network_log` holds and decides nothing; its one switch is whether bodies of a session are kept. Whatever takes long is read here at
-once, and shown in a thread (`network_views`): the same loop gives every verdict, and nobody's request waits for a page.
+It shows what `network_log` holds and decides nothing; its one switch is whether bodies of a
+session are kept. Whatever takes long is read here at once, and shown in a thread
+(`network_views`): the same loop gives every verdict, and nobody's request waits for a page.
 """
 
 import asyncio
@@ -41,7 +43,8 @@ class ExchangeView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NetworkView(msgspec.Struct, frozen=True, kw_only=True):
-    """What a session sent where since Gatehouse was started: sums by host, the last used first, and the exchanges, newest first.
+    """What a session sent where since Gatehouse was started: sums by host, the last used first, and
+    the exchanges, newest first.
 
     `cut` older ones are held no more, and in no sum.
     """
@@ -61,7 +64,9 @@ async def network(
     chosen = parts.sessions.get(session) if session else next(iter(recent), None)
     values = page_values.frame(request, "network") | {
         "spend": spend_page.values(parts, chosen, span),
-        "sessions": [(one.id, workspace_name(one.workspace), clock_text(one.created_at)) for one in recent],
+        "sessions": [
+            (one.id, workspace_name(one.workspace), clock_text(one.created_at)) for one in recent
+        ],
         "chosen": chosen.id if chosen is not None else "",
         **({} if chosen is None else _keeping(parts, chosen.id)),
     }
@@ -78,7 +83,9 @@ async def network_part(
 ) -> Response[str]:
     """The list; of the hosts in `opened` their exchanges, too."""
     parts = parts_of(request)
-    shown = _shown(parts, parts.sessions.get(session))._replace(find=find, opened=tuple(opened or ()))
+    shown = _shown(parts, parts.sessions.get(session))._replace(
+        find=find, opened=tuple(opened or ())
+    )
     return await asyncio.to_thread(_part, shown)
 
 
@@ -91,7 +98,9 @@ async def list_exchanges(request: AnyRequest, session_id: FromPath[str]) -> Netw
 
 
 @get("/api/sessions/{session_id:str}/network/{number:int}")
-async def show_exchange(request: AnyRequest, session_id: FromPath[str], number: FromPath[int]) -> ExchangeView:
+async def show_exchange(
+    request: AnyRequest, session_id: FromPath[str], number: FromPath[int]
+) -> ExchangeView:
     """One of them, with the beginnings of its bodies where they are kept."""
     parts = parts_of(request)
     view = _one(parts, parts.sessions.get(session_id).id, number)
@@ -100,7 +109,9 @@ async def show_exchange(request: AnyRequest, session_id: FromPath[str], number: 
 
 
 @get("/network/{session_id:str}/{number:int}", include_in_schema=False)
-async def exchange(request: AnyRequest, session_id: FromPath[str], number: FromPath[int]) -> Response[str]:
+async def exchange(
+    request: AnyRequest, session_id: FromPath[str], number: FromPath[int]
+) -> Response[str]:
     """The page of one exchange: headers and bodies, as text."""
     parts = parts_of(request)
     session = parts.sessions.get(session_id)
@@ -110,7 +121,9 @@ async def exchange(request: AnyRequest, session_id: FromPath[str], number: FromP
 
 
 @get("/parts/network/{session_id:str}/{number:int}", include_in_schema=False)
-async def exchange_part(request: AnyRequest, session_id: FromPath[str], number: FromPath[int]) -> Response[str]:
+async def exchange_part(
+    request: AnyRequest, session_id: FromPath[str], number: FromPath[int]
+) -> Response[str]:
     """The same of one that was under way, as it is by now."""
     parts = parts_of(request)
     session = parts.sessions.get(session_id)
@@ -123,13 +136,20 @@ async def exchange_part(request: AnyRequest, session_id: FromPath[str], number: 
     )
 
 
-@post("/network/{session_id:str}/bodies", include_in_schema=False, status_code=200, sync_to_thread=False)
+@post(
+    "/network/{session_id:str}/bodies",
+    include_in_schema=False,
+    status_code=200,
+    sync_to_thread=False,
+)
 def switch_bodies(request: AnyRequest, session_id: FromPath[str], data: Form) -> Response[str]:
     """The switch of the page: keep the beginnings of bodies from now on, or keep them no more."""
     parts = parts_of(request)
     error = ""
     try:
-        parts.sessions.keep_bodies(session_id, is_on=data.get("keep") == "yes", by=caller(request).name)
+        parts.sessions.keep_bodies(
+            session_id, is_on=data.get("keep") == "yes", by=caller(request).name
+        )
     except UserError as refused:
         error = str(refused)
     return page_values.html("parts/keep_bodies.html", **_keeping(parts, session_id, error))
@@ -141,20 +161,26 @@ def switch_part(request: AnyRequest, session: FromQuery[str]) -> Response[str]:
 
 
 @post("/api/sessions/{session_id:str}/network/bodies", status_code=200, sync_to_thread=False)
-def keep_bodies(request: AnyRequest, session_id: FromPath[str], data: JSONBody[KeepBodiesBody]) -> Done:
-    """From now on keep what the bodies of its decrypted requests and responses begin with, or keep it no more."""
+def keep_bodies(
+    request: AnyRequest, session_id: FromPath[str], data: JSONBody[KeepBodiesBody]
+) -> Done:
+    """From now on keep what the bodies of its decrypted requests and responses begin with, or
+    keep it no more."""
     parts_of(request).sessions.keep_bodies(session_id, is_on=data.keep, by=caller(request).name)
     return Done()
 
 
 @get("/api/sessions/{session_id:str}/network.har")
 async def archive(request: AnyRequest, session_id: FromPath[str]) -> Stream:
-    """What was looked into, as an HTTP Archive (HAR 1.2), to open in a browser's developer tools."""
+    """What was looked into, as an HTTP Archive (HAR 1.2), to open in a browser's developer
+    tools."""
     parts = parts_of(request)
     session = parts.sessions.get(session_id)
     held, bodies = parts.network_log.held(session.id), parts.network_log.bodies(session.id)
     made = network_views.archive(held, bodies, parts.redactor, supervisor.__version__)
-    name = f"gatehouse-{session_id}-{datetime.fromtimestamp(parts.clock.now(), UTC):%Y%m%dT%H%M%S}.har"
+    name = (
+        f"gatehouse-{session_id}-{datetime.fromtimestamp(parts.clock.now(), UTC):%Y%m%dT%H%M%S}.har"
+    )
     return Stream(
         _in_thread(made),
         media_type="application/json",
@@ -175,13 +201,19 @@ def api_handlers() -> list[ControllerRouterHandler]:
 def _one(parts: Parts, session_id: str, number: int) -> ExchangeView:
     for found in parts.network_log.of_session(session_id):
         if found.number == number:
-            return ExchangeView(exchange=found, bodies=parts.network_log.bodies(session_id).get(number, NO_BODIES))
-    raise NotFoundError(f"no exchange has the number {number}", "the Network page lists those that are held")
+            return ExchangeView(
+                exchange=found, bodies=parts.network_log.bodies(session_id).get(number, NO_BODIES)
+            )
+    raise NotFoundError(
+        f"no exchange has the number {number}", "the Network page lists those that are held"
+    )
 
 
 def _shown(parts: Parts, session: Session) -> Shown:
     """Its list, as it is now."""
-    waiting = parts.queue.pending_but([session.id], session.id, limit=MOST_SHOWN, now=parts.clock.now())
+    waiting = parts.queue.pending_but(
+        [session.id], session.id, limit=MOST_SHOWN, now=parts.clock.now()
+    )
     held = parts.network_log.held(session.id)
     has_ended = session.ended_at is not None
     return Shown(
@@ -196,10 +228,14 @@ def _shown(parts: Parts, session: Session) -> Shown:
 
 
 def _page(values: dict[str, Any], shown: Shown | None) -> Response[str]:
-    return page_values.html("network.html", **(values | ({} if shown is None else network_views.hosts(shown))))
+    return page_values.html(
+        "network.html", **(values | ({} if shown is None else network_views.hosts(shown)))
+    )
 
 
-def _exchange(template: str, values: dict[str, Any], view: ExchangeView, redactor: Redactor) -> Response[str]:
+def _exchange(
+    template: str, values: dict[str, Any], view: ExchangeView, redactor: Redactor
+) -> Response[str]:
     one = network_views.exchange(redactor, view.exchange)
     return page_values.html(template, **values, one=one, bodies=view.bodies)
 
@@ -234,4 +270,9 @@ def _keeping(parts: Parts, session_id: str, error: str = "") -> dict[str, Any]:
     """What the switch shows."""
     session = parts.sessions.get(session_id)
     has_ended = session.ended_at is not None
-    return {"session": session.id, "keeps": session.keep_bodies, "has_ended": has_ended, "error": error}
+    return {
+        "session": session.id,
+        "keeps": session.keep_bodies,
+        "has_ended": has_ended,
+        "error": error,
+    }

@@ -1,7 +1,9 @@
-"""What the Network page shows of a session's exchanges: lists, one exchange, and the archive, of what is held at one moment.
+"""What the Network page shows of a session's exchanges: lists, one exchange, and the archive, of
+what is held at one moment.
 
-It decides only which of it is shown, and in which words. It is apart from `network_page` because a list may be long: everything here works on a
-snapshot and may run in a thread, while the supervisor gives verdicts. So nothing here reads the supervisor's parts. Texts are an agent's and
+It decides only which of it is shown, and in which words. It is apart from `network_page` because
+a list may be long: everything here works on a snapshot and may run in a thread, while the
+supervisor gives verdicts. So nothing here reads the supervisor's parts. Texts are an agent's and
 its origins': they pass the redactor and `visible`.
 """
 
@@ -14,7 +16,15 @@ from supervisor.core.actions import title
 from supervisor.core.approvals import Request
 from supervisor.core.money import MICROUSD, dollars
 from supervisor.core.network import har
-from supervisor.core.network.exchanges import NO_BODIES, Bodies, CallOfModel, Exchange, Host, by_host, name_of
+from supervisor.core.network.exchanges import (
+    NO_BODIES,
+    Bodies,
+    CallOfModel,
+    Exchange,
+    Host,
+    by_host,
+    name_of,
+)
 from supervisor.core.secrets.redact import Redactor
 from supervisor.core.text.display import visible
 from supervisor.network.network_log import Held
@@ -34,8 +44,10 @@ _NO_ENTRIES = b"]}}"
 
 
 class Shown(NamedTuple):
-    """A session's list at one moment. `lost`: why a session that is over has none, where it may have had one. `waiting` are its requests for the network that nobody answered yet, in the order of their cards. `find` are words that a host's
-    name must have, and `opened` the hosts whose exchanges are shown, too."""
+    """A session's list at one moment. `lost`: why a session that is over has none, where it may
+    have had one. `waiting` are its requests for the network that nobody answered yet, in the
+    order of their cards. `find` are words that a host's name must have, and `opened` the hosts
+    whose exchanges are shown, too."""
 
     session_id: str
     held: Held
@@ -49,7 +61,8 @@ class Shown(NamedTuple):
 
 
 def hosts(shown: Shown) -> dict[str, Any]:
-    """For `parts/network.html`: each host in its place, those that came last first, so that news move nothing but from above."""
+    """For `parts/network.html`: each host in its place, those that came last first, so that news
+    move nothing but from above."""
     places = shown.held.places
     words = shown.find.lower().split()
     every = sorted(by_host(shown.held.exchanges), key=lambda host: -places[host.host])
@@ -89,7 +102,9 @@ def exchange(redactor: Redactor, one: Exchange) -> dict[str, Any]:
     }
 
 
-def archive(held: Held, bodies: Mapping[int, Bodies], redactor: Redactor, version: str) -> Iterator[bytes]:
+def archive(
+    held: Held, bodies: Mapping[int, Bodies], redactor: Redactor, version: str
+) -> Iterator[bytes]:
     """The HTTP Archive, oldest first: its head, entry by entry, its end."""
     yield msgspec.json.encode(har.head(version, held.cut)).removesuffix(_NO_ENTRIES)
     comma = b""
@@ -101,7 +116,8 @@ def archive(held: Held, bodies: Mapping[int, Bodies], redactor: Redactor, versio
 
 
 def _waiting(shown: Shown, one: Request) -> tuple[str, float, str, bool]:
-    """As words, since when, the same as a clock shows it, and whether a program is held for it still."""
+    """As words, since when, the same as a clock shows it, and whether a program is held for it
+    still."""
     words = shown.redactor.text(visible(title(one.action), one_line=True))
     return words, one.asked_at, clock_text(one.asked_at), (one.hold_until or 0) > shown.now
 
@@ -121,7 +137,10 @@ def call_words(call: CallOfModel) -> str:
     """What a call of a model used and cost, in words."""
     cached = [
         f"{count:,} {words}"
-        for count, words in ((call.cache_read_tokens, "from the cache"), (call.cache_write_tokens, "into the cache"))
+        for count, words in (
+            (call.cache_read_tokens, "from the cache"),
+            (call.cache_write_tokens, "into the cache"),
+        )
         if count
     ]
     tokens = ", ".join([f"{call.input_tokens:,} tokens in", *cached, f"{call.output_tokens:,} out"])

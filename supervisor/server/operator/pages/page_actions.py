@@ -1,7 +1,9 @@
-"""What a person does on the pages, as forms and buttons: answer, "always", all of a category, rules, sessions, stop everything.
+"""What a person does on the pages, as forms and buttons: answer, "always", all of a category,
+rules, sessions, stop everything.
 
-Each handler parses, calls one function of `decisions` or of the session manager, and renders what it changed. A refusal is shown in
-its place with status 200, since htmx leaves a page as it is on an error status.
+Each handler parses, calls one function of `decisions` or of the session manager, and renders
+what it changed. A refusal is shown in its place with status 200, since htmx leaves a page as it
+is on an error status.
 """
 
 import shlex
@@ -39,11 +41,13 @@ _LASTING = (
 _ANSWER_OF: dict[YesOrNo, Answer] = {"allow": "approved", "deny": "denied"}
 
 
-# -- answering ---------------------------------------------------------------------------------------------------------------
+# -- answering ------------------------------------------------------------------------------------
 
 
 @post("/requests/{request_id:str}/{answer:str}", include_in_schema=False, status_code=200)
-async def answer(request: AnyRequest, request_id: FromPath[str], answer: FromPath[Answer], data: Form) -> Response[str]:
+async def answer(
+    request: AnyRequest, request_id: FromPath[str], answer: FromPath[Answer], data: Form
+) -> Response[str]:
     """Approve or Deny: the card as it is afterwards, also where somebody else was faster."""
     parts = parts_of(request)
     try:
@@ -59,12 +63,19 @@ async def answer(request: AnyRequest, request_id: FromPath[str], answer: FromPat
         raise
     except GatehouseError as error:
         return _unanswered(parts, request_id, error)
-    return page_values.html("parts/some_cards.html", cards=[card(parts, parts.gate.get(request_id))])
+    return page_values.html(
+        "parts/some_cards.html", cards=[card(parts, parts.gate.get(request_id))]
+    )
 
 
-@get("/requests/{request_id:str}/always/{effect:str}", include_in_schema=False, sync_to_thread=False)
+@get(
+    "/requests/{request_id:str}/always/{effect:str}", include_in_schema=False, sync_to_thread=False
+)
 def always(
-    request: AnyRequest, request_id: FromPath[str], effect: FromPath[YesOrNo], lasts: FromQuery[str] = "always"
+    request: AnyRequest,
+    request_id: FromPath[str],
+    effect: FromPath[YesOrNo],
+    lasts: FromQuery[str] = "always",
 ) -> Response[str]:
     """The rules that could be saved, and for how long; nothing is saved yet."""
     return _always(parts_of(request), request_id, effect, filled={"lasts": lasts})
@@ -74,7 +85,8 @@ def always(
 async def save_always(
     request: AnyRequest, request_id: FromPath[str], effect: FromPath[YesOrNo], data: Form
 ) -> Response[str]:
-    """Save the chosen rule and answer; an error is shown in the form, and nothing was answered then."""
+    """Save the chosen rule and answer; an error is shown in the form, and nothing was answered
+    then."""
     parts = parts_of(request)
     rule = (data.get("rule") or data.get("own", "")).strip()
     try:
@@ -104,18 +116,20 @@ async def save_always(
 async def bulk(
     request: AnyRequest, category: FromPath[Category], answer: FromPath[Answer], data: Form
 ) -> Response[str]:
-    """Answer all of a category that the page showed, `id:fingerprint` each; those that came since stay. Where one is another
-    by now none is answered, and each says so."""
+    """Answer all of a category that the page showed, `id:fingerprint` each; those that came
+    since stay. Where one is another by now none is answered, and each says so."""
     parts = parts_of(request)
     shown = dict(one.split(":", 1) for one in data.get("shown", "").split(",") if ":" in one)
     try:
-        await decisions.answer_category(parts, category, answer, by=caller(request).name, shown=shown)
+        await decisions.answer_category(
+            parts, category, answer, by=caller(request).name, shown=shown
+        )
     except ChangedError as error:
         return _cards(parts, list(shown)[:MOST_CARDS], error)
     return _cards(parts, list(shown)[:MOST_CARDS])
 
 
-# -- doing -------------------------------------------------------------------------------------------------------------------
+# -- doing ----------------------------------------------------------------------------------------
 
 
 @post("/rules", include_in_schema=False, status_code=200)
@@ -131,7 +145,9 @@ async def add_rule(request: AnyRequest, data: Form) -> Response[str]:
         return page_values.html("parts/rules.html", **page_values.rules(parts, error=str(error)))
     live_of(request).policy_changed()
     answered = f" It answered {len(also)} that waited." if also else ""
-    return page_values.html("parts/rules.html", **page_values.rules(parts, done=f"Saved {effect}: {rule}.{answered}"))
+    return page_values.html(
+        "parts/rules.html", **page_values.rules(parts, done=f"Saved {effect}: {rule}.{answered}")
+    )
 
 
 @get("/rules/preview", include_in_schema=False, sync_to_thread=False)
@@ -142,7 +158,8 @@ def preview_rule(
     own: FromQuery[str] = "",
     request_id: FromQuery[str] = "",
 ) -> Response[str]:
-    """What a rule that was typed would have answered; nothing is saved. `own` is its name in the form of the card `request_id`."""
+    """What a rule that was typed would have answered; nothing is saved. `own` is its name in the
+    form of the card `request_id`."""
     parts, text = parts_of(request), (own or rule).strip()
     try:
         if request_id:
@@ -173,7 +190,9 @@ async def start_session(request: AnyRequest, data: Form) -> Response[str]:
         started = await parts.sessions.start(_wanted(data))
     except GatehouseError as error:
         return page_values.html("parts/error.html", error=str(error))
-    return Response("", headers={"HX-Redirect": f"/sessions/{started.id}"}, media_type=MediaType.HTML)
+    return Response(
+        "", headers={"HX-Redirect": f"/sessions/{started.id}"}, media_type=MediaType.HTML
+    )
 
 
 @post("/sessions/{session_id:str}/stop", include_in_schema=False, status_code=200)
@@ -181,7 +200,9 @@ async def stop_session(request: AnyRequest, session_id: FromPath[str]) -> Respon
     """Begin the orderly end of a session."""
     parts = parts_of(request)
     await parts.sessions.stop(session_id, reason="stopped by the operator", by=caller(request).name)
-    return page_values.html("parts/session.html", session=session_data(parts, parts.sessions.get(session_id)))
+    return page_values.html(
+        "parts/session.html", session=session_data(parts, parts.sessions.get(session_id))
+    )
 
 
 @post("/stop-all", include_in_schema=False, status_code=200, sync_to_thread=False)
@@ -221,15 +242,18 @@ def handlers() -> list[ControllerRouterHandler]:
     ]
 
 
-# -- inside ------------------------------------------------------------------------------------------------------------------
+# -- inside ---------------------------------------------------------------------------------------
 
 
 def _unanswered(parts: Parts, request_id: str, error: GatehouseError) -> Response[str]:
-    """The card as it is, and above it why the answer didn't count: it waits still, or somebody else was faster."""
+    """The card as it is, and above it why the answer didn't count: it waits still, or somebody
+    else was faster."""
     return _cards(parts, [request_id], error)
 
 
-def _cards(parts: Parts, request_ids: list[str], error: GatehouseError | None = None) -> Response[str]:
+def _cards(
+    parts: Parts, request_ids: list[str], error: GatehouseError | None = None
+) -> Response[str]:
     """Cards as they are now, each with the error where there is one."""
     said, budget = {} if error is None else {"error": str(error)}, Budget(parts)
     shown = [card(parts, one, budget) | said for one in parts.gate.get_all(request_ids)]
@@ -237,7 +261,12 @@ def _cards(parts: Parts, request_ids: list[str], error: GatehouseError | None = 
 
 
 def _always(
-    parts: Parts, request_id: str, effect: YesOrNo, *, error: str = "", filled: dict[str, str] | None = None
+    parts: Parts,
+    request_id: str,
+    effect: YesOrNo,
+    *,
+    error: str = "",
+    filled: dict[str, str] | None = None,
 ) -> Response[str]:
     """`filled` is the form as it was sent, where it is shown again with an error."""
     sent = filled or {}
@@ -255,7 +284,8 @@ def _always(
         effect=effect,
         offered=offered,
         chosen=chosen,
-        own=sent.get("own") or (offered[0][0].rule if offered else f"{card(parts, found)['category']}()"),
+        own=sent.get("own")
+        or (offered[0][0].rule if offered else f"{card(parts, found)['category']}()"),
         error=error,
         lasting=_LASTING,
         saved_in=str(parts.gate.rulings.policies_of(found.session_id).saved_file),
@@ -276,13 +306,20 @@ def _wanted(data: dict[str, str]) -> StartSession:
     uptime = data.get("max_uptime", "").strip()
     workspace = data.get("workspace", "").strip()
     if not Path(workspace).is_absolute():
-        raise UserError(f"`{workspace}` is not a whole path", "write the folder from / on, such as /home/me/project")
+        raise UserError(
+            f"`{workspace}` is not a whole path",
+            "write the folder from / on, such as /home/me/project",
+        )
     try:
         words = tuple(shlex.split(data.get("command", "")))
     except ValueError as error:
-        raise UserError(f"the command can't be read: {str(error).lower()}", "close every quote") from error
+        raise UserError(
+            f"the command can't be read: {str(error).lower()}", "close every quote"
+        ) from error
     if not is_review and not words:
-        raise UserError("the command is missing", "write the command that runs as the agent, such as claude")
+        raise UserError(
+            "the command is missing", "write the command that runs as the agent, such as claude"
+        )
     return StartSession(
         workspace=Path(workspace),
         kind="review" if is_review else "agent",

@@ -1,4 +1,5 @@
-"""What the templates of whole pages and of their parts are given: read from the supervisor's parts, decided nowhere here."""
+"""What the templates of whole pages and of their parts are given: read from the supervisor's
+parts, decided nowhere here."""
 
 from collections import Counter
 from typing import Any
@@ -30,7 +31,8 @@ SHORT_GROUP = 12
 
 
 def page(request: AnyRequest, template: str, name: str, **values: Any) -> Response[str]:
-    """A whole page: what the template makes of these values, in the frame that all pages have. `name` is its entry in the frame."""
+    """A whole page: what the template makes of these values, in the frame that all pages have.
+    `name` is its entry in the frame."""
     return html(template, **frame(request, name), **values)
 
 
@@ -47,18 +49,25 @@ def frame(request: AnyRequest, name: str) -> dict[str, Any]:
 
 
 def html(template: str, refused: GatehouseError | None = None, /, **values: Any) -> Response[str]:
-    """An answer of HTML: what a template makes of these values. `refused`: what it tells of, since an answer to what wasn't
-    shown is 409 on a page, too; htmx is told to show that (base.html), and only that."""
+    """An answer of HTML: what a template makes of these values. `refused`: what it tells of,
+    since an answer to what wasn't shown is 409 on a page, too; htmx is told to show that
+    (base.html), and only that."""
     status = 409 if isinstance(refused, ChangedError) else 200
     return Response(render(template, **values), media_type=MediaType.HTML, status_code=status)
 
 
 def cards(parts: Parts, session_id: str | None = None) -> dict[str, Any]:
     """For `parts/cards.html`: what waits, of one session where it is given."""
-    large = {one: number for one, number in parts.queue.waiting_changes().items() if number > FEW_CHANGES}
+    large = {
+        one: number for one, number in parts.queue.waiting_changes().items() if number > FEW_CHANGES
+    }
     now = parts.clock.now()
     waiting = parts.queue.pending_but(list(large), session_id, limit=MOST_CARDS + 1, now=now)
-    known = parts.queue.pending_ids_but(list(large), session_id, now=now) if len(waiting) > MOST_CARDS else []
+    known = (
+        parts.queue.pending_ids_but(list(large), session_id, now=now)
+        if len(waiting) > MOST_CARDS
+        else []
+    )
     more = max(0, len(known) - MOST_CARDS)
     here = {one: number for one, number in large.items() if session_id in (None, one)}
     return {"sections": sections(parts, waiting), "more": more, "change_sets": here}
@@ -121,8 +130,11 @@ def _of_policy(policies: PolicyFiles, found: list[rules_view.RuleView]) -> dict[
 def _protected(
     part: Part, added: frozenset[str] = frozenset(), lifted: frozenset[str] = frozenset()
 ) -> list[tuple[str, str, str]]:
-    """The names of one part of the table, each with its why and who says so; then those that the policy adds."""
-    found = [(name, why, sources()[name]) for name, why in built_in()[part].items() if name not in lifted]
+    """The names of one part of the table, each with its why and who says so; then those that the
+    policy adds."""
+    found = [
+        (name, why, sources()[name]) for name, why in built_in()[part].items() if name not in lifted
+    ]
     return [*found, *((name, "added by the policy", "") for name in sorted(added))]
 
 
@@ -154,7 +166,11 @@ def history(parts: Parts, before: int | None) -> dict[str, Any]:
     """For `parts/history.html`: a page of records before that number, or the newest."""
     path = parts.settings.data_dir / "audit.log"
     found = audit_chain.newest_first(path, HISTORY_ROWS, before)
-    ids = {str(record["request"]) for record in found if record.get("request") and not record.get("action")}
+    ids = {
+        str(record["request"])
+        for record in found
+        if record.get("request") and not record.get("action")
+    }
     known = parts.queue.read(lambda connection: [store.get(connection, one) for one in ids])
     titles: dict[str, str] = {one.id: title(one.action) for one in known if one is not None}
     return {

@@ -1,7 +1,9 @@
-"""What the pages show of requests and changed files: plain data for the templates, no markup, no decision.
+"""What the pages show of requests and changed files: plain data for the templates, no markup, no
+decision.
 
-Secrets are redacted here, once more than before storage; deceptive characters are made visible by `render`, for every value.
-It must never shorten what would take effect without saying so: a person approves what the card shows.
+Secrets are redacted here, once more than before storage; deceptive characters are made visible
+by `render`, for every value. It must never shorten what would take effect without saying so: a
+person approves what the card shows.
 """
 
 import unicodedata
@@ -19,17 +21,35 @@ from supervisor.server.common.views import may_always, width_of
 from supervisor.server.operator.change_views import change
 from supervisor.server.operator.rule_previews import of_proposal
 
-# Cards that a page starts with. The rest is fetched when these are answered: 500 diffs at once help nobody.
+# Cards that a page starts with. The rest is fetched when these are answered: 500 diffs at once help
+# nobody.
 MOST_CARDS = 60
 MOST_ODD_LETTERS = 4
 DIFFS_S = 0.2
-_STATUS_CLASS = {"approved": "good", "used": "good", "allowed": "good", "denied": "bad", "expired": "bad"}
+_STATUS_CLASS = {
+    "approved": "good",
+    "used": "good",
+    "allowed": "good",
+    "denied": "bad",
+    "expired": "bad",
+}
 # Scripts that nobody mistakes for Latin, however many of their letters a text has.
-_PLAIN_SCRIPTS = ("LATIN", "CJK", "HIRAGANA", "KATAKANA", "HANGUL", "ARABIC", "HEBREW", "DEVANAGARI", "THAI")
+_PLAIN_SCRIPTS = (
+    "LATIN",
+    "CJK",
+    "HIRAGANA",
+    "KATAKANA",
+    "HANGUL",
+    "ARABIC",
+    "HEBREW",
+    "DEVANAGARI",
+    "THAI",
+)
 
 
 class Budget:
-    """How long the diffs of one answer may take. An agent chooses what is compared, so a page may not wait for all of it."""
+    """How long the diffs of one answer may take. An agent chooses what is compared, so a page
+    may not wait for all of it."""
 
     def __init__(self, parts: Parts) -> None:
         self._clock = parts.clock
@@ -41,7 +61,8 @@ class Budget:
 
 
 def card(parts: Parts, request: Request, budget: Budget | None = None) -> dict[str, Any]:
-    """A request as its card. The diff is only made for what still waits, and where the budget is spent when it comes into view."""
+    """A request as its card. The diff is only made for what still waits, and where the budget is
+    spent when it comes into view."""
     redact = parts.redactor.text
     current = status(request)
     category = category_of(request.action)
@@ -94,7 +115,8 @@ def card(parts: Parts, request: Request, budget: Budget | None = None) -> dict[s
 
 
 def sections(parts: Parts, requests: list[Request]) -> list[dict[str, Any]]:
-    """A section for every category, in order, also for those that nothing waits in; the cards in the order of the requests."""
+    """A section for every category, in order, also for those that nothing waits in; the cards in
+    the order of the requests."""
     budget = Budget(parts)
     cards: dict[Category, list[dict[str, Any]]] = {category: [] for category in CATEGORIES}
     for request in requests[:MOST_CARDS]:
@@ -111,7 +133,8 @@ def sections(parts: Parts, requests: list[Request]) -> list[dict[str, Any]]:
 
 
 def odd_letters(text: str) -> str:
-    """The letters in a text that can pass for others, spelled out: such as a Cyrillic one in a host name. Empty where there are none."""
+    """The letters in a text that can pass for others, spelled out: such as a Cyrillic one in a
+    host name. Empty where there are none."""
     found = []
     for char in dict.fromkeys(text):
         if char.isascii() or unicodedata.category(char)[0] in "CZ":
@@ -136,7 +159,8 @@ def _status_word(request: Request) -> str:
 
 
 def _about(request: Request) -> str:
-    """What a newer card is about, too, that takes this one's place on the page, or follows it; empty where none does."""
+    """What a newer card is about, too, that takes this one's place on the page, or follows it;
+    empty where none does."""
     is_followed = status(request) == "pending" or request.superseded_by or is_in_part(request)
     return (
         f"{request.session_id} {subject(request.action)}"
@@ -157,7 +181,9 @@ def _proposed(parts: Parts, request: Request, budget: Budget | None) -> list[tup
     seen = of_proposal(parts, request)
     if seen is None:
         return []
-    waiting = f"{seen.waiting.count}: {'; '.join(seen.waiting.titles)}" if seen.waiting.count else ""
+    waiting = (
+        f"{seen.waiting.count}: {'; '.join(seen.waiting.titles)}" if seen.waiting.count else ""
+    )
     against = "; ".join(seen.against.titles)
     said = [
         ("on record", seen.summary),
@@ -176,4 +202,8 @@ def _sticky_why(request: Request) -> str:
         return "a change of the policy is always yours to decide"
     if category_of(request.action) == "budget":
         return "money is always yours to decide"
-    return f"the rule {request.rule} says so" if request.rule else "no rule can allow this; approving it holds once"
+    return (
+        f"the rule {request.rule} says so"
+        if request.rule
+        else "no rule can allow this; approving it holds once"
+    )

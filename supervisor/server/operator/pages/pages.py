@@ -1,7 +1,9 @@
-"""The operator's pages: Jinja2 and htmx, no build step. Each handler parses, calls one function, renders.
+"""The operator's pages: Jinja2 and htmx, no build step. Each handler parses, calls one function,
+renders.
 
-They only show; what a person does on them is in `page_actions`. What goes wrong is `errors`' to show: a page of its own for a visit,
-and for htmx the one JSON body, whose text the page's script shows.
+They only show; what a person does on them is in `page_actions`. What goes wrong is `errors`' to
+show: a page of its own for a visit, and for htmx the one JSON body, whose text the page's script
+shows.
 """
 
 from litestar import Response, get
@@ -13,7 +15,13 @@ from supervisor.server.common.errors import ErrorBody
 from supervisor.server.common.render import render
 from supervisor.server.operator.change_views import change
 from supervisor.server.operator.operator_api import AnyRequest, parts_of
-from supervisor.server.operator.pages import network_page, page_actions, page_values, quiet_page, spend_page
+from supervisor.server.operator.pages import (
+    network_page,
+    page_actions,
+    page_values,
+    quiet_page,
+    spend_page,
+)
 from supervisor.server.operator.pages.page_views import MOST_CARDS, Budget, card
 from supervisor.server.operator.pages.session_views import session_data
 
@@ -23,11 +31,19 @@ OUTPUT_TAIL_BYTES = 256 * 1024
 
 def error_page(code: int, body: ErrorBody) -> str:
     """What a browser is shown that is turned away, or whose page can't be made."""
-    heading = {401: "Not signed in", 403: "Not let in", 404: "Not found"}.get(code, "That did not work")
-    return render("message.html", title=heading, text=body.why, remedy=body.remedy, is_sign_in=code in (401, 403))
+    heading = {401: "Not signed in", 403: "Not let in", 404: "Not found"}.get(
+        code, "That did not work"
+    )
+    return render(
+        "message.html",
+        title=heading,
+        text=body.why,
+        remedy=body.remedy,
+        is_sign_in=code in (401, 403),
+    )
 
 
-# -- whole pages -------------------------------------------------------------------------------------------------------------
+# -- whole pages ----------------------------------------------------------------------------------
 
 
 @get("/", include_in_schema=False, sync_to_thread=False)
@@ -35,7 +51,9 @@ def inbox(request: AnyRequest) -> Response[str]:
     """What waits, by category."""
     parts = parts_of(request)
     values = page_values.cards(parts) | quiet_page.values(parts)
-    return page_values.page(request, "inbox.html", "inbox", live_sessions=page_values.live_sessions(parts), **values)
+    return page_values.page(
+        request, "inbox.html", "inbox", live_sessions=page_values.live_sessions(parts), **values
+    )
 
 
 @get("/sessions", include_in_schema=False, sync_to_thread=False)
@@ -80,10 +98,12 @@ def rules(request: AnyRequest) -> Response[str]:
 @get("/history", include_in_schema=False, sync_to_thread=True)
 def history(request: AnyRequest) -> Response[str]:
     """The audit log, newest first."""
-    return page_values.page(request, "history.html", "history", **page_values.history(parts_of(request), None))
+    return page_values.page(
+        request, "history.html", "history", **page_values.history(parts_of(request), None)
+    )
 
 
-# -- parts of pages ----------------------------------------------------------------------------------------------------------
+# -- parts of pages -------------------------------------------------------------------------------
 
 
 @get("/parts/cards", include_in_schema=False, sync_to_thread=False)
@@ -93,7 +113,8 @@ def cards_part(request: AnyRequest, ids: FromQuery[str]) -> Response[str]:
     found = [parts.queue.get(one) for one in ids.split(",")[:MOST_CARDS]]
     budget = Budget(parts)
     return page_values.html(
-        "parts/some_cards.html", cards=[card(parts, one, budget) for one in found if one is not None]
+        "parts/some_cards.html",
+        cards=[card(parts, one, budget) for one in found if one is not None],
     )
 
 
@@ -101,12 +122,16 @@ def cards_part(request: AnyRequest, ids: FromQuery[str]) -> Response[str]:
 def change_part(request: AnyRequest, request_id: FromPath[str]) -> Response[str]:
     """The whole diff of a card."""
     parts = parts_of(request)
-    return page_values.html("parts/change.html", change=change(parts, parts.gate.get(request_id), whole=True))
+    return page_values.html(
+        "parts/change.html", change=change(parts, parts.gate.get(request_id), whole=True)
+    )
 
 
 @get("/parts/strip", include_in_schema=False, sync_to_thread=False)
 def strip_part(request: AnyRequest) -> Response[str]:
-    return page_values.html("parts/strip.html", live_sessions=page_values.live_sessions(parts_of(request)))
+    return page_values.html(
+        "parts/strip.html", live_sessions=page_values.live_sessions(parts_of(request))
+    )
 
 
 @get("/parts/banner", include_in_schema=False, sync_to_thread=False)
@@ -118,19 +143,24 @@ def banner_part(request: AnyRequest) -> Response[str]:
 def sessions_part(request: AnyRequest) -> Response[str]:
     parts = parts_of(request)
     return page_values.html(
-        "parts/sessions.html", sessions=[session_data(parts, one) for one in parts.sessions.recent()]
+        "parts/sessions.html",
+        sessions=[session_data(parts, one) for one in parts.sessions.recent()],
     )
 
 
 @get("/parts/sessions/{session_id:str}", include_in_schema=False, sync_to_thread=False)
 def session_part(request: AnyRequest, session_id: FromPath[str]) -> Response[str]:
     parts = parts_of(request)
-    return page_values.html("parts/session.html", session=session_data(parts, parts.sessions.get(session_id)))
+    return page_values.html(
+        "parts/session.html", session=session_data(parts, parts.sessions.get(session_id))
+    )
 
 
 @get("/parts/requests/{session_id:str}", include_in_schema=False, sync_to_thread=False)
 def requests_part(request: AnyRequest, session_id: FromPath[str]) -> Response[str]:
-    return page_values.html("parts/requests.html", answered=page_values.answered(parts_of(request), session_id))
+    return page_values.html(
+        "parts/requests.html", answered=page_values.answered(parts_of(request), session_id)
+    )
 
 
 @get("/parts/rules", include_in_schema=False, sync_to_thread=False)
@@ -147,7 +177,8 @@ def handlers() -> list[ControllerRouterHandler]:
     """Every page, part and form, for `app.build_operator_app`."""
     return [
         inbox, sessions, session, rules, history,
-        cards_part, change_part, strip_part, banner_part, sessions_part, session_part, requests_part, rules_part, history_part,
+        cards_part, change_part, strip_part, banner_part, sessions_part, session_part,
+        requests_part, rules_part, history_part,
         *page_actions.handlers(),
         *network_page.handlers(),
         *spend_page.handlers(),

@@ -1,6 +1,8 @@
-"""What an agent asks without a card of its own, for the person: repeats that were denied again, and what waits for room.
+"""What an agent asks without a card of its own, for the person: repeats that were denied again, and
+what waits for room.
 
-It shows what `Gate.repeats` holds; what can be done about it, lifting a denial and denying all that is held, is `decisions`'.
+It shows what `Gate.repeats` holds; what can be done about it, lifting a denial and denying all
+that is held, is `decisions`'.
 """
 
 from typing import Any
@@ -27,7 +29,12 @@ def quiet_part(request: AnyRequest) -> Response[str]:
     return _part(parts_of(request))
 
 
-@post("/requests/{request_id:str}/lift", include_in_schema=False, status_code=200, sync_to_thread=False)
+@post(
+    "/requests/{request_id:str}/lift",
+    include_in_schema=False,
+    status_code=200,
+    sync_to_thread=False,
+)
 def lift_from_page(request: AnyRequest, request_id: FromPath[str]) -> Response[str]:
     """The list as it is afterwards; a refusal is shown above it."""
     parts = parts_of(request)
@@ -40,7 +47,8 @@ def lift_from_page(request: AnyRequest, request_id: FromPath[str]) -> Response[s
 
 @post("/sessions/{session_id:str}/held/deny", include_in_schema=False, status_code=200)
 async def deny_held_from_page(request: AnyRequest, session_id: FromPath[str]) -> Response[str]:
-    """The list as it is afterwards, and above it why nothing was denied; the cards follow by themselves."""
+    """The list as it is afterwards, and above it why nothing was denied; the cards follow by
+    themselves."""
     parts = parts_of(request)
     session = parts.sessions.get(session_id)
     try:
@@ -60,13 +68,15 @@ async def deny_held(request: AnyRequest, session_id: FromPath[str]) -> HeldDenie
 
 @get("/api/quiet", sync_to_thread=False)
 def list_quiet(request: AnyRequest) -> list[Quiet]:
-    """What the open sessions ask without a card: repeats of what was denied, and what waits for room in the inbox."""
+    """What the open sessions ask without a card: repeats of what was denied, and what waits for
+    room in the inbox."""
     return seen(parts_of(request))
 
 
 @post("/api/requests/{request_id:str}/lift", status_code=200, sync_to_thread=False)
 def lift(request: AnyRequest, request_id: FromPath[str]) -> list[OperatorRequest]:
-    """Let what was denied be asked again at once, in whichever words: the denials that no longer stand. They stay denied themselves."""
+    """Let what was denied be asked again at once, in whichever words: the denials that no longer
+    stand. They stay denied themselves."""
     parts = parts_of(request)
     found = decisions.lift_denial(parts, request_id, by=caller(request).name)
     return [operator_request(one, parts) for one in found]
@@ -90,7 +100,9 @@ def values(parts: Parts, error: str = "") -> dict[str, Any]:
             {
                 "view": one,
                 "workspace_name": workspace_name(parts.sessions.get(one.session_id).workspace),
-                "until": {denied.request_id: clock_text(denied.until or 0) for denied in one.denied},
+                "until": {
+                    denied.request_id: clock_text(denied.until or 0) for denied in one.denied
+                },
                 "more": one.held_count - len(one.held),
                 "all_held": _all_held(parts, one.session_id),
             }
@@ -106,10 +118,13 @@ def _all_held(parts: Parts, session_id: str) -> int:
 
 
 def seen(parts: Parts) -> list[Quiet]:
-    """As a person may see it, without denials that a rule took over since: these don't run out by themselves."""
+    """As a person may see it, without denials that a rule took over since: these don't run out
+    by themselves."""
     found = []
     for one in parts.gate.repeats.quiet():
-        denied = tuple(each for each in one.denied if not parts.gate.ruled_out(parts.gate.get(each.request_id)))
+        denied = tuple(
+            each for each in one.denied if not parts.gate.ruled_out(parts.gate.get(each.request_id))
+        )
         if denied or one.held_count:
             found.append(_shown(msgspec.structs.replace(one, denied=denied), parts))
     return found

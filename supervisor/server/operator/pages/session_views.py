@@ -1,6 +1,8 @@
-"""What the pages show of sessions and their reviews: plain data for the templates, no markup, no decision.
+"""What the pages show of sessions and their reviews: plain data for the templates, no markup, no
+decision.
 
-A review was written by an agent about code that may be hostile: every field may be missing or be anything here.
+A review was written by an agent about code that may be hostile: every field may be missing or be
+anything here.
 """
 
 import shlex
@@ -18,7 +20,13 @@ from supervisor.server.common.time_words import clock_text
 from supervisor.server.operator.pages.page_views import workspace_name
 
 MOST_NAMED = 3
-_STATE_CLASS = {"running": "good", "waiting": "warn", "starting": "warn", "stopping": "warn", "ended": ""}
+_STATE_CLASS = {
+    "running": "good",
+    "waiting": "warn",
+    "starting": "warn",
+    "stopping": "warn",
+    "ended": "",
+}
 _STATE_TEXT = {
     "starting": "the private copy is being made and the sandbox started",
     "running": "the agent is at work",
@@ -56,7 +64,10 @@ def session_data(parts: Parts, session: Session) -> dict[str, Any]:
         "state": current,
         "state_class": _STATE_CLASS[current],
         "state_text": _STATE_TEXT[current],
-        "notices": [redact(notice) for notice in (*session.notices, *spend.notices, *_of_the_host(parts, session))],
+        "notices": [
+            redact(notice)
+            for notice in (*session.notices, *spend.notices, *_of_the_host(parts, session))
+        ],
         "spend": spend,
         "created_at": session.created_at,
         "created_text": clock_text(session.created_at),
@@ -71,19 +82,25 @@ def session_data(parts: Parts, session: Session) -> dict[str, Any]:
 
 
 def _of_the_host(parts: Parts, session: Session) -> list[str]:
-    """What keeps the person's own changes from the agent's copy, or the agent's from the host, with nobody asked."""
+    """What keeps the person's own changes from the agent's copy, or the agent's from the host,
+    with nobody asked."""
     workspace = parts.workspace_of(session.id)
     if workspace is None:
         return []
     changes = workspace.host_changes()
-    return [*(changes.notices() if changes is not None else []), *_never_carried(workspace.refused())]
+    return [
+        *(changes.notices() if changes is not None else []),
+        *_never_carried(workspace.refused()),
+    ]
 
 
 def _never_carried(refused: Mapping[str, str]) -> list[str]:
     """A line about what the agent made and nobody is asked about."""
     if not refused:
         return []
-    named = ", ".join(f"`{name_fields(name)[0]}` ({why})" for name, why in islice(refused.items(), MOST_NAMED))
+    named = ", ".join(
+        f"`{name_fields(name)[0]}` ({why})" for name, why in islice(refused.items(), MOST_NAMED)
+    )
     more = f" and {len(refused) - MOST_NAMED} more" if len(refused) > MOST_NAMED else ""
     return [f"stays in the agent's copy: {named}{more}"]
 
@@ -104,8 +121,13 @@ def _progress(parts: Parts, session: Session) -> dict[str, Any] | None:
 def _review(review: dict[str, Any]) -> dict[str, Any]:
     given = review.get("findings")
     items = given if isinstance(given, list) else []
-    findings = sorted((_finding(item) for item in items if isinstance(item, dict)), key=lambda found: found["rank"])
-    word, css = _CONCLUSIONS.get(str(review.get("verdict")), (str(review.get("verdict") or "no verdict"), ""))
+    findings = sorted(
+        (_finding(item) for item in items if isinstance(item, dict)),
+        key=lambda found: found["rank"],
+    )
+    word, css = _CONCLUSIONS.get(
+        str(review.get("verdict")), (str(review.get("verdict") or "no verdict"), "")
+    )
     used = review.get("usage")
     usage = used if isinstance(used, dict) else {}
     return {
@@ -116,7 +138,8 @@ def _review(review: dict[str, Any]) -> dict[str, Any]:
         "base": _text(review, "base"),
         "head": _text(review, "head"),
         "turns": _text(usage, "turns"),
-        "tokens": " + ".join(f"{usage[name]:,}" for name in ("input_tokens", "output_tokens") if isinstance(usage.get(name), int)),
+        "tokens": " + ".join(f"{usage[name]:,}" for name in ("input_tokens",
+        "output_tokens") if isinstance(usage.get(name), int)),
         "findings": findings,
     }  # fmt: skip
 

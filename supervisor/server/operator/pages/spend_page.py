@@ -1,7 +1,7 @@
 """What models cost over time: the chart and the sums on the Network page, and the same as JSON.
 
-All of it is read from the ledger in the database, so that it is the same after a restart. The picture is `core.spend_chart`'s; here are its times
-and words. It decides nothing.
+All of it is read from the ledger in the database, so that it is the same after a restart. The
+picture is `core.spend_chart`'s; here are its times and words. It decides nothing.
 """
 
 from datetime import date, datetime, time, timedelta
@@ -39,14 +39,20 @@ from supervisor.server.operator.pages import page_values
 from supervisor.store.spending import OfTime
 
 Span = Literal["session", "day", "month", "all"]
-SPANS: dict[Span, str] = {"session": "This session", "day": "Today", "month": "30 days", "all": "All"}
+SPANS: dict[Span, str] = {
+    "session": "This session",
+    "day": "Today",
+    "month": "30 days",
+    "all": "All",
+}
 _SCOPE_NAMES: dict[Scope, str] = {"session": "this session", "day": "today", "total": "in total"}
 # A label under every so many columns, so that they don't run into each other.
 _MOST_LABELS = 8
 
 
 class SpendOfModel(TokensOfModel, frozen=True, kw_only=True):
-    """What calls of one model used and cost; that of all but the dearest is one, named `all others`."""
+    """What calls of one model used and cost; that of all but the dearest is one, named `all
+    others`."""
 
     model: str
     calls: int
@@ -54,7 +60,8 @@ class SpendOfModel(TokensOfModel, frozen=True, kw_only=True):
 
 
 class SpendOfTime(msgspec.Struct, frozen=True, kw_only=True):
-    """What all calls of one stretch of time cost; `at` is where it begins, in seconds since the epoch."""
+    """What all calls of one stretch of time cost; `at` is where it begins, in seconds since the
+    epoch."""
 
     at: float
     calls: int
@@ -63,7 +70,8 @@ class SpendOfTime(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SpendOverTime(msgspec.Struct, frozen=True, kw_only=True):
-    """What models cost over a time: by stretches of it, of which there are at most 48, and by model, the dearest first."""
+    """What models cost over a time: by stretches of it, of which there are at most 48, and by
+    model, the dearest first."""
 
     calls: int
     cost_microusd: int
@@ -72,7 +80,8 @@ class SpendOverTime(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Window(NamedTuple):
-    """The time that a chart is about. Columns of days are counted by date, since not every day has 24 hours."""
+    """The time that a chart is about. Columns of days are counted by date, since not every day
+    has 24 hours."""
 
     since: float
     width_s: int
@@ -96,15 +105,20 @@ class _Window(NamedTuple):
 
 
 @get("/parts/spend", include_in_schema=False, sync_to_thread=False)
-def spend_part(request: AnyRequest, session: FromQuery[str] = "", span: FromQuery[Span] = "session") -> Response[str]:
+def spend_part(
+    request: AnyRequest, session: FromQuery[str] = "", span: FromQuery[Span] = "session"
+) -> Response[str]:
     parts = parts_of(request)
     chosen = parts.sessions.get(session) if session else None
     return page_values.html("parts/spend.html", spend=values(parts, chosen, span))
 
 
 @get("/api/spend", sync_to_thread=False)
-def spend_over_time(request: AnyRequest, session: FromQuery[str] = "", span: FromQuery[Span] = "all") -> SpendOverTime:
-    """What models cost over time: of one session (`span=session`), or of all today, in the last 30 days, or ever."""
+def spend_over_time(
+    request: AnyRequest, session: FromQuery[str] = "", span: FromQuery[Span] = "all"
+) -> SpendOverTime:
+    """What models cost over time: of one session (`span=session`), or of all today, in the last
+    30 days, or ever."""
     parts = parts_of(request)
     chart, window = _chart(parts, parts.sessions.get(session) if session else None, span)
     return SpendOverTime(
@@ -112,7 +126,10 @@ def spend_over_time(request: AnyRequest, session: FromQuery[str] = "", span: Fro
         cost_microusd=microusd(chart.cost),
         times=[
             SpendOfTime(
-                at=window.at(one.number), calls=one.calls, tokens=one.tokens.total, cost_microusd=microusd(one.cost)
+                at=window.at(one.number),
+                calls=one.calls,
+                tokens=one.tokens.total,
+                cost_microusd=microusd(one.cost),
             )
             for one in chart.columns
         ],
@@ -147,8 +164,13 @@ def values(parts: Parts, session: Session | None, span: Span) -> dict[str, Any]:
     return {
         "session": session.id if session is not None else "",
         "span": span,
-        "spans": [(key, word) for key, word in SPANS.items() if key != "session" or session is not None],
-        "sums": _sums(parts.spending.standing(*(() if session is None else (session.id, session.budget))), session),
+        "spans": [
+            (key, word) for key, word in SPANS.items() if key != "session" or session is not None
+        ],
+        "sums": _sums(
+            parts.spending.standing(*(() if session is None else (session.id, session.budget))),
+            session,
+        ),
         "width": WIDTH,
         "height": HEIGHT,
         "left": LEFT,
@@ -179,7 +201,8 @@ def _part(window: _Window, one: OfTime) -> Part:
 
 
 def _window(parts: Parts, session: Session | None, span: Span) -> _Window:
-    """The time that is shown: a day and a month as they are, everything else from its beginning, in columns of a fitting width."""
+    """The time that is shown: a day and a month as they are, everything else from its beginning,
+    in columns of a fitting width."""
     now = parts.clock.now()
     today = _date(now)
     if span == "day":
@@ -206,7 +229,11 @@ def _sums(found: Standing, session: Session | None) -> list[dict[str, Any]]:
             "name": _SCOPE_NAMES[scope],
             "cost": dollars(found.used[scope].cost),
             "used": ", ".join(_used(found, scope)),
-            "limits": [_limit(found, scope, kind) for kind in KINDS if getattr(found.limits[scope], kind) is not None],
+            "limits": [
+                _limit(found, scope, kind)
+                for kind in KINDS
+                if getattr(found.limits[scope], kind) is not None
+            ],
         }
         for scope in SCOPES
         if scope != "session" or session is not None
@@ -214,7 +241,9 @@ def _sums(found: Standing, session: Session | None) -> list[dict[str, Any]]:
 
 
 def _used(found: Standing, scope: Scope) -> list[str]:
-    return [amount(kind, value) for kind in KINDS[1:] if (value := getattr(found.used[scope], kind))]
+    return [
+        amount(kind, value) for kind in KINDS[1:] if (value := getattr(found.used[scope], kind))
+    ]
 
 
 def _limit(found: Standing, scope: Scope, kind: Kind) -> dict[str, Any]:
@@ -237,7 +266,8 @@ def _column(window: _Window, column: Column, names: list[str]) -> dict[str, Any]
         "cost": dollars(column.cost),
         "when": words,
         "label": _label(window, column.number) if column.number % every == 0 else "",
-        "says": f"{words}: {dollars(column.cost)} in {_calls(column.calls)}" + (f" ({by_model})" if by_model else ""),
+        "says": f"{words}: {dollars(column.cost)} in {_calls(column.calls)}"
+        + (f" ({by_model})" if by_model else ""),
     }
 
 
@@ -252,8 +282,14 @@ def _of_model(one: Series, share: int, name: str) -> dict[str, Any]:
 
 
 def _title(window: _Window, chart: Chart, span: Span) -> str:
-    of = {"session": "of this session", "day": "of all sessions today", "month": "of all sessions in the last 30 days"}
-    return f"What calls of models {of.get(span, 'of all sessions')} cost over time: {dollars(chart.cost)} in {_calls(chart.calls)}, in {window.columns} columns"
+    of = {
+        "session": "of this session",
+        "day": "of all sessions today",
+        "month": "of all sessions in the last 30 days",
+    }
+    return f"What calls of models {of.get(span, 'of all sessions')} cost over time: {
+        dollars(chart.cost)
+    } in {_calls(chart.calls)}, in {window.columns} columns"
 
 
 def _calls(count: int) -> str:
@@ -264,7 +300,7 @@ def _model(parts: Parts, model: str) -> str:
     return visible(parts.redactor.text(model), one_line=True) or "no model named"
 
 
-# -- times of this machine's zone ----------------------------------------------------------------------------------------
+# -- times of this machine's zone -----------------------------------------------------------------
 
 
 def _date(at: float) -> date:

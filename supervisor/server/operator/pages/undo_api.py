@@ -1,6 +1,8 @@
-"""Routes of undo: the timeline, what an undo would do, and doing it; for the CLI as JSON, for the session's page as parts.
+"""Routes of undo: the timeline, what an undo would do, and doing it; for the CLI as JSON, for the
+session's page as parts.
 
-The operator's alone: the agent's app has none of these. Each handler parses, calls one function of `undoing` and renders.
+The operator's alone: the agent's app has none of these. Each handler parses, calls one function
+of `undoing` and renders.
 """
 
 from typing import Annotated
@@ -32,8 +34,8 @@ async def get_timeline(
     skip: _Skip = 0,
     of: FromQuery[str] = "",
 ) -> undoing.TimelineView:
-    """What a session applied to the host and can be taken back, newest first, without the `skip` newest. `of`: the id of several
-    that were answered as one, to have these one by one."""
+    """What a session applied to the host and can be taken back, newest first, without the `skip`
+    newest. `of`: the id of several that were answered as one, to have these one by one."""
     return await undoing.timeline(parts_of(request), session_id, limit, skip, of)
 
 
@@ -49,7 +51,7 @@ async def undo(request: AnyRequest, data: JSONBody[undoing.UndoNowBody]) -> undo
     return await undoing.carry_out(parts_of(request), data, by=caller(request).name)
 
 
-# -- parts of the session's page ---------------------------------------------------------------------------------------------
+# -- parts of the session's page ------------------------------------------------------------------
 
 
 @get("/parts/timeline/{session_id:str}", include_in_schema=False)
@@ -60,15 +62,25 @@ async def timeline_part(
     try:
         found = await undoing.timeline(parts_of(request), session_id, TIMELINE_ROWS, skip, of)
     except NotFoundError as error:
-        return page_values.html("parts/timeline.html", session_id=session_id, timeline=None, gone=str(error))
+        return page_values.html(
+            "parts/timeline.html", session_id=session_id, timeline=None, gone=str(error)
+        )
     rows = [(row, clock_text(row.at)) for row in found.rows]
-    values = {"session_id": session_id, "timeline": found, "rows": rows, "skip": skip, "of": of, "gone": ""}
+    values = {
+        "session_id": session_id,
+        "timeline": found,
+        "rows": rows,
+        "skip": skip,
+        "of": of,
+        "gone": "",
+    }
     return page_values.html("parts/timeline.html", **values)
 
 
 @get("/parts/undo/{session_id:str}", include_in_schema=False)
 async def undo_part(
-    request: AnyRequest, session_id: FromPath[str], of: FromQuery[str] = "", after: FromQuery[str] = "",
+    request: AnyRequest, session_id: FromPath[str], of: FromQuery[str] = "",
+    after: FromQuery[str] = "",
     merge: FromQuery[str] = "",
 ) -> Response[str]:  # fmt: skip
     """What an undo would do, and the button that has it done."""
@@ -85,12 +97,18 @@ async def undo_now(
     parts = parts_of(request)
     try:
         async with parts.undoing(session_id) as it:
-            token = data.get("token", "")  # never None: what was shown must be named, or nothing is done
-            plan = await it.carry_out(selection, token=token, by=caller(request).name, merge=bool(merge))
+            token = data.get(
+                "token", ""
+            )  # never None: what was shown must be named, or nothing is done
+            plan = await it.carry_out(
+                selection, token=token, by=caller(request).name, merge=bool(merge)
+            )
     except NotFoundError:
         raise
     except GatehouseError as error:
-        return await _undo_part(request, session_id, of=of, after=after, merge=merge, error=str(error))
+        return await _undo_part(
+            request, session_id, of=of, after=after, merge=merge, error=str(error)
+        )
     text = page_values.html("parts/undone.html", what=plan.what, count=len(plan.effective))
     return Response(text.content, media_type=MediaType.HTML, headers=_CHANGED)
 
@@ -99,7 +117,9 @@ async def _undo_part(
     request: AnyRequest, session_id: str, *, of: str, after: str, merge: str, error: str = ""
 ) -> Response[str]:
     try:
-        plan, files = await undoing.for_page(parts_of(request), session_id, _selection(of, after), merge=bool(merge))
+        plan, files = await undoing.for_page(
+            parts_of(request), session_id, _selection(of, after), merge=bool(merge)
+        )
     except GatehouseError as failure:
         return page_values.html("parts/error.html", error=error or str(failure))
     return page_values.html(

@@ -6,7 +6,9 @@ from alembic import op
 revision = "0001"
 down_revision = None
 
-PENDING = sa.text("decision = 'ask' AND answer IS NULL AND superseded_by IS NULL AND closed_at IS NULL")
+PENDING = sa.text(
+    "decision = 'ask' AND answer IS NULL AND superseded_by IS NULL AND closed_at IS NULL"
+)
 
 
 def upgrade() -> None:

@@ -1,4 +1,5 @@
-"""What model calls spend: the ledger, what was granted on top of a budget, and each session's own budget."""
+"""What model calls spend: the ledger, what was granted on top of a budget, and each session's
+own budget."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -27,7 +28,9 @@ def upgrade() -> None:
         sa.Column("settled_at", sa.Float),
     )
     # With all that is summed in it, so that sums read the index alone.
-    op.create_index("ix_spending_session", "spending", ["session_id", "cost", "tokens", "bytes_out"])
+    op.create_index(
+        "ix_spending_session", "spending", ["session_id", "cost", "tokens", "bytes_out"]
+    )
     op.create_index("ix_spending_day", "spending", ["day", "cost", "tokens", "bytes_out"])
     op.create_table(
         "budget_raises",

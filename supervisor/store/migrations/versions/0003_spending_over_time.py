@@ -7,4 +7,8 @@ down_revision = "0002"
 
 
 def upgrade() -> None:
-    op.create_index("ix_spending_asked", "spending", ["asked_at", "session_id", "day", "model", "cost", "tokens"])
+    op.create_index(
+        "ix_spending_asked",
+        "spending",
+        ["asked_at", "session_id", "day", "model", "cost", "tokens"],
+    )

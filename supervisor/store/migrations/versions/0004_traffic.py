@@ -1,4 +1,5 @@
-"""What sessions send, beside what models cost: requests and bytes. What calls of models sent so far is taken over."""
+"""What sessions send, beside what models cost: requests and bytes. What calls of models sent so
+far is taken over."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -19,6 +20,7 @@ def upgrade() -> None:
     )
     op.create_index("ix_traffic_day", "traffic", ["day"])
     op.execute(
-        "INSERT INTO traffic (session_id, day, requests, bytes_out, held_requests, held_bytes_out) "
-        "SELECT session_id, day, count(*), sum(bytes_out), 0, 0 FROM spending GROUP BY session_id, day"
+        "INSERT INTO traffic (session_id, day, requests, bytes_out, held_requests, held_bytes_out)"
+        " SELECT session_id, day, count(*), sum(bytes_out), 0, 0 FROM spending GROUP BY"
+        " session_id, day"
     )

@@ -8,4 +8,6 @@ down_revision = "0004"
 
 
 def upgrade() -> None:
-    op.add_column("sessions", sa.Column("network", sa.String(16), nullable=False, server_default="proxy"))
+    op.add_column(
+        "sessions", sa.Column("network", sa.String(16), nullable=False, server_default="proxy")
+    )

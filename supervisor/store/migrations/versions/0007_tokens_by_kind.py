@@ -1,4 +1,5 @@
-"""What a model call used as a column for each kind of tokens, so that they are summed; before, all were in one column that nothing could sum."""
+"""What a model call used as a column for each kind of tokens, so that they are summed; before,
+all were in one column that nothing could sum."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -11,7 +12,9 @@ _KINDS = ("input", "output", "cache_read", "cache_write", "cache_write_long", "s
 
 def upgrade() -> None:
     for kind in _KINDS:
-        op.add_column("spending", sa.Column(kind, sa.BigInteger, nullable=False, server_default=sa.text("0")))
+        op.add_column(
+            "spending", sa.Column(kind, sa.BigInteger, nullable=False, server_default=sa.text("0"))
+        )
     counts = sa.column("counts", sa.JSON)
     spending = sa.table("spending", counts, *(sa.column(kind, sa.BigInteger) for kind in _KINDS))
     # A row says no kind twice, and one that it doesn't say was not used.
@@ -19,4 +22,6 @@ def upgrade() -> None:
     op.execute(sa.update(spending).values(values))
     op.drop_column("spending", "counts")
     op.drop_index("ix_spending_asked", "spending")
-    op.create_index("ix_spending_asked", "spending", ["asked_at", "session_id", "day", "model", "cost", *_KINDS])
+    op.create_index(
+        "ix_spending_asked", "spending", ["asked_at", "session_id", "day", "model", "cost", *_KINDS]
+    )

@@ -1,4 +1,5 @@
-"""Routes of one file's card: the operator's alone, only for what was shown, and images as nothing but images."""
+"""Routes of one file's card: the operator's alone, only for what was shown, and images as
+nothing but images."""
 
 import struct
 from collections.abc import AsyncIterator
@@ -25,13 +26,19 @@ class Desk:
     def __init__(self, parts: FakeParts, host: Path, copy: Path, channel: WorkspaceChannel) -> None:
         self.parts, self.host, self.copy, self.channel = parts, host, copy, channel
 
-    async def asked(self, path: str, data: bytes, *, path_of_request: str = "", mode: int = 0o644) -> Request:
+    async def asked(
+        self, path: str, data: bytes, *, path_of_request: str = "", mode: int = 0o644
+    ) -> Request:
         """The agent's change of a file, as a request."""
         (self.copy / path).write_bytes(data)
         (self.copy / path).chmod(mode)
         async with self.channel._turn:
             await self.channel._now.comparison.run(None)
-        return next(one for one in self.parts.queue.pending("one") if one.action.path == (path_of_request or path))  # type: ignore[union-attr]
+        return next(
+            one
+            for one in self.parts.queue.pending("one")
+            if one.action.path == (path_of_request or path)
+        )  # type: ignore[union-attr]
 
 
 @pytest.fixture
@@ -53,12 +60,18 @@ async def card_of(cli: httpx.AsyncClient, request: Request) -> Any:
     return (await cli.get(f"/api/requests/{request.id}")).json()
 
 
-async def test_some_hunks_by_the_api(desk: Desk, cli: httpx.AsyncClient, agent: httpx.AsyncClient) -> None:
+async def test_some_hunks_by_the_api(
+    desk: Desk, cli: httpx.AsyncClient, agent: httpx.AsyncClient
+) -> None:
     request = await desk.asked("a.txt", BOTH.encode())
     seen = await card_of(cli, request)
     assert seen["card"]["may_choose"]
     hunks = seen["card"]["diff"]["hunks"]
-    body = {"fingerprint": seen["request"]["fingerprint"], "hunks": [hunks[1]["id"]], "rest": "drop"}
+    body = {
+        "fingerprint": seen["request"]["fingerprint"],
+        "hunks": [hunks[1]["id"]],
+        "rest": "drop",
+    }
     done = (await cli.post(f"/api/requests/{request.id}/approve-part", json=body)).json()
     assert (done["taken"], done["hunks"], done["request"]["outcome"]["ok"]) == (1, 2, True)
     assert done["request"]["answered_by"].startswith("operator")
@@ -68,14 +81,19 @@ async def test_some_hunks_by_the_api(desk: Desk, cli: httpx.AsyncClient, agent: 
     assert told[request.id]["superseded_by"] == done["request"]["id"]
     assert told[done["request"]["id"]]["allowed"]
     assert not told[done["rest"]["id"]]["allowed"]
-    assert "left out: only 1 of 2 changes of this file were approved" in told[done["rest"]["id"]]["why"]
+    assert (
+        "left out: only 1 of 2 changes of this file were approved"
+        in told[done["rest"]["id"]]["why"]
+    )
 
 
 async def test_what_was_noticed_is_not_put_into_the_agents_mouth(
     desk: Desk, cli: httpx.AsyncClient, browser: httpx.AsyncClient
 ) -> None:
     noticed = await desk.asked("a.txt", BOTH.encode())
-    said = desk.parts.gate.ask(noticed.action, session_id="two", reason="tidied", origin="agent_api")
+    said = desk.parts.gate.ask(
+        noticed.action, session_id="two", reason="tidied", origin="agent_api"
+    )
     page = (await browser.get("/")).text
     assert '<dt>noticed</dt><dd data-role="reason">changed in the private copy</dd>' in page
     assert '<dt>agent says</dt><dd class="says" data-role="reason">tidied</dd>' in page
@@ -97,13 +115,17 @@ async def test_what_was_noticed_is_not_put_into_the_agents_mouth(
         {"fingerprint": "{mark}", "hunks": [0]},
     ],
 )
-async def test_what_was_not_shown_is_not_answered(desk: Desk, cli: httpx.AsyncClient, body: dict[str, Any]) -> None:
+async def test_what_was_not_shown_is_not_answered(
+    desk: Desk, cli: httpx.AsyncClient, body: dict[str, Any]
+) -> None:
     request = await desk.asked("a.txt", BOTH.encode())
     first = (await card_of(cli, request))["card"]["diff"]["hunks"][0]["id"]
     text = httpx.Request("POST", "http://x", json=body).content.decode()
     sent = text.replace("{mark}", request.fingerprint).replace("{0}", first)
     answer = await cli.post(
-        f"/api/requests/{request.id}/approve-part", content=sent, headers={"content-type": "application/json"}
+        f"/api/requests/{request.id}/approve-part",
+        content=sent,
+        headers={"content-type": "application/json"},
     )
     is_other = body.get("fingerprint") != "{mark}" or body.get("hunks") == ["0" * 32]
     assert answer.status_code == (409 if is_other else 400), answer.text
@@ -117,7 +139,9 @@ async def test_a_foreign_or_unknown_request(desk: Desk, cli: httpx.AsyncClient) 
     body = {"fingerprint": request.fingerprint, "hunks": ["x"]}
     assert (await cli.post(f"/api/requests/{'0' * 32}/approve-part", json=body)).status_code == 404
     other = desk.parts.gate.ask(request.action, session_id="two", origin="workspace")
-    answer = await cli.post(f"/api/requests/{other.id}/approve-part", json=body | {"fingerprint": other.fingerprint})
+    answer = await cli.post(
+        f"/api/requests/{other.id}/approve-part", json=body | {"fingerprint": other.fingerprint}
+    )
     assert answer.status_code == 400
     assert "workspace is not open" in answer.json()["why"]
     assert (desk.host / "a.txt").read_text() == OLD
@@ -148,7 +172,9 @@ def row_of(html: str) -> str:
     return html[html.index('<div class="row">') : html.index("</article>")]
 
 
-async def test_the_form_of_the_page(desk: Desk, browser: httpx.AsyncClient, cli: httpx.AsyncClient) -> None:
+async def test_the_form_of_the_page(
+    desk: Desk, browser: httpx.AsyncClient, cli: httpx.AsyncClient
+) -> None:
     request = await desk.asked("a.txt", BOTH.encode())
     first = (await card_of(cli, request))["card"]["diff"]["hunks"][0]["id"]
     missing = await browser.post(f"/requests/{request.id}/hunks", data={"hunks": first})
@@ -156,7 +182,8 @@ async def test_the_form_of_the_page(desk: Desk, browser: httpx.AsyncClient, cli:
     assert "say what was shown" in missing.text
     assert status(desk.parts.gate.get(request.id)) == "pending"
     done = await browser.post(
-        f"/requests/{request.id}/hunks", data={"hunks": first, "fingerprint": request.fingerprint, "rest": "pending"}
+        f"/requests/{request.id}/hunks",
+        data={"hunks": first, "fingerprint": request.fingerprint, "rest": "pending"},
     )
     assert "approved in part" in done.text
     assert "1 of 2 changes; the other waits" in done.text
@@ -167,8 +194,11 @@ async def test_the_form_of_the_page(desk: Desk, browser: httpx.AsyncClient, cli:
     assert (desk.host / "a.txt").read_text() == "".join([*LINES[:3], "A\n", *LINES[4:]])
 
 
-async def test_a_swaps_path_that_is_not_read_still_says_what_it_is(desk: Desk, browser: httpx.AsyncClient) -> None:
-    """Of what comes last in a large folder too: where a link points, and that something can be executed."""
+async def test_a_swaps_path_that_is_not_read_still_says_what_it_is(
+    desk: Desk, browser: httpx.AsyncClient
+) -> None:
+    """Of what comes last in a large folder too: where a link points, and that something can be
+    executed."""
     (desk.copy / "a.txt").unlink()
     (desk.copy / "a.txt").mkdir()
     for number in range(MOST_BELOW):
@@ -208,7 +238,9 @@ async def test_images_are_served_as_images_only(desk: Desk, cli: httpx.AsyncClie
         b"%PDF-1.7\0",
     ],
 )
-async def test_what_is_no_image_is_never_served(desk: Desk, cli: httpx.AsyncClient, data: bytes) -> None:
+async def test_what_is_no_image_is_never_served(
+    desk: Desk, cli: httpx.AsyncClient, data: bytes
+) -> None:
     request = await desk.asked("logo.gif", data)
     answer = await cli.get(f"/api/requests/{request.id}/image/new")
     assert answer.status_code == 404
@@ -219,7 +251,13 @@ async def test_secrets_are_flagged_and_stay_redacted(
     desk: Desk, cli: httpx.AsyncClient, browser: httpx.AsyncClient
 ) -> None:
     key = "ghp_" + "a1B2" * 9
-    lines = [*LINES[:3], f"password {SECRET}\n", *LINES[4:30], f"line {key[:20]}-{key}\n", *LINES[31:]]
+    lines = [
+        *LINES[:3],
+        f"password {SECRET}\n",
+        *LINES[4:30],
+        f"line {key[:20]}-{key}\n",
+        *LINES[31:],
+    ]
     request = await desk.asked("a.txt", "".join(lines).encode())
     answer = await cli.get(f"/api/requests/{request.id}")
     assert answer.json()["card"]["flags"]["secret"] == [4, 31]

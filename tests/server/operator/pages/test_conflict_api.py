@@ -1,4 +1,5 @@
-"""Conflicts at both doors, over a real workspace: the card, the merge, the host's version given; and what the agent hears."""
+"""Conflicts at both doors, over a real workspace: the card, the merge, the host's version given;
+and what the agent hears."""
 
 import contextlib
 from collections.abc import AsyncIterator
@@ -27,7 +28,9 @@ class World:
         self.parts, self.channel, self.host, self.copy = parts, channel, host, copy
 
     def pending(self, path: str) -> Request | None:
-        found = [one for one in self.parts.queue.pending("one") if isinstance(one.action, FileChange)]
+        found = [
+            one for one in self.parts.queue.pending("one") if isinstance(one.action, FileChange)
+        ]
         return next((one for one in found if one.action.path == path), None)  # type: ignore[union-attr]
 
     async def look(self) -> None:
@@ -51,7 +54,9 @@ class World:
 
 
 @pytest.fixture
-async def world(running: FakeParts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
+async def world(
+    running: FakeParts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[World]:
     host = make_repository(tmp_path / "host", {"a.txt": TEXT, "b.txt": TEXT})
     folder = tmp_path / "sessions/one"
     await make_copy(host, folder / "merged")
@@ -74,7 +79,9 @@ async def test_the_conflict_as_json_and_the_merge(world: World, cli: httpx.Async
     assert SECRET not in answer.text
     body = {"merged": shown["merged"], "fingerprint": request.fingerprint}
     for wrong in ({"merged": "0" * 64}, {"fingerprint": "0" * 64}, {"fingerprint": ""}):
-        assert (await cli.post(f"/api/requests/{request.id}/merge", json=body | wrong)).status_code == 409
+        assert (
+            await cli.post(f"/api/requests/{request.id}/merge", json=body | wrong)
+        ).status_code == 409
     answer = await cli.post(f"/api/requests/{request.id}/merge", json=body)
     assert answer.status_code == 200, answer.text
     made = await settled(world.parts.queue, answer.json()["id"], PATIENCE_S)
@@ -89,14 +96,20 @@ async def test_the_conflict_as_json_and_the_merge(world: World, cli: httpx.Async
 async def test_the_hosts_version_by_json(world: World, cli: httpx.AsyncClient) -> None:
     request = await world.conflict()
     for body in ({}, {"fingerprint": "0" * 64}):
-        assert (await cli.post(f"/api/requests/{request.id}/give-host", json=body)).status_code == 409
-    answer = await cli.post(f"/api/requests/{request.id}/give-host", json={"fingerprint": request.fingerprint})
+        assert (
+            await cli.post(f"/api/requests/{request.id}/give-host", json=body)
+        ).status_code == 409
+    answer = await cli.post(
+        f"/api/requests/{request.id}/give-host", json={"fingerprint": request.fingerprint}
+    )
     assert answer.status_code == 200, answer.text
     assert answer.json()["status"] == "denied"
     assert (world.copy / "a.txt").read_text() == (world.host / "a.txt").read_text()
 
 
-async def test_the_page_shows_three_sides_and_both_buttons(world: World, browser: httpx.AsyncClient) -> None:
+async def test_the_page_shows_three_sides_and_both_buttons(
+    world: World, browser: httpx.AsyncClient
+) -> None:
     request = await world.conflict()
     inbox = (await browser.get("/")).text
     assert f'hx-get="/parts/conflict/{request.id}"' in inbox
@@ -118,7 +131,9 @@ async def test_the_page_shows_three_sides_and_both_buttons(world: World, browser
     assert status(world.parts.gate.get(request.id)) == "superseded"
 
 
-async def test_what_is_no_conflict_has_no_such_answers(world: World, cli: httpx.AsyncClient) -> None:
+async def test_what_is_no_conflict_has_no_such_answers(
+    world: World, cli: httpx.AsyncClient
+) -> None:
     (world.copy / "b.txt").write_text("agent\n")
     await world.look()
     request = world.pending("b.txt")
@@ -126,28 +141,38 @@ async def test_what_is_no_conflict_has_no_such_answers(world: World, cli: httpx.
     for answer in (
         await cli.get(f"/api/requests/{request.id}/conflict"),
         await cli.post(
-            f"/api/requests/{request.id}/merge", json={"fingerprint": request.fingerprint, "merged": "0" * 64}
+            f"/api/requests/{request.id}/merge",
+            json={"fingerprint": request.fingerprint, "merged": "0" * 64},
         ),
-        await cli.post(f"/api/requests/{request.id}/give-host", json={"fingerprint": request.fingerprint}),
+        await cli.post(
+            f"/api/requests/{request.id}/give-host", json={"fingerprint": request.fingerprint}
+        ),
     ):
         assert answer.status_code == 400, answer.text
     assert status(world.parts.gate.get(request.id)) == "pending"
 
 
-async def test_the_agent_hears_of_it_and_can_answer_nothing(world: World, agent: httpx.AsyncClient) -> None:
+async def test_the_agent_hears_of_it_and_can_answer_nothing(
+    world: World, agent: httpx.AsyncClient
+) -> None:
     request = await world.conflict()
     (world.host / "b.txt").write_text("person\n")
     await world.look()
     told: dict[str, Any] = (await agent.get("/v1/changes")).json()
     assert told["conflicts"] == ["a.txt"]
-    assert [(one["path"], one["what"]) for one in told["changes"]] == [("b.txt", "changed"), ("a.txt", "conflict")]
+    assert [(one["path"], one["what"]) for one in told["changes"]] == [
+        ("b.txt", "changed"),
+        ("a.txt", "conflict"),
+    ]
     assert all(len(one["hash"]) == 64 for one in told["changes"])
     for path in (f"/api/requests/{request.id}/merge", f"/api/requests/{request.id}/give-host"):
         assert (await agent.post(path, json={"merged": "0" * 64})).status_code in (401, 403, 404)
     assert status(world.parts.gate.get(request.id)) == "pending"
 
 
-async def test_the_sessions_page_says_what_is_not_synced(world: World, browser: httpx.AsyncClient) -> None:
+async def test_the_sessions_page_says_what_is_not_synced(
+    world: World, browser: httpx.AsyncClient
+) -> None:
     (world.host / "link").symlink_to("a.txt")
     (world.host / "b.txt").unlink()
     (world.host / "b.txt").mkdir()

@@ -1,4 +1,5 @@
-"""What pages and API say of a session that has a policy and limits of its own, and where its rules are saved."""
+"""What pages and API say of a session that has a policy and limits of its own, and where its
+rules are saved."""
 
 from pathlib import Path
 
@@ -31,7 +32,8 @@ async def test_always_says_where_it_saves_and_answers_only_there(
     form = await browser.get(f"/requests/{mine.id}/always/allow")
     assert f'<code data-role="saved-in">{saved}</code>' in form.text
     answer = await cli.post(
-        f"/api/requests/{mine.id}/approve", json={"always": "exec(make docs)", "fingerprint": mine.fingerprint}
+        f"/api/requests/{mine.id}/approve",
+        json={"always": "exec(make docs)", "fingerprint": mine.fingerprint},
     )
     assert answer.json()["saved_in"] == str(saved)
     assert (status(parts.gate.get(other.id)), answer.json()["also"]) == ("pending", [])
@@ -53,7 +55,9 @@ async def test_the_agents_proposal_is_saved_for_its_own_policy(parts: FakeParts,
     assert parts.gate.rulings.verdict(Exec(command="make docs"), "one").decision == "ask"
 
 
-def test_a_preview_speaks_of_the_sessions_that_the_rule_would_hold_in(parts: FakeParts, own: Path) -> None:
+def test_a_preview_speaks_of_the_sessions_that_the_rule_would_hold_in(
+    parts: FakeParts, own: Path
+) -> None:
     for session in ("one", "apart"):
         parts.gate.ask(Exec(command="npm test a"), session_id=session)
         done = parts.gate.ask(Exec(command=f"npm test {session}"), session_id=session)
@@ -68,12 +72,17 @@ def test_a_preview_speaks_of_the_sessions_that_the_rule_would_hold_in(parts: Fak
 async def test_the_rules_page_shows_the_policies_of_single_sessions(
     browser: httpx.AsyncClient, cli: httpx.AsyncClient, parts: FakeParts, own: Path
 ) -> None:
-    parts.gate.rulings.policies_of("apart").add_rule("deny", "network(x.example.org)", why="", by="test")
+    parts.gate.rulings.policies_of("apart").add_rule(
+        "deny", "network(x.example.org)", why="", by="test"
+    )
     page = (await browser.get("/rules")).text
     assert f"<code>{own}</code> judges the sessions that were started with it" in page
     assert "with strict.yaml only" in page
     listed = {(one["rule"], one["policy_file"]) for one in (await cli.get("/api/rules")).json()}
-    assert {("exec(git log)", str(own)), ("exec(git status)", str(parts.settings.policy_file))} <= listed
+    assert {
+        ("exec(git log)", str(own)),
+        ("exec(git status)", str(parts.settings.policy_file)),
+    } <= listed
     parts.gate.rulings.close_session("apart")
     assert str(own) not in (await browser.get("/rules")).text
 

@@ -1,4 +1,5 @@
-"""What is asked without a card, over the JSON API, and denials that are lifted; the terminal's verb does the same."""
+"""What is asked without a card, over the JSON API, and denials that are lifted; the terminal's
+verb does the same."""
 
 import asyncio
 import json
@@ -19,33 +20,47 @@ def ask(parts: FakeParts, command: str) -> Any:
     return parts.gate.ask(Exec(command=command), session_id="one")
 
 
-async def test_repeats_are_listed_and_can_be_lifted(cli: httpx.AsyncClient, parts: FakeParts) -> None:
+async def test_repeats_are_listed_and_can_be_lifted(
+    cli: httpx.AsyncClient, parts: FakeParts
+) -> None:
     first = ask(parts, "npm publish")
     assert (await cli.post(f"/api/requests/{first.id}/lift")).json()["why"] == (
         "this request is pending, and was denied by nobody"
     )
-    await cli.post(f"/api/requests/{first.id}/deny", json={"fingerprint": first.fingerprint, "reason": "not yet"})
+    await cli.post(
+        f"/api/requests/{first.id}/deny",
+        json={"fingerprint": first.fingerprint, "reason": "not yet"},
+    )
     assert (await cli.get("/api/quiet")).json() == []
     again = ask(parts, "npm  publish")
     assert (again.id, status(again)) == (first.id, "denied")
     (quiet,) = (await cli.get("/api/quiet")).json()
     (denied,) = quiet["denied"]
     assert (quiet["session_id"], quiet["held_count"]) == ("one", 0)
-    assert (denied["title"], denied["asked_again"], denied["request_id"]) == ("npm publish", 1, first.id)
+    assert (denied["title"], denied["asked_again"], denied["request_id"]) == (
+        "npm publish",
+        1,
+        first.id,
+    )
     assert denied["until"] > parts.clock.now()
     lifted = (await cli.post(f"/api/requests/{first.id}/lift")).json()
     assert [(one["id"], one["status"]) for one in lifted] == [(first.id, "denied")]
     assert (await cli.get("/api/quiet")).json() == []
     assert (await cli.post(f"/api/requests/{first.id}/lift")).status_code == 400
     parts.audit.flush()
-    lines = [json.loads(line) for line in (parts.settings.data_dir / "audit.log").read_text().splitlines()]
+    lines = [
+        json.loads(line)
+        for line in (parts.settings.data_dir / "audit.log").read_text().splitlines()
+    ]
     (line,) = [one for one in lines if one["event"] == "denial_lifted"]
     assert (line["requests"], line["session"]) == ([first.id], "one")
     assert line["by"]
     assert status(ask(parts, "npm publish")) == "pending"
 
 
-async def test_secrets_and_hidden_characters_are_not_shown(cli: httpx.AsyncClient, parts: FakeParts) -> None:
+async def test_secrets_and_hidden_characters_are_not_shown(
+    cli: httpx.AsyncClient, parts: FakeParts
+) -> None:
     secret = "sk-" + "a" * 40
     first = ask(parts, f"echo '\u202e' {secret}")
     await cli.post(f"/api/requests/{first.id}/deny", json={"fingerprint": first.fingerprint})
@@ -71,8 +86,12 @@ async def test_all_that_is_held_is_denied_at_once_each_with_one_verdict(
     cli: httpx.AsyncClient, browser: httpx.AsyncClient, parts: FakeParts
 ) -> None:
     def held(number: int, session: str = "one") -> asyncio.Future[Grant | Refused]:
-        action = Network(operation="connect", host=f"h{number}.example.net", port=443, scheme="https")
-        return asyncio.ensure_future(parts.gate.decide(action, session_id=session, origin="egress", hold_s=60))
+        action = Network(
+            operation="connect", host=f"h{number}.example.net", port=443, scheme="https"
+        )
+        return asyncio.ensure_future(
+            parts.gate.decide(action, session_id=session, origin="egress", hold_s=60)
+        )
 
     def verdicts() -> list[str]:
         parts.audit.flush()
@@ -84,9 +103,13 @@ async def test_all_that_is_held_is_denied_at_once_each_with_one_verdict(
             if one["event"] == "request_asked" and "host" in one["action"]
         }
         unseen = [
-            one["action"]["host"] for one in found if one["event"] == "verdict_given" and one["verdict"] == "deny"
+            one["action"]["host"]
+            for one in found
+            if one["event"] == "verdict_given" and one["verdict"] == "deny"
         ]
-        return unseen + [hosts[one["request"]] for one in found if one["event"] == "request_answered"]
+        return unseen + [
+            hosts[one["request"]] for one in found if one["event"] == "request_answered"
+        ]
 
     count = MOST_CONNECTIONS + 7
     waiting = [held(number) for number in range(count)]

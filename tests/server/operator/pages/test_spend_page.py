@@ -1,4 +1,5 @@
-"""What models cost over time, on the Network page and as JSON: read from the ledger, bounded, and the same after a restart."""
+"""What models cost over time, on the Network page and as JSON: read from the ledger, bounded,
+and the same after a restart."""
 
 import html
 import re
@@ -35,17 +36,22 @@ def spend(
     at = parts.clock.now() - ago_s
     with parts.engine.begin() as connection:
         store.add(
-            connection, id=secrets.token_hex(8), session_id=session, day=datetime.fromtimestamp(at).astimezone().date().isoformat(),
-            asked_at=at, host="h", call={}, model=model, reserved={}, cost=cost, tokens=tokens, bytes_out=1, flags=[], settled_at=at,
+            connection, id=secrets.token_hex(8), session_id=session,
+            day=datetime.fromtimestamp(at).astimezone().date().isoformat(),
+            asked_at=at, host="h", call={}, model=model, reserved={}, cost=cost, tokens=tokens,
+            bytes_out=1, flags=[], settled_at=at,
         )  # fmt: skip
 
 
-async def test_the_sums_are_those_of_the_session_the_day_and_all(browser: httpx.AsyncClient, parts: FakeParts) -> None:
+async def test_the_sums_are_those_of_the_session_the_day_and_all(
+    browser: httpx.AsyncClient, parts: FakeParts
+) -> None:
     spend(parts, "model-a", 2 * PICOUSD)
     spend(parts, "model-b", PICOUSD, session="two")
     spend(parts, "model-a", 4 * PICOUSD, ago_s=3 * DAY_S, session="two")
     page = (await browser.get("/network?session=one")).text
-    assert re.findall(r'data-role="sum"><span class="muted">([^<]*)</span><strong>([^<]*)', page) == [
+    assert re.findall(r'data-role="sum"><span class="muted">([^<]*)</span><strong>([^<]*)',
+    page) == [
         ("this session", "$2.00"), ("today", "$3.00"), ("in total", "$7.00"),
     ]  # fmt: skip
 
@@ -59,7 +65,11 @@ async def test_the_chart_is_of_the_time_that_was_chosen(
     spend(parts, "model-a", 4 * PICOUSD, ago_s=3 * DAY_S, session="two")
     spend(parts, "model-a", PICOUSD, ago_s=90 * DAY_S, session="two")
     found = (await cli.get(f"/api/spend?session=one&span={span}")).json()
-    assert found["cost_microusd"] == cost * 10**6 == sum(one["cost_microusd"] for one in found["times"])
+    assert (
+        found["cost_microusd"]
+        == cost * 10**6
+        == sum(one["cost_microusd"] for one in found["times"])
+    )
     assert sum(one["cost_microusd"] for one in found["models"]) == cost * 10**6
     assert len(found["times"]) <= MOST_COLUMNS
     page = (await browser.get(f"/parts/spend?session=one&span={span}")).text
@@ -76,7 +86,8 @@ async def test_the_table_has_each_kind_of_tokens(
 ) -> None:
     spend(
         parts, "model-a", 2 * PICOUSD,
-        tokens=Tokens(input=1000, output=20, cache_read=3000, cache_write=40, cache_write_long=5, searches=9),
+        tokens=Tokens(input=1000, output=20, cache_read=3000, cache_write=40, cache_write_long=5,
+        searches=9),
     )  # fmt: skip
     spend(parts, "model-a", PICOUSD, tokens=Tokens(input=234, output=1, cache_write=1))
     spend(parts, "model-b", PICOUSD, tokens=Tokens(output=7))
@@ -85,20 +96,33 @@ async def test_the_table_has_each_kind_of_tokens(
     heads = re.findall(r'<th scope="col">([^<]*)', table)
     rows = [re.findall(r"<td[^>]*>([^<]*)", row) for row in table.split('data-role="model"')[1:]]
     assert [dict(zip(heads[1:], row, strict=True)) for row in rows] == [
-        {"Cost": "$3.00", "Share": "75 %", "Calls": "2", "Input": "1,234", "Output": "21", "Cache read": "3,000", "Cache write": "46"},
-        {"Cost": "$1.00", "Share": "25 %", "Calls": "1", "Input": "0", "Output": "7", "Cache read": "0", "Cache write": "0"},
+        {"Cost": "$3.00", "Share": "75 %", "Calls": "2", "Input": "1,234", "Output": "21",
+         "Cache read": "3,000", "Cache write": "46"},
+        {"Cost": "$1.00", "Share": "25 %", "Calls": "1", "Input": "0", "Output": "7",
+         "Cache read": "0", "Cache write": "0"},
     ]  # fmt: skip
     one, other = (await cli.get("/api/spend")).json()["models"]
-    kinds = {"input_tokens": 1234, "output_tokens": 21, "cache_read_tokens": 3000, "cache_write_tokens": 46}
-    assert one == {"model": "model-a", "calls": 2, "cost_microusd": 3 * 10**6, "tokens": 4301} | kinds
+    kinds = {
+        "input_tokens": 1234,
+        "output_tokens": 21,
+        "cache_read_tokens": 3000,
+        "cache_write_tokens": 46,
+    }
+    assert (
+        one == {"model": "model-a", "calls": 2, "cost_microusd": 3 * 10**6, "tokens": 4301} | kinds
+    )
     assert (other["tokens"], other["output_tokens"]) == (7, 7)
     shown = (await cli.get("/api/sessions/one")).json()["spend"]["models"][0]
     assert {key: shown[key] for key in kinds} == kinds
-    line = re.search(r'data-role="spend-of-model">.*?</div>', (await browser.get("/sessions/one")).text)[0]  # type: ignore[index]
+    line = re.search(
+        r'data-role="spend-of-model">.*?</div>', (await browser.get("/sessions/one")).text
+    )[0]  # type: ignore[index]
     assert "1,234 tokens in, 3,000 from the cache, 46 into the cache, 21 out; 2 calls" in line
 
 
-async def test_a_model_keeps_its_colour_and_shares_are_all_of_it(browser: httpx.AsyncClient, parts: FakeParts) -> None:
+async def test_a_model_keeps_its_colour_and_shares_are_all_of_it(
+    browser: httpx.AsyncClient, parts: FakeParts
+) -> None:
     spend(parts, "model-first", PICOUSD, ago_s=60)
     spend(parts, "model-second", 2 * PICOUSD, ago_s=30)
     spend(parts, "model-third", PICOUSD // 1000)
@@ -106,7 +130,9 @@ async def test_a_model_keeps_its_colour_and_shares_are_all_of_it(browser: httpx.
     async def rows() -> dict[str, tuple[str, str]]:
         page = (await browser.get("/parts/spend?session=one&span=all")).text
         found = re.findall(
-            r'data-role="model">.*?of-(\w+)".*?mono">([^<]*)</span>.*?data-label="Share">([^<]*)', page, re.DOTALL
+            r'data-role="model">.*?of-(\w+)".*?mono">([^<]*)</span>.*?data-label="Share">([^<]*)',
+            page,
+            re.DOTALL,
         )
         return {name: (mark, html.unescape(share)) for mark, name, share in found}
 
@@ -130,7 +156,10 @@ async def test_however_long_the_history_and_however_many_the_models_the_chart_is
         spend(parts, f"model-{number}", number * PICOUSD, ago_s=number * 20 * DAY_S)
     found = (await cli.get("/api/spend")).json()
     assert len(found["times"]) <= MOST_COLUMNS
-    assert [one["model"] for one in found["models"]] == [*(f"model-{number}" for number in range(299, 294, -1)), OTHERS]
+    assert [one["model"] for one in found["models"]] == [
+        *(f"model-{number}" for number in range(299, 294, -1)),
+        OTHERS,
+    ]
     assert found["cost_microusd"] == sum(range(300)) * 10**6
     times = [one["at"] for one in found["times"]]
     assert times == sorted(times)
@@ -143,13 +172,17 @@ async def test_it_is_there_after_a_restart(tmp_path: Path) -> None:
     again = FakeParts(tmp_path / "same")
     try:
         assert again.spending.standing().used["total"].cost == PICOUSD
-        found = again.spending.over_time(since=0, width_s=None, models=5, others=OTHERS, session_id=None)
+        found = again.spending.over_time(
+            since=0, width_s=None, models=5, others=OTHERS, session_id=None
+        )
         assert [(one.model, one.cost) for one in found] == [("model-a", PICOUSD)]
     finally:
         again.close()
 
 
-async def test_nothing_spent_is_said_and_a_limit_is_shown(browser: httpx.AsyncClient, parts: FakeParts) -> None:
+async def test_nothing_spent_is_said_and_a_limit_is_shown(
+    browser: httpx.AsyncClient, parts: FakeParts
+) -> None:
     parts.spending._fixed["day"] = parse_budget("10usd", "x")
     page = (await browser.get("/network")).text
     assert "No call of a model in this time" in page
@@ -172,7 +205,9 @@ async def test_what_a_call_would_pass_is_not_put_into_the_agents_mouth(
     assert "agent says" not in page
 
 
-async def test_a_models_name_is_text(browser: httpx.AsyncClient, cli: httpx.AsyncClient, parts: FakeParts) -> None:
+async def test_a_models_name_is_text(
+    browser: httpx.AsyncClient, cli: httpx.AsyncClient, parts: FakeParts
+) -> None:
     spend(parts, f"<script>alert(1)</script>{SECRET}\u202e", PICOUSD)
     for text in ((await browser.get("/network")).text, str((await cli.get("/api/spend")).json())):
         assert SECRET not in text
