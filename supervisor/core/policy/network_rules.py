@@ -76,9 +76,23 @@ class _Entry:
 
     def is_excepted(self, target: Target) -> bool:
         """An exception of an allow rule is broad, one of a deny or ask rule narrow: each errs to
-        the stricter side."""
+        the stricter side.
+
+        A deny or ask rule with an excepted request leaves the connection to the other rules: each
+        request in it is judged (`looks_into`).
+        """
         broad = self.rule.effect == "allow"
+        if target.path is None and not broad:
+            return any(
+                one.names_port(target, broad=False) and one.names_host(target, broad=False)
+                for one in self.exceptions
+            )
         return any(one.matches(target, broad=broad) for one in self.exceptions)
+
+    @property
+    def is_about_requests(self) -> bool:
+        """Whether its pattern or one of its exceptions speaks of requests."""
+        return any(one.glob is not None for one in (self.pattern, *self.exceptions))
 
     @property
     def may_close(self) -> bool:
@@ -98,10 +112,7 @@ class _Entry:
             self.may_close
             and self.pattern.names_port(target, broad=True)
             and self.pattern.names_host(target, broad=True)
-            and not any(
-                one.names_port(target, broad=False) and one.names_host(target, broad=False)
-                for one in self.exceptions
-            )
+            and not self.is_excepted(target)
         )
 
 
@@ -370,14 +381,14 @@ class NetworkJudge(Judge[_Seen]):
         ]
 
     def looks_into(self, host: str) -> bool:
-        """Whether a rule of any effect speaks of requests to this host; True for what isn't a
-        host."""
+        """Whether a rule of any effect, or an exception of one, speaks of requests to this host;
+        True for what isn't a host."""
         try:
             name = canonical_host(host)
         except ValueError:
             return True
         target = Target(name, as_address(name), 443)
-        return any(entry.pattern.glob is not None for entry in self._index.about(target))
+        return any(entry.is_about_requests for entry in self._index.about(target))
 
 
 def is_nowhere_public(network: ipaddress.IPv4Network | ipaddress.IPv6Network) -> bool:

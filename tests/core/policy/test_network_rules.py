@@ -184,6 +184,34 @@ def test_a_get_with_a_body_of_which_no_rule_speaks_is_up_to_the_mode() -> None:
     )
 
 
+def test_an_exception_for_requests_has_the_host_looked_into() -> None:
+    """Else the connection would be passed on unread, and no request in it be judged."""
+    exception = "network(* https://a.example.com/private/**)"
+    policy = policy_from_data(
+        {"allow": [{"rule": "network(a.example.com)", "except": [exception]}]}
+    )
+    assert policy.looks_into("a.example.com")
+    assert not policy.looks_into("b.example.com")
+    hosts_alone = {"rule": "network(*.example.com)", "except": ["network(a.example.com)"]}
+    assert not policy_from_data({"allow": [hosts_alone]}).looks_into("a.example.com")
+
+
+def test_a_host_denied_but_for_some_requests_is_connected_to_for_these() -> None:
+    exception = "network(GET https://a.example.com/public/**)"
+    policy = policy_from_data(
+        {"deny": [{"rule": "network(a.example.com)", "except": [exception]}],
+         "allow": ["network(a.example.com)"]}
+    )  # fmt: skip
+    assert evaluate(policy, connect("a.example.com"), now=NOW).decision == "allow"
+    for method, path, expected in [("GET", "/public/x", "allow"), ("GET", "/x", "deny"),
+                                   ("POST", "/public/x", "deny")]:  # fmt: skip
+        request = Network(
+            operation="request", host="a.example.com", port=443, scheme="https", method=method,
+            path=path,
+        )  # fmt: skip
+        assert evaluate(policy, request, now=NOW).decision == expected
+
+
 CLOSING = st.sampled_from(
     [
         "* https://{}/**",
