@@ -25,7 +25,7 @@ import msgspec
 import structlog
 
 from supervisor.app import saved_files
-from supervisor.app.session_parts import Surroundings
+from supervisor.app.session_parts import SessionSetup
 from supervisor.base import whole_files
 from supervisor.base.clock import Clock, RealClock
 from supervisor.channels.exec import ExecBroker
@@ -79,7 +79,7 @@ class Contact(msgspec.Struct, frozen=True):
     port: int
 
 
-class Parts:
+class SupervisorParts:
     """Every part of one supervisor. `names` stands in for DNS (tests)."""
 
     def __init__(
@@ -152,7 +152,7 @@ class Parts:
         )
         self.tasks: asyncio.TaskGroup | None = None
         self.named_secrets = NamedSecrets()
-        self.surroundings = Surroundings(
+        self.surroundings = SessionSetup(
             named_secrets=self.named_secrets,
             settings=settings,
             gate=self.gate,
@@ -287,7 +287,7 @@ class Supervisor:
         sandbox: Sandbox | None = None,
         names: dict[str, tuple[str, ...]] | None = None,
     ) -> None:
-        self.parts = Parts(settings, clock=clock, sandbox=sandbox, names=names)
+        self.parts = SupervisorParts(settings, clock=clock, sandbox=sandbox, names=names)
         self.findings: list[str] = []
         self._tasks = asyncio.TaskGroup()
         self._stop = asyncio.Event()

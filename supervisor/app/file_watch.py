@@ -28,7 +28,7 @@ type Stamp = tuple[int, ...] | None
 type OnReload = Callable[[str, str | None], None]
 
 
-class Kind:
+class WatchedFiles:
     """One kind of files, and what reads them anew. `error` is what is wrong with them; None
     while all is well."""
 
@@ -61,7 +61,7 @@ class FileWatch:
     """All kinds. `busy` is the folder that we write ourselves all the time: files in it are
     watched one by one."""
 
-    def __init__(self, kinds: Iterable[Kind], *, busy: Path) -> None:
+    def __init__(self, kinds: Iterable[WatchedFiles], *, busy: Path) -> None:
         self._kinds = tuple(kinds)
         self._busy = busy
 

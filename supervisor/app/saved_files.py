@@ -3,8 +3,8 @@ composition root, beside `app`."""
 
 from collections.abc import Awaitable, Callable
 
-from supervisor.app.file_watch import FileWatch, Kind
-from supervisor.app.session_parts import Surroundings
+from supervisor.app.file_watch import FileWatch, WatchedFiles
+from supervisor.app.session_parts import SessionSetup
 from supervisor.ledger.spending import Spending, read_prices
 from supervisor.records.policy_sets import PolicySets
 from supervisor.sessions.credentials import NamedSecrets
@@ -17,7 +17,7 @@ def watched(
     spending: Spending,
     named_secrets: NamedSecrets,
     load_secrets: Callable[[], Awaitable[None]],
-    surroundings: Surroundings,
+    surroundings: SessionSetup,
 ) -> FileWatch:
     """Policies, prices, credentials."""
 
@@ -34,13 +34,13 @@ def watched(
         surroundings.credentials_changed()
 
     kinds = (
-        Kind(
+        WatchedFiles(
             "policies",
             lambda: [path for one in policies.all() for path in (one.file, one.saved_file)],
             look_at_policies,
         ),
-        Kind("prices", lambda: [settings.prices_file], use_prices),
-        Kind(
+        WatchedFiles("prices", lambda: [settings.prices_file], use_prices),
+        WatchedFiles(
             "credentials",
             lambda: [settings.bindings_file, *named_secrets.value_files],
             use_credentials,

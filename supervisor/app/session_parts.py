@@ -37,8 +37,8 @@ from supervisor.sessions.session_sandboxes import (
     AGENT_PORT,
     DEFAULT_MODEL,
     PROXY_PORT,
-    Caller,
     SessionSandboxes,
+    StartingShell,
     Within,
 )
 from supervisor.sessions.start_session import StartSession
@@ -65,14 +65,14 @@ type ServeAgent = Callable[[str, socket.socket], Awaitable[Callable[[], Awaitabl
 class SessionParts:
     """The parts of one session that end with it."""
 
-    def __init__(self, channel: WorkspaceChannel, caller: Caller) -> None:
+    def __init__(self, channel: WorkspaceChannel, caller: StartingShell) -> None:
         self.channel = channel
         self.caller = caller
         self.stop_door: Callable[[], Awaitable[None]] | None = None
         self.listeners: tuple[socket.socket, ...] = ()
 
 
-class Surroundings:
+class SessionSetup:
     """Implements `session_manager.Surroundings`. `serve_agent` serves the agent's door on a
     socket, and gives what stops it."""
 
@@ -359,7 +359,7 @@ class Surroundings:
     def _review_model(self, wanted: StartSession) -> str:
         return self._settings.review_model if wanted.review_model is None else wanted.review_model
 
-    def _caller(self, session: Session) -> Caller:
+    def _caller(self, session: Session) -> StartingShell:
         parts = self._parts.get(session.id)
         return parts.caller if parts is not None else _caller(None)
 
@@ -368,11 +368,11 @@ class Surroundings:
         return parts.channel.within if parts is not None else None
 
 
-def _caller(wanted: StartSession | None) -> Caller:
+def _caller(wanted: StartSession | None) -> StartingShell:
     """The shell that a session is started in; where nobody says, this supervisor's."""
     path = None if wanted is None else wanted.search_path
     variables = None if wanted is None else wanted.environment
-    return Caller(
+    return StartingShell(
         environment.search_path() if path is None else path,
         environment.of_the_caller() if variables is None else variables,
     )

@@ -13,7 +13,7 @@ from pathlib import Path
 from supervisor.core.text.display import visible
 from supervisor.errors import GatehouseError
 from supervisor.sandbox import kernel
-from supervisor.sandbox.findings import Finding, bad
+from supervisor.sandbox.findings import CheckResult, bad
 from supervisor.settings import Settings
 
 
@@ -30,7 +30,7 @@ def report(settings: Settings) -> int:
     return code
 
 
-def _findings(settings: Settings) -> Iterator[Finding]:
+def _findings(settings: Settings) -> Iterator[CheckResult]:
     """The most fundamental first."""
     yield from kernel.findings()
     yield this_python()
@@ -40,7 +40,7 @@ def _findings(settings: Settings) -> Iterator[Finding]:
     yield _data_dir(settings.data_dir)
 
 
-def this_python() -> Finding:
+def this_python() -> CheckResult:
     """`interpreter`, of the one that runs this."""
     import sysconfig
 
@@ -48,7 +48,7 @@ def this_python() -> Finding:
     return interpreter(version, sys.base_prefix, str(sysconfig.get_config_var("CONFIG_ARGS") or ""))
 
 
-def interpreter(version: str, prefix: str, configured: str) -> Finding:
+def interpreter(version: str, prefix: str, configured: str) -> CheckResult:
     """How this Python was built: where it lies, and its configure's arguments.
 
     Without --enable-optimizations (docs.python.org/3/using/configure.html), as pyenv builds
@@ -57,7 +57,7 @@ def interpreter(version: str, prefix: str, configured: str) -> Finding:
     """
     ok = prefix == "/usr" or "--enable-optimizations" in configured
     if ok:
-        return Finding("Python", ok=True, detail=version)
+        return CheckResult("Python", ok=True, detail=version)
     return bad(
         "Python",
         f"{version} in {prefix} was built without optimisation and takes up to twice as long",
@@ -68,13 +68,13 @@ def interpreter(version: str, prefix: str, configured: str) -> Finding:
     )
 
 
-def _sandbox(data_dir: Path) -> list[Finding]:
+def _sandbox(data_dir: Path) -> list[CheckResult]:
     import asyncio
 
     from supervisor.sandbox import overlay_mount
     from supervisor.sandbox.bubblewrap import Bubblewrap
 
-    async def check() -> list[Finding]:
+    async def check() -> list[CheckResult]:
         sandbox = Bubblewrap()
         try:
             # Where the data folder isn't made yet, its file system is that of the nearest folder
@@ -87,29 +87,31 @@ def _sandbox(data_dir: Path) -> list[Finding]:
     return asyncio.run(check())
 
 
-def _port(port: int) -> Finding:
+def _port(port: int) -> CheckResult:
     from supervisor.server.common.listening import listen
 
     try:
         listen(port).close()
     except GatehouseError as error:
         return bad("port", error.message, error.remedy, needed=False)
-    return Finding("port", ok=True, detail=f"127.0.0.1:{port} is free")
+    return CheckResult("port", ok=True, detail=f"127.0.0.1:{port} is free")
 
 
-def _authority(folder: Path) -> Finding:
+def _authority(folder: Path) -> CheckResult:
     from supervisor.base.clock import RealClock
     from supervisor.network.ca import check_ca
 
     name = "certificate authority"
     if not folder.exists():
-        return Finding(name, ok=True, detail="is made at the first start")
+        return CheckResult(name, ok=True, detail="is made at the first start")
     problem = check_ca(folder, RealClock())
-    return Finding(name, ok=True, detail=str(folder)) if problem is None else bad(name, *problem)
+    return (
+        CheckResult(name, ok=True, detail=str(folder)) if problem is None else bad(name, *problem)
+    )
 
 
-def _data_dir(folder: Path) -> Finding:
+def _data_dir(folder: Path) -> CheckResult:
     nearest = next(parent for parent in (folder, *folder.parents) if parent.exists())
     if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
         return bad("data folder", f"{nearest} can't be written", "give another with --data-dir")
-    return Finding("data folder", ok=True, detail=str(folder))
+    return CheckResult("data folder", ok=True, detail=str(folder))

@@ -29,7 +29,7 @@ from supervisor.core.text.duration import format_duration
 from supervisor.errors import GatehouseError, UserError
 from supervisor.settings import Settings
 
-type Progress = Callable[[str], dict[str, int] | None]
+type CopyProgress = Callable[[str], dict[str, int] | None]
 
 
 def keep_running(settings: Settings, *, open_browser: bool) -> int:
@@ -133,7 +133,7 @@ class _Teller:
     """Prints what happens to one session: its output on standard output, the rest on standard
     error."""
 
-    def __init__(self, folder: Path, progress: Progress, *, raw: bool) -> None:
+    def __init__(self, folder: Path, progress: CopyProgress, *, raw: bool) -> None:
         self.session_id: str | None = None
         self._folder = folder
         self._progress = progress

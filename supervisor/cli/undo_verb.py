@@ -110,10 +110,10 @@ def _way(settings: Settings) -> Ask:
 async def _alone(settings: Settings, path: str, body: dict[str, Any]) -> dict[str, Any]:
     """The same calls as the API's, without a server. UserError where another process holds the
     data folder."""
-    from supervisor.app.app import Parts
+    from supervisor.app.app import SupervisorParts
     from supervisor.server.operator import undoing
 
-    parts = Parts(settings)
+    parts = SupervisorParts(settings)
     try:
         if path == "/api/undo":
             done = await undoing.carry_out(

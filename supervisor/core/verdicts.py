@@ -151,7 +151,7 @@ class Sought[Pattern](Protocol):
         """Whether a deny or ask rule is about it."""
 
 
-class Entry[Pattern]:
+class CompiledRule[Pattern]:
     """A rule with its compiled pattern. `is_broad`: it doesn't allow."""
 
     __slots__ = ("exceptions", "is_broad", "pattern", "rule")

@@ -32,12 +32,18 @@ from supervisor.egress.admission.link import Link, LinkDownError
 from supervisor.egress.admission.progress import Progress
 from supervisor.egress.admission.questions import Questions
 from supervisor.egress.admission.resolver import Resolver
-from supervisor.egress.admission.sessions import Server, Session, Sessions, Starting, own_socket
+from supervisor.egress.admission.sessions import (
+    EgressSession,
+    Server,
+    Sessions,
+    Starting,
+    own_socket,
+)
 from supervisor.egress.early_connect import Likely
 from supervisor.egress.front import Front
 from supervisor.egress.loop.dialler import PinnedLoop
 from supervisor.egress.loop.failures import where
-from supervisor.egress.loop.relay import Client
+from supervisor.egress.loop.relay import ClientEnd
 
 if TYPE_CHECKING:
     from supervisor.egress.mitm.inspector import Inspector
@@ -190,7 +196,7 @@ class Egress:
         self,
         front: Front,
         tasks: asyncio.TaskGroup,
-        session: Session,
+        session: EgressSession,
         message: OpenListener,
         sock: socket.socket,
         starting: Starting,
@@ -198,7 +204,7 @@ class Egress:
         """Serve one socket. What goes wrong with it ends nothing else: no other is served by
         this task."""
 
-        def serve(client: Client) -> None:
+        def serve(client: ClientEnd) -> None:
             served = front.serve(session, client, is_redirected=message.kind == "door")
             tasks.create_task(served, name=f"client-{session.id}")
 
@@ -207,7 +213,7 @@ class Egress:
                 await self._answer_names(session, message.listener_id, sock, starting)
             else:
                 server = await asyncio.get_running_loop().create_server(
-                    lambda: Client(serve), sock=sock
+                    lambda: ClientEnd(serve), sock=sock
                 )
                 _serves(session, message.listener_id, starting, server)
         except Exception as error:  # such as no thread to import in, or no memory
@@ -218,7 +224,7 @@ class Egress:
             sock.close()
 
     async def _answer_names(
-        self, session: Session, listener_id: int, sock: socket.socket, starting: Starting
+        self, session: EgressSession, listener_id: int, sock: socket.socket, starting: Starting
     ) -> None:
         assert self._admission is not None
         refuse = functools.partial(self._admission.refused_name, session.id)
@@ -229,7 +235,7 @@ class Egress:
         await server.serve()
 
 
-def _serves(session: Session, listener_id: int, starting: Starting, server: Server) -> None:
+def _serves(session: EgressSession, listener_id: int, starting: Starting, server: Server) -> None:
     """It is this session's from now on, unless it was closed while it was started."""
     if starting.is_closed:
         server.close()

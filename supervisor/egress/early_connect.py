@@ -12,7 +12,7 @@ decides only when a client is told, never what it may do.
 from supervisor.base.clock import Clock
 from supervisor.core.actions import Network
 from supervisor.core.network.egress_wire import Answer
-from supervisor.egress.admission.sessions import Session, Sessions
+from supervisor.egress.admission.sessions import EgressSession, Sessions
 
 # How long a connection that was allowed says something of the next.
 LIKELY_S = 60.0
@@ -28,7 +28,7 @@ class Likely:
         self._sessions = sessions
         self._clock = clock
 
-    def is_allowed(self, session: Session, action: Network) -> bool:
+    def is_allowed(self, session: EgressSession, action: Network) -> bool:
         """Whether a connection is likely to be allowed, reached and covered."""
         return (
             session.likely.get((action.host, action.port), 0.0) > self._clock.monotonic()
@@ -36,14 +36,14 @@ class Likely:
             and session.left["bytes_out"] >= LEAST_BYTES_OUT
         )
 
-    def reached(self, session: Session, action: Network, answer: Answer) -> None:
+    def reached(self, session: EgressSession, action: Network, answer: Answer) -> None:
         """A connection was allowed by this answer, and its origin reached."""
         if answer.lasts:
             if len(session.likely) >= MOST_KEPT:
                 session.likely.clear()
             session.likely[action.host, action.port] = self._clock.monotonic() + LIKELY_S
 
-    def failed(self, session: Session, action: Network) -> None:
+    def failed(self, session: EgressSession, action: Network) -> None:
         """A connection wasn't allowed, or its origin not reached."""
         session.likely.pop((action.host, action.port), None)
 

@@ -27,13 +27,19 @@ from supervisor.core.models.model_calls import is_model_host
 from supervisor.egress import redirected
 from supervisor.egress.admission import secrets
 from supervisor.egress.admission.admission import NAMES_PORT, Admission
-from supervisor.egress.admission.sessions import TOO_MANY, Connection, Session, Sessions, Unsettled
+from supervisor.egress.admission.sessions import (
+    TOO_MANY,
+    ClientConnection,
+    EgressSession,
+    OpenQuestion,
+    Sessions,
+)
 from supervisor.egress.early_connect import Likely
 from supervisor.egress.loop import refusals
 from supervisor.egress.loop.failures import where
 from supervisor.egress.loop.fair_turns import Share
-from supervisor.egress.loop.refusals import Refusal, RefusedError
-from supervisor.egress.loop.relay import MOST_HELD_BYTES, GoneError, Held, in_s
+from supervisor.egress.loop.refusals import RefusalBody, RefusedConnectionError
+from supervisor.egress.loop.relay import MOST_HELD_BYTES, GoneError, HeldEnd, in_s
 from supervisor.egress.protocols import checks, connect_head
 from supervisor.egress.tunnels import ESTABLISHED, Tunnels
 
@@ -43,7 +49,7 @@ log = structlog.get_logger("egress")
 HEAD_TIMEOUT_S = 60.0
 _HTTP_PORT = 80
 _STALE = "this address stands for no name, or for none any more"
-_TOO_MANY = refusals.as_http(Refusal(why=TOO_MANY, remedy="close some of them"), 503)
+_TOO_MANY = refusals.as_http(RefusalBody(why=TOO_MANY, remedy="close some of them"), 503)
 _BUSY = refusals.as_http(refusals.of_answer(refusals.BUSY), 503)
 _A_PROXY = (
     "this is an HTTP proxy: send an HTTP/1.1 request with an absolute target, or CONNECT host:port"
@@ -53,7 +59,7 @@ _A_PROXY = (
 class Inspecting(Protocol):
     """What looks into connections: `inspector.Inspector`."""
 
-    async def serve(self, connection: Connection, client: Held) -> None:
+    async def serve(self, connection: ClientConnection, client: HeldEnd) -> None:
         """Serve a client, what it said so far first, to its end; inside of `connection.target`
         where that is set."""
 
@@ -79,7 +85,9 @@ class Front:
         self._likely = likely
         self._tunnels = Tunnels(admission, likely)
 
-    async def serve(self, session: Session, client: Held, *, is_redirected: bool = False) -> None:
+    async def serve(
+        self, session: EgressSession, client: HeldEnd, *, is_redirected: bool = False
+    ) -> None:
         """Serve one client to its end. Never raises but when it is cancelled."""
         try:
             is_busy = self._admission.is_busy
@@ -112,25 +120,25 @@ class Front:
 
     async def _serve(
         self,
-        client: Held,
-        connection: Connection,
-        find_way: Callable[[Held, Connection], Awaitable[None]],
+        client: HeldEnd,
+        connection: ClientConnection,
+        find_way: Callable[[HeldEnd, ClientConnection], Awaitable[None]],
     ) -> None:
         """Find the way and go it, or say why not."""
         try:
             await find_way(client, connection)
         except GoneError:
             return
-        except RefusedError as refused:
+        except RefusedConnectionError as refused:
             await client.farewell(refused.said)
         except Exception as error:
             log.error("connection failed", error=where(error))
             await client.farewell(refusals.as_http(refusals.BROKEN))
 
-    async def _find_way(self, client: Held, connection: Connection) -> None:
+    async def _find_way(self, client: HeldEnd, connection: ClientConnection) -> None:
         try:
             head = await _first_head(client, connection.session.share)
-        except (RefusedError, GoneError):
+        except (RefusedConnectionError, GoneError):
             if client.data:
                 self._admission.refused_nameless(connection)
             raise
@@ -139,7 +147,7 @@ class Front:
             return
         await self._connect(client, connection, self._judge_head(connection, head), ESTABLISHED)
 
-    async def _find_redirected_way(self, client: Held, connection: Connection) -> None:
+    async def _find_redirected_way(self, client: HeldEnd, connection: ClientConnection) -> None:
         host, port, is_stale = redirected.destination(client.transport, connection.session.names)
         if port == NAMES_PORT:
             from supervisor.egress.name_server import (
@@ -155,22 +163,24 @@ class Front:
             speech = await redirected.speech(client)
         except redirected.SpeechError as error:
             self._admission.refused(connection, action, str(error))
-            raise RefusedError(Refusal(why=str(error)), said=b"") from None
+            raise RefusedConnectionError(RefusalBody(why=str(error)), said=b"") from None
         try:
             if is_stale:
                 self._admission.refused(connection, action, _STALE)
-                raise RefusedError(Refusal(why=_STALE, remedy="look the name up again"))
+                raise RefusedConnectionError(
+                    RefusalBody(why=_STALE, remedy="look the name up again")
+                )
             if speech == "HTTP":
                 connection.target, connection.is_plain = (host, port), True
                 await self._look_into(client, connection)
             else:
                 await self._connect(client, connection, action, b"")
-        except RefusedError as refused:
+        except RefusedConnectionError as refused:
             refused.said = refused.said_in_tls if speech == "TLS" else refused.said
             raise
 
     async def _connect(
-        self, client: Held, connection: Connection, action: Network, established: bytes
+        self, client: HeldEnd, connection: ClientConnection, action: Network, established: bytes
     ) -> None:
         """Ask for a connection that the client wants for itself, and serve it. `established` is
         what it is told then."""
@@ -184,20 +194,20 @@ class Front:
             client.send(established)
         try:
             await self._serve_connect(client, connection, action, b"" if is_told else established)
-        except RefusedError as refused:
+        except RefusedConnectionError as refused:
             self._likely.failed(connection.session, action)
             if is_told and not client.data[:1].isalpha():  # text is answered in text
                 refused.said = refused.said_in_tls
             raise
 
     async def _serve_connect(
-        self, client: Held, connection: Connection, action: Network, established: bytes
+        self, client: HeldEnd, connection: ClientConnection, action: Network, established: bytes
     ) -> None:
         answer = await self._admission.admit(connection, action)
         if answer.decision != "allow":
             refusal = refusals.of_answer(answer)
-            raise RefusedError(refusal, refusals.status_of(refusal))
-        connection.unsettled[answer.question_id] = Unsettled(
+            raise RefusedConnectionError(refusal, refusals.status_of(refusal))
+        connection.unsettled[answer.question_id] = OpenQuestion(
             answer, self._clock.monotonic(), is_all=True
         )
         try:
@@ -216,22 +226,23 @@ class Front:
             self._admission.ended(connection, answer.question_id, "failed", {"error": _why(error)})
             raise
 
-    def _judge_head(self, connection: Connection, head: checks.Head) -> Network:
-        """The action that a CONNECT asks for. `RefusedError` where its head contradicts itself."""
+    def _judge_head(self, connection: ClientConnection, head: checks.Head) -> Network:
+        """The action that a CONNECT asks for. `RefusedConnectionError` where its head
+        contradicts itself."""
         action, why = head.asked
         if action is None:
             self._admission.refused_nameless(connection)
-            raise RefusedError(
-                Refusal(
+            raise RefusedConnectionError(
+                RefusalBody(
                     why="the target of CONNECT is not host:port", remedy="name a host and a port"
                 )
             )
         if why is not None:
             self._admission.refused(connection, action, why)
-            raise RefusedError(refusals.of_contradiction(why))
+            raise RefusedConnectionError(refusals.of_contradiction(why))
         return action
 
-    def _looks_inside(self, connection: Connection, action: Network) -> bool:
+    def _looks_inside(self, connection: ClientConnection, action: Network) -> bool:
         """Whether egress itself has something to do inside, whatever the rules say."""
         return (
             action.port
@@ -241,7 +252,7 @@ class Front:
             or secrets.has_any(connection.session.credentials, action.host, action.port)
         )
 
-    async def _look_into(self, client: Held, connection: Connection) -> None:
+    async def _look_into(self, client: HeldEnd, connection: ClientConnection) -> None:
         inspector = await self._inspector()
         if not client.is_lost:
             await inspector.serve(connection, client)
@@ -250,14 +261,14 @@ class Front:
 def _why(error: BaseException) -> str:
     """What the record says of an allowed connection that came to nothing."""
     match error:
-        case RefusedError():
+        case RefusedConnectionError():
             return error.refusal.why
         case GoneError():
             return "the client went away"
     return refusals.BROKEN.why
 
 
-async def _first_head(client: Held, share: Share) -> checks.Head:
+async def _first_head(client: HeldEnd, share: Share) -> checks.Head:
     """The head of the first request. What came behind a CONNECT stays in `client.data`; of
     another, all that came."""
     by = in_s(HEAD_TIMEOUT_S)
@@ -271,13 +282,15 @@ async def _first_head(client: Held, share: Share) -> checks.Head:
             return head
         return await _any_head(client, share, by)
     except h11.RemoteProtocolError as error:
-        refusal = Refusal(why=refusals.UNREADABLE, remedy=_A_PROXY)
-        raise RefusedError(refusal, error.error_status_hint) from None
+        refusal = RefusalBody(why=refusals.UNREADABLE, remedy=_A_PROXY)
+        raise RefusedConnectionError(refusal, error.error_status_hint) from None
     except TimeoutError:
-        raise RefusedError(Refusal(why="no request came in time", remedy=_A_PROXY), 408) from None
+        raise RefusedConnectionError(
+            RefusalBody(why="no request came in time", remedy=_A_PROXY), 408
+        ) from None
 
 
-async def _any_head(client: Held, share: Share, by: float) -> checks.Head:
+async def _any_head(client: HeldEnd, share: Share, by: float) -> checks.Head:
     """The same, by h11, whatever comes."""
     parser = h11.Connection(h11.SERVER, max_incomplete_event_size=checks.MOST_HEAD_BYTES)
     read_bytes = 0

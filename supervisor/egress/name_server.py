@@ -37,7 +37,7 @@ from supervisor.core.text import hosts
 from supervisor.egress.admission.names import Given, Names, NoneLeftError
 from supervisor.egress.loop.failures import where
 from supervisor.egress.loop.fair_turns import Share
-from supervisor.egress.loop.relay import GoneError, Held, in_s
+from supervisor.egress.loop.relay import GoneError, HeldEnd, in_s
 
 log = structlog.get_logger("egress")
 
@@ -118,7 +118,7 @@ class NameServer:
                 self._asked.put_nowait(self._sock.recvfrom(MOST_QUERY_BYTES + 1))
 
 
-async def serve_stream(client: Held, names: Names, share: Share, refuse: Refuse) -> None:
+async def serve_stream(client: HeldEnd, names: Names, share: Share, refuse: Refuse) -> None:
     """Answer one client's queries over TCP (RFC 7766) until it goes, or says something that
     isn't one. `GoneError` when it goes."""
 

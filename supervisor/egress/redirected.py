@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 
 from supervisor.core.text import hosts
 from supervisor.egress.admission.names import Names, is_given
-from supervisor.egress.loop.relay import GoneError, Held, in_s
+from supervisor.egress.loop.relay import GoneError, HeldEnd, in_s
 
 type Speech = Literal["TLS", "HTTP"]
 
@@ -68,7 +68,7 @@ def _meant(address: hosts.Address, port: int, names: Names) -> Destination:
     return Destination(name or str(address), port, is_stale=name is None)
 
 
-async def speech(client: Held) -> Speech:
+async def speech(client: HeldEnd) -> Speech:
     """What the client's first bytes are, which stay where they are. `SpeechError` for all that
     is neither TLS nor HTTP."""
     by = in_s(FIRST_WORD_S)

@@ -21,12 +21,12 @@ from supervisor.core.actions import Network
 from supervisor.core.network.egress_wire import Answer
 from supervisor.egress.admission.admission import Admission
 from supervisor.egress.admission.allowances import BytesOut
-from supervisor.egress.admission.sessions import Connection, Kind
+from supervisor.egress.admission.sessions import ClientConnection, Kind
 from supervisor.egress.early_connect import Likely
 from supervisor.egress.loop import deferred_cleanup, refusals
 from supervisor.egress.loop.dialler import PIN, PinnedLoop
-from supervisor.egress.loop.refusals import Refusal, RefusedError
-from supervisor.egress.loop.relay import GoneError, Held, Tunnel, in_s
+from supervisor.egress.loop.refusals import RefusalBody, RefusedConnectionError
+from supervisor.egress.loop.relay import GoneError, HeldEnd, Tunnel, in_s
 from supervisor.egress.protocols import checks
 from supervisor.egress.protocols.client_hello import (
     RETRY_BYTES,
@@ -55,14 +55,14 @@ class Tunnels:
 
     async def run(
         self,
-        client: Held,
-        connection: Connection,
+        client: HeldEnd,
+        connection: ClientConnection,
         action: Network,
         allowed: Answer,
         established: bytes,
     ) -> str:
-        """Serve an admitted CONNECT to its end: the why of its end. `RefusedError` where it never
-        became a tunnel.
+        """Serve an admitted CONNECT to its end: the why of its end. `RefusedConnectionError` where
+        it never became a tunnel.
 
         `established` is what the client reads once it has its tunnel, nothing where it knows of
         none, or was told before.
@@ -85,7 +85,7 @@ class Tunnels:
             raise
         # Only now, when the origin has something to do: what a transport takes to be made would
         # keep it waiting.
-        _, origin = await _loop().hold(Held, sock)
+        _, origin = await _loop().hold(HeldEnd, sock)
         deferred_cleanup.clear()
         connection.cut_origin = client.on_gone = origin.cut
         try:
@@ -105,7 +105,9 @@ class Tunnels:
         finally:
             origin.cut()
 
-    async def _dial(self, client: Held, connection: Connection, action: Network) -> socket.socket:
+    async def _dial(
+        self, client: HeldEnd, connection: ClientConnection, action: Network
+    ) -> socket.socket:
         """Connect to a checked address. `GoneError` where the connection is over before that: it
         is dialled no further then."""
         if client.is_gone or client.transport.is_closing():
@@ -121,14 +123,14 @@ class Tunnels:
         except OSError as error:
             self._admission.unreachable(connection, action.host)
             why = f"`{action.host}` port {action.port} can't be reached: {error.strerror or error}"
-            raise RefusedError(
-                Refusal(error="unreachable", why=why, remedy="check host and port"), 502
+            raise RefusedConnectionError(
+                RefusalBody(error="unreachable", why=why, remedy="check host and port"), 502
             ) from None
         finally:
             PIN.set(None)
 
     async def _greet(
-        self, client: Held, origin: Held, connection: Connection, action: Network
+        self, client: HeldEnd, origin: HeldEnd, connection: ClientConnection, action: Network
     ) -> None:
         """Wait for the origin's answer to the hello; where that asks for another, let that pass,
         and nothing else."""
@@ -155,7 +157,7 @@ class Tunnels:
             origin.send(await self._hello(client, connection, action, HelloReader(is_second=True)))
 
     async def _hello(
-        self, client: Held, connection: Connection, action: Network, reader: HelloReader
+        self, client: HeldEnd, connection: ClientConnection, action: Network, reader: HelloReader
     ) -> bytes:
         """A ClientHello whose server name is checked, covered by the allowance: it may be sent
         on."""
@@ -179,15 +181,16 @@ class Tunnels:
         connection.up_bytes += hello.length
         return client.take(hello.length)
 
-    async def _take(self, connection: Connection, kind: Kind, count: int) -> None:
-        """Use so much of the session's allowance up; `RefusedError` where it isn't covered."""
+    async def _take(self, connection: ClientConnection, kind: Kind, count: int) -> None:
+        """Use so much of the session's allowance up; `RefusedConnectionError` where it isn't
+        covered."""
         denied = await self._admission.allowances.take(connection.session, kind, count)
         if denied is not None:
-            raise RefusedError(refusals.of_answer(denied))
+            raise RefusedConnectionError(refusals.of_answer(denied))
 
     def _not_tls(
-        self, client: Held, connection: Connection, action: Network, why: str
-    ) -> RefusedError:
+        self, client: HeldEnd, connection: ClientConnection, action: Network, why: str
+    ) -> RefusedConnectionError:
         """What is no TLS is told so in its own words, as far as they are known."""
         if client.data[:1] == bytes([_TLS_HANDSHAKE]):
             return self._refused(connection, action, why, _NOT_READABLE)
@@ -198,11 +201,11 @@ class Tunnels:
         return self._refused(connection, action, why, None if is_text else b"")
 
     def _refused(
-        self, connection: Connection, action: Network, why: str, said: bytes | None
-    ) -> RefusedError:
+        self, connection: ClientConnection, action: Network, why: str, said: bytes | None
+    ) -> RefusedConnectionError:
         self._admission.refused(connection, action, why)
         remedy = f"for HTTP in the clear a rule that looks inside is needed, e.g. `network(* http://{action.host}:{action.port}/**)`"
-        return RefusedError(Refusal(why=why, remedy=remedy), said=said)
+        return RefusedConnectionError(RefusalBody(why=why, remedy=remedy), said=said)
 
 
 def _loop() -> PinnedLoop:

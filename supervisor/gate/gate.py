@@ -39,7 +39,7 @@ from supervisor.gate.handlers import Handlers
 from supervisor.gate.judging import Rulings
 from supervisor.gate.pending_writes import Unwritten
 from supervisor.gate.repeats import Repeats
-from supervisor.gate.request_terms import Terms
+from supervisor.gate.request_terms import RequestTerms
 from supervisor.gate.verdict_lines import VerdictLines
 from supervisor.records.approval_queue import ApprovalQueue
 from supervisor.records.audit import Audit, Encoded
@@ -136,7 +136,7 @@ class Gate:
     ) -> list[Request]:
         """`ask` for each, in one write to the record and one to the database. Where either
         fails, all are denied."""
-        terms = Terms(
+        terms = RequestTerms(
             session_id, reason, origin, None if hold_s is None else self._clock.now() + hold_s
         )
         requests, _ = self._ask_all(actions, terms, superseding)
@@ -151,10 +151,12 @@ class Gate:
         """`ask_all`, and in the same two writes `claim_all` of what rules allow now: these
         requests are used, and their grants are given by id. The caller carries out what is
         ready, these and others."""
-        return self._ask_all(actions, Terms(session_id, reason, origin, claims=True), SUPERSEDED)
+        return self._ask_all(
+            actions, RequestTerms(session_id, reason, origin, claims=True), SUPERSEDED
+        )
 
     def _ask_all(
-        self, actions: Sequence[Action], terms: Terms, superseding: str
+        self, actions: Sequence[Action], terms: RequestTerms, superseding: str
     ) -> tuple[list[Request], dict[str, Grant]]:
         session_id = terms.session_id
         found: dict[int, Request] = {}

@@ -29,7 +29,7 @@ import structlog
 from supervisor.base.clock import Clock
 from supervisor.core.actions import Action, FileChange, Network, fingerprint, title
 from supervisor.core.approvals import Request, status
-from supervisor.core.policy.repeats import Likeness, Standing, likeness, remedy, standing
+from supervisor.core.policy.repeats import DenialCount, Likeness, likeness, remedy, standing
 from supervisor.core.secrets.redact import Redactor, redacted
 from supervisor.core.text.duration import format_duration
 from supervisor.core.verdicts import Verdict
@@ -406,5 +406,5 @@ def _denied_at(request: Request) -> float:
     return request.answered_at or request.asked_at
 
 
-def _standing(denied: dict[str, Request]) -> Standing:
+def _standing(denied: dict[str, Request]) -> DenialCount:
     return standing(map(_denied_at, denied.values()))

@@ -16,7 +16,7 @@ from supervisor.core.verdicts import Verdict
 MOST_REASON_CHARS = 2000
 
 
-class Terms(NamedTuple):
+class RequestTerms(NamedTuple):
     """What requests that are asked for together have in common. With `claims` those that rules
     allow begin at once."""
 

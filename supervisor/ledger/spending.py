@@ -50,14 +50,14 @@ log = structlog.get_logger("spending")
 OTHER = "not metered"
 
 
-class Refusal(NamedTuple):
+class BudgetRefusal(NamedTuple):
     """Why a call doesn't go out, where no raise would help."""
 
     why: str
     remedy: str
 
 
-class Standing(NamedTuple):
+class BudgetStanding(NamedTuple):
     """What was used of each budget. `near` are the limits of which 80 % is used."""
 
     used: dict[Scope, Amounts]
@@ -125,11 +125,11 @@ class Spending:
             else ""
         )
 
-    def reserve(self, session_id: str, host: str, call: ModelCall) -> str | Over | Refusal:
+    def reserve(self, session_id: str, host: str, call: ModelCall) -> str | Over | BudgetRefusal:
         """The reservation's id, or why there is none. `StorageError` where it can't be recorded."""
         budget = self._budgets.get(session_id)
         if budget is None:
-            return Refusal("the session has ended", "start a new session")
+            return BudgetRefusal("the session has ended", "start a new session")
         reserved = bound(call, self._table)
         with self._engine.begin() as connection:
             limits, used = self._standing(connection, session_id)
@@ -138,13 +138,13 @@ class Spending:
                     limits[scope].cost is not None or limits[scope].tokens is not None
                     for scope in SCOPES
                 ):
-                    return Refusal(
+                    return BudgetRefusal(
                         "this call of a model's API can't be metered, and a budget is set",
                         "use the Messages, chat completions, responses, invoke or converse API",
                     )
                 reserved = Charge(tokens=Tokens(), cost_picousd=0)
             elif call.bills_more and any(limits[scope].cost is not None for scope in SCOPES):
-                return Refusal(
+                return BudgetRefusal(
                     "this call has the provider use a tool whose cost can't be metered, or may do"
                     " so by what is kept there or can't be read here, and a budget is set",
                     "leave out tools that the provider runs, but web search, web fetch and file"
@@ -258,7 +258,7 @@ class Spending:
         now: int | None = getattr(limits, over.kind)
         return now is not None and now > over.limit
 
-    def standing(self, session_id: str = "", budget: str = "") -> Standing:
+    def standing(self, session_id: str = "", budget: str = "") -> BudgetStanding:
         """What was used of each budget so far, of those without a limit as well."""
         with self._engine.connect() as connection:
             limits = self._limits(
@@ -268,7 +268,7 @@ class Spending:
                 scope: store.used(connection, scope, self.key(scope, session_id))
                 for scope in SCOPES
             }
-        return Standing(used, limits, nearly_used(limits, used))
+        return BudgetStanding(used, limits, nearly_used(limits, used))
 
     def began_at(self, session_id: str | None = None) -> float | None:
         """When the first call was asked for, of a session or of all; None where there is none."""
@@ -302,7 +302,7 @@ class Spending:
         for watcher in self._watchers:
             watcher(session_id)
 
-    def _cost(self, one: store.Unsettled, usage: Usage | None) -> Charge:
+    def _cost(self, one: store.UnsettledCall, usage: Usage | None) -> Charge:
         reserved = msgspec.convert(one.reserved, Charge)
         if usage is None:
             return lost(reserved)

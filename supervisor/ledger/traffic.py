@@ -12,15 +12,14 @@ sums are taken and the portion is recorded in one transaction, with nothing awai
 """
 
 from collections.abc import Callable
-from typing import Literal
 
 from sqlalchemy import Connection, Engine
 
 from supervisor.core.budget import Amounts, Limits, Over, Scope, first_over, portion
 from supervisor.store import traffic as store
+from supervisor.store.traffic import TrafficKind
 
-type Kind = Literal["requests", "bytes_out"]
-type Standing = Callable[[Connection, str], tuple[dict[Scope, Limits], dict[Scope, Amounts]]]
+type BudgetsOf = Callable[[Connection, str], tuple[dict[Scope, Limits], dict[Scope, Amounts]]]
 
 
 class Traffic:
@@ -30,7 +29,7 @@ class Traffic:
     def __init__(
         self,
         engine: Engine,
-        standing: Standing,
+        standing: BudgetsOf,
         day: Callable[[], str],
         changed: Callable[[str], None],
     ) -> None:
@@ -39,7 +38,7 @@ class Traffic:
         self._day = day
         self._changed = changed
 
-    def draw(self, session_id: str, kind: Kind, wanted: int) -> int | Over:
+    def draw(self, session_id: str, kind: TrafficKind, wanted: int) -> int | Over:
         """How much the session may send from now on, at least what it wants; or the limit that
         this would pass."""
         with self._engine.begin() as connection:

@@ -30,7 +30,7 @@ from supervisor.core.network.egress_wire import (
     Reserve,
     Settled,
 )
-from supervisor.core.network.egress_wire import Refused as RefusedByEgress
+from supervisor.core.network.egress_wire import EgressRefused as RefusedByEgress
 from supervisor.core.policy.rules import InForce, Verdict
 from supervisor.core.secrets import url_secrets
 from supervisor.core.verdicts import Passing

@@ -18,7 +18,7 @@ from supervisor.core.network.egress_wire import TELL_OPERATOR, Answer, Draw, Res
 from supervisor.core.text.display import visible
 from supervisor.errors import StorageError
 from supervisor.gate.gate import Gate, Grant
-from supervisor.ledger.spending import Refusal, Spending
+from supervisor.ledger.spending import BudgetRefusal, Spending
 
 log = structlog.get_logger("spending")
 
@@ -151,12 +151,15 @@ class ModelCalls:
             int,
         )
     ](
-        self, wanted: Reserve | Draw, spending: Spending, take: Callable[[], T | Over | Refusal]
+        self,
+        wanted: Reserve | Draw,
+        spending: Spending,
+        take: Callable[[], T | Over | BudgetRefusal],
     ) -> T | Answer:
         """What the ledger gave, where need be once a person added to a limit; or the denial."""
         for _ in range(MOST_RAISES):
             found = take()
-            if isinstance(found, Refusal):
+            if isinstance(found, BudgetRefusal):
                 return self._refuse(wanted, found.why, found.remedy)
             if not isinstance(found, Over):
                 return found

@@ -29,6 +29,7 @@ from supervisor.core.network.egress_wire import (
     Configure,
     Credential,
     Draw,
+    EgressRefused,
     ForbidEndpoints,
     FromEgress,
     KeepBodies,
@@ -39,7 +40,6 @@ from supervisor.core.network.egress_wire import (
     PutCredentials,
     Question,
     Ready,
-    Refused,
     Reserve,
     RulesChanged,
     Settled,
@@ -423,7 +423,7 @@ class NetworkBroker:
                 run.settled.extend(message.settled)
             case Moving():
                 self._log.moving(message)
-            case Refused():
+            case EgressRefused():
                 run.questions.refused(message)
                 self._log.refused(message)
             case Spent():

@@ -23,9 +23,9 @@ from supervisor.core.network import body_text
 from supervisor.core.network.egress_wire import (
     Answer,
     Body,
+    EgressRefused,
     Moving,
     Question,
-    Refused,
     Reserve,
     Settled,
     Spent,
@@ -53,7 +53,7 @@ MOST_BODY_CHARS = 64 * 1024
 MOST_BODIES_CHARS = 16 * 1024 * 1024
 
 
-class Held(NamedTuple):
+class SessionLog(NamedTuple):
     """What is held of a session, as it is now; what is logged later changes none of it, so that it
     can be read in a thread.
 
@@ -90,9 +90,9 @@ class NetworkLog:
         self._catch_up()
         return list(reversed(self._sessions.get(session_id, {}).values()))
 
-    def held(self, session_id: str) -> Held:
+    def held(self, session_id: str) -> SessionLog:
         """What is held of it now, for whoever works on it in a thread."""
-        return Held(
+        return SessionLog(
             self.of_session(session_id),
             self._cut[session_id],
             dict(self._places.get(session_id, {})),
@@ -185,7 +185,7 @@ class NetworkLog:
             if exchange.ended_at is None:
                 self._open[question.question_id] = (question.session_id, exchange.number)
 
-    def refused(self, refused: Refused) -> None:
+    def refused(self, refused: EgressRefused) -> None:
         """Egress refused something by itself."""
         self._catch_up()
         now = self._clock.now()

@@ -13,7 +13,15 @@ import msgspec
 
 from supervisor.errors import StorageError
 from supervisor.records.audit_chain import GENESIS, START, Point, line_hash, opened
-from supervisor.records.audit_heads import Key, Mark, Seen, key_path, mark_path, problem, read_mark
+from supervisor.records.audit_heads import (
+    LogSeen,
+    Mark,
+    SigningKey,
+    key_path,
+    mark_path,
+    problem,
+    read_mark,
+)
 from supervisor.store import audit_head
 from supervisor.store.audit_head import AuditHead
 
@@ -21,7 +29,7 @@ BROKEN = "audit_broken"
 _REMEDY = "compare with a copy; keep this log, and move it away to begin a new one"
 
 
-class Line(msgspec.Struct):
+class CheckedLine(msgspec.Struct):
     """What counts of a record here."""
 
     seq: int
@@ -34,14 +42,16 @@ class Line(msgspec.Struct):
 class Outside(NamedTuple):
     """What is kept of a log outside of it. INVARIANT: read before the log is, which only grows."""
 
-    key: Key | None
+    key: SigningKey | None
     head: AuditHead | None
     mark: Mark | None
 
     @classmethod
     def read(cls, log: Path, database: Path) -> "Outside":
         """What lies beside a log, with the head of a database file."""
-        return cls(Key.read(key_path(log)), audit_head.peek(database), read_mark(mark_path(log)))
+        return cls(
+            SigningKey.read(key_path(log)), audit_head.peek(database), read_mark(mark_path(log))
+        )
 
 
 class Checked(NamedTuple):
@@ -82,13 +92,13 @@ def verify(path: Path, outside: Outside | None = None) -> Checked:
             hashes[number] = last.hash
     if outside is not None:
         _check_outside(
-            path, outside, Seen(last.seq, hashes.get, lambda: bool(signatures)), signatures
+            path, outside, LogSeen(last.seq, hashes.get, lambda: bool(signatures)), signatures
         )
     return Checked(last, signatures[0][0] if signatures else None, before)
 
 
 def _check_outside(
-    path: Path, outside: Outside, log: Seen, signatures: list[tuple[int, Point, str]]
+    path: Path, outside: Outside, log: LogSeen, signatures: list[tuple[int, Point, str]]
 ) -> None:
     if outside.key is None:
         if signatures or outside.head is not None or outside.mark is not None:
@@ -129,10 +139,10 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
                 yield number, raw[:-1]
 
 
-_DECODER = msgspec.json.Decoder(Line)
+_DECODER = msgspec.json.Decoder(CheckedLine)
 
 
-def _decoded(line: bytes) -> Line | None:
+def _decoded(line: bytes) -> CheckedLine | None:
     try:
         return _DECODER.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -142,9 +152,9 @@ def _decoded(line: bytes) -> Line | None:
             {
                 key: value
                 for key, value in json.loads(line).items()
-                if key in Line.__struct_fields__
+                if key in CheckedLine.__struct_fields__
             },
-            Line,
+            CheckedLine,
         )
     except (ValueError, AttributeError, RecursionError, msgspec.MsgspecError):
         return None

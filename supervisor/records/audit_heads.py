@@ -50,7 +50,7 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _MOST_KEY_BYTES = 4096
 
 
-class Key:
+class SigningKey:
     """The key that heads are signed with. Who can read it can forge a log."""
 
     def __init__(self, private: Ed25519PrivateKey) -> None:
@@ -61,7 +61,7 @@ class Key:
         self.id = hashlib.sha256(public).hexdigest()[:16]
 
     @classmethod
-    def read(cls, path: Path) -> "Key | None":
+    def read(cls, path: Path) -> "SigningKey | None":
         """The key in a file; None where there is none. `StorageError` where it can't be used."""
         remedy = (
             "put it back from a copy, with mode 600; or move it away together with audit.log to"
@@ -89,7 +89,7 @@ class Key:
         return cls(private)
 
     @classmethod
-    def make(cls, path: Path) -> "Key":
+    def make(cls, path: Path) -> "SigningKey":
         """A new key, kept in a file of mode 600; `OSError` where that can't be written."""
         private = Ed25519PrivateKey.generate()
         whole_files.replace(
@@ -134,10 +134,10 @@ class Heads:
         self._engine = engine
         self._descriptor: int | None = None
         self._boot = boot_id()
-        self._key: Key | None = None
+        self._key: SigningKey | None = None
 
     @property
-    def key(self) -> Key:
+    def key(self) -> SigningKey:
         assert self._key is not None
         return self._key
 
@@ -151,17 +151,17 @@ class Heads:
         forged one.
         """
         head, mark = self.kept(), read_mark(self._mark_path)
-        key = Key.read(key_path(self._log))
+        key = SigningKey.read(key_path(self._log))
         if key is None and (head is not None or mark is not None):
             if last.seq:
                 raise StorageError(
                     f"{key_path(self._log)}: it is gone, and {self._log} is signed with it",
                     "put it back from a copy, or move audit.log away to begin a new one",
                 )
-            self._key = Key.make(key_path(self._log))
+            self._key = SigningKey.make(key_path(self._log))
             return f"it is gone, and the key that it was signed with{_of_so_many(head)}"
-        self._key = key or Key.make(key_path(self._log))
-        return problem(self._key, head, mark, Seen(last.seq, hash_at, is_signed))
+        self._key = key or SigningKey.make(key_path(self._log))
+        return problem(self._key, head, mark, LogSeen(last.seq, hash_at, is_signed))
 
     def kept(self) -> AuditHead | None:
         """The head in the database."""
@@ -208,7 +208,7 @@ class Heads:
             self._descriptor = None
 
 
-class Seen(NamedTuple):
+class LogSeen(NamedTuple):
     """What was seen of a log: its last record's number, the hash of any line, whether any record
     has a signature."""
 
@@ -217,7 +217,7 @@ class Seen(NamedTuple):
     is_signed: Callable[[], bool]
 
 
-def problem(key: Key, head: AuditHead | None, mark: Mark | None, log: Seen) -> str | None:
+def problem(key: SigningKey, head: AuditHead | None, mark: Mark | None, log: LogSeen) -> str | None:
     """Why a log isn't the one that was written, by what is kept outside of it; None where it is."""
     if head is not None:
         point = Point(head.seq, head.hash)
@@ -271,7 +271,7 @@ def boot_id() -> str:
     return _BOOT_ID.read_text().strip()
 
 
-def _missing(point: Point, log: Seen) -> str | None:
+def _missing(point: Point, log: LogSeen) -> str | None:
     if point.seq > log.seq:
         if log.seq == 0:
             return f"it is gone or empty, and had {point.seq} records"

@@ -8,14 +8,16 @@ leave a way out for want of an option: what isn't named isn't there.
 from collections.abc import Iterator, Sequence
 
 from supervisor.sandbox.base import CA_BUNDLE, HOME, JAVA_STORE, LOWER, MERGED, Spec
-from supervisor.sandbox.host import GID, UID, Host
+from supervisor.sandbox.host import GID, UID, HostSystem
 
 # The places where programs write that nobody keeps.
 TMPFS = ("/tmp", "/run", "/var/tmp", HOME)  # noqa: S108
 PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 
 
-def arguments(spec: Spec, host: Host, *, covers: Sequence[tuple[str, bool]] = ()) -> list[str]:
+def arguments(
+    spec: Spec, host: HostSystem, *, covers: Sequence[tuple[str, bool]] = ()
+) -> list[str]:
     """bubblewrap's options for `spec`, in the order in which they take effect. Pure.
 
     Mounts are laid one over another, so the order is the policy: (1) programs and /etc,
@@ -84,7 +86,7 @@ def _isolation(spec: Spec) -> list[str]:
     return options if spec.tty else [*options, "--new-session"]
 
 
-def _programs(host: Host) -> Iterator[str]:
+def _programs(host: HostSystem) -> Iterator[str]:
     yield from ("--ro-bind", "/usr", "/usr")
     for name, target in host.links:
         yield from ("--symlink", target, f"/{name}")
@@ -92,7 +94,7 @@ def _programs(host: Host) -> Iterator[str]:
         yield from ("--ro-bind", f"/{name}", f"/{name}")
 
 
-def _kernel(host: Host) -> Iterator[str]:
+def _kernel(host: HostSystem) -> Iterator[str]:
     yield from ("--proc", "/proc")
     for name in host.proc_files:
         yield from ("--ro-bind", "/dev/null", f"/proc/{name}")

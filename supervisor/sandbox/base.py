@@ -15,7 +15,7 @@ import msgspec
 
 from supervisor.core.actions import WORKSPACE
 from supervisor.errors import SandboxError
-from supervisor.sandbox.findings import Finding
+from supervisor.sandbox.findings import CheckResult
 
 LOWER = "/workspace/lower"
 MERGED = WORKSPACE
@@ -36,7 +36,7 @@ OnOutput = Callable[[bytes], None]
 OnListeners = Callable[[Mapping[int, socket.socket]], Awaitable[None]]
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SandboxLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The bounds of one sandbox as a whole. Above memory, processes or CPU time it is killed, with
     the reason.
 
@@ -86,7 +86,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     java_store: Path | None = None
     ports: tuple[int, ...] = ()
     redirected: bool = False
-    limits: Limits = Limits()
+    limits: SandboxLimits = SandboxLimits()
     hostname: str = "gatehouse"
     tty: bool = False
     within: tuple[int, int] | None = None
@@ -174,7 +174,7 @@ class Sandbox(Protocol):
     ) -> ToolResult:
         """Run `spec` to its end and give its output; at `timeout_s` all of it is killed."""
 
-    async def check(self) -> list[Finding]:
+    async def check(self) -> list[CheckResult]:
         """What this backend needs of the machine besides its kernel, for doctor."""
 
     async def close(self) -> None:
@@ -188,12 +188,12 @@ __all__ = [
     "LOWER",
     "MERGED",
     "NAMES_PORT",
-    "Limits",
     "OnListeners",
     "OnOutput",
     "Running",
     "Sandbox",
     "SandboxError",
+    "SandboxLimits",
     "Spec",
     "Stats",
     "ToolResult",

@@ -34,11 +34,11 @@ from supervisor.sandbox.base import (
     ToolResult,
 )
 from supervisor.sandbox.cgroups import Cgroup
-from supervisor.sandbox.findings import Finding
-from supervisor.sandbox.host import Host, read_host
+from supervisor.sandbox.findings import CheckResult
+from supervisor.sandbox.host import HostSystem, read_host
 from supervisor.sandbox.limits import Watchdog, Watched, apply_rlimits
 from supervisor.sandbox.namespaces import NSENTER, Namespaces, PortOpener
-from supervisor.sandbox.running import BubblewrapRunning, Budget, Capture
+from supervisor.sandbox.running import BubblewrapRunning, Capture, OutputBudget
 
 BWRAP = "/usr/bin/bwrap"
 # The host's own device files, which bubblewrap binds into /dev.
@@ -64,7 +64,7 @@ class Bubblewrap:
         self.program = bwrap if Path(bwrap).exists() else shutil.which("bwrap", path=PATH)
         self._given_dir = runtime_dir
         self._dir: Path | None = None
-        self._host: Host | None = None
+        self._host: HostSystem | None = None
         self._opener = PortOpener()
         self._watchdog = Watchdog()
         self._running: set[BubblewrapRunning] = set()
@@ -136,7 +136,7 @@ class Bubblewrap:
             killed_why=running.killed_why,
         )
 
-    async def check(self) -> list[Finding]:
+    async def check(self) -> list[CheckResult]:
         """See `base.Sandbox.check`."""
         from supervisor.sandbox import doctor  # a sandbox that works never needs it
 
@@ -182,7 +182,7 @@ class Bubblewrap:
         self._dir = Path(tempfile.mkdtemp(prefix=f"{prefix}{os.getpid()}-", dir=parent))
         return self._dir
 
-    def _prepared(self) -> Host:
+    def _prepared(self) -> HostSystem:
         if self._host is None:
             try:
                 self._host = read_host(self._own_dir() / "etc")
@@ -339,7 +339,7 @@ class _Start:
             raise SandboxError(
                 f"bubblewrap gave up: {await self._complaint()}", "see `gatehouse doctor`"
             )
-        budget = Budget(self._spec.limits.output_bytes)
+        budget = OutputBudget(self._spec.limits.output_bytes)
         self._running = BubblewrapRunning(self._child, self._watched, self._watchdog, budget)
         return init_pid, inodes
 

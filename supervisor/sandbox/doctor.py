@@ -16,9 +16,9 @@ import msgspec
 from supervisor.base.process import run
 from supervisor.errors import GatehouseError
 from supervisor.sandbox import seccomp
-from supervisor.sandbox.base import Limits, Sandbox, Spec
+from supervisor.sandbox.base import Sandbox, SandboxLimits, Spec
 from supervisor.sandbox.cgroups import Cgroup
-from supervisor.sandbox.findings import Finding, bad
+from supervisor.sandbox.findings import CheckResult, bad
 
 BWRAP_AT_LEAST = (0, 8, 0)  # Debian 12: --disable-userns, --size, --add-seccomp-fd
 TIMEOUT_S = 10.0
@@ -35,7 +35,7 @@ grep -q '^Seccomp:[[:space:]]*2' /proc/self/status && grep -q '^NoNewPrivs:[[:sp
 """  # noqa: E501
 
 
-async def check(backend: Sandbox, program: str | None) -> list[Finding]:
+async def check(backend: Sandbox, program: str | None) -> list[CheckResult]:
     """What the bubblewrap backend needs besides the kernel, in the order in which to mend it."""
     return [
         await bubblewrap(program),
@@ -47,7 +47,7 @@ async def check(backend: Sandbox, program: str | None) -> list[Finding]:
     ]
 
 
-async def bubblewrap(program: str | None) -> Finding:
+async def bubblewrap(program: str | None) -> CheckResult:
     """bubblewrap and its version."""
     name, install = (
         "bubblewrap",
@@ -69,10 +69,10 @@ async def bubblewrap(program: str | None) -> Finding:
             f"{program} is setuid root",
             f"run `sudo chmod u-s {program}`: user namespaces do without",
         )
-    return Finding(name=name, ok=True, detail=f"{program}, {text}")
+    return CheckResult(name=name, ok=True, detail=f"{program}, {text}")
 
 
-async def git() -> Finding:
+async def git() -> CheckResult:
     """git: without it sessions work, but for what needs a repository."""
     try:
         done = await run(
@@ -80,21 +80,21 @@ async def git() -> Finding:
         )
     except GatehouseError:
         return bad("git", "not found", "install git (Debian, Ubuntu: apt install git)")
-    return Finding(name="git", ok=done.ok, detail=done.stdout.decode(errors="replace").strip())
+    return CheckResult(name="git", ok=done.ok, detail=done.stdout.decode(errors="replace").strip())
 
 
-def filters() -> Finding:
+def filters() -> CheckResult:
     """libseccomp, and that both programs can be built."""
     try:
         sizes = [len(program) // 8 for program in seccomp.programs()]
     except GatehouseError as error:
         return bad("seccomp", error.message, error.remedy)
-    return Finding(
+    return CheckResult(
         name="seccomp", ok=True, detail=f"two filters of {sizes[0]} and {sizes[1]} instructions"
     )
 
 
-def cgroups() -> Finding:
+def cgroups() -> CheckResult:
     """Control groups of our own: with them the kernel holds the bounds, without them the
     watchdog does."""
     group = Cgroup.make(f"doctor-{secrets.token_hex(4)}", memory_bytes=1 << 30, processes=64)
@@ -107,10 +107,10 @@ def cgroups() -> Finding:
         )
     detail = ", ".join(group.layers)
     group.remove()
-    return Finding(name="control groups", ok=True, detail=detail, needed=False)
+    return CheckResult(name="control groups", ok=True, detail=detail, needed=False)
 
 
-async def trial(backend: Sandbox) -> Finding:
+async def trial(backend: Sandbox) -> CheckResult:
     """A real sandbox, which says from inside that it is one."""
     name = "trial sandbox"
     with tempfile.TemporaryDirectory(
@@ -131,10 +131,10 @@ async def trial(backend: Sandbox) -> Finding:
                 or (result.stdout + result.stderr).decode(errors="replace").strip()
             )[-200:]
             return bad(name, f"it started, but isn't as it must be: {why}", "report this")
-    return Finding(name=name, ok=True, detail="started, isolated and ended")
+    return CheckResult(name=name, ok=True, detail="started, isolated and ended")
 
 
-async def redirection(backend: Sandbox) -> Finding:
+async def redirection(backend: Sandbox) -> CheckResult:
     """Whether connections of programs that know no proxy can be redirected: nftables, in a
     sandbox's own network."""
     name = "transparent network"
@@ -167,7 +167,7 @@ async def redirection(backend: Sandbox) -> Finding:
             f"`sudo sysctl -w net.netfilter.nf_conntrack_max={16 * LEAST_TRACKED}`",
             needed=False,
         )
-    return Finding(
+    return CheckResult(
         name=name, ok=True, detail="every TCP connection can be led to the door", needed=False
     )
 
@@ -190,7 +190,7 @@ def _trial_spec(folder: Path) -> Spec:
         workspace_lower=lower,
         workspace_merged=merged,
         ports=(TRIAL_PORT,),
-        limits=Limits(processes=32, memory_bytes=256 * 1024**2),
+        limits=SandboxLimits(processes=32, memory_bytes=256 * 1024**2),
     )
 
 

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 
-class Finding(NamedTuple):
+class CheckResult(NamedTuple):
     """`remedy` says what to do where `ok` is False; `needed` False is advice only. A named
     tuple, so that doctor starts at once."""
 
@@ -14,6 +14,6 @@ class Finding(NamedTuple):
     needed: bool = True
 
 
-def bad(name: str, detail: str, remedy: str, *, needed: bool = True) -> Finding:
+def bad(name: str, detail: str, remedy: str, *, needed: bool = True) -> CheckResult:
     """A need that isn't met."""
-    return Finding(name, ok=False, detail=detail, remedy=remedy, needed=needed)
+    return CheckResult(name, ok=False, detail=detail, remedy=remedy, needed=needed)

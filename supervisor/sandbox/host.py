@@ -94,7 +94,7 @@ PROC_MASKED_DIRECTORIES = ("acpi", "asound", "driver", "fs", "scsi", "pressure")
 PROGRAM_DIRECTORIES = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 
 
-class Host(msgspec.Struct, frozen=True, kw_only=True):
+class HostSystem(msgspec.Struct, frozen=True, kw_only=True):
     """`links`: name at the root and its target; `directories`: those that are real; `proc_*`:
     what exists to be covered."""
 
@@ -105,12 +105,12 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
     proc_directories: tuple[str, ...]
 
 
-def read_host(etc: Path, of: Path = Path("/etc")) -> Host:
+def read_host(etc: Path, of: Path = Path("/etc")) -> HostSystem:
     """Look at this machine and fill `etc`, a directory of the caller's that is empty or from an
     earlier call, with what is in `of`."""
     _make_etc(etc, of)
     found = [Path("/", name) for name in PROGRAM_DIRECTORIES]
-    return Host(
+    return HostSystem(
         etc=etc,
         links=tuple((path.name, str(path.readlink())) for path in found if path.is_symlink()),
         directories=tuple(path.name for path in found if path.is_dir() and not path.is_symlink()),

@@ -8,7 +8,7 @@ import os
 import re
 from pathlib import Path
 
-from supervisor.sandbox.findings import Finding, bad
+from supervisor.sandbox.findings import CheckResult, bad
 
 AT_LEAST = (5, 14)  # RLIMIT_NPROC counts by user namespace
 # landlock_create_ruleset(2) has the same number on every architecture; with this flag it gives the
@@ -18,17 +18,17 @@ LANDLOCK_VERSION_FLAG = 1
 SYSCTL = Path("/proc/sys")
 
 
-def findings() -> list[Finding]:
+def findings() -> list[CheckResult]:
     """All of them, in the order in which to mend them."""
     return [kernel(os.uname().release), user_namespaces(SYSCTL), apparmor(SYSCTL), landlock()]
 
 
-def kernel(release: str) -> Finding:
+def kernel(release: str) -> CheckResult:
     """The kernel's version."""
     found = re.match(r"(\d+)\.(\d+)", release)
     ok = found is not None and tuple(int(part) for part in found.groups()) >= AT_LEAST
     least = ".".join(str(part) for part in AT_LEAST)
-    return Finding(
+    return CheckResult(
         name="kernel",
         ok=ok,
         detail=f"Linux {release}",
@@ -36,7 +36,7 @@ def kernel(release: str) -> Finding:
     )
 
 
-def user_namespaces(sysctl: Path) -> Finding:
+def user_namespaces(sysctl: Path) -> CheckResult:
     """Whether an ordinary user may make user namespaces."""
     name = "user namespaces"
     switch = _read(sysctl / "kernel/unprivileged_userns_clone")
@@ -52,19 +52,21 @@ def user_namespaces(sysctl: Path) -> Finding:
         return bad(name, detail, "run `sudo sysctl -w kernel.unprivileged_userns_clone=1`")
     if not Path("/proc/self/ns/user").exists():
         return bad(name, "this kernel has none", "use a kernel with CONFIG_USER_NS")
-    return Finding(name=name, ok=True, detail=f"allowed (up to {most})")
+    return CheckResult(name=name, ok=True, detail=f"allowed (up to {most})")
 
 
-def apparmor(sysctl: Path) -> Finding:
+def apparmor(sysctl: Path) -> CheckResult:
     """Ubuntu's restriction of user namespaces to programs with an AppArmor profile (Ubuntu 23.10
     and later)."""
     name = "AppArmor"
     if _read(sysctl / "kernel/apparmor_restrict_unprivileged_userns") != "1" or os.geteuid() == 0:
-        return Finding(name=name, ok=True, detail="doesn't restrict user namespaces here")
+        return CheckResult(name=name, ok=True, detail="doesn't restrict user namespaces here")
     profiles = [path.name for path in Path("/etc/apparmor.d").glob("*bwrap*")]
     detail = "user namespaces are restricted to programs with a profile"
     if profiles:
-        return Finding(name=name, ok=True, detail=f"{detail}; found {', '.join(sorted(profiles))}")
+        return CheckResult(
+            name=name, ok=True, detail=f"{detail}; found {', '.join(sorted(profiles))}"
+        )
     return bad(
         name,
         f"{detail}, and bubblewrap has none",
@@ -74,7 +76,7 @@ def apparmor(sysctl: Path) -> Finding:
     )
 
 
-def landlock() -> Finding:
+def landlock() -> CheckResult:
     """Landlock, which the sandbox doesn't rest on: agents may use it for their own tools."""
     import ctypes
 
@@ -88,7 +90,7 @@ def landlock() -> Finding:
             "boot with `lsm=landlock,...` (CONFIG_SECURITY_LANDLOCK)",
             needed=False,
         )
-    return Finding(name="Landlock", ok=True, detail=f"ABI {version}", needed=False)
+    return CheckResult(name="Landlock", ok=True, detail=f"ABI {version}", needed=False)
 
 
 def _read(path: Path) -> str:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from supervisor.base.process import descendants
-from supervisor.sandbox.base import Limits
+from supervisor.sandbox.base import SandboxLimits
 from supervisor.sandbox.cgroups import Cgroup
 
 INTERVAL_S = 0.2
@@ -52,7 +52,7 @@ class Watched:
 
     init_pid: int
     init_fd: int
-    limits: Limits
+    limits: SandboxLimits
     cgroup: Cgroup | None
     disk: Path | None = None
     killed_why: str = ""
@@ -69,7 +69,7 @@ class Watched:
                     signal.pidfd_send_signal(self.init_fd, signal.SIGKILL)
 
 
-def rlimits(limits: Limits) -> dict[int, int]:
+def rlimits(limits: SandboxLimits) -> dict[int, int]:
     """The per-process bounds, by resource. NPROC counts the sandbox's own user namespace (Linux
     5.14), but not for root."""
     bounds = {
@@ -91,7 +91,7 @@ def rlimits(limits: Limits) -> dict[int, int]:
     return bounds
 
 
-def apply_rlimits(pid: int, limits: Limits) -> None:
+def apply_rlimits(pid: int, limits: SandboxLimits) -> None:
     """Set them on another process, hard and soft, never above what it has. Raises OSError."""
     for kind, bound in rlimits(limits).items():
         _, hard = resource.prlimit(pid, kind)

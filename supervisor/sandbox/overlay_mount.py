@@ -20,7 +20,7 @@ from typing import Self
 
 from supervisor.base.process import Child, run, spawn
 from supervisor.errors import SandboxError
-from supervisor.sandbox.findings import Finding, bad
+from supervisor.sandbox.findings import CheckResult, bad
 from supervisor.sandbox.namespaces import readable
 from supervisor.settings import for_our_python
 
@@ -138,7 +138,7 @@ async def mount_overlay(lower: Path, folder: Path) -> OverlayMount:
         return await preparing.mount(lower, folder)
 
 
-async def check(place: Path) -> Finding:
+async def check(place: Path) -> CheckResult:
     """For doctor: whether an overlay can be mounted with its upper folder below `place`, and
     works as it must."""
     name = "overlay"
@@ -148,7 +148,7 @@ async def check(place: Path) -> Finding:
     except OSError as error:
         why = f"`{place}` can't be written: {error.strerror}"
     if not why:
-        return Finding(
+        return CheckResult(
             name=name,
             ok=True,
             detail="can be mounted: large workspaces are ready at once",

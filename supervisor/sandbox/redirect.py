@@ -80,7 +80,7 @@ class Packet(NamedTuple):
     acks: int
 
 
-class Step(NamedTuple):
+class SetupStep(NamedTuple):
     """What is set up together; `probe` is an address that leads to the door then. Where it isn't
     `needed`, the kernel may say no: nothing has a route then, and nothing can be reached."""
 
@@ -89,14 +89,14 @@ class Step(NamedTuple):
     needed: bool = True
 
 
-def steps(port: int) -> tuple[Step, ...]:
+def steps(port: int) -> tuple[SetupStep, ...]:
     """All of it, in order: every TCP connection that isn't to the sandbox itself, or that is to
     port 53, goes to `port`."""
     rules = Packet(_NETLINK_NETFILTER, _ruleset(port).hex(), _RULESET_ACKS)
     return (
-        Step((rules,)),
-        Step(_routed(socket.AF_INET), probe="192.0.2.1"),
-        Step(
+        SetupStep((rules,)),
+        SetupStep(_routed(socket.AF_INET), probe="192.0.2.1"),
+        SetupStep(
             _routed(socket.AF_INET6), probe="2001:db8::1", needed=False
         ),  # there are machines without IPv6
     )

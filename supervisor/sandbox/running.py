@@ -27,7 +27,7 @@ REMOVE_TRIES = 100
 REMOVE_PAUSE_S = 0.02
 
 
-class Budget:
+class OutputBudget:
     """How much output is passed on, over all streams of a sandbox."""
 
     def __init__(self, limit_bytes: int) -> None:
@@ -49,7 +49,7 @@ class Pump:
     the program never blocks."""
 
     def __init__(
-        self, descriptor: int, budget: Budget, sink: OnOutput, on_end: Callable[[], None]
+        self, descriptor: int, budget: OutputBudget, sink: OnOutput, on_end: Callable[[], None]
     ) -> None:
         self.descriptor = descriptor
         self._budget = budget
@@ -98,7 +98,9 @@ class Capture:
 class BubblewrapRunning:
     """See `base.Running`."""
 
-    def __init__(self, child: Child, watched: Watched, watchdog: Watchdog, budget: Budget) -> None:
+    def __init__(
+        self, child: Child, watched: Watched, watchdog: Watchdog, budget: OutputBudget
+    ) -> None:
         self.pid = watched.init_pid
         self.pid_started = started_ticks(watched.init_pid)
         self.listeners: dict[int, socket.socket] = {}

@@ -8,7 +8,7 @@ Level, not edge: at start-up the sessions that nobody recorded an end of are tak
 stand. Their sandboxes died with the supervisor, so they go on as `waiting`: what the agent had
 changed is compared once more, and the cards wait for answers.
 
-It owns no channel. `Surroundings` are what `app` builds around a session: gate, egress, the
+It owns no channel. `SessionSupport` are what `app` builds around a session: gate, egress, the
 agent's door, the workspace.
 """
 
@@ -41,7 +41,7 @@ from supervisor.sessions import session_output
 from supervisor.sessions.start_session import StartSession
 from supervisor.store import sessions as store
 
-__all__ = ["SessionManager", "StartSession", "Surroundings", "checked_workspace"]
+__all__ = ["SessionManager", "SessionSupport", "StartSession", "checked_workspace"]
 
 log = structlog.get_logger("sessions")
 
@@ -51,7 +51,7 @@ UPTIME_ENDED = "MAX_UPTIME was reached"
 WAITS_FOR_ANSWER = "the agent is done; changes of its wait for your answer in the inbox"
 
 
-class Surroundings(Protocol):
+class SessionSupport(Protocol):
     """What `app` puts around sessions. Every method may be called again for a session that a
     crash left."""
 
@@ -118,7 +118,7 @@ class SessionManager:
         audit: Audit,
         clock: Clock,
         sandbox: Sandbox,
-        surroundings: Surroundings,
+        surroundings: SessionSupport,
         folder: Path,
         max_uptime_s: float,
     ) -> None:

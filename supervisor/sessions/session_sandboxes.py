@@ -17,7 +17,7 @@ import msgspec
 from supervisor.core.actions import Exec
 from supervisor.core.network.egress_wire import Credential
 from supervisor.core.sessions import Session
-from supervisor.sandbox.base import CA_BUNDLE, HOME, JAVA_STORE, MERGED, Limits, Spec
+from supervisor.sandbox.base import CA_BUNDLE, HOME, JAVA_STORE, MERGED, SandboxLimits, Spec
 from supervisor.sandbox.programs import find_program
 from supervisor.sessions.credentials import NamedSecrets
 from supervisor.settings import ROOT, Settings
@@ -65,7 +65,7 @@ DEFAULT_MODEL = "the review agent's default"
 type Within = tuple[int, int] | None
 
 
-class Caller(NamedTuple):
+class StartingShell(NamedTuple):
     """The shell that a session was started in: where it finds programs, and the variables that
     the sandbox takes over."""
 
@@ -92,7 +92,7 @@ class SessionSandboxes:
         self._placeholder = f"gatehouse-placeholder-{secrets.token_hex(12)}"
 
     def of_agent(
-        self, session: Session, token: str, within: Within, caller: Caller, *, tty: bool
+        self, session: Session, token: str, within: Within, caller: StartingShell, *, tty: bool
     ) -> Spec:
         """The agent's sandbox."""
         command, binds = self._program(session, caller)
@@ -109,7 +109,9 @@ class SessionSandboxes:
             session, command, env, binds, within, ports=(PROXY_PORT, AGENT_PORT), tty=tty
         )
 
-    def of_tool(self, session: Session, action: Exec, within: Within, caller: Caller) -> Spec:
+    def of_tool(
+        self, session: Session, action: Exec, within: Within, caller: StartingShell
+    ) -> Spec:
         """The sandbox of one command: no token, no key, no agent's door."""
         command = ("/bin/bash", "-c", action.command)
         env = self._environment(session, caller)
@@ -142,7 +144,7 @@ class SessionSandboxes:
         )
 
     def _program(
-        self, session: Session, caller: Caller
+        self, session: Session, caller: StartingShell
     ) -> tuple[tuple[str, ...], tuple[tuple[Path, str], ...]]:
         if session.kind == "review":
             return _reviewer(session.base)
@@ -172,7 +174,7 @@ class SessionSandboxes:
             java_store=self._java_store,
             ports=ports,
             redirected=session.network == "transparent",
-            limits=Limits(
+            limits=SandboxLimits(
                 cpu_s=int(own.cpu_s or settings.cpu_s),
                 memory_bytes=own.memory_bytes or settings.memory_bytes,
                 processes=own.processes or settings.processes,
@@ -182,7 +184,7 @@ class SessionSandboxes:
             within=within,
         )
 
-    def _environment(self, session: Session, caller: Caller) -> dict[str, str]:
+    def _environment(self, session: Session, caller: StartingShell) -> dict[str, str]:
         proxy = f"http://127.0.0.1:{PROXY_PORT}"
         env = {
             "PATH": "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin",

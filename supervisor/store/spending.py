@@ -26,7 +26,7 @@ from supervisor.store.tables import TOKEN_KINDS, budget_raises, spending
 _KIND_SUMS = [func.sum(spending.c[kind]).label(kind) for kind in TOKEN_KINDS]
 
 
-class Unsettled(NamedTuple):
+class UnsettledCall(NamedTuple):
     """A call that was reserved and not settled."""
 
     id: str
@@ -61,13 +61,13 @@ def add(connection: Connection, tokens: Tokens, **facts: object) -> None:
     connection.execute(insert(spending).values(**facts, **_columns(tokens)))
 
 
-def unsettled(connection: Connection, reservation_id: str | None = None) -> list[Unsettled]:
+def unsettled(connection: Connection, reservation_id: str | None = None) -> list[UnsettledCall]:
     """The calls without an end: one of them, or all."""
     query = select(spending.c.id, spending.c.session_id, spending.c.call, spending.c.reserved)
     query = query.where(spending.c.settled_at.is_(None)).order_by(spending.c.asked_at)
     if reservation_id is not None:
         query = query.where(spending.c.id == reservation_id)
-    return [Unsettled(*row) for row in connection.execute(query)]
+    return [UnsettledCall(*row) for row in connection.execute(query)]
 
 
 def settle(connection: Connection, reservation_id: str, tokens: Tokens, **facts: object) -> bool:

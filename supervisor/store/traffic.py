@@ -9,8 +9,8 @@ from sqlalchemy import ColumnElement, Connection, func, insert, select, update
 from supervisor.core.budget import Scope
 from supervisor.store.tables import traffic
 
-type Kind = Literal["requests", "bytes_out"]
-KINDS: tuple[Kind, ...] = ("requests", "bytes_out")
+type TrafficKind = Literal["requests", "bytes_out"]
+KINDS: tuple[TrafficKind, ...] = ("requests", "bytes_out")
 _HELD = {"requests": traffic.c.held_requests, "bytes_out": traffic.c.held_bytes_out}
 _USED = {"requests": traffic.c.requests, "bytes_out": traffic.c.bytes_out}
 
@@ -24,7 +24,7 @@ def sums(connection: Connection, scope: Scope, key: str) -> tuple[int, int]:
     return int(row[0]), int(row[1])
 
 
-def hold(connection: Connection, session_id: str, day: str, kind: Kind, count: int) -> None:
+def hold(connection: Connection, session_id: str, day: str, kind: TrafficKind, count: int) -> None:
     """Hold so much for a session."""
     _ensure(connection, session_id, day)
     connection.execute(
@@ -32,7 +32,7 @@ def hold(connection: Connection, session_id: str, day: str, kind: Kind, count: i
     )
 
 
-def use(connection: Connection, session_id: str, day: str, used: Mapping[Kind, int]) -> None:
+def use(connection: Connection, session_id: str, day: str, used: Mapping[TrafficKind, int]) -> None:
     """A session sent so much: out of what is held for it, the oldest first, and beyond that on
     this day."""
     _ensure(connection, session_id, day)
@@ -66,7 +66,7 @@ def lose_held(connection: Connection) -> None:
 
 
 def _move(
-    connection: Connection, where: ColumnElement[bool], kind: Kind, *, used: int, held: int
+    connection: Connection, where: ColumnElement[bool], kind: TrafficKind, *, used: int, held: int
 ) -> None:
     if used:
         values = {_USED[kind]: _USED[kind] + used, _HELD[kind]: _HELD[kind] - held}

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.app import file_watch
-from supervisor.app.file_watch import FileWatch, Kind
+from supervisor.app.file_watch import FileWatch, WatchedFiles
 from supervisor.errors import UserError
 from tests.fakes.waiting import PATIENCE_S
 
@@ -22,7 +22,7 @@ class Watched:
         self.path = path
         self.text = path.read_text() if path.exists() else ""
         self.reads = 0
-        self.kind = Kind("one", lambda: [path], self._read)
+        self.kind = WatchedFiles("one", lambda: [path], self._read)
         self.watch = FileWatch([self.kind], busy=busy)
 
     async def _read(self) -> None:

@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from supervisor.core.network.egress_wire import Answer
-from supervisor.egress.admission.sessions import Connection, Sessions, Unsettled
+from supervisor.egress.admission.sessions import ClientConnection, OpenQuestion, Sessions
 from supervisor.egress.loop.dialler import PinnedLoop
 from tests.fakes.waiting import PATIENCE_S
 
@@ -44,9 +44,9 @@ async def test_what_goes_on_is_cut(
     sessions = Sessions()
     transport = Ending()
     connection = sessions.connect(sessions.get("s"), transport, 0.0)
-    assert isinstance(connection, Connection)
+    assert isinstance(connection, ClientConnection)
     for question_id in unsettled:
-        connection.unsettled[question_id] = Unsettled(
+        connection.unsettled[question_id] = OpenQuestion(
             Answer(question_id=question_id, decision="allow"), 0.0
         )
     connection.quiet.update(quiet)
@@ -76,7 +76,7 @@ async def _cut_of_three() -> list[int]:
             with socket.create_connection(server.sockets[0].getsockname()):
                 writer = await accepted.get()
             connection = sessions.connect(sessions.get("s"), writer.transport, 0.0)
-            assert isinstance(connection, Connection)
+            assert isinstance(connection, ClientConnection)
             connection.cut_origin = lambda number=number: ended.append(number)  # type: ignore[misc]
             assert writer.get_extra_info("socket").fileno() >= 0
             writer.transport.abort()

@@ -22,7 +22,7 @@ from supervisor.core.network.egress_wire import (
     RulesChanged,
     ToEgress,
 )
-from supervisor.egress.admission.sessions import Session, Sessions
+from supervisor.egress.admission.sessions import EgressSession, Sessions
 from supervisor.egress.early_connect import LIKELY_S, MOST_KEPT, Likely
 from tests.egress.egress_harness import (
     FakeSupervisor,
@@ -339,7 +339,7 @@ async def test_another_port_and_another_session_are_waited_for(
 # -- what is kept ---------------------------------------------------------------------------------
 
 
-def kept() -> tuple[Likely, Session, FakeClock]:
+def kept() -> tuple[Likely, EgressSession, FakeClock]:
     clock, sessions = FakeClock(), Sessions()
     session = sessions.get("session")
     session.left |= {"requests": 10, "bytes_out": 1_000_000}

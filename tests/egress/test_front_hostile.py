@@ -14,7 +14,7 @@ import h2.connection
 import h2.events
 import pytest
 
-from supervisor.core.network.egress_wire import Credential, Refused
+from supervisor.core.network.egress_wire import Credential, EgressRefused
 from tests.egress.egress_harness import (
     Origin,
     Proxy,
@@ -261,7 +261,7 @@ async def test_another_server_name_in_tls_ends_the_connection(
 ) -> None:
     with pytest.raises((ssl.SSLError, ConnectionError)):
         await proxy.tunnel(at(https), sni=sni, trust=ca_file)
-    refused = await proxy.supervisor.until(Refused)
+    refused = await proxy.supervisor.until(EgressRefused)
     assert "TLS names" in refused.why
     assert https.untouched
 
@@ -526,7 +526,7 @@ async def test_no_other_key_goes_to_the_host_of_a_credential(
     assert status_of(answer) == 403
     assert "no other key is sent there" in body_of(answer)["why"]
     assert http.untouched
-    await proxy.supervisor.until(Refused)
+    await proxy.supervisor.until(EgressRefused)
 
 
 async def test_a_credential_for_https_never_goes_in_the_clear(proxy: Proxy, http: Origin) -> None:
@@ -551,7 +551,7 @@ async def test_a_refusal_of_egress_says_why(proxy: Proxy, http: Origin) -> None:
         f"GET http://{at(http)}/ HTTP/1.1\r\nHost: other.test\r\n\r\n".encode()
     )
     assert "other.test" in body_of(answer)["why"]
-    refused = await proxy.supervisor.until(Refused)
+    refused = await proxy.supervisor.until(EgressRefused)
     assert refused.action.host_header == "other.test"
 
 

@@ -12,12 +12,12 @@ import pytest
 
 from supervisor.egress import redirected
 from supervisor.egress.admission.names import Names
-from supervisor.egress.loop.relay import GoneError, Held
+from supervisor.egress.loop.relay import GoneError, HeldEnd
 from supervisor.egress.redirected import Destination, SpeechError, speech
 
 
-def held(data: bytes, *, is_gone: bool = False) -> Held:
-    client = Held()
+def held(data: bytes, *, is_gone: bool = False) -> HeldEnd:
+    client = HeldEnd()
     client.data += data
     client.is_gone = is_gone
     return client

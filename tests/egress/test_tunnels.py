@@ -16,8 +16,8 @@ from supervisor.core.network.egress_wire import (
     CloseConnection,
     CloseSession,
     Credential,
+    EgressRefused,
     Question,
-    Refused,
 )
 from tests.egress.egress_harness import (
     Origin,
@@ -340,7 +340,7 @@ async def test_another_server_name_is_on_record_and_the_client_is_told(
 ) -> None:
     with pytest.raises(ssl.SSLError, match=r"(?i)unrecognized.name"):
         await tunnels.tunnel(f"{HOST}:{https.port}", sni="other.test", trust=upstream_ca)
-    refused = await tunnels.supervisor.until(Refused)
+    refused = await tunnels.supervisor.until(EgressRefused)
     assert "TLS names `other.test`" in refused.why
     assert refused.action.sni == "other.test"
     assert not https.received

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from supervisor.sandbox.base import LOWER, MIB, Limits, Spec, ToolResult
+from supervisor.sandbox.base import LOWER, MIB, SandboxLimits, Spec, ToolResult
 from supervisor.sandbox.bubblewrap import Bubblewrap
 
 HOSTILE = Path(__file__).with_name("hostile")
@@ -140,7 +140,7 @@ class World:
         """A sandbox over this world, with bounds that spare the machine."""
         limits = more.pop(
             "limits",
-            Limits(
+            SandboxLimits(
                 processes=64,
                 memory_bytes=256 * MIB,
                 tmpfs_bytes=32 * MIB,
@@ -248,7 +248,7 @@ async def _tool(
     script: str,
     *,
     timeout_s: float = 20,
-    limits: Limits | None = None,
+    limits: SandboxLimits | None = None,
     program: tuple[str, ...] = ("python3", "-c"),
 ) -> object:
     with world() as made:
@@ -289,7 +289,7 @@ def _children(but: int = 2) -> list[str]:
     ][but:]
 
 
-SMALL = Limits(
+SMALL = SandboxLimits(
     processes=48, memory_bytes=128 * MIB, tmpfs_bytes=16 * MIB, output_bytes=MIB, cpu_s=30
 )
 FORK_BOMB = """
@@ -352,14 +352,16 @@ CASES = {
     "memory_bomb": lambda: _tool(MEMORY_BOMB, limits=SMALL),
     "memfd_bomb": lambda: _tool(SHARED_BOMB, limits=SMALL),
     "tmpfs_bomb": lambda: _tool(
-        TMPFS_BOMB, limits=Limits(processes=48, memory_bytes=256 * MIB, tmpfs_bytes=16 * MIB)
+        TMPFS_BOMB, limits=SandboxLimits(processes=48, memory_bytes=256 * MIB, tmpfs_bytes=16 * MIB)
     ),
     "file_bomb": lambda: _tool(FILE_BOMB, limits=SMALL),
     "output_flood": lambda: _tool(FLOOD, limits=SMALL),
-    "cpu_burn": lambda: _tool(BURN, limits=Limits(processes=48, memory_bytes=128 * MIB, cpu_s=1)),
+    "cpu_burn": lambda: _tool(
+        BURN, limits=SandboxLimits(processes=48, memory_bytes=128 * MIB, cpu_s=1)
+    ),
     "cpu_burn_by_many": lambda: _tool(
         "import os\nos.fork()\nwhile True: pass",
-        limits=Limits(processes=48, memory_bytes=128 * MIB, cpu_s=1),
+        limits=SandboxLimits(processes=48, memory_bytes=128 * MIB, cpu_s=1),
     ),
     "timeout": lambda: _tool("import time; time.sleep(60)", timeout_s=1),
     "daemon": lambda: _tool(DAEMON, limits=SMALL),

@@ -17,7 +17,7 @@ from typing import Any
 
 from supervisor.sandbox.base import MERGED, Spec
 from supervisor.sandbox.bubblewrap import Bubblewrap
-from supervisor.workspace.copy.overlay import Made, make_overlay
+from supervisor.workspace.copy.overlay import MadeOverlay, make_overlay
 
 ATTEMPTS = """
 import ctypes, json, os, stat
@@ -105,7 +105,7 @@ class World:
             for path in sorted(self.host.rglob("*"))
         }
 
-    def spec(self, made: Made, *command: str) -> Spec:
+    def spec(self, made: MadeOverlay, *command: str) -> Spec:
         return Spec(
             command=command,
             workspace_lower=self.host,
@@ -116,7 +116,7 @@ class World:
         )
 
 
-async def _made(world: World) -> Made:
+async def _made(world: World) -> MadeOverlay:
     world.folder.mkdir(parents=True)
     made = await make_overlay(world.host, world.folder)
     assert made is not None

@@ -20,9 +20,9 @@ from pathlib import Path
 import pytest
 
 from supervisor.sandbox import bubblewrap
-from supervisor.sandbox.base import MERGED, MIB, Limits, Spec
+from supervisor.sandbox.base import MERGED, MIB, SandboxLimits, Spec
 from supervisor.sandbox.bubblewrap import Bubblewrap
-from supervisor.sandbox.host import Host
+from supervisor.sandbox.host import HostSystem
 
 REAL_BIN = "/opt/real"
 EXECS, TRACE = 59, 57
@@ -100,7 +100,7 @@ async def run_lines(lines: Sequence[str], folder: Path) -> list[list[Argv]]:
         workspace_lower=folder / "lower",
         workspace_merged=folder / "merged",
         readonly_binds=((Path("/usr/bin"), REAL_BIN), (folder / "lines", "/opt/lines")),
-        limits=Limits(processes=256, memory_bytes=1024 * MIB),
+        limits=SandboxLimits(processes=256, memory_bytes=1024 * MIB),
     )
     box = Bubblewrap(folder / "etc")
     with pytest.MonkeyPatch.context() as patch:
@@ -158,7 +158,9 @@ def _with_shims(folder: Path) -> object:
     }:
         (folder / "shims" / name).hardlink_to(shim)
 
-    def arguments(spec: Spec, host: Host, *, covers: Sequence[tuple[str, bool]] = ()) -> list[str]:
+    def arguments(
+        spec: Spec, host: HostSystem, *, covers: Sequence[tuple[str, bool]] = ()
+    ) -> list[str]:
         words = original(spec, host, covers=covers)
         at = words.index("--remount-ro", words.index(MERGED))
         binds = [

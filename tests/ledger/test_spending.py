@@ -21,7 +21,7 @@ from supervisor.core.money import PICOUSD
 from supervisor.core.secrets.redact import Redactor
 from supervisor.core.sessions import Session, SessionId
 from supervisor.errors import PolicyError, StorageError, UserError
-from supervisor.ledger.spending import Refusal, Spending, read_prices
+from supervisor.ledger.spending import BudgetRefusal, Spending, read_prices
 from supervisor.records.audit import Audit
 from supervisor.settings import ROOT
 from supervisor.store.engine import open_database
@@ -178,7 +178,7 @@ def test_what_cant_be_metered_goes_out_only_without_a_budget_of_money(make) -> N
     call = ModelCall(api="unmetered", body_bytes=9)
     reserved = place.spending.reserve("one", "h", call)
     assert place.spending.settle(reserved, usage()).cost_picousd == 0
-    assert isinstance(place.spending.reserve("two", "h", call), Refusal)
+    assert isinstance(place.spending.reserve("two", "h", call), BudgetRefusal)
     assert isinstance(place.spending.reserve("three", "h", call), str)
 
 
@@ -202,7 +202,7 @@ def test_an_ended_session_spends_nothing(make) -> None:  # type: ignore[no-untyp
     place.spending.open_session(session())
     reserved = place.spending.reserve("one", "h", HAIKU)
     place.spending.close_session("one")
-    assert isinstance(place.spending.reserve("one", "h", HAIKU), Refusal)
+    assert isinstance(place.spending.reserve("one", "h", HAIKU), BudgetRefusal)
     assert place.spending.settle(reserved, usage()) is not None
 
 

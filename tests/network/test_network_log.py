@@ -14,8 +14,8 @@ from supervisor.core.network.egress_wire import (
     Answer,
     Body,
     Decision,
+    EgressRefused,
     Question,
-    Refused,
     Reserve,
     Settled,
     Spent,
@@ -78,7 +78,7 @@ def test_denied_and_refused_end_at_once() -> None:
     desk = Desk()
     desk.ask(1, "deny")
     desk.ask(2, "ask_timeout")
-    desk.log.refused(Refused(session_id="one", action=ACTION, why="two hosts"))
+    desk.log.refused(EgressRefused(session_id="one", action=ACTION, why="two hosts"))
     found = desk.log.of_session("one")
     assert [(one.verdict, one.ended_at is not None) for one in found] == [
         ("deny", True), ("ask_timeout", True), ("deny", True)
@@ -130,7 +130,7 @@ def test_no_value_that_authenticates_in_an_address_is_kept() -> None:
             headers=(("Location", "/#access_token=of-ada"),),
         )
     )
-    desk.log.refused(Refused(session_id="one", action=action, why="two hosts"))
+    desk.log.refused(EgressRefused(session_id="one", action=action, why="two hosts"))
     found = desk.log.of_session("one")
     assert {one.action.path for one in found} == {"/?access_token=[hidden]"}
     assert found[1].headers == (("Referer", "https://b.example.org/?sig=[hidden]"),)
@@ -305,7 +305,7 @@ def test_what_is_only_noted_keeps_its_time_and_its_place_and_is_bounded() -> Non
         desk.ask(number)
         assert len(desk.log._noted) < network_log.MOST_NOTED
     desk.clock.advance(60)
-    desk.log.refused(Refused(session_id="one", action=ACTION, why="later"))
+    desk.log.refused(EgressRefused(session_id="one", action=ACTION, why="later"))
     later, *noted = desk.log.of_session("one")
     assert later.why == "later"
     assert [one.number for one in noted] == list(range(network_log.MOST_NOTED * 2 + 1, 0, -1))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.core.network.egress_wire import Credential
-from supervisor.core.network.exchanges import Host, by_host
+from supervisor.core.network.exchanges import HostTraffic, by_host
 from tests.egress.egress_harness import Origin, Proxy, RefusedTunnelError, answer_of, status_of
 from tests.fakes.processes import bytes_if_shown
 from tests.fakes.waiting import PATIENCE_S
@@ -86,7 +86,7 @@ async def test_what_goes_over_an_open_connection_is_seen_before_it_ends(
         )
         writer.write(head.encode() + bytes(500_000))
 
-        def host() -> Host:
+        def host() -> HostTraffic:
             (found,) = by_host(place.office.network_log.of_session(place.session_id))
             return found
 

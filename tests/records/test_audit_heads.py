@@ -19,7 +19,7 @@ from supervisor.records import audit_heads
 from supervisor.records.audit import Audit
 from supervisor.records.audit_chain import GENESIS, Point, line_hash, newest_first
 from supervisor.records.audit_check import Outside, verify
-from supervisor.records.audit_heads import Heads, Key, Mark, mark_path, read_mark
+from supervisor.records.audit_heads import Heads, Mark, SigningKey, mark_path, read_mark
 from supervisor.settings import ROOT
 from supervisor.store import audit_head
 from supervisor.store.audit_head import AuditHead
@@ -180,7 +180,7 @@ def test_what_was_written_after_the_newest_head_is_missed_too(log: Log) -> None:
 
 def test_a_mark_that_somebody_else_wrote_is_none(log: Log) -> None:
     log.write(3)
-    forged = Key.make(log.path.with_name("other.key"))
+    forged = SigningKey.make(log.path.with_name("other.key"))
     text = f"{2:020d} {line_hash(log.lines[1].encode())} {audit_heads.boot_id()}"
     mark_path(log.path).write_text(f"{text} {forged.mac(text)}\n")
     assert log.why().endswith("audit.end, which says how long it is, was changed")
@@ -193,7 +193,7 @@ def test_a_head_that_somebody_else_signed_is_none(log: Log) -> None:
     point = Point(2, line_hash(log.lines[1].encode()))
     engine = open_database(log.database)
     with engine.begin() as connection:
-        forged = Key.make(log.path.with_name("other.key")).sign(point)
+        forged = SigningKey.make(log.path.with_name("other.key")).sign(point)
         audit_head.write(connection, AuditHead(*point, forged))
     engine.dispose()
     assert log.why().endswith("its head in the database is not signed with audit.key")

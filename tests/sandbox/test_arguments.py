@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from supervisor.sandbox.arguments import arguments
-from supervisor.sandbox.base import MIB, Limits, Spec
-from supervisor.sandbox.host import Host
+from supervisor.sandbox.base import MIB, SandboxLimits, Spec
+from supervisor.sandbox.host import HostSystem
 
-HOST = Host(
+HOST = HostSystem(
     etc=Path("/data/etc"),
     links=(("bin", "usr/bin"),),
     directories=("lib64",),
@@ -80,7 +80,7 @@ def test_covers_lie_over_all_that_is_shown_and_under_the_copy() -> None:
 
 
 def test_every_writable_tmpfs_has_a_size_and_the_kernels_files_are_closed() -> None:
-    words = arguments(spec(limits=Limits(tmpfs_bytes=7 * MIB)), HOST)
+    words = arguments(spec(limits=SandboxLimits(tmpfs_bytes=7 * MIB)), HOST)
     for place in ("/tmp", "/run", "/var/tmp", "/home/agent", "/dev/shm"):
         position(words, "--size", str(7 * MIB), "--perms", "0700", "--tmpfs", place)
     assert position(words, "--remount-ro", "/proc") > position(words, "--proc", "/proc")

@@ -15,11 +15,11 @@ import pytest
 from supervisor.base.process import children
 from supervisor.errors import SandboxError
 from supervisor.sandbox import bubblewrap, seccomp
-from supervisor.sandbox.base import CA_BUNDLE, MIB, Limits, Spec
+from supervisor.sandbox.base import CA_BUNDLE, MIB, SandboxLimits, Spec
 from supervisor.sandbox.bubblewrap import Bubblewrap
 from supervisor.sandbox.running import Capture
 
-LIMITS = Limits(processes=256, memory_bytes=1024 * MIB, tmpfs_bytes=64 * MIB)
+LIMITS = SandboxLimits(processes=256, memory_bytes=1024 * MIB, tmpfs_bytes=64 * MIB)
 
 
 class Place:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.sandbox import limits as module
-from supervisor.sandbox.base import MIB, Limits
+from supervisor.sandbox.base import MIB, SandboxLimits
 from supervisor.sandbox.cgroups import Cgroup
 from supervisor.sandbox.limits import (
     Sample,
@@ -34,15 +34,17 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def watched(pid: int, **bounds: int) -> Watched:
-    return Watched(init_pid=pid, init_fd=os.pidfd_open(pid), limits=Limits(**bounds), cgroup=None)
+    return Watched(
+        init_pid=pid, init_fd=os.pidfd_open(pid), limits=SandboxLimits(**bounds), cgroup=None
+    )
 
 
 def test_rlimits_are_set_hard_from_outside_and_never_raised(
     sleeper: subprocess.Popen[bytes],
 ) -> None:
     resource.prlimit(sleeper.pid, resource.RLIMIT_NOFILE, (100, 100))
-    apply_rlimits(sleeper.pid, Limits(processes=7, files=4096, file_bytes=5, cpu_s=3))
-    got = {kind: resource.prlimit(sleeper.pid, kind) for kind in rlimits(Limits(cpu_s=3))}
+    apply_rlimits(sleeper.pid, SandboxLimits(processes=7, files=4096, file_bytes=5, cpu_s=3))
+    got = {kind: resource.prlimit(sleeper.pid, kind) for kind in rlimits(SandboxLimits(cpu_s=3))}
     assert got[resource.RLIMIT_NPROC] == (7, 7)
     assert got[resource.RLIMIT_NOFILE] == (100, 100)
     assert got[resource.RLIMIT_FSIZE] == (5, 5)

@@ -11,7 +11,7 @@ from supervisor.errors import SandboxError
 from supervisor.sandbox import doctor, namespaces
 from supervisor.sandbox.base import DOOR_PORT, NAMES_PORT, Spec
 from supervisor.sandbox.bubblewrap import Bubblewrap
-from supervisor.sandbox.redirect import Step, steps
+from supervisor.sandbox.redirect import SetupStep, steps
 
 
 @pytest.fixture
@@ -55,20 +55,20 @@ async def test_without_it_there_is_neither_door_nor_route(sandbox: Bubblewrap, s
         assert (result.exit_code == 0, found in result.stderr.decode()) == (redirected, True)
 
 
-def without_rules(port: int) -> tuple[Step, ...]:
+def without_rules(port: int) -> tuple[SetupStep, ...]:
     return steps(port)[1:]
 
 
-def to_another_port(port: int) -> tuple[Step, ...]:
+def to_another_port(port: int) -> tuple[SetupStep, ...]:
     return steps(port + 1)
 
 
-def not_a_message(port: int) -> tuple[Step, ...]:
+def not_a_message(port: int) -> tuple[SetupStep, ...]:
     rules, *routes = steps(port)
     (packet,) = rules.packets
     broken = packet._replace(data=packet.data.replace(b"redir".hex(), b"rodir".hex()))
     assert broken != packet
-    return (Step((broken,)), *routes)
+    return (SetupStep((broken,)), *routes)
 
 
 @pytest.mark.parametrize("wrong", [without_rules, to_another_port, not_a_message])

@@ -19,7 +19,7 @@ from supervisor.core.actions import FileChange, content_hash
 from supervisor.core.approvals import Request, status
 from supervisor.core.files.changes import name_of, names_of
 from supervisor.core.files.swaps import single_changes
-from supervisor.core.files.undoing import ANY_MODE, Held
+from supervisor.core.files.undoing import ANY_MODE, HeldContent
 from supervisor.gate.gate import Gate
 from supervisor.workspace.trees.journal import Intent, decode_name
 from supervisor.workspace.trees.trees import Sides
@@ -214,7 +214,7 @@ class World(msgspec.Struct):
             assert data is not None, f"what `{decode_name(intent.name)}` held is not kept"
             assert content_hash(data) == before.digest
 
-    def _check_unasked(self, name: str, before: Held | None) -> None:
+    def _check_unasked(self, name: str, before: HeldContent | None) -> None:
         """What the person wrote is replaced without an answer only where the agent had seen it."""
         mine = self.by_person.get(name)
         if mine is not None and same(mine, before) and mine.kind != "dir":
@@ -244,7 +244,7 @@ class World(msgspec.Struct):
                 yield name, later[0]
 
 
-def same(entry: Entry | None, held: Held | None) -> bool:
+def same(entry: Entry | None, held: HeldContent | None) -> bool:
     """Whether a path held this by bytes, link target and mode. A folder made on the way has any
     mode."""
     if entry is None or held is None:
@@ -261,7 +261,7 @@ def same(entry: Entry | None, held: Held | None) -> bool:
     )
 
 
-def entry_of(held: Held) -> Entry:
+def entry_of(held: HeldContent) -> Entry:
     """The same as an entry."""
     if held.kind == "symlink":
         return Entry("symlink", 0o777, held.link_target)
@@ -286,7 +286,7 @@ def is_folder(entry: Entry | None) -> bool:
     return entry is not None and entry.kind == "dir"
 
 
-def token_of(held: Held | None) -> str | None:
+def token_of(held: HeldContent | None) -> str | None:
     """How an action names it."""
     return None if held is None else held.token
 

@@ -15,7 +15,7 @@ import pytest
 from supervisor.core.actions import FileChange, content_hash
 from supervisor.core.approvals import status
 from supervisor.core.files.changes import name_of
-from supervisor.core.files.undoing import Held
+from supervisor.core.files.undoing import HeldContent
 from supervisor.errors import GatehouseError, RefusedError
 from supervisor.workspace.apply.apply import Applier
 from supervisor.workspace.apply.restore import Restorer
@@ -126,7 +126,7 @@ def test_a_folder_that_a_process_swaps_for_a_symlink(tmp_path: Path, kind: str) 
     session = tmp_path / "session"
     session.mkdir()
     history = History(session, Journal(session), Replayed({}, {}, [], Forgotten(0, ""), {}))
-    held = Held("file", 0o644, history.kept.keep_bytes(b"content"))
+    held = HeldContent("file", 0o644, history.kept.keep_bytes(b"content"))
     root = Root(host)
     applier, restorer = Applier(root, blobs, None), Restorer(root, history)
     theirs = content_hash(b"theirs\n")

@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 
 from supervisor.core.actions import RULE_CATEGORIES
-from supervisor.core.lab.explanation import NEAR, Explanation, Looked, Outcome
+from supervisor.core.lab.explanation import NEAR, Explanation, Looked, RuleOutcome
 from supervisor.core.text.display import visible
 from supervisor.core.verdicts import Rule
 
@@ -22,8 +22,8 @@ MOST_RELATED = 8
 CLOSE = 2
 # So few that counting them would tell less than showing them.
 FEW = 3
-_MATCHING: frozenset[Outcome] = frozenset({"decides", "overruled", "partly"})
-_STOPPED: frozenset[Outcome] = frozenset({"held", "excepted", "inactive", "never", "spare"})
+_MATCHING: frozenset[RuleOutcome] = frozenset({"decides", "overruled", "partly"})
+_STOPPED: frozenset[RuleOutcome] = frozenset({"held", "excepted", "inactive", "never", "spare"})
 _ANSWERS = {"allow": "allow", "ask": "ask", "deny": "deny", "free": "-", "open": "no rule"}
 
 

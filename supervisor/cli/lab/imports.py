@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from supervisor.cli.lab.inputs import read_text
-from supervisor.core.lab.claude_permissions import Place, policy_text, translate
+from supervisor.core.lab.claude_permissions import SettingsPlace, policy_text, translate
 
 
 def import_claude(file: str) -> int:
@@ -18,13 +18,13 @@ def import_claude(file: str) -> int:
     return 0
 
 
-def _place(path: Path) -> Place:
+def _place(path: Path) -> SettingsPlace:
     """Where the settings lie, by their path: `PROJECT/.claude/settings.json`, or below the
     person's home for every project."""
     folder = path.absolute().parent
     home = Path.home()
     if folder.name != ".claude":
-        return Place(home=str(home))
+        return SettingsPlace(home=str(home))
     if folder.parent == home:
-        return Place(home=str(home), is_user=True)
-    return Place(root=str(folder.parent), home=str(home))
+        return SettingsPlace(home=str(home), is_user=True)
+    return SettingsPlace(root=str(folder.parent), home=str(home))

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from supervisor.cli.lab.inputs import read_policy, stream_record
-from supervisor.core.lab.replay import Change, Kind, Reason, Replay, Said
+from supervisor.core.lab.replay import ChangedVerdict, Kind, Reason, Replay, Said
 from supervisor.core.lab.replay import replay as decide_anew
 from supervisor.core.policy.policy_text import EFFECTS
 from supervisor.core.text.display import visible
@@ -84,7 +84,7 @@ def _lines(found: Replay, against: str) -> list[str]:
     return lines
 
 
-def _section(kind: Kind, changes: list[Change]) -> list[str]:
+def _section(kind: Kind, changes: list[ChangedVerdict]) -> list[str]:
     if not changes:
         return []
     lines = ["", f"{kind}:"]
@@ -97,7 +97,7 @@ def _section(kind: Kind, changes: list[Change]) -> list[str]:
     return lines
 
 
-def _steps(change: Change) -> str:
+def _steps(change: ChangedVerdict) -> str:
     return f"{_said(change.before)} -> {_said(change.after)}"
 
 
@@ -105,7 +105,7 @@ def _said(said: Said) -> str:
     return f"{said.verdict} ({visible(said.rule or said.why, one_line=True)})"
 
 
-def _title(change: Change) -> str:
+def _title(change: ChangedVerdict) -> str:
     text = visible(change.action, one_line=True)
     return (
         text

@@ -38,7 +38,7 @@ class ConflictCard(msgspec.Struct, frozen=True, kw_only=True):
     is_stale: bool = False
 
 
-class Contents(msgspec.Struct, frozen=True):
+class ConflictContents(msgspec.Struct, frozen=True):
     """The three contents; None where there is no file, or its content can't be had."""
 
     base: bytes | None = None

@@ -23,7 +23,7 @@ from supervisor.core.files.text_diff import (
 )
 
 
-class Piece(msgspec.Struct, frozen=True):
+class HunkSpan(msgspec.Struct, frozen=True):
     """One hunk as a place: lines `old_start` to `old_end` of the old file become `new_start` to
     `new_end` of the new one, context included. `id` names what a person saw of it."""
 
@@ -34,7 +34,7 @@ class Piece(msgspec.Struct, frozen=True):
     new_end: int
 
 
-def pieces(old: bytes, new: bytes) -> tuple[Piece, ...]:
+def pieces(old: bytes, new: bytes) -> tuple[HunkSpan, ...]:
     """The hunks of two contents, in order; none where they are equal, or have too many lines to be
     compared.
 
@@ -48,7 +48,7 @@ def pieces(old: bytes, new: bytes) -> tuple[Piece, ...]:
     groups = grouped(changed_blocks(old_lines, new_lines))
     names = hunk_ids(old_lines, new_lines, groups)
     return tuple(
-        Piece(name, *with_context(group, len(old_lines)))
+        HunkSpan(name, *with_context(group, len(old_lines)))
         for name, group in zip(names, groups, strict=True)
     )
 

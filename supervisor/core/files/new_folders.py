@@ -15,15 +15,15 @@ from supervisor.core.files.changes import ANY_MODE, OWNER, PERMISSIONS, is_usual
 
 # The folders above a path that the host doesn't have, outermost first, with the permissions that
 # they have in the copy; ANY_MODE where those say nothing.
-type Way = tuple[tuple[str, int], ...]
+type FolderModes = tuple[tuple[str, int], ...]
 
 
 def meant(mode: int) -> int:
-    """The permissions of a folder of the copy's as a `Way` has them."""
+    """The permissions of a folder of the copy's as a `FolderModes` has them."""
     return ANY_MODE if is_usual(mode) else mode & PERMISSIONS
 
 
-def with_way(action: FileChange, way: Way) -> FileChange:
+def with_way(action: FileChange, way: FolderModes) -> FileChange:
     """The action with the folders on the way to it that it makes."""
     made = tuple(
         NewFolder(path=name_fields(name)[0], mode=mode) for name, mode in way if mode != ANY_MODE
@@ -31,7 +31,7 @@ def with_way(action: FileChange, way: Way) -> FileChange:
     return msgspec.structs.replace(action, folders=made)
 
 
-def holds_for(before: Way, now: Way) -> bool:
+def holds_for(before: FolderModes, now: FolderModes) -> bool:
     """Whether what was asked about when the way was `before` is what would be asked about now.
     What has been made since is no longer on the way, and holds."""
     asked = dict(before)

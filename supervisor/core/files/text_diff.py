@@ -145,13 +145,15 @@ def _diff_lines(old: list[str], new: list[str]) -> TextDiff:
     return TextDiff(tuple(hunks), added, removed, truncated=writer.truncated)
 
 
-type Line = str | bytes
+type TextLine = str | bytes
 type Block = tuple[
     int, int, int, int
 ]  # old start, old end, new start, new end: that part is replaced by this one
 
 
-def hunk_ids(old: Sequence[Line], new: Sequence[Line], groups: list[list[Block]]) -> list[str]:
+def hunk_ids(
+    old: Sequence[TextLine], new: Sequence[TextLine], groups: list[list[Block]]
+) -> list[str]:
     """A name for each hunk, by all that a person sees of it. Those of one file that read the
     same are told apart by their place in the old file, so that a name never moves on to another
     place."""
@@ -164,7 +166,7 @@ def hunk_ids(old: Sequence[Line], new: Sequence[Line], groups: list[list[Block]]
     ]
 
 
-def _mark(old: Sequence[Line], new: Sequence[Line]) -> str:
+def _mark(old: Sequence[TextLine], new: Sequence[TextLine]) -> str:
     sides = (
         b"".join(line.encode() if isinstance(line, str) else line for line in side)
         for side in (old, new)
@@ -172,7 +174,7 @@ def _mark(old: Sequence[Line], new: Sequence[Line]) -> str:
     return content_hash("".join(map(content_hash, sides)).encode())[:ID_CHARS]
 
 
-def changed_blocks(old: Sequence[Line], new: Sequence[Line]) -> list[Block]:
+def changed_blocks(old: Sequence[TextLine], new: Sequence[TextLine]) -> list[Block]:
     """The replaced parts, in order, none touching the next."""
     start = 0
     while start < min(len(old), len(new)) and old[start] == new[start]:
@@ -180,7 +182,7 @@ def changed_blocks(old: Sequence[Line], new: Sequence[Line]) -> list[Block]:
     old_end, new_end = len(old), len(new)
     while old_end > start and new_end > start and old[old_end - 1] == new[new_end - 1]:
         old_end, new_end = old_end - 1, new_end - 1
-    ids: dict[Line, int] = {}
+    ids: dict[TextLine, int] = {}
     left = [ids.setdefault(line, len(ids)) for line in old[start:old_end]]
     right = [ids.setdefault(line, len(ids)) for line in new[start:new_end]]
     matches = _matches(left, right)

@@ -16,7 +16,7 @@ import msgspec
 from supervisor.core.files.changes import ANY_MODE, OWNER, Kind, Seen, link_token
 
 
-class Held(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class HeldContent(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What was at a path. `target` is base64, so that any bytes survive; `mtime_ns` 0 and `uid` -1:
     not known.
 
@@ -45,7 +45,7 @@ class Held(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 # The permissions that the owner needs to make, replace and remove what is in a folder.
 CHANGES_WITHIN = 0o300
-MADE_FOLDER = Held("dir", ANY_MODE)
+MADE_FOLDER = HeldContent("dir", ANY_MODE)
 
 
 class Effect(msgspec.Struct, frozen=True, gc=False):
@@ -56,8 +56,8 @@ class Effect(msgspec.Struct, frozen=True, gc=False):
     request: str
     name: str
     operation: str
-    before: Held | None
-    after: Held | None
+    before: HeldContent | None
+    after: HeldContent | None
     at: float
 
 
@@ -65,8 +65,8 @@ class Restoration(msgspec.Struct, frozen=True, gc=False):
     """A path that is to hold `to` again (None: nothing), where it holds `expected` now."""
 
     name: str
-    to: Held | None
-    expected: Held | None
+    to: HeldContent | None
+    expected: HeldContent | None
 
 
 class _Stack(msgspec.Struct, frozen=True, gc=False):
@@ -98,26 +98,26 @@ def chosen(history: Sequence[Effect], selection: Selection) -> list[Effect]:
     return list(history)
 
 
-def held_of(seen: Seen | None) -> Held | None:
+def held_of(seen: Seen | None) -> HeldContent | None:
     """What a look found, as a value that a journal can keep."""
     if seen is None:
         return None
     target = None if seen.target is None else _encoded(seen.target)
-    return Held(seen.kind, seen.mode, seen.digest, target, seen.signature[1], seen.uid)
+    return HeldContent(seen.kind, seen.mode, seen.digest, target, seen.signature[1], seen.uid)
 
 
-def held_link(target: str) -> Held:
+def held_link(target: str) -> HeldContent:
     """A symlink with this target."""
-    return Held("symlink", 0o777, None, _encoded(target))
+    return HeldContent("symlink", 0o777, None, _encoded(target))
 
 
-def is_as(seen: Seen | None, held: Held | None) -> bool:
+def is_as(seen: Seen | None, held: HeldContent | None) -> bool:
     """Whether a path holds this: kind, content, target and permissions. Times and what is in a
     folder don't count."""
     return is_same(held_of(seen), held)
 
 
-def is_same(one: Held | None, other: Held | None) -> bool:
+def is_same(one: HeldContent | None, other: HeldContent | None) -> bool:
     """Whether two states are one to a person."""
     if one is None or other is None:
         return one is None and other is None
@@ -137,8 +137,8 @@ def restorations(history: Sequence[Effect], chosen: Sequence[Effect]) -> list[Re
     the way they would have the permissions of anybody's; whoever carries this out leaves those
     as they are that are there again.
     """
-    first: dict[str, Held | None] = {}
-    last: dict[str, Held | None] = {}
+    first: dict[str, HeldContent | None] = {}
+    last: dict[str, HeldContent | None] = {}
     for effect in chosen:
         first.setdefault(effect.name, effect.before)
         last[effect.name] = effect.after
@@ -207,7 +207,7 @@ def kept_out_of(steps: Iterable[Restoration], name: str) -> bool:
     )
 
 
-def _opened(held: Held | None) -> Held | None:
+def _opened(held: HeldContent | None) -> HeldContent | None:
     """A folder that keeps out its owner as it is when it doesn't; None for anything else."""
     if held is None or held.kind != "dir" or held.mode == ANY_MODE or held.mode & OWNER == OWNER:
         return None
@@ -226,10 +226,10 @@ def made_folders(history: Iterable[Effect]) -> set[str]:
     }
 
 
-def _taken_folders(history: Iterable[Effect]) -> dict[str, Held]:
+def _taken_folders(history: Iterable[Effect]) -> dict[str, HeldContent]:
     """The folders that aren't there any more by what the session did last to them, as they were
     then."""
-    taken: dict[str, Held] = {}
+    taken: dict[str, HeldContent] = {}
     for effect in history:
         taken.pop(effect.name, None)
         if effect.after is None and effect.before is not None and effect.before.kind == "dir":
@@ -296,12 +296,12 @@ def _without(stack: _Stack | None, ids: Collection[str]) -> _Stack | None:
     return rest
 
 
-def is_mode_of_folder(one: Held | None, other: Held | None) -> bool:
+def is_mode_of_folder(one: HeldContent | None, other: HeldContent | None) -> bool:
     """Whether one state and the other differ in the permissions of a folder alone."""
     return one is not None and other is not None and one.kind == other.kind == "dir"
 
 
-def lets_in(held: Held | None) -> bool:
+def lets_in(held: HeldContent | None) -> bool:
     """Whether a folder's owner may change what is in it: then it must become so before that,
     else after."""
     return held is not None and (held.mode & CHANGES_WITHIN) == CHANGES_WITHIN
@@ -333,7 +333,7 @@ def _above(name: str) -> list[str]:
     return ["/".join(parts[:number]) for number in range(1, len(parts) + 1)]
 
 
-def _mode(held: Held) -> int:
+def _mode(held: HeldContent) -> int:
     return stat.S_IMODE(held.mode)
 
 

@@ -70,7 +70,7 @@ def keys_of(category: str) -> frozenset[str]:
     return _COMMON | _KEYS[category]
 
 
-class Seen(NamedTuple):
+class OnDisk(NamedTuple):
     """What the disk says of a path: why it leaves the workspace by a link, what it is called
     there without links where that is another name, and whether it is a link itself."""
 
@@ -80,7 +80,7 @@ class Seen(NamedTuple):
 
 
 # Looks at the disk for the caller: workspace, canonical path.
-type Look = Callable[[str, str], Seen]
+type LookUp = Callable[[str, str], OnDisk]
 
 
 class _Misunderstood(ValueError):  # noqa: N818 (never seen outside)
@@ -93,7 +93,7 @@ def answer_line(
     workspace: str | None,
     now: float,
     *,
-    look: Look | None = None,
+    look: LookUp | None = None,
 ) -> dict[str, Any]:
     """The answer to one line: `id` as it was given, `verdict`, `rule` (None where none decided),
     `why`. Never raises.
@@ -125,7 +125,7 @@ def answer(
     workspace: str | None,
     now: float,
     *,
-    look: Look | None = None,
+    look: LookUp | None = None,
 ) -> bytes:
     """`answer_line` as one line of JSON, without its line break."""
     return msgspec.json.encode(answer_line(line, policy, workspace, now, look=look))
@@ -136,7 +136,7 @@ def _verdict(
     policy: Policy | None,
     workspace: str | None,
     now: float,
-    look: Look | None,
+    look: LookUp | None,
 ) -> Verdict:
     root, remotes = surroundings(fields, workspace)
     own = fields.get("policy")
@@ -204,11 +204,11 @@ def _with_links(
     action: FileChange,
     verdict: Verdict,
     judge: Callable[[Action], Verdict],
-    look: Callable[[str], Seen],
+    look: Callable[[str], OnDisk],
 ) -> Verdict:
     """The verdict once links are known, never looser: a path is judged by what it is called
     without them, too."""
-    path, to = look(canonical(action.path, action.path_b64).text), Seen()
+    path, to = look(canonical(action.path, action.path_b64).text), OnDisk()
     if action.to is not None:
         to = look(canonical(action.to, action.to_b64).text)
     why = path.why or to.why

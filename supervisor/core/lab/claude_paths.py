@@ -24,7 +24,7 @@ from supervisor.errors import PolicyError
 _OUTSIDE = "nothing outside of the workspace is ever changed, so no rule is needed"
 
 
-class Place(NamedTuple):
+class SettingsPlace(NamedTuple):
     """Where the settings lie: `root` is the project's folder (absolute), `home` the person's, None
     where it isn't known.
 
@@ -36,7 +36,7 @@ class Place(NamedTuple):
     is_user: bool = False
 
 
-def patterns(spec: str, place: Place, *, allows: bool) -> tuple[str, ...]:
+def patterns(spec: str, place: SettingsPlace, *, allows: bool) -> tuple[str, ...]:
     """The patterns of filesystem rules for `Edit(spec)`. `NoCounterpartError` where there are
     none."""
     found = tuple(dict.fromkeys(_anchored(spec.strip(), place, allows=allows)))
@@ -58,7 +58,7 @@ def _checked(pattern: str, *, allows: bool) -> str:
     )
 
 
-def _anchored(spec: str, place: Place, *, allows: bool) -> list[str]:
+def _anchored(spec: str, place: SettingsPlace, *, allows: bool) -> list[str]:
     if spec.startswith("!"):
         raise NoCounterpartError(
             "takes something out of the rules before it; write it as `except` of a rule"
@@ -130,7 +130,7 @@ def _climbed(segments: Sequence[str]) -> list[str]:
     return found
 
 
-def _home(place: Place, *, allows: bool) -> list[str]:
+def _home(place: SettingsPlace, *, allows: bool) -> list[str]:
     if place.home is None:
         raise _unknown_root(allows=allows)
     return _literal(place.home)
@@ -148,7 +148,9 @@ def _unknown_root(*, allows: bool) -> NoCounterpartError:
     return NoCounterpartError(reason, None if allows else WHOLE_CATEGORY)
 
 
-def _absolute(pattern: Sequence[str], place: Place, *, is_folder: bool, allows: bool) -> list[str]:
+def _absolute(
+    pattern: Sequence[str], place: SettingsPlace, *, is_folder: bool, allows: bool
+) -> list[str]:
     """What an absolute pattern says of the files below the project's folder."""
     if place.root is None:
         is_anywhere = pattern[:1] == ["**"] and (

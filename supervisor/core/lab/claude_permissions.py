@@ -22,14 +22,14 @@ from typing import Any, NamedTuple
 from supervisor.core.actions import Category, Effect
 from supervisor.core.lab import claude_commands, claude_paths
 from supervisor.core.lab.claude_commands import WHOLE_CATEGORY, NoCounterpartError
-from supervisor.core.lab.claude_paths import Place
+from supervisor.core.lab.claude_paths import SettingsPlace
 from supervisor.core.policy.policy_text import EFFECTS, parse_rule
 from supervisor.core.shell.exec_patterns import compile_pattern
 from supervisor.core.shell.exec_tables import basename
 from supervisor.core.text.display import visible
 from supervisor.errors import PolicyError, UserError
 
-__all__ = ["Carried", "Imported", "Left", "Place", "policy_text", "translate"]
+__all__ = ["Carried", "Imported", "Left", "SettingsPlace", "policy_text", "translate"]
 
 _RULE = re.compile(r"(?P<tool>[A-Za-z0-9_.*-]+)(?:\((?P<spec>.*)\))?\Z", re.DOTALL)
 _DOMAIN = re.compile(r"domain\s*:\s*(?P<host>\S+)\Z")
@@ -87,7 +87,7 @@ class Imported(NamedTuple):
     modes: Mapping[Category, Effect]
 
 
-def translate(text: str, source: str, place: Place) -> Imported:
+def translate(text: str, source: str, place: SettingsPlace) -> Imported:
     """The rules of some settings, as rules here. `UserError` (`source:line: what`) where they
     can't be read."""
     permissions = _permissions(text, source)
@@ -155,7 +155,7 @@ def _list(permissions: Mapping[str, Any], effect: str, source: str) -> list[str]
 class _Reader:
     """One reading of one file."""
 
-    def __init__(self, place: Place, *, denies_asked: bool) -> None:
+    def __init__(self, place: SettingsPlace, *, denies_asked: bool) -> None:
         self.place = place
         self.denies_asked = denies_asked
         self.rules: list[Carried] = []

@@ -19,14 +19,14 @@ from supervisor.core.lab.explanation import (
     FAR,
     NEAR,
     OUTCOMES,
-    Answer,
+    ActionPart,
     Basis,
     Explanation,
-    Look,
     Looked,
-    Outcome,
-    Part,
+    PartAnswer,
     Reading,
+    RuleLook,
+    RuleOutcome,
     Topic,
 )
 from supervisor.core.policy.evaluate import ORIGIN, evaluate_in
@@ -80,23 +80,23 @@ def read(policy: Policy, action: Action, context: Context) -> Reading:
         case "exec":
             from supervisor.core.lab import explain_exec
 
-            return explain_exec.Reading(policy, action, context)
+            return explain_exec.ExecReading(policy, action, context)
         case "filesystem":
             from supervisor.core.lab import explain_filesystem
 
-            return explain_filesystem.Reading(policy, action, context)
+            return explain_filesystem.FilesystemReading(policy, action, context)
         case "network":
             from supervisor.core.lab import explain_network
 
-            return explain_network.Reading(policy, action, context)
+            return explain_network.NetworkReading(policy, action, context)
         case "git":
             from supervisor.core.lab import explain_git
 
-            return explain_git.Reading(policy, action, context)
+            return explain_git.GitReading(policy, action, context)
         case _:
             from supervisor.core.lab import explain_packages
 
-            return explain_packages.Reading(action)
+            return explain_packages.PackagesReading(action)
 
 
 def _explained(
@@ -152,16 +152,16 @@ def _basis(verdict: Verdict, reading: Reading, forced: Sequence[Forced]) -> Basi
     )
 
 
-def _part(at: int, topic: Topic, looked: Sequence[Looked], context: Context) -> Part:
+def _part(at: int, topic: Topic, looked: Sequence[Looked], context: Context) -> ActionPart:
     """What the rules in force say of one part: the strictest of them that speaks of it."""
     speaking = [one.rule for one in looked if at in one.parts and context.is_active(one.rule)]
-    answer: Answer = "free" if topic.is_free else "open"
+    answer: PartAnswer = "free" if topic.is_free else "open"
     rules: tuple[str, ...] = ()
     if speaking:
         strictest = max((rule.effect for rule in speaking), key=STRICTNESS.__getitem__)
         answer = strictest
         rules = tuple(dict.fromkeys(rule.text for rule in speaking if rule.effect == strictest))
-    return Part(
+    return ActionPart(
         topic.kind,
         topic.text,
         answer,
@@ -204,10 +204,10 @@ def _look_at(rules: Sequence[Rule], case: _Case) -> list[Looked]:
     ]
 
 
-def _looked(rule: Rule, looks: Sequence[Look], among: Sequence[int], case: _Case) -> Looked:
+def _looked(rule: Rule, looks: Sequence[RuleLook], among: Sequence[int], case: _Case) -> Looked:
     parts = tuple(at for at, look in enumerate(looks) if look.counts)
     if not looks:
-        outcome: Outcome = "held" if case.verdict.decision == "deny" else "missed"
+        outcome: RuleOutcome = "held" if case.verdict.decision == "deny" else "missed"
         return Looked(rule, outcome, "no rule is asked: the action can't be read", distance=FAR)
     at = min(parts or among, key=lambda at: (looks[at].stopped is None, looks[at].distance))
     look = looks[at]
@@ -235,7 +235,7 @@ def _looked(rule: Rule, looks: Sequence[Look], among: Sequence[int], case: _Case
 
 def _counting(
     rule: Rule, whys: Sequence[str], parts: Sequence[int], case: _Case
-) -> tuple[Outcome, str]:
+) -> tuple[RuleOutcome, str]:
     """What became of a rule that is in force and speaks of some part."""
     verdict, kind = case.verdict, case.reading.topics[parts[0]].kind
     how = whys[0] if len(set(whys)) == 1 else ""

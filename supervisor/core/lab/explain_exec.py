@@ -19,7 +19,7 @@ from supervisor.core.lab.explain_exec_misses import (
     other_program,
     touch_miss,
 )
-from supervisor.core.lab.explanation import FAR, MOST_PARTS, NEAR, Look, Topic, excepted, miss
+from supervisor.core.lab.explanation import FAR, MOST_PARTS, NEAR, RuleLook, Topic, excepted, miss
 from supervisor.core.policy.command_rules import CommandJudge
 from supervisor.core.policy.rules import Policy
 from supervisor.core.shell.exec_candidates import quote
@@ -27,7 +27,7 @@ from supervisor.core.shell.exec_patterns import ExecPattern, compile_pattern
 from supervisor.core.shell.exec_places import outside_words
 from supervisor.core.shell.exec_rules import Rules
 from supervisor.core.shell.exec_tables import basename, opaque_words
-from supervisor.core.shell.exec_trace import Step, Trace
+from supervisor.core.shell.exec_trace import JudgedCommand, Trace
 from supervisor.core.shell.shell_words import Word, from_bytes_text
 from supervisor.core.verdicts import Context, Forced, Rule
 
@@ -36,10 +36,10 @@ MOST_CHARS = 120
 # else.
 MOST_ALIKE = 40
 MOST_STEPS_ALONE = 20_000
-_BARE = Look(False, "a bare allow rule allows nothing: name the commands", 1, "never")
+_BARE = RuleLook(False, "a bare allow rule allows nothing: name the commands", 1, "never")
 
 
-class Reading:
+class ExecReading:
     """A command line as it was understood, command by command; as one whole where no command is
     found in it."""
 
@@ -64,7 +64,7 @@ class Reading:
             for step in self.steps
         ]
         self.views: dict[int, list[View]] = {}
-        self.missing: dict[tuple[bool, ExecPattern, int], Look] = {}
+        self.missing: dict[tuple[bool, ExecPattern, int], RuleLook] = {}
         self.facts = [
             (
                 "in",
@@ -86,7 +86,7 @@ class Reading:
         watch.judge()
         return watch
 
-    def _topic(self, step: Step[int]) -> Topic:
+    def _topic(self, step: JudgedCommand[int]) -> Topic:
         is_wrapper = step.unwrapped is not None and not step.needs_rule
         forced = tuple(_forced(step.problems))
         is_free = not step.is_judged or is_wrapper
@@ -99,12 +99,12 @@ class Reading:
             self._alone(step),
         )
 
-    def _alone(self, step: Step[int]) -> Exec | None:
+    def _alone(self, step: JudgedCommand[int]) -> Exec | None:
         """The command as a line of its own, in the folder where it runs."""
         here = next(iter(step.here)) if len(step.here) == 1 else self.watch.cwd
         return Exec(command=_line(step.words), cwd=here) if step.is_judged else None
 
-    def _notes(self, step: Step[int]) -> Iterator[str]:
+    def _notes(self, step: JudgedCommand[int]) -> Iterator[str]:
         for label, times in groupby(step.via):
             count = len(list(times))
             yield label if count == 1 else f"{label}, {count} times over"
@@ -131,7 +131,7 @@ class Reading:
 
     # -- what a rule says
 
-    def look(self, rule: Rule, at: int) -> Look:
+    def look(self, rule: Rule, at: int) -> RuleLook:
         """What a rule says of one command."""
         known = self.known.get(id(rule))
         if known is None:
@@ -151,11 +151,12 @@ class Reading:
         """What can be told of a rule at once."""
         pattern = compile_pattern(rule.pattern)
         said = {
-            at: Look(True, text) for at, text in self._said(self.watch, rule, self.keys[id(rule)])
+            at: RuleLook(True, text)
+            for at, text in self._said(self.watch, rule, self.keys[id(rule)])
         }
         if not self.context.is_active(rule):
             said |= {
-                at: Look(True, text) for at, text in self._tried(rule, pattern, rule.exceptions)
+                at: RuleLook(True, text) for at, text in self._tried(rule, pattern, rule.exceptions)
             }
         for at, _ in self._tried(rule, pattern, ()) if rule.exceptions else ():
             if at not in said:
@@ -214,7 +215,7 @@ class Reading:
 
     # -- why a rule doesn't
 
-    def _missing(self, effect: Effect, pattern: ExecPattern, at: int) -> Look:
+    def _missing(self, effect: Effect, pattern: ExecPattern, at: int) -> RuleLook:
         """Why a rule about the same program says nothing of a command; found once for all
         commands that are alike."""
         alike = self.alike[at]
@@ -232,7 +233,7 @@ class Reading:
             self.missing[key] = found
         return found
 
-    def _cover_miss(self, pattern: ExecPattern, step: Step[int], alike: int) -> Look:
+    def _cover_miss(self, pattern: ExecPattern, step: JudgedCommand[int], alike: int) -> RuleLook:
         if not step.needs_rule:
             return miss(f"`{step.words[0].text}` needs no rule here", 3)
         if not step.forms:
@@ -258,8 +259,8 @@ class _Known(NamedTuple):
 
     pattern: ExecPattern
     name: str | None
-    said: dict[int, Look]
-    other: Look
+    said: dict[int, RuleLook]
+    other: RuleLook
 
 
 # -- how words are shown --------------------------------------------------------------------------

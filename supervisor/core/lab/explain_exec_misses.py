@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from supervisor.core.lab.explanation import FAR, Look, miss
+from supervisor.core.lab.explanation import FAR, RuleLook, miss
 from supervisor.core.shell.exec_patterns import (
     ExecPattern,
     PatternWord,
@@ -48,11 +48,11 @@ class View(NamedTuple):
         return covers(start, self.words[:count], inside, opaque=self.opaque, outside=self.outside)
 
 
-def cover_miss(pattern: ExecPattern, view: View) -> Look:
+def cover_miss(pattern: ExecPattern, view: View) -> RuleLook:
     """The first word by which an allow rule misses a command. `covers` is asked; nothing is
     compared here."""
     if view.is_covered(pattern):
-        return Look(
+        return RuleLook(
             True, "would cover it too; another rule that does is asked first", stopped="spare"
         )
     words = view.words
@@ -84,11 +84,11 @@ def cover_miss(pattern: ExecPattern, view: View) -> Look:
     return miss(f"`{words[0].text}` would run what it reads: no wildcard covers that", 1)
 
 
-def other_program(wanted: PatternWord) -> Look:
+def other_program(wanted: PatternWord) -> RuleLook:
     return miss(f"is about another program, `{wanted.raw or wanted.literal}`", FAR)
 
 
-def _other_name(wanted: PatternWord, name: Word) -> Look:
+def _other_name(wanted: PatternWord, name: Word) -> RuleLook:
     if not name.is_literal:
         return UNKNOWN_NAME
     if basename(name.text) == (wanted.literal or ""):
@@ -100,7 +100,7 @@ def _other_name(wanted: PatternWord, name: Word) -> Look:
     return other_program(wanted)
 
 
-def _other_word(wanted: PatternWord | None, word: Word, at: int, *, is_opaque: bool) -> Look:
+def _other_word(wanted: PatternWord | None, word: Word, at: int, *, is_opaque: bool) -> RuleLook:
     if wanted is not None and wanted.literal is not None:
         return miss(
             f"says `{wanted.literal}`; here word {at + 1} is `{word.text}`", 3 if at == 1 else 2
@@ -116,7 +116,7 @@ def _other_word(wanted: PatternWord | None, word: Word, at: int, *, is_opaque: b
     return miss(f"says `{wanted.raw}`; here word {at + 1} is `{word.text}`", 3 if at == 1 else 2)
 
 
-def touch_miss(pattern: ExecPattern, words: tuple[Word, ...]) -> Look:
+def touch_miss(pattern: ExecPattern, words: tuple[Word, ...]) -> RuleLook:
     """Why a deny or ask rule isn't about a command."""
     name = replace(pattern, words=pattern.words[:1], has_tail=True, stays_inside=False)
     if not touches(name, words[:1]):

@@ -8,7 +8,7 @@ made here.
 from collections.abc import Sequence
 
 from supervisor.core.actions import Action, FileChange
-from supervisor.core.lab.explanation import FAR, Look, Topic, excepted, miss
+from supervisor.core.lab.explanation import FAR, RuleLook, Topic, excepted, miss
 from supervisor.core.policy.file_rules import (
     FileJudge,
     Protected,
@@ -28,7 +28,7 @@ from supervisor.core.verdicts import Context, Forced, Rule
 MOST_PATHS = 20
 
 
-class Reading:
+class FilesystemReading:
     """A `FileChange` as it was understood. No topic where one of its paths is none of the
     workspace."""
 
@@ -73,7 +73,7 @@ class Reading:
             for rule in policy.of("filesystem")
         )
 
-    def look(self, rule: Rule, at: int) -> Look:
+    def look(self, rule: Rule, at: int) -> RuleLook:
         """What a rule says of one of the paths."""
         path, name = self.paths[at], self.protected[at]
         if not fits(rule, path):
@@ -86,9 +86,9 @@ class Reading:
                 f"fits, but no wildcard covers the protected name `{name.pattern}`: only a rule"
                 " that spells the path out"
             )
-            return Look(True, why, stopped="held")
+            return RuleLook(True, why, stopped="held")
         is_literal = Glob(tidy(rule.pattern)).literal is not None
-        return Look(
+        return RuleLook(
             True, f"names `{path.text}`" if is_literal else f"`{rule.pattern}` covers `{path.text}`"
         )
 
@@ -125,7 +125,7 @@ def _notes(path: WorkspacePath, written: str | None, name: Protected | None) -> 
 # -- where a pattern parts from a path ------------------------------------------------------------
 
 
-def _miss(rule: Rule, path: WorkspacePath) -> Look:
+def _miss(rule: Rule, path: WorkspacePath) -> RuleLook:
     if rule.effect != "allow":
         return _difference(fold(tidy(rule.pattern)), path.folded)
     found = _difference(tidy(rule.pattern), path.text)
@@ -138,7 +138,7 @@ def _miss(rule: Rule, path: WorkspacePath) -> Look:
     return found
 
 
-def _difference(pattern: str, path: str) -> Look:
+def _difference(pattern: str, path: str) -> RuleLook:
     """The first place where a glob and a path part; only called where they do."""
     wanted, given = pattern.split("/"), path.split("/")
     for at, segment in enumerate(wanted):
@@ -160,7 +160,7 @@ def _difference(pattern: str, path: str) -> Look:
     return _too_deep(wanted, given)
 
 
-def _too_deep(wanted: Sequence[str], given: Sequence[str]) -> Look:
+def _too_deep(wanted: Sequence[str], given: Sequence[str]) -> RuleLook:
     """Every segment of the pattern fits, and the path goes on."""
     folder = "/".join(given[: len(wanted)])
     if wanted[-1].strip("*"):
@@ -172,7 +172,7 @@ def _too_deep(wanted: Sequence[str], given: Sequence[str]) -> Look:
     return miss(f"`*` stays in one folder, and `{folder}/` is one more: `{wide}` would cover it", 1)
 
 
-def _behind_stars(wanted: Sequence[str], at: int, given: Sequence[str]) -> Look:
+def _behind_stars(wanted: Sequence[str], at: int, given: Sequence[str]) -> RuleLook:
     """What stands behind the first `**` isn't found."""
     rest = "/".join(wanted[at + 1 :])
     is_near = at > 0 or _same_name(wanted[-1], given[-1])

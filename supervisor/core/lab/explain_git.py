@@ -11,7 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from supervisor.core.actions import Action, Git
-from supervisor.core.lab.explanation import FAR, MOST_PARTS, Look, Topic, excepted, miss
+from supervisor.core.lab.explanation import FAR, MOST_PARTS, RuleLook, Topic, excepted, miss
 from supervisor.core.policy.git_refs import (
     REACHES,
     Ref,
@@ -54,7 +54,7 @@ class _Case(NamedTuple):
     flags: frozenset[str]
 
 
-class Reading:
+class GitReading:
     """A `Git` action as it was understood, ref by ref. No topic where it contradicts itself or a
     name is none."""
 
@@ -95,7 +95,7 @@ class Reading:
             for at, case in enumerate(self.cases)
         ]
 
-    def look(self, rule: Rule, at: int) -> Look:
+    def look(self, rule: Rule, at: int) -> RuleLook:
         """What a rule says of one ref, or of the command that can't be read."""
         if not self.cases:
             return self._look_roughly(rule)
@@ -107,15 +107,15 @@ class Reading:
         return (
             excepted(exception)
             if exception
-            else Look(True, f"`{rule.pattern}` covers `{self.topics[at].text}`")
+            else RuleLook(True, f"`{rule.pattern}` covers `{self.topics[at].text}`")
         )
 
-    def _look_roughly(self, rule: Rule) -> Look:
+    def _look_roughly(self, rule: Rule) -> RuleLook:
         if rule.effect != "deny":
             return miss(f"{self.unread}: only deny rules are asked", FAR)
         for case in self.rough:
             if touches(compile_pattern(rule.pattern), *case) and not _exception(rule, case):
-                return Look(True, f"the text may hold `{_name(case)}`")
+                return RuleLook(True, f"the text may hold `{_name(case)}`")
         return miss("nothing that the text may hold is what it is about", FAR)
 
 
@@ -184,11 +184,11 @@ def _notes(ref: Ref | None) -> tuple[str, ...]:
 # -- what differs ---------------------------------------------------------------------------------
 
 
-def _cover_miss(pattern: GitPattern, case: _Case) -> Look:
+def _cover_miss(pattern: GitPattern, case: _Case) -> RuleLook:
     """Why an allow rule doesn't cover one ref: a word first, then the options."""
     if pattern.is_bare and not case.flags:
         return miss("a wildcard alone covers plain pushes and fetches of branches only", 2)
-    words = Look(True, "") if pattern.is_bare else _words_miss(pattern, case)
+    words = RuleLook(True, "") if pattern.is_bare else _words_miss(pattern, case)
     if not words.fits or options_agree(pattern.options, case.flags, case.action.operation):
         return words
     wanted = pattern.options - harmless(case.action.operation)
@@ -198,7 +198,7 @@ def _cover_miss(pattern: GitPattern, case: _Case) -> Look:
     return miss(f"is only about {_options(sorted(wanted - case.flags))}, which isn't there", 2)
 
 
-def _words_miss(pattern: GitPattern, case: _Case) -> Look:
+def _words_miss(pattern: GitPattern, case: _Case) -> RuleLook:
     """The first word that differs from the nearest of the names that an action has; a fit where
     none does."""
     words = pattern.words
@@ -213,10 +213,10 @@ def _words_miss(pattern: GitPattern, case: _Case) -> Look:
             if at == 0 and len(words) > 1:
                 return miss(f"is about `{wanted}`; here the operation is `{word}`", FAR)
             return miss(f"is about `{wanted}`; here it is `{word}`{_hint(wanted, word)}", 2)
-    return Look(True, "")
+    return RuleLook(True, "")
 
 
-def _other_form(words: Sequence[str], case: _Case) -> Look:
+def _other_form(words: Sequence[str], case: _Case) -> RuleLook:
     operation = case.action.operation
     if len(words) == 1 and words[0] not in REACHES and operation == "push":
         return miss(f"is about plain pushes to the branch `{words[0]}`", 3)
@@ -238,7 +238,7 @@ def _hint(wanted: str, word: str) -> str:
     )
 
 
-def _touch_miss(pattern: GitPattern, case: _Case) -> Look:
+def _touch_miss(pattern: GitPattern, case: _Case) -> RuleLook:
     """Why a deny or ask rule isn't about one ref."""
     words, operation = pattern.words, case.action.operation
     if touches(pattern._replace(options=frozenset()), *case):

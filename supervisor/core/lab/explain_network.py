@@ -8,7 +8,7 @@ Decides nothing (see `explain`). Whether a rule fits is asked of `network_patter
 import msgspec
 
 from supervisor.core.actions import Action, Effect, Network
-from supervisor.core.lab.explanation import FAR, MOST_PARTS, NEAR, Look, Topic, excepted, miss
+from supervisor.core.lab.explanation import FAR, MOST_PARTS, NEAR, RuleLook, Topic, excepted, miss
 from supervisor.core.policy.network_patterns import WEB_PORTS, NetworkPattern, Target, parse
 from supervisor.core.policy.network_rules import (
     NetworkJudge,
@@ -29,7 +29,7 @@ from supervisor.core.text.urls import DEFAULT_PORTS
 from supervisor.core.verdicts import Context, Forced, Rule
 
 
-class Reading:
+class NetworkReading:
     """A `Network` action as it was understood: where it goes, and each address that isn't public
     and that a rule must name."""
 
@@ -77,7 +77,7 @@ class Reading:
             for rule in policy.of("network")
         )
 
-    def look(self, rule: Rule, at: int) -> Look:
+    def look(self, rule: Rule, at: int) -> RuleLook:
         """What a rule says of where it goes (0), or of one of the addresses that must be named."""
         if at:
             return self._at_address(rule, self.private[at - 1])
@@ -91,9 +91,9 @@ class Reading:
             self.patterns[text] = parse(text)
         return self.patterns[text]
 
-    def _at_target(self, rule: Rule) -> Look:
+    def _at_target(self, rule: Rule) -> RuleLook:
         if rule in self.closing:
-            return Look(
+            return RuleLook(
                 True, "denies every request to this host, so no connection is opened for them"
             )
         broad = rule.effect != "allow"
@@ -101,7 +101,7 @@ class Reading:
         if not pattern.matches(self.target, broad=broad):
             return _miss(pattern, self.target, rule.effect)
         exception = self._exception(rule, self.target)
-        return excepted(exception) if exception else Look(True, _how(pattern, self.target))
+        return excepted(exception) if exception else RuleLook(True, _how(pattern, self.target))
 
     def _exception(self, rule: Rule, target: Target) -> str | None:
         broad = rule.effect == "allow"
@@ -110,16 +110,16 @@ class Reading:
             None,
         )
 
-    def _at_address(self, rule: Rule, address: Address) -> Look:
+    def _at_address(self, rule: Rule, address: Address) -> RuleLook:
         if rule.effect != "allow":
             return miss("only an allow rule can name an address", FAR)
         pattern, literal = self._pattern(rule.pattern), as_literal(self.target, address)
         if not names_address(pattern, literal):
             return miss(f"doesn't name the address `{address}`", FAR)
         exception = self._exception(rule, literal)
-        return excepted(exception) if exception else Look(True, f"names `{address}`")
+        return excepted(exception) if exception else RuleLook(True, f"names `{address}`")
 
-    def _opening(self, rule: Rule, missed: Look) -> Look:
+    def _opening(self, rule: Rule, missed: RuleLook) -> RuleLook:
         """What a rule about requests says of a mere connection."""
         pattern = self._pattern(rule.pattern)
         names = pattern.names_port(self.target, broad=False) and pattern.names_host(
@@ -128,12 +128,12 @@ class Reading:
         if pattern.glob is None or not names:
             return missed
         if not self.is_opened:
-            return Look(
+            return RuleLook(
                 True,
                 "is about requests, and this connection has other rules that answer",
                 stopped="spare",
             )
-        return Look(
+        return RuleLook(
             True,
             "is about requests to this host: the connection is opened, and each request in it is"
             " judged",
@@ -220,7 +220,7 @@ def _how(pattern: NetworkPattern, target: Target) -> str:
     return whom
 
 
-def _miss(pattern: NetworkPattern, target: Target, effect: Effect) -> Look:
+def _miss(pattern: NetworkPattern, target: Target, effect: Effect) -> RuleLook:
     """The first part of a rule that differs, in the order host, port, URL; the later, the
     nearer."""
     broad = effect != "allow"
@@ -264,7 +264,7 @@ def _ports(pattern: NetworkPattern) -> str:
     )
 
 
-def _other_host(pattern: NetworkPattern, target: Target) -> Look:
+def _other_host(pattern: NetworkPattern, target: Target) -> RuleLook:
     if pattern.network is not None:
         where = (
             f"`{target.host}`"

@@ -10,7 +10,7 @@ import contextlib
 import msgspec
 
 from supervisor.core.actions import Action, Packages
-from supervisor.core.lab.explanation import FAR, MOST_PARTS, NEAR, Look, Topic, excepted, miss
+from supervisor.core.lab.explanation import FAR, MOST_PARTS, NEAR, RuleLook, Topic, excepted, miss
 from supervisor.core.policy.package_rules import (
     PackagePattern,
     canonical_action,
@@ -39,7 +39,7 @@ from supervisor.core.verdicts import Forced, Rule
 type _Case = tuple[Packages, Item | None]
 
 
-class Reading:
+class PackagesReading:
     """A `Packages` action as it was understood, package by package. No topic where it
     contradicts itself or a word is no package."""
 
@@ -81,25 +81,27 @@ class Reading:
             for item in items
         ]
 
-    def look(self, rule: Rule, at: int) -> Look:
+    def look(self, rule: Rule, at: int) -> RuleLook:
         """What a rule says of one package."""
         pattern, case = compile_pattern(rule.pattern), self.cases[at]
         broad = rule.effect != "allow"
         if not broad and pattern.is_bare:
-            return Look(False, "a bare allow rule allows nothing: name the packages", 1, "never")
+            return RuleLook(
+                False, "a bare allow rule allows nothing: name the packages", 1, "never"
+            )
         if (touches if broad else covers)(pattern, *case):
             exception = _exception(rule, case)
             return (
                 excepted(exception)
                 if exception
-                else Look(True, f"`{rule.pattern}` covers `{self.topics[at].text}`")
+                else RuleLook(True, f"`{rule.pattern}` covers `{self.topics[at].text}`")
             )
         rough = next(
             (one for one in self.rough if touches(pattern, *one) and not _exception(rule, one)),
             None,
         )
         if rule.effect == "deny" and rough is not None:
-            return Look(True, f"the text may hold `{_name(*rough)}`")
+            return RuleLook(True, f"the text may hold `{_name(*rough)}`")
         return _miss(pattern, *case, broad=broad)
 
 
@@ -154,7 +156,7 @@ def _facts(action: Packages) -> list[tuple[str, str]]:
     return facts
 
 
-def _miss(pattern: PackagePattern, action: Packages, item: Item | None, *, broad: bool) -> Look:
+def _miss(pattern: PackagePattern, action: Packages, item: Item | None, *, broad: bool) -> RuleLook:
     """The first part that differs, in the order manager, operation, package, flags."""
     if not fits(pattern.manager, action.manager):
         if not action.manager:

@@ -8,7 +8,7 @@ no rule lifts gets a sentence instead.
 from collections.abc import Callable, Sequence
 
 from supervisor.core.actions import Action
-from supervisor.core.lab.explanation import Explanation, Part, Suggestion
+from supervisor.core.lab.explanation import ActionPart, AllowSuggestion, Explanation
 from supervisor.core.policy.policy_text import merge, policy_from_data
 from supervisor.core.policy.rules import Policy
 from supervisor.core.policy.suggest import Candidate, suggest
@@ -23,7 +23,7 @@ def suggestions(
     policy: Policy,
     workspace: str,
     judge: Callable[[Policy], Verdict],
-) -> tuple[Suggestion, ...]:
+) -> tuple[AllowSuggestion, ...]:
     """Allow rules that would be enough: for the action as a whole, else part by part; none where it
     takes more than an allow rule.
 
@@ -56,14 +56,14 @@ def suggestions(
         if len(first) < len(offered) or not _is_enough(first, policy, judge):
             return ()
     unique = {
-        one.rule: Suggestion(at, one.rule, one.label, one.explains)
+        one.rule: AllowSuggestion(at, one.rule, one.label, one.explains)
         for at, found in offered
         for one in found
     }
     return tuple(unique.values())
 
 
-def _candidates(part: Part, workspace: str) -> tuple[Candidate, ...]:
+def _candidates(part: ActionPart, workspace: str) -> tuple[Candidate, ...]:
     return suggest(part.alone, workspace=workspace) if part.alone is not None else ()
 
 

@@ -22,17 +22,17 @@ from supervisor.core.verdicts import Forced, Rule, Verdict
 #   never      a bare allow rule of a category where bare rules allow nothing
 #   spare      it would decide, but another rule answers before it is asked
 #   missed     it doesn't match
-type Outcome = Literal[
+type RuleOutcome = Literal[
     "decides", "overruled", "partly", "held", "excepted", "inactive", "never", "spare", "missed"
 ]
-OUTCOMES: tuple[Outcome, ...] = (
+OUTCOMES: tuple[RuleOutcome, ...] = (
     "decides", "overruled", "partly", "held", "excepted", "inactive", "never", "spare", "missed",
 )  # fmt: skip
 # What made the verdict: rules, something that no allow rule lifts, the category's mode; `free`:
 # nothing has to allow it; `always`: a proposal, which is always asked; `nothing`: no policy is in
 # force.
 type Basis = Literal["rules", "forced", "mode", "free", "always", "nothing"]
-type Answer = Literal["allow", "ask", "deny", "free", "open"]
+type PartAnswer = Literal["allow", "ask", "deny", "free", "open"]
 
 # How far a rule is from matching: up to NEAR it is worth a look.
 NEAR = 4
@@ -41,7 +41,7 @@ FAR = 9
 MOST_PARTS = 200
 
 
-class Look(NamedTuple):
+class RuleLook(NamedTuple):
     """What one rule says of one part. `why` is one line: what covers it, what differs, or what
     stops it.
 
@@ -53,7 +53,7 @@ class Look(NamedTuple):
     fits: bool
     why: str
     distance: int = 0
-    stopped: Outcome | None = None
+    stopped: RuleOutcome | None = None
 
     @property
     def counts(self) -> bool:
@@ -61,14 +61,16 @@ class Look(NamedTuple):
         return self.fits and self.stopped is None
 
 
-def excepted(exception: str) -> Look:
+def excepted(exception: str) -> RuleLook:
     """The look of a rule that fits but for one of its exceptions."""
-    return Look(True, f"fits, but its exception `{exception}` takes this out", stopped="excepted")
+    return RuleLook(
+        True, f"fits, but its exception `{exception}` takes this out", stopped="excepted"
+    )
 
 
-def miss(why: str, distance: int = NEAR) -> Look:
+def miss(why: str, distance: int = NEAR) -> RuleLook:
     """The look of a rule that doesn't fit."""
-    return Look(False, why, distance)
+    return RuleLook(False, why, distance)
 
 
 class Topic(NamedTuple):
@@ -98,11 +100,11 @@ class Reading(Protocol):
     topics: list[Topic]
     left_out: int
 
-    def look(self, rule: Rule, at: int) -> Look:
+    def look(self, rule: Rule, at: int) -> RuleLook:
         """What a rule of the category says of the topic at this position."""
 
 
-class Part(msgspec.Struct, frozen=True):
+class ActionPart(msgspec.Struct, frozen=True):
     """A part of the action: a command, a path, a connection, an address, a ref, a package.
 
     `answer` is what the rules in force say of it alone: `open` where none speaks of it, `free`
@@ -112,7 +114,7 @@ class Part(msgspec.Struct, frozen=True):
 
     kind: str
     text: str
-    answer: Answer
+    answer: PartAnswer
     rules: tuple[str, ...] = ()
     forced: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -124,13 +126,13 @@ class Looked(msgspec.Struct, frozen=True):
     `distance`: 0 where it fits, up to `NEAR` where little differs."""
 
     rule: Rule
-    outcome: Outcome
+    outcome: RuleOutcome
     why: str
     parts: tuple[int, ...] = ()
     distance: int = 0
 
 
-class Suggestion(msgspec.Struct, frozen=True):
+class AllowSuggestion(msgspec.Struct, frozen=True):
     """An allow rule that would be enough for the part at this position; `explains` says what
     else it would allow."""
 
@@ -157,12 +159,12 @@ class Explanation(msgspec.Struct, frozen=True):
     basis: Basis
     mode: Effect
     facts: tuple[tuple[str, str], ...] = ()
-    parts: tuple[Part, ...] = ()
+    parts: tuple[ActionPart, ...] = ()
     parts_left_out: int = 0
     forced: tuple[str, ...] = ()
     looked: tuple[Looked, ...] = ()
     others: tuple[tuple[Category, int], ...] = ()
-    suggestions: tuple[Suggestion, ...] = ()
+    suggestions: tuple[AllowSuggestion, ...] = ()
     advice: str = ""
     trouble: str = ""
 
@@ -197,7 +199,7 @@ def as_data(explanation: Explanation) -> dict[str, Any]:
     }
 
 
-def _part_data(part: Part) -> dict[str, Any]:
+def _part_data(part: ActionPart) -> dict[str, Any]:
     return {
         "kind": part.kind,
         "text": part.text,

@@ -24,7 +24,7 @@ from supervisor.core.actions import (
     title,
 )
 from supervisor.core.lab.history import Past
-from supervisor.core.lab.learn_judging import NO_RULES, Judging, Key, Need, is_fit, policy_of
+from supervisor.core.lab.learn_judging import NO_RULES, Judging, Need, WishKey, is_fit, policy_of
 from supervisor.core.lab.learn_options import Option
 from supervisor.core.policy.policy_text import policy_from_data
 from supervisor.core.policy.rules import Policy
@@ -92,7 +92,7 @@ class _Request(msgspec.Struct, frozen=True):
 
     past: Past
     needs: tuple[Need, ...]
-    reach: Mapping[Key, frozenset[str]] = {}
+    reach: Mapping[WishKey, frozenset[str]] = {}
 
     @property
     def is_reached(self) -> bool:
@@ -219,7 +219,7 @@ class _Chooser:
         )
 
     def reached(self, request: _Request) -> _Request:
-        reach: dict[Key, set[str]] = {}
+        reach: dict[WishKey, set[str]] = {}
         for option in _options(request):
             if option.rule in self.usable:
                 for key in self.judging.covered(option.rule, request.past, request.needs):
@@ -256,7 +256,7 @@ class _Chooser:
                 refused.add(best)
         return chosen
 
-    def best(self, left: Iterable[tuple[Key, frozenset[str]]], refused: set[str]) -> str | None:
+    def best(self, left: Iterable[tuple[WishKey, frozenset[str]]], refused: set[str]) -> str | None:
         counts: dict[str, int] = {}
         for _, rules in left:
             for rule in rules - refused:

@@ -22,7 +22,7 @@ from supervisor.core.shell.shell_words import Word
 from supervisor.core.verdicts import Context
 from supervisor.errors import PolicyError
 
-type Key = str | tuple[Word, ...]
+type WishKey = str | tuple[Word, ...]
 
 NO_RULES: frozenset[str] = frozenset()
 _MOST_POLICIES = 200
@@ -32,7 +32,7 @@ class Need(msgspec.Struct, frozen=True):
     """One thing that a rule must cover for a request to be allowed: a command of its line, or
     the whole action."""
 
-    key: Key
+    key: WishKey
     options: tuple[Option, ...]
 
 
@@ -64,7 +64,7 @@ class Judging:
         self._own: dict[tuple[Category, frozenset[str]], frozenset[str]] = {}
         self._single: dict[str, Policy] = {}
         self._allows: dict[tuple[frozenset[str], str], bool] = {}
-        self._covered: dict[tuple[str, str], frozenset[Key]] = {}
+        self._covered: dict[tuple[str, str], frozenset[WishKey]] = {}
 
     def under(self, rules: frozenset[str]) -> Policy:
         """The base with some rules beside it."""
@@ -132,7 +132,7 @@ class Judging:
             return bool(self.covered(rule, past, needs))
         return rule.startswith(f"{category_of(past.action)}(")
 
-    def covered(self, rule: str, past: Past, needs: Iterable[Need]) -> frozenset[Key]:
+    def covered(self, rule: str, past: Past, needs: Iterable[Need]) -> frozenset[WishKey]:
         """Which of the needs the rule alone would cover. The base says nothing of them but its
         mode, so it needn't be asked again."""
         if not rule.startswith(f"{category_of(past.action)}("):

@@ -20,7 +20,7 @@ from supervisor.core.policy.file_rules import FileJudge
 from supervisor.core.policy.rule_containment import compiled
 from supervisor.core.policy.rule_forms import wide
 from supervisor.core.policy.rules import Policy
-from supervisor.core.policy.superfluous import Finding, Superfluous, finding, has_expired
+from supervisor.core.policy.superfluous import RuleFinding, Superfluous, finding, has_expired
 from supervisor.core.verdicts import Rule
 
 UNUSED_DAYS = 30
@@ -30,7 +30,7 @@ _UNUSED_S = UNUSED_DAYS * 86_400
 class Report(msgspec.Struct, frozen=True):
     """The findings, in the order of the rules. `notes`: what couldn't be looked at, and why."""
 
-    findings: tuple[Finding, ...]
+    findings: tuple[RuleFinding, ...]
     notes: tuple[str, ...] = ()
 
 
@@ -40,7 +40,7 @@ def lint(policy: Policy, history: Iterable[Past] | None, now: float) -> Report:
     active = [rule for rule in policy.rules if not has_expired(rule, now)]
     files = policy.judge_for("filesystem")
     assert isinstance(files, FileJudge)
-    said: dict[int, Finding] = {}
+    said: dict[int, RuleFinding] = {}
     superfluous = Superfluous(active, policy, files.protected)
     for rule in policy.rules:
         found = _expired(rule) if has_expired(rule, now) else superfluous.of(rule)
@@ -48,7 +48,7 @@ def lint(policy: Policy, history: Iterable[Past] | None, now: float) -> Report:
             said[id(rule)] = found
     left = [rule for rule in active if id(rule) not in said]
     unused, notes = _unused(policy, left, history, now)
-    findings: list[Finding] = []
+    findings: list[RuleFinding] = []
     for rule in policy.rules:
         if id(rule) in said:
             findings.append(said[id(rule)])
@@ -71,7 +71,7 @@ def lint(policy: Policy, history: Iterable[Past] | None, now: float) -> Report:
 # -- expired --------------------------------------------------------------------------------------
 
 
-def _expired(rule: Rule) -> Finding:
+def _expired(rule: Rule) -> RuleFinding:
     day = datetime.fromtimestamp(rule.expires_at or 0.0, UTC).date().isoformat()
     return finding("expired", rule, f"ended on {day}", "remove it, or give it another date")
 

@@ -21,7 +21,7 @@ MOST_TITLES = 4
 _PAST = {"allow": "allowed", "deny": "denied", "ask": "asked"}
 
 
-class Group(msgspec.Struct, frozen=True):
+class PastGroup(msgspec.Struct, frozen=True):
     """Some past actions: how many, and the titles of the first few that differ, as agents wrote
     them."""
 
@@ -42,10 +42,10 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
     effect: Effect
     category: Category
     asked: int
-    approved: Group
-    denied: Group
-    unanswered: Group
-    by_rules: Group
+    approved: PastGroup
+    denied: PastGroup
+    unanswered: PastGroup
+    by_rules: PastGroup
     redacted: int
 
     @property
@@ -54,9 +54,9 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
         return self.approved.count + self.denied.count + self.unanswered.count
 
     @property
-    def against(self) -> Group:
+    def against(self) -> PastGroup:
         """What a person had answered the other way: the reason to look twice."""
-        return {"allow": self.denied, "deny": self.approved, "ask": Group()}[self.effect]
+        return {"allow": self.denied, "deny": self.approved, "ask": PastGroup()}[self.effect]
 
 
 def preview(rule: Rule, history: Iterable[Past], in_force: Policy | None = None) -> Preview:
@@ -141,7 +141,8 @@ class _Found:
 
     def whole(self) -> Preview:
         groups = {
-            name: Group(self._counts[name], tuple(titles)) for name, titles in self._titles.items()
+            name: PastGroup(self._counts[name], tuple(titles))
+            for name, titles in self._titles.items()
         }
         return Preview(
             effect=self._rule.effect,

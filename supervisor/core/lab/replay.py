@@ -43,7 +43,7 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
     why: str
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True):
+class ChangedVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """One action that would be answered otherwise. `count` judgements, of which a person had
     `approved` or `denied` some.
 
@@ -81,7 +81,7 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
     tighter: int
     not_decided: Mapping[Reason, int]
     answers: Mapping[Answer, Mapping[Effect, int]]
-    changes: tuple[Change, ...]
+    changes: tuple[ChangedVerdict, ...]
 
     @property
     def judged(self) -> int:
@@ -244,8 +244,8 @@ def _key(kind: Kind, past: Past, verdict: Verdict) -> _Key:
     )
 
 
-def _change(key: _Key, group: _Group) -> Change:
-    return Change(
+def _change(key: _Key, group: _Group) -> ChangedVerdict:
+    return ChangedVerdict(
         kind=key.kind,
         category=key.category,
         action=key.action,
@@ -258,7 +258,7 @@ def _change(key: _Key, group: _Group) -> Change:
     )
 
 
-def _rank(change: Change) -> tuple[object, ...]:
+def _rank(change: ChangedVerdict) -> tuple[object, ...]:
     """Wider first. In each what goes against a person's answer, the longer step, the further
     end, what was more often; no ties."""
     after = STRICTNESS[change.after.verdict]

@@ -20,7 +20,7 @@ _STRING = 7
 _SIZES = {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8, 8: 8, 9: 16}
 
 
-class Event(NamedTuple):
+class StreamEvent(NamedTuple):
     """One event. `kind` is its name, empty where it has none."""
 
     kind: str
@@ -40,7 +40,7 @@ class ServerSent:
         self._skips = False
         self._is_first = True
 
-    def feed(self, chunk: bytes) -> Iterator[Event]:
+    def feed(self, chunk: bytes) -> Iterator[StreamEvent]:
         """The events that end in this chunk."""
         if not chunk:
             return
@@ -59,19 +59,19 @@ class ServerSent:
             self._rest.clear()
             self._skips = self.lost = True
 
-    def end(self) -> Iterator[Event]:
+    def end(self) -> Iterator[StreamEvent]:
         """What a stream that ended without its last blank line leaves."""
         if self._rest and not self._skips:
             yield from self._line(bytes(self._rest))
         yield from self._line(b"")
         self._rest.clear()
 
-    def _line(self, line: bytes) -> Iterator[Event]:
+    def _line(self, line: bytes) -> Iterator[StreamEvent]:
         if self._is_first:
             line, self._is_first = line.removeprefix(_BOM), False
         if not line:
             if self._data:
-                yield Event(self._kind, bytes(self._data[:-1]))
+                yield StreamEvent(self._kind, bytes(self._data[:-1]))
             self._kind, self._is_long = "", False
             self._data.clear()
             return
@@ -96,7 +96,7 @@ class AwsEvents:
         self._rest = bytearray()
         self._skip_bytes = 0
 
-    def feed(self, chunk: bytes) -> Iterator[Event]:
+    def feed(self, chunk: bytes) -> Iterator[StreamEvent]:
         """The events that end in this chunk."""
         self._rest += chunk
         while True:
@@ -117,9 +117,9 @@ class AwsEvents:
             frame = bytes(self._rest[:total])
             del self._rest[:total]
             head = frame[_PRELUDE_BYTES : _PRELUDE_BYTES + head_bytes]
-            yield Event(_kind_of(head), frame[_PRELUDE_BYTES + head_bytes : -_CRC_BYTES])
+            yield StreamEvent(_kind_of(head), frame[_PRELUDE_BYTES + head_bytes : -_CRC_BYTES])
 
-    def end(self) -> Iterator[Event]:
+    def end(self) -> Iterator[StreamEvent]:
         """A frame that was cut off is none."""
         self.lost = self.lost or bool(self._rest)
         self._rest.clear()

@@ -75,7 +75,7 @@ class Price(msgspec.Struct, frozen=True, kw_only=True):
     above: Rates | None = None
 
 
-class Terms(Protocol):
+class PriceTerms(Protocol):
     """What of a call changes its price."""
 
     @property
@@ -110,7 +110,7 @@ class PriceTable(msgspec.Struct, frozen=True, kw_only=True):
                 return Found(self.models[name], is_known=True)
         return Found(self.highest, is_known=False)
 
-    def cost_picousd(self, price: Price, tokens: Tokens, terms: Terms) -> int:
+    def cost_picousd(self, price: Price, tokens: Tokens, terms: PriceTerms) -> int:
         """What tokens cost, rounded up to a whole pico-dollar."""
         is_long = price.above_tokens is not None and tokens.prompt > price.above_tokens
         rates = price.above if is_long and price.above is not None else price.rates

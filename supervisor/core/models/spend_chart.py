@@ -44,7 +44,7 @@ _MOST_TICKS = 4
 _LEAST_HEIGHT = 1.5
 
 
-class Part(NamedTuple):
+class ColumnPart(NamedTuple):
     """What one model's calls cost in one column; the first of them was made at `first_at`."""
 
     column: int
@@ -125,11 +125,11 @@ def width_for(length_s: float) -> int:
     return int(-(-length_s // (years * (MOST_COLUMNS - 1)))) * years
 
 
-def draw(parts: Iterable[Part], count: int) -> Chart:
+def draw(parts: Iterable[ColumnPart], count: int) -> Chart:
     """The chart of `count` columns; parts outside of them are at their nearest."""
     found = [part._replace(column=min(max(part.column, 0), count - 1)) for part in parts]
-    by_model: dict[str, list[Part]] = defaultdict(list)
-    by_column: dict[int, list[Part]] = defaultdict(list)
+    by_model: dict[str, list[ColumnPart]] = defaultdict(list)
+    by_column: dict[int, list[ColumnPart]] = defaultdict(list)
     for part in found:
         by_model[part.model].append(part)
         by_column[part.column].append(part)
@@ -146,7 +146,7 @@ def draw(parts: Iterable[Part], count: int) -> Chart:
     )
 
 
-def _series(by_model: dict[str, list[Part]]) -> tuple[Series, ...]:
+def _series(by_model: dict[str, list[ColumnPart]]) -> tuple[Series, ...]:
     """The dearest first, the rest together last."""
     names = sorted(
         by_model,
@@ -182,7 +182,7 @@ def shares(costs: Sequence[int]) -> list[int]:
     return found
 
 
-def _sums(parts: list[Part]) -> _Sums:
+def _sums(parts: list[ColumnPart]) -> _Sums:
     return {
         "calls": sum(part.calls for part in parts),
         "tokens": sum((part.tokens for part in parts), start=Tokens()),
@@ -191,7 +191,7 @@ def _sums(parts: list[Part]) -> _Sums:
 
 
 def _column(
-    number: int, count: int, parts: list[Part], ranks: dict[str, int], highest: int
+    number: int, count: int, parts: list[ColumnPart], ranks: dict[str, int], highest: int
 ) -> Column:
     step = _PLOT_WIDTH / count
     costs: dict[int, int] = defaultdict(int)

@@ -18,7 +18,7 @@ from typing import Any, TypeIs
 import msgspec
 
 from supervisor.core.models.call_bodies import has_too_many_values
-from supervisor.core.models.event_streams import AwsEvents, Event, ServerSent
+from supervisor.core.models.event_streams import AwsEvents, ServerSent, StreamEvent
 from supervisor.core.models.model_calls import (
     MOST_NAME_CHARS,
     TIERS,
@@ -192,7 +192,7 @@ class UsageReader:
             tier=self._tier,
         )
 
-    def _event(self, event: Event) -> None:
+    def _event(self, event: StreamEvent) -> None:
         if any(word in event.data for word in _WANTED):
             self._json(event.data)
 

@@ -247,7 +247,7 @@ class Moving(_Message, frozen=True, kw_only=True, tag="moving"):
     moved: tuple[tuple[int, int, int], ...]
 
 
-class Refused(_Message, frozen=True, kw_only=True, tag="refused"):
+class EgressRefused(_Message, frozen=True, kw_only=True, tag="refused"):
     """Egress refused this by itself, before any rule: a contradiction in the request, or an address
     that is never dialled.
 
@@ -316,7 +316,7 @@ type FromEgress = (
     | Settled
     | Outcomes
     | Moving
-    | Refused
+    | EgressRefused
     | Reserve
     | Spent
     | Draw

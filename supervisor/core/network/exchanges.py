@@ -84,7 +84,7 @@ class Bodies(msgspec.Struct, frozen=True, kw_only=True):
 NO_BODIES = Bodies()
 
 
-class Host(msgspec.Struct, frozen=True, kw_only=True):
+class HostTraffic(msgspec.Struct, frozen=True, kw_only=True):
     """What went to one host. `connections` are those opened, `requests` those looked into;
     `rules` allowed or denied them."""
 
@@ -100,7 +100,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
     whys: tuple[str, ...]
 
 
-def by_host(exchanges: Iterable[Exchange]) -> list[Host]:
+def by_host(exchanges: Iterable[Exchange]) -> list[HostTraffic]:
     """Sums by host and port, that which was used last first."""
     groups: dict[str, list[Exchange]] = {}
     for one in exchanges:
@@ -117,7 +117,7 @@ def name_of(action: Network) -> str:
     return host if action.port == usual else f"{host}:{action.port}"
 
 
-def _sum(host: str, found: list[Exchange]) -> Host:
+def _sum(host: str, found: list[Exchange]) -> HostTraffic:
     allowed = [one for one in found if one.verdict == "allow"]
     # Bytes are counted by client connection: requests inside of a CONNECT repeat those of the
     # connection.
@@ -127,7 +127,7 @@ def _sum(host: str, found: list[Exchange]) -> Host:
         for one in allowed
         if one.action.operation == "connect" or one.action.port not in connected
     ]
-    return Host(
+    return HostTraffic(
         host=host,
         connections=sum(one.action.operation == "connect" for one in allowed),
         requests=sum(one.action.operation == "request" for one in allowed),

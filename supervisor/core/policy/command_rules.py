@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from supervisor.core.actions import Action, Effect, Exec
-from supervisor.core.shell.exec_commands import Line, read_line
+from supervisor.core.shell.exec_commands import ParsedLine, read_line
 from supervisor.core.shell.exec_patterns import compile_pattern
 from supervisor.core.shell.exec_rules import Judgement, Rules, judge
 from supervisor.core.verdicts import (
@@ -37,7 +37,7 @@ class _Seen(NamedTuple):
     """A command line as the rules see it: what it would run, and in which folder."""
 
     action: Exec
-    line: Line
+    line: ParsedLine
 
 
 class CommandJudge(Judge[_Seen]):

@@ -20,7 +20,7 @@ from supervisor.core.actions import Git
 from supervisor.core.text.hidden import first_hidden
 from supervisor.core.text.words import split_command
 
-type Kind = Literal["branch", "mapping", "tag", "ref", "unknown"]
+type RefKind = Literal["branch", "mapping", "tag", "ref", "unknown"]
 
 READS = frozenset({"fetch", "pull", "ls-remote"})
 REACHES = frozenset({"push", *READS})
@@ -101,7 +101,7 @@ class Ref(msgspec.Struct, frozen=True, gc=False):
     bare name.
     """
 
-    kind: Kind
+    kind: RefKind
     name: str
     text: str
     source: str = ""
@@ -359,7 +359,7 @@ def _branch(ref: str) -> str:
     return ref.removeprefix("refs/heads/")
 
 
-def _kind(name: str) -> Kind:
+def _kind(name: str) -> RefKind:
     if name.startswith(("refs/tags/", "tags/")):
         return "tag"
     return "ref" if name.startswith(("refs/", "heads/", "remotes/")) else "branch"

@@ -35,8 +35,8 @@ from supervisor.core.text.prefixes import Prefixes
 from supervisor.core.text.words import fits, is_star, split_pattern
 from supervisor.core.verdicts import (
     CONTRADICTS_ITSELF,
+    CompiledRule,
     Context,
-    Entry,
     Forced,
     Judge,
     Matches,
@@ -176,7 +176,7 @@ class GitJudge(Judge[_Seen]):
     start of their last word."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
-        entries = [Entry(rule, compile_pattern) for rule in rules]
+        entries = [CompiledRule(rule, compile_pattern) for rule in rules]
         strict = [entry for entry in entries if entry.is_broad]
         self._allow = Prefixes((_start(one.pattern), one) for one in entries if not one.is_broad)
         self._strict = Prefixes((_anchor(one.pattern), one) for one in strict)

@@ -31,8 +31,8 @@ from supervisor.core.text.prefixes import Prefixes
 from supervisor.core.text.words import fits, is_star, split_pattern
 from supervisor.core.verdicts import (
     CONTRADICTS_ITSELF,
+    CompiledRule,
     Context,
-    Entry,
     Forced,
     Judge,
     Rule,
@@ -154,9 +154,9 @@ class PackageJudge(Judge[_Seen]):
     package starts with."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
-        by_manager: dict[str, list[tuple[str, Entry[PackagePattern]]]] = {}
+        by_manager: dict[str, list[tuple[str, CompiledRule[PackagePattern]]]] = {}
         for rule in rules:
-            entry = Entry(rule, compile_pattern)
+            entry = CompiledRule(rule, compile_pattern)
             pattern = entry.pattern
             manager = "" if "*" in pattern.manager else pattern.manager
             start = (pattern.item or "").partition("*")[0].casefold()

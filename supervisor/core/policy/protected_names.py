@@ -16,11 +16,11 @@ from supervisor.core.text.globs import inner_expression
 from supervisor.core.text.paths import fold
 from supervisor.core.text.tables import table
 
-type Part = Literal["deny", "ask", "mark"]
+type ProtectionLevel = Literal["deny", "ask", "mark"]
 MARK = "runs when you run tests or a build"
 
 
-class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ProtectedEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Names that are there for the same reason. `source`: a page, or a file of this repository."""
 
     names: tuple[str, ...]
@@ -29,13 +29,15 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @cache
-def entries() -> dict[Part, tuple[Entry, ...]]:
+def entries() -> dict[ProtectionLevel, tuple[ProtectedEntry, ...]]:
     """The table as it is written."""
-    return msgspec.convert(table("protected"), dict[Part, tuple[Entry, ...]], strict=True)
+    return msgspec.convert(
+        table("protected"), dict[ProtectionLevel, tuple[ProtectedEntry, ...]], strict=True
+    )
 
 
 @cache
-def built_in() -> dict[Part, dict[str, str]]:
+def built_in() -> dict[ProtectionLevel, dict[str, str]]:
     """Each name with its why: those that are denied, asked about, and only marked."""
     return {
         part: {name: entry.why for entry in found for name in entry.names}

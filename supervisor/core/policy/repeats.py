@@ -25,7 +25,7 @@ BACK_OFF_S = (60.0, 300.0, 900.0)
 _DO_WITHOUT = "do without it, or ask the operator for a rule"
 
 
-class Standing(NamedTuple):
+class DenialCount(NamedTuple):
     """How often a wish was denied, each time after the one before had run out, and until when
     that stands."""
 
@@ -74,14 +74,14 @@ def likeness(action: Action) -> Likeness | None:
     return None
 
 
-def standing(denied_at: Iterable[float]) -> Standing:
+def standing(denied_at: Iterable[float]) -> DenialCount:
     """What became of a wish that was denied at these times, in seconds since the epoch."""
     times, until = 0, -math.inf
     for at in sorted(denied_at):
         if at >= until:  # denied together, or by "deny all", is denied once
             times += 1
             until = at + BACK_OFF_S[times - 1] if times <= len(BACK_OFF_S) else math.inf
-    return Standing(times, until)
+    return DenialCount(times, until)
 
 
 def remedy(until: float, now: float) -> str:

@@ -32,7 +32,7 @@ _BY_SPELLING = {fold(piece): piece for piece in PIECES}
 _VALID_HEAD = re.compile(rb"ref:[ \t\n\v\f\r]*refs/|[0-9a-fA-F]{40}")
 
 
-class Piece(NamedTuple):
+class RepositoryPiece(NamedTuple):
     """What is at a path that may be part of a repository's folder. `begins`: a file's first
     bytes, a link's target; None where nobody could look."""
 
@@ -40,10 +40,10 @@ class Piece(NamedTuple):
     begins: bytes | None = b""
 
 
-FOLDER = Piece("dir")
-UNKNOWN = Piece("file", None)
+FOLDER = RepositoryPiece("dir")
+UNKNOWN = RepositoryPiece("file", None)
 # What a folder holds of `PIECES`.
-type Pieces = Mapping[str, Piece]
+type Pieces = Mapping[str, RepositoryPiece]
 
 
 def piece_of(leaf: str) -> str | None:
@@ -56,7 +56,7 @@ def has_piece(name: str) -> bool:
     return any(map(piece_of, name.split("/")))
 
 
-def is_head(piece: Piece) -> bool:
+def is_head(piece: RepositoryPiece) -> bool:
     """Whether git accepts it as HEAD. What nobody could look at is."""
     if piece.kind == "symlink":
         return piece.begins is None or piece.begins.startswith(b"refs/")
@@ -87,7 +87,7 @@ def folders_around(name: str) -> Iterator[str]:
 
 def repositories(
     names: Iterable[str],
-    made: Mapping[str, Piece | None],
+    made: Mapping[str, RepositoryPiece | None],
     held: Callable[[str, bool], Iterable[Pieces]],
 ) -> tuple[str, ...]:
     """The folders around these paths that are a repository's own, before a change or after it,
@@ -109,7 +109,7 @@ def repositories(
     return tuple(sorted(found))
 
 
-def _with(accounts: Iterable[Pieces], changes: Mapping[str, Piece | None]) -> Pieces:
+def _with(accounts: Iterable[Pieces], changes: Mapping[str, RepositoryPiece | None]) -> Pieces:
     """What a folder holds after a change, by all accounts of it together: of several HEADs the
     one that git accepts."""
     there = [
@@ -119,7 +119,7 @@ def _with(accounts: Iterable[Pieces], changes: Mapping[str, Piece | None]) -> Pi
         if leaf not in changes
     ]
     there += [(leaf, piece) for leaf, piece in changes.items() if piece is not None]
-    whole: dict[str, Piece] = {}
+    whole: dict[str, RepositoryPiece] = {}
     for leaf, piece in there:
         # On a disk that folds case a name in another spelling is the same one; elsewhere there may
         # be both.
@@ -129,10 +129,12 @@ def _with(accounts: Iterable[Pieces], changes: Mapping[str, Piece | None]) -> Pi
     return whole
 
 
-def _by_folder(made: Mapping[str, Piece | None]) -> dict[str, dict[str, Piece | None]]:
+def _by_folder(
+    made: Mapping[str, RepositoryPiece | None],
+) -> dict[str, dict[str, RepositoryPiece | None]]:
     """What a change makes of each folder's pieces, by their names there: what comes to be below
     one makes that a folder."""
-    after: dict[str, dict[str, Piece | None]] = {}
+    after: dict[str, dict[str, RepositoryPiece | None]] = {}
     for name, there in made.items():
         parts = name.split("/")
         for at, part in enumerate(parts):

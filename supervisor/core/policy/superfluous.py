@@ -24,7 +24,7 @@ from supervisor.core.verdicts import STRICTNESS, Rule
 type FindingKind = Literal["never", "covered", "expired", "unused", "wide"]
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
+class RuleFinding(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that is wrong with one rule. `what` goes on after the rule; `by` is the rule
     that covers it, empty for other kinds."""
 
@@ -49,7 +49,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
         return f"{where}{self.kind}: {self.effect} {self.rule} {self.what}; {self.remedy}"
 
 
-def adds_nothing(policy: Policy, rule: Rule, now: float) -> Finding | None:
+def adds_nothing(policy: Policy, rule: Rule, now: float) -> RuleFinding | None:
     """Why one of the policy's rules says nothing, or nothing new, None where it does."""
     files = policy.judge_for("filesystem")
     assert isinstance(files, FileJudge)
@@ -64,9 +64,9 @@ def has_expired(rule: Rule, now: float) -> bool:
     return rule.expires_at is not None and now >= rule.expires_at
 
 
-def finding(kind: FindingKind, rule: Rule, what: str, remedy: str, by: str = "") -> Finding:
+def finding(kind: FindingKind, rule: Rule, what: str, remedy: str, by: str = "") -> RuleFinding:
     """One finding about a rule."""
-    return Finding(
+    return RuleFinding(
         kind=kind, effect=rule.effect, rule=rule.text, rule_id=rule.id, source=rule.source,
         line=rule.line, what=what,
         remedy=remedy, by=by,
@@ -85,7 +85,7 @@ class Superfluous:
             if one.is_unconditional:
                 self.found[own_key(one)].append(one)
 
-    def of(self, rule: Rule) -> Finding | None:
+    def of(self, rule: Rule) -> RuleFinding | None:
         """Why the rule says nothing, or nothing new."""
         inner = compiled(rule)
         remark = never(inner, self.protected_by, self.policy.mode_of(rule.category))

@@ -19,7 +19,7 @@ import msgspec
 
 from supervisor.core.actions import Action, Exec, Git, Packages, Proposal
 from supervisor.core.secrets.labelled_secrets import (
-    Span,
+    SecretSpan,
     in_cookies,
     in_header,
     is_value,
@@ -115,7 +115,7 @@ def without_secrets(text: str, *, is_command: bool = True) -> str:
     return _replaced(text, _found(text, is_command=is_command))
 
 
-def _replaced(text: str, found: tuple[Span, ...]) -> str:
+def _replaced(text: str, found: tuple[SecretSpan, ...]) -> str:
     parts: list[str] = []
     done = 0
     for start, end in found:
@@ -205,7 +205,7 @@ def _words_hidden(action: Git | Packages) -> Action:
 
 
 @lru_cache(maxsize=16)  # one request's command is looked at several times
-def _found(text: str, *, is_command: bool = True) -> tuple[Span, ...]:
+def _found(text: str, *, is_command: bool = True) -> tuple[SecretSpan, ...]:
     """Where credentials stand, in order, none in another."""
     if _hint().search(text) is None:
         return ()
@@ -213,10 +213,12 @@ def _found(text: str, *, is_command: bool = True) -> tuple[Span, ...]:
     return _merged(text, found, is_command=is_command)
 
 
-def _merged(text: str, found: set[Span], *, is_command: bool = True) -> tuple[Span, ...]:
+def _merged(
+    text: str, found: set[SecretSpan], *, is_command: bool = True
+) -> tuple[SecretSpan, ...]:
     runs_text = is_command and _RUNS_TEXT.search(text) is not None
     kept = [mark.span() for mark in HIDDEN.finditer(text)]
-    merged: list[Span] = []
+    merged: list[SecretSpan] = []
     for start, end in sorted(found):
         if start >= end or any(start < last and first < end for first, last in kept):
             continue
@@ -233,7 +235,7 @@ def _merged(text: str, found: set[Span], *, is_command: bool = True) -> tuple[Sp
     return tuple(merged)
 
 
-def _in_commands(text: str) -> Iterator[Span]:
+def _in_commands(text: str) -> Iterator[SecretSpan]:
     found = list(commands(text[:MOST_CHARS]))
     run = frozenset(name for command in found for name in _run_by(command.words))
     before: LooseCommand | None = None
@@ -296,7 +298,7 @@ def _printed(words: tuple[LooseWord, ...]) -> list[LooseWord]:
     ]
 
 
-def _in_words(words: tuple[LooseWord, ...], run: frozenset[str]) -> Iterator[Span]:
+def _in_words(words: tuple[LooseWord, ...], run: frozenset[str]) -> Iterator[SecretSpan]:
     without_value: set[str] = set()
     seen: set[int] = set()
     for at, word in enumerate(words):
@@ -326,7 +328,7 @@ def _under(entry: _Entry, words: tuple[LooseWord, ...], at: int) -> int | None:
     return at
 
 
-def _by_entry(known: _Known, words: tuple[LooseWord, ...], begin: int) -> Iterator[Span]:
+def _by_entry(known: _Known, words: tuple[LooseWord, ...], begin: int) -> Iterator[SecretSpan]:
     entry = known.entry
     for at in range(begin, len(words)):
         word = words[at]
@@ -348,7 +350,7 @@ def _by_entry(known: _Known, words: tuple[LooseWord, ...], begin: int) -> Iterat
                 yield from _of_kind(kind, operands[place - (place > 0)], 0)
 
 
-def _by_option(known: _Known, word: LooseWord, following: LooseWord | None) -> Iterator[Span]:
+def _by_option(known: _Known, word: LooseWord, following: LooseWord | None) -> Iterator[SecretSpan]:
     text, kinds = word.text, known.kinds
     name = text
     if known.entry.clusters and name not in kinds and _LETTERS.fullmatch(text):
@@ -374,7 +376,7 @@ def _by_option(known: _Known, word: LooseWord, following: LooseWord | None) -> I
             return
 
 
-def _of_kind(kind: str, word: LooseWord, begin: int) -> Iterator[Span]:
+def _of_kind(kind: str, word: LooseWord, begin: int) -> Iterator[SecretSpan]:
     """Where the credential stands in a word of which the value begins at `begin`."""
     value = word.text[begin:]
     if kind in ("secret", "attached"):
@@ -410,7 +412,9 @@ def _behind(kind: str, value: str) -> int:
     return at + 1 if at >= 0 else len(value)
 
 
-def _by_name(word: LooseWord, following: LooseWord | None, run: frozenset[str]) -> Iterator[Span]:
+def _by_name(
+    word: LooseWord, following: LooseWord | None, run: frozenset[str]
+) -> Iterator[SecretSpan]:
     """What a name tells: `NAME=VALUE`, `--name VALUE`."""
     yield from _assigned(word, 0, run)
     option = _OPTION.match(word.text)
@@ -420,7 +424,7 @@ def _by_name(word: LooseWord, following: LooseWord | None, run: frozenset[str]) 
         yield from following.stretches(_user(option[1], following.text))
 
 
-def _assigned(word: LooseWord, begin: int, run: frozenset[str]) -> Iterator[Span]:
+def _assigned(word: LooseWord, begin: int, run: frozenset[str]) -> Iterator[SecretSpan]:
     """The value of `NAME=VALUE` in a word, but not what the text may run."""
     assigned = _ASSIGNED.match(word.text, begin)
     if assigned is None or not names_secret(assigned[1]):

@@ -64,14 +64,14 @@ class _Stretch(NamedTuple):
     is_escape: bool
 
 
-class Reading:
+class DecodedText:
     """A text as it reads when a way of writing is undone: what `pattern` finds stands for what
     `read` makes of it."""
 
     def __init__(
         self,
         text: bytes,
-        of: "Reading | None" = None,
+        of: "DecodedText | None" = None,
         pattern: re.Pattern[bytes] = _ZEROS,
         read: Callable[[re.Match[bytes]], bytes] = lambda found: b"",
     ) -> None:
@@ -113,25 +113,27 @@ class Reading:
         return [*found, _Stretch(here, there, len(text), is_escape=False)]
 
 
-def readings(text: bytes, layers: int = MOST_LAYERS, *, is_torn: bool = False) -> Iterator[Reading]:
+def readings(
+    text: bytes, layers: int = MOST_LAYERS, *, is_torn: bool = False
+) -> Iterator[DecodedText]:
     """The text as it is, and with its escapes undone once, twice and so on, as long as there are
     any; where it `is_torn` without the part of one that it may end with.
 
     INVARIANT: each is made in one pass over the one before it, and none is longer: whoever
     writes a text can't make this take more than linear time.
     """
-    reading = Reading(text)
+    reading = DecodedText(text)
     yield reading
     if b"\0" in text:
         # UTF-16 and UTF-32, either way round, have nothing else between the characters of a token.
-        reading = Reading(text.replace(b"\0", b""), reading)
+        reading = DecodedText(text.replace(b"\0", b""), reading)
         yield reading
     for _ in range(layers):
         written = _without_torn_end(reading.text) if is_torn else reading.text
         undone = unescaped(written)
         if undone == reading.text:
             return
-        reading = Reading(undone, reading, _ESCAPE, _meant)
+        reading = DecodedText(undone, reading, _ESCAPE, _meant)
         yield reading
 
 
@@ -142,14 +144,14 @@ def unescaped(text: bytes) -> bytes:
     return text
 
 
-def in_one_line(reading: Reading) -> Reading:
+def in_one_line(reading: DecodedText) -> DecodedText:
     """Without white space, and with one alphabet of base64."""
-    return Reading(reading.text.translate(_TO_STANDARD, b" \t\r\n"), reading, _SPACES)
+    return DecodedText(reading.text.translate(_TO_STANDARD, b" \t\r\n"), reading, _SPACES)
 
 
-def as_digits(reading: Reading) -> Reading:
+def as_digits(reading: DecodedText) -> DecodedText:
     """Hexadecimal digits but for zeros, in lower case, without what is written between them."""
-    return Reading(digits(reading.text), reading, _BETWEEN_DIGITS)
+    return DecodedText(digits(reading.text), reading, _BETWEEN_DIGITS)
 
 
 def digits(text: bytes) -> bytes:

@@ -119,10 +119,10 @@ _SIGNED = re.compile(r"(?i)\bx-amz-(?:signature|security-token|credential)=([^&\
 _RANDOM = re.compile(r"(?=.*[0-9])(?=.*[A-Za-z]).{6,}|(?=.*[!@#%^*+=~]).{6,}|[0-9]{4,}")
 _CODE = re.compile(r"[A-Za-z_][\w]*(?:\.[A-Za-z_]\w*)+")
 
-type Span = tuple[int, int]
+type SecretSpan = tuple[int, int]
 
 
-def spans(text: str, *, is_command: bool = True) -> Iterator[Span]:
+def spans(text: str, *, is_command: bool = True) -> Iterator[SecretSpan]:
     """Where in a text values stand that authenticate. Of what isn't a command's, fields (`name:
     value`) are left: it may be code."""
     if ":" in text:
@@ -145,7 +145,7 @@ def spans(text: str, *, is_command: bool = True) -> Iterator[Span]:
         yield from _groups(_PGPASS, text)
 
 
-def in_header(text: str, start: int = 0) -> Iterator[Span]:
+def in_header(text: str, start: int = 0) -> Iterator[SecretSpan]:
     """Where the value of one header (`Name: value`) authenticates; `start` is added."""
     name, colon, value = text.partition(":")
     if not colon or not authenticates(
@@ -157,13 +157,13 @@ def in_header(text: str, start: int = 0) -> Iterator[Span]:
         yield start + at + first, start + at + last
 
 
-def in_cookies(text: str, start: int = 0) -> Iterator[Span]:
+def in_cookies(text: str, start: int = 0) -> Iterator[SecretSpan]:
     """The values of cookies."""
     for found in _COOKIE.finditer(text):
         yield start + found.start(1), start + found.end(1)
 
 
-def _of_header(name: str, value: str, *, is_sure: bool) -> Iterator[Span]:
+def _of_header(name: str, value: str, *, is_sure: bool) -> Iterator[SecretSpan]:
     """What of a header's value is hidden: the scheme of credentials and the names of cookies are
     shown."""
     if name in ("cookie", "set-cookie"):
@@ -181,7 +181,7 @@ def _of_header(name: str, value: str, *, is_sure: bool) -> Iterator[Span]:
         yield at, at + len(rest)
 
 
-def _in_headers(text: str) -> Iterator[Span]:
+def _in_headers(text: str) -> Iterator[SecretSpan]:
     for found in _HEADER.finditer(text):
         value = found[2].split("\\n")[0].split("\\r")[0].rstrip("\\ ")
         if "$" in value or value.startswith("["):
@@ -190,7 +190,7 @@ def _in_headers(text: str) -> Iterator[Span]:
             yield found.start(2) + first, found.start(2) + last
 
 
-def _in_queries(text: str) -> Iterator[Span]:
+def _in_queries(text: str) -> Iterator[SecretSpan]:
     for found in _QUERY.finditer(text):
         if names_secret(found[1]) or found[1].lower() in (
             "sig",
@@ -208,14 +208,14 @@ def _in_queries(text: str) -> Iterator[Span]:
 _ENVIRONMENT = re.compile(r"(?m)^(?:export |declare -x )?([A-Z][A-Z0-9_]{2,100})=\"?([^\s\"]+)")
 
 
-def _in_environment(text: str) -> Iterator[Span]:
+def _in_environment(text: str) -> Iterator[SecretSpan]:
     """As `env` and `export -p` print it."""
     for found in _ENVIRONMENT.finditer(text):
         if names_secret(found[1]) and is_value(found[2]):
             yield found.span(2)
 
 
-def _in_fields(text: str) -> Iterator[Span]:
+def _in_fields(text: str) -> Iterator[SecretSpan]:
     for found in _FIELD.finditer(text):
         if not names_secret(found[1]):
             continue
@@ -227,7 +227,7 @@ def _in_fields(text: str) -> Iterator[Span]:
             yield found.span(group)
 
 
-def _groups(pattern: re.Pattern[str], text: str) -> Iterator[Span]:
+def _groups(pattern: re.Pattern[str], text: str) -> Iterator[SecretSpan]:
     for found in pattern.finditer(text):
         yield next(
             found.span(group) for group in range(1, pattern.groups + 1) if found[group] is not None

@@ -21,7 +21,7 @@ from supervisor.core.secrets.encodings import (
     MOST_BYTES_EACH,
     MOST_LAYERS,
     MOST_TORN_BYTES,
-    Reading,
+    DecodedText,
     as_digits,
     digits,
     in_one_line,
@@ -116,7 +116,7 @@ class _Needles:
         self._whole = tuple(one.text for one in self.all)
         self._cores = tuple(one.core for one in self.all)
 
-    def are_in(self, reading: Reading) -> bool:
+    def are_in(self, reading: DecodedText) -> bool:
         """Whether any is. Without generators, which take three times as long: this is done
         several times for each verdict."""
         text = reading.text
@@ -178,7 +178,7 @@ class SecretForms:
 
     def _searched(
         self, text: bytes, layers: int = MOST_LAYERS, *, is_torn: bool = False
-    ) -> Iterator[tuple[Reading, _Needles]]:
+    ) -> Iterator[tuple[DecodedText, _Needles]]:
         """Each reading, and what may be in it."""
         for reading in readings(text, layers, is_torn=is_torn):
             yield reading, self._plain

@@ -88,7 +88,7 @@ def show(words: Sequence[Word]) -> str:
     return text if len(text) <= _MAX_SHOWN_CHARS else text[: _MAX_SHOWN_CHARS - 3] + "..."
 
 
-class Line:
+class ParsedLine:
     """A text that was parsed, and its commands in the order of the script."""
 
     __slots__ = ("commands", "may_move", "script")
@@ -99,9 +99,9 @@ class Line:
         self.may_move = may_move(script.commands)
 
 
-def read_line(text: str) -> Line:
+def read_line(text: str) -> ParsedLine:
     """The line that rules are asked about, with all that no rule changes found out."""
-    line = Line(parse(text))
+    line = ParsedLine(parse(text))
     for command in line.commands:
         if command.is_program and command.unwrapped is None:
             _ = command.opaque, command.plain, command.operands, command.arguments

@@ -15,7 +15,7 @@ from supervisor.core.shell.exec_patterns import ExecPattern
 from supervisor.core.shell.exec_tables import basename
 from supervisor.core.text.prefixes import FEW, Prefixes
 
-type Entry[K] = tuple[K, ExecPattern] | tuple[K, ExecPattern, tuple[ExecPattern, ...]]
+type IndexEntry[K] = tuple[K, ExecPattern] | tuple[K, ExecPattern, tuple[ExecPattern, ...]]
 
 
 class ExecRule[K: Hashable](msgspec.Struct, frozen=True, gc=False):
@@ -98,7 +98,7 @@ class Rules[K: Hashable]:
     """A list of exec rules, indexed by the literal name of the command. Build it once; it never
     changes."""
 
-    def __init__(self, entries: Iterable[Entry[K]]) -> None:
+    def __init__(self, entries: Iterable[IndexEntry[K]]) -> None:
         self.by_name: dict[str, _Named[K]] = {}
         self.anywhere: list[ExecRule[K]] = []
         self.bare: list[ExecRule[K]] = []

@@ -22,8 +22,8 @@ from supervisor.core.shell.exec_tables import (
 from supervisor.core.shell.shell_outline import GiveUp, spans
 from supervisor.core.shell.shell_words import (
     ASSIGNMENT,
-    Piece,
     Word,
+    WordPiece,
     from_bytes_text,
     pieces,
     to_bytes_text,
@@ -177,7 +177,7 @@ def _word_of(parts: Sequence[str], raw: str) -> PatternWord:
     return PatternWord(None, (parts[0], *[part for part in parts[1:-1] if part], parts[-1]), raw)
 
 
-def _name(piece: Piece) -> str:
+def _name(piece: WordPiece) -> str:
     return "a brace expansion" if piece.kind == "brace" else f"the expansion `{piece.text[:40]}`"
 
 

@@ -18,8 +18,8 @@ from typing import Literal
 
 import msgspec
 
-from supervisor.core.shell.exec_commands import ExecCommand, Line, show
-from supervisor.core.shell.exec_index import Entry, ExecRule, Rules
+from supervisor.core.shell.exec_commands import ExecCommand, ParsedLine, show
+from supervisor.core.shell.exec_index import ExecRule, IndexEntry, Rules
 from supervisor.core.shell.exec_patterns import (
     ExecPattern,
     compile_pattern,
@@ -70,7 +70,7 @@ class Judgement[K: Hashable](msgspec.Struct, frozen=True, gc=False):
     open: tuple[tuple[Word, ...], ...] = ()
 
 
-def _rules[K: Hashable](entries: "Sequence[Entry[K]] | Rules[K]") -> Rules[K]:
+def _rules[K: Hashable](entries: "Sequence[IndexEntry[K]] | Rules[K]") -> Rules[K]:
     return entries if isinstance(entries, Rules) else Rules(entries)
 
 
@@ -78,11 +78,11 @@ def judge[K: Hashable](
     text: str,
     cwd: str,
     *,
-    allow: "Sequence[Entry[K]] | Rules[K]",
-    ask: "Sequence[Entry[K]] | Rules[K]",
-    deny: "Sequence[Entry[K]] | Rules[K]",
+    allow: "Sequence[IndexEntry[K]] | Rules[K]",
+    ask: "Sequence[IndexEntry[K]] | Rules[K]",
+    deny: "Sequence[IndexEntry[K]] | Rules[K]",
     workspace_roots: Sequence[str],
-    line: Line | None = None,
+    line: ParsedLine | None = None,
 ) -> Judgement[K]:
     """What the rules say of the command line `text`, run in `cwd` (absolute, or relative to the
     first root).
@@ -105,7 +105,7 @@ class LineJudge[K: Hashable]:
     """One line under three lists of rules. Ask it once."""
 
     # The text, where the caller has parsed it already.
-    line: Line | None = None
+    line: ParsedLine | None = None
     spelled = 0
     # Above 0 where every later word was already looked at as the start of a command.
     guessed = 0
@@ -137,7 +137,7 @@ class LineJudge[K: Hashable]:
     def judge(self) -> Judgement[K]:
         if self.roots and self.cwd != self.roots[0] and not within(self.cwd, self.roots):
             self.problem("a working directory outside the workspace")
-        self.visit(self.line or Line(parse(self.text)), 0)
+        self.visit(self.line or ParsedLine(parse(self.text)), 0)
         if self.deny.bare or self.ask.bare:
             self.bare()
         shown = tuple([command.shown for command in self.found])
@@ -167,7 +167,7 @@ class LineJudge[K: Hashable]:
 
     # -- finding every command
 
-    def visit(self, line: Line, depth: int) -> bool:
+    def visit(self, line: ParsedLine, depth: int) -> bool:
         """Judge every command of a text; whether each is allowed."""
         script = line.script
         self.problems.extend(script.constructs)
@@ -184,7 +184,7 @@ class LineJudge[K: Hashable]:
                 self.look_into(body, depth)
         return is_allowed
 
-    def visit_moving(self, line: Line, depth: int) -> bool:
+    def visit_moving(self, line: ParsedLine, depth: int) -> bool:
         """Judge the commands of a text that may change the folder, each where it runs."""
         outside = self.here
         places = Places(self.here, self.roots)
@@ -206,7 +206,7 @@ class LineJudge[K: Hashable]:
         """Deny and ask rules see a text that a shell would run; that nothing allows it was noted
         by the caller."""
         if depth < MAX_DEPTH and self.has_budget(text):
-            self.visit(Line(parse(text)), depth + 1)
+            self.visit(ParsedLine(parse(text)), depth + 1)
         else:
             self.scan(text)
 
@@ -226,7 +226,11 @@ class LineJudge[K: Hashable]:
             self.problems.append(what)
 
     def command(
-        self, command: ExecCommand, line: Line, depth: int, tails: tuple[tuple[K, ExecPattern], ...]
+        self,
+        command: ExecCommand,
+        line: ParsedLine,
+        depth: int,
+        tails: tuple[tuple[K, ExecPattern], ...],
     ) -> bool:
         """Judge one command and what it runs; whether it is allowed. `tails`: what is left of
         rules for a wrapper."""
@@ -255,7 +259,7 @@ class LineJudge[K: Hashable]:
             return False
         return self.wrapped(command, unwrapped, line, depth, tails)
 
-    def check_name(self, command: ExecCommand, line: Line, depth: int) -> None:
+    def check_name(self, command: ExecCommand, line: ParsedLine, depth: int) -> None:
         words, name = command.words, command.words[0]
         if not name.is_literal:
             self.problem(f"an expansion in the name of a command (`{name.text[:40]}`)")
@@ -270,7 +274,7 @@ class LineJudge[K: Hashable]:
             if len(line.commands) > 1:
                 self.spoken(line)
 
-    def spoken(self, line: Line) -> None:
+    def spoken(self, line: ParsedLine) -> None:
         """What `echo` and `printf` say to an interpreter: deny rules see it too."""
         for command in line.commands:
             if command.name in ("echo", "printf"):
@@ -281,7 +285,7 @@ class LineJudge[K: Hashable]:
         self,
         command: ExecCommand,
         unwrapped: Unwrapped,
-        line: Line,
+        line: ParsedLine,
         depth: int,
         tails: tuple[tuple[K, ExecPattern], ...],
     ) -> bool:
@@ -327,7 +331,11 @@ class LineJudge[K: Hashable]:
         return self.cover(command, unwrapped.inside, tails, covering) and is_allowed
 
     def payload(
-        self, payload: Payload, line: Line, depth: int, tails: tuple[tuple[K, ExecPattern], ...]
+        self,
+        payload: Payload,
+        line: ParsedLine,
+        depth: int,
+        tails: tuple[tuple[K, ExecPattern], ...],
     ) -> bool:
         if payload.text is None:
             if " " in payload.words[0].text:
@@ -344,7 +352,7 @@ class LineJudge[K: Hashable]:
         if line.script.has_input and not inner.has_input:
             inner = msgspec.structs.replace(inner, has_input=True)
         guessed, self.guessed = self.guessed, 0
-        is_allowed = self.visit(Line(inner), depth + 1)
+        is_allowed = self.visit(ParsedLine(inner), depth + 1)
         self.guessed = guessed
         return is_allowed
 

@@ -14,7 +14,7 @@ from functools import cache
 import msgspec
 
 from supervisor.core.shell.shell_words import Word
-from supervisor.core.text.globs import Step, steps_fit
+from supervisor.core.text.globs import GlobStep, steps_fit
 from supervisor.core.text.tables import table
 
 # A longer word is a message or a program, no name of a file.
@@ -25,7 +25,7 @@ _UNQUOTED = str.maketrans("", "", "\\'\"")
 _BRACKETS = re.compile(r"\[[^/]*\]")
 _NAME_ENDS = re.compile("[/:=@,]")
 _WILDCARD = re.compile("[*?]")
-_STEPS: dict[str, Step] = {"*": None, "?": bool}
+_STEPS: dict[str, GlobStep] = {"*": None, "?": bool}
 
 
 class _Names(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

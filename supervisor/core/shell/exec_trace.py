@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from supervisor.core.shell.exec_commands import ExecCommand, Line
+from supervisor.core.shell.exec_commands import ExecCommand, ParsedLine
 from supervisor.core.shell.exec_patterns import ExecPattern, covers
 from supervisor.core.shell.exec_rules import Judgement, LineJudge, Rules
 from supervisor.core.shell.exec_tables import basename
@@ -19,7 +19,7 @@ from supervisor.core.shell.shell import contexts
 from supervisor.core.shell.shell_words import Word
 
 
-class Step[K: Hashable]:
+class JudgedCommand[K: Hashable]:
     """One command as it was judged.
 
     `via`: how it was reached, outermost first. `here`: every folder that it may run in. `forms`:
@@ -60,7 +60,7 @@ class Trace[K: Hashable](LineJudge[K]):
         roots: Sequence[str],
     ) -> None:
         super().__init__(text, cwd, allow, ask, deny, roots)
-        self.steps: list[Step[K]] = []
+        self.steps: list[JudgedCommand[K]] = []
         self.problems_of_line: list[str] = []
         self.against_line: dict[K, str] = {}
         self._by_key: dict[K, list[int]] = {}
@@ -90,7 +90,7 @@ class Trace[K: Hashable](LineJudge[K]):
 
     # -- what is found
 
-    def visit(self, line: Line, depth: int) -> bool:
+    def visit(self, line: ParsedLine, depth: int) -> bool:
         for construct in line.script.constructs:
             self._blame(construct)
         return super().visit(line, depth)
@@ -98,7 +98,7 @@ class Trace[K: Hashable](LineJudge[K]):
     def note(self, command: ExecCommand) -> bool:
         places = self._contexts.get(tuple(word.text for word in command.words))
         via = (*self._via, places.pop(0)) if places else self._via
-        self.steps.append(Step(command.words, tuple(one for one in via if one), self.here))
+        self.steps.append(JudgedCommand(command.words, tuple(one for one in via if one), self.here))
         self._at = len(self.steps) - 1
         return super().note(command)
 
@@ -154,7 +154,7 @@ class Trace[K: Hashable](LineJudge[K]):
         self,
         command: ExecCommand,
         unwrapped: Unwrapped,
-        line: Line,
+        line: ParsedLine,
         depth: int,
         tails: tuple[tuple[K, ExecPattern], ...],
     ) -> bool:

@@ -86,7 +86,7 @@ def from_bytes_text(text: str) -> str:
 # --- one word ------------------------------------------------------------------------------------
 
 
-class Piece(msgspec.Struct, frozen=True, gc=False):
+class WordPiece(msgspec.Struct, frozen=True, gc=False):
     """A part of a word: `text` (literal), `glob` (one unquoted `*`, `?` or `[`), `brace`, `one`
     or `many` (expansions)."""
 
@@ -153,7 +153,7 @@ def literal_cat(source: str, start: int) -> tuple[int, str] | None:
     return None
 
 
-def pieces(raw: str) -> Iterator[Piece]:
+def pieces(raw: str) -> Iterator[WordPiece]:
     """The parts of one word's source text. Whatever isn't understood is one last part of kind
     `many`."""
     i = 0
@@ -161,78 +161,78 @@ def pieces(raw: str) -> Iterator[Piece]:
         char = raw[i]
         if char == "\\":
             if raw[i + 1 : i + 2] != "\n":
-                yield Piece("text", raw[i + 1 : i + 2] or "\\")
+                yield WordPiece("text", raw[i + 1 : i + 2] or "\\")
             i += 2
         elif char == "'":
             end = raw.find("'", i + 1)
             if end < 0:
-                yield Piece("many", raw[i:])
+                yield WordPiece("many", raw[i:])
                 return
-            yield Piece("text", raw[i + 1 : end])
+            yield WordPiece("text", raw[i + 1 : end])
             i = end + 1
         elif char == '"':
             i = yield from _double(raw, i + 1)
         elif char == "$" or char == "`":
             i = yield from _dollar(raw, i, quoted=False)
         elif char in "*?[" and raw != "[":
-            yield Piece("glob", char)
+            yield WordPiece("glob", char)
             i += 1
         elif char == "{" and _BRACE.match(raw, i):
-            yield Piece("brace", raw[i:])
+            yield WordPiece("brace", raw[i:])
             return
         else:
             end = i + 1
             while end < len(raw) and raw[end] not in "\\'\"$`*?[{":
                 end += 1
-            yield Piece("text", raw[i:end])
+            yield WordPiece("text", raw[i:end])
             i = end
 
 
-def _double(raw: str, start: int) -> Generator[Piece, None, int]:
+def _double(raw: str, start: int) -> Generator[WordPiece, None, int]:
     i = start
-    yield Piece("text", "")
+    yield WordPiece("text", "")
     while i < len(raw) and raw[i] != '"':
         run = DOUBLE_RUN.match(raw, i)
         if run:
-            yield Piece("text", run[0])
+            yield WordPiece("text", run[0])
             i = run.end()
         elif raw[i] == "\\":
             following = raw[i + 1 : i + 2]
             if following != "\n":
-                yield Piece("text", following if following in '$`"\\' else "\\" + following)
+                yield WordPiece("text", following if following in '$`"\\' else "\\" + following)
             i += 2
         else:
             i = yield from _dollar(raw, i, quoted=True)
     return i + 1
 
 
-def _dollar(raw: str, i: int, *, quoted: bool) -> Generator[Piece, None, int]:
+def _dollar(raw: str, i: int, *, quoted: bool) -> Generator[WordPiece, None, int]:
     if raw[i] == "$" and not quoted and raw[i + 1 : i + 2] == "'":
         end = ansi_c_end(raw, i)
         text = ansi_c(raw[i + 2 : end - 1]) if end > 0 else None
-        yield Piece("many", raw[i:]) if text is None else Piece("text", text)
+        yield WordPiece("many", raw[i:]) if text is None else WordPiece("text", text)
         return end if end > 0 else len(raw)
     simple = SIMPLE_EXPANSION.match(raw, i)
     if simple:
         many = not quoted or _MANY.match(simple[0])
-        yield Piece("many" if many else "one", simple[0])
+        yield WordPiece("many" if many else "one", simple[0])
         return simple.end()
     if quoted:
         literal = literal_cat(raw, i)
         if literal:
-            yield Piece("text", literal[1])
+            yield WordPiece("text", literal[1])
             return literal[0]
     if raw[i] == "$" and (
         raw[i + 1 : i + 2] in (" ", "", '"', "\n") or not re.match(r"[({\['\"]", raw[i + 1 :])
     ):
         if raw[i + 1 : i + 2] == '"' and not quoted:
-            yield Piece("many", raw[i:])
+            yield WordPiece("many", raw[i:])
             return len(raw)
-        yield Piece("text", "$")
+        yield WordPiece("text", "$")
         return i + 1
     # A substitution or an expansion that does more than insert: where it ends doesn't matter,
     # nothing behind is certain.
-    yield Piece("many", raw[i:])
+    yield WordPiece("many", raw[i:])
     return len(raw)
 
 
@@ -249,7 +249,7 @@ def _read(raw: str) -> Word:
     elsewhere = _OTHER_TILDE.match(raw)
     found = list(pieces(raw[elsewhere.end() :] if elsewhere else raw))
     if elsewhere:
-        found.insert(0, Piece("one", elsewhere[0]))
+        found.insert(0, WordPiece("one", elsewhere[0]))
     if all(piece.kind == "text" for piece in found):
         return Word(from_bytes_text("".join(piece.text for piece in found)), raw=raw)
     prefix = "".join(piece.text for piece in takewhile(lambda piece: piece.kind == "text", found))

@@ -37,7 +37,7 @@ class Size(NamedTuple):
     breaks: int
 
 
-class Room(NamedTuple):
+class FoldSize(NamedTuple):
     """What fits into `whole` is shown whole; of anything longer, what fits into `head` and
     `tail`. A mark has to fit into each."""
 
@@ -48,9 +48,9 @@ class Room(NamedTuple):
 
 
 # The sum of head and tail is less than the whole, so that they never meet.
-CARD = Room(Size(1200, 16), Size(640, 9), Size(320, 5))
+CARD = FoldSize(Size(1200, 16), Size(640, 9), Size(320, 5))
 TERMINAL = CARD._replace(one_line=True)
-LINE = Room(Size(240, 0), Size(120, 0), Size(80, 0), one_line=True)
+LINE = FoldSize(Size(240, 0), Size(120, 0), Size(80, 0), one_line=True)
 
 
 class Folded(NamedTuple):
@@ -75,7 +75,7 @@ class Folded(NamedTuple):
         )
 
 
-def fold(text: str, room: Room = CARD) -> Folded:
+def fold(text: str, room: FoldSize = CARD) -> Folded:
     """The text as it is shown: whole where there is room, else its beginning and its end."""
     if not is_folded(text, room):
         return Folded(marked(text, one_line=room.one_line))
@@ -89,12 +89,12 @@ def fold(text: str, room: Room = CARD) -> Folded:
     )
 
 
-def is_folded(text: str, room: Room = CARD) -> bool:
+def is_folded(text: str, room: FoldSize = CARD) -> bool:
     """Whether `fold` leaves something out."""
     return _fitting(text, room.whole, room.one_line) < len(text)
 
 
-def line(text: str, room: Room = LINE) -> str:
+def line(text: str, room: FoldSize = LINE) -> str:
     """The text on one line, folded where it is long: for lists, terminals and notifications."""
     found = fold(text, room)
     return (

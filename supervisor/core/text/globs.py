@@ -145,10 +145,10 @@ def _compiled(text: str) -> Callable[[str], object]:
     return lambda path: steps_fit(steps, path.split("/"))
 
 
-type Step = str | Callable[[str], object] | None
+type GlobStep = str | Callable[[str], object] | None
 
 
-def _step(segment: str) -> Step:
+def _step(segment: str) -> GlobStep:
     """None for `**`, the name itself where it is spelled out, else what matches it."""
     if segment == "**":
         return None
@@ -161,11 +161,11 @@ def _step(segment: str) -> Step:
     return re.compile(_segment(segment) + r"\Z", re.DOTALL).match
 
 
-def _takes(step: Step, name: str) -> bool:
+def _takes(step: GlobStep, name: str) -> bool:
     return step is None or (step == name if isinstance(step, str) else bool(step(name)))
 
 
-def steps_fit(steps: Sequence[Step], path: Sequence[str]) -> bool:
+def steps_fit(steps: Sequence[GlobStep], path: Sequence[str]) -> bool:
     """Whether segments match steps: a text that they equal, a check, or None for any number of them
     (`**`).
 

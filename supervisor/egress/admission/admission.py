@@ -13,7 +13,7 @@ from supervisor.core.network.egress_wire import Answer, Outcome
 from supervisor.egress.admission.allowances import Allowances
 from supervisor.egress.admission.questions import GONE, Questions, denied
 from supervisor.egress.admission.resolver import Resolver
-from supervisor.egress.admission.sessions import Connection
+from supervisor.egress.admission.sessions import ClientConnection
 from supervisor.egress.loop import addresses
 from supervisor.egress.loop.dialler import Pin
 from supervisor.egress.loop.refusals import BROKEN
@@ -51,7 +51,7 @@ class Admission:
 
     async def admit(
         self,
-        connection: Connection,
+        connection: ClientConnection,
         action: Network,
         *,
         in_tunnel: bool = False,
@@ -102,11 +102,11 @@ class Admission:
             return refused
         return answer
 
-    def refused(self, connection: Connection, action: Network, why: str) -> None:
+    def refused(self, connection: ClientConnection, action: Network, why: str) -> None:
         """Report a refusal of our own, for the audit."""
         self._questions.refused(connection.session.id, action, why)
 
-    def refused_nameless(self, connection: Connection) -> None:
+    def refused_nameless(self, connection: ClientConnection) -> None:
         """Report that a client said what can't be read or names no host, all of a session's as
         one; nobody could be asked about it."""
         self._questions.refused(connection.session.id, _NAMELESS, UNJUDGED)
@@ -119,7 +119,7 @@ class Admission:
 
     def ended(
         self,
-        connection: Connection,
+        connection: ClientConnection,
         question_id: int,
         outcome: Outcome,
         detail: dict[str, str | int | float | None],
@@ -141,12 +141,12 @@ class Admission:
             facts["error"] = why
         self._questions.settle(found.answer, outcome, facts, headers)
 
-    def ended_all(self, connection: Connection) -> None:
+    def ended_all(self, connection: ClientConnection) -> None:
         """Report the rest: the connection is over."""
         for question_id in list(connection.unsettled):
             self.ended(connection, question_id, "done", {})
 
-    def unreachable(self, connection: Connection, host: str) -> None:
+    def unreachable(self, connection: ClientConnection, host: str) -> None:
         """None of a host's addresses answered: look it up anew the next time."""
         self._resolver.forget(connection.session.id, host)
 
@@ -157,7 +157,7 @@ class Admission:
         )
         return None if why == addresses.NOT_AN_ADDRESS else why
 
-    async def _cover(self, connection: Connection, body_bytes: int) -> Answer | None:
+    async def _cover(self, connection: ClientConnection, body_bytes: int) -> Answer | None:
         """Use up what a request needs; the denial where it isn't covered."""
         refused = await self.allowances.take(connection.session, "requests", 1)
         refused = refused or await self.allowances.cover(
@@ -167,7 +167,7 @@ class Admission:
         return refused or (GONE if self._questions.is_alone else None)
 
     async def _look_up(
-        self, connection: Connection, action: Network, allowed: Answer
+        self, connection: ClientConnection, action: Network, allowed: Answer
     ) -> Answer | None:
         """Look up, judge and pin the addresses of an allowed action; the denial where one of
         them won't do."""
@@ -182,7 +182,9 @@ class Admission:
             else self._pin(connection, judged, private_ok=answer.private_ok)
         )
 
-    def _pin(self, connection: Connection, judged: Network, *, private_ok: bool) -> Answer | None:
+    def _pin(
+        self, connection: ClientConnection, judged: Network, *, private_ok: bool
+    ) -> Answer | None:
         """Check and pin addresses that were judged; the denial where one of them won't do."""
         host, port = judged.host, judged.port
         for address in judged.resolved:
@@ -196,7 +198,7 @@ class Admission:
         return None
 
 
-def _over(connection: Connection, allowed: Answer) -> Answer | None:
+def _over(connection: ClientConnection, allowed: Answer) -> Answer | None:
     """The denial of what was allowed, and by now may not begin, or has nobody who would report
     its end: its client went meanwhile."""
     if connection not in connection.session.connections:

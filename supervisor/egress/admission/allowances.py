@@ -14,7 +14,7 @@ from typing import NamedTuple
 from supervisor.base.clock import Clock
 from supervisor.core.network.egress_wire import Answer
 from supervisor.egress.admission.questions import Questions
-from supervisor.egress.admission.sessions import Kind, Session, Sessions
+from supervisor.egress.admission.sessions import EgressSession, Kind, Sessions
 
 REPORT_S = 2.0
 # After a denial the next draw waits so long: who goes on trying asks the supervisor once in that
@@ -46,11 +46,11 @@ class Allowances:
         self._questions = questions
         self._sessions = sessions
         self._clock = clock
-        self._draws: dict[tuple[Session, Kind], _Drawing] = {}
-        self._denied: dict[tuple[Session, Kind], tuple[Answer, int, float]] = {}
+        self._draws: dict[tuple[EgressSession, Kind], _Drawing] = {}
+        self._denied: dict[tuple[EgressSession, Kind], tuple[Answer, int, float]] = {}
         self._timer = asyncio.get_running_loop().call_later(REPORT_S, self._report_all)
 
-    async def cover(self, session: Session, kind: Kind, count: int) -> Answer | None:
+    async def cover(self, session: EgressSession, kind: Kind, count: int) -> Answer | None:
         """Until the session has so much left; the denial where it won't."""
         count = min(count, MOST_AT_ONCE)
         while session.left[kind] < count:
@@ -59,14 +59,14 @@ class Allowances:
                 return answer
         return None
 
-    async def take(self, session: Session, kind: Kind, count: int) -> Answer | None:
+    async def take(self, session: EgressSession, kind: Kind, count: int) -> Answer | None:
         """Use so much up; the denial where it isn't covered."""
         denied = await self.cover(session, kind, count)
         if denied is None:
             session.use(kind, count)
         return denied
 
-    def draw(self, session: Session, kind: Kind, count: int) -> asyncio.Future[Answer]:
+    def draw(self, session: EgressSession, kind: Kind, count: int) -> asyncio.Future[Answer]:
         """Ask for more, for all who need it; the answer, once what it grants is the session's.
         One who asks for much is denied alone."""
         key = (session, kind)
@@ -101,7 +101,7 @@ class Allowances:
         return found
 
     def _draw_after(
-        self, running: "_Drawing", session: Session, kind: Kind, count: int
+        self, running: "_Drawing", session: EgressSession, kind: Kind, count: int
     ) -> asyncio.Future[Answer]:
         """The answer that others wait for, where it is an allow; else one of our own, since they
         asked for so much more."""
@@ -117,14 +117,14 @@ class Allowances:
         running.found.add_done_callback(answered)
         return found
 
-    def close(self, session: Session) -> None:
+    def close(self, session: EgressSession) -> None:
         """It sends no more: report the last, and give back what is left."""
         self._report(session, is_last=True)
         for kind in session.left:
             session.left[kind] = 0
             self._denied.pop((session, kind), None)
 
-    def _report(self, session: Session, *, is_last: bool = False) -> None:
+    def _report(self, session: EgressSession, *, is_last: bool = False) -> None:
         used = dict(session.used)
         if is_last or (any(used.values()) and not self._questions.is_busy):  # else it adds up
             self._questions.used(session.id, used["requests"], used["bytes_out"], is_last=is_last)
@@ -140,7 +140,7 @@ class Allowances:
 class BytesOut:
     """The bytes of one session, as a tunnel uses them (`ends.Allowance`)."""
 
-    def __init__(self, allowances: Allowances, session: Session) -> None:
+    def __init__(self, allowances: Allowances, session: EgressSession) -> None:
         self._allowances = allowances
         self._session = session
 

@@ -18,18 +18,18 @@ from supervisor.core.network.egress_wire import (
     Answer,
     Body,
     Draw,
+    EgressRefused,
     Moving,
     Outcome,
     Outcomes,
     Question,
-    Refused,
     Reserve,
     Settled,
     Spent,
     Used,
 )
 from supervisor.egress.admission.link import Link, LinkDownError
-from supervisor.egress.admission.sessions import Connection, Kind
+from supervisor.egress.admission.sessions import ClientConnection, Kind
 from supervisor.egress.admission.tally import Tally
 from supervisor.egress.loop.coarse_timeouts import wait
 from supervisor.egress.loop.refusals import BUSY
@@ -75,7 +75,7 @@ class Questions:
 
     async def ask(
         self,
-        connection: Connection,
+        connection: ClientConnection,
         action: Network,
         *,
         in_tunnel: bool = False,
@@ -99,7 +99,9 @@ class Questions:
             ),
         )
 
-    async def reserve(self, connection: Connection, host: str, call: ModelCall, of: int) -> Answer:
+    async def reserve(
+        self, connection: ClientConnection, host: str, call: ModelCall, of: int
+    ) -> Answer:
         """Whether a model call may go out, whose request was allowed as the question `of`;
         `spent` must follow an allow. Never raises but when it is cancelled."""
         session_id = connection.session.id
@@ -160,7 +162,7 @@ class Questions:
         self._send(message)
 
     async def _ask(
-        self, connection: Connection, message: Callable[[int], Question | Reserve]
+        self, connection: ClientConnection, message: Callable[[int], Question | Reserve]
     ) -> Answer:
         session_id = connection.session.id
         if self.link is None:
@@ -187,7 +189,7 @@ class Questions:
             self._per_session[session_id] -= 1
 
     async def _first(
-        self, future: asyncio.Future[Answer], connection: Connection, question_id: int
+        self, future: asyncio.Future[Answer], connection: ClientConnection, question_id: int
     ) -> Answer:
         """The answer, unless the client goes away or the time runs out first."""
         if future.done():
@@ -264,7 +266,7 @@ class Questions:
 
     def _send(
         self,
-        message: Abandoned | Settled | Outcomes | Moving | Refused | Spent | Used | Body,
+        message: Abandoned | Settled | Outcomes | Moving | EgressRefused | Spent | Used | Body,
         *,
         always: bool = False,
     ) -> bool:

@@ -80,7 +80,7 @@ _SCHEMES = ("basic", "bearer", "token")
 
 
 @dataclass(frozen=True, slots=True)
-class Swap:
+class HeaderSwap:
     """Set one header of the request to a value; `value` holds a secret. With `signs` that is the
     keys to sign the request anew with."""
 
@@ -94,10 +94,10 @@ class Swap:
 
 def swaps(
     credentials: tuple[Credential, ...], request: Head, host: str, port: int
-) -> tuple[list[Swap], str | None]:
+) -> tuple[list[HeaderSwap], str | None]:
     """What to put into the request's headers, and why the request must be refused instead, if
     so."""
-    found: list[Swap] = []
+    found: list[HeaderSwap] = []
     why = _other_key(credentials, request, host, port)
     if why is not None:
         return [], why
@@ -131,7 +131,7 @@ def swaps(
             why = _why_not(credential, request, host, port)
             if why is not None:
                 return [], why
-            found.append(Swap(credential.header, value, credential.signs))
+            found.append(HeaderSwap(credential.header, value, credential.signs))
     return found, None
 
 
@@ -363,7 +363,7 @@ def foreign(credentials: tuple[Credential, ...], host: str, port: int) -> frozen
 
 
 def back(
-    credentials: tuple[Credential, ...], swaps: list[Swap], host: str, port: int
+    credentials: tuple[Credential, ...], swaps: list[HeaderSwap], host: str, port: int
 ) -> frozenset[str]:
     """What of real credentials an origin may give back: what goes out with this request, and
     what went to this host with another. Of a key that only signs nothing does, but the token of

@@ -118,7 +118,7 @@ class Wait:
 
 
 @dataclass(eq=False)
-class Session:
+class EgressSession:
     """One session and the servers of its sockets: its sandbox's, and those of tool sandboxes of its
     own.
 
@@ -138,7 +138,7 @@ class Session:
     credentials: tuple[Credential, ...] = ()
     hides: SecretForms = field(default_factory=lambda: SecretForms(()))
     keep_bodies: bool = False
-    connections: set["Connection"] = field(default_factory=set)
+    connections: set["ClientConnection"] = field(default_factory=set)
     closed: bool = False
     likely: dict[tuple[str, int], float] = field(default_factory=dict)
     left: dict[Kind, int] = field(default_factory=lambda: {"requests": 0, "bytes_out": 0})
@@ -228,7 +228,7 @@ class Room:
             await self._waiting[-1]
 
 
-class Part:
+class RoomShare:
     """What one of those who fill a room holds there."""
 
     def __init__(self, room: Room) -> None:
@@ -242,7 +242,7 @@ class Part:
             self._held_bytes = held_bytes
 
 
-class Unsettled(NamedTuple):
+class OpenQuestion(NamedTuple):
     """An allowed question whose outcome wasn't reported yet. `is_all`: it is about the whole
     connection, all whose bytes are its own; those of a request are what moved since the last one
     ended, so that those of a connection that is kept add up. `flow_id` is that of a request
@@ -256,7 +256,7 @@ class Unsettled(NamedTuple):
 
 
 @dataclass(eq=False)
-class Connection:
+class ClientConnection:
     """One client connection. `pins` are the checked addresses that it may dial, by host and port.
 
     `target` is the host and port of the CONNECT that it is inside of, once that was allowed;
@@ -277,7 +277,7 @@ class Connection:
     """
 
     id: str
-    session: Session
+    session: EgressSession
     transport: asyncio.Transport
     started_at: float
     pins: dict[tuple[str, int], Pin] = field(default_factory=dict)
@@ -285,7 +285,7 @@ class Connection:
     target: tuple[str, int] | None = None
     server_name_ok: bool = False
     is_plain: bool = False
-    unsettled: dict[int, Unsettled] = field(default_factory=dict)
+    unsettled: dict[int, OpenQuestion] = field(default_factory=dict)
     quiet: set[int] = field(default_factory=set)
     up_bytes: int = 0
     down_bytes: int = 0
@@ -307,7 +307,7 @@ class Connection:
         in_tunnel = self.in_tunnel()
         return Moved(self.up_bytes + in_tunnel.up_bytes, self.down_bytes + in_tunnel.down_bytes)
 
-    def moved_for(self, unsettled: Unsettled) -> Moved:
+    def moved_for(self, unsettled: OpenQuestion) -> Moved:
         """What of that is said to be of one of its questions."""
         moved, before = self.moved(), Moved() if unsettled.is_all else self.ended
         return Moved(moved.up_bytes - before.up_bytes, moved.down_bytes - before.down_bytes)
@@ -360,8 +360,8 @@ class Sessions:
         most_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._most_connections = (most_files - most_files // _KEPT_PART) // _FILES_EACH
         self._open_connections = 0
-        self._sessions: dict[str, Session] = {}
-        self._by_client: dict[str, Connection] = {}
+        self._sessions: dict[str, EgressSession] = {}
+        self._by_client: dict[str, ClientConnection] = {}
         self._ids = itertools.count(1)
 
     def close_listener(self, session_id: str, listener_id: int) -> None:
@@ -371,23 +371,23 @@ class Sessions:
         if server is not None:
             server.close()
 
-    def get(self, session_id: str) -> Session:
+    def get(self, session_id: str) -> EgressSession:
         """The session of this id, made where it is new."""
         session = self._sessions.get(session_id)
         if session is None:
-            session = self._sessions[session_id] = Session(
+            session = self._sessions[session_id] = EgressSession(
                 session_id, names=Names(session_id, self.start)
             )
             session.share = Share(lambda: self._open_connections > len(session.connections))
         return session
 
-    def all(self) -> list[Session]:
+    def all(self) -> list[EgressSession]:
         """Every session."""
         return list(self._sessions.values())
 
     def connect(
-        self, session: Session, transport: asyncio.Transport, started_at: float
-    ) -> Connection | None:
+        self, session: EgressSession, transport: asyncio.Transport, started_at: float
+    ) -> ClientConnection | None:
         """Register a client; None where the session is closed or has too many.
 
         INVARIANT: no session takes the descriptors that are another's share, and all together
@@ -397,11 +397,13 @@ class Sessions:
         if session.closed or not self._has_room(session):
             return None
         self._open_connections += 1
-        connection = Connection(f"{session.id}/{next(self._ids)}", session, transport, started_at)
+        connection = ClientConnection(
+            f"{session.id}/{next(self._ids)}", session, transport, started_at
+        )
         session.connections.add(connection)
         return connection
 
-    def reach_another(self, session: Session) -> bool:
+    def reach_another(self, session: EgressSession) -> bool:
         """Whether a client may reach one origin more than are counted with it; `leave_another`
         follows. It counts as a connection."""
         if not self._has_room(session):
@@ -410,26 +412,26 @@ class Sessions:
         session.more_origins += 1
         return True
 
-    def leave_another(self, session: Session) -> None:
+    def leave_another(self, session: EgressSession) -> None:
         """That origin is left."""
         self._open_connections -= 1
         session.more_origins -= 1
 
-    def _has_room(self, session: Session) -> bool:
+    def _has_room(self, session: EgressSession) -> bool:
         share = self._most_connections // max(1, len(self._sessions))
         left = self._most_connections - self._open_connections
         return len(session.connections) + session.more_origins < min(
             MOST_CONNECTIONS_PER_SESSION, share, left
         )
 
-    def disconnect(self, connection: Connection) -> None:
+    def disconnect(self, connection: ClientConnection) -> None:
         """Forget a client, whose connection is over."""
         if connection in connection.session.connections:
             self._open_connections -= 1
         connection.session.connections.discard(connection)
         connection.leave()
 
-    def name_client(self, client_id: str, connection: Connection) -> None:
+    def name_client(self, client_id: str, connection: ClientConnection) -> None:
         """mitmproxy knows the client of this connection by an id of its own."""
         self._by_client[client_id] = connection
 
@@ -437,7 +439,7 @@ class Sessions:
         """Nothing that mitmproxy still says of this client belongs to a connection."""
         self._by_client.pop(client_id, None)
 
-    def of_client(self, client_id: str) -> Connection | None:
+    def of_client(self, client_id: str) -> ClientConnection | None:
         """The connection of a client of mitmproxy's, None where it is unknown or over."""
         return self._by_client.get(client_id)
 

@@ -17,7 +17,7 @@ from collections.abc import Callable
 import msgspec
 
 from supervisor.core.actions import Network
-from supervisor.core.network.egress_wire import Refused
+from supervisor.core.network.egress_wire import EgressRefused
 
 EVERY_S = 30.0
 # Hosts of one session that are told apart within that time; of those beyond only the kind of
@@ -34,9 +34,9 @@ type _Key = tuple[str, str, str]
 class Tally:
     """One per process. `tell` gives whether the supervisor was told."""
 
-    def __init__(self, tell: Callable[[Refused], bool]) -> None:
+    def __init__(self, tell: Callable[[EgressRefused], bool]) -> None:
         self._tell = tell
-        self._untold: dict[_Key, Refused] = {}
+        self._untold: dict[_Key, EgressRefused] = {}
         self._per_session: Counter[str] = Counter()
         self._timer: asyncio.TimerHandle | None = None
 
@@ -44,7 +44,7 @@ class Tally:
         """One more."""
         key = self._key(session_id, action.host, why)
         before = self._untold.get(key)
-        refused = Refused(session_id=session_id, action=action, why=why)
+        refused = EgressRefused(session_id=session_id, action=action, why=why)
         if before is None:
             self._per_session[session_id] += 1
             self._untold[key] = msgspec.structs.replace(

@@ -20,7 +20,7 @@ _CUT = "..."
 _redactor = Redactor()
 
 
-class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+class RefusalBody(msgspec.Struct, frozen=True, kw_only=True):
     """The body of the response."""
 
     error: str = "refused"
@@ -42,12 +42,12 @@ BUSY = Answer(
 )
 # Of what a client says: as an answer to it, and for the record.
 UNREADABLE = "this is not a request that can be read"
-BROKEN = Refusal(
+BROKEN = RefusalBody(
     why="egress failed while it looked at this",
     remedy=TELL_OPERATOR,
 )
 # As it is told by who dials, whose text alone mitmproxy passes on.
-NOT_DIALLED = Refusal(
+NOT_DIALLED = RefusalBody(
     why="nothing was allowed to be dialled here",
     remedy=TELL_OPERATOR,
 )
@@ -58,14 +58,16 @@ _ACCESS_DENIED = b"\x15\x03\x03\x00\x02\x02\x31"
 _NOT_REACHED = b"\x15\x03\x03\x00\x02\x02\x50"
 
 
-class RefusedError(Exception):
+class RefusedConnectionError(Exception):
     """Raised where a connection can't go on. `said` is what the client reads: by default the
     refusal as HTTP, with this status.
 
     `said_in_tls` is that for a client that waits for the answer to its first TLS message.
     """
 
-    def __init__(self, refusal: Refusal, status: int = 403, *, said: bytes | None = None) -> None:
+    def __init__(
+        self, refusal: RefusalBody, status: int = 403, *, said: bytes | None = None
+    ) -> None:
         super().__init__()
         self.refusal = refusal
         self.said = as_http(refusal, status) if said is None else said
@@ -73,7 +75,7 @@ class RefusedError(Exception):
         self.said_in_tls = in_tls if said is None else said
 
 
-def of_answer(answer: Answer) -> Refusal:
+def of_answer(answer: Answer) -> RefusalBody:
     """The refusal that an answer other than allow becomes."""
     error = (
         "busy"
@@ -82,7 +84,7 @@ def of_answer(answer: Answer) -> Refusal:
         if answer.decision == "ask_timeout"
         else "denied"
     )
-    return Refusal(
+    return RefusalBody(
         error=error,
         why=answer.why,
         remedy=answer.remedy,
@@ -91,13 +93,13 @@ def of_answer(answer: Answer) -> Refusal:
     )
 
 
-def status_of(refusal: Refusal) -> int:
+def status_of(refusal: RefusalBody) -> int:
     """The status of a refusal: of one for now only, and of an origin's failure, another than of
     one that stays."""
     return {"busy": 503, "unreachable": 502}.get(refusal.error, 403)
 
 
-def as_http(refusal: Refusal, status: int = 403) -> bytes:
+def as_http(refusal: RefusalBody, status: int = 403) -> bytes:
     """The whole response, the connection's last."""
     body = msgspec.json.encode(refusal)
     head = (
@@ -108,7 +110,7 @@ def as_http(refusal: Refusal, status: int = 403) -> bytes:
     return head.encode("ascii") + body
 
 
-def phrase(refusal: Refusal, status: int = 403) -> str:
+def phrase(refusal: RefusalBody, status: int = 403) -> str:
     """The reason phrase (RFC 9112 4): the why, since of a refused CONNECT most clients show their
     user nothing but the status line.
 
@@ -121,16 +123,16 @@ def phrase(refusal: Refusal, status: int = 403) -> str:
     return said or http.HTTPStatus(status).phrase
 
 
-def of_contradiction(why: str) -> Refusal:
+def of_contradiction(why: str) -> RefusalBody:
     """The refusal of what says two things at once."""
-    return Refusal(
+    return RefusalBody(
         why=why, remedy="no rule can allow this; send a request that says one thing only"
     )
 
 
-def of_credential(why: str) -> Refusal:
+def of_credential(why: str) -> RefusalBody:
     """The refusal of a placeholder, or of another key, where it doesn't belong."""
-    return Refusal(
+    return RefusalBody(
         why=why,
         remedy=(
             "send the placeholder in its own header to its own host only, or ask the operator to"
@@ -139,7 +141,7 @@ def of_credential(why: str) -> Refusal:
     )
 
 
-def of_echo(why: str, path: str) -> Refusal:
+def of_echo(why: str, path: str) -> RefusalBody:
     """The refusal of an answer that gives a credential back."""
     remedy = "the operator can see on record which request it was"
     if path.partition("?")[0].endswith(_LFS_BATCH):
@@ -147,4 +149,4 @@ def of_echo(why: str, path: str) -> Refusal:
             "this server of Git LFS repeats the key that it is sent, so its files can't be fetched"
             " here; `GIT_LFS_SKIP_SMUDGE=1 git clone` leaves them out"
         )
-    return Refusal(why=why, remedy=remedy)
+    return RefusalBody(why=why, remedy=remedy)

@@ -1,7 +1,7 @@
 """The two ends of a connection, as asyncio protocols: first held, while it is looked at, then
 joined.
 
-`Held` keeps a bounded number of bytes and passes none on. `Tunnel` passes bytes on both ways,
+`HeldEnd` keeps a bounded number of bytes and passes none on. `Tunnel` passes bytes on both ways,
 unread; those that go up only as far as an allowance covers them. It decides nothing but when a
 tunnel is over; whatever a callback raises ends both ends (law 3).
 """
@@ -45,7 +45,7 @@ def _cuts(callback: Callable[..., Any]) -> Callable[..., Any]:
     """Make a callback fail closed: whatever it raises cuts the connection off."""
 
     @functools.wraps(callback)
-    def run(self: "Held | _Relay", *args: Any) -> Any:
+    def run(self: "HeldEnd | _Relay", *args: Any) -> Any:
         try:
             return callback(self, *args)
         except Exception as error:
@@ -56,7 +56,7 @@ def _cuts(callback: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-class Held(asyncio.Protocol):
+class HeldEnd(asyncio.Protocol):
     """One end while it is looked at. `data` is what came and wasn't taken; `on_gone` is called when
     the other side goes away.
 
@@ -191,12 +191,12 @@ def in_s(seconds: float) -> float:
     return asyncio.get_running_loop().time() + seconds
 
 
-class Client(Held):
+class ClientEnd(HeldEnd):
     """The end of a client that was just accepted: `serve` begins to look at it."""
 
     can_wait = True
 
-    def __init__(self, serve: Callable[["Client"], None]) -> None:
+    def __init__(self, serve: Callable[["ClientEnd"], None]) -> None:
         super().__init__()
         self._serve = serve
 
@@ -330,7 +330,7 @@ class Tunnel:
     """Two ends joined. `over` is why an allowance didn't cover what the client sent, if it was
     cut for that."""
 
-    def __init__(self, client: Held, origin: Held, allowance: Allowance) -> None:
+    def __init__(self, client: HeldEnd, origin: HeldEnd, allowance: Allowance) -> None:
         self.over = ""
         self._transports = (client.transport, origin.transport)
         self._up = _Counted(self, client.transport, origin.transport, allowance)
@@ -364,7 +364,7 @@ class Tunnel:
             self.cut()
         return self._why
 
-    def _begin(self, held: Held, relay: _Relay) -> None:
+    def _begin(self, held: HeldEnd, relay: _Relay) -> None:
         """Catch up on what came while the end was held, its end included."""
         if held.data:
             relay.data_received(bytes(held.data))

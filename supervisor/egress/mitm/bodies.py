@@ -15,7 +15,7 @@ from mitmproxy import http
 from supervisor.core.network.egress_wire import Body
 from supervisor.core.secrets.token_shapes import MARK
 from supervisor.egress.admission.questions import Questions
-from supervisor.egress.admission.sessions import Session
+from supervisor.egress.admission.sessions import EgressSession
 from supervisor.egress.loop.failures import where
 from supervisor.egress.protocols.codings import beginning, readable_only
 
@@ -53,13 +53,13 @@ class _Taken:
 class _Both:
     """The bodies of one request and its response."""
 
-    def __init__(self, question_id: int, session: Session) -> None:
+    def __init__(self, question_id: int, session: EgressSession) -> None:
         self.question_id = question_id
         self.session = session
         self.request, self.response = _Taken(), _Taken()
 
 
-class Bodies:
+class BodyCapture:
     """One per process."""
 
     def __init__(self, questions: Questions) -> None:
@@ -73,7 +73,9 @@ class Bodies:
                 flow.request.headers["accept-encoding"]
             )
 
-    def begin(self, flow: http.HTTPFlow, session: Session, question_id: int, *, held: bool) -> None:
+    def begin(
+        self, flow: http.HTTPFlow, session: EgressSession, question_id: int, *, held: bool
+    ) -> None:
         """A request of a session whose bodies are kept was let through. `held`: its body is held
         until it is whole."""
         both = flow.metadata[KEPT] = _Both(question_id, session)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from mitmproxy import http
 from mitmproxy.proxy import commands
 
-from supervisor.egress.admission.sessions import Room, Session
+from supervisor.egress.admission.sessions import EgressSession, Room
 from supervisor.egress.protocols.codings import STEP_BYTES, TOO_MANY, TOO_MUCH, Decoder
 
 # So many pieces in one go, and so much of them: each is looked at together with the end of those
@@ -31,7 +31,7 @@ SHORT_STEP_BYTES = STEP_BYTES // _ESCAPE_BYTES
 _MARKED = {"gzip", "x-gzip", "zstd"}
 
 
-class Look:
+class Inspection:
     """One body, of a session whose steps take turns by `turn`. `why` is why it couldn't be read
     as far as it came, and empty as long as it could."""
 
@@ -119,20 +119,20 @@ def _short(text: bytes) -> Iterator[bytes]:
 
 
 @dataclass(eq=False, slots=True)
-class Way:
+class Direction:
     """One direction of an exchange: what looks at what goes there, if anything does, and the
     room of its connection that is told how much waits meanwhile."""
 
-    look: Look | None = None
+    look: Inspection | None = None
     room: Room | None = None
 
 
 @dataclass
-class Piece:
+class BodyPiece:
     """A piece that is to be looked at in steps. `is_seen` once that is done: what isn't doesn't
     go on."""
 
-    look: Look
+    look: Inspection
     data: bytes
     is_seen: bool = False
 
@@ -142,22 +142,22 @@ class BodyPieceHook(commands.StartHook):  # type: ignore[no-untyped-call]
     """A piece of a body, or a message of a WebSocket, is about to go on."""
 
     name = "body_piece"
-    piece: Piece
+    piece: BodyPiece
 
 
-def look_at(way: Way, headers: http.Headers, session: Session) -> Look:
+def look_at(way: Direction, headers: http.Headers, session: EgressSession) -> Inspection:
     """What looks at the body that goes this way, under this head; made where nobody wanted to
     see it yet."""
     if way.look is None:
         decoder = Decoder(_codings(headers))
         if not session.may_unpack(decoder):
             decoder.refuse(TOO_MANY)
-        way.look = Look(decoder, session.turn)
+        way.look = Inspection(decoder, session.turn)
     return way.look
 
 
 async def said_by(
-    flow: http.HTTPFlow, session: Session, may_hold: Callable[[int], bool]
+    flow: http.HTTPFlow, session: EgressSession, may_hold: Callable[[int], bool]
 ) -> bytes | None:
     """What the body of a request says that is held whole; None where that can't be told, or where
     `may_hold` allows not so many bytes of both forms.
@@ -180,7 +180,7 @@ async def said_by(
         else:
             decoder.refuse(TOO_MUCH)
 
-    look = Look(decoder, session.turn)
+    look = Inspection(decoder, session.turn)
     look.add(take)
     await look.in_steps(body)
     look.end()

@@ -14,12 +14,12 @@ from mitmproxy import http
 
 from supervisor.core.actions import Network
 from supervisor.core.models.model_errors import ModelError
-from supervisor.egress.admission.sessions import Session
-from supervisor.egress.loop.refusals import Refusal
-from supervisor.egress.mitm.body_inspection import Way
+from supervisor.egress.admission.sessions import EgressSession
+from supervisor.egress.loop.refusals import RefusalBody
+from supervisor.egress.mitm.body_inspection import Direction
 
 _KEY = "gatehouse_exchange"
-_NO_VERDICT = Refusal()
+_NO_VERDICT = RefusalBody()
 
 
 class Passes(Protocol):
@@ -29,7 +29,7 @@ class Passes(Protocol):
 
 
 @dataclass(eq=False, slots=True, repr=False)
-class Exchange:
+class LiveExchange:
     """INVARIANT: one that nobody spoke of is refused: only `guard` ever sets `is_allowed`, and
     after an explicit allow only.
 
@@ -74,23 +74,23 @@ class Exchange:
     action: Network | None = None
     question_id: int | None = None
     early_status: int | None = None
-    session: Session | None = None
+    session: EgressSession | None = None
     leave: Callable[[], None] | None = None
-    refusal: Refusal = _NO_VERDICT
+    refusal: RefusalBody = _NO_VERDICT
     model_error: ModelError | None = None
     must_be_whole: bool = False
     is_cut: bool = False
     passes: Passes | None = None
-    up: Way = field(default_factory=Way)
-    down: Way = field(default_factory=Way)
+    up: Direction = field(default_factory=Direction)
+    down: Direction = field(default_factory=Direction)
 
 
-def of(flow: mitm_flow.Flow) -> Exchange:
+def of(flow: mitm_flow.Flow) -> LiveExchange:
     """What is known of a flow, of whatever kind; of one that nobody spoke of yet, that nothing
     is allowed."""
-    found: Exchange | None = flow.metadata.get(_KEY)
+    found: LiveExchange | None = flow.metadata.get(_KEY)
     if found is None:
-        found = flow.metadata[_KEY] = Exchange()
+        found = flow.metadata[_KEY] = LiveExchange()
     return found
 
 

@@ -25,14 +25,14 @@ from supervisor.core.network.egress_wire import Answer, Outcome
 from supervisor.core.text.numbers import whole_number
 from supervisor.egress.admission import secrets
 from supervisor.egress.admission.admission import Admission
-from supervisor.egress.admission.sessions import Connection, Sessions, Unsettled
+from supervisor.egress.admission.sessions import ClientConnection, OpenQuestion, Sessions
 from supervisor.egress.loop import refusals
 from supervisor.egress.loop.dialler import PIN
-from supervisor.egress.loop.refusals import Refusal
+from supervisor.egress.loop.refusals import RefusalBody
 from supervisor.egress.mitm import exchange, held_bodies
-from supervisor.egress.mitm.bodies import Bodies
-from supervisor.egress.mitm.body_inspection import Piece
-from supervisor.egress.mitm.exchange import Exchange
+from supervisor.egress.mitm.bodies import BodyCapture
+from supervisor.egress.mitm.body_inspection import BodyPiece
+from supervisor.egress.mitm.exchange import LiveExchange
 from supervisor.egress.mitm.fail_closed import (
     closes,
     drop_message,
@@ -70,7 +70,7 @@ class Guard:
         admission: Admission,
         clock: Clock,
         meter: Meter,
-        bodies: Bodies,
+        bodies: BodyCapture,
         signer: Signer,
     ) -> None:
         self._sessions = sessions
@@ -102,7 +102,7 @@ class Guard:
         # The front has answered the CONNECT that a connection began with; one behind another
         # request is nobody's business.
         refuse_flow(flow)
-        exchange.of(flow).refusal = Refusal(
+        exchange.of(flow).refusal = RefusalBody(
             why="a CONNECT comes first on its connection", remedy="open a new connection for it"
         )
 
@@ -119,7 +119,7 @@ class Guard:
         target, why = self._target(state, connection, head)
         if target is None:
             self._admission.refused_nameless(connection)
-            state.refusal = Refusal(why=why or "the request names no host")
+            state.refusal = RefusalBody(why=why or "the request names no host")
             return
         host, port = target
         action = self._action(flow, state, connection, head, host, port)
@@ -279,7 +279,9 @@ class Guard:
             else:  # INVARIANT: what wasn't judged as a WebSocket never becomes one
                 self._withhold(
                     flow,
-                    Refusal(why=UNASKED, remedy="the origin answers another request than this one"),
+                    RefusalBody(
+                        why=UNASKED, remedy="the origin answers another request than this one"
+                    ),
                 )
             return
         response.headers.pop("alt-svc", None)  # it would send clients round by HTTP/3
@@ -291,7 +293,7 @@ class Guard:
         self._bodies.answered(flow)
 
     @closes(lambda piece: None)  # what isn't seen doesn't go on
-    async def body_piece(self, piece: Piece) -> None:
+    async def body_piece(self, piece: BodyPiece) -> None:
         await piece.look.in_steps(piece.data)
         piece.is_seen = True
 
@@ -373,14 +375,14 @@ class Guard:
 
     # -- inside -----------------------------------------------------------------------------------
 
-    def _connection(self, flow: http.HTTPFlow) -> Connection:
+    def _connection(self, flow: http.HTTPFlow) -> ClientConnection:
         connection = self._sessions.of_client(flow.client_conn.id)
         if connection is None:
             raise LookupError("a flow of no session")
         return connection
 
     def _target(
-        self, state: Exchange, connection: Connection, head: checks.Head
+        self, state: LiveExchange, connection: ClientConnection, head: checks.Head
     ) -> tuple[tuple[str, int] | None, str | None]:
         """Where the request goes, and why it may not, so far as its form tells."""
         if state.in_tunnel:
@@ -400,8 +402,8 @@ class Guard:
     def _action(
         self,
         flow: http.HTTPFlow,
-        state: Exchange,
-        connection: Connection,
+        state: LiveExchange,
+        connection: ClientConnection,
         head: checks.Head,
         host: str,
         port: int,
@@ -424,11 +426,11 @@ class Guard:
     def _let_through(
         self,
         flow: http.HTTPFlow,
-        state: Exchange,
-        connection: Connection,
+        state: LiveExchange,
+        connection: ClientConnection,
         answer: Answer,
         action: Network,
-        swaps: list[secrets.Swap],
+        swaps: list[secrets.HeaderSwap],
     ) -> None:
         for name in _OURS:
             flow.request.headers.pop(name, None)
@@ -441,7 +443,7 @@ class Guard:
                 flow.request.headers[swap.header] = swap.value
         flow.request.data.host = action.host
         flow.request.data.port = action.port
-        connection.unsettled[answer.question_id] = Unsettled(
+        connection.unsettled[answer.question_id] = OpenQuestion(
             answer, self._clock.monotonic(), flow_id=flow.id if flow.request.is_http2 else ""
         )
         state.action = action
@@ -453,13 +455,13 @@ class Guard:
     def _ready(
         self,
         flow: http.HTTPFlow,
-        connection: Connection,
+        connection: ClientConnection,
         action: Network,
-        swaps: list[secrets.Swap],
+        swaps: list[secrets.HeaderSwap],
         question_id: int,
         *,
         is_upgrade: bool,
-    ) -> Refusal | None:
+    ) -> RefusalBody | None:
         """Make the head as it goes out, and have those look who see to the rest. Why it may not
         go out after all."""
         why = self._leaks.begin(
@@ -475,7 +477,11 @@ class Guard:
         )  # which signs what those before it have put there
 
     def _take_back(
-        self, flow: http.HTTPFlow, state: Exchange, connection: Connection, refusal: Refusal
+        self,
+        flow: http.HTTPFlow,
+        state: LiveExchange,
+        connection: ClientConnection,
+        refusal: RefusalBody,
     ) -> None:
         """Refuse a request that was let through, before any of it goes out."""
         state.is_allowed = False
@@ -490,7 +496,7 @@ class Guard:
         if why is not None:
             self._withhold(flow, refusals.of_echo(why, flow.request.path))
 
-    def _withhold(self, flow: http.HTTPFlow, refusal: Refusal) -> None:
+    def _withhold(self, flow: http.HTTPFlow, refusal: RefusalBody) -> None:
         """Refuse an answer before any of it is passed on."""
         state = exchange.of(flow)
         state.refusal = refusal
@@ -501,7 +507,7 @@ class Guard:
     def _settle(
         self,
         flow: http.HTTPFlow,
-        state: Exchange,
+        state: LiveExchange,
         outcome: Outcome,
         detail: dict[str, str | int | float | None],
     ) -> None:
@@ -516,12 +522,12 @@ class Guard:
         )
 
 
-def _is_inside(state: Exchange, connection: Connection) -> bool:
+def _is_inside(state: LiveExchange, connection: ClientConnection) -> bool:
     """Whether the request is inside of what was judged when the connection began."""
     return state.in_tunnel and not connection.is_plain
 
 
-def _contradiction(why: str | None, misplaced: str | None) -> Refusal | None:
+def _contradiction(why: str | None, misplaced: str | None) -> RefusalBody | None:
     """The refusal of a request of which nobody is asked: `why` it contradicts itself, or which
     credential it has where that doesn't belong."""
     if why is not None:
@@ -529,7 +535,7 @@ def _contradiction(why: str | None, misplaced: str | None) -> Refusal | None:
     return refusals.of_credential(misplaced) if misplaced is not None else None
 
 
-def _let_leave(flow: http.HTTPFlow, state: Exchange, connection: Connection) -> None:
+def _let_leave(flow: http.HTTPFlow, state: LiveExchange, connection: ClientConnection) -> None:
     """What this hook waits for is over when the client gives up its request, though the
     connection goes on."""
     state.leave = functools.partial(connection.leave, asyncio.current_task())
@@ -538,7 +544,7 @@ def _let_leave(flow: http.HTTPFlow, state: Exchange, connection: Connection) -> 
         state.up.room = connection.up
 
 
-def _head(flow: http.HTTPFlow, state: Exchange) -> checks.Head:
+def _head(flow: http.HTTPFlow, state: LiveExchange) -> checks.Head:
     request = flow.request
     return checks.Head(
         method=request.method,
@@ -551,7 +557,7 @@ def _head(flow: http.HTTPFlow, state: Exchange) -> checks.Head:
 
 
 def _headers_of_response(
-    flow: http.HTTPFlow, state: Exchange, connection: Connection
+    flow: http.HTTPFlow, state: LiveExchange, connection: ClientConnection
 ) -> tuple[tuple[str, str], ...]:
     if flow.response is None or not state.is_allowed:
         return ()

@@ -8,7 +8,7 @@ long `layers`'. INVARIANT: what was held is let go of once, whichever way its re
 
 from mitmproxy import http
 
-from supervisor.egress.admission.sessions import Connection
+from supervisor.egress.admission.sessions import ClientConnection
 
 # Above this the providers of models refuse a call, too.
 MOST_BODY_BYTES = 32 * 1024 * 1024
@@ -57,7 +57,7 @@ class HeldBodies:
     def __init__(self) -> None:
         self._held: dict[str, int] = {}
 
-    def hold(self, flow: http.HTTPFlow, connection: Connection) -> None:
+    def hold(self, flow: http.HTTPFlow, connection: ClientConnection) -> None:
         """The request waits until its body is whole."""
         flow.request.stream = False
         if of(flow) is None:

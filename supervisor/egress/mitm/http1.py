@@ -33,9 +33,9 @@ from mitmproxy.proxy.layers.http._events import (
 )
 from mitmproxy.proxy.layers.http._http1 import Http1Client, Http1Server
 
-from supervisor.egress.admission.sessions import Part, Room
+from supervisor.egress.admission.sessions import Room, RoomShare
 from supervisor.egress.loop import refusals
-from supervisor.egress.loop.refusals import UNREADABLE, Refusal
+from supervisor.egress.loop.refusals import UNREADABLE, RefusalBody
 from supervisor.egress.protocols.checks import MOST_HEAD_BYTES, SPOKEN
 
 # Of an origin: more than clients take (curl: 300 kB for all headers, of which 100 kB in one).
@@ -70,7 +70,7 @@ class BoundedHttp1Server(Http1Server):
 
     def __init__(self, context: Context, room: Room, unreadable: Callable[[], None]) -> None:
         super().__init__(context)
-        self._held = Part(room)
+        self._held = RoomShare(room)
         self._unreadable = unreadable
 
     def _handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
@@ -178,7 +178,7 @@ def _framed(request: http.Request) -> http.Request:
 def error_response(status_code: int, message: str = "") -> bytes:
     """What a client reads whose request can't be read: mitmproxy's own page quotes it, a
     password in its address too."""
-    refusal = Refusal(
+    refusal = RefusalBody(
         error="unreadable",
         why="the request's head is too long"
         if status_code == HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE

@@ -52,7 +52,7 @@ from mitmproxy.proxy.layers.http._http2 import (
 )
 from mitmproxy.proxy.layers.http._http_h2 import BufferedH2Connection, SendH2Data
 
-from supervisor.egress.admission.sessions import PIECE_BYTES, Part, Room
+from supervisor.egress.admission.sessions import PIECE_BYTES, Room, RoomShare
 from supervisor.egress.loop.bucket import Bucket
 from supervisor.egress.protocols.checks import MOST_HEAD_BYTES
 
@@ -296,7 +296,7 @@ class BoundedHttp2Server(Http2Server):
         self, context: Context, up: Room, unread: Room, unreadable: Callable[[], None]
     ) -> None:
         super().__init__(context)
-        self._up, self._unread = Part(up), Part(unread)
+        self._up, self._unread = RoomShare(up), RoomShare(unread)
         self._unreadable = unreadable
         self.h2_conn = _Connection(self.h2_conf)
         self._resets = Bucket(MOST_RESETS_AT_ONCE, MOST_RESETS_A_SECOND)

@@ -30,10 +30,10 @@ from supervisor.core.network.egress_wire import Configure
 from supervisor.egress.admission.admission import Admission
 from supervisor.egress.admission.allowances import Allowances
 from supervisor.egress.admission.questions import Questions
-from supervisor.egress.admission.sessions import ORIGINS_EACH, TOO_MANY, Connection, Sessions
-from supervisor.egress.loop.relay import FAREWELL_S, MOST_DROPPED_BYTES, Held
+from supervisor.egress.admission.sessions import ORIGINS_EACH, TOO_MANY, ClientConnection, Sessions
+from supervisor.egress.loop.relay import FAREWELL_S, MOST_DROPPED_BYTES, HeldEnd
 from supervisor.egress.mitm import http1, http2, websockets
-from supervisor.egress.mitm.bodies import Bodies
+from supervisor.egress.mitm.bodies import BodyCapture
 from supervisor.egress.mitm.body_inspection import BodyPieceHook
 from supervisor.egress.mitm.guard import Guard
 from supervisor.egress.mitm.held_bodies import HeldBodies
@@ -69,7 +69,7 @@ class Handler(ProxyConnectionHandler):
 
     def __init__(
         self,
-        connection: Connection,
+        connection: ClientConnection,
         sessions: Sessions,
         allowances: Allowances,
         hooks: Hooks,
@@ -207,7 +207,7 @@ class Handler(ProxyConnectionHandler):
         if exc_info is not None:
             self._connection.cut()
 
-    async def _is_covered(self, connection: Connection, count: int) -> bool:
+    async def _is_covered(self, connection: ClientConnection, count: int) -> bool:
         """Whether what the client sent may be passed on to the layers; where not, it is cut off.
 
         INVARIANT: what wasn't covered, and lies in the layers until its request is judged, is
@@ -273,7 +273,9 @@ class Inspector:
         3.13."""
         held_bodies = HeldBodies()
         meter = Meter(questions, configure.model_hosts, held_bodies)
-        guard = Guard(sessions, admission, clock, meter, Bodies(questions), Signer(held_bodies))
+        guard = Guard(
+            sessions, admission, clock, meter, BodyCapture(questions), Signer(held_bodies)
+        )
         master = _build(configure, sessions, guard)
         await master.running()
         # All that was imported stays: to look through it for what could go takes 50 ms now and
@@ -285,7 +287,7 @@ class Inspector:
         """End what mitmproxy began."""
         await self._master.done()
 
-    async def serve(self, connection: Connection, client: Held) -> None:
+    async def serve(self, connection: ClientConnection, client: HeldEnd) -> None:
         """Serve a client, what it said so far first, to its end; inside of `connection.target`
         where that is set."""
         reader, writer = _streams(client)
@@ -310,7 +312,7 @@ class Inspector:
 
 async def _farewell(reader: asyncio.StreamReader, writer: _Writer) -> None:
     """End a connection once its client has hung up too, or had time to read why it is refused:
-    as `Held.farewell`."""
+    as `HeldEnd.farewell`."""
     writer.close()
     with contextlib.suppress(OSError, TimeoutError):
         async with asyncio.timeout(FAREWELL_S):
@@ -325,7 +327,7 @@ async def _farewell(reader: asyncio.StreamReader, writer: _Writer) -> None:
             await writer.wait_closed()
 
 
-def _streams(client: Held) -> tuple[asyncio.StreamReader, _Writer]:
+def _streams(client: HeldEnd) -> tuple[asyncio.StreamReader, _Writer]:
     """The client's end as mitmproxy wants it, with what came so far to be read first."""
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(loop=loop)

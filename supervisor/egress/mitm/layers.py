@@ -44,11 +44,11 @@ from mitmproxy.proxy.layers.http._hooks import HttpErrorHook, HttpRequestHook
 from mitmproxy.proxy.layers.tls import ClientTLSLayer, ServerTLSLayer
 
 from supervisor.core.models.model_errors import ModelError
-from supervisor.egress.admission.sessions import PIECE_BYTES, Connection, Room
-from supervisor.egress.loop.refusals import Refusal, phrase, status_of
+from supervisor.egress.admission.sessions import PIECE_BYTES, ClientConnection, Room
+from supervisor.egress.loop.refusals import RefusalBody, phrase, status_of
 from supervisor.egress.loop.relay import MOST_DROPPED_BYTES
 from supervisor.egress.mitm import exchange, held_bodies
-from supervisor.egress.mitm.body_inspection import BodyPieceHook, Piece, Way
+from supervisor.egress.mitm.body_inspection import BodyPiece, BodyPieceHook, Direction
 from supervisor.egress.mitm.http1 import BoundedHttp1Server
 from supervisor.egress.mitm.http2 import (
     BoundedHttp2Server,
@@ -76,7 +76,7 @@ class RequestWithdrawn(events.Event):
 
 
 def refusal_response(
-    refusal: Refusal, http_version: str, error: ModelError | None = None, status: int = 403
+    refusal: RefusalBody, http_version: str, error: ModelError | None = None, status: int = 403
 ) -> http.Response:
     """The refusal as a response of its own connection's last; `error` is what it says instead to
     whoever calls a model."""
@@ -87,7 +87,7 @@ def refusal_response(
         "Cache-Control": "no-store",
     }
     if not http_version.startswith("HTTP/2"):
-        headers["Connection"] = "close"
+        headers["ClientConnection"] = "close"
     response = http.Response.make(said.status, said.body, headers | said.headers)
     if error is None:
         response.reason = phrase(refusal, status)
@@ -131,7 +131,7 @@ class GuardedStream(HttpStream):
             [event for event in self._paused_event_queue if isinstance(event, RequestData)]
         )
 
-    def _hold(self, way: Way, count: int) -> None:
+    def _hold(self, way: Direction, count: int) -> None:
         if way.room is not None:
             self._held_bytes[way.room] = self._held_bytes.get(way.room, 0) + count
             way.room.hold(count)
@@ -172,12 +172,12 @@ class GuardedStream(HttpStream):
             # or nothing.
             yield SendHttp(ResponseEndOfMessage(self.stream_id), self.context.client)
 
-    def _looked_at(self, way: Way, data: bytes) -> layer.CommandGenerator[bool]:
+    def _looked_at(self, way: Direction, data: bytes) -> layer.CommandGenerator[bool]:
         """Look at a piece of a body before it goes on; whether that could be done. INVARIANT:
         what couldn't be looked at doesn't go on."""
         if way.look is None or way.look.try_at_once(data):
             return True
-        piece = Piece(way.look, data)
+        piece = BodyPiece(way.look, data)
         yield BodyPieceHook(piece)
         if not piece.is_seen:
             yield from self._cut_off()
@@ -249,7 +249,7 @@ class GuardedStream(HttpStream):
         self.request_body_buf.clear()  # type: ignore[no-untyped-call]
         state = exchange.of(self.flow)
         state.is_allowed = False
-        state.refusal = Refusal(why=held_bodies.TOO_LONG, remedy="send less in one request")
+        state.refusal = RefusalBody(why=held_bodies.TOO_LONG, remedy="send less in one request")
         yield from self.refuse()
         return True
 
@@ -326,7 +326,7 @@ class GuardedHttpLayer(HttpLayer):
         self,
         context: Context,
         mode: HTTPMode,
-        connection: Connection,
+        connection: ClientConnection,
         unreadable: Callable[[], None],
     ) -> None:
         super().__init__(context, mode)
@@ -445,7 +445,7 @@ class RefuseLayer(layer.Layer):
 
 
 def next_layer_for(
-    context: Context, data: bytes, connection: Connection, unreadable: Callable[[], None]
+    context: Context, data: bytes, connection: ClientConnection, unreadable: Callable[[], None]
 ) -> layer.Layer | None:
     """Which protocol comes next, from the first bytes of the client; None until there are enough of
     them. `unreadable` is called for what is no request.

@@ -28,10 +28,10 @@ from supervisor.core.secrets.secret_forms import SecretForms, in_any_case, with_
 from supervisor.core.text.numbers import whole_number
 from supervisor.egress.admission import secrets
 from supervisor.egress.admission.admission import Admission
-from supervisor.egress.admission.secrets import BodyScan, Swap
-from supervisor.egress.admission.sessions import PIECE_BYTES, Connection, Wait
+from supervisor.egress.admission.secrets import BodyScan, HeaderSwap
+from supervisor.egress.admission.sessions import PIECE_BYTES, ClientConnection, Wait
 from supervisor.egress.mitm import exchange
-from supervisor.egress.mitm.body_inspection import Look, look_at
+from supervisor.egress.mitm.body_inspection import Inspection, look_at
 from supervisor.egress.protocols.codings import Decoder
 
 # A body up to this is looked through before any of it is sent.
@@ -55,7 +55,7 @@ type Stream = Callable[[bytes], Iterable[bytes] | bytes] | bool
 class _Watch:
     """One request and its answer. `back` is what of real credentials must not come back with it."""
 
-    connection: Connection
+    connection: ClientConnection
     action: Network
     placeholders: SecretForms
     back: SecretForms
@@ -93,9 +93,9 @@ class Leaks:
     def begin(
         self,
         flow: http.HTTPFlow,
-        connection: Connection,
+        connection: ClientConnection,
         action: Network,
-        swaps: list[Swap],
+        swaps: list[HeaderSwap],
         *,
         is_for_model: bool,
     ) -> str | None:
@@ -122,7 +122,9 @@ class Leaks:
         )
         return self._watch_body(flow, watch) if placeholders else None
 
-    def _ask_for_all(self, flow: http.HTTPFlow, connection: Connection, action: Network) -> None:
+    def _ask_for_all(
+        self, flow: http.HTTPFlow, connection: ClientConnection, action: Network
+    ) -> None:
         """INVARIANT: an agent doesn't choose where an answer begins and ends: a part of a
         credential from its second letter on isn't found.
 
@@ -230,7 +232,7 @@ class Leaks:
         self._admission.refused(watch.connection, watch.action, why)
 
     def _passing(
-        self, flow: http.HTTPFlow, watch: _Watch, look: Look, others: Stream
+        self, flow: http.HTTPFlow, watch: _Watch, look: Inspection, others: Stream
     ) -> Callable[[bytes], list[bytes]]:
         """What passes an answer's pieces on to `others`, once they were looked at.
 
@@ -305,7 +307,10 @@ class Leaks:
         beside = {True: BodyScan(watch.placeholders), False: BodyScan(watch.back)}
         watch.up, watch.down = BodyScan(watch.placeholders), BodyScan(watch.back)
         state, turn = exchange.of(flow), watch.connection.session.turn
-        state.up.look, state.down.look = Look(Decoder(""), turn), Look(Decoder(""), turn)
+        state.up.look, state.down.look = (
+            Inspection(Decoder(""), turn),
+            Inspection(Decoder(""), turn),
+        )
         state.up.look.add(watch.up.see)
         state.down.look.add(watch.down.see)
 

@@ -29,10 +29,10 @@ from supervisor.core.network.egress_wire import Answer
 from supervisor.core.text.numbers import whole_number
 from supervisor.egress.admission.questions import Questions, denied
 from supervisor.egress.admission.secrets import has_any
-from supervisor.egress.admission.sessions import Connection
-from supervisor.egress.loop.refusals import Refusal
+from supervisor.egress.admission.sessions import ClientConnection
+from supervisor.egress.loop.refusals import RefusalBody
 from supervisor.egress.mitm import exchange, held_bodies
-from supervisor.egress.mitm.body_inspection import Look, look_at, said_by
+from supervisor.egress.mitm.body_inspection import Inspection, look_at, said_by
 from supervisor.egress.mitm.held_bodies import HeldBodies
 from supervisor.egress.protocols import checks
 from supervisor.egress.protocols.codings import readable_only
@@ -49,14 +49,14 @@ class Metered:
     """One call, from its head to its end. `is_paid`: the host is known to serve models, or gets
     a key of the person's. `question_id` is that of its request."""
 
-    connection: Connection
+    connection: ClientConnection
     api: Api
     host: str
     is_paid: bool
     question_id: int
     answer: Answer | None = None
     reader: UsageReader | None = None
-    look: Look | None = None
+    look: Inspection | None = None
     reported: bool = False
 
 
@@ -69,24 +69,26 @@ class Meter:
         self._questions = questions
         self._held_bodies = held_bodies
         self._model_hosts = frozenset(model_hosts)
-        self._open: dict[Connection, set[Metered]] = {}
+        self._open: dict[ClientConnection, set[Metered]] = {}
 
     def is_model_host(self, host: str) -> bool:
         """Whether a host is known to serve models."""
         return is_model_host(host, self._model_hosts)
 
-    def over_websocket(self, flow: http.HTTPFlow, host: str, *, is_upgrade: bool) -> Refusal | None:
+    def over_websocket(
+        self, flow: http.HTTPFlow, host: str, *, is_upgrade: bool
+    ) -> RefusalBody | None:
         """The refusal of a request for a WebSocket to send calls over, whatever the rules say of
         it; None for any other request."""
         if not is_upgrade or self._api(flow, host, is_upgrade=True) in (None, "unmetered"):
             return None
         exchange.of(flow).model_error = plain_requests_only()
-        return Refusal(why=NO_WEBSOCKET, remedy=PLAIN_REQUESTS)
+        return RefusalBody(why=NO_WEBSOCKET, remedy=PLAIN_REQUESTS)
 
     def begin(
         self,
         flow: http.HTTPFlow,
-        connection: Connection,
+        connection: ClientConnection,
         host: str,
         question_id: int,
         *,
@@ -174,7 +176,7 @@ class Meter:
         else:
             self._report(metered, None)
 
-    def client_left(self, connection: Connection) -> None:
+    def client_left(self, connection: ClientConnection) -> None:
         """The client's connection is over: whatever of it wasn't reported yet is now."""
         for metered in list(self._open.get(connection, ())):
             self._report(metered, _end_of(metered, complete=False))

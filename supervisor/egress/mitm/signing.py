@@ -10,17 +10,17 @@ from typing import NamedTuple
 
 from mitmproxy import http
 
-from supervisor.egress.admission.sessions import Connection
-from supervisor.egress.loop.refusals import Refusal
+from supervisor.egress.admission.sessions import ClientConnection
+from supervisor.egress.loop.refusals import RefusalBody
 from supervisor.egress.mitm.held_bodies import HeldBodies
 from supervisor.egress.protocols import sigv4
 
 _KEY = "gatehouse_signs"
-_IN_PIECES = Refusal(
+_IN_PIECES = RefusalBody(
     why=f"the body is signed piece by piece (`{sigv4.HASH}`), which can't be done anew",
     remedy="have the client sign it as a whole or not at all, as AWS's own libraries do over https",
 )
-_UNREADABLE = Refusal(
+_UNREADABLE = RefusalBody(
     why="what is signed of this request can't be told from it, so that it can't be signed anew",
     remedy=(
         "sign it with Signature Version 4, its date in `x-amz-date`, `host` among the headers that"
@@ -46,7 +46,7 @@ class Signer:
         """The request is to be signed with these keys."""
         flow.metadata[_KEY] = _Wanted(keys)
 
-    def at_head(self, flow: http.HTTPFlow, connection: Connection) -> Refusal | None:
+    def at_head(self, flow: http.HTTPFlow, connection: ClientConnection) -> RefusalBody | None:
         """The rest of the head is as it goes out: sign it, or have its body held. Why it must
         not go out."""
         if _KEY not in flow.metadata:
@@ -56,12 +56,12 @@ class Signer:
         self._held_bodies.hold(flow, connection)
         return None
 
-    def at_end(self, flow: http.HTTPFlow) -> Refusal | None:
+    def at_end(self, flow: http.HTTPFlow) -> RefusalBody | None:
         """The request is whole: sign what wasn't yet. Why it must not go out."""
         return _sign(flow, flow.request.raw_content or b"") if _KEY in flow.metadata else None
 
 
-def _sign(flow: http.HTTPFlow, body: bytes | None) -> Refusal | None:
+def _sign(flow: http.HTTPFlow, body: bytes | None) -> RefusalBody | None:
     keys = sigv4.parse_keys(flow.metadata.pop(_KEY).keys)
     request = flow.request
     headers = {

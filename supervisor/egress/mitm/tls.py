@@ -18,7 +18,7 @@ from mitmproxy.addons import tlsconfig
 from mitmproxy.net import tls as net_tls
 from OpenSSL import SSL
 
-from supervisor.egress.admission.sessions import Session, Sessions
+from supervisor.egress.admission.sessions import EgressSession, Sessions
 from supervisor.egress.protocols import checks
 
 # Of each session; about 20 kB each.
@@ -35,7 +35,7 @@ class GuardedTls(tlsconfig.TlsConfig):
         # INVARIANT: by session, so that what lets a client resume (RFC 8446 2.2) is worth nothing
         # in another one. Then by the host, however the client spells it: its server name was found
         # to be that (`server_name_ok`).
-        self._contexts: WeakKeyDictionary[Session, OrderedDict[str, SSL.Context]] = (
+        self._contexts: WeakKeyDictionary[EgressSession, OrderedDict[str, SSL.Context]] = (
             WeakKeyDictionary()
         )
 

@@ -21,9 +21,9 @@ from wsproto import events
 from wsproto.extensions import PerMessageDeflate
 from wsproto.frame_protocol import CloseReason
 
-from supervisor.egress.admission.sessions import Room, Session
+from supervisor.egress.admission.sessions import EgressSession, Room
 from supervisor.egress.mitm import exchange
-from supervisor.egress.mitm.body_inspection import BodyPieceHook, Piece
+from supervisor.egress.mitm.body_inspection import BodyPiece, BodyPieceHook
 
 MOST_MESSAGE_BYTES = 16 * 1024 * 1024
 MOST_OF_SESSION_BYTES = 96 * 1024 * 1024
@@ -68,7 +68,7 @@ class BoundedDeflate(PerMessageDeflate):
 class BoundedConnection(_websocket.WebsocketConnection):
     """One direction. `session` keeps the sum of all."""
 
-    session: Session | None = None
+    session: EgressSession | None = None
     # Whether what a ping, a pong or the end says may go on.
     passes: Callable[[bytes], bool] | None = None
     _kept_bytes = 0
@@ -196,7 +196,7 @@ class BoundedWebsocket(_websocket.WebsocketLayer):
         look = (state.up if message.from_client else state.down).look
         if look is None or look.try_at_once(message.content):
             return
-        piece, session = Piece(look, message.content), state.session
+        piece, session = BodyPiece(look, message.content), state.session
         assert session is not None
         session.message_bytes += len(piece.data)
         yield BodyPieceHook(piece)

@@ -6,7 +6,7 @@ It is separate so that the words stand in one place. It decides nothing.
 
 import re
 
-from supervisor.egress.loop.refusals import NOT_DIALLED, Refusal
+from supervisor.egress.loop.refusals import NOT_DIALLED, RefusalBody
 from supervisor.egress.protocols.checks import DEFAULT_PORTS
 
 # How mitmproxy tells it: by the alerts `unknown_ca`, `bad_certificate` and `certificate_unknown`,
@@ -36,7 +36,7 @@ def tunnel_rule(host: str, port: int) -> str:
     )
 
 
-def of_client(error: str, host: str, port: int) -> Refusal:
+def of_client(error: str, host: str, port: int) -> RefusalBody:
     """The client broke off its handshake with us."""
     if _UNTRUSTED in error:
         why = (
@@ -50,10 +50,10 @@ def of_client(error: str, host: str, port: int) -> Refusal:
         )
     else:
         why = f"TLS of the client for `{host}` can't be looked into"
-    return Refusal(why=why, remedy=f"a rule for the host alone, {tunnel_rule(host, port)}")
+    return RefusalBody(why=why, remedy=f"a rule for the host alone, {tunnel_rule(host, port)}")
 
 
-def of_origin(error: str, host: str, port: int, *, has_begun: bool = False) -> Refusal:
+def of_origin(error: str, host: str, port: int, *, has_begun: bool = False) -> RefusalBody:
     """The origin, or TLS with it, failed before it gave a response, or, where that `has_begun`,
     all of it."""
     if NOT_DIALLED.why in error:  # that was us, and not the origin
@@ -92,4 +92,4 @@ def of_origin(error: str, host: str, port: int, *, has_begun: bool = False) -> R
             f"`{host}` port {port} gave no response: {said}",
             "check host and port, or try again",
         )
-    return Refusal(error="unreachable", why=why, remedy=remedy)
+    return RefusalBody(error="unreachable", why=why, remedy=remedy)

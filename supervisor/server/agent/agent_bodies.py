@@ -122,7 +122,7 @@ class ProposalBody(_Body, frozen=True, kw_only=True):
     why: _Reason = ""
 
 
-class Finding(_Body, frozen=True, kw_only=True):
+class ReviewFinding(_Body, frozen=True, kw_only=True):
     """One remark of a review. `path` is relative to the workspace, `line` counts from 1."""
 
     path: Annotated[str, msgspec.Meta(min_length=1, max_length=1000)]
@@ -133,7 +133,7 @@ class Finding(_Body, frozen=True, kw_only=True):
     suggestion: Annotated[str, msgspec.Meta(max_length=20_000)] | None = None
 
 
-class Usage(_Body, frozen=True, kw_only=True):
+class ReviewUsage(_Body, frozen=True, kw_only=True):
     turns: Annotated[int, msgspec.Meta(ge=0)]
     input_tokens: Annotated[int, msgspec.Meta(ge=0)]
     output_tokens: Annotated[int, msgspec.Meta(ge=0)]
@@ -147,8 +147,8 @@ class ReviewBody(_Body, frozen=True, kw_only=True):
     head: _Word | None
     summary: Annotated[str, msgspec.Meta(min_length=1, max_length=20_000)]
     verdict: Literal["approve", "comment", "request_changes"]
-    findings: Annotated[tuple[Finding, ...], msgspec.Meta(max_length=200)]
-    usage: Usage
+    findings: Annotated[tuple[ReviewFinding, ...], msgspec.Meta(max_length=200)]
+    usage: ReviewUsage
 
 
 def in_workspace(path: str) -> str:

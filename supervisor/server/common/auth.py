@@ -30,7 +30,7 @@ BAD_TOKENS_WINDOW_S = 60.0
 MOST_BAD_TOKENS = 20
 
 
-class Caller(msgspec.Struct, frozen=True, kw_only=True):
+class Operator(msgspec.Struct, frozen=True, kw_only=True):
     """An authenticated operator. `csrf` is what pages must send back with state changes; empty
     for the CLI."""
 
@@ -120,26 +120,26 @@ class OperatorAuth:
         _put(self._cookies, _hash(cookie), self._clock.monotonic() + COOKIE_S, MOST_COOKIES)
         return cookie
 
-    def sign_out(self, caller: Caller) -> None:
+    def sign_out(self, caller: Operator) -> None:
         """The caller's cookie is worth nothing from now on."""
         self._cookies.pop(caller.cookie_hash, None)
 
-    def by_cookie(self, value: str) -> Caller | None:
+    def by_cookie(self, value: str) -> Operator | None:
         """The browser that holds this cookie."""
         mark = _hash(value)
         if not self._is_signed_in(mark):
             return None
-        return Caller(
+        return Operator(
             name="operator (browser)", via="browser", csrf=self._csrf(value), cookie_hash=mark
         )
 
-    def by_bearer(self, token: str) -> Caller | None:
+    def by_bearer(self, token: str) -> Operator | None:
         """The CLI."""
         if not hmac.compare_digest(_hash(token), _hash(self.cli_token)):
             return None
-        return Caller(name="operator (cli)", via="cli")
+        return Operator(name="operator (cli)", via="cli")
 
-    def still_valid(self, caller: Caller) -> bool:
+    def still_valid(self, caller: Operator) -> bool:
         """Whether a caller that was let in earlier, on a connection that stays open, would be
         let in now."""
         return caller.via == "cli" or self._is_signed_in(caller.cookie_hash)

@@ -26,7 +26,7 @@ _WORDS = {
 }
 
 
-class Connection(Protocol):
+class OpenConnection(Protocol):
     """One client of a door: since when it waits with nothing to do (event loop's time, None
     while it is served)."""
 
@@ -53,10 +53,10 @@ def raise_descriptor_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
 
 
-_agents: WeakSet[Connection] = WeakSet()
+_agents: WeakSet[OpenConnection] = WeakSet()
 
 
-def admit_agent(connection: Connection) -> bool:
+def admit_agent(connection: OpenConnection) -> bool:
     """Whether there is room for one more of any agent's. It is counted until `forget_agent`."""
     if len(_agents) >= agent_room():
         return False
@@ -64,12 +64,12 @@ def admit_agent(connection: Connection) -> bool:
     return True
 
 
-def forget_agent(connection: Connection) -> None:
+def forget_agent(connection: OpenConnection) -> None:
     """It has ended."""
     _agents.discard(connection)
 
 
-def make_room(connections: Iterable[Connection]) -> bool:
+def make_room(connections: Iterable[OpenConnection]) -> bool:
     """End the one that waits idle the longest, of those first that never asked anything; whether
     there was one."""
     idle = [

@@ -27,7 +27,7 @@ from supervisor.workspace.incoming.incoming import HostChanges
 from supervisor.workspace.undo.undo import Undo
 
 
-class Sessions(Protocol):
+class SessionControl(Protocol):
     """What the doors use of `SessionManager`."""
 
     async def start(self, wanted: StartSession) -> Session: ...
@@ -94,7 +94,7 @@ class Parts(Protocol):
     @property
     def network_log(self) -> NetworkLog: ...
     @property
-    def sessions(self) -> Sessions: ...
+    def sessions(self) -> SessionControl: ...
     @property
     def spending(self) -> Spending: ...
     @property

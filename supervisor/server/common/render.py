@@ -41,7 +41,7 @@ def marked(value: Any) -> Markup:
     return _whole(folding.marked(str(value)))
 
 
-def _folded(text: str, room: folding.Room) -> Markup:
+def _folded(text: str, room: folding.FoldSize) -> Markup:
     found = folding.fold(text, room)
     if not found.characters:
         return _whole(found.head)

@@ -20,7 +20,7 @@ import msgspec
 from litestar.exceptions import HTTPException
 
 from supervisor.errors import GatehouseError
-from supervisor.server.common.auth import BadTokens, Caller, OperatorAuth, same
+from supervisor.server.common.auth import BadTokens, Operator, OperatorAuth, same
 from supervisor.server.common.errors import ErrorBody, ErrorPage
 
 CSRF_HEADER = "X-Gatehouse-CSRF"
@@ -101,7 +101,7 @@ class OperatorDoor:
         scope["state"]["caller"] = caller
         await _pass(self._app, scope, receive, self._noted(scope, send, caller), policy)
 
-    def _noted(self, scope: Scope, send: Send, caller: Caller | None) -> Send:
+    def _noted(self, scope: Scope, send: Send, caller: Operator | None) -> Send:
         """`send`, which also notes an answer to something else than was shown: all of these are
         409."""
         if caller is None or not _is_change(scope):
@@ -130,7 +130,7 @@ class OperatorDoor:
             )
         return hosts[0]
 
-    def _admit(self, scope: Scope, host: str) -> Caller | None:
+    def _admit(self, scope: Scope, host: str) -> Operator | None:
         origins = values(scope, b"origin")
         is_change = _is_change(scope)
         if origins and origins != [f"http://{host}"]:
@@ -162,7 +162,7 @@ class OperatorDoor:
             for public in self._public
         )
 
-    def _identify(self, scope: Scope) -> Caller:
+    def _identify(self, scope: Scope) -> Operator:
         """INVARIANT: nobody but a holder of the cookie or of the CLI's token is ever named here."""
         if "authorization" in {name.decode("latin-1") for name, _ in scope["headers"]}:
             token = bearer(scope)
@@ -202,7 +202,7 @@ class AgentDoor:
         except TurnedAwayError as turned:
             await _turn_away(scope, _dressed(scope, send, policy), turned, None)
             return
-        scope["state"]["caller"] = Caller(name="agent", via="cli")
+        scope["state"]["caller"] = Operator(name="agent", via="cli")
         await _pass(self._app, scope, receive, send, policy)
 
     def _admit(self, scope: Scope) -> None:
@@ -244,7 +244,7 @@ def _cookies(scope: Scope, name: str) -> list[str]:
     return [value.strip() for key, _, value in pairs if key.strip() == name][:8]
 
 
-def _has_csrf_token(scope: Scope, caller: Caller) -> bool:
+def _has_csrf_token(scope: Scope, caller: Operator) -> bool:
     sent = values(scope, CSRF_HEADER.lower().encode())
     return len(sent) == 1 and bool(caller.csrf) and same(sent[0], caller.csrf)
 

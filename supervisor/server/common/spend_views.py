@@ -6,7 +6,7 @@ from supervisor.core.budget import KINDS, SCOPE_WORDS, Kind, Scope, amount
 from supervisor.core.models.model_calls import Tokens
 from supervisor.core.money import dollars, microusd
 from supervisor.core.sessions import Session
-from supervisor.ledger.spending import Standing, Summary
+from supervisor.ledger.spending import BudgetStanding, Summary
 from supervisor.server.common.parts import Parts
 
 # What a person should know of figures that aren't simply the provider's.
@@ -104,7 +104,7 @@ def by_kind(tokens: Tokens) -> dict[str, int]:
     }
 
 
-def notice(found: Standing | Summary, scope: Scope, kind: Kind) -> str:
+def notice(found: BudgetStanding | Summary, scope: Scope, kind: Kind) -> str:
     """How much of a limit is used."""
     most, have = getattr(found.limits[scope], kind), getattr(found.used[scope], kind)
     return f"{amount(kind, have)} of {amount(kind, most)} of the budget of {

@@ -41,7 +41,7 @@ _WHY_CHARS = 200
 _BARE = re.compile(r"\s*[a-z]+\s*(?:\([\s*?/.:]*\)\s*)?", re.ASCII)
 
 
-class Answered(msgspec.Struct, frozen=True, kw_only=True):
+class AnswerResult(msgspec.Struct, frozen=True, kw_only=True):
     """What a decision did. `also` are other waiting requests that the saved rule answered,
     `saved_in` is the rule's file."""
 
@@ -51,7 +51,7 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
     saved_in: str | None = None
 
 
-class Suggestion(msgspec.Struct, frozen=True, kw_only=True):
+class SavableRule(msgspec.Struct, frozen=True, kw_only=True):
     """A rule that could be made of an answer, checked: saving it gives this effect for this
     action."""
 
@@ -71,7 +71,7 @@ async def answer(
     reason: str = "",
     always: str | None = None,
     lasts: str = "always",
-) -> Answered:
+) -> AnswerResult:
     """Answer one request; with `always`, a rule, also save that rule and let it answer what else
     waits. `lasts`: see `until`.
 
@@ -91,7 +91,7 @@ async def answer(
         request_id, given, by=by, reason=reason, shown_fingerprint=fingerprint
     )
     if always is None:
-        return Answered(request=answered)
+        return AnswerResult(request=answered)
     why = reason or f"from the inbox: {visible(title(request.action), one_line=True)[:_WHY_CHARS]}"
     rule_id, also = await add_rule(
         parts,
@@ -104,7 +104,7 @@ async def answer(
         policies=policies,
     )
     saved_in = str(policies.saved_file)
-    return Answered(
+    return AnswerResult(
         request=parts.gate.get(request_id), rule_id=rule_id, also=tuple(also), saved_in=saved_in
     )
 
@@ -176,7 +176,7 @@ def _denied_unseen(action: Action, session_id: str, why: str, by: str) -> dict[s
     }
 
 
-def suggestions(parts: Parts, request_id: str, effect: Effect) -> list[Suggestion]:
+def suggestions(parts: Parts, request_id: str, effect: Effect) -> list[SavableRule]:
     """The rules that may be made of an answer, the default first; none where "always" may not be
     offered (law 9)."""
     request = parts.gate.get(request_id)
@@ -191,7 +191,7 @@ def suggestions(parts: Parts, request_id: str, effect: Effect) -> list[Suggestio
         except GatehouseError:
             continue  # an offer that would not do what it says is no offer
         found.append(
-            Suggestion(
+            SavableRule(
                 label=candidate.label,
                 rule=candidate.rule,
                 default=candidate.default,

@@ -21,7 +21,7 @@ import supervisor
 from supervisor.core.approvals import Request
 from supervisor.core.files.change_tree import FEW_CHANGES
 from supervisor.core.sessions import Session
-from supervisor.server.common.auth import Caller, OperatorAuth
+from supervisor.server.common.auth import Operator, OperatorAuth
 from supervisor.server.common.parts import Parts
 from supervisor.server.common.spend_views import spend_view
 from supervisor.server.common.views import (
@@ -90,7 +90,7 @@ class OutputGrew(msgspec.Struct, frozen=True, kw_only=True, tag="output", tag_fi
     session_id: str
 
 
-class RulesChanged(msgspec.Struct, frozen=True, kw_only=True, tag="rules", tag_field="type"):
+class RulesEvent(msgspec.Struct, frozen=True, kw_only=True, tag="rules", tag_field="type"):
     """What is in force changed: `GET /api/rules` has it."""
 
 
@@ -117,13 +117,13 @@ class Shutdown(msgspec.Struct, frozen=True, kw_only=True, tag="shutdown", tag_fi
     why: str
 
 
-type Event = (
+type LiveEvent = (
     Hello
     | RequestChanged
     | ChangesWaiting
     | SessionChanged
     | OutputGrew
-    | RulesChanged
+    | RulesEvent
     | NetworkChanged
     | QuietChanged
     | StatusChanged
@@ -135,7 +135,7 @@ type Gone = Literal["left", "too slow", "shutdown", "signed out"]
 class _Client:
     """One page. `put` never blocks: what doesn't fit ends the client."""
 
-    def __init__(self, caller: Caller) -> None:
+    def __init__(self, caller: Operator) -> None:
         self.caller = caller
         self.waiting: deque[tuple[str | None, str]] = deque()
         self.wake = asyncio.Event()
@@ -216,7 +216,7 @@ class Live:
             ],
         )
 
-    def publish(self, event: Event, *, merge: str | None = None) -> None:
+    def publish(self, event: LiveEvent, *, merge: str | None = None) -> None:
         """Tell every page. Never blocks."""
         if not self._clients:
             return
@@ -226,7 +226,7 @@ class Live:
 
     def policy_changed(self) -> None:
         """What is in force changed, or the banner did. For `PolicyFiles.on_change`."""
-        self.publish(RulesChanged())
+        self.publish(RulesEvent())
         self.status_changed()
 
     def status_changed(self) -> None:
@@ -259,7 +259,7 @@ class Live:
 
         return live
 
-    async def _serve(self, socket: WebSocket[Any, Any, Any], caller: Caller) -> None:
+    async def _serve(self, socket: WebSocket[Any, Any, Any], caller: Operator) -> None:
         await socket.accept()
         if len(self._clients) >= MOST_CLIENTS or self._farewell is not None:
             await socket.close(CLOSE_TRY_AGAIN_LATER, self._farewell or "too many pages are open")

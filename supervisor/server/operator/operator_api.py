@@ -24,7 +24,7 @@ from supervisor.core.files.change_card import ChangeCard
 from supervisor.core.sessions import state
 from supervisor.errors import RefusedError, StorageError
 from supervisor.records import audit_chain
-from supervisor.server.common.auth import COOKIE_S, Caller, OperatorAuth
+from supervisor.server.common.auth import COOKIE_S, Operator, OperatorAuth
 from supervisor.server.common.output import as_text, complete_part
 from supervisor.server.common.parts import Parts
 from supervisor.server.common.spend_views import spend_view
@@ -43,8 +43,8 @@ from supervisor.server.operator.operator_bodies import (
     AnswerBody,
     AnsweredView,
     BulkBody,
-    Done,
     LoginLink,
+    Ok,
     Output,
     RequestDetail,
     RuleBody,
@@ -84,9 +84,9 @@ def auth_of(request: HasApp) -> OperatorAuth:
     return auth
 
 
-def caller(request: AnyRequest) -> Caller:
+def caller(request: AnyRequest) -> Operator:
     """Who calls, as the door found out."""
-    found: Caller = request.scope["state"]["caller"]
+    found: Operator = request.scope["state"]["caller"]
     return found
 
 
@@ -94,9 +94,9 @@ def caller(request: AnyRequest) -> Caller:
 
 
 @get("/health", opt={"public": True}, sync_to_thread=False)
-def health() -> Done:
+def health() -> Ok:
     """Whether the server answers. Says nothing else."""
-    return Done()
+    return Ok()
 
 
 @get("/login", opt={"public": True}, include_in_schema=False, sync_to_thread=False)
@@ -145,10 +145,10 @@ def _move_on(cookie: Cookie | None) -> Response[str]:
 
 
 @post("/api/logout", status_code=200, sync_to_thread=False)
-def logout(request: AnyRequest) -> Done:
+def logout(request: AnyRequest) -> Ok:
     """Make the caller's cookie worthless."""
     auth_of(request).sign_out(caller(request))
-    return Done()
+    return Ok()
 
 
 @post("/api/login-token", status_code=200, sync_to_thread=False)
@@ -262,7 +262,7 @@ async def _views(parts: Parts, requests: Sequence[Asked]) -> list[OperatorReques
 @get("/api/requests/{request_id:str}/suggestions", sync_to_thread=False)
 def suggestions(
     request: AnyRequest, request_id: FromPath[str], effect: FromQuery[Literal["allow", "deny"]]
-) -> list[decisions.Suggestion]:
+) -> list[decisions.SavableRule]:
     """The rules that "always" offers, the default first; empty where it may not be offered."""
     return decisions.suggestions(parts_of(request), request_id, effect)
 
@@ -315,11 +315,11 @@ def preview_rule(
 
 
 @delete("/api/rules/{rule_id:str}", status_code=200)
-async def remove_rule(request: AnyRequest, rule_id: FromPath[str]) -> Done:
+async def remove_rule(request: AnyRequest, rule_id: FromPath[str]) -> Ok:
     """Take a saved rule away."""
     await decisions.remove_rule(parts_of(request), rule_id, by=caller(request).name)
     live_of(request).policy_changed()
-    return Done()
+    return Ok()
 
 
 # -- sessions -------------------------------------------------------------------------------------

@@ -108,5 +108,5 @@ class LoginLink(msgspec.Struct, frozen=True, kw_only=True):
     url: str
 
 
-class Done(msgspec.Struct, frozen=True, kw_only=True):
+class Ok(msgspec.Struct, frozen=True, kw_only=True):
     ok: bool = True

@@ -13,7 +13,7 @@ import msgspec
 from supervisor.core.actions import Effect, Proposal, title
 from supervisor.core.approvals import Request, status
 from supervisor.core.lab.history import Past, is_redacted
-from supervisor.core.lab.preview import Group, Preview, preview, relevant, sentence
+from supervisor.core.lab.preview import PastGroup, Preview, preview, relevant, sentence
 from supervisor.core.policy.policy_text import merge, parse_rule, policy_from_data
 from supervisor.core.policy.refusals import is_by_policy
 from supervisor.core.policy.rules import Policy, Rule
@@ -42,9 +42,9 @@ class RulePreview(msgspec.Struct, frozen=True, kw_only=True):
     rule: str
     summary: str
     saved_in: str
-    waiting: Group
+    waiting: PastGroup
     past: Preview
-    against: Group
+    against: PastGroup
 
 
 def of_rule(parts: Parts, effect: Effect, text: str, *, leaving_out: str = "") -> RulePreview:
@@ -66,7 +66,7 @@ def of_rule(parts: Parts, effect: Effect, text: str, *, leaving_out: str = "") -
         rule=shown(rule.text, parts.redactor),
         summary=sentence(past),
         saved_in=shown(str(policies.saved_file), parts.redactor),
-        waiting=_shown(parts, Group(len(waiting), tuple(dict.fromkeys(waiting))[:MOST_TITLES])),
+        waiting=_shown(parts, PastGroup(len(waiting), tuple(dict.fromkeys(waiting))[:MOST_TITLES])),
         past=past,
         against=past.against,
     )
@@ -157,5 +157,5 @@ def _redacted(parts: Parts, past: Preview) -> Preview:
     )
 
 
-def _shown(parts: Parts, group: Group) -> Group:
-    return Group(group.count, tuple(shown(one, parts.redactor) for one in group.titles))
+def _shown(parts: Parts, group: PastGroup) -> PastGroup:
+    return PastGroup(group.count, tuple(shown(one, parts.redactor) for one in group.titles))

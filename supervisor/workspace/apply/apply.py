@@ -27,7 +27,7 @@ from supervisor.core.files.changes import (
 )
 from supervisor.core.files.new_folders import modes_on_way
 from supervisor.core.files.swaps import strays
-from supervisor.core.files.undoing import Held, held_link
+from supervisor.core.files.undoing import HeldContent, held_link
 from supervisor.core.policy.repositories import MOST_HEAD_BYTES
 from supervisor.errors import GatehouseError
 from supervisor.workspace.apply.moving import Mover
@@ -45,7 +45,7 @@ SMALL_BYTES = 256 * 1024
 type Use = Callable[[FileChange], None]
 
 
-class Contents(Protocol):
+class EffectContents(Protocol):
     """Where an effect's content comes from: snapshots, or the host's file for the copy. What is
     read is hashed anew."""
 
@@ -73,7 +73,7 @@ class Applier:
     def __init__(
         self,
         root: Root,
-        blobs: Contents,
+        blobs: EffectContents,
         history: History | None,
         *,
         at: Callable[[str], None] = lambda step: None,
@@ -324,7 +324,7 @@ class Applier:
         request_id: str,
         action: FileChange,
         host: Seen | None,
-        after: Held | None,
+        after: HeldContent | None,
         temporary: str = "",
     ) -> Applied:
         name, around = name_of(action), action.repositories
@@ -360,7 +360,9 @@ class Applier:
         with self._content(action) as (blocks, digest):
             use(_rebuilt(action, name, host, after=digest, mode=action.mode))
             temporary = self._placer.temporary()
-            begun = self._begin(request_id, action, host, Held("file", mode, digest), temporary)
+            begun = self._begin(
+                request_id, action, host, HeldContent("file", mode, digest), temporary
+            )
             with self._placer.staging(name, temporary, modes_on_way(action)) as (fd, _):
                 flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
                 writing = os.open(temporary, flags, 0o600, dir_fd=fd)
@@ -398,7 +400,7 @@ class Applier:
         use(_rebuilt(action, name, host, after="dir", mode=action.mode))
         mode = _folder_mode_of(action)
         temporary = self._placer.temporary()
-        begun = self._begin(request_id, action, host, Held("dir", mode), temporary)
+        begun = self._begin(request_id, action, host, HeldContent("dir", mode), temporary)
         with self._placer.staging(name, temporary) as (fd, _):
             os.mkdir(temporary, 0o700, dir_fd=fd)
             made = os.open(temporary, DIRECTORY, dir_fd=fd)
@@ -412,7 +414,7 @@ class Applier:
     def _make_folder(self, action: FileChange, name: str, request_id: str, use: Use) -> Applied:
         use(_rebuilt(action, name, None, after="dir", mode=action.mode))
         mode = _folder_mode_of(action)
-        begun = self._begin(request_id, action, None, Held("dir", mode))
+        begun = self._begin(request_id, action, None, HeldContent("dir", mode))
         making = self._root.parent(name, create=self._placer.sync, modes=modes_on_way(action))
         with self._placer.naming(name), making as (fd, leaf):
             # As near to it as the umask lets, should this be all that comes of it.
@@ -433,7 +435,7 @@ class Applier:
         # Set-id and sticky bits are the side's own: the group of what is made in a folder hangs on
         # them.
         mode = _folder_mode_of(action) | (host.mode & ~PERMISSIONS)
-        begun = self._begin(request_id, action, host, Held("dir", mode))
+        begun = self._begin(request_id, action, host, HeldContent("dir", mode))
         return begun._replace(known=self._set_folder_mode(name, mode, host))
 
     def _set_folder_mode(self, name: str, mode: int, host: Seen | None = None) -> Known:

@@ -23,7 +23,7 @@ from supervisor.core.files.changes import Seen, name_of, names_of
 from supervisor.core.files.undoing import (
     CHANGES_WITHIN,
     MADE_FOLDER,
-    Held,
+    HeldContent,
     is_mode_of_folder,
     lets_in,
 )
@@ -52,7 +52,7 @@ _IN_THE_WAY = {
 type _Key = tuple[str, str]
 
 
-class Change(NamedTuple):
+class BatchChange(NamedTuple):
     """One of a batch; a swap is several of one request. `use` is its grant's, `mtime_ns` what
     `Applier.apply` takes."""
 
@@ -131,7 +131,7 @@ class Batch:
         self._restorer = Restorer(sides.host, sides.history, at=lambda step: at(f"back {step}"))
         self._at = at
 
-    def carry_out(self, batch: BatchBegun, changes: Sequence[Change]) -> list[Applied]:
+    def carry_out(self, batch: BatchBegun, changes: Sequence[BatchChange]) -> list[Applied]:
         """Do all of them; what came of each, in their order. BatchError where nothing was done.
 
         Doing it again after a crash, with the same changes, does what is left.
@@ -208,7 +208,7 @@ class Batch:
                     "earlier changes can't be put back: the journal can't be written", "make room"
                 )
 
-    def _do_all(self, changes: Sequence[Change], begun: set[_Key]) -> list[Applied]:
+    def _do_all(self, changes: Sequence[BatchChange], begun: set[_Key]) -> list[Applied]:
         host = self._check_all(changes)
         self._at("batch checked")
         staged: dict[_Key, Staged] = {}
@@ -245,7 +245,7 @@ class Batch:
                 done[change.key] = self._applier.shut(change.action, done[change.key])
         return [done[change.key] for change in changes]
 
-    def _do(self, change: Change, host: Seen | None, staged: Staged | None) -> Applied:
+    def _do(self, change: BatchChange, host: Seen | None, staged: Staged | None) -> Applied:
         if staged is not None:
             return self._applier.place(staged)
         if change.action.operation == "rename":
@@ -254,7 +254,7 @@ class Batch:
             change.action, host, change.request_id, change.use, mtime_ns=change.mtime_ns
         )
 
-    def _check_all(self, changes: Sequence[Change]) -> dict[_Key, Seen | None]:
+    def _check_all(self, changes: Sequence[BatchChange]) -> dict[_Key, Seen | None]:
         """What the host holds at each one's path. A rename's paths are looked at once more
         later."""
         host: dict[_Key, Seen | None] = {}
@@ -372,7 +372,7 @@ def _order_back(intent: Intent) -> int:
     return 2 if _is_swap(intent) and intent.before.kind == "dir" else 3
 
 
-def _is_folder(held: Held | None) -> bool:
+def _is_folder(held: HeldContent | None) -> bool:
     return held is not None and held.kind == "dir"
 
 

@@ -32,7 +32,7 @@ from supervisor.errors import GatehouseError, RefusedError
 from supervisor.gate.gate import Gate, Grant, Outcome, Refused
 from supervisor.workspace.apply.agent_edits import AgentEdits
 from supervisor.workspace.apply.apply import Applier, Staged, Use
-from supervisor.workspace.apply.batch import Batch, BatchError, Change, order
+from supervisor.workspace.apply.batch import Batch, BatchChange, BatchError, order
 from supervisor.workspace.apply.crash_leftovers import clean_leftovers
 from supervisor.workspace.apply.into_copy import IntoCopy
 from supervisor.workspace.apply.moving import Ends, is_moved, look_at_ends
@@ -60,7 +60,7 @@ class Granted(NamedTuple):
     grant: Grant
 
 
-type Settled = tuple[Granted, Outcome, dict[str, object]]
+type SettledEffect = tuple[Granted, Outcome, dict[str, object]]
 
 
 class Effects:
@@ -172,7 +172,7 @@ class Effects:
         pairs = list(zip(granted, outcomes, strict=True))
         await self._confirm([(one, came) for one, came in pairs if isinstance(came, Applied)])
         failed = [(one, came) for one, came in pairs if isinstance(came, GatehouseError)]
-        settled: list[Settled] = [(one, "failed", _failure(error)) for one, error in failed]
+        settled: list[SettledEffect] = [(one, "failed", _failure(error)) for one, error in failed]
         await self._settle_all(settled, lambda name: self._settled(name, True))
 
     async def _as_one(self, batch: BatchBegun, granted: Sequence[Granted]) -> None:
@@ -180,7 +180,7 @@ class Effects:
         parts = [part for one in granted for part in _parts(one)]
         changes = await asyncio.to_thread(
             lambda: [
-                Change(one.request.id, one.action, use, self._time_of(*one[:2]))
+                BatchChange(one.request.id, one.action, use, self._time_of(*one[:2]))
                 for one, use in parts
             ]
         )
@@ -233,7 +233,7 @@ class Effects:
             ]
             part = [Granted(one.request, self.action_of(one.request), one.grant) for one in part]
             pruned = await asyncio.to_thread(self._prune_all, part)
-            settled: list[Settled] = [
+            settled: list[SettledEffect] = [
                 (one, "done", _success(one.action) | pruned.get(one.request.id, {})) for one in part
             ]
             await self._settle_all(settled, lambda name: self._settled(name, False))
@@ -247,7 +247,9 @@ class Effects:
             if one.action.operation in ("delete", "rename")
         }
 
-    async def _settle_all(self, settled: Sequence[Settled], then: Callable[[str], None]) -> None:
+    async def _settle_all(
+        self, settled: Sequence[SettledEffect], then: Callable[[str], None]
+    ) -> None:
         for at in range(0, len(settled), SETTLED):
             part = settled[at : at + SETTLED]
             self._gate.settle_all([(one.grant, outcome, facts) for one, outcome, facts in part])

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from supervisor.core.files.changes import Known, Seen, Signature, signature_of
-from supervisor.core.files.undoing import Held, held_of
-from supervisor.core.policy.repositories import FOLDER, UNKNOWN, Piece
+from supervisor.core.files.undoing import HeldContent, held_of
+from supervisor.core.policy.repositories import FOLDER, UNKNOWN, RepositoryPiece
 from supervisor.errors import GatehouseError
 from supervisor.workspace.disk.beneath import AS_UMASK, FILE, Modes, Root, split
 from supervisor.workspace.disk.content_folder import write_all
@@ -34,7 +34,7 @@ from supervisor.workspace.disk.swap import discard, drop_folder, link_new, repla
 from supervisor.workspace.disk.syncing import Syncs
 from supervisor.workspace.trees.history import History
 from supervisor.workspace.trees.journal import decode_name
-from supervisor.workspace.trees.repositories import Guard, piece_at
+from supervisor.workspace.trees.repositories import RepositoryGuard, piece_at
 
 TEMPORARY_PREFIX = ".gatehouse-"
 FOLDER_ITSELF = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -49,8 +49,8 @@ class Applied(NamedTuple):
     """
 
     known: Known | None
-    before: Held | None
-    after: Held | None
+    before: HeldContent | None
+    after: HeldContent | None
     folders: tuple[str, ...] = ()
     changed: bool = True
 
@@ -159,7 +159,7 @@ class Placer:
         self._durable = durable
         self.at = at
         self._history = history
-        self.guard = Guard(root, history.consents) if history is not None else None
+        self.guard = RepositoryGuard(root, history.consents) if history is not None else None
         self._postponed: set[str] | None = None
         self._staging: Syncs | None = None
         self._there: set[str] = set()
@@ -224,11 +224,11 @@ class Placer:
     def naming(
         self,
         name: str,
-        piece: Callable[[], Piece] = lambda: FOLDER,
+        piece: Callable[[], RepositoryPiece] = lambda: FOLDER,
         *,
         consent_of: str | None = None,
     ) -> contextlib.AbstractContextManager[None]:
-        """For a block that gives something this name: see `Guard.naming`."""
+        """For a block that gives something this name: see `RepositoryGuard.naming`."""
         if self.guard is None:
             return contextlib.nullcontext()
         return self.guard.naming(name, piece, consent_of or name)
@@ -247,7 +247,7 @@ class Placer:
         name: str,
         operation: str,
         host: Seen | None,
-        after: Held | None,
+        after: HeldContent | None,
         temporary: str = "",
         repositories: tuple[str, ...] = (),
     ) -> Applied:
@@ -403,7 +403,7 @@ class Placer:
             if reading is not None:
                 self.sync(reading)
 
-    def keep(self, name: str, host: Seen | None) -> Held | None:
+    def keep(self, name: str, host: Seen | None) -> HeldContent | None:
         """Keep what is about to be replaced or removed; doing it again costs nothing. StaleError
         where it is something else."""
         if host is None or host.kind != "file" or self._history is None:

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from supervisor.core.files.changes import OWNER, PERMISSIONS, SET_ID, Seen
-from supervisor.core.files.undoing import Held, held_of, is_as, is_mode_of_folder, is_same
-from supervisor.core.policy.repositories import FOLDER, MOST_HEAD_BYTES, Piece
+from supervisor.core.files.undoing import HeldContent, held_of, is_as, is_mode_of_folder, is_same
+from supervisor.core.policy.repositories import FOLDER, MOST_HEAD_BYTES, RepositoryPiece
 from supervisor.errors import GatehouseError
 from supervisor.workspace.apply.placing import Applied, Placer, keep_owner
 from supervisor.workspace.disk.beneath import Root, split
@@ -65,8 +65,8 @@ class Restorer:
         self,
         request_id: str,
         name: str,
-        held: Held | None,
-        expected: Held | None,
+        held: HeldContent | None,
+        expected: HeldContent | None,
         seen: Seen | None = None,
     ) -> StagedBack | None:
         """Make a file ready beside its place, as `restore` would. None where that can't be, or
@@ -110,8 +110,8 @@ class Restorer:
         self,
         request_id: str,
         name: str,
-        held: Held | None,
-        expected: Held | None,
+        held: HeldContent | None,
+        expected: HeldContent | None,
         seen: Seen | None = None,
     ) -> Applied:
         """Make a path hold `held` again (None: nothing), where it holds `expected` now. `seen` is
@@ -135,11 +135,11 @@ class Restorer:
                 raise stale(name)
             return self._put_back(request_id, name, held, host)
 
-    def _refuse_repositories(self, name: str, held: Held | None) -> None:
+    def _refuse_repositories(self, name: str, held: HeldContent | None) -> None:
         if held is not None and self._placer.guard is not None:
             self._placer.guard.check_back(name, piece_held(held, self._history))
 
-    def let_in(self, name: str, held: Held | None) -> None:
+    def let_in(self, name: str, held: HeldContent | None) -> None:
         """Let the owner into a folder that is as `held` says, to take back what is in it. Raises
         as `restore`."""
         with as_errors(name):
@@ -148,7 +148,7 @@ class Restorer:
                 self._placer.set_folder_mode(name, host.mode | OWNER, host)
 
     def _put_back(
-        self, request_id: str, name: str, held: Held | None, host: Seen | None
+        self, request_id: str, name: str, held: HeldContent | None, host: Seen | None
     ) -> Applied:
         if held is not None and host is not None and (held.kind == "dir") != (host.kind == "dir"):
             raise stale(
@@ -171,7 +171,9 @@ class Restorer:
                     f"`{name}` was a {held.kind}, which isn't brought back", "make it yourself"
                 )
 
-    def _stage_file(self, request_id: str, name: str, held: Held, host: Seen | None) -> StagedBack:
+    def _stage_file(
+        self, request_id: str, name: str, held: HeldContent, host: Seen | None
+    ) -> StagedBack:
         temporary = self._placer.temporary()
         begun = self._placer.begin(request_id, name, OPERATION, host, held, temporary)
         with self._placer.staging(name, temporary) as (fd, _):
@@ -195,7 +197,7 @@ class Restorer:
         self._placer.place(staged.name, staged.temporary, staged.host)
         return staged.begun
 
-    def _link(self, request_id: str, name: str, held: Held, host: Seen | None) -> Applied:
+    def _link(self, request_id: str, name: str, held: HeldContent, host: Seen | None) -> Applied:
         temporary = self._placer.temporary()
         begun = self._placer.begin(request_id, name, OPERATION, host, held, temporary)
         with self._placer.staging(name, temporary) as (fd, _):
@@ -208,7 +210,7 @@ class Restorer:
         self._placer.place(name, temporary, host)
         return begun
 
-    def _folder(self, request_id: str, name: str, held: Held, host: Seen | None) -> Applied:
+    def _folder(self, request_id: str, name: str, held: HeldContent, host: Seen | None) -> Applied:
         begun = self._placer.begin(request_id, name, OPERATION, host, held)
         if host is None:
             making = self._root.parent(name, create=self._placer.sync)
@@ -222,18 +224,20 @@ class Restorer:
         return begun
 
 
-def piece_held(held: Held, history: History) -> Piece:
+def piece_held(held: HeldContent, history: History) -> RepositoryPiece:
     """What a path that holds this again may be of a repository's folder."""
     match held.kind:
         case "file":
-            return Piece("file", history.kept.read(held.digest or "", MOST_HEAD_BYTES - 1))
+            return RepositoryPiece(
+                "file", history.kept.read(held.digest or "", MOST_HEAD_BYTES - 1)
+            )
         case "symlink":
-            return Piece("symlink", os.fsencode(held.link_target))
+            return RepositoryPiece("symlink", os.fsencode(held.link_target))
         case _:
             return FOLDER
 
 
-def _mode_for(held: Held, uid: int) -> int:
+def _mode_for(held: HeldContent, uid: int) -> int:
     """The permissions as they were; a set-id bit only for the owner that it was set for."""
     return stat.S_IMODE(held.mode) & (
         PERMISSIONS | SET_ID | stat.S_ISVTX if uid == held.uid else PERMISSIONS

@@ -41,9 +41,9 @@ from supervisor.core.files.swaps import made_by
 from supervisor.gate.gate import Gate, Grant
 from supervisor.workspace.compare.copy_side import CopySide
 from supervisor.workspace.compare.examining import Examiner
-from supervisor.workspace.compare.findings import Finding, Renames
+from supervisor.workspace.compare.findings import PathFinding, Renames
 from supervisor.workspace.compare.folder_swaps import FolderSwaps
-from supervisor.workspace.compare.git_playground import GitFolder
+from supervisor.workspace.compare.git_playground import SessionGit
 from supervisor.workspace.compare.large_snapshots import LargeSnapshots
 from supervisor.workspace.compare.last_asked import (
     LastAsked,
@@ -68,7 +68,7 @@ REASON = "changed in the private copy"
 CHUNK = 500
 
 
-class Refusal(NamedTuple):
+class RefusedPath(NamedTuple):
     """A path that is never carried over in the state that it is in: its signature then, and why."""
 
     signature: Signature | None
@@ -103,11 +103,11 @@ class Comparison:
         self._compared: dict[str, Signature] = {}
         self._side = CopySide(sides, self._compared)
         self._walk = Walk(self._side, sides, ignores, watcher)
-        self._refused: dict[str, Refusal] = {}
+        self._refused: dict[str, RefusedPath] = {}
         self._problems: dict[str, str] = {}
         self._held: dict[str, Signature | None] = {}
         self._swaps = FolderSwaps(sides, self._side, ignores, gate.redactor)
-        self._git = GitFolder(sides.copy, gate, session_id)
+        self._git = SessionGit(sides.copy, gate, session_id)
         self._examiner = Examiner(sides, gate.redactor)
         self._room = 0
         self._is_whole = False
@@ -279,7 +279,7 @@ class Comparison:
         asked = {one.name for one in wanted}
         await self._ask_about(renames.without([one for one in pairs if one[0] in asked]), last)
 
-    def _renaming(self, old: str, finding: Finding, action: FileChange) -> ToAsk | None:
+    def _renaming(self, old: str, finding: PathFinding, action: FileChange) -> ToAsk | None:
         new, mine = finding.name, finding.mine
         assert mine is not None
         if self._gate.rulings.verdict(action, self._session_id).decision == "deny":
@@ -300,7 +300,7 @@ class Comparison:
         asked = self._asked.get(name)
         return None if asked is None else asked.other
 
-    async def _follow_up(self, finding: Finding) -> ToAsk | None:
+    async def _follow_up(self, finding: PathFinding) -> ToAsk | None:
         """Deal with one path; what it asks of the gate, if anything."""
         name, mine = finding.name, finding.mine
         if finding.unsteady:
@@ -334,7 +334,7 @@ class Comparison:
             )
         return None
 
-    async def _swap(self, finding: Finding) -> ToAsk | None:
+    async def _swap(self, finding: PathFinding) -> ToAsk | None:
         """A path that is swapped, with all below it. One that must wait has no card, and is
         looked at again each time: what it waits for is on the host, where nothing may tell."""
         name, mine = finding.name, finding.mine
@@ -359,7 +359,7 @@ class Comparison:
             action,
         )
 
-    def _agree(self, finding: Finding) -> None:
+    def _agree(self, finding: PathFinding) -> None:
         """Nothing to do about a path: remember what both sides hold, and end a request that is
         about it."""
         name, mine, host = finding.name, finding.mine, finding.host
@@ -463,9 +463,9 @@ class Comparison:
         No card: nobody could say yes to it."""
         now = signature_at(self._sides.copy, name)
         before = self._refused.get(name)
-        if before == Refusal(now, why):
+        if before == RefusedPath(now, why):
             return
-        self._refused[name] = Refusal(now, why)
+        self._refused[name] = RefusedPath(now, why)
         if now is not None:
             self._compared[name] = now
         self._gate.record_refusal(action, self._session_id, why)
@@ -498,6 +498,6 @@ class Comparison:
         return name in self._held and self._held[name] == signature_at(self._sides.copy, name)
 
 
-def _rename(old: str, finding: Finding) -> FileChange:
+def _rename(old: str, finding: PathFinding) -> FileChange:
     assert finding.mine is not None
     return rename_of(old, finding.name, finding.mine.token)

@@ -15,7 +15,7 @@ from supervisor.core.files.changes import Seen, Want, want
 from supervisor.core.secrets.redact import Redactor
 from supervisor.errors import StorageError
 from supervisor.workspace.compare.bases import Bases
-from supervisor.workspace.compare.findings import Finding, Renames
+from supervisor.workspace.compare.findings import PathFinding, Renames
 from supervisor.workspace.compare.prefetch import LookedAhead
 from supervisor.workspace.disk.beneath import PathError
 from supervisor.workspace.disk.scan import TooLargeError, UnsteadyError, digest_fd, look
@@ -36,9 +36,9 @@ class Examiner:
         self._bases = Bases(sides)
         self.ahead = LookedAhead(sides, lambda name: self.one(name, False, None))
 
-    def all(self, names: Sequence[str], last: bool, renames: Renames | None) -> list[Finding]:
+    def all(self, names: Sequence[str], last: bool, renames: Renames | None) -> list[PathFinding]:
         """What is at each, but for what may be an end of a rename: that is held there."""
-        left: list[Finding] = []
+        left: list[PathFinding] = []
         ways = Ways(self._sides)
         with self._sides.blobs.sharing_sync():
             for name in names:
@@ -52,9 +52,9 @@ class Examiner:
                     left.append(finding)
         return left
 
-    def one(self, name: str, last: bool, renames: Renames | None) -> Finding:
+    def one(self, name: str, last: bool, renames: Renames | None) -> PathFinding:
         """What is at a path, and what it asks for."""
-        finding = Finding(name)
+        finding = PathFinding(name)
         try:
             self._compare_sides(finding, last, renames)
         except UnsteadyError:
@@ -69,7 +69,7 @@ class Examiner:
             finding.problem = f"it can't be read: {error.strerror}"
         return finding
 
-    def _compare_sides(self, finding: Finding, last: bool, renames: Renames | None) -> None:
+    def _compare_sides(self, finding: PathFinding, last: bool, renames: Renames | None) -> None:
         sides, name = self._sides, finding.name
         # At the very end a file that still grows is taken as it is: a snapshot is whole in itself.
         digest_of = (lambda fd, before: digest_fd(fd)) if last else None
@@ -105,7 +105,7 @@ class Examiner:
         hazards = hazards_of_kept(self._sides, name, wanted.hazards, wanted.after, self._redactor)
         return msgspec.structs.replace(wanted, hazards=hazards)
 
-    def _want(self, finding: Finding) -> Want | None:
+    def _want(self, finding: PathFinding) -> Want | None:
         name = finding.name
         if not self._sides.is_of_agent(name):
             return None

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from supervisor.core.files.changes import PERMISSIONS, SET_ID, Seen, Want
-from supervisor.core.files.new_folders import Way
+from supervisor.core.files.new_folders import FolderModes
 from supervisor.core.files.renames import File, pair
 
 
-class Finding(msgspec.Struct):
+class PathFinding(msgspec.Struct):
     """One path looked at: what is there on both sides, and what follows; `problem`: why it can't
     be carried over. `way`: the folders that come to be with it."""
 
@@ -25,7 +25,7 @@ class Finding(msgspec.Struct):
     wanted: Want | None = None
     problem: str = ""
     unsteady: bool = False
-    way: Way = ()
+    way: FolderModes = ()
 
     @property
     def is_creation(self) -> bool:
@@ -50,7 +50,7 @@ class Renames:
     def __init__(self, asked: Callable[[str], str | None]) -> None:
         self._asked = asked
         self._gone: dict[str, File] = {}
-        self._made: dict[str, Finding] = {}
+        self._made: dict[str, PathFinding] = {}
         self._contents: set[tuple[str, int]] = set()
 
     @property
@@ -58,7 +58,7 @@ class Renames:
         """Whether a new file may be one that was deleted elsewhere."""
         return bool(self._gone)
 
-    def may_come_from(self, finding: Finding) -> bool:
+    def may_come_from(self, finding: PathFinding) -> bool:
         """Whether a new file's content is that of a deletion: then no snapshot of it is needed
         yet."""
         mine = finding.mine
@@ -66,7 +66,7 @@ class Renames:
             return False
         return _file(finding.name, mine).content in self._contents
 
-    def hold(self, finding: Finding) -> bool:
+    def hold(self, finding: PathFinding) -> bool:
         """Whether it is kept back until it is known what it belongs to."""
         host, wanted = finding.host, finding.wanted
         if wanted is None or finding.problem or finding.unsteady:
@@ -84,7 +84,7 @@ class Renames:
         self._contents.add(file.content)
         return True
 
-    def pairs(self) -> list[tuple[str, Finding]]:
+    def pairs(self) -> list[tuple[str, PathFinding]]:
         """Each rename's old name, and what was found at the new one. What was asked about
         already stays as it is."""
         kept: dict[str, str] = {}
@@ -105,7 +105,7 @@ class Renames:
         ]
         return [(old, self._made[new]) for old, new in sorted([*kept.items(), *pair(gone, made)])]
 
-    def without(self, pairs: Iterable[tuple[str, Finding]]) -> list[str]:
+    def without(self, pairs: Iterable[tuple[str, PathFinding]]) -> list[str]:
         """The names that are in none of these, deletions first and from within."""
         taken = {name for old, new in pairs for name in (old, new.name)}
         return [

@@ -36,7 +36,7 @@ from supervisor.core.files.swaps import (
 from supervisor.core.secrets.redact import Redactor
 from supervisor.errors import GatehouseError
 from supervisor.workspace.compare.copy_side import CopySide
-from supervisor.workspace.compare.findings import Finding
+from supervisor.workspace.compare.findings import PathFinding
 from supervisor.workspace.disk.scan import (
     TooLargeError,
     UnsteadyError,
@@ -126,7 +126,7 @@ class FolderSwaps:
 
     # -- all of it --------------------------------------------------------------------------------
 
-    async def complete(self, finding: Finding) -> Swap:
+    async def complete(self, finding: PathFinding) -> Swap:
         """The whole action for a path that was found swapped. What was looked at before and is
         as it was isn't read again."""
         assert finding.wanted is not None
@@ -164,7 +164,7 @@ class FolderSwaps:
                     found[f"{folder}/{leaf}"] = signature_of(status)
         return found
 
-    def _complete(self, finding: Finding, wanted: Want, made: dict[str, Signature]) -> Swap:
+    def _complete(self, finding: PathFinding, wanted: Want, made: dict[str, Signature]) -> Swap:
         name = finding.name
         try:
             gone = {one: signature_at(self._sides.host, one) for one in self._going(finding)}
@@ -204,7 +204,7 @@ class FolderSwaps:
                 " yourself"
             )
 
-    def _going(self, finding: Finding) -> list[str]:
+    def _going(self, finding: PathFinding) -> list[str]:
         """What is in the host's folder."""
         assert finding.host is not None
         names: list[str] = []

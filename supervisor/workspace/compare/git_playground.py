@@ -16,7 +16,7 @@ MOST_ATTEMPTS = 50
 _FILES = ("config", "config.worktree", "info/attributes")
 
 
-class GitFolder:
+class SessionGit:
     """Of one session's copy."""
 
     def __init__(self, copy: Root, gate: Gate, session_id: str) -> None:

@@ -12,14 +12,14 @@ from typing import NamedTuple
 
 from supervisor.core.actions import FileChange
 from supervisor.core.approvals import Request, status
-from supervisor.core.files.new_folders import Way, holds_for
+from supervisor.core.files.new_folders import FolderModes, holds_for
 
 # Less than a full comparison comes after, so that the next one asks.
 FIRST_S = 20.0
 LONGEST_S = 3600.0
 
 
-type Key = tuple[str, str | None, int | None, str | None]
+type AskedKey = tuple[str, str | None, int | None, str | None]
 
 
 class LastAsked(NamedTuple):
@@ -27,12 +27,12 @@ class LastAsked(NamedTuple):
     `other` the other path of a rename, `tries` how many requests for the same failed before,
     `way` the folders that come to be with it, `repositories` those of the action."""
 
-    key: Key
+    key: AskedKey
     fingerprint: str
     request_id: str
     other: str = ""
     tries: int = 0
-    way: Way = ()
+    way: FolderModes = ()
     repositories: tuple[str, ...] = ()
 
     def target(self, name: str) -> str:
@@ -45,11 +45,11 @@ class ToAsk(NamedTuple):
     `LastAsked`. `mark`: the fingerprint of the action without the folders around it."""
 
     name: str
-    key: Key
+    key: AskedKey
     mark: str
     action: FileChange
     other: str = ""
-    way: Way = ()
+    way: FolderModes = ()
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from supervisor.core.files.changes import Known, Signature
-from supervisor.workspace.compare.findings import Finding
+from supervisor.workspace.compare.findings import PathFinding
 from supervisor.workspace.disk.scan import signature_at
 from supervisor.workspace.trees.trees import Sides
 
@@ -37,10 +37,10 @@ class _Circumstances(NamedTuple):
 class LookedAhead:
     """Of one session. Blocking: call `look` and `take` in a thread, with the channel's turn."""
 
-    def __init__(self, sides: Sides, examine: Callable[[str], Finding]) -> None:
+    def __init__(self, sides: Sides, examine: Callable[[str], PathFinding]) -> None:
         self._sides = sides
         self._examine = examine
-        self._found: dict[str, tuple[Finding, _Circumstances]] = {}
+        self._found: dict[str, tuple[PathFinding, _Circumstances]] = {}
 
     def look(self, names: Iterable[str]) -> None:
         """Examine the files of these that are small, as the comparison would."""
@@ -57,7 +57,7 @@ class LookedAhead:
                         # What the look itself taught about the path isn't a change.
                         self._found[name] = finding, before._replace(known=self._sides.known(name))
 
-    def take(self, name: str) -> Finding | None:
+    def take(self, name: str) -> PathFinding | None:
         """What was found at a path, once, if it would be found again."""
         finding, before = self._found.pop(name, (None, None))
         return finding if finding is not None and before == self._circumstances(name) else None

@@ -16,8 +16,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from supervisor.workspace.copy import git_copy
-from supervisor.workspace.copy.copy_pool import Piece, pieces
-from supervisor.workspace.copy.copying import Group
+from supervisor.workspace.copy.copy_pool import CopyTask, pieces
+from supervisor.workspace.copy.copying import FolderBatch
 from supervisor.workspace.disk.beneath import PathError, Root, split
 from supervisor.workspace.disk.git_files import files_of, ignored_of
 from supervisor.workspace.disk.left_out import NAMES
@@ -29,7 +29,7 @@ SURELY_SHORT = 500
 type Folders = dict[str, list[str]]
 
 
-class Contents:
+class FolderContents:
     """Of one host folder. Names are relative to it; `repositories` are those found so far, "" the
     folder itself.
 
@@ -46,7 +46,7 @@ class Contents:
         self.left_out: list[str] = []
         self.repositories: list[str] = []
 
-    async def of(self, folder: str, *, into_baseline: bool = True) -> list[Piece]:
+    async def of(self, folder: str, *, into_baseline: bool = True) -> list[CopyTask]:
         """What is to be copied of a folder. A repository in it is one leaf: ask `of_nested`
         about it."""
         path = self._host.path / folder
@@ -77,7 +77,7 @@ class Contents:
                 )
         return found
 
-    async def of_nested(self, folder: str, *, into_baseline: bool) -> list[Piece]:
+    async def of_nested(self, folder: str, *, into_baseline: bool) -> list[CopyTask]:
         """What is to be copied of a folder that is a repository of its own; nothing where it is
         none."""
         if not await asyncio.to_thread(self._has_git, folder):
@@ -94,7 +94,7 @@ class Contents:
 
     # -- what git lists ---------------------------------------------------------------------------
 
-    def _belonging(self, folder: str, listed: list[str]) -> list[Group]:
+    def _belonging(self, folder: str, listed: list[str]) -> list[FolderBatch]:
         """What git lists, by folder, but for what `.gatehouseignore` names."""
         prefix = f"{folder}/" if folder else ""
         # Git shows an untracked repository with a slash, a submodule without: both are leaves.
@@ -112,11 +112,11 @@ class Contents:
 
     async def _of_ignored(
         self, folder: str, path: Path, top: Path | None
-    ) -> tuple[list[Group], list[Group]]:
+    ) -> tuple[list[FolderBatch], list[FolderBatch]]:
         """Of what git ignores: what `.gatehouseignore` names with `!`, and what is wanted
         besides."""
-        kept: list[Group] = []
-        extra: list[Group] = []
+        kept: list[FolderBatch] = []
+        extra: list[FolderBatch] = []
         if not self._include_ignored and not self._own.says_to_keep():
             return kept, extra
         prefix = f"{folder}/" if folder else ""
@@ -129,7 +129,7 @@ class Contents:
             )
         return kept, extra
 
-    def _whole(self, name: str) -> list[Group]:
+    def _whole(self, name: str) -> list[FolderBatch]:
         if not name.endswith("/"):
             return self._checked(grouped([name]))
         if self._has_git(name[:-1]):
@@ -138,7 +138,7 @@ class Contents:
 
     # -- folders without git ----------------------------------------------------------------------
 
-    def _walk(self, start: str, installed: list[str] | None = None) -> list[Group]:
+    def _walk(self, start: str, installed: list[str] | None = None) -> list[FolderBatch]:
         """All that is below a folder; a repository of its own is a leaf, git's own folder
         nothing. With `installed` what `left_out` names isn't there, but put into that list, each
         with a slash."""
@@ -184,10 +184,10 @@ class Contents:
                     leaves.append(name)
         return sorted(leaves), sorted(inner, reverse=True)
 
-    def _checked(self, groups: Folders) -> list[Group]:
+    def _checked(self, groups: Folders) -> list[FolderBatch]:
         """Without the names that sync never speaks of: too long, or git's own in some file
         system's eyes."""
-        out: list[Group] = []
+        out: list[FolderBatch] = []
         for folder, leaves in groups.items():
             together = "\0".join(leaves)
             is_plain = (

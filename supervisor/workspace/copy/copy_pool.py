@@ -24,7 +24,7 @@ import msgspec
 from supervisor.base.process import spawn
 from supervisor.settings import for_our_python
 from supervisor.workspace.copy import copying
-from supervisor.workspace.copy.copying import Copied, Copier, Group
+from supervisor.workspace.copy.copying import Copied, Copier, FolderBatch
 from supervisor.workspace.disk.to_end import to_end
 
 PROGRAM = Path(copying.__file__)
@@ -38,7 +38,7 @@ UNDER_WAY = 2
 LONGEST_LINE_BYTES = 64 << 20
 
 
-class Place(NamedTuple):
+class CopyFolders(NamedTuple):
     """Descriptors of the workspace and the copy's folder, and what is out of bounds as (device,
     inode)."""
 
@@ -47,13 +47,13 @@ class Place(NamedTuple):
     forbidden: tuple[tuple[int, int], ...]
 
 
-class Piece(NamedTuple):
+class CopyTask(NamedTuple):
     """Some leaves of some folders of `root` (a resolved path; "": the workspace), and where
     below the copy they go."""
 
     root: str
     prefix: str
-    groups: list[Group]
+    groups: list[FolderBatch]
     into_baseline: bool
 
     @property
@@ -63,16 +63,16 @@ class Piece(NamedTuple):
 
 
 def pieces(
-    groups: Sequence[Group], root: str = "", prefix: str = "", *, into_baseline: bool
-) -> list[Piece]:
+    groups: Sequence[FolderBatch], root: str = "", prefix: str = "", *, into_baseline: bool
+) -> list[CopyTask]:
     """Cut into pieces of PIECE_FILES, in order."""
-    out: list[Piece] = []
+    out: list[CopyTask] = []
     room = 0
     for folder, leaves in groups:
         for at in range(0, len(leaves) or 1, PIECE_FILES):
             part = leaves[at : at + PIECE_FILES]
             if room < len(part) + 1 or not out:
-                out.append(Piece(root, prefix, [], into_baseline))
+                out.append(CopyTask(root, prefix, [], into_baseline))
                 room = PIECE_FILES + 1
             out[-1].groups.append((folder, part))
             room -= len(part) + 1
@@ -80,9 +80,9 @@ def pieces(
 
 
 async def copy_all(
-    work: Sequence[Piece],
-    place: Place,
-    done: Callable[[Piece, Copied], None],
+    work: Sequence[CopyTask],
+    place: CopyFolders,
+    done: Callable[[CopyTask, Copied], None],
     tell: Callable[[int], object],
 ) -> None:
     """Copy all pieces; `done` is called with what came of each, `tell` with the bytes so far of one
@@ -107,7 +107,7 @@ async def copy_all(
 
 
 def _copy_here(
-    copier: Copier, piece: Piece, loop: asyncio.AbstractEventLoop, tell: Callable[[int], object]
+    copier: Copier, piece: CopyTask, loop: asyncio.AbstractEventLoop, tell: Callable[[int], object]
 ) -> Copied:
     return copier.copy(
         piece.root, piece.prefix, piece.groups, lambda size: loop.call_soon_threadsafe(tell, size)
@@ -115,9 +115,9 @@ def _copy_here(
 
 
 async def _drive(
-    waiting: deque[Piece],
-    place: Place,
-    done: Callable[[Piece, Copied], None],
+    waiting: deque[CopyTask],
+    place: CopyFolders,
+    done: Callable[[CopyTask, Copied], None],
     tell: Callable[[int], object],
 ) -> None:
     """One process, given pieces until there are none left."""
@@ -143,7 +143,7 @@ async def _drive(
         theirs.close()
     try:
         reader, writer = await asyncio.open_unix_connection(sock=ours, limit=LONGEST_LINE_BYTES)
-        under_way: deque[Piece] = deque()
+        under_way: deque[CopyTask] = deque()
         with contextlib.closing(writer):
             while waiting or under_way:
                 while waiting and len(under_way) < UNDER_WAY:
@@ -156,7 +156,7 @@ async def _drive(
         await child.end()
 
 
-def _line(piece: Piece) -> bytes:
+def _line(piece: CopyTask) -> bytes:
     # By the standard library: names that aren't UTF-8 are lone surrogates, which msgspec refuses.
     return json.dumps([piece.root, piece.prefix, piece.groups]).encode() + b"\n"
 

@@ -50,7 +50,7 @@ ROW = 12
 NOTHING, STEADY, UNSTEADY, LINK, FOLDER = range(5)
 _NO_ROW = (NOTHING,) + (0,) * (ROW - 1)
 
-type Group = tuple[str, list[str]]
+type FolderBatch = tuple[str, list[str]]
 
 
 class Copied(NamedTuple):
@@ -84,7 +84,7 @@ class Copier:
         self._bytes = 0
 
     def copy(
-        self, root: str, prefix: str, groups: Sequence[Group], tell: Callable[[int], object]
+        self, root: str, prefix: str, groups: Sequence[FolderBatch], tell: Callable[[int], object]
     ) -> Copied:
         """Copy these leaves of these folders of `root` to below `prefix`. Raises OSError (FATAL)
         where it can't go on.

@@ -31,7 +31,7 @@ from supervisor.sandbox.overlay_mount import (
 )
 from supervisor.workspace.copy import git_copy
 from supervisor.workspace.copy.contents import grouped
-from supervisor.workspace.copy.copy_pool import Place, copy_all, pieces
+from supervisor.workspace.copy.copy_pool import CopyFolders, copy_all, pieces
 from supervisor.workspace.copy.overlay_plan import Plan, look_over
 from supervisor.workspace.copy.snapshot import readable
 from supervisor.workspace.disk.beneath import DIRECTORY, Root
@@ -46,7 +46,7 @@ TICK_S = 0.002
 MOST_TICKS = 50
 
 
-class Made(NamedTuple):
+class MadeOverlay(NamedTuple):
     """`notes` are lines for the person."""
 
     mount: OverlayMount
@@ -60,7 +60,7 @@ async def make_overlay(
     exclude: Sequence[Path] = (),
     include_ignored: bool = False,
     at_least: int = 0,
-) -> Made | None:
+) -> MadeOverlay | None:
     """Make the session's folder ready and mount; None where the workspace has fewer files than
     `at_least`.
 
@@ -81,7 +81,7 @@ async def make_overlay(
                 await asyncio.to_thread(_write_down, folder, facts)
                 mount = await preparing.mount(workspace, folder)
         if mount is not None:
-            return Made(mount, tuple(notes))
+            return MadeOverlay(mount, tuple(notes))
     except OSError as error:
         await asyncio.to_thread(clear, folder)
         raise StorageError(
@@ -226,7 +226,7 @@ async def _copy(host: Root, part: Path, names: Iterable[str], upper: Path, prefi
     root = str(await asyncio.to_thread(part.resolve))
     fd = os.open(upper, DIRECTORY)
     try:
-        place = Place(host.fd, fd, tuple(sorted(host.forbidden)))
+        place = CopyFolders(host.fd, fd, tuple(sorted(host.forbidden)))
         work = pieces(list(grouped(names).items()), root, prefix, into_baseline=False)
         await copy_all(work, place, lambda piece, copied: None, lambda size: None)
     finally:

@@ -14,7 +14,7 @@ from supervisor.sandbox.overlay_mount import OverlayMount
 from supervisor.settings import CopyMode
 from supervisor.workspace.copy import git_copy
 from supervisor.workspace.copy.overlay import make_overlay
-from supervisor.workspace.copy.snapshot import Progress, make_copy
+from supervisor.workspace.copy.snapshot import OnProgress, make_copy
 from supervisor.workspace.trees.trees import COPY
 
 # From so many files on `auto` takes an overlay: fewer are copied about as fast as one is mounted.
@@ -44,7 +44,7 @@ async def make_private_copy(
     *,
     exclude: Sequence[Path] = (),
     include_ignored: bool = False,
-    on_progress: Progress | None = None,
+    on_progress: OnProgress | None = None,
 ) -> PrivateCopy:
     """Make it in the session's folder. Raises SandboxError where an overlay was asked for and
     can't be had, and as `make_copy`."""

@@ -18,8 +18,8 @@ import msgspec
 from supervisor.core.files.changes import Known, Signature, signature_of
 from supervisor.errors import StorageError, UserError
 from supervisor.workspace.copy import git_copy
-from supervisor.workspace.copy.contents import Contents
-from supervisor.workspace.copy.copy_pool import Piece, Place, copy_all
+from supervisor.workspace.copy.contents import FolderContents
+from supervisor.workspace.copy.copy_pool import CopyFolders, CopyTask, copy_all
 from supervisor.workspace.copy.copying import FOLDER, LINK, NOTHING, ROW, UNSTEADY, Copied
 from supervisor.workspace.disk.beneath import DIRECTORY, Root
 from supervisor.workspace.disk.git_files import hide
@@ -28,7 +28,7 @@ from supervisor.workspace.trees.journal import write_baseline
 
 MOST_SKIPPED_NAMED = 100
 
-type Progress = Callable[[int, int, int], None]
+type OnProgress = Callable[[int, int, int], None]
 
 
 class CopyReport(msgspec.Struct, frozen=True):
@@ -51,7 +51,7 @@ async def make_copy(
     *,
     exclude: Sequence[Path] = (),
     include_ignored: bool = False,
-    on_progress: Progress | None = None,
+    on_progress: OnProgress | None = None,
 ) -> CopyReport:
     """Copy the folder to `target`, which must not exist, and write `baseline.msgpack` beside it.
 
@@ -62,7 +62,7 @@ async def make_copy(
     """
     workspace = await asyncio.to_thread(readable, workspace)
     host = Root(workspace, out_of_bounds=exclude)
-    copy = _Copy(host, target, Contents(host, include_ignored=include_ignored), on_progress)
+    copy = _Copy(host, target, FolderContents(host, include_ignored=include_ignored), on_progress)
     try:
         await asyncio.to_thread(target.mkdir, mode=0o700, parents=True)
     except FileExistsError as error:
@@ -88,7 +88,7 @@ class _Copy:
     """One copy in the making."""
 
     def __init__(
-        self, host: Root, target: Path, contents: Contents, on_progress: Progress | None
+        self, host: Root, target: Path, contents: FolderContents, on_progress: OnProgress | None
     ) -> None:
         self._host = host
         self._target = target
@@ -105,7 +105,7 @@ class _Copy:
         pieces = await self._contents.of("")
         fd = os.open(self._target, DIRECTORY)
         try:
-            place = Place(self._host.fd, fd, tuple(sorted(self._host.forbidden)))
+            place = CopyFolders(self._host.fd, fd, tuple(sorted(self._host.forbidden)))
             while pieces:
                 self._total += sum(piece.files for piece in pieces)
                 await copy_all(pieces, place, self._take, self._tell)
@@ -143,7 +143,7 @@ class _Copy:
             skipped_count=self._skipped_count,
         )
 
-    def _take(self, piece: Piece, copied: Copied) -> None:
+    def _take(self, piece: CopyTask, copied: Copied) -> None:
         """What came of one piece."""
         rows, links, at = copied.rows.tolist(), iter(copied.links), 0
         for folder, leaves in piece.groups:
@@ -158,7 +158,7 @@ class _Copy:
         self._done += piece.files
         self._tell(0)
 
-    def _row(self, piece: Piece, path: str, row: list[int], links: Iterator[str]) -> None:
+    def _row(self, piece: CopyTask, path: str, row: list[int], links: Iterator[str]) -> None:
         what = row[0]
         if what == NOTHING:
             return

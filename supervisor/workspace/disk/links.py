@@ -10,7 +10,7 @@ import os
 import stat
 from pathlib import Path
 
-from supervisor.core.lab.check import Seen
+from supervisor.core.lab.check import OnDisk
 from supervisor.core.text.paths import shown
 
 # Hard links are counted by looking for the other names; a larger workspace isn't searched, and the
@@ -18,16 +18,16 @@ from supervisor.core.text.paths import shown
 MOST_SEARCHED = 200_000
 
 
-def look(root: str, path: str) -> Seen:
+def look(root: str, path: str) -> OnDisk:
     """What the canonical `path` is in the folder `root`; nothing where there is no such folder."""
     if not Path(root).is_dir():
-        return Seen()
+        return OnDisk()
     why = why_outside(root, path)
     if why is not None:
-        return Seen(why)
+        return OnDisk(why)
     base = Path(root).resolve()
     real = (base / path).resolve().relative_to(base).as_posix()
-    return Seen(path=None if real == path else real, is_link=(base / path).is_symlink())
+    return OnDisk(path=None if real == path else real, is_link=(base / path).is_symlink())
 
 
 def why_outside(root: str, path: str) -> str | None:

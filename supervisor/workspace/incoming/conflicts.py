@@ -20,7 +20,7 @@ import msgspec
 from supervisor.core.actions import FileChange, content_hash
 from supervisor.core.approvals import Request, status
 from supervisor.core.files.changes import PERMISSIONS, Known, Seen, Want, name_of, to_action
-from supervisor.core.files.conflict_card import ConflictCard, Contents, did, difference
+from supervisor.core.files.conflict_card import ConflictCard, ConflictContents, did, difference
 from supervisor.core.files.swaps import single_changes
 from supervisor.core.files.text_diff import MOST_TEXT_BYTES
 from supervisor.errors import ChangedError, GatehouseError, UserError
@@ -44,7 +44,7 @@ class _Merge(msgspec.Struct):
     action: FileChange
     known: Known | None
     host: Seen | None
-    contents: Contents
+    contents: ConflictContents
     content: bytes | None = None
     why_not: str = ""
 
@@ -209,7 +209,7 @@ class Conflicts:
                 theirs = read_file(self._sides.host, name, MOST_TEXT_BYTES)
         if theirs is not None and content_hash(theirs) != action.before:
             theirs = None
-        return _Merge(action, known, host, Contents(base, theirs, agent))
+        return _Merge(action, known, host, ConflictContents(base, theirs, agent))
 
     def _blob(self, digest: str) -> bytes | None:
         data = self._sides.blobs.read(digest, MOST_TEXT_BYTES)

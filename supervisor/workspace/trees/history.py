@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from supervisor.base.clock import Clock, RealClock
-from supervisor.core.files.undoing import MADE_FOLDER, Effect, Held
+from supervisor.core.files.undoing import MADE_FOLDER, Effect, HeldContent
 from supervisor.workspace.disk.blobs import BlobStore
 from supervisor.workspace.trees.before_contents import BEFORE, KeptContents
 from supervisor.workspace.trees.journal import (
@@ -95,8 +95,8 @@ class History:
         name: str,
         temporary: str,
         operation: str,
-        before: Held | None,
-        after: Held | None,
+        before: HeldContent | None,
+        after: HeldContent | None,
         folders: tuple[str, ...] = (),
         repositories: tuple[str, ...] = (),
     ) -> None:

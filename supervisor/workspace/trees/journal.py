@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from supervisor.core.files.changes import Known
-from supervisor.core.files.undoing import Held
+from supervisor.core.files.undoing import HeldContent
 
 BASELINE = "baseline.msgpack"
 JOURNAL = "workspace.journal"
@@ -35,8 +35,8 @@ class Intent(msgspec.Struct, frozen=True, tag="intent", omit_defaults=True, gc=F
     name: str
     temporary: str
     operation: str = ""
-    before: Held | None = None
-    after: Held | None = None
+    before: HeldContent | None = None
+    after: HeldContent | None = None
     folders: tuple[str, ...] = ()
     at: float = 0.0
     repositories: tuple[str, ...] = ()
@@ -74,8 +74,8 @@ class Step(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A path of an undo: base64, what it is to hold again, and what it must hold before that."""
 
     name: str
-    to: Held | None
-    expected: Held | None
+    to: HeldContent | None
+    expected: HeldContent | None
 
 
 class UndoBegun(msgspec.Struct, frozen=True, tag="undo"):

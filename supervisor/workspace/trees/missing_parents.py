@@ -9,7 +9,7 @@ change anything.
 import stat
 
 from supervisor.core.files.changes import ANY_MODE
-from supervisor.core.files.new_folders import Way, meant
+from supervisor.core.files.new_folders import FolderModes, meant
 from supervisor.workspace.disk.beneath import PathError, split
 from supervisor.workspace.disk.scan import signature_at
 from supervisor.workspace.trees.trees import Sides
@@ -20,16 +20,16 @@ class Ways:
 
     def __init__(self, sides: Sides) -> None:
         self._sides = sides
-        self._ways: dict[str, Way] = {"": ()}
+        self._ways: dict[str, FolderModes] = {"": ()}
 
-    def to(self, name: str) -> Way:
+    def to(self, name: str) -> FolderModes:
         """What has to be made before something can be at a path."""
         folder = name.rpartition("/")[0]
         if folder not in self._ways:
             self._ways[folder] = self._look(folder)
         return self._ways[folder]
 
-    def _look(self, folder: str) -> Way:
+    def _look(self, folder: str) -> FolderModes:
         try:
             split(folder)
         except PathError:

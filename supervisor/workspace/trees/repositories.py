@@ -29,8 +29,8 @@ from supervisor.core.policy.repositories import (
     PIECES,
     UNKNOWN,
     WORKSPACE_ITSELF,
-    Piece,
     Pieces,
+    RepositoryPiece,
     folders_around,
     has_piece,
     piece_of,
@@ -43,7 +43,7 @@ from supervisor.workspace.trees.trees import Sides
 # The first bytes of a content that is kept, None where it isn't.
 type Begins = Callable[[str], bytes | None]
 # What comes to be at each path; None: nothing is left there.
-type Made = Mapping[str, Piece | None]
+type MadePaths = Mapping[str, RepositoryPiece | None]
 
 _ONE_AT_A_TIME = threading.Lock()
 
@@ -87,7 +87,7 @@ class Repositories:
         return self._accounts[key]
 
 
-class Guard:
+class RepositoryGuard:
     """Of the host's side. `consents` gives the repositories that a path was judged in, and may
     be changed in."""
 
@@ -100,11 +100,11 @@ class Guard:
         in. Raises RefusedError."""
         self._refuse(names_of(action), made_by(self._root, action, begins), action.repositories)
 
-    def check_back(self, name: str, piece: Piece) -> None:
+    def check_back(self, name: str, piece: RepositoryPiece) -> None:
         """The same for what is put back."""
         self._refuse([name], {name: piece}, self._consents(name))
 
-    def not_back(self, made: Made) -> dict[str, str]:
+    def not_back(self, made: MadePaths) -> dict[str, str]:
         """Those of the paths that can't be put back with all of these, and why."""
         coming = [name for name, piece in made.items() if piece is not None]
         wrong = {
@@ -124,7 +124,9 @@ class Guard:
         return whys
 
     @contextlib.contextmanager
-    def naming(self, name: str, piece: Callable[[], Piece], consent_of: str) -> Iterator[None]:
+    def naming(
+        self, name: str, piece: Callable[[], RepositoryPiece], consent_of: str
+    ) -> Iterator[None]:
         """For a block that gives something this name, and makes the folders on the way: no other
         effect is between the look and the block where that could matter. `piece` is asked for
         what may be HEAD; `consent_of` is the path that it is done for. Raises RefusedError."""
@@ -133,13 +135,13 @@ class Guard:
             self._refuse([name], made, self._consents(consent_of))
             yield
 
-    def _refuse(self, names: Sequence[str], made: Made, consented: Collection[str]) -> None:
+    def _refuse(self, names: Sequence[str], made: MadePaths, consented: Collection[str]) -> None:
         if not any(has_piece(name) or has_head_around(self._root, name) for name in names):
             return  # most paths: there is nothing to look at more closely
         if wrong := self._wrong(names, made, consented):
             raise RefusedError(f"{would_take(wrong)}; nothing was changed", LEAVE_APART)
 
-    def _wrong(self, names: Sequence[str], made: Made, consented: Collection[str]) -> str:
+    def _wrong(self, names: Sequence[str], made: MadePaths, consented: Collection[str]) -> str:
         found = shown(repositories(names, made, self._held))
         return next((folder for folder in found if folder not in consented), "")
 
@@ -182,7 +184,7 @@ def has_head_around(root: Root, name: str) -> bool:
 def pieces_in(root: Root, leaves: Iterable[str], folder: str, *, must_look: bool) -> Pieces:
     """What a folder of a side holds of these, as the side's own disk tells names apart. Unless
     `must_look`, nothing where there is no HEAD."""
-    found: dict[str, Piece] = {}
+    found: dict[str, RepositoryPiece] = {}
     try:
         with root.directory(folder) as fd:
             for leaf in leaves:
@@ -195,20 +197,22 @@ def pieces_in(root: Root, leaves: Iterable[str], folder: str, *, must_look: bool
     return found
 
 
-def piece_at(folder: int, leaf: str, known_as: str = "") -> Piece | None:
+def piece_at(folder: int, leaf: str, known_as: str = "") -> RepositoryPiece | None:
     """What a name in an open folder stands for. `known_as`: the name that it is to have. Raises
     OSError."""
     try:
         status = os.stat(leaf, dir_fd=folder, follow_symlinks=False)
         if stat.S_ISLNK(status.st_mode):
-            return Piece("symlink", os.fsencode(os.readlink(leaf, dir_fd=folder)))
+            return RepositoryPiece("symlink", os.fsencode(os.readlink(leaf, dir_fd=folder)))
     except FileNotFoundError:
         return None
     if stat.S_ISDIR(status.st_mode):
         return FOLDER
     if not stat.S_ISREG(status.st_mode):
-        return Piece("other")
-    return Piece("file", _first_bytes(folder, leaf) if piece_of(known_as or leaf) == HEAD else b"")
+        return RepositoryPiece("other")
+    return RepositoryPiece(
+        "file", _first_bytes(folder, leaf) if piece_of(known_as or leaf) == HEAD else b""
+    )
 
 
 def _first_bytes(folder: int, leaf: str) -> bytes | None:
@@ -222,9 +226,9 @@ def _first_bytes(folder: int, leaf: str) -> bytes | None:
         os.close(fd)
 
 
-def made_by(root: Root, action: FileChange, begins: Begins) -> dict[str, Piece | None]:
+def made_by(root: Root, action: FileChange, begins: Begins) -> dict[str, RepositoryPiece | None]:
     """What an action leaves at each of its paths. Reads the host's file where one is moved."""
-    made: dict[str, Piece | None] = {}
+    made: dict[str, RepositoryPiece | None] = {}
     for one in single_changes(action):
         name = name_of(one)
         if one.operation == "rename":
@@ -235,18 +239,18 @@ def made_by(root: Root, action: FileChange, begins: Begins) -> dict[str, Piece |
     return made
 
 
-def _left_by(action: FileChange, name: str, begins: Begins) -> Piece | None:
+def _left_by(action: FileChange, name: str, begins: Begins) -> RepositoryPiece | None:
     if action.operation == "delete":
         return None
     if action.operation == "mkdir" or action.after == "dir":
         return FOLDER
     if action.link_target is not None or action.operation == "symlink":
-        return Piece("symlink", os.fsencode(action.link_target or ""))
+        return RepositoryPiece("symlink", os.fsencode(action.link_target or ""))
     is_read = piece_of(name.rpartition("/")[2]) == HEAD
-    return Piece("file", begins(action.after) if is_read and action.after else None)
+    return RepositoryPiece("file", begins(action.after) if is_read and action.after else None)
 
 
-def _moved(root: Root, action: FileChange, name: str) -> Piece:
+def _moved(root: Root, action: FileChange, name: str) -> RepositoryPiece:
     known_as = names_of(action)[1].rpartition("/")[2]
     try:
         with root.parent(name) as (fd, leaf):

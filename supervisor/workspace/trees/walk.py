@@ -3,7 +3,7 @@ both directions.
 
 A file that is as it was costs one look at its folder's entry and no memory; only what differs is
 kept. It is separate so that `compare` and `host_walk` walk in the same way and differ in nothing
-but what their `Side` says. It must never read a file, follow a link, or look into what is
+but what their `WalkSide` says. It must never read a file, follow a link, or look into what is
 ignored.
 """
 
@@ -23,7 +23,7 @@ from supervisor.workspace.trees.trees import Sides
 MOST_PATHS = 500_000
 
 
-class Side(Protocol):
+class WalkSide(Protocol):
     """What the two directions see differently."""
 
     def entries(self, folder: str) -> Iterable[tuple[str, os.stat_result | None]]:
@@ -82,7 +82,7 @@ class _Folder(NamedTuple):
 class Walk:
     """Of one side of one session. Calls must not overlap."""
 
-    def __init__(self, side: Side, sides: Sides, ignores: Ignores, watcher: Watcher) -> None:
+    def __init__(self, side: WalkSide, sides: Sides, ignores: Ignores, watcher: Watcher) -> None:
         self._side = side
         self._sides = sides
         self._ignores = ignores

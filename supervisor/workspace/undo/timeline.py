@@ -11,7 +11,7 @@ import msgspec
 
 from supervisor.core.files.changes import name_fields
 from supervisor.core.files.text_diff import MOST_TEXT_BYTES, diff
-from supervisor.core.files.undoing import Effect, Held, in_force
+from supervisor.core.files.undoing import Effect, HeldContent, in_force
 from supervisor.workspace.trees.history import History
 from supervisor.workspace.trees.trees import Sides
 
@@ -137,7 +137,7 @@ def _kinds(effect: Effect) -> set[str]:
     return {held.kind for held in (effect.before, effect.after) if held is not None}
 
 
-def _content(sides: Sides, held: Held | None) -> bytes | None:
+def _content(sides: Sides, held: HeldContent | None) -> bytes | None:
     """A file's content for counting lines; nothing for what isn't there or is a link."""
     if held is None or held.kind != "file" or held.digest is None:
         return b""

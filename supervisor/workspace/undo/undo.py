@@ -29,7 +29,7 @@ from supervisor.core.files.change_card import ChangeCard
 from supervisor.core.files.changes import name_fields
 from supervisor.core.files.undoing import (
     Effect,
-    Held,
+    HeldContent,
     Restoration,
     Selection,
     held_of,
@@ -301,7 +301,7 @@ class Undo:
                 left.append(name)
         return left
 
-    def _holds(self, name: str, held: Held | None) -> bool:
+    def _holds(self, name: str, held: HeldContent | None) -> bool:
         try:
             return is_same(held_of(look(self._sides.host, name)), held)
         except (OSError, GatehouseError, UnsteadyError, TooLargeError):

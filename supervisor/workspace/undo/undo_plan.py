@@ -20,7 +20,7 @@ from supervisor.core.files.changes import SPECIAL, Seen, Want, to_action
 from supervisor.core.files.text_diff import MOST_TEXT_BYTES
 from supervisor.core.files.undoing import (
     Effect,
-    Held,
+    HeldContent,
     Restoration,
     Selection,
     chosen,
@@ -36,7 +36,7 @@ from supervisor.workspace.disk.merging import MOST_MERGED_BYTES, merge_file
 from supervisor.workspace.disk.scan import TooLargeError, UnsteadyError, look
 from supervisor.workspace.trees.journal import encode_name
 from supervisor.workspace.trees.looking import read_file
-from supervisor.workspace.trees.repositories import Guard
+from supervisor.workspace.trees.repositories import RepositoryGuard
 from supervisor.workspace.trees.trees import Sides
 
 # `stays`: a folder that holds more than the session's, or was made anew since it went. `nothing`:
@@ -51,8 +51,8 @@ class UndoFile(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     name: str
     doing: Doing
-    to: Held | None
-    now: Held | None
+    to: HeldContent | None
+    now: HeldContent | None
     problem: str = ""
 
 
@@ -141,7 +141,7 @@ class UndoPlanner:
         new = self._side(to) if to is not None and to.kind == "file" else None
         return make_card(to_action(file.name, wanted), old, new, before)
 
-    def _side(self, held: Held, *, host: str | None = None) -> Side:
+    def _side(self, held: HeldContent, *, host: str | None = None) -> Side:
         if host is None:
             return Side(self.content(held, MOST_TEXT_BYTES), None, held.mode)
         try:
@@ -150,7 +150,7 @@ class UndoPlanner:
             data = None
         return Side(data, len(data) if data is not None else None, held.mode)
 
-    def content(self, held: Held | None, limit_bytes: int) -> bytes | None:
+    def content(self, held: HeldContent | None, limit_bytes: int) -> bytes | None:
         """What a file held, up to one byte more than the limit; None where it is no file, or no
         longer kept."""
         if held is None or held.kind != "file" or held.digest is None:
@@ -209,7 +209,10 @@ class UndoPlanner:
     def _without_repositories(self, files: Sequence[UndoFile]) -> list[UndoFile]:
         """With a problem wherever all of this together would give a folder what it lacks to be a
         repository's own for git."""
-        history, guard = self._sides.history, Guard(self._sides.host, self._sides.history.consents)
+        history, guard = (
+            self._sides.history,
+            RepositoryGuard(self._sides.host, self._sides.history.consents),
+        )
         changing = [file for file in files if file.doing not in ("stays", "nothing", "refused")]
         made = {
             file.name: None if file.to is None else piece_held(file.to, history)
@@ -227,7 +230,7 @@ class UndoPlanner:
 
     def _now(
         self, near: Neighbours, one: Restoration, folders: Sequence[Restoration]
-    ) -> Held | None:
+    ) -> HeldContent | None:
         """What is there. In a folder that lets nobody in until this undo opens it: what the
         session left there, which whoever carries it out compares with what is there once the
         folder is open."""
@@ -279,7 +282,7 @@ class UndoPlanner:
         return UndoFile(name=one.name, doing=doing, to=one.to, now=now, problem=problem)
 
     def _judge(
-        self, one: Restoration, now: Held | None, gone: set[str], is_swapped: bool
+        self, one: Restoration, now: HeldContent | None, gone: set[str], is_swapped: bool
     ) -> tuple[Doing, str]:
         to = one.to
         if is_same(now, to):
@@ -309,7 +312,7 @@ class UndoPlanner:
             return "brought back", ""
         return ("mode" if to.token == now.token else "restored"), ""
 
-    def _why_changed(self, one: Restoration, now: Held | None) -> str:
+    def _why_changed(self, one: Restoration, now: HeldContent | None) -> str:
         """Who changed it: the session's own later effect, or the person."""
         last = self._last.get(one.name)
         if last is not None and is_same(now, last.after) and not is_same(one.expected, last.after):
@@ -347,7 +350,7 @@ class UndoPlanner:
             to if now.mode == base.mode else now
         )  # with its owner: a set-id bit is only for that one
         digest = await asyncio.to_thread(self._sides.history.kept.keep_bytes, merged.content)
-        wanted = Held("file", of_mode.mode, digest, uid=of_mode.uid)
+        wanted = HeldContent("file", of_mode.mode, digest, uid=of_mode.uid)
         doing: Doing = "nothing" if is_same(wanted, now) else "merged"
         return msgspec.structs.replace(file, doing=doing, to=wanted, problem="")
 

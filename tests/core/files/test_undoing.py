@@ -10,7 +10,7 @@ from supervisor.core.files.changes import Seen
 from supervisor.core.files.undoing import (
     MADE_FOLDER,
     Effect,
-    Held,
+    HeldContent,
     Restoration,
     Selection,
     chosen,
@@ -26,22 +26,22 @@ from supervisor.core.files.undoing import (
     with_open_folders,
 )
 
-A, B, C = (Held("file", 0o644, digest) for digest in "abc")
-DIR = Held("dir", 0o755)
+A, B, C = (HeldContent("file", 0o644, digest) for digest in "abc")
+DIR = HeldContent("dir", 0o755)
 
 
 def effect(
-    number: int, name: str, before: Held | None, after: Held | None, request: str = ""
+    number: int, name: str, before: HeldContent | None, after: HeldContent | None, request: str = ""
 ) -> Effect:
     return Effect(number, request or f"r{number}", name, "write", before, after, float(number))
 
 
 def test_states_are_told_apart_by_all_that_a_person_sees() -> None:
-    assert is_same(A, Held("file", 0o644, "a", mtime_ns=5, uid=7))
+    assert is_same(A, HeldContent("file", 0o644, "a", mtime_ns=5, uid=7))
     for other in (
         B,
-        Held("file", 0o600, "a"),
-        Held("file", 0o4644, "a"),
+        HeldContent("file", 0o600, "a"),
+        HeldContent("file", 0o4644, "a"),
         held_link("a"),
         DIR,
         None,
@@ -50,21 +50,21 @@ def test_states_are_told_apart_by_all_that_a_person_sees() -> None:
     assert is_same(MADE_FOLDER, DIR)
     assert is_same(held_link("x"), held_link("x"))
     assert not is_same(held_link("x"), held_link("y"))
-    assert not is_same(Held("dir", 0o700), DIR)
+    assert not is_same(HeldContent("dir", 0o700), DIR)
 
 
 def test_a_look_becomes_a_value_that_a_journal_can_keep() -> None:
     signature = (3, 1_000_000_007, 2, 5, 0)
     seen = Seen("file", 0o4750, signature, "a", uid=7)
-    assert held_of(seen) == Held("file", 0o4750, "a", None, 1_000_000_007, 7)
-    assert is_as(seen, Held("file", 0o4750, "a"))
+    assert held_of(seen) == HeldContent("file", 0o4750, "a", None, 1_000_000_007, 7)
+    assert is_as(seen, HeldContent("file", 0o4750, "a"))
     assert not is_as(None, A)
     link = Seen("symlink", 0o777, signature, None, "\udcff")
     held = held_of(link)
     assert held is not None
     assert held.link_target == "\udcff"
     assert held.token == link.token
-    assert msgspec.json.decode(msgspec.json.encode(held), type=Held) == held
+    assert msgspec.json.decode(msgspec.json.encode(held), type=HeldContent) == held
 
 
 def test_the_first_before_and_the_last_after_count() -> None:
@@ -98,7 +98,7 @@ def test_inner_things_go_first_and_outer_things_come_first() -> None:
 
 
 def test_permissions_of_folders_change_while_what_is_in_them_can() -> None:
-    open_, shut = Held("dir", 0o755), Held("dir", 0o555)
+    open_, shut = HeldContent("dir", 0o755), HeldContent("dir", 0o555)
     history = [
         effect(1, "d", shut, open_), effect(2, "d/x", A, B), effect(3, "d/new", None, A), effect(4,
         "d/e", shut, open_),
@@ -126,7 +126,7 @@ def test_folders_that_the_session_made_go_with_their_last_file() -> None:
 
 
 def test_folders_that_the_session_took_away_come_back_with_their_first_file() -> None:
-    shut = Held("dir", 0o700)
+    shut = HeldContent("dir", 0o700)
     history = [
         effect(1, "d/e/x", A, None), effect(2, "d/e/y", B, None), effect(2, "d/e", shut, None),
         effect(2, "d", DIR, None),
@@ -215,9 +215,9 @@ STATES = st.sampled_from([None, A, B, C, held_link("t")])
 
 @given(st.lists(st.tuples(st.sampled_from("pqr"), STATES), max_size=12), st.data())
 def test_any_suffix_taken_back_gives_the_tree_at_its_beginning(
-    changes: list[tuple[str, Held | None]], data: st.DataObject
+    changes: list[tuple[str, HeldContent | None]], data: st.DataObject
 ) -> None:
-    tree: dict[str, Held | None] = dict.fromkeys("pqr", A)
+    tree: dict[str, HeldContent | None] = dict.fromkeys("pqr", A)
     trees = [dict(tree)]
     history: list[Effect] = []
     for number, (name, after) in enumerate(changes, 1):
@@ -241,7 +241,11 @@ def test_a_path_that_is_changed_very_often_is_still_told_at_once() -> None:
 
 
 def test_a_folder_that_keeps_out_its_owner_is_opened_before_all_else_and_shut_after() -> None:
-    shut, within, free = Held("dir", 0o500), Held("dir", 0o2055), Held("dir", 0o755)
+    shut, within, free = (
+        HeldContent("dir", 0o500),
+        HeldContent("dir", 0o2055),
+        HeldContent("dir", 0o755),
+    )
     steps = [
         Restoration("x/in", None, within),
         Restoration("x", None, shut),
@@ -253,7 +257,7 @@ def test_a_folder_that_keeps_out_its_owner_is_opened_before_all_else_and_shut_af
         Restoration("z", free, None),
         Restoration("mode", shut, free),
     ]
-    opened, opened_within = Held("dir", 0o700), Held("dir", 0o2755)
+    opened, opened_within = HeldContent("dir", 0o700), HeldContent("dir", 0o2755)
     assert with_open_folders(steps) == [
         Restoration("x", opened, shut),
         Restoration("x/in", opened_within, within),
@@ -274,16 +278,16 @@ def test_a_folder_that_keeps_out_its_owner_is_opened_before_all_else_and_shut_af
 @pytest.mark.parametrize(
     ("to", "expected", "is_kept_out"),
     [
-        (DIR, Held("dir", 0o644), True),
-        (None, Held("dir", 0o600), True),
-        (Held("dir", 0o600), Held("dir", 0o644), False),  # it stays shut
-        (Held("dir", 0o600), DIR, False),
+        (DIR, HeldContent("dir", 0o644), True),
+        (None, HeldContent("dir", 0o600), True),
+        (HeldContent("dir", 0o600), HeldContent("dir", 0o644), False),  # it stays shut
+        (HeldContent("dir", 0o600), DIR, False),
         (None, MADE_FOLDER, False),
         (A, None, False),
     ],
 )
 def test_a_path_may_be_unseen_for_a_folder_that_is_opened_first(
-    to: Held | None, expected: Held | None, is_kept_out: bool
+    to: HeldContent | None, expected: HeldContent | None, is_kept_out: bool
 ) -> None:
     steps = [Restoration("x/y", to, expected)]
     assert kept_out_of(steps, "x/y/in/file") == is_kept_out

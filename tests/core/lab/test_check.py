@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.core.lab.check import Seen, answer, answer_line
+from supervisor.core.lab.check import OnDisk, answer, answer_line
 from supervisor.core.policy.policy_text import policy_from_data
 
 POLICY = policy_from_data(
@@ -128,9 +128,9 @@ def test_remotes_may_be_said() -> None:
 def test_a_look_at_the_disk_only_makes_it_stricter() -> None:
     seen = []
 
-    def look(workspace: str, path: str) -> Seen:
+    def look(workspace: str, path: str) -> OnDisk:
         seen.append((workspace, path))
-        return Seen("a link leads out of the workspace" if path == "src/out" else None)
+        return OnDisk("a link leads out of the workspace" if path == "src/out" else None)
 
     move = {"category": "filesystem", "operation": "rename", "path": "src/a", "to": "src/out"}
     assert ask(move, look=look, workspace="/w") == {
@@ -164,7 +164,7 @@ def test_a_path_through_links_is_judged_by_what_it_is_too(
     real = {"src/via/x": "secret/x", "src/repository/config": ".git/config", "src/other/x": "lib/x"}
     policy = {"allow": ["filesystem(src/**)"], "deny": ["filesystem(secret/**)"]}
     line = {"category": "filesystem", "operation": "write", "policy": policy, **fields}
-    found = ask(line, look=lambda _, path: Seen(path=real.get(path), is_link=path == "src/link"))
+    found = ask(line, look=lambda _, path: OnDisk(path=real.get(path), is_link=path == "src/link"))
     assert found["verdict"] == verdict
 
 
@@ -206,6 +206,6 @@ def test_a_command_runs_in_no_folder_that_a_link_leads_to(
     policy = {"allow": ["exec(git log *)"], "deny": ["exec(rm *)"]}
     found = ask(
         {**line, "policy": policy},
-        look=lambda _, path: Seen("a link leads out" if path.startswith("out") else None),
+        look=lambda _, path: OnDisk("a link leads out" if path.startswith("out") else None),
     )
     assert found["verdict"] == verdict

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.core.lab.claude_permissions import Place
+from supervisor.core.lab.claude_permissions import SettingsPlace
 from tests.core.lab.test_claude_permissions import change, policy, read, reasons, rules
 
 PATHS = [
@@ -78,7 +78,7 @@ def test_outside_of_the_workspace_no_rule_is_needed(effect: str, there: str) -> 
 
 
 def test_settings_for_every_project_anchor_in_their_own_folder() -> None:
-    own = Place(home="/home/me", is_user=True)
+    own = SettingsPlace(home="/home/me", is_user=True)
     assert rules("deny", "Edit(/secrets/**)", own) == []
     assert rules("deny", "Edit(secrets/**)", own) == ["filesystem(**/secrets/**)"]
     assert "where the workspace lies isn't known" in reasons("deny", "Edit(/secrets/**)", own)[0]
@@ -88,7 +88,7 @@ def test_settings_for_every_project_anchor_in_their_own_folder() -> None:
 
 
 def test_where_nothing_is_known_absolute_paths_are_named() -> None:
-    nowhere = Place()
+    nowhere = SettingsPlace()
     for there in ("Edit(//home/me/work/x)", "Edit(~/x)", "Edit(../x)", "Edit(//**/a/b)"):
         assert rules("allow", there, nowhere) == []
         assert "isn't known" in reasons("deny", there, nowhere)[0]

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.core.actions import Exec, FileChange
-from supervisor.core.lab.claude_permissions import Imported, Place, policy_text, translate
+from supervisor.core.lab.claude_permissions import Imported, SettingsPlace, policy_text, translate
 from supervisor.core.lab.lint import lint
 from supervisor.core.policy.evaluate import evaluate
 from supervisor.core.policy.policy_text import parse_policy
@@ -21,18 +21,18 @@ from supervisor.core.policy.rules import Policy
 from supervisor.errors import UserError
 
 NOW = 1_790_000_000.0
-PROJECT = Place(root="/home/me/work", home="/home/me")
+PROJECT = SettingsPlace(root="/home/me/work", home="/home/me")
 
 
-def read(place: Place = PROJECT, /, **permissions: Any) -> Imported:
+def read(place: SettingsPlace = PROJECT, /, **permissions: Any) -> Imported:
     return translate(json.dumps({"permissions": permissions}), "settings.json", place)
 
 
-def rules(effect: str, rule: str, place: Place = PROJECT) -> list[str]:
+def rules(effect: str, rule: str, place: SettingsPlace = PROJECT) -> list[str]:
     return [one.rule for one in read(place, **{effect: [rule]}).rules]
 
 
-def reasons(effect: str, rule: str, place: Place = PROJECT) -> list[str]:
+def reasons(effect: str, rule: str, place: SettingsPlace = PROJECT) -> list[str]:
     return [one.reason for one in read(place, **{effect: [rule]}).left]
 
 

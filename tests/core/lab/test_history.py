@@ -29,8 +29,8 @@ from supervisor.core.lab.history import (
     read_answers,
     read_history,
 )
+from supervisor.core.network.egress_wire import EgressRefused as RefusedByEgress
 from supervisor.core.network.egress_wire import Question
-from supervisor.core.network.egress_wire import Refused as RefusedByEgress
 from supervisor.core.secrets.token_shapes import MARK
 from supervisor.errors import UserError
 from supervisor.gate.gate import Gate, Refused

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from supervisor.core.actions import Exec
 from supervisor.core.lab.history import Past
-from supervisor.core.lab.lint import Finding, lint
+from supervisor.core.lab.lint import RuleFinding, lint
 from supervisor.core.policy.evaluate import evaluate
 from supervisor.core.policy.policy_text import merge, parse_policy, policy_from_data
 from supervisor.core.policy.rule_containment import compiled, contains
@@ -24,7 +24,7 @@ NOW = 1_790_000_000.0
 DAY = 86_400.0
 
 
-def findings(**lists: Any) -> list[Finding]:
+def findings(**lists: Any) -> list[RuleFinding]:
     return list(lint(policy_from_data(lists), None, NOW).findings)
 
 

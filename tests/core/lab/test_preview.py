@@ -8,7 +8,7 @@ import pytest
 from supervisor.core.actions import Action, Effect, Exec, FileChange, Git, Network, Packages
 from supervisor.core.approvals import Answer
 from supervisor.core.lab.history import Past
-from supervisor.core.lab.preview import MOST_TITLES, Group, Preview, preview, sentence
+from supervisor.core.lab.preview import MOST_TITLES, PastGroup, Preview, preview, sentence
 from supervisor.core.policy.policy_text import parse_rule, policy_from_data
 from supervisor.core.policy.refusals import OWN_FILE
 from supervisor.core.secrets.token_shapes import MARK
@@ -49,7 +49,7 @@ def test_approved_and_denied_apart() -> None:
         past(FileChange(operation="write", path="make"), answer="approved"),
     )
     assert counts(found) == (4, 1, 1, 1)
-    assert (found.answered, found.against) == (3, Group(1, ("make b",)))
+    assert (found.answered, found.against) == (3, PastGroup(1, ("make b",)))
     assert (
         sentence(found)
         == "would have answered 3 of the last 4 exec requests: 1 you approved, 1 you denied, 1 you"
@@ -145,8 +145,8 @@ def test_a_deny_rule_names_what_was_approved_and_what_rules_had_allowed() -> Non
     history = (past("npm publish", answer="approved"), past("npm ci", answer="denied"),
     past("npm test", "allow"), past("npm x", "deny"))  # fmt: skip
     found = seen("exec(npm *)", *history, effect="deny")
-    assert found.against == Group(1, ("npm publish",))
-    assert found.by_rules == Group(1, ("npm test",))
+    assert found.against == PastGroup(1, ("npm publish",))
+    assert found.by_rules == PastGroup(1, ("npm test",))
     assert (
         sentence(found)
         == "would have answered 2 of the last 2 exec requests: 1 you approved, 1 you denied; would"
@@ -158,7 +158,7 @@ def test_an_ask_rule_answers_nothing_and_asks_every_time() -> None:
     found = seen(
         "exec(npm *)", past("npm ci", answer="approved"), past("npm test", "allow"), effect="ask"
     )
-    assert found.against == Group()
+    assert found.against == PastGroup()
     assert (
         sentence(found)
         == "would have asked every time 1 of 1 exec request: 1 you approved; would have asked 1"
@@ -191,7 +191,7 @@ def test_a_rule_with_conditions_is_judged_with_them() -> None:
 def test_titles_are_few_and_different() -> None:
     history = [past(f"make {number // 2}", answer="approved") for number in range(20)]
     found = seen("exec(make *)", *history)
-    assert found.approved == Group(20, tuple(f"make {number}" for number in range(MOST_TITLES)))
+    assert found.approved == PastGroup(20, tuple(f"make {number}" for number in range(MOST_TITLES)))
 
 
 def test_a_rule_that_can_not_be_one() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from supervisor.core.actions import Action, Effect, Exec, FileChange, Git, Network, Proposal, title
 from supervisor.core.approvals import Answer
 from supervisor.core.lab.history import Past
-from supervisor.core.lab.replay import MOST_KNOWN, Again, Change, Replay, replay
+from supervisor.core.lab.replay import MOST_KNOWN, Again, ChangedVerdict, Replay, replay
 from supervisor.core.policy.evaluate import evaluate
 from supervisor.core.policy.policy_text import DENY_ALL, policy_from_data
 from supervisor.core.policy.refusals import OWN_FILE
@@ -332,7 +332,7 @@ def test_a_record_made_by_a_policy_is_the_same_under_it(
 
 
 def test_changes_say_what_they_contradict() -> None:
-    change: Change = under(
+    change: ChangedVerdict = under(
         [asked("make x", "denied"), asked("make x", "approved")], allow=["exec(make x)"]
     ).changes[0]
     assert (change.approved, change.denied, change.contradicts) == (1, 1, "allows what was denied")

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.core.models import event_streams
-from supervisor.core.models.event_streams import AwsEvents, Event, ServerSent
+from supervisor.core.models.event_streams import AwsEvents, ServerSent, StreamEvent
 
 
 def aws(kind: str, payload: bytes, extra: bytes = b"") -> bytes:
@@ -23,11 +23,15 @@ def cut(data: bytes, places: list[int]) -> list[bytes]:
     return [data[start:end] for start, end in pairwise(at)]
 
 
-def read(reader: ServerSent | AwsEvents, chunks: list[bytes]) -> list[Event]:
+def read(reader: ServerSent | AwsEvents, chunks: list[bytes]) -> list[StreamEvent]:
     return [event for chunk in chunks for event in reader.feed(chunk)] + list(reader.end())
 
 
-EVENTS = [Event("message_start", b'{"a": 1}'), Event("", b"two\nlines"), Event("done", b"[DONE]")]
+EVENTS = [
+    StreamEvent("message_start", b'{"a": 1}'),
+    StreamEvent("", b"two\nlines"),
+    StreamEvent("done", b"[DONE]"),
+]
 
 
 def sse(newline: bytes) -> bytes:
@@ -45,7 +49,7 @@ def sse(newline: bytes) -> bytes:
 )
 def test_server_sent_events_cut_anywhere(newline: bytes, before: bytes, places: list[int]) -> None:
     reader = ServerSent()
-    first = [Event("", b"x")] if b"data" in before else []
+    first = [StreamEvent("", b"x")] if b"data" in before else []
     assert read(reader, cut(before + sse(newline), places)) == first + EVENTS
     assert not reader.lost
 
@@ -56,18 +60,21 @@ def test_aws_events_cut_anywhere(places: list[int]) -> None:
         "metadata", b"", extra=b"\x01a\x00\x01b\x04\0\0\0\0\x01c\x06\0\x02xx"
     )
     reader = AwsEvents()
-    assert read(reader, cut(data, places)) == [Event("chunk", b"one"), Event("metadata", b"")]
+    assert read(reader, cut(data, places)) == [
+        StreamEvent("chunk", b"one"),
+        StreamEvent("metadata", b""),
+    ]
     assert not reader.lost
 
 
 def test_an_event_that_is_too_long_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_streams, "MOST_EVENT_BYTES", 10)
     reader = ServerSent()
-    assert read(reader, [b"data: 01234", b"567890\n\ndata: ok\n\n"]) == [Event("", b"ok")]
+    assert read(reader, [b"data: 01234", b"567890\n\ndata: ok\n\n"]) == [StreamEvent("", b"ok")]
     assert reader.lost
     reader = ServerSent()
     assert read(reader, [b"data: 01234\ndata: 567890\ndata: 9\n\ndata: ok\n\n"]) == [
-        Event("", b"ok")
+        StreamEvent("", b"ok")
     ]
     assert reader.lost
     reader = ServerSent()
@@ -86,7 +93,7 @@ def test_lines_without_content_are_no_less_bounded(
         assert list(reader.feed(line * 40)) == []
         assert len(reader._data) <= 101
     assert reader.lost
-    assert read(reader, [b"\ndata: ok\n\n"]) == [Event("", b"ok")]
+    assert read(reader, [b"\ndata: ok\n\n"]) == [StreamEvent("", b"ok")]
 
 
 def test_an_event_may_have_empty_lines_and_be_as_long_as_the_bound(
@@ -95,9 +102,9 @@ def test_an_event_may_have_empty_lines_and_be_as_long_as_the_bound(
     monkeypatch.setattr(event_streams, "MOST_EVENT_BYTES", 10)
     reader = ServerSent()
     assert read(reader, [b"data:\n\ndata\ndata\n\ndata:1234\ndata:56789\n\n"]) == [
-        Event("", b""),
-        Event("", b"\n"),
-        Event("", b"1234\n56789"),
+        StreamEvent("", b""),
+        StreamEvent("", b"\n"),
+        StreamEvent("", b"1234\n56789"),
     ]
     assert not reader.lost
     assert read(reader, [b"data:1234\ndata:567890\n\n"]) == []
@@ -126,7 +133,7 @@ def test_a_frame_without_a_name(head: bytes) -> None:
         + b"ok"
         + b"\0" * 4
     )
-    assert read(AwsEvents(), [data]) == [Event("", b"ok")]
+    assert read(AwsEvents(), [data]) == [StreamEvent("", b"ok")]
 
 
 @given(st.lists(st.binary(max_size=60), max_size=8), st.booleans())

@@ -15,7 +15,7 @@ from supervisor.core.models.spend_chart import (
     OTHERS,
     TOP,
     WIDTH,
-    Part,
+    ColumnPart,
     draw,
     shares,
     width_for,
@@ -50,11 +50,11 @@ def test_there_are_never_more_columns_than_fit(length_s: float, offset: float) -
 
 def test_models_are_stacked_the_dearest_at_the_bottom_and_the_rest_on_top() -> None:
     parts = [
-        Part(0, "small", 1, Tokens(input=10), PICOUSD),
-        Part(0, OTHERS, 9, Tokens(input=90), 5 * PICOUSD),
-        Part(0, "large", 2, Tokens(input=20), 4 * PICOUSD),
-        Part(2, "large", 1, Tokens(input=5), 2 * PICOUSD),
-        Part(2, "free", 1, Tokens(input=5), 0),
+        ColumnPart(0, "small", 1, Tokens(input=10), PICOUSD),
+        ColumnPart(0, OTHERS, 9, Tokens(input=90), 5 * PICOUSD),
+        ColumnPart(0, "large", 2, Tokens(input=20), 4 * PICOUSD),
+        ColumnPart(2, "large", 1, Tokens(input=5), 2 * PICOUSD),
+        ColumnPart(2, "free", 1, Tokens(input=5), 0),
     ]
     chart = draw(parts, 3)
     assert [(one.model, one.is_others, one.calls, one.tokens.input) for one in chart.series] == [
@@ -76,15 +76,15 @@ def test_models_are_stacked_the_dearest_at_the_bottom_and_the_rest_on_top() -> N
 
 def test_a_model_keeps_its_colour_when_another_becomes_the_dearest() -> None:
     first = [
-        Part(0, "small", 1, Tokens(), 9, first_at=1.0),
-        Part(0, OTHERS, 1, Tokens(), 99, first_at=0.0),
-        Part(0, "large", 1, Tokens(), 1, first_at=2.0),
+        ColumnPart(0, "small", 1, Tokens(), 9, first_at=1.0),
+        ColumnPart(0, OTHERS, 1, Tokens(), 99, first_at=0.0),
+        ColumnPart(0, "large", 1, Tokens(), 1, first_at=2.0),
     ]
     for more in (
         [],
         [
-            Part(1, "large", 5, Tokens(), 99, first_at=7.0),
-            Part(1, "late", 5, Tokens(), 999, first_at=7.0),
+            ColumnPart(1, "large", 5, Tokens(), 99, first_at=7.0),
+            ColumnPart(1, "late", 5, Tokens(), 999, first_at=7.0),
         ],
     ):
         marks = {one.model: one.mark for one in draw([*first, *more], 2).series}
@@ -113,7 +113,9 @@ def test_shares_add_up(costs: list[int]) -> None:
 
 
 def test_what_lies_outside_is_at_the_nearest_end() -> None:
-    chart = draw([Part(-4, "m", 1, Tokens(input=1), 1), Part(99, "m", 1, Tokens(input=1), 2)], 2)
+    chart = draw(
+        [ColumnPart(-4, "m", 1, Tokens(input=1), 1), ColumnPart(99, "m", 1, Tokens(input=1), 2)], 2
+    )
     assert [one.cost for one in chart.columns] == [1, 2]
 
 
@@ -129,7 +131,7 @@ def test_what_lies_outside_is_at_the_nearest_end() -> None:
     ],
 )
 def test_the_scale_is_round(most: int, texts: list[str]) -> None:
-    ticks = draw([Part(0, "m", 1, Tokens(input=1), most)], 1).ticks
+    ticks = draw([ColumnPart(0, "m", 1, Tokens(input=1), most)], 1).ticks
     assert [tick.text for tick in ticks] == texts
     assert ticks[0].y == FOOT
     assert ticks[-1].y == (TOP if most else FOOT)
@@ -137,13 +139,14 @@ def test_the_scale_is_round(most: int, texts: list[str]) -> None:
 
 @given(
     st.lists(
-        st.builds(Part, st.integers(-3, 60), st.sampled_from("abc"), st.integers(0, 9), TOKENS,
+        st.builds(ColumnPart, st.integers(-3, 60), st.sampled_from("abc"), st.integers(0, 9),
+        TOKENS,
         st.integers(0, 10**14)),
         max_size=60,
     ),
     st.integers(1, MOST_COLUMNS),
 )  # fmt: skip
-def test_sums_are_kept_and_nothing_leaves_the_picture(parts: list[Part], count: int) -> None:
+def test_sums_are_kept_and_nothing_leaves_the_picture(parts: list[ColumnPart], count: int) -> None:
     chart = draw(parts, count)
     assert chart.cost == sum(part.cost for part in parts) == sum(one.cost for one in chart.columns)
     for kind in Tokens.__struct_fields__:

@@ -38,7 +38,7 @@ FROM_EGRESS: tuple[wire.FromEgress, ...] = (
     wire.Outcomes(
         settled=(wire.Settled(question_id=7, outcome="failed", detail={"error": "reset"}),)
     ),
-    wire.Refused(session_id="s1", action=ASKED, why="TLS names another host"),
+    wire.EgressRefused(session_id="s1", action=ASKED, why="TLS names another host"),
 )
 
 

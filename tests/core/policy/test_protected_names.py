@@ -10,7 +10,14 @@ from supervisor.core.files.change_card import make_card
 from supervisor.core.policy.evaluate import evaluate
 from supervisor.core.policy.file_rules import FileJudge
 from supervisor.core.policy.policy_text import parse_policy
-from supervisor.core.policy.protected_names import MARK, Part, built_in, entries, mark_of, sources
+from supervisor.core.policy.protected_names import (
+    MARK,
+    ProtectionLevel,
+    built_in,
+    entries,
+    mark_of,
+    sources,
+)
 from supervisor.core.text.paths import canonical
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -67,7 +74,7 @@ def test_the_table_has_what_the_contract_names() -> None:
 
 
 def test_each_entry_says_why_and_who_says_so() -> None:
-    parts: tuple[Part, ...] = ("deny", "ask", "mark")
+    parts: tuple[ProtectionLevel, ...] = ("deny", "ask", "mark")
     found = [entry for part in parts for entry in entries()[part]]
     assert all(entry.names and entry.why for entry in found)
     for entry in found:

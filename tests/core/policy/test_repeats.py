@@ -17,7 +17,7 @@ from supervisor.core.actions import (
     Packages,
     Proposal,
 )
-from supervisor.core.policy.repeats import BACK_OFF_S, Standing, likeness, remedy, standing
+from supervisor.core.policy.repeats import BACK_OFF_S, DenialCount, likeness, remedy, standing
 
 
 def connect(host: str, port: int = 443) -> Network:
@@ -106,16 +106,16 @@ def test_files_and_money_are_like_nothing() -> None:
 
 def test_a_denial_stands_longer_each_time() -> None:
     first, second, third = BACK_OFF_S
-    assert standing([]) == Standing(0, -math.inf)
-    assert standing([100]) == Standing(1, 100 + first)
-    assert standing([100, 100 + first]) == Standing(2, 100 + first + second)
-    assert standing([100, 1000, 2000]) == Standing(3, 2000 + third)
-    assert standing([4000, 100, 1000, 2000]) == Standing(4, math.inf)
-    assert standing([100, 1000, 2000, 4000, 9999999]) == Standing(4, math.inf)
+    assert standing([]) == DenialCount(0, -math.inf)
+    assert standing([100]) == DenialCount(1, 100 + first)
+    assert standing([100, 100 + first]) == DenialCount(2, 100 + first + second)
+    assert standing([100, 1000, 2000]) == DenialCount(3, 2000 + third)
+    assert standing([4000, 100, 1000, 2000]) == DenialCount(4, math.inf)
+    assert standing([100, 1000, 2000, 4000, 9999999]) == DenialCount(4, math.inf)
 
 
 def test_what_is_denied_at_once_is_denied_once() -> None:
-    assert standing([100, 100, 101, 100 + BACK_OFF_S[0] - 1]) == Standing(1, 100 + BACK_OFF_S[0])
+    assert standing([100, 100, 101, 100 + BACK_OFF_S[0] - 1]) == DenialCount(1, 100 + BACK_OFF_S[0])
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=9), st.floats(0, 1e6))

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from supervisor.core.policy.repositories import (
     FOLDER,
     UNKNOWN,
-    Piece,
     Pieces,
+    RepositoryPiece,
     folders_around,
     has_piece,
     is_head,
@@ -17,40 +17,42 @@ from supervisor.core.policy.repositories import (
     repositories,
 )
 
-REF = Piece("file", b"ref: refs/heads/main\n")
+REF = RepositoryPiece("file", b"ref: refs/heads/main\n")
 
 
 @pytest.mark.parametrize(
     ("piece", "accepted"),
     [
         (REF, True),
-        (Piece("file", b"ref:refs/x"), True),
-        (Piece("file", b"ref: \t\n refs/"), True),
-        (Piece("file", b"ref: heads/main"), False),
-        (Piece("file", b" ref: refs/heads/main"), False),
-        (Piece("file", b"a" * 40), True),
-        (Piece("file", b"A" * 64 + b"\n"), True),
-        (Piece("file", b"a" * 39), False),
-        (Piece("file", b"<head>"), False),
-        (Piece("file", b""), False),
+        (RepositoryPiece("file", b"ref:refs/x"), True),
+        (RepositoryPiece("file", b"ref: \t\n refs/"), True),
+        (RepositoryPiece("file", b"ref: heads/main"), False),
+        (RepositoryPiece("file", b" ref: refs/heads/main"), False),
+        (RepositoryPiece("file", b"a" * 40), True),
+        (RepositoryPiece("file", b"A" * 64 + b"\n"), True),
+        (RepositoryPiece("file", b"a" * 39), False),
+        (RepositoryPiece("file", b"<head>"), False),
+        (RepositoryPiece("file", b""), False),
         (UNKNOWN, True),
-        (Piece("symlink", b"refs/heads/main"), True),
-        (Piece("symlink", b"../refs/heads/main"), False),
-        (Piece("symlink", None), True),
+        (RepositoryPiece("symlink", b"refs/heads/main"), True),
+        (RepositoryPiece("symlink", b"../refs/heads/main"), False),
+        (RepositoryPiece("symlink", None), True),
         (FOLDER, False),
-        (Piece("other"), False),
+        (RepositoryPiece("other"), False),
     ],
 )
-def test_what_git_accepts_as_head(piece: Piece, accepted: bool) -> None:
+def test_what_git_accepts_as_head(piece: RepositoryPiece, accepted: bool) -> None:
     assert is_head(piece) is accepted
 
 
 def test_a_repository_has_head_and_objects_and_refs_or_says_where_they_are() -> None:
     assert is_repository({"HEAD": REF, "objects": FOLDER, "refs": FOLDER})
-    assert is_repository({"HEAD": REF, "commondir": Piece("file")})
+    assert is_repository({"HEAD": REF, "commondir": RepositoryPiece("file")})
     assert not is_repository({"HEAD": REF, "objects": FOLDER})
     assert not is_repository({"HEAD": REF, "refs": FOLDER})
-    assert not is_repository({"objects": FOLDER, "refs": FOLDER, "commondir": Piece("file")})
+    assert not is_repository(
+        {"objects": FOLDER, "refs": FOLDER, "commondir": RepositoryPiece("file")}
+    )
     assert not is_repository({"HEAD": FOLDER, "objects": FOLDER, "refs": FOLDER})
     assert not is_repository({})
 
@@ -76,7 +78,7 @@ def test_the_folders_around_a_path() -> None:
     assert list(folders_around("a")) == ["", "a"]
 
 
-def found(made: dict[str, Piece | None], *accounts: dict[str, Pieces]) -> tuple[str, ...]:
+def found(made: dict[str, RepositoryPiece | None], *accounts: dict[str, Pieces]) -> tuple[str, ...]:
     def held(folder: str, must_look: bool) -> list[Pieces]:
         return [account.get(folder, {}) for account in accounts]
 
@@ -85,7 +87,7 @@ def found(made: dict[str, Piece | None], *accounts: dict[str, Pieces]) -> tuple[
 
 WHOLE: Pieces = {"HEAD": REF, "objects": FOLDER, "refs": FOLDER}
 HALF: Pieces = {"objects": FOLDER, "refs": FOLDER}
-JUNK = Piece("file", b"junk")
+JUNK = RepositoryPiece("file", b"junk")
 
 
 @pytest.mark.parametrize(
@@ -98,7 +100,8 @@ JUNK = Piece("file", b"junk")
         ({"a/x": REF}, [{"a": HALF}], ()),
         ({"a/refs/b/c": REF}, [{"a": {"HEAD": REF, "objects": FOLDER}}], ("a",)),
         ({"a/refs/b/c": None}, [{"a": {"HEAD": REF, "objects": FOLDER}}], ()),
-        ({"a/refs": Piece("symlink", b"b")}, [{"a": {"HEAD": REF, "objects": FOLDER}}], ("a",)),
+        ({"a/refs": RepositoryPiece("symlink", b"b")}, [{"a": {"HEAD": REF, "objects": FOLDER}}],
+         ("a",)),
         ({"a/HEAD": REF, "a/objects/x": JUNK, "a/refs": FOLDER}, [{}], ("a",)),
         ({"a/HEAD": REF, "a/head": JUNK, "a/objects/x": JUNK, "a/refs": FOLDER}, [{}], ("a",)),
         ({"a/HEAD": REF, "a/objects": None, "a/refs": FOLDER}, [{}], ()),
@@ -118,7 +121,9 @@ JUNK = Piece("file", b"junk")
     ],
 )  # fmt: skip
 def test_a_change_is_in_a_repository_before_it_or_after(
-    made: dict[str, Piece | None], accounts: list[dict[str, Pieces]], repository: tuple[str, ...]
+    made: dict[str, RepositoryPiece | None],
+    accounts: list[dict[str, Pieces]],
+    repository: tuple[str, ...],
 ) -> None:
     assert found(made, *accounts) == repository
 
@@ -131,10 +136,10 @@ _PIECES = st.sampled_from([REF, JUNK, FOLDER, UNKNOWN])
 
 @given(st.lists(st.tuples(_NAMES, _PIECES), max_size=6))
 def test_in_whatever_order_pieces_come_the_last_one_is_seen(
-    changes: list[tuple[str, Piece]],
+    changes: list[tuple[str, RepositoryPiece]],
 ) -> None:
     """Done one by one, as long as none is refused: what is there never is a repository."""
-    there: dict[str, Piece] = {}
+    there: dict[str, RepositoryPiece] = {}
     for name, piece in changes:
         leaf = name.split("/")[0]
         if found({f"a/{name}": piece}, {"a": dict(there)}):

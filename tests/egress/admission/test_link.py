@@ -14,7 +14,7 @@ from supervisor.core.network.egress_wire import (
 )
 from supervisor.egress.admission.link import Link
 from supervisor.egress.admission.questions import Questions
-from supervisor.egress.admission.sessions import Connection, Session
+from supervisor.egress.admission.sessions import ClientConnection, EgressSession
 
 ACTION = Network(operation="connect", host="a.test", port=443)
 
@@ -51,7 +51,7 @@ async def test_an_answer_that_is_there_already_is_taken_at_once() -> None:
         ends.append,
     )
     questions.link = link
-    connection = Connection("s/1", Session("s"), cast("asyncio.Transport", None), 0.0)
+    connection = ClientConnection("s/1", EgressSession("s"), cast("asyncio.Transport", None), 0.0)
     asking = questions.ask(connection, ACTION)
     try:
         asking.send(None)

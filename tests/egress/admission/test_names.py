@@ -22,7 +22,7 @@ from supervisor.egress import name_server
 from supervisor.egress.admission import names as module
 from supervisor.egress.admission.names import V4_RANGE, V6_RANGE, Names, NoneLeftError, is_given
 from supervisor.egress.loop.fair_turns import Share
-from supervisor.egress.loop.relay import GoneError, Held
+from supervisor.egress.loop.relay import GoneError, HeldEnd
 from supervisor.egress.name_server import MOST_QUERY_BYTES, NONE_LEFT, NameServer, serve_stream
 from supervisor.egress.name_server import answer as said_to
 from tests.fakes.waiting import PATIENCE_S
@@ -432,7 +432,7 @@ async def test_who_waits_owes_nothing_however_many_wait_at_once(
         for _ in range(connections):
             ours, other = socket.socketpair()
             theirs.append(other)
-            _, client = await asyncio.get_running_loop().create_connection(Held, sock=ours)
+            _, client = await asyncio.get_running_loop().create_connection(HeldEnd, sock=ours)
             client.data_received((len(query).to_bytes(2) + query) * queries)
             serving.append(tasks.create_task(gone_in_the_end(client, names)))
         while len(left) < connections * queries:
@@ -443,7 +443,7 @@ async def test_who_waits_owes_nothing_however_many_wait_at_once(
     assert min(left) > -1.5
 
 
-async def gone_in_the_end(client: Held, names: Names) -> None:
+async def gone_in_the_end(client: HeldEnd, names: Names) -> None:
     with pytest.raises(GoneError):
         await serve_stream(client, names, Share(), never_refused)
 

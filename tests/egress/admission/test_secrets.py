@@ -14,7 +14,7 @@ from supervisor.egress.admission.secrets import (
     FOR_ANOTHER_SERVICE,
     PRESIGNED,
     BodyScan,
-    Swap,
+    HeaderSwap,
     back,
     foreign,
     has_any,
@@ -39,7 +39,10 @@ def head(*headers: tuple[bytes, bytes], path: bytes = b"/v1/messages") -> Head:
 
 
 def test_each_header_is_swapped_alone_and_both_together() -> None:
-    as_key, as_bearer = Swap("x-api-key", "the-key"), Swap("authorization", "Bearer the-key")
+    as_key, as_bearer = (
+        HeaderSwap("x-api-key", "the-key"),
+        HeaderSwap("authorization", "Bearer the-key"),
+    )
     assert swaps(BOTH, head(PLAIN), "model.test", 443) == ([as_key], None)
     assert swaps(BOTH, head(BEARER), "model.test", 443) == ([as_bearer], None)
     assert swaps(BOTH, head(PLAIN, BEARER), "model.test", 443) == ([as_key, as_bearer], None)
@@ -147,7 +150,7 @@ def test_what_is_no_key_may_stand_there() -> None:
         path=b"/v1?private_token=&page=2&x_private_token=1",
     )
     assert swaps(GITLAB, fine, "model.test", 443) == (
-        [Swap("authorization", "Bearer the-key")],
+        [HeaderSwap("authorization", "Bearer the-key")],
         None,
     )
 
@@ -335,7 +338,7 @@ def basic(user: str, password: str) -> str:
 def test_methods_and_paths_bind_further() -> None:
     bearer = f"Bearer {PLACEHOLDER}"
     assert swaps((BOUND,), of("GET", "/me/repo?x=1", bearer), "git.test", 443) == (
-        [Swap("authorization", "Bearer the-key")],
+        [HeaderSwap("authorization", "Bearer the-key")],
         None,
     )
     for method, path in (
@@ -390,7 +393,7 @@ def test_no_other_key_is_sent_as_the_user_of_basic_credentials(key: str) -> None
     ],
 )
 def test_what_goes_out_of_a_secret_is_known_whatever_it_looks_like(secret: str, value: str) -> None:
-    assert back((), [Swap("x-key", value)], "model.test", 443) == {secret}
+    assert back((), [HeaderSwap("x-key", value)], "model.test", 443) == {secret}
 
 
 def test_what_went_to_a_host_before_is_known_and_of_a_signing_key_only_its_token() -> None:
@@ -406,7 +409,7 @@ def test_what_went_to_a_host_before_is_known_and_of_a_signing_key_only_its_token
     assert back((signing,), [], "aws.test", 443) == frozenset()
     assert back(
         (signing,),
-        [Swap("authorization", "AKID:the-secret:the-token", signs=True)],
+        [HeaderSwap("authorization", "AKID:the-secret:the-token", signs=True)],
         "aws.test",
         443,
     ) == {"the-token"}

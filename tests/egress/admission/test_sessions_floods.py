@@ -23,7 +23,11 @@ from websockets.exceptions import ConnectionClosed
 from wsproto import ConnectionType
 
 from supervisor.core.network.egress_wire import Answer, Question
-from supervisor.egress.admission.sessions import MOST_CONNECTIONS_PER_SESSION, Session, Sessions
+from supervisor.egress.admission.sessions import (
+    MOST_CONNECTIONS_PER_SESSION,
+    EgressSession,
+    Sessions,
+)
 from supervisor.egress.mitm import websockets
 from supervisor.egress.mitm.http2 import (
     MOST_RESETS_AT_ONCE,
@@ -404,7 +408,7 @@ async def test_messages_of_one_session_are_counted_together(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(websockets, "MOST_OF_SESSION_BYTES", 100)
-    session = Session("s")
+    session = EgressSession("s")
     both = [BoundedConnection(ConnectionType.SERVER, conn=None) for _ in range(2)]
     for one in both:
         one.session = session

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.core.actions import Network
-from supervisor.core.network.egress_wire import CloseSession, Refused, Used
+from supervisor.core.network.egress_wire import CloseSession, EgressRefused, Used
 from supervisor.egress.admission import tally as module
 from supervisor.egress.admission.tally import Tally
 from tests.egress.egress_harness import Origin, Proxy, answer_of, body_of, status_of
@@ -26,11 +26,11 @@ class Told:
     """The other end of the channel. `takes` is how many messages it takes still."""
 
     def __init__(self) -> None:
-        self.refused: list[Refused] = []
+        self.refused: list[EgressRefused] = []
         self.takes = 10**9
         self.asked = 0
 
-    def __call__(self, refused: Refused) -> bool:
+    def __call__(self, refused: EgressRefused) -> bool:
         self.asked += 1
         if self.takes <= 0:
             return False
@@ -168,12 +168,14 @@ async def test_a_flood_at_the_door_is_two_lines(proxy: Proxy) -> None:
         head = f"CONNECT origin.test:443 HTTP/1.1\r\nHost: evil{number}.test\r\n\r\n"
         assert status_of(await proxy.send(head.encode())) == 403
     proxy.supervisor.send(CloseSession(session_id=proxy.session_id))
-    await proxy.supervisor.until(Refused, 2)
-    told = [one for one in proxy.supervisor.of_type(Refused) if one.session_id == proxy.session_id]
+    await proxy.supervisor.until(EgressRefused, 2)
+    told = [
+        one for one in proxy.supervisor.of_type(EgressRefused) if one.session_id == proxy.session_id
+    ]
     assert [one.count for one in told] == [1, 49]
     # A supervisor that stops cuts the channel when it hears the last of a session's traffic.
     await proxy.supervisor.until_one(lambda one: isinstance(one, Used) and one.is_last)
-    messages = [one for one in proxy.supervisor.messages if isinstance(one, Refused | Used)]
+    messages = [one for one in proxy.supervisor.messages if isinstance(one, EgressRefused | Used)]
     said = [type(one) for one in messages if one.session_id == proxy.session_id]
     assert said[-1] is Used
 
@@ -204,7 +206,9 @@ async def test_what_names_no_host_is_on_record_as_a_number(proxy: Proxy) -> None
     await proxy.supervisor.until_one(
         lambda one: isinstance(one, Used) and one.is_last and one.session_id == proxy.session_id
     )
-    told = [one for one in proxy.supervisor.of_type(Refused) if one.session_id == proxy.session_id]
+    told = [
+        one for one in proxy.supervisor.of_type(EgressRefused) if one.session_id == proxy.session_id
+    ]
     assert {(one.action.host, one.why) for one in told} == {
         ("(no host)", "what can't be read, or names no host, can't be judged, so it is refused")
     }
@@ -219,5 +223,5 @@ async def test_so_is_a_malformed_head_behind_another_request(proxy: Proxy, http:
         writer.write(f"{head}{more}\r\n".encode())
         assert status_of(await answer_of(reader)) == status
     writer.close()
-    refused = await proxy.supervisor.until(Refused)
+    refused = await proxy.supervisor.until(EgressRefused)
     assert (refused.action.host, refused.count) == ("(no host)", 1)

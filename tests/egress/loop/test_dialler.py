@@ -15,7 +15,7 @@ import pytest
 from mitmproxy import connection as mitm_connection
 from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 
-from supervisor.egress.admission.sessions import Connection, Sessions
+from supervisor.egress.admission.sessions import ClientConnection, Sessions
 from supervisor.egress.loop import addresses, dialler
 from supervisor.egress.loop.dialler import PIN, Pin, PinnedLoop
 from supervisor.egress.mitm.guard import Guard
@@ -61,7 +61,7 @@ async def test_what_is_pinned_is_dialled_by_tcp_and_by_way_of_nobody(
     more: dict[str, Any], is_dialled: bool
 ) -> None:
     sessions = Sessions()
-    connection = Connection("c", sessions.get("s"), asyncio.Transport(), 0.0)
+    connection = ClientConnection("c", sessions.get("s"), asyncio.Transport(), 0.0)
     pin = connection.pins["a.test", 443] = Pin(
         "a.test", 443, ("127.0.0.1",), private_ok=True, judged_at=0
     )

@@ -9,7 +9,7 @@ import pytest
 
 from supervisor.core.secrets.secret_forms import SecretForms
 from supervisor.egress.admission.secrets import BodyScan
-from supervisor.egress.mitm.body_inspection import MOST_AT_ONCE_BYTES, SHORT_STEP_BYTES, Look
+from supervisor.egress.mitm.body_inspection import MOST_AT_ONCE_BYTES, SHORT_STEP_BYTES, Inspection
 from supervisor.egress.protocols.codings import STEP_BYTES, Decoder
 
 MOST_TURNS = 100_000
@@ -19,7 +19,7 @@ class Count:
     """One look whose steps are counted, by the turn of the loop that each is in."""
 
     def __init__(self, turns: list[int], turn: asyncio.Lock, coding: str = "") -> None:
-        self.look = Look(Decoder(coding), turn)
+        self.look = Inspection(Decoder(coding), turn)
         self.parts: list[bytes] = []
         self.at: list[int] = []
         self.look.add(lambda part: self._note(turns, part))
@@ -71,11 +71,11 @@ async def test_each_of_a_sessions_connections_has_its_turn() -> None:
 
 async def test_one_that_is_given_up_or_breaks_keeps_no_turn() -> None:
     turn = asyncio.Lock()
-    broken = Look(Decoder(""), turn)
+    broken = Inspection(Decoder(""), turn)
     broken.add(lambda part: 1 // 0)
     with pytest.raises(ZeroDivisionError):
         await broken.in_steps(b"x")
-    given_up = asyncio.create_task(Look(Decoder(""), turn).in_steps(bytes(100 * STEP_BYTES)))
+    given_up = asyncio.create_task(Inspection(Decoder(""), turn).in_steps(bytes(100 * STEP_BYTES)))
     await asyncio.sleep(0)
     given_up.cancel()
     await asyncio.wait([given_up])
@@ -111,7 +111,7 @@ async def test_ordinary_text_is_not() -> None:
     one = Count([0], asyncio.Lock())
     await one.look.in_steps(text)
     assert one.parts == [text]
-    assert Look(Decoder(""), asyncio.Lock()).try_at_once(text[:8192])
+    assert Inspection(Decoder(""), asyncio.Lock()).try_at_once(text[:8192])
 
 
 @pytest.mark.parametrize("coding", ["", "gzip"])
@@ -125,7 +125,7 @@ async def test_nothing_is_missed_wherever_the_steps_are_cut(coding: str) -> None
         )
         noise = rng.choice([b"\\", b"x", b"%"])
         body = noise * at + secret.encode() + noise * 100
-        scan, look = BodyScan(forms), Look(Decoder(coding), asyncio.Lock())
+        scan, look = BodyScan(forms), Inspection(Decoder(coding), asyncio.Lock())
         look.add(scan.see, raw=scan.see_raw)
         await look.in_steps(gzip.compress(body) if coding else body)
         assert scan.found, (at, noise)

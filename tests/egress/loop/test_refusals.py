@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from supervisor.egress.loop.refusals import MOST_PHRASE_CHARS, Refusal, as_http, phrase
+from supervisor.egress.loop.refusals import MOST_PHRASE_CHARS, RefusalBody, as_http, phrase
 
 TOKEN = "ghp_" + "a1B2" * 9
 
@@ -26,19 +26,19 @@ TOKEN = "ghp_" + "a1B2" * 9
     ],
 )
 def test_the_reason_is_said_in_one_short_line(why: str, said: str) -> None:
-    assert phrase(Refusal(why=why)) == said
+    assert phrase(RefusalBody(why=why)) == said
 
 
 def test_a_token_at_the_cut_is_hidden_before_it() -> None:
     """Half of it would no longer look like one."""
-    assert "ghp_" not in phrase(Refusal(why="w" * (MOST_PHRASE_CHARS - 10) + " " + TOKEN))
+    assert "ghp_" not in phrase(RefusalBody(why="w" * (MOST_PHRASE_CHARS - 10) + " " + TOKEN))
 
 
 @given(why=st.text(max_size=400), status=st.sampled_from([403, 408, 502]))
 @example(why="\r\n\r\nHTTP/1.1 200 OK\r\n\r\n", status=403)
 @example(why="\x85\u2028next", status=403)
 def test_whatever_the_reason_a_client_reads_one_response(why: str, status: int) -> None:
-    refusal = Refusal(why=why)
+    refusal = RefusalBody(why=why)
     assert len(phrase(refusal, status)) <= MOST_PHRASE_CHARS
     client = h11.Connection(h11.CLIENT)
     client.send(h11.Request(method="GET", target="/", headers=[("Host", "origin.test")]))

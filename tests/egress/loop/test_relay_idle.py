@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from supervisor.egress.loop import relay
-from supervisor.egress.loop.relay import MOST_QUIET_TICKS, MOST_WAITING_BYTES, Held, Tunnel
+from supervisor.egress.loop.relay import MOST_QUIET_TICKS, MOST_WAITING_BYTES, HeldEnd, Tunnel
 from tests.fakes.waiting import PATIENCE_S
 
 
@@ -39,10 +39,10 @@ class Joined(NamedTuple):
             self.tunnel._tick()
 
 
-async def held() -> tuple[Held, socket.socket]:
+async def held() -> tuple[HeldEnd, socket.socket]:
     ours, theirs = socket.socketpair()
     theirs.setblocking(False)
-    _, made = await asyncio.get_running_loop().create_connection(Held, sock=ours)
+    _, made = await asyncio.get_running_loop().create_connection(HeldEnd, sock=ours)
     return made, theirs
 
 

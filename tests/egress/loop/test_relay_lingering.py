@@ -17,7 +17,7 @@ from supervisor.egress.admission import sessions as sessions_module
 from supervisor.egress.admission.names import Names
 from supervisor.egress.admission.sessions import ORIGINS_EACH, Sessions
 from supervisor.egress.loop.fair_turns import Share
-from supervisor.egress.loop.relay import GoneError, Held
+from supervisor.egress.loop.relay import GoneError, HeldEnd
 from supervisor.egress.name_server import serve_stream
 from tests.egress.egress_harness import (
     FakeSupervisor,
@@ -191,7 +191,7 @@ async def test_a_socket_that_is_given_up_at_once_is_served_by_nobody(
 async def test_who_hung_up_is_answered_no_more_of_the_names_that_it_asked_for() -> None:
     """There may be ten thousand of them, at 200 a second, in which its place is another's."""
     ours, theirs = socket.socketpair()
-    _, client = await asyncio.get_running_loop().create_connection(Held, sock=ours)
+    _, client = await asyncio.get_running_loop().create_connection(HeldEnd, sock=ours)
     query = dns.message.make_query("a.test", "A").to_wire()
     client.data_received((len(query).to_bytes(2) + query) * 1000)
     serving = asyncio.create_task(serve_stream(client, Names(), Share(), lambda host, why: None))
@@ -211,7 +211,7 @@ async def test_who_asks_for_names_and_reads_no_answer_is_cut_off(
     ours, theirs = socket.socketpair()
     theirs.setblocking(False)
     loop = asyncio.get_running_loop()
-    _, client = await loop.create_connection(Held, sock=ours)
+    _, client = await loop.create_connection(HeldEnd, sock=ours)
     query = dns.message.make_query("a" * 60 + ".test", "A").to_wire()
     serving = asyncio.create_task(serve_stream(client, Names(), Share(), lambda host, why: None))
     sent = 0

@@ -10,10 +10,10 @@ import brotli
 import pytest
 import zstandard
 
-from supervisor.core.network.egress_wire import Credential, Refused
+from supervisor.core.network.egress_wire import Credential, EgressRefused
 from supervisor.egress.admission.secrets import FOUND_IN_BODY, UNREADABLE
 from supervisor.egress.admission.sessions import Room
-from supervisor.egress.mitm.body_inspection import MOST_AT_ONCE, Look, Piece
+from supervisor.egress.mitm.body_inspection import MOST_AT_ONCE, BodyPiece, Inspection
 from supervisor.egress.mitm.fail_closed import closes
 from supervisor.egress.protocols.codings import (
     BROKEN,
@@ -60,7 +60,7 @@ async def test_everybody_else_has_a_turn_after_each_step(coding: str) -> None:
         "gzip, gzip": gzip.compress(gzip.compress(body)),
         "": body,
     }[coding]
-    look = Look(Decoder(coding), asyncio.Lock())
+    look = Inspection(Decoder(coding), asyncio.Lock())
     turns = [0]
     seen: list[tuple[int, int]] = []  # at which turn, how much
     look.add(lambda part: seen.append((turns[0], len(part))))
@@ -84,23 +84,23 @@ async def test_what_is_not_seen_does_not_go_on() -> None:
 
     class Addon:
         @closes(lambda piece: None)
-        async def body_piece(self, piece: Piece) -> None:
+        async def body_piece(self, piece: BodyPiece) -> None:
             await piece.look.in_steps(piece.data)
             piece.is_seen = True
 
-    look = Look(Decoder("gzip"), asyncio.Lock())
-    piece = Piece(look, gzip.compress(b"x"))
+    look = Inspection(Decoder("gzip"), asyncio.Lock())
+    piece = BodyPiece(look, gzip.compress(b"x"))
     await Addon().body_piece(piece)
     assert piece.is_seen
     look.add(lambda part: 1 // 0)
-    again = Piece(look, gzip.compress(b"x") * 2)
+    again = BodyPiece(look, gzip.compress(b"x") * 2)
     look._decoder = Decoder("gzip")
     await Addon().body_piece(again)
     assert not again.is_seen
 
 
 async def test_many_tiny_pieces_are_not_looked_at_in_one_go() -> None:
-    look = Look(Decoder(""), asyncio.Lock())
+    look = Inspection(Decoder(""), asyncio.Lock())
     turns = [look.try_at_once(b"x") for _ in range(3 * MOST_AT_ONCE)]
     assert [at for at, is_done in enumerate(turns, 1) if not is_done] == [
         MOST_AT_ONCE,
@@ -150,7 +150,7 @@ async def test_a_body_that_cannot_be_looked_through_is_refused_by_name(
     assert status_of(answer) == 403
     assert body_of(answer)["why"] == why
     assert http.untouched
-    await proxy.supervisor.until_one(lambda one: isinstance(one, Refused) and one.why == why)
+    await proxy.supervisor.until_one(lambda one: isinstance(one, EgressRefused) and one.why == why)
 
 
 async def test_one_that_is_sent_on_its_way_is_cut_off_and_not_taken_for_whole(
@@ -166,7 +166,9 @@ async def test_one_that_is_sent_on_its_way_is_cut_off_and_not_taken_for_whole(
     )
     writer.write(head.encode() + body)
     await all_of(reader)
-    await proxy.supervisor.until_one(lambda one: isinstance(one, Refused) and one.why == TOO_MUCH)
+    await proxy.supervisor.until_one(
+        lambda one: isinstance(one, EgressRefused) and one.why == TOO_MUCH
+    )
     assert not http.received.endswith(b"0\r\n\r\n")
     settled = await proxy.supervisor.settled()
     assert settled.detail["error"] == TOO_MUCH
@@ -186,7 +188,9 @@ async def test_an_answer_that_unpacks_to_too_much_is_cut_off(proxy: Proxy, http:
         f" {PLACEHOLDER}\r\n\r\n".encode()
     )
     assert SECRET.encode() not in await all_of(reader)
-    await proxy.supervisor.until_one(lambda one: isinstance(one, Refused) and one.why == UNREADABLE)
+    await proxy.supervisor.until_one(
+        lambda one: isinstance(one, EgressRefused) and one.why == UNREADABLE
+    )
     writer.close()
 
 
@@ -269,6 +273,6 @@ async def test_what_is_found_in_a_request_whose_client_leaves_meanwhile_is_on_re
     writer.close()
     settled = await proxy.supervisor.settled()
     assert (settled.outcome, settled.detail["error"]) == ("failed", FOUND_IN_BODY)
-    assert [one.why for one in proxy.supervisor.of_type(Refused)] == [FOUND_IN_BODY]
+    assert [one.why for one in proxy.supervisor.of_type(EgressRefused)] == [FOUND_IN_BODY]
     assert http.untouched
     assert "hook failed" not in capfd.readouterr().err

@@ -13,7 +13,7 @@ from mitmproxy.proxy.context import Context
 from mitmproxy.proxy.layers.http import HTTPMode, ResponseData, SendHttp
 from mitmproxy.test import tflow
 
-from supervisor.egress.admission.sessions import Connection, Session
+from supervisor.egress.admission.sessions import ClientConnection, EgressSession
 from supervisor.egress.mitm import held_bodies
 from supervisor.egress.mitm.body_inspection import said_by
 from supervisor.egress.mitm.held_bodies import MOST_BODY_BYTES, HeldBodies, HeldBody
@@ -21,11 +21,11 @@ from supervisor.egress.mitm.layers import GuardedStream
 from supervisor.egress.protocols.codings import STEP_BYTES
 
 
-def of_session(name: str) -> Connection:
-    return Connection(name, Session(name), asyncio.Transport(), 0.0)
+def of_session(name: str) -> ClientConnection:
+    return ClientConnection(name, EgressSession(name), asyncio.Transport(), 0.0)
 
 
-def held_flow(bodies: HeldBodies, connection: Connection) -> tuple[http.HTTPFlow, HeldBody]:
+def held_flow(bodies: HeldBodies, connection: ClientConnection) -> tuple[http.HTTPFlow, HeldBody]:
     flow = tflow.tflow()
     flow.request.stream = True
     bodies.hold(flow, connection)

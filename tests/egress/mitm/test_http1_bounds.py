@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from supervisor.core.network.egress_wire import Question
-from supervisor.egress.loop.relay import MOST_HELD_BYTES, Held
+from supervisor.egress.loop.relay import MOST_HELD_BYTES, HeldEnd
 from supervisor.egress.mitm import inspector
 from supervisor.egress.mitm.http1 import MOST_ANSWER_FIELDS, MOST_ANSWER_HEAD_BYTES
 from supervisor.egress.protocols import checks
@@ -204,7 +204,7 @@ class Reading(asyncio.Transport):
 
 @pytest.mark.parametrize("count", [0, 1024, MOST_HELD_BYTES])
 async def test_who_said_much_before_it_is_looked_into_is_read_no_further(count: int) -> None:
-    client, transport = Held(), Reading()
+    client, transport = HeldEnd(), Reading()
     client.connection_made(transport)
     client.data += bytes(count)
     reader, writer = inspector._streams(client)

@@ -10,7 +10,7 @@ import pytest_asyncio
 import trustme
 from h2.errors import ErrorCodes
 
-from supervisor.core.network.egress_wire import Abandoned, Answer, Question, Refused, Settled
+from supervisor.core.network.egress_wire import Abandoned, Answer, EgressRefused, Question, Settled
 from tests.egress.egress_harness import Proxy, allow, deny, running_egress, serving
 from tests.egress.h2_client import h2_client
 from tests.fakes.h2_origin import HELLO, H2Origin, h2_origin
@@ -288,7 +288,7 @@ async def test_what_is_no_http2_is_on_record(proxy: Proxy, origin: H2Origin, ca_
     await reader.read()
     writer.close()
     await proxy.supervisor.until_one(
-        lambda one: isinstance(one, Refused) and "can't be read" in one.why
+        lambda one: isinstance(one, EgressRefused) and "can't be read" in one.why
     )
 
 

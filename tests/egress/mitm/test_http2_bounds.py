@@ -16,7 +16,7 @@ import trustme
 from mitmproxy import connection
 from mitmproxy.proxy.context import Context
 
-from supervisor.core.network.egress_wire import Refused
+from supervisor.core.network.egress_wire import EgressRefused
 from supervisor.egress.admission.sessions import PIECE_BYTES, Room
 from supervisor.egress.mitm.http2 import (
     MOST_REMEMBERED_BYTES,
@@ -55,7 +55,7 @@ async def test_a_head_that_does_not_end_is_the_end(
                 pass
     writer.close()
     await proxy.supervisor.until_one(
-        lambda one: isinstance(one, Refused) and "can't be read" in one.why
+        lambda one: isinstance(one, EgressRefused) and "can't be read" in one.why
     )
     assert https.untouched
 

@@ -10,7 +10,7 @@ import h11
 import pytest
 import trustme
 
-from supervisor.core.network.egress_wire import Credential, Refused
+from supervisor.core.network.egress_wire import Credential, EgressRefused
 from tests.egress.egress_harness import Origin, Proxy
 from tests.egress.h2_client import H2Client, Stream, h2_client
 from tests.fakes.h2_origin import h2_origin
@@ -208,7 +208,7 @@ async def test_nor_is_less_of_which_the_next_request_would_be_the_rest(
                 client.send_trailers(number, [("x-checksum", "12")])
             await client.until(lambda: client.lost)
         await proxy.supervisor.until_one(
-            lambda one: isinstance(one, Refused) and "can't be read" in one.why
+            lambda one: isinstance(one, EgressRefused) and "can't be read" in one.why
         )
         assert https.untouched
         assert of_http2.untouched

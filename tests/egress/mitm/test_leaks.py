@@ -19,7 +19,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
-from supervisor.core.network.egress_wire import Credential, Refused, Settled
+from supervisor.core.network.egress_wire import Credential, EgressRefused, Settled
 from supervisor.egress.admission.secrets import ECHOED, FOUND_IN_BODY, UNREADABLE
 from tests.egress.egress_harness import Origin, Proxy, answer_of, body_of, status_of
 from tests.egress.h2_client import h2_client
@@ -59,7 +59,7 @@ async def all_of(reader: asyncio.StreamReader) -> bytes:
 
 
 async def told(proxy: Proxy, why: str) -> None:
-    await proxy.supervisor.until_one(lambda one: isinstance(one, Refused) and one.why == why)
+    await proxy.supervisor.until_one(lambda one: isinstance(one, EgressRefused) and one.why == why)
 
 
 # -- up -------------------------------------------------------------------------------------------
@@ -347,7 +347,7 @@ async def test_what_gives_nothing_back_passes_whole(proxy: Proxy, http: Origin) 
         )
         assert body == said.partition(b"\r\n\r\n")[2]
     assert not [
-        one for one in proxy.supervisor.of_type(Refused) if one.session_id == proxy.session_id
+        one for one in proxy.supervisor.of_type(EgressRefused) if one.session_id == proxy.session_id
     ]
     # A host that never gets the credential may say what it likes.
     http.respond = lambda head: answering(SECRET.encode())

@@ -20,7 +20,7 @@ from websockets.asyncio.client import connect
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
-from supervisor.core.network.egress_wire import Credential, Refused, Settled
+from supervisor.core.network.egress_wire import Credential, EgressRefused, Settled
 from supervisor.core.secrets.secret_forms import SecretForms
 from supervisor.core.secrets.token_shapes import MARK
 from supervisor.egress.admission.secrets import ECHOED, FOUND_IN_BODY
@@ -141,7 +141,9 @@ async def test_nor_in_wide_characters(proxy: Proxy, http: Origin, coding: str) -
             await heard(proxy, http, in_pieces(f'{{"k": "{SECRET}"}}'.encode(coding), size))
         )
         assert not shows(found)
-    await proxy.supervisor.until_one(lambda one: isinstance(one, Refused) and one.why == ECHOED)
+    await proxy.supervisor.until_one(
+        lambda one: isinstance(one, EgressRefused) and one.why == ECHOED
+    )
 
 
 async def test_nor_in_what_an_origin_says_as_it_goes_away(
@@ -230,7 +232,9 @@ async def test_nor_in_any_frame(
                     got.append(str(await socket.recv()).encode())
     got.append((socket.close_reason or "").encode())
     assert not FORMS.is_in(b" ".join(got))
-    await proxy.supervisor.until_one(lambda one: isinstance(one, Refused) and one.why == ECHOED)
+    await proxy.supervisor.until_one(
+        lambda one: isinstance(one, EgressRefused) and one.why == ECHOED
+    )
 
 
 @pytest.mark.parametrize("how", ["ping", "pong", "close", "long"])
@@ -249,7 +253,7 @@ async def test_a_placeholder_goes_out_in_no_frame(
                 await socket.send("x" * 1_000_000 + PLACEHOLDER)
                 await socket.wait_closed()
     await proxy.supervisor.until_one(
-        lambda one: isinstance(one, Refused) and one.why == FOUND_IN_BODY
+        lambda one: isinstance(one, EgressRefused) and one.why == FOUND_IN_BODY
     )
     assert not heard_frames
 

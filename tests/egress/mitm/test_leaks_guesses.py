@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pytest
 import pytest_asyncio
 
-from supervisor.core.network.egress_wire import Credential, Refused
+from supervisor.core.network.egress_wire import Credential, EgressRefused
 from supervisor.egress.admission.secrets import ECHOED, ECHOED_OFTEN, GUESSED
 from supervisor.egress.admission.sessions import MOST_BEGINNINGS, MOST_ECHOES
 from tests.egress.egress_harness import Origin, Proxy, status_of
@@ -46,7 +46,7 @@ async def heard(proxy: Proxy, port: int, *headers: str) -> bytes:
 
 
 async def told(proxy: Proxy, why: str = GUESSED) -> None:
-    await proxy.supervisor.until_one(lambda one: isinstance(one, Refused) and one.why == why)
+    await proxy.supervisor.until_one(lambda one: isinstance(one, EgressRefused) and one.why == why)
 
 
 async def test_who_guesses_a_credential_letter_by_letter_learns_a_few(
@@ -135,7 +135,9 @@ async def test_what_comes_letter_by_letter_is_no_guess(
     http.respond = lambda head: in_pieces(SECRET.encode(), size)
     for _ in range(MOST_BEGINNINGS + 1):
         assert unchunked(await heard(proxy, http.port)) != SECRET.encode()
-    await proxy.supervisor.until_one(lambda one: isinstance(one, Refused) and one.why == ECHOED)
+    await proxy.supervisor.until_one(
+        lambda one: isinstance(one, EgressRefused) and one.why == ECHOED
+    )
     http.respond = None
     assert status_of(await heard(proxy, http.port)) == 200
 

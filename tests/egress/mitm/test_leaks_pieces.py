@@ -8,7 +8,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from supervisor.core.network.egress_wire import Credential, Refused
+from supervisor.core.network.egress_wire import Credential, EgressRefused
 from supervisor.egress.admission.secrets import BEGUN, ECHOED, IN_RANGES
 from supervisor.egress.mitm.leaks import MOST_KEPT_BACK_BYTES
 from tests.egress.egress_harness import Origin, Proxy, status_of
@@ -59,7 +59,7 @@ async def heard(proxy: Proxy, said: bytes) -> bytes:
 
 
 async def told(proxy: Proxy, why: str) -> None:
-    await proxy.supervisor.until_one(lambda one: isinstance(one, Refused) and one.why == why)
+    await proxy.supervisor.until_one(lambda one: isinstance(one, EgressRefused) and one.why == why)
 
 
 def in_ranges(kind: str = "multipart/byteranges; boundary=x") -> bytes:

@@ -21,7 +21,7 @@ from mitmproxy.options import CONF_BASENAME, Options
 from mitmproxy.proxy.context import Context
 
 from supervisor.base.clock import RealClock
-from supervisor.egress.admission.sessions import Session, Sessions
+from supervisor.egress.admission.sessions import EgressSession, Sessions
 from supervisor.egress.mitm import tls as egress_tls
 from supervisor.network import ca
 from tests.egress.egress_harness import (
@@ -157,7 +157,7 @@ async def test_what_is_kept_is_bounded_and_nothing_unchecked_gets_any(
     monkeypatch.setattr(egress_tls, "MOST_CONTEXTS", 2)
     monkeypatch.setattr(ctx, "options", Options(upstream_cert=False), raising=False)
     ca.ensure_ca(tmp_path, RealClock())
-    session, another = Session("s"), Session("another")
+    session, another = EgressSession("s"), EgressSession("another")
     known = {
         name: SimpleNamespace(server_name_ok=True, target=(name, 443), session=session)
         for name in ("a.test", "b.test", "c.test")

@@ -20,7 +20,7 @@ from wsproto.extensions import PerMessageDeflate
 from wsproto.frame_protocol import Opcode
 
 from supervisor.core.network.egress_wire import Credential
-from supervisor.egress.admission.sessions import Session
+from supervisor.egress.admission.sessions import EgressSession
 from supervisor.egress.mitm import websockets
 from supervisor.egress.mitm.body_inspection import MOST_AT_ONCE_BYTES
 from supervisor.egress.mitm.websockets import MOST_MESSAGE_BYTES, BoundedConnection
@@ -52,7 +52,7 @@ def frame(payload: bytes, opcode: Opcode, *, fin: bool = True, compressed: bool 
     return bytes([fin << 7 | compressed << 6 | opcode]) + length + payload
 
 
-def receiving(session: Session | None) -> BoundedConnection:
+def receiving(session: EgressSession | None) -> BoundedConnection:
     deflate = PerMessageDeflate()
     deflate.finalize("permessage-deflate")
     made = BoundedConnection(ConnectionType.CLIENT, [deflate], conn=None)
@@ -71,7 +71,7 @@ def events_of(connection: BoundedConnection, data: bytes) -> Iterator[Any]:
 
 def test_a_message_has_few_pieces() -> None:
     """All of them go on in one step, in which nobody else gets anything."""
-    connection = receiving(Session("s"))
+    connection = receiving(EgressSession("s"))
     pieces = frame(b"", Opcode.BINARY, fin=False, compressed=False)
     pieces += frame(b"", Opcode.CONTINUATION, fin=False, compressed=False) * 5000
     *_, last = events_of(connection, pieces)
@@ -80,7 +80,7 @@ def test_a_message_has_few_pieces() -> None:
 
 
 def test_of_a_bomb_no_more_is_made_than_may_be_kept() -> None:
-    session = Session("s")
+    session = EgressSession("s")
     connection = receiving(session)
     bomb = frame(deflated(bytes(2**20), 4 * MOST_MESSAGE_BYTES >> 20), Opcode.BINARY)
     assert len(bomb) <= READ_BYTES + 2048, "one read, or a little more"
@@ -101,7 +101,7 @@ def test_of_a_bomb_no_more_is_made_than_may_be_kept() -> None:
 
 @pytest.mark.parametrize("opcode", [Opcode.BINARY, Opcode.TEXT])
 def test_what_may_be_kept_comes_through_whole(opcode: Opcode) -> None:
-    connection = receiving(Session("s"))
+    connection = receiving(EgressSession("s"))
     data = b"ab" * 100_000
     parts = [data[:70_000], data[70_000:]]
     sent = frame(deflated(data), opcode)
@@ -120,7 +120,7 @@ def test_what_may_be_kept_comes_through_whole(opcode: Opcode) -> None:
 
 def test_messages_of_other_connections_leave_less_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(websockets, "MOST_OF_SESSION_BYTES", 10_000)
-    session = Session("s")
+    session = EgressSession("s")
     session.message_bytes = 9_000
     assert [
         one.code
@@ -138,19 +138,19 @@ def test_pieces_without_a_byte_are_counted_too(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(websockets, "MOST_MESSAGE_BYTES", 10_000)
     first = frame(b"", Opcode.BINARY, fin=False, compressed=False)
     more = frame(b"", Opcode.CONTINUATION, fin=False, compressed=False)
-    came = list(events_of(receiving(Session("s")), first + more * 1_000))
+    came = list(events_of(receiving(EgressSession("s")), first + more * 1_000))
     assert isinstance(came[-1], CloseConnection)
     assert len(came) < 200
 
 
 def test_what_is_no_deflate_ends_the_connection() -> None:
-    (ended,) = events_of(receiving(Session("s")), frame(b"\xff" * 100, Opcode.BINARY))
+    (ended,) = events_of(receiving(EgressSession("s")), frame(b"\xff" * 100, Opcode.BINARY))
     assert (ended.code, ended.reason) == (1007, "a message can't be read")
 
 
 def test_a_close_of_the_other_side_is_passed_on_as_it_is() -> None:
     (ended,) = events_of(
-        receiving(Session("s")),
+        receiving(EgressSession("s")),
         frame((1009).to_bytes(2) + b"too big", Opcode.CLOSE, compressed=False),
     )
     assert (ended.code, ended.reason) == (1009, "too big")

@@ -10,7 +10,7 @@ import brotli
 import pytest
 import zstandard
 
-from supervisor.egress.admission.sessions import Session
+from supervisor.egress.admission.sessions import EgressSession
 from supervisor.egress.protocols.codings import (
     BROKEN,
     MOST_UNPACKED_BYTES,
@@ -159,7 +159,7 @@ def test_what_follows_the_end_is_not_kept_however_long_it_is(after: bytes) -> No
 
 
 def test_few_bodies_at_once_are_packed_in_a_way_that_much_is_kept_of() -> None:
-    session = Session("s")
+    session = EgressSession("s")
     open_ones = []
     while session.may_unpack(decoder := Decoder("gzip, br")):
         open_ones.append(decoder)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from supervisor.core.network.egress_wire import Refused, Settled
+from supervisor.core.network.egress_wire import EgressRefused, Settled
 from tests.egress.egress_harness import (
     Origin,
     Proxy,
@@ -37,7 +37,7 @@ async def test_a_client_that_pins_is_told_on_record_which_rule_would_do(
     with pytest.raises(ssl.SSLCertVerificationError):
         await writer.start_tls(context, server_hostname="origin.test")
     writer.close()
-    refused = await proxy.supervisor.until(Refused)
+    refused = await proxy.supervisor.until(EgressRefused)
     assert "pinning" in refused.why
     assert f"`network({target})`" in refused.why
     assert https.untouched
@@ -51,7 +51,7 @@ async def test_a_client_that_just_hangs_up_is_on_record_too(proxy: Proxy, https:
     writer.write(client_hello("origin.test"))
     assert await reader.read(1)
     writer.close()
-    assert "pinning" in (await proxy.supervisor.until(Refused)).why
+    assert "pinning" in (await proxy.supervisor.until(EgressRefused)).why
 
 
 async def test_a_certificate_that_nobody_vouches_for(

@@ -10,7 +10,7 @@ from supervisor.cli import terminal
 from supervisor.core.actions import Exec, FileChange, Git, Network, Packages, Proposal
 from supervisor.core.approvals import Request
 from supervisor.core.lab.history import read_history
-from supervisor.core.lab.preview import Group, preview
+from supervisor.core.lab.preview import PastGroup, preview
 from supervisor.core.policy.policy_text import parse_rule
 from supervisor.errors import PolicyError
 from supervisor.server.operator import decisions, rule_previews
@@ -37,8 +37,8 @@ def test_what_was_asked_before_and_what_waits_are_apart(parts: FakeParts) -> Non
         seen.summary
         == "would have answered 2 of the last 2 exec requests: 1 you approved, 1 you denied"
     )
-    assert seen.waiting == Group(1, ("npm test b",))
-    assert seen.against == Group(1, ("npm run evil",))
+    assert seen.waiting == PastGroup(1, ("npm test b",))
+    assert seen.against == PastGroup(1, ("npm run evil",))
     assert rule_previews.of_rule(parts, "allow", "exec(npm *)").waiting.count == 2
     assert (
         parts.policies.current().of("exec", "allow")[0].text == "exec(git status)"
@@ -69,7 +69,7 @@ def test_rules_in_force_count(parts: FakeParts) -> None:
 def test_a_stricter_rule_shows_what_was_let_through(parts: FakeParts) -> None:
     ask(parts, "git status")
     seen = rule_previews.of_rule(parts, "deny", "exec(git *)")
-    assert seen.past.by_rules == Group(1, ("git status",))
+    assert seen.past.by_rules == PastGroup(1, ("git status",))
     assert (
         seen.summary
         == "no earlier exec request to compare with; would have denied 1 that rules allowed"
@@ -86,7 +86,7 @@ def test_secrets_are_told_and_not_shown(parts: FakeParts) -> None:
     assert seen.past.redacted == 1
     assert seen.past.approved.titles == ("curl [redacted]",)
     waiting = rule_previews.of_rule(parts, "allow", "exec(echo *)").waiting
-    assert waiting == Group(1, ("echo [redacted]",))
+    assert waiting == PastGroup(1, ("echo [redacted]",))
 
 
 def test_the_work_of_a_click_is_bounded(parts: FakeParts, monkeypatch: pytest.MonkeyPatch) -> None:

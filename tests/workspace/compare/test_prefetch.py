@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.workspace import channel
-from supervisor.workspace.compare.findings import Finding
+from supervisor.workspace.compare.findings import PathFinding
 from supervisor.workspace.compare.prefetch import LARGEST_BYTES, LookedAhead
 from supervisor.workspace.disk import watch
 from supervisor.workspace.disk.beneath import Root
@@ -42,7 +42,7 @@ def examined(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     examiner = desk.channel._now.comparison._examiner
     real = examiner.one
 
-    def examine(name: str, *rest: object) -> Finding:
+    def examine(name: str, *rest: object) -> PathFinding:
         seen.append(name)
         return real(name, *rest)  # type: ignore[arg-type]
 
@@ -185,8 +185,8 @@ async def test_a_change_between_a_look_and_its_end_is_noticed(
     path = still.copy / "src/new.py"
     path.write_text("first\n")
 
-    def examine(name: str) -> Finding:
-        finding = Finding(name)
+    def examine(name: str) -> PathFinding:
+        finding = PathFinding(name)
         path.write_text("then\n")
         return finding
 

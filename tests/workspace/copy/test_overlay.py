@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.core.approvals import status
-from supervisor.workspace.copy.overlay import Made, make_overlay
+from supervisor.workspace.copy.overlay import MadeOverlay, make_overlay
 from supervisor.workspace.copy.private_copy import make_private_copy
 from supervisor.workspace.disk.beneath import Root
 from supervisor.workspace.disk.since import Since
@@ -31,13 +31,13 @@ def desk(tmp_path: Path, host: Path) -> Iterator[Desk]:
     made.close()
 
 
-async def made_of(host: Path, folder: Path, **options: object) -> Made:
+async def made_of(host: Path, folder: Path, **options: object) -> MadeOverlay:
     made = await make_overlay(host, folder, **options)  # type: ignore[arg-type]
     assert made is not None
     return made
 
 
-def view(made: Made) -> Path:
+def view(made: MadeOverlay) -> Path:
     return Path(f"/proc/{os.getpid()}/fd/{made.mount.merged_fd}")  # for programs that we start, too
 
 

@@ -15,7 +15,7 @@ from supervisor.base.process import children
 from supervisor.errors import StorageError, UserError
 from supervisor.workspace import channel
 from supervisor.workspace.copy import copy_pool, copying, snapshot
-from supervisor.workspace.copy.copy_pool import Piece, Place, copy_all
+from supervisor.workspace.copy.copy_pool import CopyFolders, CopyTask, copy_all
 from supervisor.workspace.copy.copying import Copier
 from supervisor.workspace.copy.snapshot import make_copy
 from supervisor.workspace.disk.beneath import Root
@@ -378,9 +378,9 @@ async def test_processes_that_fail_together_have_all_ended(
         raise OSError(errno.ENOSPC, "full")
 
     monkeypatch.setattr(copy_pool, "_answer", full)
-    work = [Piece("", "", [], into_baseline=True)] * 4
+    work = [CopyTask("", "", [], into_baseline=True)] * 4
     with contextlib.closing(Root(folder)) as host, contextlib.closing(Root(tmp_path)) as target:
-        place = Place(host.fd, target.fd, ())
+        place = CopyFolders(host.fd, target.fd, ())
         for _ in range(
             20
         ):  # who ends first has the other cancelled: in most rounds while that waits for its end

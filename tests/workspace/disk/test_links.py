@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core.lab.check import Seen
+from supervisor.core.lab.check import OnDisk
 from supervisor.workspace.disk.links import look, why_outside
 
 
@@ -61,9 +61,9 @@ def test_a_root_that_is_itself_reached_by_a_link(workspace: Path) -> None:
 
 def test_a_look_follows_links_inside(workspace: Path) -> None:
     root = str(workspace)
-    assert look(root, "src/a.py") == look(root, "new/file") == Seen()
-    assert look(root, "inside/new.py") == Seen(path="src/new.py")
-    assert look(root, "inside") == Seen(path="src", is_link=True)
+    assert look(root, "src/a.py") == look(root, "new/file") == OnDisk()
+    assert look(root, "inside/new.py") == OnDisk(path="src/new.py")
+    assert look(root, "inside") == OnDisk(path="src", is_link=True)
     assert look(root, "out/secret").why is not None
-    assert look(str(workspace / "missing"), "inside") == Seen()
-    assert look(root, "na\udcffme") == Seen()
+    assert look(str(workspace / "missing"), "inside") == OnDisk()
+    assert look(root, "na\udcffme") == OnDisk()

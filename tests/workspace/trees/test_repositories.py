@@ -11,10 +11,10 @@ import pytest
 from supervisor.core.approvals import explanation, status
 from supervisor.core.files.undoing import Selection
 from supervisor.core.policy.file_rules import OF_REPOSITORY
-from supervisor.core.policy.repositories import FOLDER, Piece
+from supervisor.core.policy.repositories import FOLDER, RepositoryPiece
 from supervisor.errors import RefusedError
 from supervisor.workspace.disk.beneath import Root
-from supervisor.workspace.trees.repositories import Guard
+from supervisor.workspace.trees.repositories import RepositoryGuard
 from tests.workspace.conftest import Desk
 
 EVERYTHING = 'version: 1\nallow: ["filesystem(**)"]\n'
@@ -278,13 +278,13 @@ def test_two_sessions_never_look_at_the_same_moment(tmp_path: Path) -> None:
     then."""
     (tmp_path / "a/objects").mkdir(parents=True)
     root = Root(tmp_path)
-    one, other = Guard(root, lambda name: ()), Guard(root, lambda name: ())
+    one, other = RepositoryGuard(root, lambda name: ()), RepositoryGuard(root, lambda name: ())
     looking, refused = threading.Event(), []
 
     def give_head() -> None:
-        def piece() -> Piece:
+        def piece() -> RepositoryPiece:
             looking.set()
-            return Piece("file", REF.encode())
+            return RepositoryPiece("file", REF.encode())
 
         try:
             with other.naming("a/HEAD", piece, "a/HEAD"):

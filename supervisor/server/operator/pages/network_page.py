@@ -19,18 +19,18 @@ from litestar.types import ControllerRouterHandler
 
 import supervisor
 from supervisor.core.actions import Network
-from supervisor.core.network.exchanges import NO_BODIES, Bodies, Exchange, Host, by_host
+from supervisor.core.network.exchanges import NO_BODIES, Bodies, Exchange, HostTraffic, by_host
 from supervisor.core.secrets.redact import Redactor
 from supervisor.core.sessions import Session
 from supervisor.errors import NotFoundError, UserError
-from supervisor.network.network_log import Held
+from supervisor.network.network_log import SessionLog
 from supervisor.server.common.parts import Parts
 from supervisor.server.common.time_words import clock_text
 from supervisor.server.common.views import shown_data
 from supervisor.server.operator.operator_api import AnyRequest, caller, parts_of
-from supervisor.server.operator.operator_bodies import Done, KeepBodiesBody
+from supervisor.server.operator.operator_bodies import KeepBodiesBody, Ok
 from supervisor.server.operator.pages import network_views, page_values, spend_page
-from supervisor.server.operator.pages.network_views import MOST_SHOWN, Shown
+from supervisor.server.operator.pages.network_views import MOST_SHOWN, NetworkList
 from supervisor.server.operator.pages.page_actions import Form
 from supervisor.server.operator.pages.page_views import workspace_name
 
@@ -49,7 +49,7 @@ class NetworkView(msgspec.Struct, frozen=True, kw_only=True):
     `cut` older ones are held no more, and in no sum.
     """
 
-    hosts: list[Host]
+    hosts: list[HostTraffic]
     exchanges: list[Exchange]
     cut: int
 
@@ -163,11 +163,11 @@ def switch_part(request: AnyRequest, session: FromQuery[str]) -> Response[str]:
 @post("/api/sessions/{session_id:str}/network/bodies", status_code=200, sync_to_thread=False)
 def keep_bodies(
     request: AnyRequest, session_id: FromPath[str], data: JSONBody[KeepBodiesBody]
-) -> Done:
+) -> Ok:
     """From now on keep what the bodies of its decrypted requests and responses begin with, or
     keep it no more."""
     parts_of(request).sessions.keep_bodies(session_id, is_on=data.keep, by=caller(request).name)
-    return Done()
+    return Ok()
 
 
 @get("/api/sessions/{session_id:str}/network.har")
@@ -209,14 +209,14 @@ def _one(parts: Parts, session_id: str, number: int) -> ExchangeView:
     )
 
 
-def _shown(parts: Parts, session: Session) -> Shown:
+def _shown(parts: Parts, session: Session) -> NetworkList:
     """Its list, as it is now."""
     waiting = parts.queue.pending_but(
         [session.id], session.id, limit=MOST_SHOWN, now=parts.clock.now()
     )
     held = parts.network_log.held(session.id)
     has_ended = session.ended_at is not None
-    return Shown(
+    return NetworkList(
         session_id=session.id,
         held=held,
         has_ended=has_ended,
@@ -227,7 +227,7 @@ def _shown(parts: Parts, session: Session) -> Shown:
     )
 
 
-def _page(values: dict[str, Any], shown: Shown | None) -> Response[str]:
+def _page(values: dict[str, Any], shown: NetworkList | None) -> Response[str]:
     return page_values.html(
         "network.html", **(values | ({} if shown is None else network_views.hosts(shown)))
     )
@@ -240,11 +240,11 @@ def _exchange(
     return page_values.html(template, **values, one=one, bodies=view.bodies)
 
 
-def _part(shown: Shown) -> Response[str]:
+def _part(shown: NetworkList) -> Response[str]:
     return page_values.html("parts/network.html", **network_views.hosts(shown))
 
 
-def _as_data(held: Held, parts: Parts) -> NetworkView:
+def _as_data(held: SessionLog, parts: Parts) -> NetworkView:
     """One by one: what is made of all at once keeps the loop waiting, thread or not."""
 
     def shown[T](one: T) -> T:
@@ -254,7 +254,7 @@ def _as_data(held: Held, parts: Parts) -> NetworkView:
     return NetworkView(hosts=hosts, exchanges=[shown(one) for one in held.exchanges], cut=held.cut)
 
 
-def _why_lost(parts: Parts, session: Session, held: Held) -> str:
+def _why_lost(parts: Parts, session: Session, held: SessionLog) -> str:
     if session.created_at < parts.network_log.began_at:
         return "Gatehouse was restarted since"
     return "many sessions came after it" if held.cut else ""

@@ -21,13 +21,13 @@ from supervisor.core.network.exchanges import (
     Bodies,
     CallOfModel,
     Exchange,
-    Host,
+    HostTraffic,
     by_host,
     name_of,
 )
 from supervisor.core.secrets.redact import Redactor
 from supervisor.core.text.display import visible
-from supervisor.network.network_log import Held
+from supervisor.network.network_log import SessionLog
 from supervisor.server.common.spend_views import CALL_WORDS
 from supervisor.server.common.time_words import clock_text, duration_text
 
@@ -43,14 +43,14 @@ _WORD = {"allow": "allowed", "deny": "denied", "ask_timeout": "not answered in t
 _NO_ENTRIES = b"]}}"
 
 
-class Shown(NamedTuple):
+class NetworkList(NamedTuple):
     """A session's list at one moment. `lost`: why a session that is over has none, where it may
     have had one. `waiting` are its requests for the network that nobody answered yet, in the
     order of their cards. `find` are words that a host's name must have, and `opened` the hosts
     whose exchanges are shown, too."""
 
     session_id: str
-    held: Held
+    held: SessionLog
     waiting: list[Request]
     now: float
     redactor: Redactor
@@ -60,7 +60,7 @@ class Shown(NamedTuple):
     opened: tuple[str, ...] = ()
 
 
-def hosts(shown: Shown) -> dict[str, Any]:
+def hosts(shown: NetworkList) -> dict[str, Any]:
     """For `parts/network.html`: each host in its place, those that came last first, so that news
     move nothing but from above."""
     places = shown.held.places
@@ -103,7 +103,7 @@ def exchange(redactor: Redactor, one: Exchange) -> dict[str, Any]:
 
 
 def archive(
-    held: Held, bodies: Mapping[int, Bodies], redactor: Redactor, version: str
+    held: SessionLog, bodies: Mapping[int, Bodies], redactor: Redactor, version: str
 ) -> Iterator[bytes]:
     """The HTTP Archive, oldest first: its head, entry by entry, its end."""
     yield msgspec.json.encode(har.head(version, held.cut)).removesuffix(_NO_ENTRIES)
@@ -115,14 +115,14 @@ def archive(
     yield _NO_ENTRIES
 
 
-def _waiting(shown: Shown, one: Request) -> tuple[str, float, str, bool]:
+def _waiting(shown: NetworkList, one: Request) -> tuple[str, float, str, bool]:
     """As words, since when, the same as a clock shows it, and whether a program is held for it
     still."""
     words = shown.redactor.text(visible(title(one.action), one_line=True))
     return words, one.asked_at, clock_text(one.asked_at), (one.hold_until or 0) > shown.now
 
 
-def _host(redactor: Redactor, host: Host, found: list[Exchange]) -> dict[str, Any]:
+def _host(redactor: Redactor, host: HostTraffic, found: list[Exchange]) -> dict[str, Any]:
     return {
         "host": host,
         "up": size_text(host.up_bytes),

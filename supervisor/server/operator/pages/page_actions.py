@@ -23,7 +23,7 @@ from supervisor.server.common.parts import Parts
 from supervisor.server.operator import decisions, rule_previews
 from supervisor.server.operator.operator_api import AnyRequest, caller, live_of, parts_of
 from supervisor.server.operator.pages import page_values
-from supervisor.server.operator.pages.page_views import MOST_CARDS, Budget, card
+from supervisor.server.operator.pages.page_views import MOST_CARDS, DiffTime, card
 from supervisor.server.operator.pages.session_views import session_data
 from supervisor.sessions.session_manager import StartSession
 from supervisor.settings import copy_mode, network_mode
@@ -255,7 +255,7 @@ def _cards(
     parts: Parts, request_ids: list[str], error: GatehouseError | None = None
 ) -> Response[str]:
     """Cards as they are now, each with the error where there is one."""
-    said, budget = {} if error is None else {"error": str(error)}, Budget(parts)
+    said, budget = {} if error is None else {"error": str(error)}, DiffTime(parts)
     shown = [card(parts, one, budget) | said for one in parts.gate.get_all(request_ids)]
     return page_values.html("parts/some_cards.html", error, cards=shown)
 

@@ -10,7 +10,7 @@ from litestar.enums import MediaType
 from supervisor.core.actions import RULE_CATEGORIES, Category, title
 from supervisor.core.approvals import status
 from supervisor.core.files.change_tree import FEW_CHANGES
-from supervisor.core.policy.protected_names import Part, built_in, sources
+from supervisor.core.policy.protected_names import ProtectionLevel, built_in, sources
 from supervisor.errors import ChangedError, GatehouseError
 from supervisor.records import audit_chain
 from supervisor.records.policy_files import PolicyFiles
@@ -128,7 +128,7 @@ def _of_policy(policies: PolicyFiles, found: list[rules_view.RuleView]) -> dict[
 
 
 def _protected(
-    part: Part, added: frozenset[str] = frozenset(), lifted: frozenset[str] = frozenset()
+    part: ProtectionLevel, added: frozenset[str] = frozenset(), lifted: frozenset[str] = frozenset()
 ) -> list[tuple[str, str, str]]:
     """The names of one part of the table, each with its why and who says so; then those that the
     policy adds."""

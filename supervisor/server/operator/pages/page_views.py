@@ -47,7 +47,7 @@ _PLAIN_SCRIPTS = (
 )
 
 
-class Budget:
+class DiffTime:
     """How long the diffs of one answer may take. An agent chooses what is compared, so a page
     may not wait for all of it."""
 
@@ -60,7 +60,7 @@ class Budget:
         return self._clock.monotonic() < self._until
 
 
-def card(parts: Parts, request: Request, budget: Budget | None = None) -> dict[str, Any]:
+def card(parts: Parts, request: Request, budget: DiffTime | None = None) -> dict[str, Any]:
     """A request as its card. The diff is only made for what still waits, and where the budget is
     spent when it comes into view."""
     redact = parts.redactor.text
@@ -117,7 +117,7 @@ def card(parts: Parts, request: Request, budget: Budget | None = None) -> dict[s
 def sections(parts: Parts, requests: list[Request]) -> list[dict[str, Any]]:
     """A section for every category, in order, also for those that nothing waits in; the cards in
     the order of the requests."""
-    budget = Budget(parts)
+    budget = DiffTime(parts)
     cards: dict[Category, list[dict[str, Any]]] = {category: [] for category in CATEGORIES}
     for request in requests[:MOST_CARDS]:
         cards[category_of(request.action)].append(card(parts, request, budget))
@@ -174,7 +174,7 @@ def _problems(request: Request, redact: Callable[[str], str]) -> list[tuple[str,
     return [("not possible", redact(problem))] if problem else []
 
 
-def _proposed(parts: Parts, request: Request, budget: Budget | None) -> list[tuple[str, str]]:
+def _proposed(parts: Parts, request: Request, budget: DiffTime | None) -> list[tuple[str, str]]:
     """What a proposed rule would have answered before, and what it would answer now."""
     if budget is not None and not budget.is_left():
         return [("on record", "not counted: there are too many cards at once")]

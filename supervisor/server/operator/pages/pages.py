@@ -22,7 +22,7 @@ from supervisor.server.operator.pages import (
     quiet_page,
     spend_page,
 )
-from supervisor.server.operator.pages.page_views import MOST_CARDS, Budget, card
+from supervisor.server.operator.pages.page_views import MOST_CARDS, DiffTime, card
 from supervisor.server.operator.pages.session_views import session_data
 
 # Of an agent's output, what a page starts with.
@@ -111,7 +111,7 @@ def cards_part(request: AnyRequest, ids: FromQuery[str]) -> Response[str]:
     """The cards with these ids, comma-separated, as they are now; unknown ones are left out."""
     parts = parts_of(request)
     found = [parts.queue.get(one) for one in ids.split(",")[:MOST_CARDS]]
-    budget = Budget(parts)
+    budget = DiffTime(parts)
     return page_values.html(
         "parts/some_cards.html",
         cards=[card(parts, one, budget) for one in found if one is not None],

@@ -22,7 +22,7 @@ from supervisor.core.models.spend_chart import (
     WIDTH,
     Chart,
     Column,
-    Part,
+    ColumnPart,
     Series,
     draw,
     shares,
@@ -31,7 +31,7 @@ from supervisor.core.models.spend_chart import (
 from supervisor.core.money import dollars, microusd
 from supervisor.core.sessions import Session
 from supervisor.core.text.display import visible
-from supervisor.ledger.spending import Standing
+from supervisor.ledger.spending import BudgetStanding
 from supervisor.server.common.parts import Parts
 from supervisor.server.common.spend_views import TokensOfModel, by_kind, notice
 from supervisor.server.operator.operator_api import AnyRequest, parts_of
@@ -196,8 +196,10 @@ def _chart(parts: Parts, session: Session | None, span: Span) -> tuple[Chart, _W
     return draw((_part(window, one) for one in found), window.columns), window
 
 
-def _part(window: _Window, one: OfTime) -> Part:
-    return Part(window.column(one.when), one.model, one.calls, one.tokens, one.cost, one.first_at)
+def _part(window: _Window, one: OfTime) -> ColumnPart:
+    return ColumnPart(
+        window.column(one.when), one.model, one.calls, one.tokens, one.cost, one.first_at
+    )
 
 
 def _window(parts: Parts, session: Session | None, span: Span) -> _Window:
@@ -222,7 +224,7 @@ def _window(parts: Parts, session: Session | None, span: Span) -> _Window:
     return _Window(since, width_s, int((ended - since) // width_s) + 1)
 
 
-def _sums(found: Standing, session: Session | None) -> list[dict[str, Any]]:
+def _sums(found: BudgetStanding, session: Session | None) -> list[dict[str, Any]]:
     """The three sums, each with the limits that there are."""
     return [
         {
@@ -240,13 +242,13 @@ def _sums(found: Standing, session: Session | None) -> list[dict[str, Any]]:
     ]
 
 
-def _used(found: Standing, scope: Scope) -> list[str]:
+def _used(found: BudgetStanding, scope: Scope) -> list[str]:
     return [
         amount(kind, value) for kind in KINDS[1:] if (value := getattr(found.used[scope], kind))
     ]
 
 
-def _limit(found: Standing, scope: Scope, kind: Kind) -> dict[str, Any]:
+def _limit(found: BudgetStanding, scope: Scope, kind: Kind) -> dict[str, Any]:
     most, have = getattr(found.limits[scope], kind), getattr(found.used[scope], kind)
     return {
         "words": f"{amount(kind, have)} of {amount(kind, most)}",

@@ -14,9 +14,9 @@ from supervisor.core.models.spend import Charge
 from supervisor.core.network.egress_wire import (
     Answer,
     Body,
+    EgressRefused,
     Moving,
     Question,
-    Refused,
     Reserve,
     Settled,
     Spent,
@@ -122,7 +122,7 @@ async def test_values_that_authenticate_are_on_no_page_and_in_no_archive(
         operation="request", host="b.example.org", port=443, scheme="https", method="GET", path=path
     )
     parts.gate.ask(asked, session_id="one", reason="", origin="egress", hold_s=60)
-    refused = Refused(session_id="one", action=asked, why="two hosts")
+    refused = EgressRefused(session_id="one", action=asked, why="two hosts")
     EgressQuestions(parts.gate, 1).refused(refused)
     parts.network_log.refused(refused)
     for address in ("/", "/network", OPENED, "/network/one/1", "/history", "/api/requests",
