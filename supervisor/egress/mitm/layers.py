@@ -87,7 +87,7 @@ def refusal_response(
         "Cache-Control": "no-store",
     }
     if not http_version.startswith("HTTP/2"):
-        headers["ClientConnection"] = "close"
+        headers["Connection"] = "close"
     response = http.Response.make(said.status, said.body, headers | said.headers)
     if error is None:
         response.reason = phrase(refusal, status)
