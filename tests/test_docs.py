@@ -114,3 +114,27 @@ def test_every_event_is_recorded_somewhere(event: str) -> None:
     sources = [path for path in (ROOT / "supervisor").rglob("*.py") if path.name != "audit.py"]
     written = any(f'"{event}"' in path.read_text(encoding="utf-8") for path in sources)
     assert written or event in ("audit_recovered", "audit_failed")  # by the audit log itself
+
+
+def test_a_law_in_the_source_is_a_line_of_the_page_of_laws() -> None:
+    laws = re.findall(r"^\| (\d+) \| .+ \|$", text_of("docs/laws.md"), re.MULTILINE)
+    assert laws == [str(number) for number in range(1, 11)]
+    sources = [*(ROOT / "supervisor").rglob("*.py"), *(ROOT / "tests").rglob("*.py")]
+    named = {
+        number
+        for path in sources
+        for number in re.findall(r"\b[Ll]aw (\d+)", path.read_text(encoding="utf-8"))
+    }
+    assert named <= set(laws)
+    assert len(named) > 5
+
+
+def test_every_package_is_on_the_map_and_no_other() -> None:
+    section = text_of("docs/architecture.md").partition("\n## Packages\n")[2].partition("\n## ")[0]
+    mapped = re.findall(r"^\| `([\w.]+)` \|", section, re.MULTILINE)
+    packages = {
+        ".".join(path.parent.relative_to(ROOT / "supervisor").parts)
+        for path in (ROOT / "supervisor").rglob("__init__.py")
+    }
+    assert set(mapped) == {one for one in packages if one and "migrations" not in one}
+    assert len(mapped) == len(set(mapped))

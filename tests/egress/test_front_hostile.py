@@ -1,4 +1,4 @@
-"""Appendix 6 of the escape list, and more, by raw sockets: whatever a client says, the origin sees
+"""Contradictory requests by raw sockets: whatever a client says, the origin sees
 no byte of it.
 
 Everything is allowed by the supervisor here: what is refused is refused by egress itself.
