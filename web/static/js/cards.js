@@ -2,7 +2,7 @@
 // at their end; answered ones shrink in place, and a newer version takes the place of the older with its ticks: a click or a key that a
 // moved card would catch is dropped.
 import { get } from "./get.js";
-import { whenReleased } from "./hand.js";
+import { whenReleased } from "./press_guard.js";
 import { takePlace } from "./hunks.js";
 import { isInSet, waitingInSets } from "./changes.js";
 import { $, say } from "./say.js";

@@ -2,7 +2,7 @@
 // replaced under their hand. What is shown goes back with each answer; the server refuses an answer to anything else.
 import { pending } from "./cards.js";
 import { get } from "./get.js";
-import { whenReleased } from "./hand.js";
+import { whenReleased } from "./press_guard.js";
 import { $ } from "./say.js";
 import { looksNew } from "./steady.js";
 

@@ -2,7 +2,7 @@
 import { changed, presentState, requestChanged } from "./cards.js";
 import { isInSet, presentSets, setChanged } from "./changes.js";
 import { get } from "./get.js";
-import { whenReleased } from "./hand.js";
+import { whenReleased } from "./press_guard.js";
 import { readOutput } from "./output.js";
 import { $, say } from "./say.js";
 

@@ -4,7 +4,7 @@ import { watchCards } from "./cards.js";
 import { watchChanges } from "./changes.js";
 import { watchConfirmations } from "./confirm.js";
 import { watchFolds } from "./folds.js";
-import { watchHand } from "./hand.js";
+import { guardPresses } from "./press_guard.js";
 import { watchHosts } from "./hosts.js";
 import { watchKeys } from "./keys.js";
 import { watchHunks } from "./hunks.js";
@@ -18,7 +18,7 @@ import { watchPlaces } from "./places.js";
 import { watchSteadiness } from "./steady.js";
 import { watchTime } from "./time.js";
 
-watchHand();
+guardPresses();
 watchParts();
 watchTime();
 watchErrors();

@@ -1,4 +1,4 @@
-// Nothing on the page is moved or replaced while a person presses on it: a click needs its press and its release in one place. What
+// Guards a press: nothing on the page is moved or replaced while a person presses on it: a click needs its press and its release in one place. What
 // came in between would take the click away, or have it from a person who meant another thing. It waits for the release.
 let isPressed = false;
 let tapTimer = 0;
@@ -46,7 +46,7 @@ function lifted(event) {
   tapTimer = setTimeout(release, TAP_MS);
 }
 
-export function watchHand() {
+export function guardPresses() {
   const hear = (name, act) => window.addEventListener(name, act, { capture: true, passive: true });
   // A list that drops down keeps its release to itself, that of a key as well.
   const isList = (event) => event.target.closest("select") !== null;
