@@ -1,5 +1,4 @@
-"""What stands around one session: its channels, its doors, the sockets that are lent. Part of the
-composition root, beside `app`.
+"""The channels, servers and sockets around one session. Part of the composition root, beside `app`.
 
 `session_manager` says when; this says with which parts. It decides nothing about actions: that
 is the gate's.

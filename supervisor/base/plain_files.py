@@ -1,5 +1,5 @@
-"""What a person told us to read: policies, prices, credentials, authorities. Only a file is read,
-never a FIFO, a socket or a device.
+"""Read files that a person named: policies, prices, credentials, authorities. Refuse a FIFO, a
+socket or a device.
 
 Opening a FIFO waits until somebody writes to it, and a device may have no end: one in a file's
 place held up the start, and every verdict after it. A link to a file is one, but where `opened`

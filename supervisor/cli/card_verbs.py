@@ -1,5 +1,5 @@
-"""What is done with cards, as verbs: `gatehouse show`, `approve` and `deny`, `--hunks`, and
-`--changes` for many files at once.
+"""The verbs about cards: `gatehouse show`, `approve` and `deny`, `--hunks`, and `--changes` for
+many files at once.
 
 A change within a file is named by the number that `show` prints. It is separate from `cli`
 because it reads cards; `terminal` has what is one line. What is printed was written by an agent:

@@ -1,5 +1,5 @@
-"""What `up`, `run` and `review` say in the terminal besides the agent's own output: lines on
-standard error, the page's link."""
+"""Lines on standard error of `up`, `run` and `review`, beside the agent's own output; the page's
+link."""
 
 import contextlib
 import html

@@ -1,5 +1,5 @@
-"""What the CLI prints: one function per shape. All of it is shown by `folding`; ids and words
-come first, to be cut by tools."""
+"""Text of the CLI: one function per shape. All of it is shown by `folding`; ids and words come
+first, to be cut by tools."""
 
 import json
 import sys

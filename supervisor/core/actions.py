@@ -1,4 +1,4 @@
-"""What an agent can want: seven categories of action, frozen, each with a fingerprint.
+"""Actions: what an agent can want, in seven categories, frozen, each with a fingerprint.
 
 An action says everything that would take effect. The gate judges it, a person reads it, a grant
 is bound to its fingerprint, and the channel builds it anew from what it is about to do before it

@@ -1,4 +1,4 @@
-"""What sessions spend and send, and whether one more call or request fits the budget.
+"""Spending and traffic of sessions, and whether one more call or request fits the budget.
 
 Start with `spending` (money and tokens) and `traffic` (requests and bytes).
 """

@@ -1,5 +1,5 @@
-"""What model calls spent, and whether one more fits: the ledger in the database and the budgets
-over it.
+"""Costs of model calls, and whether one more fits: the ledger in the database and the budgets over
+it.
 
     reserve   before a call goes out: recorded at the most that it can cost, or refused with the
               limit that it would pass

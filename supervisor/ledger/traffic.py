@@ -1,5 +1,4 @@
-"""What sessions send, whatever it is and wherever it goes: counted, and within the budgets of
-requests and bytes.
+"""Requests and bytes that sessions send, counted and within their budgets.
 
     draw   before anything goes out: egress gets a portion, which counts from then on, or is told
            the limit that it would pass

@@ -1,4 +1,4 @@
-"""What goes over the network of each session, kept for the Network page while Gatehouse runs.
+"""Connections and requests of each session, kept for the Network page while Gatehouse runs.
 
 It is fed by the network broker and read by the pages. It is separate from the audit log, which has
 every verdict for good: here are bytes, times and headers of the last exchanges, in memory, bounded.

@@ -1,5 +1,4 @@
-"""What a sandbox is, whichever backend makes it: what is asked of it, what is given back, what
-doctor says.
+"""The Protocol of a sandbox: what is asked of a backend, what it gives back, what doctor says.
 
 It is separate so that callers know only this. It must never hold a backend's detail, and no
 field here may make a sandbox weaker than its default: a Spec adds (a bind, a port), it never

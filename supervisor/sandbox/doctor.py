@@ -1,5 +1,4 @@
-"""What this machine gives a sandbox, checked by trying: for `gatehouse doctor`, and to explain a
-start that failed.
+"""Checks of this machine by trying: for `gatehouse doctor`, and to explain a start that failed.
 
 Each check looks at one need and says what to do about it. The trial at the end is the only
 proof: it starts the real thing and asks from inside whether it is one. Nothing here may make a

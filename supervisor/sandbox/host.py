@@ -1,5 +1,5 @@
-"""What the sandbox takes from this machine's file system, read once: where programs lie, and a
-small /etc made for it.
+"""Parts of this machine's file system that a sandbox gets, read once: programs, and a small /etc
+made for it.
 
 It is separate from `arguments`, which is pure. The /etc is a directory of our own, bound
 read-only in one mount: copies of the few files that programs need, and users, hosts and name

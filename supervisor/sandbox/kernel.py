@@ -1,5 +1,4 @@
-"""What the running kernel gives a sandbox, read from its own files: the first lines of `gatehouse
-doctor`.
+"""Features of the running kernel, read from its own files: the first lines of `gatehouse doctor`.
 
 Apart from `doctor`, which starts programs: these answer at once, and import next to nothing.
 """

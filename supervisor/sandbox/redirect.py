@@ -1,5 +1,5 @@
-"""What makes a sandbox's network hand every TCP connection to one door: the messages that set it
-up, in its own namespace. Pure.
+"""Netlink messages that make a sandbox's network hand every TCP connection to one door, in its own
+namespace. Pure.
 
 Two things are needed. Every address has to be routable, or connect(2) fails before anything can be
 redirected: a route of type `local` for everything (AnyIP) makes each address the sandbox's own, so

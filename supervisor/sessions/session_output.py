@@ -1,5 +1,5 @@
-"""What an agent printed, kept beside its session: `output.log`, bytes as they came, appended and
-never rewritten.
+"""The agent's output, kept beside its session: `output.log`, bytes as they came, appended and never
+rewritten.
 
 It decides nothing but where the bytes are. Output that can't be kept is a line in the log: an
 agent is never held up, and its session never ended, because a disk is full.

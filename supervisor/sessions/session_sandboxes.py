@@ -1,5 +1,5 @@
-"""What the sandboxes of a session hold: command, environment, binds, bounds; the agent's, and that
-of one command.
+"""Specs of a session's sandboxes: command, environment, binds, bounds; the agent's, and that of one
+command.
 
 It is separate from `surroundings`, which opens and closes what stands around them, and from
 `sandbox`, which makes them. INVARIANT: no secret is in one of them, but placeholders of it; the

@@ -1,5 +1,5 @@
-"""What a person asks for when a session starts: the body of the operator's API, of the start
-form, and of the CLI's `run`."""
+"""The parameters of a new session: body of the operator's API, of the start form, and of the
+CLI's `run`."""
 
 from pathlib import Path
 from typing import Annotated

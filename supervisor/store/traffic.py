@@ -1,4 +1,4 @@
-"""What sessions sent, in the database: by session and day. Each function takes part in its
+"""Traffic of sessions in the database, by session and day. Each function takes part in its
 caller's transaction."""
 
 from collections.abc import Mapping

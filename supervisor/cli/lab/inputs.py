@@ -1,5 +1,4 @@
-"""What the lab's verbs read: a policy file, the policy that a session would start with, the
-record."""
+"""Read the lab's inputs: a policy file, the policy that a session would start with, the record."""
 
 import contextlib
 import os

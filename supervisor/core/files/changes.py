@@ -1,5 +1,5 @@
-"""What changed, and what would have to be done about it on the host: pure comparison, edits, and
-diffs for cards.
+"""Compare states of a path: what changed, and what to do about it on the host; edits, and diffs for
+cards. Pure.
 
 A path is compared three ways: `known` (what host and copy last agreed on), `mine` (the agent's copy
 now) and `host` (now). Comparing states instead of replaying events makes a lost or doubled event

@@ -1,5 +1,5 @@
-"""What a person must not overlook in a file's new text: what looks like a secret, characters that
-don't show, odd layout. Pure.
+"""Flags on a file's new text that a person must not overlook: likely secrets, characters that don't
+show, odd layout. Pure.
 
 It is separate from the card because whoever answers many changes at once asks only this. It
 looks at what is new: a secret or an odd character that the old text had, too, is no news. It

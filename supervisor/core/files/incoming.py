@@ -1,5 +1,5 @@
-"""What follows for the agent's copy from what the person did on the host: the mirror of
-`changes.want`, and as pure.
+"""Decide what the person's changes on the host mean for the agent's copy: the mirror of
+`changes.want`. Pure.
 
 Each path is compared three ways, as there: `known` (what both sides last agreed on), `mine` (the
 agent's copy) and `host`. It is separate because the two directions must never answer for one

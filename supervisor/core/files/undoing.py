@@ -1,5 +1,5 @@
-"""What paths held before effects and after them, and what must be put back so that effects never
-were: pure values.
+"""States of paths before and after effects, and what to put back so that the effects never were.
+Pure.
 
 It is separate because the journal, apply and undo must mean the same by "as it was", and because
 what an undo would do must be testable without a file system. It must never call two states equal

@@ -1,5 +1,5 @@
-"""What an explanation is made of: the parts of an action, what each rule says of each, and all of
-it as plain data.
+"""The data of an explanation: the parts of an action, what each rule says of each, and the whole as
+plain data.
 
 Decides nothing and asks nothing: these are values, shared by `explain`, by the readers of the
 categories (`explain_exec`, ...) and by whoever shows them. Nothing in them is escaped.

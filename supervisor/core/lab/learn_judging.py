@@ -1,5 +1,4 @@
-"""What the engine says of past requests under the base policy and under the base with some rules
-beside it.
+"""Judge past requests under the base policy, and under the base with some rules added.
 
 Decides nothing: it asks `evaluate` and the judge of commands, and remembers the answers, because
 choosing rules asks the same things over and over. It is apart from `learn`, which chooses. It

@@ -1,5 +1,4 @@
-"""What is wrong with the rules of a policy, each rule looked at beside all others and beside the
-record.
+"""Find what is wrong with a policy's rules, each compared with all others and with the record.
 
 Decides five things of a rule: it can never match, it is covered by another one, it has expired, it
 decided nothing for 30 days, or it means more than it looks. Pure: whoever calls reads the files and

@@ -1,4 +1,4 @@
-"""What a request that calls a model says of its own size and price, before it goes out.
+"""Read the size and the price of a model call from its request body, before it goes out.
 
 It is apart from `model_calls.py`, which decides by the head alone, because a body is an agent's
 word. It must never take that word for less than the provider may read in it: what it can't read,

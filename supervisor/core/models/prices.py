@@ -1,4 +1,4 @@
-"""What a model's tokens cost: the price table and exact sums over it.
+"""The price table of models, and exact sums over it.
 
 It decides which row of `policy/prices.yaml` a model's name means, and what counts of tokens cost
 by it. Money is whole pico-dollars (a price of $0.000001 for a million tokens is one for each),

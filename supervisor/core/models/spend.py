@@ -1,4 +1,4 @@
-"""What a model call may cost at most, and what it did cost.
+"""The most that a model call may cost, and what it did cost.
 
     bound    before it goes out: no more than this can be billed, by the size of its body and the
              limit that it names

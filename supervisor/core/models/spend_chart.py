@@ -1,5 +1,5 @@
-"""What models cost over time, as a chart of stacked columns: where its columns begin, and what is
-drawn where.
+"""Costs of models over time as a chart of stacked columns: where columns begin, and what is drawn
+where.
 
 It decides the picture only: sums come from the ledger, words and colours from the page. It is
 apart from the page because every number in it can be checked without one. However long the

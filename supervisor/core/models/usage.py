@@ -1,4 +1,4 @@
-"""What a model call used, read from its response while that goes by.
+"""Read what a model call used from its response, while that passes.
 
 It decides which numbers of a response are the provider's own count, and says what is missing; it
 never guesses (`spend.py` does, upwards). It keeps no more than one event of a stream, and of a

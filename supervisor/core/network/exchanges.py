@@ -1,5 +1,4 @@
-"""What went over the network, as the Network page lists it: one exchange for each connection or
-request that was judged.
+"""Exchanges of the Network page: one for each connection or request that was judged.
 
 Pure: what is known of each, and sums by host; `har` makes an archive of them. Texts come from
 agents and origins: whoever shows them escapes them; secrets were taken out before.

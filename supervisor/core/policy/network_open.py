@@ -1,4 +1,4 @@
-"""What is open near a request or connection that was denied, in words for the agent. Pure.
+"""List what is open near a denied request or connection, in words for the agent. Pure.
 
 It decides nothing: what it names was judged by the same policy. It must never name a method as
 open that isn't.

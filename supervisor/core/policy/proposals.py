@@ -1,4 +1,4 @@
-"""What becomes of a rule that an agent proposes, before a person is asked.
+"""Judge a rule that an agent proposes, before a person is asked.
 
 Decides whether there is anything to ask: a rule that can't be used, or that would change
 nothing, is refused at once, with the reason for the agent. All else is asked, always: no rule

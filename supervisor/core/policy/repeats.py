@@ -1,5 +1,5 @@
-"""What an agent asks again: which requests are one wish in other words, and how long a person's
-denial stands. Pure.
+"""Repeated requests of an agent: which are one wish in other words, and how long a person's denial
+stands. Pure.
 
 It decides only what is *refused* without asking anybody once more. INVARIANT: nothing here ever
 allows: to take two wishes for one may cost an agent some minutes, and no more. So it may look

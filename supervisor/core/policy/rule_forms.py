@@ -1,5 +1,4 @@
-"""What the form of a single rule already tells: that it can never match, or that it means more than
-it looks.
+"""Tell from a single rule's form that it can never match, or means more than it looks.
 
 Decides it for `lint`, and for importers that must not bring such rules in. It is apart from
 `lint`, which compares rules with each other and with the record. It must never call something

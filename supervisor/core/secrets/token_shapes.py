@@ -1,4 +1,4 @@
-"""What well-known tokens look like: the net for secrets that nobody told us.
+"""Shapes of well-known tokens: the net for secrets that nobody told us.
 
 It is apart from `redact`, which knows values, too, and data, so that the command line hides them in
 its errors and imports nothing else for it.

@@ -1,5 +1,5 @@
-"""What authenticates in an address: the values of query names such as `access_token` or
-`X-Amz-Signature`, taken out of all that is stored or shown.
+"""Find credentials in URLs: values of query names such as `access_token` or `X-Amz-Signature`,
+taken out of all that is stored or shown.
 
 It decides by the name alone, word by word, so that `monkey` is no key; an unknown value has no
 shape to go by, and known ones are `redact`'s. Only what is stored or shown passes here: rules,

@@ -1,4 +1,4 @@
-"""What is known of programs: which arguments turn one into something else.
+"""Tables of programs: which arguments turn one into something else.
 
 Decides, for one command's words, which of them no wildcard may cover, and reads both tables
 (`data/wrappers.yaml`, `data/opaque_arguments.yaml`), once. The knowledge is data, so that a

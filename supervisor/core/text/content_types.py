@@ -1,5 +1,4 @@
-"""What a file's content is, by its first bytes: a small table, for a person who is shown no text.
-Pure.
+"""Content types by a file's first bytes: a small table, for a person who is shown no text. Pure.
 
 A name or an extension is the agent's word; these bytes are what a program would go by. It is
 separate because the card names the type and the route that serves an image must agree with it.

@@ -1,5 +1,4 @@
-"""What each session may still send: requests and bytes, in portions that the supervisor's ledger
-hands out.
+"""Portions of each session's budget of requests and bytes, drawn from the supervisor's ledger.
 
 It decides only whether what is about to go out is covered by what the session has; where it
 isn't, more is drawn, and everybody who needs more of the same kind waits for that one answer. It

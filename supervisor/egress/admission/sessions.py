@@ -1,4 +1,4 @@
-"""What egress knows of sessions and of the connections of their clients.
+"""Sessions in the egress process, and the connections of their clients.
 
 A connection belongs to the session whose listening socket it came in by: nothing that a client
 says can change that.

@@ -1,5 +1,5 @@
-"""What egress refuses by itself, told to the supervisor: the first of a kind at once, those like it
-as a number, every now and then.
+"""Report to the supervisor what egress refuses by itself: the first of a kind at once, later ones
+as a count, now and then.
 
 It decides only what is told as one: an agent may be refused some thousand times a second, and
 each line of the audit log stays on the disk for good. It is apart from `questions` because

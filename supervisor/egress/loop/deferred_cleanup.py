@@ -1,5 +1,4 @@
-"""What is left to do of connections that are over: it is done while somebody else has the next
-word, at most `LATEST_S` later.
+"""Clean up ended connections while somebody else has the next word, at most `LATEST_S` later.
 
 To close two sockets and report an end takes as long as a third of what a new connection waits
 for, and clients that close one often open another at once. It decides nothing; nobody waits for

@@ -1,5 +1,4 @@
-"""What is logged of a failure: its type and place, never its text, which may quote what a client
-sent.
+"""Log a failure by its type and place, never by its text, which may quote what a client sent.
 
 It is separate so that parts without mitmproxy log in the same way, and nothing of mitmproxy's
 logs gets by it. It decides nothing.

@@ -1,5 +1,5 @@
-"""What a client reads when it is refused: 403 and the same reason and rule as in the verdict and
-the audit record (law 5).
+"""The refusal that a client reads: 403 with the reason and rule of the verdict and the audit record
+(law 5).
 
 It is separate because the tunnel's path and mitmproxy's both answer with it. It decides nothing.
 """

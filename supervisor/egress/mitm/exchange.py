@@ -1,4 +1,4 @@
-"""What is known of one request that is looked into, and of its answer, from its head to its end.
+"""The state of one request that is looked into, and of its answer, from its head to its end.
 
 The layers and the hooks of one flow tell each other by it what may go on, and why not. It is
 separate so that all of that is seen at one place, with its types; what only one module wants to

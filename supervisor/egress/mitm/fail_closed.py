@@ -1,5 +1,5 @@
-"""What becomes of a connection, a request, a message where a hook of ours raises: refused, cut or
-dropped, each in mitmproxy's own way.
+"""Close where a hook of ours raises: a connection, request or message is refused, cut or dropped,
+in mitmproxy's own way.
 
 mitmproxy itself would log it and let the request go through (`addonmanager.safecall`; so does
 `hooks`, by which they are called). It is separate from `guard`, which decides what may go on:

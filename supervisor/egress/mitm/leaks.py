@@ -1,5 +1,5 @@
-"""What must not pass in what is looked into, behind its head: placeholders to a host that none of
-them is for, and real credentials on their way back.
+"""Keep secrets in bodies from passing: placeholders to a host that none of them is for, and real
+credentials on their way back.
 
     a body, long or short, coded or not    up: looked through before it is sent where it is short,
                                            else on its way

@@ -1,4 +1,4 @@
-"""What an agent may send, as types, and the action that each of them is.
+"""Bodies of the agent's API as types, and the action that each of them is.
 
 Bodies refuse unknown fields, so that a field like `approved` is an error instead of being passed
 over. Paths and working folders are data: taken relative to the workspace, never opened here.

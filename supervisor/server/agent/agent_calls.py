@@ -1,5 +1,4 @@
-"""What an agent may do through its door: ask, wait, report. One session's calls, whichever protocol
-they come by.
+"""The agent's calls: ask, wait, report. One session's, whichever protocol they come by.
 
 `agent_api` serves them as JSON over HTTP, `mcp` as tools of the Model Context Protocol; both count
 against one budget.

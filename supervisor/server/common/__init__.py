@@ -1,4 +1,4 @@
-"""What both doors share: who may come in, the error body, listening, templates.
+"""Shared by both servers: who may come in, the error body, listening, templates.
 
 Start with `request_guard`.
 """

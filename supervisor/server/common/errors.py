@@ -1,5 +1,4 @@
-"""What goes wrong, as the one JSON body that both doors answer with: `{error, why, remedy, rule,
-request_id}`.
+"""Errors as the one JSON body of both servers: `{error, why, remedy, rule, request_id}`.
 
 The body is made here and nowhere else, whether a handler raised, no route matched, or the door
 refused before any handler ran. An unexpected exception is logged with its trace and answered

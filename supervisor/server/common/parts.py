@@ -1,5 +1,5 @@
-"""What the server needs of the rest, as types: `app` builds the parts and hands them over, the
-server never imports `app`."""
+"""Types of the parts that the server uses: `app` builds them and hands them over; the server
+never imports `app`."""
 
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager

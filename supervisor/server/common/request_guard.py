@@ -1,4 +1,4 @@
-"""What stands before every route: who may come in at all, and what every answer carries.
+"""Checks before every route: who may come in at all, and which headers every answer carries.
 
 A door wraps the whole ASGI app, so that it also holds for paths that no route has, for methods that
 no handler has, for WebSocket handshakes and for routes that somebody adds later. It denies by

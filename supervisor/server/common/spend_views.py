@@ -1,4 +1,4 @@
-"""What the page and the CLI show of a session's spending: plain data, no markup, no decision."""
+"""A session's spending for the page and the CLI: plain data, no markup, no decision."""
 
 import msgspec
 

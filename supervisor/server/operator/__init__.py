@@ -1,4 +1,4 @@
-"""What an operator decides, as functions and as the JSON API; live state.
+"""An operator's decisions, as functions and as the JSON API; live state.
 
 Start with `decisions`, then `operator_api`.
 """

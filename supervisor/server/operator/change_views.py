@@ -1,5 +1,5 @@
-"""What the pages show of a changed file: its hunks with their check boxes, types and images, and
-what must not be overlooked.
+"""Changed files for the pages: hunks with their check boxes, types and images, and flags that must
+not be overlooked.
 
 Plain data for `parts/change.html`, no markup, no decision. Secrets are redacted here, once more
 than before storage; deceptive characters are made visible by `render`. It is separate from

@@ -1,4 +1,4 @@
-"""What an operator can decide, as functions that pages, JSON API and CLI share: answer, "always",
+"""The operator's decisions, as functions that pages, JSON API and CLI share: answer, "always",
 bulk, rules, stop everything.
 
 Every function takes `by`, the authenticated caller's name, from the door and never from a body.

@@ -1,5 +1,4 @@
-"""What the operator's API takes and gives, as types. No body has a field for who answers: the
-door knows that."""
+"""Bodies of the operator's API as types. None has a field for who answers: the door knows that."""
 
 from typing import Annotated, Any
 

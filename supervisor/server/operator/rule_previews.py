@@ -1,5 +1,4 @@
-"""What a rule would have answered, shown before it is saved: the waiting requests that it would
-answer, and the recorded ones.
+"""Preview a rule before it is saved: the waiting and the recorded requests that it would answer.
 
 Apart from `decisions` because it decides nothing: a preview that is wrong misinforms a person,
 and changes no verdict. What is counted is `core.preview`'s affair; here the database's requests

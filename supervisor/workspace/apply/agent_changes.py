@@ -1,5 +1,5 @@
-"""What an agent asks of files through its API: turns a write, an edit, a deletion or a move into a
-request about exact content.
+"""File changes asked for through the agent's API: turn a write, an edit, a deletion or a move into
+a request about exact content.
 
 It is separate from `channel` because it only asks: the effect comes when the gate allows it, by
 `effects`. Whoever calls holds the channel's turn. It must never give a new request an id before

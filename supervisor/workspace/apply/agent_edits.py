@@ -1,5 +1,5 @@
-"""What the agent's waiting edits are made of, so that one more is added to them instead of taking
-their place.
+"""The edits behind a waiting request, so that one more is added to them instead of taking their
+place.
 
 It is separate from `agent_changes` because effects need it, too: to say why edits no longer fit,
 and to make them in a copy that moved on. It is a memory of this run only: what an approval

@@ -1,5 +1,5 @@
-"""What the host held when a change of the agent's was asked about: what a merge begins with, should
-the person edit it, too.
+"""Merge bases: what the host held when a change of the agent's was asked about, should the person
+edit it, too.
 
 It is separate because comparing keeps it and merging reads it. Losing one only means that there
 is no suggestion; so it is bounded, and no error of its own stops a comparison.

@@ -1,5 +1,4 @@
-"""What a person needs to see of a file change: both sides are looked at, and the card is made of
-what is bound to the request.
+"""Make the card of a file change: look at both sides, and show what is bound to the request.
 
 It is separate from `channel`, which lives with the session, because it only reads. It must never
 show a content that an approval wouldn't apply; `change_card` holds each side against the hash

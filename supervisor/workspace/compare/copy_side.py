@@ -1,4 +1,4 @@
-"""What the walk must know of the copy's side: what is compared there, and what is passed over.
+"""Bounds of the walk through the copy: what is compared there, and what is passed over.
 
 It is separate from `compare`, which looks at what the walk finds and asks about it. It must
 never read a file.

@@ -1,4 +1,4 @@
-"""What a comparison found at a path, and which two findings are one file under another name.
+"""Findings of a comparison, path by path, and which two are one file under another name.
 
 It is separate from `compare`, which asks about findings one by one, because a rename is known
 only when all of a comparison's deletions and creations are. It decides nothing about a path that

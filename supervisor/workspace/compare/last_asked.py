@@ -1,4 +1,4 @@
-"""What was asked about a path, and whether what became of that still holds for what is there now.
+"""The last request about a path, and whether its outcome still holds for what is there now.
 
 A change that couldn't be carried out is asked again after a while: the disk may have room by
 then. What a person answered becomes a card anew, what a rule allows is tried anew, both with

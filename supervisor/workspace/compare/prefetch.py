@@ -1,5 +1,5 @@
-"""What the next comparison will find, found out while the copy gets quiet: what was just written is
-read and kept by then.
+"""Look ahead while the copy gets quiet: what was just written is read and kept before the
+comparison needs it.
 
 It is separate from `compare` because nothing may hang on it: a finding counts only where both
 sides, and what is known of the path, are as they were when it was made. Else, or without one,

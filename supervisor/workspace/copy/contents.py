@@ -1,4 +1,4 @@
-"""What belongs in the private copy, folder by folder.
+"""Choose what belongs in the private copy, folder by folder.
 
 Of a git repository the tracked files, the untracked ones that git doesn't ignore, and a
 self-contained `.git` (`git_copy`); of a folder in one the same, without the `.git`; of any other

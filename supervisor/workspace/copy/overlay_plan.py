@@ -1,4 +1,5 @@
-"""What the agent must not see of a workspace that shines through: the same that a copy leaves out.
+"""Hide from a shining-through workspace what the agent must not see: the same that a copy leaves
+out.
 
 Where `contents` names what belongs, this names what doesn't, which is far less: git lists the
 one and the other in the same walk, and only where there is a `.gatehouseignore` each name is

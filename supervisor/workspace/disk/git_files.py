@@ -1,4 +1,4 @@
-"""What git says about the host's folder: which files belong, which are ignored, what its own folder
+"""Ask git about the host's folder: which files belong, which are ignored, what its own folder
 holds.
 
 Git runs programs that a repository's configuration names (hooks, fsmonitor, filters), so it runs

@@ -1,5 +1,5 @@
-"""What a person is told where an effect can't be had: one error for each path, with a remedy,
-whatever the system raised.
+"""Errors of effects in words for a person: one for each path, with a remedy, whatever the system
+raised.
 
 It is separate from `placing` because apply, undo and moves say it in the same words, and none of
 it touches a file. It must never pass on a system's error that doesn't name the path.

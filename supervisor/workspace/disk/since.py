@@ -1,5 +1,5 @@
-"""What the host's folder held when the agent's overlay was mounted, without having looked at it
-then.
+"""Reconstruct what the host's folder held when the agent's overlay was mounted, without having
+looked then.
 
 A file whose change time lies before the start is as it was: the change time is the kernel's own,
 and is set by a write, a change of mode and a rename alike. A folder that was renamed brings

@@ -1,5 +1,4 @@
-"""What the agent changed, where its copy is an overlay: the upper folder says which paths, the
-mounted view what is there.
+"""Changed paths of an overlay: the upper folder says which, the mounted view what is there.
 
 A path that isn't in the upper folder was not touched by the agent, whatever the view shows there:
 the host's folder shines through, and the kernel promises nothing about it once the host changes (a

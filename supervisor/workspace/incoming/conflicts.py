@@ -1,4 +1,4 @@
-"""What the person and the agent both changed: what each did, the merge that git suggests, and the
+"""Conflicts, where person and agent both changed a path: what each did, git's merge, and the
 answers beyond yes and no.
 
     approve            the agent's version is taken (as for any request)

@@ -1,5 +1,4 @@
-"""What files on the host held before an effect, by hash and compressed, under
-`data/sessions/ID/before`.
+"""Contents of host files before an effect, by hash and compressed, under `data/sessions/ID/before`.
 
 It is separate from `blobs` because the two are dropped for different reasons: a request's snapshot
 when nobody asks about it any more, a before-content when it is older than the history that is kept.

@@ -1,5 +1,5 @@
-"""What was done to the host, in its order, and what was there before: the memory that undo works
-from.
+"""The history of effects on the host, in order, and what was there before: the memory that undo
+works from.
 
 Before an effect the content that it replaces is kept and its intent is journaled, in this order;
 so whatever moment a crash picks, an effect that happened has its before on the disk. It is

@@ -1,4 +1,5 @@
-"""What a session's workspace must remember over a crash: the baseline, and each change of it since.
+"""The journal that a session's workspace keeps over a crash: the baseline, and each change of it
+since.
 
 `baseline.msgpack` is written once, when the copy is made; `workspace.journal` grows by a line
 for every effect on the host: first its intent (the temporary file's place, what was there and

@@ -1,5 +1,5 @@
-"""What a session in overlay mode must remember over a crash: when it began, and what was hidden
-from the agent.
+"""Facts that a session in overlay mode keeps over a crash: when it began, and what was hidden from
+the agent.
 
 It is separate because making an overlay writes it and the sides read it. Where there is such a
 file, the session's copy is an overlay, and `merged` is nothing but the place where it is

@@ -1,5 +1,5 @@
-"""What `.gatehouseignore` says: which names of the host's folder the agent never gets, and which it
-gets though git ignores them.
+"""Read `.gatehouseignore`: which names of the host's folder the agent never gets, and which it gets
+though git ignores them.
 
 The syntax is .gitignore's, a file counts for its folder and what is below, the innermost and the
 last line win. Stronger than any .gitignore, and than git's index: a tracked file that is named here

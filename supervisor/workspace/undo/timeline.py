@@ -1,5 +1,5 @@
-"""What was applied to the host, as a person looks back on it: one row for each request, for all
-that were answered and carried out as one, and for each undo, oldest first.
+"""The timeline of applied changes: one row for each request, for all that were answered and carried
+out as one, and for each undo, oldest first.
 
 It is separate from `undo` because it only tells. It changes nothing.
 """

@@ -1,5 +1,4 @@
-"""What an undo would do: looked at path by path, merged where asked, and named by a token that has
-exactly this done.
+"""Plan an undo: path by path, merged where asked, and named by a token that has exactly this done.
 
 It is separate from `undo`, which carries it out, because all of it happens before anything does:
 it changes nothing on either side. It must never call a path undoable that the person changed

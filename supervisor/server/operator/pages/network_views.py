@@ -1,5 +1,4 @@
-"""What the Network page shows of a session's exchanges: lists, one exchange, and the archive, of
-what is held at one moment.
+"""A session's exchanges for the Network page: lists, one exchange, and the archive, at one moment.
 
 It decides only which of it is shown, and in which words. It is apart from `network_page` because
 a list may be long: everything here works on a snapshot and may run in a thread, while the

@@ -1,5 +1,5 @@
-"""What a person does on the pages, as forms and buttons: answer, "always", all of a category,
-rules, sessions, stop everything.
+"""Forms and buttons of the pages: answer, "always", all of a category, rules, sessions, stop
+everything.
 
 Each handler parses, calls one function of `decisions` or of the session manager, and renders
 what it changed. A refusal is shown in its place with status 200, since htmx leaves a page as it

@@ -1,5 +1,5 @@
-"""What the templates of whole pages and of their parts are given: read from the supervisor's
-parts, decided nowhere here."""
+"""Values for the templates of whole pages and of their parts: read from the supervisor's parts,
+decided nowhere here."""
 
 from collections import Counter
 from typing import Any

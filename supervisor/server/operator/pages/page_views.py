@@ -1,5 +1,4 @@
-"""What the pages show of requests and changed files: plain data for the templates, no markup, no
-decision.
+"""Requests and changed files for the pages: plain data for the templates, no markup, no decision.
 
 Secrets are redacted here, once more than before storage; deceptive characters are made visible
 by `render`, for every value. It must never shorten what would take effect without saying so: a

@@ -1,5 +1,5 @@
-"""What an agent asks without a card of its own, for the person: repeats that were denied again, and
-what waits for room.
+"""The page of requests without a card: repeats that were denied again, and requests that wait for
+room.
 
 It shows what `Gate.repeats` holds; what can be done about it, lifting a denial and denying all
 that is held, is `decisions`'.

@@ -1,5 +1,4 @@
-"""What the pages show of sessions and their reviews: plain data for the templates, no markup, no
-decision.
+"""Sessions and their reviews for the pages: plain data for the templates, no markup, no decision.
 
 A review was written by an agent about code that may be hostile: every field may be missing or be
 anything here.

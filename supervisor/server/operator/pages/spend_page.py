@@ -1,4 +1,4 @@
-"""What models cost over time: the chart and the sums on the Network page, and the same as JSON.
+"""Costs of models over time: the chart and the sums on the Network page, and the same as JSON.
 
 All of it is read from the ledger in the database, so that it is the same after a restart. The
 picture is `core.spend_chart`'s; here are its times and words. It decides nothing.
