@@ -3,7 +3,7 @@ with.
 
 A set is a policy file and the rules that were saved for it (`policy_files`). The supervisor's
 rules are saved in its data folder, those of any other file beside that file, so that "always" in
-one session loosens no session of another policy. It is separate from `rulings`, which judges,
+one session loosens no session of another policy. It is separate from `judging`, which judges,
 and must never let a session without a good policy of its own fall back to the supervisor's: such
 a set denies everything.
 """

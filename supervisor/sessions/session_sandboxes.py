@@ -1,7 +1,7 @@
 """Specs of a session's sandboxes: command, environment, binds, bounds; the agent's, and that of one
 command.
 
-It is separate from `surroundings`, which opens and closes what stands around them, and from
+It is separate from `session_parts`, which opens and closes what stands around them, and from
 `sandbox`, which makes them. INVARIANT: no secret is in one of them, but placeholders of it; the
 token of the agent's door is in the agent's alone.
 """

@@ -1,6 +1,6 @@
 """Ask git about the host's repository: the remotes that it knows, and the base of a review.
 
-It is separate from `surroundings`, which only starts a session with it. It must never run what the
+It is separate from `session_parts`, which only starts a session with it. It must never run what the
 repository configures, nor tell a password that stands in a remote's URL.
 """
 

@@ -41,7 +41,7 @@ from supervisor.workspace.disk.watch import Watcher, at_rest_s
 from supervisor.workspace.incoming.conflicts import Conflicts
 from supervisor.workspace.incoming.incoming import HostChanges
 from supervisor.workspace.trees.ignores import IGNORE_FILES, Ignores
-from supervisor.workspace.trees.looking import read_file
+from supervisor.workspace.trees.one_file import read_file
 from supervisor.workspace.trees.overlay_facts import read_facts
 from supervisor.workspace.trees.scripts import scripts_in
 from supervisor.workspace.trees.trees import Sides

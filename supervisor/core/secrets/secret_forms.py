@@ -8,7 +8,7 @@ a secret through. It must never find what isn't a secret. It doesn't know other 
 (base32, base64 of base64, encrypted); what is compressed is undone by whoever knows how
 (`egress.codings`).
 
-The text is read as `writings` have it read, layer by layer. In each reading plain searches are
+The text is read as `encodings` have it read, layer by layer. In each reading plain searches are
 made, which take linear time: for the secret, its base64 from each of the three places in a group
 that it can begin at, its hexadecimal digits and its bytes as numbers.
 """

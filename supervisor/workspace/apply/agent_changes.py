@@ -36,8 +36,8 @@ from supervisor.workspace.apply.effects import Effects
 from supervisor.workspace.disk.beneath import PathError
 from supervisor.workspace.disk.host_errors import StaleError, stale
 from supervisor.workspace.disk.scan import TooLargeError, UnsteadyError, look
-from supervisor.workspace.trees.looking import LARGEST_EDIT_BYTES, decode, encode, read_file
 from supervisor.workspace.trees.missing_parents import Ways
+from supervisor.workspace.trees.one_file import LARGEST_EDIT_BYTES, decode, encode, read_file
 from supervisor.workspace.trees.repositories import Repositories
 from supervisor.workspace.trees.secrets_seen import hazards_of_kept
 from supervisor.workspace.trees.trees import Sides

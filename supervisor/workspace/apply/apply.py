@@ -36,7 +36,7 @@ from supervisor.workspace.disk.beneath import DIRECTORY, Root, split
 from supervisor.workspace.disk.host_errors import StaleError, as_errors, stale
 from supervisor.workspace.disk.scan import BLOCK_BYTES, digest_fd, each_name, look
 from supervisor.workspace.trees.history import History
-from supervisor.workspace.trees.looking import look_quietly
+from supervisor.workspace.trees.one_file import look_quietly
 
 NEW_FILE_MODE = 0o644
 # What is read as a whole.

@@ -39,9 +39,9 @@ from supervisor.workspace.apply.moving import Ends, is_moved, look_at_ends
 from supervisor.workspace.apply.placing import Applied
 from supervisor.workspace.disk.host_errors import StaleError
 from supervisor.workspace.disk.scan import signature_at
-from supervisor.workspace.disk.to_end import to_end
+from supervisor.workspace.disk.uncancelled import to_end
 from supervisor.workspace.trees.journal import BatchBegun
-from supervisor.workspace.trees.looking import decode, look_quietly, read_file
+from supervisor.workspace.trees.one_file import decode, look_quietly, read_file
 from supervisor.workspace.trees.trees import Sides
 
 _READY = ("allowed", "approved")

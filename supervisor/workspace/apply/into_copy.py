@@ -20,7 +20,7 @@ from supervisor.core.files.changes import (
 from supervisor.errors import GatehouseError
 from supervisor.workspace.apply.agent_edits import AgentEdits
 from supervisor.workspace.apply.apply import Applier
-from supervisor.workspace.trees.looking import decode, encode, look_quietly, read_file
+from supervisor.workspace.trees.one_file import decode, encode, look_quietly, read_file
 from supervisor.workspace.trees.trees import Sides
 
 DONE = "changed too"

@@ -30,7 +30,7 @@ from supervisor.errors import ChangedError, RefusedError, UserError
 from supervisor.gate.gate import Gate
 from supervisor.workspace.apply.effects import Effects
 from supervisor.workspace.disk.scan import TooLargeError, UnsteadyError, look
-from supervisor.workspace.trees.looking import read_file
+from supervisor.workspace.trees.one_file import read_file
 from supervisor.workspace.trees.repositories import Repositories
 from supervisor.workspace.trees.secrets_seen import hazards_with
 from supervisor.workspace.trees.trees import Sides

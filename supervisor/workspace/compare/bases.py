@@ -11,7 +11,7 @@ from supervisor.core.actions import content_hash
 from supervisor.core.files.changes import Seen, Want
 from supervisor.core.files.text_diff import MOST_TEXT_BYTES
 from supervisor.errors import GatehouseError
-from supervisor.workspace.trees.looking import read_file
+from supervisor.workspace.trees.one_file import read_file
 from supervisor.workspace.trees.trees import Sides
 
 MOST_BYTES = 256 << 20

@@ -14,7 +14,7 @@ from supervisor.core.files.swaps import single_changes
 from supervisor.core.files.text_diff import MOST_TEXT_BYTES
 from supervisor.core.secrets.redact import Redactor
 from supervisor.errors import GatehouseError
-from supervisor.workspace.trees.looking import look_quietly, read_file
+from supervisor.workspace.trees.one_file import look_quietly, read_file
 from supervisor.workspace.trees.trees import Sides
 
 # Of a swap's steps those that are read for its card.

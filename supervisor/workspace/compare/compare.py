@@ -54,7 +54,7 @@ from supervisor.workspace.compare.last_asked import (
     tries_of,
 )
 from supervisor.workspace.disk.scan import readable_entries, signature_at
-from supervisor.workspace.disk.to_end import to_end
+from supervisor.workspace.disk.uncancelled import to_end
 from supervisor.workspace.disk.watch import Watcher
 from supervisor.workspace.trees.ignores import Ignores
 from supervisor.workspace.trees.missing_parents import Ways

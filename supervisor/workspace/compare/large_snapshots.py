@@ -17,7 +17,7 @@ import structlog
 from supervisor.errors import GatehouseError
 from supervisor.gate.gate import Gate
 from supervisor.workspace.disk.merging import MOST_MERGED_BYTES
-from supervisor.workspace.disk.to_end import to_end
+from supervisor.workspace.disk.uncancelled import to_end
 from supervisor.workspace.trees.trees import Sides
 
 log = structlog.get_logger("snapshots")

@@ -25,7 +25,7 @@ from supervisor.base.process import spawn
 from supervisor.settings import for_our_python
 from supervisor.workspace.copy import copying
 from supervisor.workspace.copy.copying import Copied, Copier, FolderBatch
-from supervisor.workspace.disk.to_end import to_end
+from supervisor.workspace.disk.uncancelled import to_end
 
 PROGRAM = Path(copying.__file__)
 # A process takes 20 ms to start, in which a thread has copied so many.

@@ -37,7 +37,7 @@ from supervisor.workspace.copy.snapshot import readable
 from supervisor.workspace.disk.beneath import DIRECTORY, Root
 from supervisor.workspace.disk.file_systems import why_unfit
 from supervisor.workspace.disk.git_files import hide
-from supervisor.workspace.disk.upper import OPAQUE, UPPER
+from supervisor.workspace.disk.overlay_changes import OPAQUE, UPPER
 from supervisor.workspace.trees.journal import write_baseline
 from supervisor.workspace.trees.overlay_facts import OverlayFacts, write_facts
 

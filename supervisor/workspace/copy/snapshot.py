@@ -23,7 +23,7 @@ from supervisor.workspace.copy.copy_pool import CopyFolders, CopyTask, copy_all
 from supervisor.workspace.copy.copying import FOLDER, LINK, NOTHING, ROW, UNSTEADY, Copied
 from supervisor.workspace.disk.beneath import DIRECTORY, Root
 from supervisor.workspace.disk.git_files import hide
-from supervisor.workspace.disk.to_end import to_end
+from supervisor.workspace.disk.uncancelled import to_end
 from supervisor.workspace.trees.journal import write_baseline
 
 MOST_SKIPPED_NAMED = 100

@@ -29,7 +29,7 @@ from supervisor.workspace.apply.effects import Effects
 from supervisor.workspace.disk.merging import merge_file
 from supervisor.workspace.disk.scan import look
 from supervisor.workspace.incoming.incoming import HostChanges
-from supervisor.workspace.trees.looking import look_quietly, read_file
+from supervisor.workspace.trees.one_file import look_quietly, read_file
 from supervisor.workspace.trees.repositories import Repositories
 from supervisor.workspace.trees.trees import Sides
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Iterator
 from supervisor.core.files.changes import PERMISSIONS, Known, Signature
 from supervisor.workspace.apply.placing import TEMPORARY_PREFIX
 from supervisor.workspace.disk.beneath import is_git_name
+from supervisor.workspace.disk.overlay_changes import Upper
 from supervisor.workspace.disk.scan import each_entry
-from supervisor.workspace.disk.upper import Upper
 from supervisor.workspace.disk.watch import Watcher
 from supervisor.workspace.trees.ignores import Ignores
 from supervisor.workspace.trees.trees import Sides

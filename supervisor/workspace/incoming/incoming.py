@@ -45,7 +45,7 @@ from supervisor.workspace.disk.scan import (
     look,
     steady_digest,
 )
-from supervisor.workspace.disk.to_end import to_end
+from supervisor.workspace.disk.uncancelled import to_end
 from supervisor.workspace.disk.watch import Watcher, at_rest_s
 from supervisor.workspace.incoming.host_walk import HostWalk
 from supervisor.workspace.incoming.new_files import NewFiles

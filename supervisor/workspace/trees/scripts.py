@@ -15,7 +15,7 @@ from supervisor.core.files.changes import name_fields
 from supervisor.core.shell.exec_operands import Operand, looks_like_script
 from supervisor.errors import GatehouseError
 from supervisor.workspace.disk.beneath import Root
-from supervisor.workspace.trees.looking import read_file
+from supervisor.workspace.trees.one_file import read_file
 
 _MOST_BYTES = 16 << 20
 _MOST_LINKS = 16

@@ -43,7 +43,7 @@ from supervisor.workspace.apply.crash_leftovers import clean_leftovers
 from supervisor.workspace.apply.restore import OPERATION, Restorer, StagedBack
 from supervisor.workspace.disk.host_errors import StaleError
 from supervisor.workspace.disk.scan import TooLargeError, UnsteadyError, look
-from supervisor.workspace.disk.to_end import to_end
+from supervisor.workspace.disk.uncancelled import to_end
 from supervisor.workspace.trees.journal import Step, UndoBegun, decode_name, encode_name
 from supervisor.workspace.trees.trees import Sides
 from supervisor.workspace.undo.timeline import Timeline, line_counts, timeline

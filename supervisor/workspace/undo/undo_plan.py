@@ -34,7 +34,7 @@ from supervisor.workspace.disk.beneath import Neighbours
 from supervisor.workspace.disk.merging import MOST_MERGED_BYTES, merge_file
 from supervisor.workspace.disk.scan import TooLargeError, UnsteadyError, look
 from supervisor.workspace.trees.journal import encode_name
-from supervisor.workspace.trees.looking import read_file
+from supervisor.workspace.trees.one_file import read_file
 from supervisor.workspace.trees.repositories import RepositoryGuard
 from supervisor.workspace.trees.trees import Sides
 

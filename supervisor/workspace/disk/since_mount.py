@@ -5,7 +5,7 @@ A file whose change time lies before the start is as it was: the change time is 
 and is set by a write, a change of mode and a rename alike. A folder that was renamed brings
 files along whose times say nothing, but its own was set by that: so a path counts only where
 every folder above it is older than the start, too (or was made so only by a file that came or
-went: then what is in it is looked at instead). It is separate from `sides`, which remembers, and
+went: then what is in it is looked at instead). It is separate from `trees`, which remembers, and
 pure but for looking at the host. It must never say of a path that it is as it was when that
 isn't certain: what it doesn't know counts as changed by the person, which is asked about.
 """

@@ -8,7 +8,7 @@ stays missing). So `holds` is asked before anything is concluded.
 The upper folder's own marks (whiteouts, opaque folders) say where to look, and what is there is
 what the view shows, which is what the agent sees. Only where nobody knows of a path yet, a
 whiteout says by itself that something was deleted: overlayfs lets nobody make one in the view.
-It is separate from `sides` because the copy mode has none of this. It must never read content
+It is separate from `trees` because the copy mode has none of this. It must never read content
 from the upper folder, or take a path for deleted because of a mark.
 """
 
