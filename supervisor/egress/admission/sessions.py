@@ -124,12 +124,12 @@ class EgressSession:
 
     `names` are what addresses mean to programs that know no proxy. `left` is what it may still
     send of what was drawn for it; `used` what it sent since that was reported. `likely` is until
-    when a connection to a host and port is likely to be allowed (`early_connect`). `hides` knows the
-    secrets of its credentials, and what stands for them. `message_bytes` of WebSockets' messages
-    wait to be whole. `more_origins` are open beyond those that are counted with their clients.
-    `wide` are the bodies on their way of which much is kept to decode them. Whoever looks at one
-    of its bodies holds `turn` (`body_inspection`); whoever reads what came over one of its connections
-    works in its `share`.
+    when a connection to a host and port is likely to be allowed (`early_connect`). `hides` knows
+    the secrets of its credentials, and what stands for them. `message_bytes` of WebSockets'
+    messages wait to be whole. `more_origins` are open beyond those that are counted with their
+    clients. `wide` are the bodies on their way of which much is kept to decode them. Whoever
+    looks at one of its bodies holds `turn` (`body_inspection`); whoever reads what came over one
+    of its connections works in its `share`.
     """
 
     id: str

@@ -11,10 +11,10 @@ credentials on their way back.
                                            is refused; else on its way
 
 It decides only what is found; where something was already sent the connection is cut off. It is
-separate from `guard` because it asks nobody, and from `body_inspection`, which looks. What can't be read is
-refused, up and down. A credential in an answer ends the answer before any piece with a part of
-it that tells; what an origin cuts in pieces and sends on different requests, or in different
-messages, isn't found.
+separate from `guard` because it asks nobody, and from `body_inspection`, which looks. What can't
+be read is refused, up and down. A credential in an answer ends the answer before any piece with
+a part of it that tells; what an origin cuts in pieces and sends on different requests, or in
+different messages, isn't found.
 """
 
 from collections.abc import Callable, Iterable

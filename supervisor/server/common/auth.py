@@ -5,8 +5,8 @@ Only hashes are kept, so a look-up in a table leaks nothing by its timing, and a
 shows no cookie. Knowing a cookie isn't enough for a state change: the page also sends a CSRF token,
 an HMAC over the cookie that only our pages carry.
 
-It decides identity and nothing else; `request_guard` applies it to every connection. It must never take a
-name from a caller: what the audit log says of who answered comes from here.
+It decides identity and nothing else; `request_guard` applies it to every connection. It must
+never take a name from a caller: what the audit log says of who answered comes from here.
 """
 
 import hashlib

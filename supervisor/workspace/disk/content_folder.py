@@ -1,10 +1,10 @@
 """A folder of contents that only the supervisor can reach: opened once, written whole under a
 temporary name, named last.
 
-It is separate because snapshots (`blobs`) and what the host held before (`before_contents`) are written
-with exactly the same care, and nothing else of them is alike. Whatever moment a crash picks, it
-leaves at most a temporary file, which the next start removes. It must never give a name to a
-file that isn't finished.
+It is separate because snapshots (`blobs`) and what the host held before (`before_contents`) are
+written with exactly the same care, and nothing else of them is alike. Whatever moment a crash
+picks, it leaves at most a temporary file, which the next start removes. It must never give a
+name to a file that isn't finished.
 """
 
 import contextlib
