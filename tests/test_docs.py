@@ -92,6 +92,11 @@ def test_every_verb_is_told_and_no_other(gatehouse: Path) -> None:
     assert told == verbs
 
 
+@pytest.mark.parametrize("page", [one for one in DOCUMENTS if one.startswith("docs/")])
+def test_every_page_is_linked_from_the_readme(page: str) -> None:
+    assert f"]({page})" in text_of("README.md")
+
+
 def test_every_make_target_that_documents_name_exists() -> None:
     targets = set(re.findall(r"^([a-z-]+):", text_of("Makefile"), re.MULTILINE))
     for document in DOCUMENTS:

@@ -2,5 +2,5 @@
 functions.
 
 No other part writes SQL. Queries use what SQLite and PostgreSQL share (`ON CONFLICT`, `RETURNING`,
-partial unique indexes). Start with `schema`.
+partial unique indexes). Start with `tables`.
 """

@@ -1,5 +1,4 @@
-"""Contradictory requests by raw sockets: whatever a client says, the origin sees
-no byte of it.
+"""Domain fronting and contradictory requests by raw sockets: the origin sees no byte of them.
 
 Everything is allowed by the supervisor here: what is refused is refused by egress itself.
 """

@@ -2,7 +2,7 @@
 
 A request says in up to five places where it goes: the CONNECT target, the TLS server name, the
 Host header, `:authority` and an absolute target. Rules judge one host, so all of them must name
-it (domain fronting). What could be read in two ways by us and by
+it (otherwise: domain fronting). What could be read in two ways by us and by
 the origin (lengths, upgrades, control characters) is refused rather than repaired. Each function
 gives the why of a refusal, or None.
 """

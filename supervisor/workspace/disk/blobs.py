@@ -1,7 +1,7 @@
 """The exact bytes that requests are about, by their hash, under `data/sessions/ID/blobs`.
 
 A card shows a blob and an approval applies that blob: what the agent does to its file in the
-meantime can't matter (law 2). It is separate because three parts rely on it: the channel that
+meantime can't matter (law 10). It is separate because three parts rely on it: the channel that
 takes the snapshot, the card, and apply. It must never hand out bytes under a name that isn't
 their hash.
 """
