@@ -177,7 +177,7 @@ def rules_remove(options: argparse.Namespace) -> int:
 
 
 def policy_check(options: argparse.Namespace) -> int:
-    """Answer actions on standard input, a JSON line each, by a policy (policy/README.md tells
+    """Answer actions on standard input, a JSON line each, by a policy (docs/policy.md tells
     the fields)."""
     from supervisor.cli.lab.check import check
 

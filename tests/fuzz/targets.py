@@ -1,6 +1,6 @@
 """What must hold for any text at all, one property per parser: the fuzzer's targets.
 
-Each target takes one text and raises where a promise of policy/README.md is broken. It holds its
+Each target takes one text and raises where a promise of docs/policy.md is broken. It holds its
 own idea of what an allowed action looks like (Python's `shlex`, `posixpath`, `ipaddress`,
 `unicodedata`), so that it doesn't share the engine's mistakes. It knows nothing of atheris:
 `engine.py` searches with it, `test_fuzz.py` runs the known inputs, `python -m tests.fuzz TARGET

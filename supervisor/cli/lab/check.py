@@ -8,7 +8,7 @@ from supervisor.errors import UserError
 
 
 def check(policy_file: str | None, workspace: str | None) -> int:
-    """Answer every line; 0. Each line may carry its own policy and workspace (policy/README.md
+    """Answer every line; 0. Each line may carry its own policy and workspace (docs/policy.md
     tells the fields)."""
     if sys.stdin is None or sys.stdout is None:
         raise UserError(

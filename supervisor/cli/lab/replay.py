@@ -122,7 +122,7 @@ def _times(count: int, word: str) -> str:
 
 
 def _as_data(found: Replay, against: str) -> dict[str, Any]:
-    """The keys that policy/README.md tells. Texts are whole, and as they were recorded."""
+    """The keys that docs/policy.md tells. Texts are whole, and as they were recorded."""
     return {
         "against": against,
         "judged": found.judged,

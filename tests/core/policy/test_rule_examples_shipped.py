@@ -1,4 +1,4 @@
-"""The policies that we ship, and every example of policy/README.md, run."""
+"""The policies that we ship, and every example of docs/policy.md, run."""
 
 import json
 import re
@@ -20,7 +20,7 @@ from supervisor.errors import PolicyError
 
 ROOT = Path(__file__).resolve().parents[3]
 GOLDEN = ROOT / "tests" / "golden" / "policy_cases"
-README = (ROOT / "policy" / "README.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "policy.md").read_text(encoding="utf-8")
 DEFAULT = ROOT / "policy" / "default.yaml"
 SHIPPED = [DEFAULT, *sorted((ROOT / "policy" / "examples").glob("*.yaml"))]
 
@@ -117,7 +117,7 @@ WORTH_ASKING = [
 
 def rows() -> list[tuple[str, list[str], list[str]]]:
     found = []
-    for line in README.splitlines():
+    for line in PAGE.splitlines():
         cells = [re.findall(r"`([^`]+)`", cell) for cell in line.strip("|").split(" | ")]
         if line.startswith("| `") and len(cells) == 3:
             found.append((cells[0][0], cells[1], cells[2]))
@@ -184,26 +184,26 @@ def test_no_shipped_policy_allows_what_is_worth_asking(path: Path, command: str)
         assert verdict.decision != "allow", line
 
 
-def test_the_readme_has_tables() -> None:
+def test_the_page_has_tables() -> None:
     assert len(rows()) >= 20
 
 
 @pytest.mark.parametrize(("rule", "matches", "others"), rows(), ids=[row[0] for row in rows()])
-def test_a_row_of_the_readme_holds(rule: str, matches: list[str], others: list[str]) -> None:
+def test_a_row_of_the_page_holds(rule: str, matches: list[str], others: list[str]) -> None:
     parsed = replace(parse_rule(rule, "allow"), match=tuple(matches), not_match=tuple(others))
     assert matches
     assert list(failing(parsed)) == []
 
 
-@pytest.mark.parametrize("text", re.findall(r"```yaml\n(.*?)```", README, re.DOTALL))
-def test_a_policy_of_the_readme_loads(text: str) -> None:
-    parse_policy(text, "README.md")
+@pytest.mark.parametrize("text", re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL))
+def test_a_policy_of_the_page_loads(text: str) -> None:
+    parse_policy(text, "policy.md")
 
 
-def test_the_answers_of_the_readme_are_the_answers() -> None:
+def test_the_answers_of_the_page_are_the_answers() -> None:
     lines = [
         line
-        for block in re.findall(r"```jsonl\n(.*?)```", README, re.DOTALL)
+        for block in re.findall(r"```jsonl\n(.*?)```", PAGE, re.DOTALL)
         for line in block.splitlines()
     ]
     assert len(lines) >= 6
@@ -309,13 +309,13 @@ SENTENCES: list[tuple[str, Callable[[], bool]]] = [
 @pytest.mark.parametrize(
     ("sentence", "holds"), SENTENCES, ids=[sentence for sentence, _ in SENTENCES]
 )
-def test_a_sentence_of_the_readme_holds(sentence: str, holds: Callable[[], bool]) -> None:
-    assert sentence in " ".join(README.split())
+def test_a_sentence_of_the_page_holds(sentence: str, holds: Callable[[], bool]) -> None:
+    assert sentence in " ".join(PAGE.split())
     assert holds()
 
 
 @pytest.mark.parametrize("rule", ["network(*.com)", "network(*)"])
-def test_the_readme_names_the_rules_that_are_errors(rule: str) -> None:
-    assert f"`{rule}`" in README
+def test_the_page_names_the_rules_that_are_errors(rule: str) -> None:
+    assert f"`{rule}`" in PAGE
     with pytest.raises(PolicyError, match=r"public suffix|every host"):
         parse_rule(rule, "allow")

@@ -1,4 +1,4 @@
-"""What policy/README.md shows of the lab, run as it stands there."""
+"""What docs/policy.md shows of the lab, run as it stands there."""
 
 import shlex
 import subprocess
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
-BLOCKS = (ROOT / "policy" / "README.md").read_text(encoding="utf-8").split("```")[1::2]
+BLOCKS = (ROOT / "docs" / "policy.md").read_text(encoding="utf-8").split("```")[1::2]
 COMMANDS = [
     line for block in BLOCKS for line in block.splitlines() if line.startswith("gatehouse policy ")
 ]
@@ -21,7 +21,7 @@ def run(gatehouse: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_command_of_the_readme_explains_its_action(gatehouse: Path, command: str) -> None:
+def test_a_command_of_the_page_explains_its_action(gatehouse: Path, command: str) -> None:
     words = shlex.split(command)[1:]
     done = run(gatehouse, *words, "--policy", "policy/default.yaml")
     assert (done.returncode, done.stderr) == (0, "")
@@ -29,7 +29,7 @@ def test_a_command_of_the_readme_explains_its_action(gatehouse: Path, command: s
     assert "understood as" in done.stdout
 
 
-def test_the_cases_of_the_readme_hold_under_the_policy_of_a_new_installation(
+def test_the_cases_of_the_page_hold_under_the_policy_of_a_new_installation(
     gatehouse: Path, tmp_path: Path
 ) -> None:
     assert len(COMMANDS) >= 4
