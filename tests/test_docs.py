@@ -5,12 +5,19 @@ It checks facts (paths, settings, verbs), never wording.
 
 import re
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from litestar import Litestar
 
 from supervisor.records.audit import EVENTS
+from supervisor.server.agent import mcp_tools
+from supervisor.server.app import build_agent_app, build_operator_app
 from supervisor.settings import SETTINGS
+from tests.fakes.parts import FakeParts
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = [
@@ -143,3 +150,82 @@ def test_every_package_is_on_the_map_and_no_other() -> None:
     }
     assert set(mapped) == {one for one in packages if one and "migrations" not in one}
     assert len(mapped) == len(set(mapped))
+
+
+# -- docs/api.md ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def parts(tmp_path: Path) -> Iterator[FakeParts]:
+    made = FakeParts(tmp_path / "data")
+    yield made
+    made.close()
+
+
+def told_routes(section: str) -> dict[str, set[str]]:
+    """The routes of a section's table, each with the fields of its query or body."""
+    text = text_of("docs/api.md").partition(f"\n## {section}\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| `([A-Z]+ /[^`]*)` \|([^|]*)\|[^|]+\|$", text, re.MULTILINE)
+    assert len({route for route, _ in rows}) == len(rows)
+    return {route: set(re.findall(r"`(\w+)`", fields)) for route, fields in rows}
+
+
+def served_routes(app: Litestar) -> set[str]:
+    """What an app serves that no page of its own asks for."""
+    found = set()
+    for route in app.routes:
+        methods = set(getattr(route, "methods", ())) - {"OPTIONS", "HEAD"}
+        path = re.sub(r"/(requests|sessions|rules)/\{\w+\}", r"/\1/{id}", route.path_format)
+        if route.scope_type.name == "WEBSOCKET":
+            methods = {"WS"}
+        elif route.scope_type.name == "ASGI":
+            methods = {"POST"}
+        elif not re.match(r"/(api|v1|health|login)(/|$)", path):
+            continue
+        if not path.startswith("/static"):
+            found |= {f"{method} {path}" for method in methods}
+    return {one for one in found if not re.search(r"openapi\.json/.", one)}
+
+
+def understood(app: Litestar) -> dict[str, set[str]]:
+    """The fields of query and body of each route in the OpenAPI document."""
+    document: Any = app.openapi_schema.to_schema()
+    schemas = document["components"]["schemas"]
+    found = {}
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            fields = {
+                one["name"] for one in operation.get("parameters", ()) if one["in"] == "query"
+            }
+            for name in re.findall(
+                r"#/components/schemas/(\w+)", str(operation.get("requestBody"))
+            ):
+                fields |= set(schemas[name]["properties"])
+            path = re.sub(r"/(requests|sessions|rules)/\{\w+\}", r"/\1/{id}", path)
+            found[f"{method.upper()} {path}"] = fields
+    return found
+
+
+def test_every_route_of_the_operator_is_told_and_no_other(parts: FakeParts) -> None:
+    app = build_operator_app(parts, parts.new_auth())
+    told = told_routes("The operator's API")
+    assert set(told) == served_routes(app)
+    for route, fields in understood(app).items():
+        assert told[route] == fields, route
+
+
+def test_every_route_of_the_agent_is_told_and_no_other(parts: FakeParts) -> None:
+    app = build_agent_app(parts, "one")
+    told = told_routes("The agent's API")
+    assert set(told) == served_routes(app)
+    for route, fields in understood(app).items():
+        assert told[route] == fields, route
+
+
+def test_every_tool_of_the_agent_is_told_and_no_other() -> None:
+    text = text_of("docs/api.md").partition("\n### MCP tools\n")[2]
+    told = re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)
+    calls: Any = SimpleNamespace()
+    for name in ("exec", "write", "edit", "delete", "move", "packages", "git", "propose"):
+        setattr(calls, name, None)
+    assert told == list(mcp_tools.tools(calls))
