@@ -1,5 +1,5 @@
-"""Takes docs/inbox.png, and with a folder as argument a picture of every page in light, dark and
-narrow, to look at.
+"""Takes docs/inbox.png and docs/session.png; with a folder as argument also a picture of every
+page in light, dark and narrow, to look at.
 
 python -m tests.browser.screenshots [FOLDER]
 """
@@ -15,7 +15,27 @@ from playwright.async_api import Browser, async_playwright
 from supervisor.core.actions import Exec, Network
 from tests.browser.conftest import ARGS
 from tests.browser.operator_site import Site, fill, serving
+from tests.browser.session_page import page_of
+from tests.fakes.supervised import make_repository, settings_in, supervised
 
+TOKENS = """\
+import re
+
+WORD = re.compile(r"[a-z]+")
+
+
+def unquote(text: str) -> str:
+    body = text[1:-1]
+    return body
+"""
+AGENT = """\
+echo "Reading src/parser/tokens.py"
+sed -i 's/return body/return re.sub(r"\\\\\\\\(.)", r"\\\\1", body)/' src/parser/tokens.py
+echo "Fixed: escapes inside quotes were dropped"
+until [ -e docs ]; do sleep 0.05; done
+echo "Adding a note to the changelog"
+echo "- unquote keeps escapes" >> CHANGELOG.md
+"""
 ROOT = Path(__file__).resolve().parents[2]
 LOOKS = {
     "light": {"viewport": {"width": 1200, "height": 800}, "color_scheme": "light"},
@@ -34,6 +54,7 @@ async def main() -> None:
             _prepare(site)
             requests = fill(site)
             await _inbox(browser, site, ROOT / "docs" / "inbox.png")
+            await _session(browser, Path(data), ROOT / "docs" / "session.png")
             if folder is not None:
                 _use(site, [request.id for request in requests])
                 for name, look in LOOKS.items():
@@ -127,6 +148,26 @@ async def _inbox(browser: Browser, site: Site, target: Path) -> None:
     await page.wait_for_selector("[data-settling]", state="detached")
     await page.screenshot(path=target)
     await context.close()
+
+
+async def _session(browser: Browser, folder: Path, target: Path) -> None:
+    """A session of a whole supervisor that has ended: what it applied, and what undoing one
+    change of it would do."""
+    policy = "version: 1\nallow: [filesystem(src/**), filesystem(*.md)]\n"
+    files = {"src/parser/tokens.py": TOKENS, "CHANGELOG.md": "# Changes\n", "fix.sh": AGENT}
+    workspace = make_repository(folder / "query-lang", files)
+    (folder / "whole").mkdir()
+    async with supervised(settings_in(folder / "whole", policy)) as running:
+        session = await running.start(workspace, "sh", "fix.sh")
+        await running.until(
+            lambda: (workspace / "src/parser/tokens.py").read_text() != TOKENS or None
+        )
+        (workspace / "docs").mkdir()
+        session = await running.ended(session)
+        async with page_of(browser, running, session) as page:
+            await page.get_by_role("button", name="Undo src/parser/tokens.py").click()
+            await page.locator("[data-role=undo-now]").wait_for()
+            await page.screenshot(path=target, full_page=True)
 
 
 async def _all(browser: Browser, site: Site, folder: Path, name: str, look: dict) -> None:
