@@ -1,23 +1,20 @@
-"""A request and its life, as facts; its status is derived by one function (law 8).
+"""A request with its facts, and what is told of it; its status is derived (law 8).
 
-    ask verdict:    pending -> approved -> used
-                            -> denied | superseded | expired
-    allow verdict:  allowed -> used
-    deny verdict:   denied
-
-Nothing here knows of a database or of waiting: `store.requests` keeps the facts,
-`approval_queue` wakes those who wait.
+`approval_states` says which facts make which status. Nothing here knows of a database or of
+waiting: `store.requests` keeps the facts, `approval_queue` wakes those who wait.
 """
 
+from functools import partial
 from typing import Any, Literal, NewType
 
 import msgspec
 
 from supervisor.core.actions import Action, Effect
+from supervisor.core.approval_states import FINAL, Answer, Status, status_of
+
+__all__ = ["Answer", "Status"]  # what a request's fields and `status` are typed with
 
 RequestId = NewType("RequestId", str)
-Status = Literal["pending", "allowed", "approved", "denied", "superseded", "expired", "used"]
-Answer = Literal["approved", "denied"]
 # Who asked: it decides who carries an approved action out. `egress` claims its own when the client
 # tries again.
 Origin = Literal["agent_api", "workspace", "egress"]
@@ -63,24 +60,13 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def status(request: Request) -> Status:
-    """Where the request stands. The order matters: what was used stays used, whatever came
-    after."""
-    if request.used_at is not None:
-        return "used"
-    if request.superseded_by is not None:
-        return "superseded"
-    if request.decision == "deny" or request.answer == "denied":
-        return "denied"
-    if request.closed_at is not None:
-        return "expired"
-    if request.decision == "allow":
-        return "allowed"
-    return "approved" if request.answer == "approved" else "pending"
+    """Return where the request stands."""
+    return status_of(partial(getattr, request))
 
 
 def is_settled(request: Request) -> bool:
     """Whether nothing more can come of it: it was refused or closed, or its outcome is known."""
-    return request.settled_at is not None or status(request) in ("denied", "superseded", "expired")
+    return request.settled_at is not None or status(request) in FINAL
 
 
 def is_in_part(request: Request) -> bool:

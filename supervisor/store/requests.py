@@ -6,6 +6,7 @@ superseded request approved).
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
 
 import msgspec
 from sqlalchemy import (
@@ -17,34 +18,23 @@ from sqlalchemy import (
     case,
     func,
     insert,
-    literal_column,
     not_,
     or_,
     select,
     update,
 )
 
+from supervisor.core import approval_states
 from supervisor.core.actions import MOVES, Action, Category, FileChange, category_of, targets
 from supervisor.core.approvals import Request
 from supervisor.core.files.change_tree import Waiting, problem_of
 from supervisor.errors import ChangedError
+from supervisor.store.approval_conditions import in_status, may_come
 from supervisor.store.tables import requests as table
 
-# A literal, not a parameter: only then does the index of those that wait serve
-# (https://www.sqlite.org/partialindex.html).
-_PENDING: ColumnElement[bool] = and_(
-    table.c.decision == literal_column("'ask'"),
-    table.c.answer.is_(None),
-    table.c.superseded_by.is_(None),
-    table.c.closed_at.is_(None),
-)
-_READY: ColumnElement[bool] = and_(
-    or_(table.c.decision == "allow", table.c.answer == "approved"),
-    table.c.superseded_by.is_(None),
-    table.c.closed_at.is_(None),
-    table.c.used_at.is_(None),
-)
-_DENIED: ColumnElement[bool] = and_(table.c.answer == "denied", table.c.superseded_by.is_(None))
+_PENDING = in_status("pending")
+_READY = in_status("allowed", "approved")
+_UNSETTLED = and_(in_status("used"), table.c.settled_at.is_(None))
 MOST_PARAMETERS = 500
 _IS_CHANGE = and_(table.c.origin == "workspace", table.c.category == "filesystem")
 _FIELDS = tuple(name for name in Request.__struct_fields__ if name != "action")
@@ -104,9 +94,7 @@ def ready(connection: Connection, session_id: str | None = None) -> list[Request
 def unsettled(connection: Connection) -> list[Request]:
     """Those that were begun and whose outcome isn't known: after a crash, the effect may or may
     not have happened."""
-    return _select(
-        connection, and_(table.c.used_at.is_not(None), table.c.settled_at.is_(None)), None
-    )
+    return _select(connection, _UNSETTLED, None)
 
 
 def of_session(connection: Connection, session_id: str, limit: int = 1000) -> list[Request]:
@@ -212,9 +200,7 @@ def changes_of(connection: Connection, session_id: str) -> list[Waiting]:
 def open_changes(connection: Connection, session_id: str) -> list[str]:
     """The actions, as they are stored, of those changes of a session's files that wait, may be
     carried out, or were begun and their outcome isn't known."""
-    is_open = or_(
-        _PENDING, _READY, and_(table.c.used_at.is_not(None), table.c.settled_at.is_(None))
-    )
+    is_open = or_(_PENDING, _READY, _UNSETTLED)
     query = select(table.c.action).where(
         table.c.session_id == session_id, table.c.category == "filesystem", is_open
     )
@@ -224,17 +210,15 @@ def open_changes(connection: Connection, session_id: str) -> list[str]:
 def denied(connection: Connection, session_id: str) -> list[Request]:
     """Those of a session that a person denied, oldest first, but for changed files and for
     denials that were lifted."""
-    return _select(
-        connection, and_(_DENIED, table.c.closed_at.is_(None), not_(_IS_CHANGE)), session_id
-    )
+    return _select(connection, and_(may_come("lift"), not_(_IS_CHANGE)), session_id)
 
 
 def lift_all(
     connection: Connection, request_ids: Sequence[str], why: str, at: float
 ) -> list[Request]:
     """End what the denials of these requests mean for later ones; they stay denied themselves."""
-    condition = and_(_DENIED, table.c.closed_at.is_(None))
-    return _change_all(connection, condition, request_ids, {"closed_at": at, "closed_why": why})
+    values = {"closed_at": at, "closed_why": why}
+    return _change_all(connection, may_come("lift"), request_ids, values)
 
 
 def last_answered_changes(
@@ -333,7 +317,7 @@ def answer_exactly(connection: Connection, answered: Sequence[Request]) -> None:
         # One statement for all of them, whatever each is told.
         rows = [{"of": one.id} | {name: getattr(one, name) for name in _ANSWER} for one in answered]
         changed = connection.execute(
-            update(table).where(_PENDING, table.c.id == bindparam("of")), rows
+            update(table).where(may_come("approve"), table.c.id == bindparam("of")), rows
         ).rowcount
         if changed != len(answered):
             raise ChangedError.several()
@@ -348,7 +332,7 @@ def supersede_all(
         {"superseded_by": newer.id, "answered_at": newer.asked_at} | same for _, newer in pairs
     ]
     if pairs:
-        changing = update(table).where(_PENDING, table.c.id == bindparam("of"))
+        changing = update(table).where(may_come("supersede"), table.c.id == bindparam("of"))
         connection.execute(
             changing,
             [{"of": older.id} | one for (older, _), one in zip(pairs, changes, strict=True)],
@@ -363,9 +347,8 @@ def close_all(
     connection: Connection, request_ids: Sequence[str], why: str, at: float
 ) -> list[Request]:
     """End those of the requests that are pending or ready."""
-    return _change_all(
-        connection, or_(_PENDING, _READY), request_ids, {"closed_at": at, "closed_why": why}
-    )
+    values = {"closed_at": at, "closed_why": why}
+    return _change_all(connection, may_come("close"), request_ids, values)
 
 
 def use_all(connection: Connection, requests: Sequence[Request], at: float) -> list[Request]:
@@ -375,7 +358,7 @@ def use_all(connection: Connection, requests: Sequence[Request], at: float) -> l
     for part in _parts([one.id for one in requests]):
         using = (
             update(table)
-            .where(_READY, table.c.id.in_(part))
+            .where(may_come("claim"), table.c.id.in_(part))
             .values(used_at=at)
             .returning(table.c.id)
         )
@@ -387,9 +370,10 @@ def settle_all(
     connection: Connection, outcomes: Mapping[str, dict[str, object]], at: float
 ) -> list[Request]:
     """Record by id what carrying out gave, for those of which it isn't known yet."""
-    open_ones = [one for one in get_all(connection, list(outcomes)) if one.settled_at is None]
+    given = get_all(connection, list(outcomes))
+    open_ones = [one for one in given if approval_states.may_come("settle", partial(getattr, one))]
     if open_ones:
-        changing = update(table).where(table.c.id == bindparam("of"), table.c.settled_at.is_(None))
+        changing = update(table).where(may_come("settle"), table.c.id == bindparam("of"))
         rows = [{"of": one.id, "outcome": outcomes[one.id], "settled_at": at} for one in open_ones]
         connection.execute(changing, rows)
     return [

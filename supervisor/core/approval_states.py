@@ -1,0 +1,168 @@
+"""The state machine of an approval, as two tables: facts give a status, events set facts.
+
+    STATES   which fact makes which status; the first row that holds decides
+    EVENTS   in which statuses an event may come, and the facts that it sets
+
+Rule 1: everything that says where a request stands is derived from these two. `approvals.status`
+walks STATES, `store.approval_conditions` turns both into SQL, and the diagram in
+docs/approvals.md is drawn from them.
+Rule 2: facts are only ever added. What was used stays used, whatever comes after.
+"""
+
+from collections.abc import Callable, Mapping
+from enum import Enum
+from types import MappingProxyType
+from typing import Literal, NamedTuple, get_args
+
+Status = Literal["pending", "allowed", "approved", "denied", "superseded", "expired", "used"]
+Answer = Literal["approved", "denied"]
+Event = Literal["approve", "deny", "supersede", "close", "lift", "claim", "settle"]
+STATUSES: tuple[Status, ...] = get_args(Status)
+
+
+class Known(Enum):
+    """The value of a fact of which only counts whether there is one: a time, an id."""
+
+    KNOWN = "known"
+
+
+KNOWN = Known.KNOWN
+
+type Value = str | Known | None
+type Facts = Mapping[str, Value]
+# A condition: by fact, the values that it may have. A fact that isn't named may have any.
+type Case = Mapping[str, frozenset[Value]]
+
+# Each fact that counts, with every value that it can have.
+FACTS: Mapping[str, frozenset[Value]] = MappingProxyType(
+    {
+        "decision": frozenset({"ask", "allow", "deny"}),
+        "answer": frozenset({None, "approved", "denied"}),
+        "superseded_by": frozenset({None, KNOWN}),
+        "closed_at": frozenset({None, KNOWN}),
+        "used_at": frozenset({None, KNOWN}),
+        "settled_at": frozenset({None, KNOWN}),
+    }
+)
+
+
+class State(NamedTuple):
+    """`status` holds where `fact` is `value` and no row above holds."""
+
+    status: Status
+    fact: str
+    value: Value
+
+
+STATES: tuple[State, ...] = (
+    State("used", "used_at", KNOWN),
+    State("superseded", "superseded_by", KNOWN),
+    State("denied", "decision", "deny"),
+    State("denied", "answer", "denied"),
+    State("expired", "closed_at", KNOWN),
+    State("allowed", "decision", "allow"),
+    State("approved", "answer", "approved"),
+    State("pending", "decision", "ask"),
+)
+
+
+class Change(NamedTuple):
+    """What an event may come upon, a status and further facts, and the facts that it sets."""
+
+    statuses: tuple[Status, ...]
+    sets: Facts
+    needs: Facts = MappingProxyType({})
+
+
+# A request begins with its `decision` alone: see BEGINNINGS.
+EVENTS: Mapping[Event, Change] = MappingProxyType(
+    {
+        "approve": Change(("pending",), {"answer": "approved"}),
+        "deny": Change(("pending",), {"answer": "denied"}),
+        "supersede": Change(("pending",), {"superseded_by": KNOWN, "answer": "denied"}),
+        "close": Change(("pending", "allowed", "approved"), {"closed_at": KNOWN}),
+        # A person's denial counts no longer for what is asked later.
+        "lift": Change(("denied",), {"closed_at": KNOWN}, {"answer": "denied", "closed_at": None}),
+        "claim": Change(("allowed", "approved"), {"used_at": KNOWN}),
+        # A channel that fails settles what it had before it claimed it, too.
+        "settle": Change(
+            ("used", "allowed", "approved", "expired"), {"settled_at": KNOWN}, {"settled_at": None}
+        ),
+    }
+)
+# Nothing is carried out any more of what stands there.
+FINAL: tuple[Status, ...] = ("denied", "superseded", "expired")
+# What rules say of a new request, and where it stands then.
+BEGINNINGS: Mapping[str, Status] = MappingProxyType(
+    {"ask": "pending", "allow": "allowed", "deny": "denied"}
+)
+
+
+def status_of(fact: Callable[[str], object]) -> Status:
+    """Return the status that follows from the facts; `fact(name)` is the value of one."""
+    for row in STATES:
+        value = fact(row.fact)
+        if (value is not None) if row.value is KNOWN else (value == row.value):
+            return row.status
+    raise ValueError(f"no status follows from the decision `{fact('decision')}`")
+
+
+def begun(decision: str) -> dict[str, Value]:
+    """Return the facts of a request that was just asked."""
+    return dict.fromkeys(FACTS) | {"decision": decision}
+
+
+def may_come(event: Event, fact: Callable[[str], object]) -> bool:
+    """Whether the event may come upon a request with these facts."""
+    change = EVENTS[event]
+    return status_of(fact) in change.statuses and all(
+        fact(name) == value for name, value in change.needs.items()
+    )
+
+
+def after(facts: Facts, event: Event) -> dict[str, Value] | None:
+    """Return the facts after an event; None where it may not come."""
+    return {**facts, **EVENTS[event].sets} if may_come(event, facts.__getitem__) else None
+
+
+def cases_of(status: Status) -> list[dict[str, frozenset[Value]]]:
+    """Return the conditions of which one holds exactly where this is the status."""
+    cases = []
+    for at, row in enumerate(STATES):
+        if row.status == status:
+            case = {row.fact: frozenset({row.value})}
+            for above in STATES[:at]:
+                known = case.get(above.fact, FACTS[above.fact])
+                case[above.fact] = known - {above.value}
+            cases.append(case)
+    return cases
+
+
+def cases_for(event: Event) -> list[dict[str, frozenset[Value]]]:
+    """Return the conditions of which one holds exactly where this event may come."""
+    change = EVENTS[event]
+    needed = {fact: frozenset({value}) for fact, value in change.needs.items()}
+    return [
+        {**case, **{fact: case.get(fact, FACTS[fact]) & one for fact, one in needed.items()}}
+        for status in change.statuses
+        for case in cases_of(status)
+    ]
+
+
+def diagram() -> str:
+    """Return the state machine as a Mermaid state diagram."""
+    lines = ["stateDiagram-v2"]
+    lines += [f"    [*] --> {status}: rules say {said}" for said, status in BEGINNINGS.items()]
+    for event, change in EVENTS.items():
+        for status in change.statuses:
+            lines.append(f"    {status} --> {_led_to(status, event)}: {event}")
+    return "\n".join(lines)
+
+
+def _led_to(status: Status, event: Event) -> Status:
+    for case in cases_of(status):
+        facts = {fact: next(iter(case.get(fact, {None}))) for fact in FACTS}
+        facts.update(EVENTS[event].needs)
+        if (changed := after(facts, event)) is not None:
+            return status_of(changed.__getitem__)
+    raise ValueError(f"`{event}` never comes upon `{status}`")
