@@ -20,18 +20,18 @@ Event = Literal["approve", "deny", "supersede", "close", "lift", "claim", "settl
 STATUSES: tuple[Status, ...] = get_args(Status)
 
 
-class Known(Enum):
+class Presence(Enum):
     """The value of a fact of which only counts whether there is one: a time, an id."""
 
     KNOWN = "known"
 
 
-KNOWN = Known.KNOWN
+KNOWN = Presence.KNOWN
 
-type Value = str | Known | None
+type Value = str | Presence | None
 type Facts = Mapping[str, Value]
 # A condition: by fact, the values that it may have. A fact that isn't named may have any.
-type Case = Mapping[str, frozenset[Value]]
+type Condition = Mapping[str, frozenset[Value]]
 
 # Each fact that counts, with every value that it can have.
 FACTS: Mapping[str, frozenset[Value]] = MappingProxyType(
