@@ -5,7 +5,7 @@
 
 Rule 1: everything that says where a request stands is derived from these two. `approvals.status`
 walks STATES, `store.approval_conditions` turns both into SQL, and the diagram in
-docs/approvals.md is drawn from them.
+docs/architecture.md is drawn from them.
 Rule 2: facts are only ever added. What was used stays used, whatever comes after.
 """
 

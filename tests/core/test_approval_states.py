@@ -68,7 +68,7 @@ def test_a_decision_that_nobody_knows_has_no_status() -> None:
 def test_the_documented_diagram_is_drawn_from_the_tables() -> None:
     found = re.search(
         r"<!-- approval states:.*?-->\n```mermaid\n(.*?)\n```\n<!-- end -->",
-        (ROOT / "docs/approvals.md").read_text(),
+        (ROOT / "docs/architecture.md").read_text(),
         re.DOTALL,
     )
     assert found is not None
