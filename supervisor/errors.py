@@ -76,7 +76,7 @@ class ChangedError(UserError):
     def other(cls) -> "ChangedError":
         """To an answer to another version of a request than there is."""
         return cls(
-            "this is not the request that was shown: it changed, or never was it",
+            "this is not the request that was shown: it has changed",
             "look at it again, then answer",
         )
 

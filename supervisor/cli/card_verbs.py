@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 # What is answered is mostly carried out at once; a command may take longer than anybody waits for.
 PATIENCE_S = 30.0
 LOOK_EVERY_S = 0.2
-ENDED = "Gatehouse has ended since: `gatehouse audit` says what came of it"
+ENDED = "Gatehouse has ended meanwhile: `gatehouse audit` says what came of it"
 _MARKS = {"added": "+", "removed": "-", "context": " ", "note": ""}
 _SAID = {
     "secret": "adds something that looks like a secret",
     "hidden": "has characters that don't show",
     "long": "has very long lines",
-    "blank": "has runs of blanks, with what follows far off",
+    "blank": "has runs of blanks that push text far to the right",
 }
 # Of a request's fingerprint: what a person copies from `show` to `approve`.
 _SEEN_CHARS = 12
@@ -88,7 +88,7 @@ def answer(client: "Client", any_id: str, options: argparse.Namespace, verb: str
             if lasts == "session"
             else f" for {lasts}"
         )
-        also = f"{done['also_count']} other waiting requests answered by it"
+        also = f"{done['also_count']} other waiting requests answered"
         print(f"saved{span}: {effect} {rule} (id {done['rule_id']}) in {done['saved_in']}; {also}")
     return _told(client, done["request"])
 

@@ -105,9 +105,11 @@ def _parser() -> argparse.ArgumentParser:
     _add_rules(words, verb)
     _add_policy(words, verb)
     log = verb("audit", verbs.audit)
-    log.add_argument("--follow", action="store_true", help="go on with what comes")
-    log.add_argument("--json", action="store_true", help="the lines as they are")
-    log.add_argument("--verify", action="store_true", help="check the chain of hashes")
+    log.add_argument("--follow", action="store_true", help="keep printing what comes")
+    log.add_argument("--json", action="store_true", help="print the lines as they are")
+    log.add_argument(
+        "--verify", action="store_true", help="check the chain of hashes and the signatures"
+    )
     verb("sessions", verbs.sessions)
     verb("url", verbs.url)
     verb("doctor", verbs.doctor)
@@ -137,34 +139,44 @@ def _add_running(verb: Callable[..., argparse.ArgumentParser]) -> None:
             help="$5, 2M-tokens, 1000-requests, 50MB (MAX_COST)",
         )
         parser.add_argument(
-            "--include-ignored", action="store_true", help="copy what git ignores, too: .venv, say"
+            "--include-ignored",
+            action="store_true",
+            help="also copy what git ignores, such as .venv",
         )
         parser.add_argument(
             "--copy",
             metavar="MODE",
-            help="auto, copy or overlay: the private copy (GATEHOUSE_COPY)",
+            help="the private copy: auto, copy or overlay (GATEHOUSE_COPY)",
         )
         parser.add_argument(
             "--network",
             metavar="MODE",
-            help="proxy or transparent: the way out (GATEHOUSE_NETWORK)",
+            help="the way out: proxy or transparent (GATEHOUSE_NETWORK)",
         )
         parser.add_argument(
-            "--keep-bodies", action="store_true", help="show bodies, too (GATEHOUSE_KEEP_BODIES)"
+            "--keep-bodies",
+            action="store_true",
+            help="show bodies on the Network page (GATEHOUSE_KEEP_BODIES)",
         )
         parser.add_argument(
             "--open", action="store_true", help="open the page in a browser, where there is one"
         )
         if name != "up":
             parser.add_argument(
-                "--workspace", metavar="DIR", default=".", help="the folder to work on (this one)"
+                "--workspace",
+                metavar="DIR",
+                default=".",
+                help="the folder to work on (default: this one)",
             )
             parser.add_argument(
                 "--stay", action="store_true", help="keep the page open after the agent is done"
             )
     parsers["run"].add_argument("--tty", action="store_true", help="give the command this terminal")
     parsers["run"].add_argument(
-        "command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="and its words"
+        "command",
+        nargs=argparse.REMAINDER,
+        metavar="-- COMMAND",
+        help="the agent and its arguments",
     )
     parsers["review"].add_argument(
         "--base", metavar="REV", help="review the changes since this revision"
@@ -173,28 +185,32 @@ def _add_running(verb: Callable[..., argparse.ArgumentParser]) -> None:
 
 def _add_answering(verb: Callable[..., argparse.ArgumentParser]) -> None:
     listing = verb("approvals", verbs.approvals)
-    listing.add_argument("--watch", action="store_true", help="go on with what comes")
+    listing.add_argument("--watch", action="store_true", help="keep printing what comes")
     listing.add_argument(
         "--json", action="store_true", help="for programs; with --watch one object a line"
     )
-    verb("show", verbs.show).add_argument("id", metavar="ID", help="of a request")
+    verb("show", verbs.show).add_argument("id", metavar="ID", help="a request's id")
     approving, denying = verb("approve", verbs.approve), verb("deny", verbs.deny)
     approving.add_argument(
         "--hunks", metavar="N,N", help="only these changes of its file, as `show` numbers them"
     )
     approving.add_argument(
-        "--seen", metavar="WORD", help="what `show` ended in: a folded request was read whole"
+        "--seen",
+        metavar="WORD",
+        help="the word at the end of `show`: you read all of a folded request",
     )
     approving.add_argument(
-        "--drop-rest", action="store_true", help="with --hunks: deny the others (they wait on)"
+        "--drop-rest",
+        action="store_true",
+        help="with --hunks: deny the others (default: they wait)",
     )
     denying.add_argument(
         "--lift",
         action="store_true",
-        help="the reverse: what was denied may be asked again at once",
+        help="let the agent ask again at once for what was denied",
     )
     for parser in (approving, denying):
-        parser.add_argument("id", metavar="ID", help="of a request; with --changes, of a session")
+        parser.add_argument("id", metavar="ID", help="a request's id; with --changes, a session's")
         parser.add_argument(
             "--changes",
             action="store_true",
@@ -219,7 +235,7 @@ def _add_answering(verb: Callable[..., argparse.ArgumentParser]) -> None:
         "--to", metavar="TIME", help="rewind the session to 14:05, 14:05:30, an ISO time, or 5m ago"
     )
     undoing.add_argument(
-        "--session", metavar="ID", help="the session (the newest that applied anything)"
+        "--session", metavar="ID", help="the session (default: the newest that applied anything)"
     )
     undoing.add_argument(
         "--merge", action="store_true", help="merge with what you edited since, where possible"
@@ -247,7 +263,7 @@ def _add_rules(words: Any, verb: Callable[..., argparse.ArgumentParser]) -> None
         "--for", dest="lasts", metavar="TIME", default="always", help="how long it holds: 15m, 2h"
     )
     adding.add_argument(
-        "--why", metavar="TEXT", default="", help="for whoever reads the rule later"
+        "--why", metavar="TEXT", default="", help="a note for those who read the rule later"
     )
     verb("remove", verbs.rules_remove, rules).add_argument("id", metavar="ID")
 
@@ -266,7 +282,9 @@ def _add_policy(words: Any, verb: Callable[..., argparse.ArgumentParser]) -> Non
     )
     for parser in (explaining, testing, linting, learning):
         parser.add_argument(
-            "--policy", metavar="FILE", help="the policy (what a session would start with now)"
+            "--policy",
+            metavar="FILE",
+            help="the policy (default: what a session would start with now)",
         )
     checking.add_argument(
         "--policy", metavar="FILE", help="may be left out where each line carries its own"
@@ -285,7 +303,7 @@ def _add_policy(words: Any, verb: Callable[..., argparse.ArgumentParser]) -> Non
     linting.add_argument(
         "--audit",
         metavar="FILE",
-        help="the audit log that tells what was used (this installation's)",
+        help="the audit log that tells what was used (default: this installation's)",
     )
     replaying.add_argument("--against", metavar="FILE", required=True, help="the other policy")
     replaying.add_argument(
@@ -295,7 +313,7 @@ def _add_policy(words: Any, verb: Callable[..., argparse.ArgumentParser]) -> Non
     )
     for parser in (replaying, learning):
         parser.add_argument(
-            "audit", nargs="?", metavar="AUDIT", help="an audit log (this installation's)"
+            "audit", nargs="?", metavar="AUDIT", help="an audit log (default: this installation's)"
         )
     learning.add_argument("--session", metavar="ID", help="of one session only")
     importing = verb("import", verbs.policy_import, lab)

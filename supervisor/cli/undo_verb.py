@@ -38,7 +38,7 @@ def undo(
 ) -> int:
     """The verb; its exit code. 2 where something stands in the way, or the person said no."""
     if sum((any_id is not None, everything, to is not None)) != 1:
-        raise UserError("what to undo isn't said", "give one of: an ID, --all, --to TIME")
+        raise UserError("nothing to undo was named", "give an ID, --all or --to TIME")
     since = None if to is None else parse_moment(to, RealClock().now())
     given = {"id": any_id, "session": session, "since": since, "merge": merge}
     body = {name: value for name, value in given.items() if value is not None}
@@ -47,7 +47,9 @@ def undo(
     print(preview_text(seen))
     if seen["problems"]:
         merging = "" if merge else ", or --merge to keep what you edited since"
-        raise RefusedError("it can't be undone as a whole, so nothing was", f"undo less{merging}")
+        raise RefusedError(
+            "it can't be undone as a whole, so nothing was undone", f"undo less{merging}"
+        )
     if not seen["count"]:
         print("nothing would change: everything is as it was before")
         return 0

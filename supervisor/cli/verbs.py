@@ -65,8 +65,8 @@ def _supervise(options: argparse.Namespace, **wanted: Any) -> int:
 
 
 def approvals(options: argparse.Namespace) -> int:
-    """List what waits, and what was approved and isn't carried out yet; with --watch, whatever
-    comes, until ^C."""
+    """List what waits, and what was approved but isn't carried out yet; --watch goes on until
+    ^C."""
     import json
 
     from supervisor.cli import terminal
@@ -92,14 +92,14 @@ def approvals(options: argparse.Namespace) -> int:
 
 
 def show(options: argparse.Namespace) -> int:
-    """Print one request whole, with the numbered changes of its file."""
+    """Print all of a request, with the numbered changes of its file."""
     from supervisor.cli import card_verbs
 
     return card_verbs.show(_client(options), _id(options.id))
 
 
 def approve(options: argparse.Namespace) -> int:
-    """Approve one request; with --always or --for, save the rule that is suggested first."""
+    """Approve a request; with --always or --for, also save the first rule that is suggested."""
     from supervisor.cli import card_verbs
 
     if options.hunks is not None or options.drop_rest:
@@ -109,7 +109,7 @@ def approve(options: argparse.Namespace) -> int:
 
 
 def deny(options: argparse.Namespace) -> int:
-    """Deny one request; with --always or --for, save the rule that is suggested first."""
+    """Deny a request; with --always or --for, also save the first rule that is suggested."""
     from supervisor.cli import card_verbs
 
     request_id = _id(options.id)
@@ -119,7 +119,7 @@ def deny(options: argparse.Namespace) -> int:
 
 
 def undo(options: argparse.Namespace) -> int:
-    """Take applied changes back: shows first what that does to which files, and asks."""
+    """Undo applied changes: shows what would happen to which files, then asks."""
     from supervisor.cli.undo_verb import undo as take_back
 
     return take_back(
@@ -144,7 +144,7 @@ def stop(options: argparse.Namespace) -> int:
 
 
 def rules_list(options: argparse.Namespace) -> int:
-    """Every rule in force, with its id, its source and when it last matched."""
+    """List every rule in force, with its id, its source and how often it matched."""
     from supervisor.cli import terminal
 
     for rule in _client(options).get("/api/rules"):
@@ -153,7 +153,7 @@ def rules_list(options: argparse.Namespace) -> int:
 
 
 def rules_add(options: argparse.Namespace) -> int:
-    """Save a rule; prints what it would have answered of the last requests."""
+    """Save a rule; print what it would have answered of the last requests."""
     from supervisor.cli import terminal
 
     client = _client(options)
@@ -162,12 +162,12 @@ def rules_add(options: argparse.Namespace) -> int:
         "/api/rules", effect=options.effect, rule=options.rule, why=options.why, lasts=options.lasts
     )
     print(terminal.rule_preview_lines(seen))
-    print(f"saved with id {saved['id']}; {saved['also_count']} waiting requests answered by it")
+    print(f"saved with id {saved['id']}; {saved['also_count']} waiting requests answered")
     return 0
 
 
 def rules_remove(options: argparse.Namespace) -> int:
-    """Take a saved rule away."""
+    """Remove a saved rule."""
     _client(options).delete(f"/api/rules/{_id(options.id)}")
     print(f"removed {options.id}")
     return 0
@@ -185,7 +185,7 @@ def policy_check(options: argparse.Namespace) -> int:
 
 
 def policy_explain(options: argparse.Namespace) -> int:
-    """Tell of an action what each rule says, and why."""
+    """Explain what each rule says of an action, and why."""
     from supervisor.cli.lab.explain import explain
 
     return explain(
@@ -215,7 +215,7 @@ def policy_lint(options: argparse.Namespace) -> int:
 
 
 def policy_replay(options: argparse.Namespace) -> int:
-    """Decide a recorded audit log anew under another policy; print what changes."""
+    """Judge a recorded audit log again under another policy; print what changes."""
     from supervisor.cli.lab.replay import replay
 
     settings = _settings(options, policy=False)
@@ -279,7 +279,7 @@ def url(options: argparse.Namespace) -> int:
 
 
 def doctor(options: argparse.Namespace) -> int:
-    """Check everything that Gatehouse needs of this machine; for each failure, what to do."""
+    """Check what Gatehouse needs of this machine; say what to do about each failure."""
     from supervisor.cli.doctor import report
 
     return report(_settings(options))

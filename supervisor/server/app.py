@@ -143,7 +143,7 @@ def require_caller(
     """The second lock: a handler runs for an authenticated caller, or says itself that it is
     public."""
     if connection.scope["state"].get("caller") is None and handler.opt.get("public") is not True:
-        raise NotAuthorizedException("this route needs a caller")
+        raise NotAuthorizedException("sign in to use this route")
 
 
 def _static() -> list[Router]:

@@ -48,7 +48,7 @@ log = structlog.get_logger("sessions")
 AGENT_GRACE_S = 10.0
 PROGRESS_EVERY_S = 0.25
 UPTIME_ENDED = "MAX_UPTIME was reached"
-WAITS_FOR_ANSWER = "the agent is done; changes of its wait for your answer in the inbox"
+WAITS_FOR_ANSWER = "the agent is done; its changes wait for your answer in the inbox"
 
 
 class SessionSupport(Protocol):

@@ -75,7 +75,7 @@ async def test_a_part_that_news_came_of_is_fetched_again(
     unanswered = await Unanswered.on(page, "**/parts/network/bodies**")
     site.parts.sessions.change("one", keep_bodies=True)
     await asyncio.wait_for(unanswered.came.wait(), PATIENCE_S)
-    await expect(page.locator("#keep-bodies button")).to_have_text("Keep no more bodies")
+    await expect(page.locator("#keep-bodies button")).to_have_text("Stop keeping bodies")
 
 
 async def test_what_a_program_prints_is_read_on(site: Site, hurried: BrowserContext) -> None:

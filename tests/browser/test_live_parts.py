@@ -14,7 +14,7 @@ from tests.browser.test_change_sets import ask, change
 
 NETWORK = "/network?session=one"
 SWITCH = "#keep-bodies button"
-ON, OFF = "Keep no more bodies", "Keep bodies from now on"
+ON, OFF = "Stop keeping bodies", "Keep bodies from now on"
 
 
 def news(site: Site) -> None:

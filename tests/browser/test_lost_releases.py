@@ -40,7 +40,7 @@ async def test_a_list_that_the_space_bar_drops_down(site: Site, context: Browser
     await page.keyboard.press(" ")
     await page.keyboard.press("Escape")
     site.parts.sessions.change("one", keep_bodies=True)
-    await expect(page.locator("#keep-bodies button")).to_have_text("Keep no more bodies")
+    await expect(page.locator("#keep-bodies button")).to_have_text("Stop keeping bodies")
 
 
 async def test_a_tap_ends_on_what_it_began_on_though_news_came_in_between(
@@ -59,7 +59,7 @@ async def test_a_tap_ends_on_what_it_began_on_though_news_came_in_between(
     await page.evaluate(SHOWN)
     await button.evaluate(TAP)
     assert await page.evaluate("window.wasThere")
-    await expect(button).to_have_text("Keep no more bodies")
+    await expect(button).to_have_text("Stop keeping bodies")
     assert site.parts.sessions.get("one").keep_bodies
 
 

@@ -14,7 +14,7 @@ async def test_bodies_are_switched_on_and_off_by_keyboard(
 ) -> None:
     other, page = await opened(context, site, PATH), await opened(context, site, PATH)
     switch, elsewhere = page.locator("#keep-bodies button"), other.locator("#keep-bodies button")
-    for words, is_on in (("Keep no more bodies", True), ("Keep bodies from now on", False)):
+    for words, is_on in (("Stop keeping bodies", True), ("Keep bodies from now on", False)):
         await switch.focus()
         await page.keyboard.press("Enter")
         await expect(switch).to_have_text(words)

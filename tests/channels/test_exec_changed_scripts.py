@@ -99,7 +99,7 @@ async def test_one_that_is_as_it_was_shown_runs_and_the_card_says_what_is_covere
     assert isinstance(request.action, Exec)
     assert (
         "approving covers",
-        "run.sh as it is now: asked again once it changed",
+        "run.sh as it is now: asked again if it changes",
     ) in action_words.details(request.action)
     (copy_of(running, session) / "README.md").write_text("another file\n")
     running.approve(request)

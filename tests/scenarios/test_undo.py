@@ -152,8 +152,8 @@ def test_a_person_at_a_terminal_is_asked(product: Gatehouse, workspace: Path) ->
 
 def test_what_is_meant_must_be_said(product: Gatehouse, workspace: Path) -> None:
     for words, said in (
-        ((), "what to undo isn't said"),
-        (("--all", "--to", "5m"), "what to undo isn't said"),
+        ((), "nothing to undo was named"),
+        (("--all", "--to", "5m"), "nothing to undo was named"),
         (("--to", "teatime"), "`teatime` is no time"),
         (("--all",), "no session applied anything"),
         (("0" * 32,), "no request, undo or session has the id"),

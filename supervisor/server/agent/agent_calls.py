@@ -197,7 +197,7 @@ class AgentCalls:
         if status(request) == "pending" and (
             why := self.parts.gate.handlers.why_impossible(request)
         ):
-            remedy = f"{why}: do without it, and say in your last words what is left to do"
+            remedy = f"{why}: do without it, and say at the end what is left to do"
         return agent_request(msgspec.structs.replace(request, remedy=remedy), self.parts.redactor)
 
     def _ask(self, action: Action, reason: str) -> approvals.Request:

@@ -87,12 +87,12 @@ def details(action: Action) -> list[tuple[str, str]]:
             found += [
                 (
                     "approving covers",
-                    f"{named} as it is now: asked again once it changed" if named else "",
+                    f"{named} as it is now: asked again if it changes" if named else "",
                 )
             ]
         case Network():
             covers = (
-                "every request of this one connection that no rule speaks of"
+                "every request on this connection that no rule matches"
                 if action.operation == "connect"
                 else ""
             )

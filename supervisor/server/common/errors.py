@@ -60,8 +60,8 @@ def body_of(error: Exception) -> tuple[int, ErrorBody]:
         )
     return 500, ErrorBody(
         error="internal error",
-        why="this is a mistake in Gatehouse",
-        remedy="its log says more; nothing was allowed by it",
+        why="this is a bug in Gatehouse",
+        remedy="see its log; nothing was allowed",
     )
 
 

@@ -179,7 +179,7 @@ class OperatorDoor:
         raise TurnedAwayError(
             401,
             "not signed in",
-            "this page is the operator's",
+            "only the operator can open this page",
             "open the URL that Gatehouse printed, or run `gatehouse url`",
         )
 
@@ -285,12 +285,12 @@ def _wrong(bad_tokens: BadTokens) -> TurnedAwayError:
     bad_tokens.count()
     if bad_tokens.too_many:
         return TurnedAwayError(
-            429, "too many wrong tokens", "wrong credentials came too often", "wait a minute"
+            429, "too many wrong tokens", "too many wrong credentials were sent", "wait a minute"
         )
     return TurnedAwayError(
         401,
         "wrong token",
-        "these credentials are not good (any more)",
+        "these credentials are wrong or expired",
         "get new ones: `gatehouse url`",
     )
 

@@ -12,13 +12,11 @@ from supervisor.server.common.parts import Parts
 # What a person should know of figures that aren't simply the provider's.
 FLAG_WORDS = {
     "unknown_model": "of a model that the price table doesn't have, at its highest prices",
-    "estimated": "without the provider's own count, at the most that can have been used",
+    "estimated": "without the provider's count, at the most that can have been used",
     "cut_off": "cut off before the end of the answer",
     "failed": "failed",
-    "lost": "whose end nobody saw, at what was reserved",
-    "unknown_tier": (
-        "of a service tier that nobody here knows, at the highest factor of the price table"
-    ),
+    "lost": "whose end was lost, at what was reserved",
+    "unknown_tier": ("of an unknown service tier, at the highest factor of the price table"),
     "bills_more": "with a tool of the provider's that costs more than tokens, which isn't counted",
 }
 # The same of one call, where it is said in another way.

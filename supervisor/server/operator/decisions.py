@@ -206,16 +206,14 @@ def check_candidate(parts: Parts, request: Request, effect: Effect, rule: str) -
     and then answers it so."""
     if request.sticky:
         raise UserError(
-            "a rule asks for this every time, so it can't be answered for always",
+            "a rule asks for this every time, so no rule can be made of the answer",
             f"answer it once, or change the rule `{request.rule}`",
         )
     category = category_of(request.action)
     if category == "sandbox":
         raise UserError("a change of the policy is always asked", "answer it once")
     if effect == "allow" and (why := parts.gate.handlers.why_impossible(request)):
-        raise UserError(
-            f"a rule that allows this would come to nothing: {why}", "deny it, or leave it"
-        )
+        raise UserError(f"a rule can't allow this: {why}", "deny it, or leave it")
     named = parse_rule(rule, effect).category
     if is_bare(rule):
         raise UserError(
@@ -260,8 +258,8 @@ def lift_denial(parts: Parts, request_id: str, *, by: str) -> list[Request]:
     request = parts.gate.get(request_id)
     if status(request) != "denied" or request.answer != "denied":
         raise UserError(
-            f"this request is {status(request)}, and was denied by nobody",
-            "see what was: the inbox shows it",
+            f"this request is {status(request)}, and nobody denied it",
+            "see the inbox",
         )
     lifted = parts.gate.repeats.lift(request, f"{by} lets it be asked again")
     if not lifted:

@@ -316,7 +316,7 @@ def preview_rule(
 
 @delete("/api/rules/{rule_id:str}", status_code=200)
 async def remove_rule(request: AnyRequest, rule_id: FromPath[str]) -> Ok:
-    """Take a saved rule away."""
+    """Remove a saved rule."""
     await decisions.remove_rule(parts_of(request), rule_id, by=caller(request).name)
     live_of(request).policy_changed()
     return Ok()

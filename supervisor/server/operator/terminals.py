@@ -58,7 +58,7 @@ class Terminals:
     async def _serve(self, socket: WebSocket[Any, Any, Any], session_id: str) -> tuple[int, str]:
         """Until the agent is done, or the CLI gone; how the connection is to be closed."""
         if socket.scope["state"]["caller"].via != "cli":
-            return CLOSE_REFUSED, "a terminal is the CLI's"
+            return CLOSE_REFUSED, "only the CLI can use a terminal"
         try:
             self._parts.sessions.get(session_id)
         except NotFoundError as error:

@@ -76,7 +76,7 @@ async def test_it_is_said_before_anybody_tries(
     assert f"can't be approved: {why}" in terminal.approval_lines(seen["request"])
     assert f"can't be approved: {why}" in card_verbs.request_text(seen)
     told = (await agent.get(f"/v1/requests/{request.id}")).json()
-    assert told["remedy"] == f"{why}: do without it, and say in your last words what is left to do"
+    assert told["remedy"] == f"{why}: do without it, and say at the end what is left to do"
     sections = {
         one["category"]: one["may_approve"] for one in page_views.sections(parts, [request])
     }

@@ -606,6 +606,6 @@ async def test_a_sessions_spending_is_shown(cli: httpx.AsyncClient, parts: FakeP
     parts.spending.lose_all()
     shown = session_data(parts, session)  # type: ignore[arg-type]
     assert found["notices"][0] in shown["notices"]
-    assert shown["spend"].remarks == ["1 call whose end nobody saw, at what was reserved"]
+    assert shown["spend"].remarks == ["1 call whose end was lost, at what was reserved"]
     line = terminal.session_line((await cli.get("/api/sessions/three")).json())
     assert "$0.0080 of $0.0100 (!)" in line

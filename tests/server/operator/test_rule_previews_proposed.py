@@ -36,7 +36,7 @@ def test_the_card_says_how_wide_it_is_and_what_it_would_have_answered(parts: Fak
         facts["on record"]
         == "would have answered 2 of the last 2 exec requests: 1 you approved, 1 you denied"
     )
-    assert facts["of these you had answered otherwise"] == "npm run evil"
+    assert facts["you had answered these the other way"] == "npm run evil"
     assert facts["waiting, answered by it"] == "1: npm ci"
 
 

@@ -80,9 +80,7 @@ async def image(
     asked = parts.gate.get(request_id)
     found = await asyncio.to_thread(_workspace(parts, asked).image, asked, side)
     if found is None:
-        raise NotFoundError(
-            "this is no image that can be shown", "see the sizes and hashes on the card"
-        )
+        raise NotFoundError("this image can't be shown", "see the sizes and hashes on the card")
     shown, data = found
     return Response(data, media_type=shown.media_type, headers=_IMAGE_HEADERS)
 

@@ -229,7 +229,7 @@ def _decode(key: str) -> str:
     try:
         return base64.urlsafe_b64decode(key).decode()
     except ValueError:
-        raise UserError("this is no folder of the list", "reload the page") from None
+        raise UserError("this folder is not in the list", "reload the page") from None
 
 
 def _shown(data: dict[str, str]) -> Shown:

@@ -172,7 +172,7 @@ def preview_rule(
 
 @delete("/rules/{rule_id:str}", include_in_schema=False, status_code=200)
 async def remove_rule(request: AnyRequest, rule_id: FromPath[str]) -> Response[str]:
-    """Take a saved rule away."""
+    """Remove a saved rule."""
     parts = parts_of(request)
     try:
         text = await decisions.remove_rule(parts, rule_id, by=caller(request).name)

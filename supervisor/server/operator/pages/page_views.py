@@ -186,7 +186,7 @@ def _proposed(parts: Parts, request: Request, budget: DiffTime | None) -> list[t
     against = "; ".join(seen.against.titles)
     said = [
         ("on record", seen.summary),
-        ("of these you had answered otherwise", against),
+        ("you had answered these the other way", against),
         ("waiting, answered by it", waiting),
     ]
     return [(label, value) for label, value in said if value]

@@ -29,8 +29,8 @@ _STATE_CLASS = {
 _STATE_TEXT = {
     "starting": "the private copy is being made and the sandbox started",
     "running": "the agent is at work",
-    "waiting": "the agent is done; changes of its wait for your answer",
-    "stopping": "the agent is being ended and the workspace compared for the last time",
+    "waiting": "the agent is done; its changes wait for your answer",
+    "stopping": "the agent is being stopped and the workspace compared for the last time",
     "ended": "",
 }
 _SEVERITIES = ("critical", "high", "medium", "low", "info")

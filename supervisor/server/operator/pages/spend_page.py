@@ -289,7 +289,7 @@ def _title(window: _Window, chart: Chart, span: Span) -> str:
         "day": "of all sessions today",
         "month": "of all sessions in the last 30 days",
     }
-    return f"What calls of models {of.get(span, 'of all sessions')} cost over time: {
+    return f"What model calls {of.get(span, 'of all sessions')} cost over time: {
         dollars(chart.cost)
     } in {_calls(chart.calls)}, in {window.columns} columns"
 

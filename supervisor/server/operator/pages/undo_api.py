@@ -137,7 +137,7 @@ def _selection(of: str, after: str) -> Selection:
     if of:
         return Selection(ids=(of,))
     if after and not (after.isascii() and after.isdigit() and len(after) < 10):
-        raise UserError(f"`{after}` is no place of the timeline", "reload the page")
+        raise UserError(f"`{after}` is not on the timeline", "reload the page")
     return Selection(after=int(after)) if after else Selection()
 
 

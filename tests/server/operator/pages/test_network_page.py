@@ -244,7 +244,7 @@ async def test_a_request_under_way_says_so_and_is_looked_at_again_until_it_ends(
     assert "5 B out" in page
     assert "took 5.0 s" in page
     assert "gatehouse:network" not in page
-    assert "held no more" in (await browser.get("/parts/network/one/2")).text
+    assert "No longer kept" in (await browser.get("/parts/network/one/2")).text
     assert (await browser.get("/parts/network/none/1")).status_code == 404
 
 
@@ -262,7 +262,7 @@ async def test_what_is_held_no_more_is_not_said_to_be_awaited(
     parts.clock.advance(60)
     parts.network_log.began_at = parts.clock.now()
     page = (await browser.get("/network?session=one")).text
-    assert "Not held any more: Gatehouse was restarted since." in page
+    assert "No longer kept: Gatehouse was restarted since." in page
     assert har not in page
     assert "Nothing yet." in (await browser.get("/network?session=two")).text
 
@@ -337,7 +337,7 @@ async def test_where_bodies_are_not_kept_the_page_says_how_they_would_be(
     (one,) = parts.network_log.of_session("one")
     assert "GATEHOUSE_KEEP_BODIES=yes" in (await browser.get(f"/network/one/{one.number}")).text
     parts.sessions.change("one", keep_bodies=True)
-    assert "No body of it is kept" in (await browser.get(f"/network/one/{one.number}")).text
+    assert "No body is kept" in (await browser.get(f"/network/one/{one.number}")).text
 
 
 async def test_the_switch_keeps_bodies_of_a_session_that_runs(
@@ -345,7 +345,7 @@ async def test_the_switch_keeps_bodies_of_a_session_that_runs(
 ) -> None:
     assert "Keep bodies from now on" in (await browser.get("/network?session=one")).text
     for keep, button, other in (
-        ("yes", "Keep no more bodies", "yes"),
+        ("yes", "Stop keeping bodies", "yes"),
         ("no", "Keep bodies from now on", "no"),
     ):
         part = await browser.post("/network/one/bodies", data={"keep": keep})
@@ -425,7 +425,7 @@ async def test_what_a_call_of_a_model_used_is_on_its_row_and_on_its_page(
     )
     parts.network_log.called(Spent(question_id=2, usage=None), charge)
     words = (
-        "1,200 tokens in, 5 from the cache, 7 out, $0.0020; without the provider&#39;s own count"
+        "1,200 tokens in, 5 from the cache, 7 out, $0.0020; without the provider&#39;s count"
     )
     (one,) = parts.network_log.of_session("one")
     for path in (OPENED, f"/network/one/{one.number}"):

@@ -25,7 +25,7 @@ async def test_repeats_are_listed_and_can_be_lifted(
 ) -> None:
     first = ask(parts, "npm publish")
     assert (await cli.post(f"/api/requests/{first.id}/lift")).json()["why"] == (
-        "this request is pending, and was denied by nobody"
+        "this request is pending, and nobody denied it"
     )
     await cli.post(
         f"/api/requests/{first.id}/deny",

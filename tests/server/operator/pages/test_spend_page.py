@@ -185,7 +185,7 @@ async def test_nothing_spent_is_said_and_a_limit_is_shown(
 ) -> None:
     parts.spending._fixed["day"] = parse_budget("10usd", "x")
     page = (await browser.get("/network")).text
-    assert "No call of a model in this time" in page
+    assert "No model calls in this time" in page
     assert "$0.00 of $10.00" in page
     assert "near" not in page
     spend(parts, "model-a", 9 * PICOUSD)
