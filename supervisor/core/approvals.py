@@ -20,8 +20,6 @@ RequestId = NewType("RequestId", str)
 Origin = Literal["agent_api", "workspace", "egress"]
 # What a request is told whose place a newer one took, unless that one's maker knows better.
 SUPERSEDED = "superseded by a newer request for the same thing"
-# How the reason of an answer begins that took some of what was asked and not the rest.
-IN_PART = "in part, "
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,6 +28,10 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     `action` is as shown and stored, secrets redacted; `fingerprint` is of the action as asked.
     `outcome` is what carrying it out gave: `{"ok": bool, ...}`; `taken_back` in it says that a
     person undid it.
+
+    `by_policy` is False where Gatehouse itself gave the verdict, whatever a policy says. `held_up`:
+    the change is asked again because it kept others from being carried out, and `reason` says why.
+    `in_part`: it is what a person took of a larger request.
     """
 
     id: RequestId
@@ -45,12 +47,15 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     rule: str | None = None
     remedy: str = ""
     sticky: bool = False
+    by_policy: bool = True
+    held_up: bool = False
     asked_times: int = 1
     hold_until: float | None = None
     answer: Answer | None = None
     answered_at: float | None = None
     answered_by: str | None = None
     answer_reason: str = ""
+    in_part: bool = False
     superseded_by: str | None = None
     closed_at: float | None = None
     closed_why: str = ""
@@ -67,11 +72,6 @@ def status(request: Request) -> Status:
 def is_settled(request: Request) -> bool:
     """Whether nothing more can come of it: it was refused or closed, or its outcome is known."""
     return request.settled_at is not None or status(request) in FINAL
-
-
-def is_in_part(request: Request) -> bool:
-    """Whether it is what a person took of a larger request. What an agent says has no say in it."""
-    return request.answer == "approved" and request.answer_reason.startswith(IN_PART)
 
 
 def failure(request: Request) -> str:

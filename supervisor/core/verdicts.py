@@ -50,7 +50,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 class Verdict(msgspec.Struct, frozen=True, gc=False):
     """What the rules say. `sticky`: "always allow" must not be offered. `rules`: the text of
-    every rule that made it."""
+    every rule that made it. `by_policy` is False where Gatehouse itself says it, whatever a policy
+    says."""
 
     decision: Effect
     why: str
@@ -59,6 +60,7 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
     remedy: str = ""
     sticky: bool = False
     rules: tuple[str, ...] = ()
+    by_policy: bool = True
 
 
 # Of an action that came both as fields and as a command line.
@@ -280,4 +282,5 @@ def combine(verdicts: Iterable[Verdict]) -> Verdict:
         remedy=lead.remedy or next((part.remedy for part in deciding if part.remedy), ""),
         sticky=any(part.sticky for part in deciding),
         rules=tuple(dict.fromkeys(text for part in deciding for text in part.rules)),
+        by_policy=any(part.by_policy for part in deciding),
     )

@@ -37,12 +37,13 @@ type _Line = tuple[Literal["request_answered"], Mapping[str, Any] | Encoded]
 
 
 class Answering(NamedTuple):
-    """What is to be said of a request. `rule`: the one that says it."""
+    """What is to be said of a request. `rule`: the one that says it. `in_part`: as in `Request`."""
 
     request_id: str
     answer: Answer
     reason: str
     rule: str | None = None
+    in_part: bool = False
 
 
 class Answers:
@@ -115,12 +116,13 @@ class Answers:
         found = []
         for request in self._queue.get_all(list(said)):
             if status(request) == "pending":
-                _, answer, reason, rule = said[request.id]
+                _, answer, reason, rule, in_part = said[request.id]
                 facts = {
                     "answer": answer,
                     "answered_at": at,
                     "answered_by": by,
                     "answer_reason": reason,
+                    "in_part": in_part,
                 }
                 made = msgspec.structs.replace(
                     request, **facts, rule=request.rule if rule is None else rule

@@ -32,6 +32,7 @@ def judged(
         "verdict": verdict.decision,
         "rule": verdict.rule,
         "why": command_secrets.without(verdict.why, known),
+        "by_policy": by is None and verdict.by_policy,
     }
     return fields if by is None else fields | {"by": by}
 
@@ -48,6 +49,7 @@ def asked(request: Request) -> dict[str, Any]:
         "verdict": request.decision,
         "rule": request.rule,
         "why": request.why,
+        "by_policy": request.by_policy,
     }
 
 

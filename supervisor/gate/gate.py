@@ -53,7 +53,7 @@ log = structlog.get_logger("gate")
 type Outcome = Literal["done", "failed"]
 
 NO_LINES: Mapping[str, Encoded | None] = MappingProxyType({})
-FULL = Verdict(decision="deny", why=INBOX_FULL, remedy="wait for answers")
+FULL = Verdict(decision="deny", why=INBOX_FULL, remedy="wait for answers", by_policy=False)
 
 
 class Gate:
@@ -146,14 +146,19 @@ class Gate:
         return requests
 
     def ask_and_claim_all(
-        self, actions: Sequence[Action], *, session_id: str, reason: str, origin: Origin
+        self,
+        actions: Sequence[Action],
+        *,
+        session_id: str,
+        reason: str,
+        origin: Origin,
+        held_up: bool = False,
     ) -> tuple[list[Request], dict[str, Grant]]:
         """`ask_all`, and in the same two writes `claim_all` of what rules allow now: these
         requests are used, and their grants are given by id. The caller carries out what is
-        ready, these and others."""
-        return self._ask_all(
-            actions, RequestTerms(session_id, reason, origin, claims=True), SUPERSEDED
-        )
+        ready, these and others. `held_up`: as in `Request`."""
+        terms = RequestTerms(session_id, reason, origin, claims=True, held_up=held_up)
+        return self._ask_all(actions, terms, SUPERSEDED)
 
     def _ask_all(
         self, actions: Sequence[Action], terms: RequestTerms, superseding: str
@@ -284,13 +289,15 @@ class Gate:
         by: str,
         reason: str = "",
         shown_fingerprint: str | None = None,
+        in_part: bool = False,
     ) -> Request:
         """Answer a pending request. `ChangedError` where it is no longer pending, or isn't the
-        one that was shown."""
+        one that was shown. `in_part`: as in `Request`."""
         request = self.get(request_id)
         if shown_fingerprint is not None and shown_fingerprint != request.fingerprint:
             raise ChangedError.other()
-        answered = self.resolve_all([request_id], answer, by=by, reason=reason)
+        said = self._said([request_id], answer, reason, in_part=in_part)
+        answered = self._answers.now(said, by)
         if not answered:
             raise ChangedError.already(status(self.get(request_id)))
         return answered[0]
@@ -318,13 +325,15 @@ class Gate:
             self._said(request_ids, answer, reason), by, all_of_them=True
         )
 
-    def _said(self, request_ids: Iterable[str], answer: Answer, reason: str) -> list[Answering]:
+    def _said(
+        self, request_ids: Iterable[str], answer: Answer, reason: str, *, in_part: bool = False
+    ) -> list[Answering]:
         """`UserError` where a yes to one of them would come to nothing; then none is answered."""
         said, request_ids = self.redactor.said(reason)[:2000], list(request_ids)
         self.handlers.check_possible(
             self.queue.get_all(request_ids) if answer == "approved" else ()
         )
-        return [Answering(one, answer, said) for one in request_ids]
+        return [Answering(one, answer, said, in_part=in_part) for one in request_ids]
 
     async def rejudge_pending(self, by: str) -> list[Request]:
         """Answer the waiting requests that the rules, as they are now, decide. For every change of

@@ -107,14 +107,10 @@ class Rulings:
         raises."""
         stopped = self.why_stopped()
         if stopped is not None:
-            return [Verdict(decision="deny", why=stopped, remedy="the operator can resume")] * len(
-                actions
-            )
+            return [_own_denial(stopped, "the operator can resume")] * len(actions)
         session = self._sessions.get(session_id)
         if session is None:
-            return [
-                Verdict(decision="deny", why=SESSION_ENDED, remedy="start a new session")
-            ] * len(actions)
+            return [_own_denial(SESSION_ENDED, "start a new session")] * len(actions)
         uses = {} if is_running else self._uses
         try:
             policy = self._set_of[session_id].for_session(session.policy_text)
@@ -127,9 +123,7 @@ class Rulings:
             return verdicts
         except Exception as error:
             log.exception("verdict failed")
-            return [Verdict(decision="deny", why=f"{NOT_EVALUATED}: {type(error).__name__}")] * len(
-                actions
-            )
+            return [_own_denial(f"{NOT_EVALUATED}: {type(error).__name__}")] * len(actions)
 
     def in_force(self, session_id: str) -> InForce:
         """What the verdict on something of this session's that goes on depends on, besides
@@ -217,7 +211,7 @@ class Rulings:
             and touches(action, own)
         ):
             # INVARIANT: what decides over the agent is never changed by a rule, however wide.
-            return Verdict(decision="ask", why=OWN_FILE, sticky=True)
+            return Verdict(decision="ask", why=OWN_FILE, sticky=True, by_policy=False)
         return verdict
 
     def _context(
@@ -233,3 +227,7 @@ class Rulings:
             self._uses if uses is None else uses,
             self.policies_of(session_id).ends.disputed(policy),
         )
+
+
+def _own_denial(why: str, remedy: str = "") -> Verdict:
+    return Verdict(decision="deny", why=why, remedy=remedy, by_policy=False)

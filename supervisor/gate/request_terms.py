@@ -18,13 +18,14 @@ MOST_REASON_CHARS = 2000
 
 class RequestTerms(NamedTuple):
     """What requests that are asked for together have in common. With `claims` those that rules
-    allow begin at once."""
+    allow begin at once. `held_up`: as in `Request`."""
 
     session_id: str
     reason: str
     origin: Origin
     hold_until: float | None = None
     claims: bool = False
+    held_up: bool = False
 
     def request(self, action: Action, verdict: Verdict, redactor: Redactor, now: float) -> Request:
         """The request for one action, with the verdict on it."""
@@ -42,6 +43,8 @@ class RequestTerms(NamedTuple):
             rule=verdict.rule,
             remedy=verdict.remedy,
             sticky=verdict.sticky,
+            by_policy=verdict.by_policy,
+            held_up=self.held_up,
             hold_until=self.hold_until,
             used_at=now if self.claims and verdict.decision == "allow" else None,
         )

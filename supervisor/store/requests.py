@@ -27,7 +27,7 @@ from sqlalchemy import (
 from supervisor.core import approval_states
 from supervisor.core.actions import MOVES, Action, Category, FileChange, category_of, targets
 from supervisor.core.approvals import Request
-from supervisor.core.files.change_tree import Waiting, problem_of
+from supervisor.core.files.change_tree import Waiting
 from supervisor.errors import ChangedError
 from supervisor.store.approval_conditions import in_status, may_come
 from supervisor.store.tables import requests as table
@@ -39,7 +39,7 @@ MOST_PARAMETERS = 500
 _IS_CHANGE = and_(table.c.origin == "workspace", table.c.category == "filesystem")
 _FIELDS = tuple(name for name in Request.__struct_fields__ if name != "action")
 _COLUMNS = tuple(column.name for column in table.columns)
-_ANSWER = ("answer", "answered_at", "answered_by", "answer_reason", "rule")
+_ANSWER = ("answer", "answered_at", "answered_by", "answer_reason", "in_part", "rule")
 _decode_action = msgspec.json.Decoder(Action).decode
 
 
@@ -176,7 +176,7 @@ def changes_of(connection: Connection, session_id: str) -> list[Waiting]:
     be 20,000."""
     columns = (
         table.c.id, table.c.fingerprint, table.c.asked_at, table.c.action, table.c.sticky,
-        table.c.reason, table.c.origin
+        table.c.reason, table.c.held_up
     )  # fmt: skip
     rows = connection.execute(
         select(*columns)
@@ -191,7 +191,7 @@ def changes_of(connection: Connection, session_id: str) -> list[Waiting]:
             one.asked_at,
             decode(one.action),
             one.sticky,
-            problem_of(one.reason, one.origin),
+            one.reason if one.held_up else "",
         )
         for one in rows
     ]

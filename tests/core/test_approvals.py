@@ -7,12 +7,10 @@ import pytest
 
 from supervisor.core.actions import Exec
 from supervisor.core.approvals import (
-    IN_PART,
     Request,
     RequestId,
     explanation,
     failure,
-    is_in_part,
     is_settled,
     status,
 )
@@ -84,30 +82,6 @@ def test_the_status_follows_from_the_facts(
 )
 def test_the_why_is_that_of_the_present_status(facts: dict[str, Any], expected: str) -> None:
     assert explanation(request(**facts)) == expected
-
-
-@pytest.mark.parametrize(
-    ("facts", "expected"),
-    [
-        ({}, False),
-        (APPROVED, False),
-        ({**APPROVED, "answer_reason": f"{IN_PART}1 of 2 changes"}, True),
-        (
-            {
-                **APPROVED,
-                "answer_reason": f"{IN_PART}1 of 2 changes",
-                "used_at": 3.0,
-                "settled_at": 4.0,
-            },
-            True,
-        ),
-        ({**APPROVED, "answer_reason": "I read it in part, and trust the rest"}, False),
-        ({**DENIED, "answer_reason": f"{IN_PART}1 of 2 changes"}, False),
-        ({**APPROVED, "reason": f"{IN_PART}1 of 2 changes, says the agent"}, False),
-    ],
-)
-def test_an_answer_in_part_is_told_by_its_own_reason(facts: dict[str, Any], expected: bool) -> None:
-    assert is_in_part(request(**facts)) is expected
 
 
 @pytest.mark.parametrize(

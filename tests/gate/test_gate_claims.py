@@ -155,3 +155,19 @@ def test_a_limit_of_uses_holds_among_those_that_are_asked_together(world: World)
     requests, grants = claim(world, *map(change, paths))
     assert [status(request) for request in requests] == ["used", "used", "pending", "pending"]
     assert len(grants) == 2
+
+
+def test_only_the_caller_says_that_a_change_was_held_up_and_an_answer_is_in_part(
+    world: World,
+) -> None:
+    said = "could not be carried out before: x"
+    by_agent = world.gate.ask(change("other/a"), session_id="s1", reason=said)
+    (by_us,), _ = world.gate.ask_and_claim_all(
+        [change("other/b")], session_id="s1", reason=said, origin="workspace", held_up=True
+    )
+    assert [(one.reason, one.held_up) for one in (by_agent, by_us)] == [(said, False), (said, True)]
+    assert [one.problem for one in world.queue.changes_of("s1")] == [said]
+    said = "in part, as I read it"
+    whole = world.gate.resolve(by_agent.id, "approved", by="operator", reason=said)
+    part = world.gate.resolve(by_us.id, "approved", by="operator", reason=said, in_part=True)
+    assert [world.gate.get(one.id).in_part for one in (whole, part)] == [False, True]

@@ -13,7 +13,7 @@ from sqlalchemy import Engine, create_engine
 
 from supervisor.core.models.model_calls import Tokens
 from supervisor.settings import ROOT
-from supervisor.store import spending
+from supervisor.store import requests, spending
 from supervisor.store.engine import open_database
 from supervisor.store.tables import metadata
 
@@ -119,3 +119,58 @@ def test_sums_over_time_read_the_index_alone(migrated: Engine) -> None:
         plan = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statements[-1]}").all()
     migrated.dispose()
     assert "USING COVERING INDEX ix_spending_asked" in str(plan)
+
+
+OLD_REQUESTS = [
+    # id, origin, rule, why, reason, answer, answer_reason -> by_policy, held_up, in_part
+    ("plain", "agent_api", None, "no rule matches; exec asks", "r", None, "", True, False, False),
+    ("stopped", "agent_api", None, "everything is stopped: fire\nand smoke", "", None, "",
+     False, False, False),
+    ("failing", "agent_api", None, "the rules could not be evaluated: KeyError", "", None, "",
+     False, False, False),
+    ("listener", "egress", None,
+     "`127.0.0.1` port 3700 is Gatehouse itself, which is never reached", "", None, "",
+     False, False, False),
+    ("ended", "agent_api", None, "the session has ended", "", None, "", False, False, False),
+    ("full", "agent_api", None, "too many requests of this session wait already", "", None, "",
+     False, False, False),
+    ("own file", "workspace", None, "Gatehouse itself reads this file (its policy, code or pages):"
+     " a change of it is always asked", "", "denied", "in part, no", False, False, False),
+    ("unread", "agent_api", None, "no policy could be read, so everything is denied", "", None, "",
+     False, False, False),
+    ("rule", "agent_api", "exec(x)", "the session has ended", "", None, "", True, False, False),
+    ("alike", "agent_api", None, "The session has ended", "", None, "", True, False, False),
+    ("held up", "workspace", None, "no rule matches; filesystem asks",
+     "could not be carried out before: `a` is a folder", None, "", True, True, False),
+    ("said so", "agent_api", None, "no rule matches; filesystem asks",
+     "could not be carried out before: `a` is a folder", None, "", True, False, False),
+    ("part", "workspace", None, "no rule matches; filesystem asks", "", "approved",
+     "in part, 1 of 2 changes; the other waits", True, False, True),
+    ("whole", "workspace", None, "no rule matches; filesystem asks", "", "approved",
+     "I read it in part, and trust the rest", True, False, False),
+    ("large", "workspace", None, "no rule matches; filesystem asks", "", "approved",
+     "In part, I trust it", True, False, False),
+]  # fmt: skip
+
+
+def test_requests_of_before_tell_by_columns_what_their_texts_told(tmp_path: Path) -> None:
+    old = database_at(tmp_path / "gatehouse.db", "0009")
+    with old.begin() as connection:
+        for at, (name, origin, rule, why, reason, answer, said, *_) in enumerate(OLD_REQUESTS):
+            connection.exec_driver_sql(
+                "INSERT INTO requests (id, session_id, origin, category, action, fingerprint,"
+                " subject, asked_at, decision, why, reason, rule, answer, answer_reason) VALUES"
+                " (?, 's', ?, 'exec', ?, 'f', ?, ?, 'ask', ?, ?, ?, ?, ?)",
+                (name, origin, '{"category":"exec","command":"ls"}', name, float(at), why, reason,
+                 rule, answer, said),
+            )  # fmt: skip
+    old.dispose()
+    engine = open_database(tmp_path / "gatehouse.db")
+    with engine.connect() as connection:
+        found = [requests.get(connection, one[0]) for one in OLD_REQUESTS]
+    engine.dispose()
+    assert [
+        (one.id, one.why, one.reason, one.by_policy, one.held_up, one.in_part)
+        for one in found
+        if one is not None
+    ] == [(one[0], one[3], one[4], *one[7:]) for one in OLD_REQUESTS]

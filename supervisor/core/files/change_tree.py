@@ -36,19 +36,9 @@ What = Literal["created", "changed", "deleted", "renamed"]
 WHATS: tuple[What, ...] = ("created", "changed", "deleted", "renamed")
 
 
-# How the reason of a change begins that is asked again because it kept others from being carried
-# out with it.
-HELD_UP = "could not be carried out before: "
-
-
-def problem_of(reason: str, origin: str) -> str:
-    """Why a change couldn't be carried out before; empty where it wasn't tried. What an agent
-    says is no reason of ours."""
-    return reason if origin == "workspace" and reason.startswith(HELD_UP) else ""
-
-
 class Waiting(NamedTuple):
-    """A changed file that waits for an answer. `problem`: see `problem_of`."""
+    """A changed file that waits for an answer. `problem`: why it couldn't be carried out before;
+    empty where it wasn't tried."""
 
     id: str
     fingerprint: str

@@ -22,7 +22,7 @@ import msgspec
 
 from supervisor.core.actions import Action, Effect, Network, fingerprint
 from supervisor.core.approvals import Answer
-from supervisor.core.policy.refusals import is_by_policy
+from supervisor.core.lab.old_lines import was_by_policy
 from supervisor.core.secrets.token_shapes import MARK
 from supervisor.core.secrets.url_secrets import MARK as HIDDEN
 from supervisor.errors import UserError
@@ -173,7 +173,8 @@ class _Started(msgspec.Struct, kw_only=True):
 
 
 class _Judged(msgspec.Struct, kw_only=True):
-    """`by` is there where a channel refused by itself."""
+    """`by` is there where a channel refused by itself, older lines have no
+    `by_policy`."""
 
     at: float
     session: str
@@ -184,6 +185,7 @@ class _Judged(msgspec.Struct, kw_only=True):
     rule: str | None = None
     request: str | None = None
     by: str | None = None
+    by_policy: bool | None = None
 
 
 class _Answer(msgspec.Struct, kw_only=True):
@@ -228,6 +230,9 @@ class _Reader:
                 # together
                 return None
             self._requests.add(line.request)
+        by_policy = line.by_policy
+        if by_policy is None:
+            by_policy = was_by_policy(line.rule, line.why)
         session = self._sessions.setdefault(line.session, _Started(session=line.session))
         return Past(
             at=line.at,
@@ -240,7 +245,7 @@ class _Reader:
             workspace=session.workspace,
             remotes=session.remotes,
             own_rules=session.own_rules,
-            by_policy=line.by is None and is_by_policy(line.rule, line.why),
+            by_policy=line.by is None and by_policy,
             is_redacted=may_be_redacted and is_redacted(line.action, line.fingerprint),
         )
 

@@ -46,9 +46,8 @@ def evaluate_in(policy: Policy, action: Action, context: Context) -> Verdict:
     """The same for who has the context at hand. Never raises."""
     try:
         if policy.is_deny_all:
-            return Verdict(
-                "deny", NOTHING_IN_FORCE, remedy="the operator must mend the policy file"
-            )
+            remedy = "the operator must mend the policy file"
+            return Verdict("deny", NOTHING_IN_FORCE, remedy=remedy, by_policy=False)
         category = category_of(action)
         if isinstance(action, Proposal):
             # Imported here: a proposal is rare, and what judges it imports half of the package.

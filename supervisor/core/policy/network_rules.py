@@ -240,6 +240,15 @@ def _path_start(entry: _Entry) -> str:
     return "" if glob is None else f"/{glob.start}"
 
 
+class _Barred(NamedTuple):
+    """Why something is refused whatever rules allow, and what is open instead.
+    `by_policy`: as in `Verdict`."""
+
+    why: str
+    remedy: str = ""
+    by_policy: bool = True
+
+
 class _Seen(NamedTuple):
     """An action as the rules see it. `contradiction`: TLS or Host names another place;
     `refusal`: the name alone is never dialled; `is_plain`: nothing of the kind, and no address
@@ -247,7 +256,7 @@ class _Seen(NamedTuple):
 
     target: Target
     contradiction: str
-    refusal: tuple[str, str] | None
+    refusal: _Barred | None
     forced: Sequence[Forced]
     is_plain: bool
 
@@ -292,7 +301,8 @@ class NetworkJudge(Judge[_Seen]):
         named = self._naming(target, context)
         refusal = seen.refusal or _refusal(target, context, named)
         if refusal is not None and not matches.deny:
-            return Verdict("deny", refusal[0], remedy=refusal[1])
+            why, remedy, by_policy = refusal
+            return Verdict("deny", why, remedy=remedy, by_policy=by_policy)
         if seen.forced:
             matches.allow = []
         verdict = matches.verdict("network", mode)
@@ -307,14 +317,15 @@ class NetworkJudge(Judge[_Seen]):
             return self._looked_into(target, context) or verdict
         return verdict
 
-    def _refusal_of_body(self, target: Target, context: Context) -> tuple[str, str] | None:
+    def _refusal_of_body(self, target: Target, context: Context) -> _Barred | None:
         """Why (and what is open) a GET or HEAD with a body doesn't go where a rule lets one
         without go."""
         rules = self._index.matching(target._replace(is_read_with_body=False), context)
         if not rules:
             return None
         lead = min(rule.text for rule in rules)
-        return f"{lead} covers a {target.method}, and this one has a body", _BODY_REMEDY
+        why = f"{lead} covers a {target.method}, and this one has a body"
+        return _Barred(why, _BODY_REMEDY)
 
     def _looked_into(self, target: Target, context: Context) -> Verdict | None:
         """A connection for which only URL rules exist may be opened: it is decrypted, and each
@@ -495,34 +506,35 @@ def _host_header(text: str) -> tuple[str, int | None]:
     return split_authority(text)
 
 
-def _refusal_by_name(target: Target) -> tuple[str, str] | None:
+def _refusal_by_name(target: Target) -> _Barred | None:
     """Why (and what is open) a name is never dialled, wherever it leads."""
     if is_metadata_name(target.host):
-        return f"`{target.host}` is a cloud metadata service, which is never reached", ""
+        return _Barred(f"`{target.host}` is a cloud metadata service, which is never reached")
     if is_local_name(target.host) and not target.resolved:
-        return f"`{target.host}` is this machine itself", _NAME_IT.format("127.0.0.1:8080")
+        why = f"`{target.host}` is this machine itself"
+        return _Barred(why, _NAME_IT.format("127.0.0.1:8080"))
     return None
 
 
-def _refusal(
-    target: Target, context: Context, named: Mapping[Address, object]
-) -> tuple[str, str] | None:
+def _refusal(target: Target, context: Context, named: Mapping[Address, object]) -> _Barred | None:
     """Why (and what is open) an address is never dialled, or not without being named."""
     for address in _addresses(target):
         kind = address_class(address)
         if _is_own(address, target.port, context.forbidden_endpoints):
-            return f"`{address}` port {target.port} is Gatehouse itself, which is never reached", ""
+            why = f"`{address}` port {target.port} is Gatehouse itself, which is never reached"
+            return _Barred(why, by_policy=False)
         if kind == "metadata":
-            return f"`{address}` is a cloud metadata service, which is never reached", ""
+            return _Barred(f"`{address}` is a cloud metadata service, which is never reached")
         if kind != "public" and kind not in LIFTABLE:
-            return f"`{address}` is never the address of one public host", ""
+            return _Barred(f"`{address}` is never the address of one public host")
         if kind != "public" and address not in named:
             where = (
                 f"`{target.host}` resolves to `{address}`, which"
                 if target.address is None
                 else f"`{address}`"
             )
-            return f"{where} is a {kind} address that no rule names", _NAME_IT.format(address)
+            why = f"{where} is a {kind} address that no rule names"
+            return _Barred(why, _NAME_IT.format(address))
     return None
 
 

@@ -14,7 +14,6 @@ from supervisor.core.approvals import Request, status
 from supervisor.core.lab.history import Past, is_redacted
 from supervisor.core.lab.preview import PastGroup, Preview, preview, relevant, sentence
 from supervisor.core.policy.policy_text import merge, parse_rule, policy_from_data
-from supervisor.core.policy.refusals import is_by_policy
 from supervisor.core.policy.rules import Policy, Rule
 from supervisor.core.sessions import Session
 from supervisor.errors import PolicyError
@@ -141,7 +140,7 @@ def _past(request: Request, session: Session) -> Past:
         answered_by=request.answered_by,
         request=request.id,
         remotes=session.remotes,
-        by_policy=is_by_policy(request.rule, request.why),
+        by_policy=request.by_policy,
         is_redacted=is_redacted(request.action, request.fingerprint),
     )
 

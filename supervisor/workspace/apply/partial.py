@@ -22,7 +22,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from supervisor.core.actions import FileChange, content_hash
-from supervisor.core.approvals import IN_PART, Request, explanation, status
+from supervisor.core.approvals import Request, explanation, status
 from supervisor.core.files.changes import PERMISSIONS, name_of
 from supervisor.core.files.hunks import choose, pieces
 from supervisor.core.files.text_diff import MOST_TEXT_BYTES, diff
@@ -77,7 +77,7 @@ class _Chosen(NamedTuple):
             if left == 1
             else "wait"
         )
-        return f"{IN_PART}{self.taken} of {self.hunks} changes; {others} {became}"
+        return f"in part, {self.taken} of {self.hunks} changes; {others} {became}"
 
     def rest_of(self, action: FileChange, part: Request) -> FileChange:
         """What the action still asks once the part is applied. INVARIANT: it is what the
@@ -155,7 +155,12 @@ class PartialAnswers:
             if status(part) == "pending":
                 said = chosen.answer(rest)
                 part = self._gate.resolve(
-                    part.id, "approved", by=by, reason=said, shown_fingerprint=part.fingerprint
+                    part.id,
+                    "approved",
+                    by=by,
+                    reason=said,
+                    shown_fingerprint=part.fingerprint,
+                    in_part=True,
                 )
             if rest == "drop" and status(part) == "approved":
                 left = self._drop(chosen.rest_of(action, part), request, chosen, by)

@@ -22,7 +22,6 @@ import msgspec
 from supervisor.base.clock import Clock, RealClock
 from supervisor.core.actions import FileChange, fingerprint
 from supervisor.core.approvals import Request, status
-from supervisor.core.files.change_tree import HELD_UP
 from supervisor.core.files.changes import (
     ANY_MODE,
     PERMISSIONS,
@@ -63,6 +62,7 @@ from supervisor.workspace.trees.trees import Sides
 from supervisor.workspace.trees.walk import Walk
 
 REASON = "changed in the private copy"
+HELD_UP = "could not be carried out before: {}"
 # Paths that are looked at, asked about and carried out in one go: the rest of the loop waits
 # meanwhile.
 CHUNK = 500
@@ -185,7 +185,7 @@ class Comparison:
         others from being carried out."""
         self.forget(name)
         if why:
-            self._problems[name] = f"{HELD_UP}{why}"
+            self._problems[name] = HELD_UP.format(why)
 
     def refused(self) -> dict[str, str]:
         """What is in the copy and is never carried over, and why."""
@@ -414,7 +414,7 @@ class Comparison:
             ):
                 if not (self._is_whole and is_due(request, before.tries, self._clock.now())):
                     continue
-                self._problems[one.name] = f"{HELD_UP}{failure(request)}"
+                self._problems[one.name] = HELD_UP.format(failure(request))
             if is_tight and self._must_wait(one, request):
                 self._held |= {name: self._compared.pop(name, None) for name in one.names}
             else:
@@ -428,6 +428,7 @@ class Comparison:
                 session_id=self._session_id,
                 origin="workspace",
                 reason=reason or REASON,
+                held_up=bool(reason),
             )
             requests += found
             grants |= given

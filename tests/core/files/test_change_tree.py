@@ -8,13 +8,11 @@ from hypothesis import strategies as st
 from supervisor.core.actions import FileChange, fingerprint
 from supervisor.core.files.change_tree import (
     FLAG_NOTES,
-    HELD_UP,
     LONG_NAME,
     MOST_LISTED,
     ChangeSet,
     Waiting,
     digest,
-    problem_of,
 )
 
 
@@ -44,7 +42,7 @@ def test_a_level_has_folders_with_counts_and_its_files() -> None:
 
 
 def test_what_was_in_the_way_before_needs_a_look_of_its_own() -> None:
-    why = problem_of(f"{HELD_UP}`a.txt` is a folder on the host", "workspace")
+    why = "could not be carried out before: `a.txt` is a folder on the host"
     found = ChangeSet([TREE[0]._replace(problem=why), *TREE[1:]], {})
     assert [(leaf.path, leaf.notes) for leaf in found.careful()] == [("a.txt", (why,))]
 
@@ -52,13 +50,6 @@ def test_what_was_in_the_way_before_needs_a_look_of_its_own() -> None:
 def test_a_name_that_a_list_folds_needs_a_look_of_its_own() -> None:
     found = ChangeSet([waiting("a.py"), waiting("x" * 230 + "/b.py"), waiting("漢" * 120)], {})
     assert [leaf.notes for leaf in found.careful()] == [(LONG_NAME,), (LONG_NAME,)]
-
-
-@pytest.mark.parametrize(
-    ("reason", "origin"), [("changed in the copy", "workspace"), (f"{HELD_UP}x", "agent_api")]
-)
-def test_an_agents_words_are_no_problem_of_ours(reason: str, origin: str) -> None:
-    assert problem_of(reason, origin) == ""
 
 
 def test_a_rename_is_counted_as_one() -> None:

@@ -380,6 +380,28 @@ def judged(command: str, **fields: Any) -> bytes:
     )
 
 
+@pytest.mark.parametrize(
+    ("fields", "by_policy"),
+    [
+        ({}, True),
+        ({"why": "the session has ended"}, False),
+        ({"why": "the session has ended", "rule": "exec(x)"}, True),
+        ({"why": "everything is stopped: a\nb"}, False),
+        ({"why": "`::1` port 1 is Gatehouse itself, which is never reached"}, False),
+        ({"why": "x: the rules could not be evaluated: KeyError"}, True),
+        ({"by": "egress"}, False),
+        # The field counts, whatever the text.
+        ({"why": "the session has ended", "by_policy": True}, True),
+        ({"why": "in words of a later version", "by_policy": False}, False),
+    ],
+)
+def test_lines_of_before_are_told_by_their_texts_and_newer_ones_by_their_field(
+    fields: dict[str, Any], by_policy: bool
+) -> None:
+    (past,) = read_history([judged("a", **fields)], "a")
+    assert past.by_policy is by_policy
+
+
 def test_an_empty_log() -> None:
     assert read_history([], "a") == ()
     assert read_history([b'{"torn": '], "a") == ()

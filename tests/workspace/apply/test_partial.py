@@ -76,6 +76,7 @@ async def test_the_chosen_hunk_is_applied_and_the_rest_is_asked_anew(desk: Desk)
         assert (status(old), old.superseded_by) == ("superseded", done.part.id)
         assert (done.part.answered_by, status(done.part)) == ("tester", "used")
         assert "1 of 2 changes" in explanation(done.part)
+        assert (done.part.in_part, old.in_part) == (True, False)
         await desk.until(lambda: rest_of(desk, 5, 50))
         second = desk.pending()[PATH]
         assert [line.text for hunk in desk.channel.card(second).diff.hunks for line in hunk.lines if line.kind == "added"] == [  # noqa: E501

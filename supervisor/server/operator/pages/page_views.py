@@ -10,8 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from supervisor.core.actions import CATEGORIES, Category, FileChange, category_of, subject, title
-from supervisor.core.approvals import Request, explanation, failure, is_in_part, status
-from supervisor.core.files.change_tree import problem_of
+from supervisor.core.approvals import Request, explanation, failure, status
 from supervisor.core.text.duration import format_duration
 from supervisor.server.common import action_words
 from supervisor.server.common.parts import Parts
@@ -151,7 +150,7 @@ def workspace_name(path: str) -> str:
 
 
 def _status_word(request: Request) -> str:
-    if is_in_part(request):
+    if request.in_part:
         return "approved in part"
     word = request.answer or ("allowed" if request.decision == "allow" else status(request))
     return f"{word}, failed" if failure(request) else word
@@ -160,7 +159,7 @@ def _status_word(request: Request) -> str:
 def _about(request: Request) -> str:
     """What a newer card is about, too, that takes this one's place on the page, or follows it;
     empty where none does."""
-    is_followed = status(request) == "pending" or request.superseded_by or is_in_part(request)
+    is_followed = status(request) == "pending" or request.superseded_by or request.in_part
     return (
         f"{request.session_id} {subject(request.action)}"
         if is_followed and isinstance(request.action, FileChange)
@@ -169,8 +168,7 @@ def _about(request: Request) -> str:
 
 
 def _problems(request: Request, redact: Callable[[str], str]) -> list[tuple[str, str]]:
-    problem = problem_of(request.reason, request.origin)
-    return [("not possible", redact(problem))] if problem else []
+    return [("not possible", redact(request.reason))] if request.held_up else []
 
 
 def _proposed(parts: Parts, request: Request, budget: DiffTime | None) -> list[tuple[str, str]]:
