@@ -4,6 +4,7 @@ a proposal."""
 from supervisor.core.actions import Proposal
 from supervisor.core.approvals import Request
 from supervisor.errors import GatehouseError, StorageError, UserError
+from supervisor.gate import audit_lines
 from supervisor.gate.gate import Gate, Refused
 
 
@@ -40,14 +41,10 @@ class ProposalBroker:
         rule_id = policies.add_rule(action.effect, action.rule, why=shown.why, by=by)
         try:
             saved_in = str(policies.saved_file)
-            self._gate.audit.record(
-                "rule_added",
-                rule_id=rule_id,
-                effect=action.effect,
-                rule=action.rule,
-                by=by,
-                saved_in=saved_in,
+            line = audit_lines.rule_added(
+                rule_id, action.effect, action.rule, by=by, saved_in=saved_in
             )
+            self._gate.audit.record_all([line])
         except StorageError:
             policies.remove_rule(rule_id)  # a rule that isn't on record must not be in force
             raise

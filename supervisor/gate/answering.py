@@ -10,8 +10,8 @@ It decides nothing: `gate` and the operator do. INVARIANT: each answer is a comp
 only what is pending still is answered.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 import structlog
@@ -23,7 +23,7 @@ from supervisor.errors import ChangedError, StorageError
 from supervisor.gate import audit_lines
 from supervisor.gate.handlers import Handlers
 from supervisor.records.approval_queue import ApprovalQueue
-from supervisor.records.audit import Audit, Encoded
+from supervisor.records.audit import Audit
 
 log = structlog.get_logger("gate")
 
@@ -32,8 +32,6 @@ log = structlog.get_logger("gate")
 IN_TURN = 10
 # Of those that are only read, encoded or told.
 PREPARED = 100
-
-type _Line = tuple[Literal["request_answered"], Mapping[str, Any] | Encoded]
 
 
 class Answering(NamedTuple):
@@ -70,9 +68,7 @@ class Answers:
             made = self._made(answering, by, self._clock.now())
             answered = self._queue.answer_all([request for request, _ in made])
         done = {request.id for request in answered}
-        self._record(
-            [("request_answered", fields) for request, fields in made if request.id in done]
-        )
+        self._record([fields for request, fields in made if request.id in done])
         self._end(answered)
         return answered
 
@@ -88,11 +84,11 @@ class Answers:
     ) -> list[Request]:
         """Answer those that are pending still in one transaction, and offer them together.
         `ChangedError` where they aren't `all_of_them`: then nothing was answered."""
-        at, made, lines = self._clock.now(), list[Request](), list[_Line]()
+        at, made, lines = self._clock.now(), list[Request](), list[audit_lines.LineFields]()
         async for part in slices(answering, PREPARED):
             for request, fields in self._made(part, by, at):
                 made.append(request)
-                lines.append(("request_answered", self._audit.encoded(fields) or fields))
+                lines.append(self._audit.encoded(fields) or fields)
         if all_of_them and len(made) != len(answering):
             raise ChangedError.several()
         # INVARIANT: nothing awaits from here until they are offered: no step of a channel finds
@@ -130,11 +126,11 @@ class Answers:
                 found.append((made, audit_lines.answered(made, rule)))
         return found
 
-    def _record(self, lines: Sequence[_Line]) -> None:
+    def _record(self, lines: Sequence[audit_lines.LineFields]) -> None:
         # Answers are acknowledged by the database; the audit names them too, and while it can't,
         # `claim` gives no grant.
         try:
-            self._audit.record_all(lines)
+            self._audit.record_all(list(map(audit_lines.request_answered, lines)))
         except StorageError as error:
             log.error("answers not recorded", error=str(error), number=len(lines))
 

@@ -1,25 +1,37 @@
-"""The fields of the lines that the gate writes to the audit log; docs/record.md says what they
-mean to a reader."""
+"""The audit lines on requests, verdicts, effects and rules: one function writes each event.
 
-from typing import Any
+docs/record.md says what the fields mean to a reader. A line whose fields were encoded ahead is
+given these instead.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Literal
 
 import msgspec
 
-from supervisor.core.actions import Action, Network, category_of, fingerprint
+from supervisor.core.actions import Action, Effect, Network, category_of, fingerprint
 from supervisor.core.approvals import Request
 from supervisor.core.secrets import command_secrets
 from supervisor.core.secrets.redact import hidden
 from supervisor.core.verdicts import Rule, Verdict
 from supervisor.gate.grants import Grant
+from supervisor.records.audit import Encoded
 
 LONG_CHARS = 500
+
+type LineFields = Mapping[str, Any] | Encoded
+
+
+def verdict_given(judged: LineFields) -> tuple[Literal["verdict_given"], LineFields]:
+    """The line of a verdict; `judged` is of `judged`."""
+    return "verdict_given", judged
 
 
 def judged(
     action: Action, verdict: Verdict, session_id: str, by: str | None = None
 ) -> dict[str, Any]:
-    """`verdict_given`; `by` is who refused, where no rules were asked. Like all of a line it
-    passes the redactor when it is written."""
+    """Fields of `verdict_given`; `by` is who refused, where no rules were asked. Like all of a
+    line they pass the redactor when it is written."""
     recorded, known = (
         hidden(action),
         () if isinstance(action, Network) else command_secrets.secrets_in(action),
@@ -37,9 +49,17 @@ def judged(
     return fields if by is None else fields | {"by": by}
 
 
-def asked(request: Request) -> dict[str, Any]:
-    """`request_asked`."""
-    return {
+def refused(
+    action: Action, session_id: str, why: str, *, by: str, count: int = 1
+) -> tuple[Literal["verdict_given"], LineFields]:
+    """The line of a refusal before any rule: of `count` that are alike, the newest."""
+    fields = judged(action, Verdict("deny", why), session_id, by)
+    return verdict_given(fields | {"count": count} if count > 1 else fields)
+
+
+def request_asked(request: Request) -> tuple[Literal["request_asked"], LineFields]:
+    """The line of a new request."""
+    return "request_asked", {
         "request": request.id,
         "session": request.session_id,
         "category": category_of(request.action),
@@ -54,7 +74,7 @@ def asked(request: Request) -> dict[str, Any]:
 
 
 def answered(request: Request, rule: str | None) -> dict[str, Any]:
-    """`request_answered`; `rule` where one gave the answer."""
+    """Fields of `request_answered`; `rule` where one gave the answer."""
     return {
         "request": request.id,
         "session": request.session_id,
@@ -65,15 +85,37 @@ def answered(request: Request, rule: str | None) -> dict[str, Any]:
     }
 
 
-def superseded(request_id: str, newer: Request) -> dict[str, Any]:
-    """`request_superseded`."""
-    return {"request": request_id, "by": newer.id, "session": newer.session_id}
+def request_answered(answered: LineFields) -> tuple[Literal["request_answered"], LineFields]:
+    """The line of an answer; `answered` is of `answered`."""
+    return "request_answered", answered
 
 
-def rule_ended(rule: Rule) -> dict[str, Any]:
-    """`rule_ended`: `until` is the time that it was given, `for_session` the session that is
-    over."""
-    return {
+def request_superseded(
+    request_id: str, newer: Request
+) -> tuple[Literal["request_superseded"], LineFields]:
+    """The line of a request whose place a newer one took."""
+    fields = {"request": request_id, "by": newer.id, "session": newer.session_id}
+    return "request_superseded", fields
+
+
+def request_closed(request: Request, why: str) -> tuple[Literal["request_closed"], LineFields]:
+    """The line of a request that nobody needs an answer to any more."""
+    fields = {"request": request.id, "session": request.session_id, "why": why}
+    return "request_closed", fields
+
+
+def rule_added(
+    rule_id: str, effect: Effect, rule: str, *, by: str, saved_in: str, **more: Any
+) -> tuple[Literal["rule_added"], LineFields]:
+    """The line of a saved rule; `more` says why, of which request and until when."""
+    said = {"rule_id": rule_id, "effect": effect, "rule": rule, "by": by, "saved_in": saved_in}
+    return "rule_added", said | more
+
+
+def rule_ended(rule: Rule) -> tuple[Literal["rule_ended"], LineFields]:
+    """The line of a rule that is over: `until` is the time that it was given, `for_session` the
+    session that is over."""
+    return "rule_ended", {
         "rule_id": rule.id,
         "effect": rule.effect,
         "rule": rule.text,
@@ -83,8 +125,8 @@ def rule_ended(rule: Rule) -> dict[str, Any]:
 
 
 def begun(request: Request, *, resumed: bool) -> dict[str, Any]:
-    """`effect_started`. Who said yes stands here too: the line of the answer is missing where
-    the disk was full just then."""
+    """Fields of `effect_started`. Who said yes stands here too: the line of the answer is missing
+    where the disk was full just then."""
     return {
         "request": request.id,
         "session": request.session_id,
@@ -96,9 +138,16 @@ def begun(request: Request, *, resumed: bool) -> dict[str, Any]:
     }
 
 
-def settled(grant: Grant, facts: dict[str, Any]) -> dict[str, Any]:
-    """`effect_settled`. Long texts stay in the database."""
-    return {
+def effect_started(begun: LineFields) -> tuple[Literal["effect_started"], LineFields]:
+    """The line of an effect that begins; `begun` is of `begun`."""
+    return "effect_started", begun
+
+
+def effect_settled(
+    grant: Grant, facts: dict[str, Any]
+) -> tuple[Literal["effect_settled"], LineFields]:
+    """The line of what came of an effect. Long texts stay in the database."""
+    return "effect_settled", {
         "request": grant.request_id,
         "session": grant.session_id,
         "grant": grant.id,

@@ -385,12 +385,7 @@ class Gate:
         closed = self.queue.close_all(request_ids, why, self._clock.now())
         for request in closed:
             self._actions.pop(request.id, None)
-        self.audit.record_all(
-            [
-                ("request_closed", {"request": one.id, "session": one.session_id, "why": why})
-                for one in closed
-            ]
-        )
+        self.audit.record_all([audit_lines.request_closed(one, why) for one in closed])
 
     def close_requests(
         self, session_id: str, why: str, *, keep: Callable[[Request], bool] = lambda request: False
@@ -536,7 +531,7 @@ class Gate:
             self._actions.pop(grant.request_id or "", None)
         try:
             self.audit.record_all(
-                [("effect_settled", audit_lines.settled(grant, fact)) for grant, fact in facts]
+                [audit_lines.effect_settled(grant, fact) for grant, fact in facts]
             )
         except StorageError as error:
             log.error(
@@ -591,7 +586,9 @@ class Gate:
         try:
             self.audit.record_all(
                 [
-                    ("effect_started", lines.get(one.id) or audit_lines.begun(one, resumed=resumed))
+                    audit_lines.effect_started(
+                        lines.get(one.id) or audit_lines.begun(one, resumed=resumed)
+                    )
                     for one in requests
                 ]
             )
@@ -631,9 +628,9 @@ class Gate:
         try:
             self.audit.record_all(
                 [
-                    *(("request_asked", audit_lines.asked(one)) for one in requests),
+                    *(audit_lines.request_asked(one) for one in requests),
                     *(
-                        ("effect_started", audit_lines.begun(one, resumed=False))
+                        audit_lines.effect_started(audit_lines.begun(one, resumed=False))
                         for one in requests
                         if one.used_at
                     ),
@@ -651,10 +648,7 @@ class Gate:
         for older, _ in superseded:
             self._actions.pop(older.id, None)
         self.audit.record_all(
-            [
-                ("request_superseded", audit_lines.superseded(older.id, newer))
-                for older, newer in superseded
-            ]
+            [audit_lines.request_superseded(older.id, newer) for older, newer in superseded]
         )
         return list(requests)
 

@@ -41,13 +41,10 @@ class VerdictLines:
         """Put a verdict on record; `by` is who refused, where no rules were asked.
         `StorageError` where it can't be written."""
         if by is None and isinstance(action, Network) and action.operation == "connect":
-            self._audit.record_all(
-                [("verdict_given", self._fields(_Judged(action, verdict, session_id)))]
-            )
+            fields: audit_lines.LineFields = self._fields(_Judged(action, verdict, session_id))
         else:
-            self._audit.record(
-                "verdict_given", **audit_lines.judged(action, verdict, session_id, by)
-            )
+            fields = audit_lines.judged(action, verdict, session_id, by)
+        self._audit.record_all([audit_lines.verdict_given(fields)])
 
     def _fields(self, judged: _Judged) -> Encoded | dict[str, object]:
         if self._known_secrets != self._redactor.changes:

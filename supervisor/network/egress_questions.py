@@ -20,7 +20,7 @@ from collections.abc import Iterator
 import msgspec
 import structlog
 
-from supervisor.core.actions import Network, fingerprint
+from supervisor.core.actions import Network
 from supervisor.core.network.egress_wire import (
     TELL_OPERATOR,
     Answer,
@@ -32,9 +32,9 @@ from supervisor.core.network.egress_wire import (
 )
 from supervisor.core.network.egress_wire import EgressRefused as RefusedByEgress
 from supervisor.core.policy.rules import InForce, Verdict
-from supervisor.core.secrets import url_secrets
 from supervisor.core.verdicts import Passing
 from supervisor.errors import StorageError
+from supervisor.gate import audit_lines
 from supervisor.gate.gate import Gate, Grant, Refused
 
 log = structlog.get_logger("network")
@@ -164,17 +164,16 @@ class EgressQuestions:
         """Put what egress refused by itself on record, like a verdict of the rules: so many that
         are alike in one line."""
         try:
-            self._gate.audit.record(
-                "verdict_given",
-                session=refused.session_id,
-                category="network",
-                action=msgspec.to_builtins(url_secrets.hidden(refused.action)),
-                fingerprint=fingerprint(refused.action),
-                verdict="deny",
-                rule=None,
-                why=refused.why,
-                by="egress",
-                **({"count": refused.count} if refused.count > 1 else {}),
+            self._gate.audit.record_all(
+                [
+                    audit_lines.refused(
+                        refused.action,
+                        refused.session_id,
+                        refused.why,
+                        by="egress",
+                        count=refused.count,
+                    )
+                ]
             )
         except StorageError as error:
             log.error("refusal not recorded", error=str(error))

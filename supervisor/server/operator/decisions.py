@@ -12,20 +12,20 @@ one, nothing happens.
 
 import re
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 import yaml
 
-from supervisor.core.actions import Action, Category, Effect, category_of, fingerprint, title
+from supervisor.core.actions import Category, Effect, category_of, title
 from supervisor.core.approvals import Answer, Request, status
 from supervisor.core.policy.policy_text import merge, parse_policy, parse_rule
 from supervisor.core.policy.rules import Policy
 from supervisor.core.policy.suggest import suggest
-from supervisor.core.secrets.redact import hidden
 from supervisor.core.text.display import visible
 from supervisor.core.text.duration import FORMS, parse_duration
 from supervisor.errors import ChangedError, GatehouseError, StorageError, UserError
+from supervisor.gate import audit_lines
 from supervisor.records.policy_files import ALWAYS, PolicyFiles, Until
 from supervisor.server.common.parts import Parts
 
@@ -156,24 +156,11 @@ async def deny_held(parts: Parts, session_id: str, *, by: str) -> int:
     waiting = [one.id for one in parts.queue.pending(session_id) if one.origin == "egress"]
     without = parts.gate.repeats.held_connections(session_id)
     parts.audit.record_all(
-        [("verdict_given", _denied_unseen(action, session_id, why, by)) for action in without]
+        [audit_lines.refused(action, session_id, why, by=by) for action in without]
     )
     parts.gate.repeats.turn_away(session_id, why)
     answered = await parts.gate.resolve_in_turns(waiting, "denied", by=by, reason=_WITH_ALL)
     return len(answered) + len(without)
-
-
-def _denied_unseen(action: Action, session_id: str, why: str, by: str) -> dict[str, Any]:
-    return {
-        "session": session_id,
-        "category": category_of(action),
-        "action": msgspec.to_builtins(hidden(action)),
-        "fingerprint": fingerprint(action),
-        "verdict": "deny",
-        "rule": None,
-        "why": why,
-        "by": by,
-    }
 
 
 def suggestions(parts: Parts, request_id: str, effect: Effect) -> list[SavableRule]:
@@ -304,21 +291,18 @@ async def add_rule(
             f"the rule can't be saved: {error.strerror}", "free or repair the data folder"
         ) from error
     try:
-        facts = {
-            "until": holds.at,
-            "for_session": holds.session_id,
-            "saved_in": str(policies.saved_file),
-        }
-        parts.audit.record(
-            "rule_added",
-            rule_id=rule_id,
-            effect=effect,
-            rule=rule,
-            why=said,
+        line = audit_lines.rule_added(
+            rule_id,
+            effect,
+            rule,
             by=by,
+            saved_in=str(policies.saved_file),
+            why=said,
             request=request_id,
-            **facts,
+            until=holds.at,
+            for_session=holds.session_id,
         )
+        parts.audit.record_all([line])
     except StorageError:
         policies.remove_rule(rule_id)  # a rule that isn't on record must not be in force
         raise
