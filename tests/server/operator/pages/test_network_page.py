@@ -424,9 +424,7 @@ async def test_what_a_call_of_a_model_used_is_on_its_row_and_on_its_page(
         flags=("estimated",),
     )
     parts.network_log.called(Spent(question_id=2, usage=None), charge)
-    words = (
-        "1,200 tokens in, 5 from the cache, 7 out, $0.0020; without the provider&#39;s count"
-    )
+    words = "1,200 tokens in, 5 from the cache, 7 out, $0.0020; without the provider&#39;s count"
     (one,) = parts.network_log.of_session("one")
     for path in (OPENED, f"/network/one/{one.number}"):
         page = (await browser.get(path)).text
