@@ -31,7 +31,7 @@ from supervisor.egress.loop import relay as ends
 from supervisor.egress.loop.dialler import PinnedLoop
 
 clients, dials = [], []
-made, dial = ends.Held.connection_made, PinnedLoop.dial
+made, dial = ends.HeldEnd.connection_made, PinnedLoop.dial
 
 def noted(self, transport):
     clients.append(self)
@@ -44,7 +44,7 @@ async def dialled(self, *where):
         clients[-1].cut()
     return sock
 
-ends.Held.connection_made, PinnedLoop.dial = noted, dialled
+ends.HeldEnd.connection_made, PinnedLoop.dial = noted, dialled
 """
 
 
