@@ -1,1 +1,1 @@
-"""What is put into the agent's sandbox. Imports nothing of `supervisor`, and the reverse."""
+"""Agent side of the sandbox. Imports nothing of `supervisor`, and the reverse."""

@@ -1,10 +1,11 @@
-"""Start of the review agent: `python3.13 -I /opt/gatehouse/agent_image/reviewer/__main__.py --base
-REV`.
+"""Start the review agent in isolated mode.
 
-Isolated mode is demanded, since the working directory is the code under review: without it a
-file `json.py` there would be imported instead of the real one. Isolated mode also ignores
-PYTHONPATH, so the two folders that are needed are found from this file's own place. Only the
-standard library is imported before that is settled.
+    python3.13 -I /opt/gatehouse/agent_image/reviewer/__main__.py --base REV
+
+Isolated mode is demanded, since the working directory is the code under review: without it a file
+`json.py` there would be imported instead of the real one. Isolated mode also ignores PYTHONPATH, so
+the two folders that are needed are found from this file's own place. Only the standard library is
+imported before that is settled.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""The real model: Anthropic's Messages API, streamed, through the sandbox's proxy.
+"""The real model: Anthropic's Messages API, streamed through the sandbox's proxy.
 
 The SDK is imported here only (it takes most of a second). Its own retries are off: it obeys any
 `retry-after` up to weeks and doesn't repeat a stream that broke, so the bounded retry is here.
@@ -116,7 +116,7 @@ class AnthropicModel:
         )
 
     def _passing_trouble(self, error: Exception) -> str:
-        """What is wrong in a few words, where trying again can help; else raises `ModelError`."""
+        """Return a transient error in a few words; else raise `ModelError`."""
         import anthropic
 
         if not isinstance(error, anthropic.APIError):
@@ -173,7 +173,7 @@ class AnthropicModel:
 
 
 def _pause(error: Exception, attempt: int) -> float:
-    """Seconds until the next try: what the server asked for within a bound, else doubling with
+    """Return the seconds until the next try: the server's wish within a bound, else doubling with
     some jitter."""
     headers = getattr(getattr(error, "response", None), "headers", {})
     try:
@@ -186,7 +186,7 @@ def _pause(error: Exception, attempt: int) -> float:
 
 
 def _block(block: Any) -> Block:
-    """A content block as it goes back to the API: unchanged but for what the SDK added."""
+    """Return a content block for the next call: unchanged but for what the SDK added."""
     fields = block.to_dict()
     fields.pop("parsed_output", None)
     return dict(fields)

@@ -1,8 +1,8 @@
-"""One GET through the sandbox's proxy, which keeps the proxy's words when it says no.
+"""GET through the sandbox's proxy that keeps the proxy's words when it refuses.
 
-Separate from the libraries, because none of them shows the body of a refused CONNECT, and that
-body is where egress says why (`{error, why, remedy, rule, request_id}`). It verifies
-certificates like any client.
+Separate from the libraries, because none of them shows the body of a refused CONNECT, and that body
+is where egress says why (`{error, why, remedy, rule, request_id}`). It verifies certificates like
+any client.
 """
 
 import http.client

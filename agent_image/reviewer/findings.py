@@ -1,8 +1,8 @@
-"""The review itself: its shape, and how it is read out of a model's reply.
+"""Findings: the shape of a review, and its parser from a model's reply.
 
-Separate from the loop, because the shape is a contract with the supervisor. The text is a
-model's and may echo the code under review, so every field is bounded and every path is checked;
-nothing here is shown without escaping.
+Separate from the loop, because the shape is a contract with the supervisor. The text is a model's
+and may echo the code under review, so every field is bounded and every path is checked; nothing
+here is shown without escaping.
 """
 
 import json
@@ -34,7 +34,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Review(msgspec.Struct, frozen=True, kw_only=True):
-    """What the model concludes."""
+    """The model's conclusion."""
 
     summary: Annotated[str, msgspec.Meta(min_length=1, max_length=20_000)]
     verdict: Conclusion
@@ -42,7 +42,7 @@ class Review(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
-    """What the review took. Tokens are the model's own counts."""
+    """Cost of the review. Tokens are the model's own counts."""
 
     turns: int
     input_tokens: int
@@ -66,8 +66,8 @@ class InvalidReviewError(ValueError):
 
 
 def extract(reply: str) -> Review:
-    """The review between `<review>` tags, checked. Raises `InvalidReviewError` with what is wrong
-    and where.
+    """Return the checked review between `<review>` tags. Raises `InvalidReviewError` with the fault
+    and its place.
 
     A finding may quote the tags, and prose before the review may too. So the last closing tag
     counts, with the first opening tag from which the text is JSON.

@@ -1,9 +1,9 @@
-"""The agent API from the agent's side: ask, wait, report. Standard library only.
+"""Client of the agent API: ask, wait, report. Standard library only.
 
 A request can wait hours for a person, and the supervisor may be restarted meanwhile, so a lost
-connection is tried again for a bounded time and waiting goes on where it was. Calls go straight
-to the sandbox's own loopback, never through the proxy. There is no call here that answers a
-request, because the agent's door has no such route.
+connection is tried again for a bounded time and waiting goes on where it was. Calls go straight to
+the sandbox's own loopback, never through the proxy. No call here answers a request, because the
+agent's door has no such route.
 """
 
 import http.client
@@ -42,7 +42,7 @@ class Ask(msgspec.Struct, frozen=True):
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more will come of it: refused in any way, or carried out."""
+        """Return whether it is final: refused in any way, or carried out."""
         return (
             self.settled
             or self.outcome is not None

@@ -1,8 +1,7 @@
-"""The conversation: at most `limits.turns` replies of the model, ending in a review.
+"""Conversation with the model: at most `limits.turns` replies, then a review.
 
-Of the turns, the last two are kept: one for the review itself, one to mend it. So a model that
-never stops calling tools still gets the chance to conclude, and the bound holds whatever it
-does.
+The last two turns are kept: one for the review itself, one to mend it. So a model that never stops
+calling tools still gets the chance to conclude, and the bound always holds.
 """
 
 from collections.abc import Callable
@@ -26,7 +25,7 @@ class NoReviewError(Exception):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """A review and what it took."""
+    """A review and its usage."""
 
     review: Review
     usage: Usage
@@ -102,8 +101,8 @@ class Conversation:
         return self._input_tokens + self._output_tokens >= self._limits.total_tokens
 
     def _continuation(self, reply: Reply) -> Review | list[Block]:
-        """What follows a reply: the review it holds, or the user's blocks to go on with (none:
-        go on as it is)."""
+        """Return the next step after a reply: the review in it, or the user's blocks (none: go on
+        as it is)."""
         if reply.calls:
             return self._tool_results(reply)
         if reply.stop_reason == "pause_turn":
@@ -123,8 +122,7 @@ class Conversation:
 
     def _tool_results(self, reply: Reply) -> list[Block]:
         if reply.stop_reason == "max_tokens":
-            # The last call may be half of what was meant, which still can be valid JSON: none of
-            # them is made.
+            # The last call may be cut off, and can still be valid JSON: make none of them.
             return [_result(call, prompts.CUT_CALL, is_error=True) for call in reply.calls]
         if not self._offers_tools:
             return [_result(call, prompts.NO_TOOLS, is_error=True) for call in reply.calls]

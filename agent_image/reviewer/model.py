@@ -1,4 +1,4 @@
-"""The port to a model: two implementations exist, `anthropic_model` and `recorded_model`.
+"""Port to a model, implemented by `anthropic_model` and `recorded_model`.
 
 Messages and content blocks are plain dictionaries in the shape of the Messages API
 (https://docs.anthropic.com/en/api/messages), which is also the shape that goes back unchanged
@@ -42,7 +42,7 @@ class Reply(msgspec.Struct, frozen=True):
 
 
 class Request(msgspec.Struct, frozen=True):
-    """What a model is asked. `may_call` is False where it must answer in words."""
+    """A request to a model. `may_call` is False where it must answer in words."""
 
     system: str
     messages: Sequence[dict[str, Any]]

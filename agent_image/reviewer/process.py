@@ -1,4 +1,4 @@
-"""The only place of the review agent that starts programs: git and ripgrep, to read.
+"""Start git and ripgrep, to read: the review agent's only child processes.
 
 Whatever the model wants to run goes to the supervisor instead (`gatehouse.execute`). A program
 started here sees a bare environment, no input, and is ended with its children when it takes too
@@ -21,8 +21,8 @@ _PIECE_BYTES = 65_536
 
 
 class Output(msgspec.Struct, frozen=True):
-    """What a program said, both streams together. `code` is None where it was ended by us,
-    `ended` then says why."""
+    """A program's output, both streams together. `code` is None where we ended it, and `ended` says
+    why."""
 
     code: int | None
     data: bytes

@@ -1,5 +1,7 @@
-"""Every text that the model is told by us, in one place. What isn't ours is between the marks of
-`Quarantine`."""
+"""Prompts: every text that we tell the model.
+
+Foreign text in them is between the marks of `Quarantine`.
+"""
 
 from agent_image.reviewer.repository import Change
 from agent_image.reviewer.text import Quarantine, plain
@@ -39,7 +41,7 @@ def system(quarantine: Quarantine, turns: int) -> str:
 
 
 def opening(change: Change, diff: str, quarantine: Quarantine) -> str:
-    """The first message: what is to be reviewed, and its diff."""
+    """Return the first message: the subject of the review, and its diff."""
     if change.base is None:
         return (
             "Review the files of the workspace; there is no base to compare with. Begin with"

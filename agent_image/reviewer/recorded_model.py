@@ -1,8 +1,8 @@
-"""A model that was written down beforehand, for a first look without a key.
+"""Recorded model that plays a file of turns, for a first look without a key.
 
-It plays a file of turns. The tool calls are really made and the facts of the real change are
-filled in, but nothing looks at the code, and everything it says says so. The turns are data
-(`recorded/first_look.json`): this module only substitutes `{{name}}`.
+The tool calls are really made and the facts of the real change are filled in, but nothing looks at
+the code, and everything it says says so. The turns are data (`recorded/first_look.json`): this
+module only substitutes `{{name}}`.
 """
 
 import itertools
@@ -73,7 +73,7 @@ def fill(value: Any, facts: Facts) -> Any:
 
 
 def facts_of(change: Change, repository: Repository, workspace: Workspace) -> Facts:
-    """What the script may name: the facts of the real change."""
+    """Return the facts of the real change, for the script."""
     names = [*change.files, *change.untracked] or list(
         itertools.islice(workspace.walk("."), _NAMED)
     )
@@ -109,7 +109,7 @@ def _first_line(change: Change, repository: Repository, name: str | None) -> int
 
 
 def _answers(request: Request) -> str:
-    """One line for each ask so far: which tool, and whether it was done."""
+    """Return one line for each ask so far: the tool, and whether it was done."""
     names: dict[str, str] = {}
     lines: list[str] = []
     for message in request.messages:

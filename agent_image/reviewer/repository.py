@@ -1,9 +1,9 @@
-"""The change under review, from git, without running anything that the repository configures.
+"""Read the change under review from git, running nothing that it configures.
 
-The copy's `.git/config` and attributes are the reviewed code's own, and git runs programs that
-they name: file monitors, external diffs, text converters, clean filters, credential helpers,
-hooks. All are switched off for each call, filters by name since git has no switch for them.
-Nothing is fetched and no lock or index is written.
+The copy's `.git/config` and attributes are the reviewed code's own, and git runs programs that they
+name: file monitors, external diffs, text converters, clean filters, credential helpers, hooks. All
+are switched off for each call, filters by name since git has no switch for them. Nothing is fetched
+and no lock or index is written.
 """
 
 import re
@@ -49,11 +49,11 @@ _SMALL_BYTES = 1_000_000
 
 
 class GitError(Exception):
-    """Git can't say what was asked; the message is one line."""
+    """Git can't answer; the message is one line."""
 
 
 class Change(msgspec.Struct, frozen=True):
-    """What is reviewed. `base` and `head` are commit ids; `base` None means no comparison,
+    """The change under review. `base` and `head` are commit ids; `base` None means no comparison,
     review the files."""
 
     base: str | None

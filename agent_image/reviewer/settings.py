@@ -1,4 +1,4 @@
-"""What the review agent was started with: the one place that reads its environment and arguments.
+"""Settings of the review agent: the only reader of its environment and arguments.
 
 The token and the key are taken out of the environment here, so that no program started later
 inherits them, and the process is made unreadable to its siblings (`/proc/PID/environ`, ptrace),
@@ -25,7 +25,7 @@ class UsageError(Exception):
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """What bounds one review. Tokens are the model's own counts."""
+    """Bounds of one review. Tokens are the model's own counts."""
 
     turns: int = 20
     reply_tokens: int = 16_000

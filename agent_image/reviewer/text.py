@@ -1,10 +1,8 @@
-"""Text made fit for where it goes: one plain line for a person, a bounded and marked block for the
-model.
+"""Make untrusted text safe: a plain line for a person, a block for the model.
 
-What comes from files, commands and the network can hold terminal controls, marks that reorder
-what is read, and words addressed to the model. The first two are made visible here. The third
-can't be filtered; it is put between marks that it can't forge, and the instructions say what the
-marks mean.
+Text from files, commands and the network can hold terminal controls, marks that reorder what is
+read, and words addressed to the model. The first two are made visible here. The third can't be
+filtered; it is put between marks that it can't forge, and the instructions say what the marks mean.
 """
 
 import secrets

@@ -1,7 +1,7 @@
-"""What each tool takes, and how it is described to the model: data, apart from what the tools do.
+"""Tool schemas: inputs of each tool, and its description for the model.
 
-`TOOLS` are offered to every model. `RECORDED_TOOLS` exist for the recorded model only, whose
-script asks for one action of each kind; a real model has no need to fetch pages or to push.
+`TOOLS` are offered to every model. `RECORDED_TOOLS` exist for the recorded model only, whose script
+asks for one action of each kind; a real model has no need to fetch pages or to push.
 """
 
 from typing import Annotated, Any, Literal

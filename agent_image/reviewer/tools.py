@@ -1,5 +1,4 @@
-"""What the tools do. Reading happens here, inside the sandbox; every effect is asked of the
-supervisor.
+"""Tools of the review agent: read in the sandbox, ask for every effect.
 
 The calls of one turn are made together: asks are handed in first, in order, so that a person
 sees all of them at once, then answers are waited for side by side. No tool raises: a failure is
@@ -41,7 +40,7 @@ _READ_BYTES = 8 * 1024 * 1024
 
 
 class Result(msgspec.Struct, frozen=True):
-    """What a tool call gave, as the model reads it."""
+    """Result of a tool call, as the model reads it."""
 
     text: str
     is_error: bool = False
@@ -87,7 +86,7 @@ class Tools:
             def body() -> None:
                 results[position] = _guarded(work)
 
-            # Daemons: a session that ends must not wait for an answer that nobody will give.
+            # Daemons: a session that ends must not wait for an answer that won't come.
             waiting.append(threading.Thread(target=body, daemon=True))
             waiting[-1].start()
 
@@ -285,7 +284,7 @@ def _about(wish: Input) -> str:
 
 
 def _came_to(outcome: Any, good: bool) -> str:
-    """What carrying an action out came to, in a few words."""
+    """Describe an action's outcome in a few words."""
     known = outcome if isinstance(outcome, dict) else {}
     if not good and known.get("exit_code") is None:
         return f"not done: {known.get('error') or known.get('why') or 'no reason was given'}"
@@ -293,7 +292,7 @@ def _came_to(outcome: Any, good: bool) -> str:
 
 
 def _outcome_text(outcome: Any) -> tuple[str, bool]:
-    """What carrying an action out gave, in words, and whether it went well."""
+    """Describe an action's outcome in words, and say whether it went well."""
     if not isinstance(outcome, dict):
         return "done" if outcome is None else str(outcome), True
     good = bool(outcome.get("ok", True))

@@ -1,4 +1,4 @@
-"""Files of the workspace, read without ever leaving it.
+"""Read files of the workspace without ever leaving it.
 
 INVARIANT: no path of a model reaches a file outside the root, not by `..`, an absolute path, or
 a symlink, nor by a swap between check and use: the path is resolved and checked first, then

@@ -1,4 +1,4 @@
-"""The composition root: builds every part from settings, starts and stops them in order.
+"""Composition root: build all parts from settings, start and stop them in order.
 
-Nobody else but the CLI imports it. Start with `app`; `session_parts` stands around one session.
+Only the CLI imports it. Start with `app`; `session_parts` holds the parts around one session.
 """

@@ -1,4 +1,4 @@
-"""The composition root: builds every part from settings, and starts and stops them in order.
+"""Composition root: build every part from settings, start and stop them in order.
 
     start   data folder locked -> database, audit -> policy -> gate -> egress -> operator's door ->
             sessions that a crash left
@@ -73,7 +73,7 @@ _WITH_USER = re.compile(r"[^/\\?#]*[/\\]*[^/\\?#]*@")
 
 
 class Contact(msgspec.Struct, frozen=True):
-    """`data/supervisor.json`: where the running supervisor of this data folder answers."""
+    """`data/supervisor.json`: the address of this data folder's running supervisor."""
 
     pid: int
     port: int
@@ -190,12 +190,11 @@ class SupervisorParts:
         return self.surroundings.channel(session_id)
 
     def undoing(self, session_id: str) -> AbstractAsyncContextManager[Undo]:
-        """What a session applied, running or ended, to be looked at and taken back."""
+        """Yield a session's undo, running or ended."""
         return self.surroundings.undoing(self.sessions.get(session_id))
 
     async def end_cut_undos(self) -> None:
-        """At start-up: finish or roll back the undos that a crash cut short, of whatever
-        session."""
+        """At start-up: finish or roll back undos that a crash cut short, of any session."""
         for mark in self.settings.sessions_dir.glob(f"*/{MARK}"):
             try:
                 async with self.undoing(mark.parent.name):
@@ -218,7 +217,7 @@ class SupervisorParts:
 
     @property
     def files_banner(self) -> str | None:
-        """What is wrong with prices and credentials; policies have a banner of their own."""
+        """Return the faults of prices and credentials; policies have a banner of their own."""
         return self.files.banner
 
     def close(self) -> None:
@@ -294,7 +293,7 @@ class Supervisor:
 
     @property
     def port(self) -> int:
-        """Where the operator's page is."""
+        """Return the port of the operator's page."""
         return self._door.port
 
     def login_url(self) -> str:
@@ -359,7 +358,7 @@ class Supervisor:
                 parts.policies, is_saved
             )
             parts.gate.rulings.policy_sets.on_change = self._policy_changed
-            # What an open stream or tunnel carries is never asked about again.
+            # Bytes inside an open stream or tunnel are never asked about again.
             parts.kill_switch.on_stop = parts.network.end_connections
             self._background = self._tasks.create_task(self._keep_house(), name="housekeeping")
             self._watching = (
@@ -543,7 +542,7 @@ def _lock(path: Path) -> int:
 
 
 def _check_room(folder: Path) -> None:
-    """Say so where the disk is full: what fails first then tells it in other words."""
+    """Refuse to start on a full disk: else the first failure would say it in other words."""
     facts = os.statvfs(folder)
     if (facts.f_bavail if os.geteuid() else facts.f_bfree) == 0:
         raise StorageError(

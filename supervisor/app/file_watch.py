@@ -1,10 +1,9 @@
-"""Read the person's files anew as they are saved: policies, prices, credentials and the secrets
-that they name.
+"""Reload the person's files on save: policies, prices, credentials, secrets.
 
-What can't be used leaves in force what was read before, and is a banner until the file is
-mended. An event only wakes: what counts is whether a file is another than it was, which is
-looked at once a second, too (a file system may tell of no events). It is for the person's own
-files: watchfiles follows links, so it must never watch what an agent can write.
+A file that can't be used leaves the last good one in force, and is a banner until it is mended. An
+event only wakes: what counts is whether a file changed, which is checked once a second, too (a file
+system may report no events). It is for the person's own files: watchfiles follows links, so it must
+never watch what an agent can write.
 """
 
 import asyncio
@@ -29,8 +28,7 @@ type OnReload = Callable[[str, str | None], None]
 
 
 class WatchedFiles:
-    """One kind of files, and what reads them anew. `error` is what is wrong with them; None
-    while all is well."""
+    """One kind of files, and its reader. `error` is their fault; None while all is well."""
 
     def __init__(
         self, name: str, files: Callable[[], Iterable[Path]], read: Callable[[], Awaitable[None]]
@@ -67,7 +65,7 @@ class FileWatch:
 
     @property
     def banner(self) -> str | None:
-        """What is wrong with the files; None while all is well."""
+        """Return the files' faults; None while all is well."""
         return "; ".join(kind.error for kind in self._kinds if kind.error) or None
 
     async def run(self, on_reload: OnReload) -> None:
@@ -90,7 +88,8 @@ class FileWatch:
                 log.error("a file can't be read anew", kind=kind.name, error=type(error).__name__)
 
     def _places(self) -> frozenset[tuple[Path, int]]:
-        """What to watch, each with its inode: folders, where a file may come, go or be replaced."""
+        """Return the folders to watch, each with its inode: there a file may come, go or be
+        replaced."""
         found = set()
         for path in {one for kind in self._kinds for one in kind.files()}:
             for name in {path.absolute(), _resolved(path)}:

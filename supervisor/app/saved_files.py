@@ -1,5 +1,7 @@
-"""Which of the person's files are read anew as they are saved, and by whom. Part of the
-composition root, beside `app`."""
+"""List the person's files that are reloaded on save, with the reader of each.
+
+Part of the composition root, beside `app`.
+"""
 
 from collections.abc import Awaitable, Callable
 

@@ -1,7 +1,7 @@
-"""The channels, servers and sockets around one session. Part of the composition root, beside `app`.
+"""Parts around one session: its channels, its doors, and the sockets lent to it.
 
-`session_manager` says when; this says with which parts. It decides nothing about actions: that
-is the gate's.
+Part of the composition root, beside `app`. `session_manager` says when; this says with which parts.
+It decides nothing about actions: that is the gate's.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ from supervisor.workspace.channel import WorkspaceChannel
 from supervisor.workspace.copy.private_copy import make_private_copy
 from supervisor.workspace.undo.undo import Undo, reopened
 
-# What serves programs that know no proxy, where the session's network is transparent.
+# Serves programs that know no proxy, where the session's network is transparent.
 _FOR_THOSE_WITHOUT_PROXY: dict[int, Listener] = {DOOR_PORT: "door", NAMES_PORT: "names"}
 DEFAULT_DATA = ROOT / "data"
 RECORDED_NOTICE = (
@@ -112,8 +112,7 @@ class SessionSetup:
 
     @contextlib.asynccontextmanager
     async def undoing(self, session: Session) -> AsyncIterator[Undo]:
-        """Look at what a session applied, running or ended, and take it back; one at a time for
-        each session.
+        """Yield a session's undo, running or ended; one at a time for each session.
 
         `NotFoundError` where nothing of it is left to work with.
         """
@@ -135,7 +134,7 @@ class SessionSetup:
                 yield undo
 
     def reconsider(self) -> None:
-        """The rules changed: what they had denied before is asked again."""
+        """Ask again what the rules had denied, since they changed."""
         for parts in self._parts.values():
             parts.channel.reconsider()
 
@@ -215,7 +214,7 @@ class SessionSetup:
     async def copy_workspace(
         self, session: Session, wanted: StartSession, on_progress: Callable[[int, int, int], None]
     ) -> tuple[str, ...]:
-        """Make the private copy; what the person should know of it."""
+        """Make the private copy; return notes for the person."""
         include_ignored = wanted.include_ignored
         made = await make_private_copy(
             Path(session.workspace),
@@ -246,7 +245,7 @@ class SessionSetup:
     async def lend_proxy(
         self, session_id: str, listeners: Mapping[int, socket.socket]
     ) -> Callable[[], Awaitable[None]]:
-        """Serve the sockets of a tool sandbox as its session's, until what is given back is
+        """Serve a tool sandbox's sockets as its session's, until the returned function is
         called."""
         lent: list[socket.socket] = []
 
@@ -368,7 +367,7 @@ class SessionSetup:
 
 
 def _caller(wanted: StartSession | None) -> StartingShell:
-    """The shell that a session is started in; where nobody says, this supervisor's."""
+    """Return the shell that a session is started in; by default, this supervisor's."""
     path = None if wanted is None else wanted.search_path
     variables = None if wanted is None else wanted.environment
     return StartingShell(

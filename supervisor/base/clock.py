@@ -1,4 +1,4 @@
-"""Time as a port: the real clock, and a fake one that tests move by hand (`tests/fakes/clock.py`).
+"""Clock as a port: the real one, and a fake (`tests/fakes/clock.py`) for tests.
 
 `now()` is wall time (seconds since the epoch, for records); `monotonic()` never jumps (for
 deadlines in one process). Nothing else in the supervisor reads a clock.
@@ -9,7 +9,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Where the time comes from."""
+    """Source of the time."""
 
     def now(self) -> float:
         """Seconds since the epoch."""

@@ -1,9 +1,8 @@
-"""Read files that a person named: policies, prices, credentials, authorities. Refuse a FIFO, a
-socket or a device.
+"""Read files that a person named, and only regular files.
 
-Opening a FIFO waits until somebody writes to it, and a device may have no end: one in a file's
-place held up the start, and every verdict after it. A link to a file is one, but where `opened`
-is told to follow none.
+Policies, prices, credentials, authorities. Never a FIFO, a socket or a device: opening a FIFO waits
+until somebody writes to it, and a device may have no end, which held up the start, and every
+verdict after it. A link to a file is allowed, but where `opened` is told to follow none.
 """
 
 import errno
@@ -44,7 +43,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_text(path: Path, encoding: str = "utf-8") -> str:
-    """The same as text, as `Path.read_text` gives it; `UnicodeDecodeError` where it is none."""
+    """Read as text, like `Path.read_text`; `UnicodeDecodeError` where it is none."""
     with os.fdopen(opened(path), encoding=encoding) as file:
         return file.read()
 

@@ -1,4 +1,4 @@
-"""The only place that starts processes.
+"""Start processes. No other module may.
 
 It decides how a program is started: always from a list of arguments, never through a shell, always
 with an explicit environment (the supervisor's own holds secrets), with every descriptor closed that
@@ -6,9 +6,9 @@ isn't handed over by name, and in a session of its own so that the whole tree ca
 separate so that these rules hold once for all callers. It must never take a string to be split,
 inherit the environment, or leave a tree running after its time.
 
-Starting uses `subprocess.Popen` (vfork and exec in C, safe beside threads and cheap beside a
-large heap) rather than the loop's own `subprocess_exec`: uvloop's forks and runs Python in the
-child. Waiting uses a pidfd, so an end is never missed, and a signal never hits a recycled pid.
+Starting uses `subprocess.Popen` (vfork and exec in C, safe beside threads and cheap beside a large
+heap) rather than the loop's own `subprocess_exec`: uvloop's forks and runs Python in the child.
+Waiting uses a pidfd, so an end is never missed, and a signal never hits a recycled pid.
 """
 
 import asyncio
@@ -113,8 +113,8 @@ class Child:
             _signal_pid(pid, signal.SIGKILL)
 
     async def end(self) -> None:
-        """Close it, and wait for its end even where we are cancelled meanwhile: nothing of it
-        runs once this is over."""
+        """Close it, and wait for its end even where we are cancelled: nothing of it runs
+        afterwards."""
         self.close()
         try:
             await self.wait()
@@ -230,12 +230,12 @@ async def run(
     output_limit_bytes: int = DEFAULT_OUTPUT_LIMIT_BYTES,
     pass_fds: Sequence[int] = (),
 ) -> Completed:
-    """Run a program to its end and give what it wrote.
+    """Run a program to its end and return its output.
 
-    `output_limit_bytes` bounds each of the two streams; what is beyond is read and dropped, and
-    `truncated` is set. After `timeout_s` seconds the whole tree is killed and `timed_out` is
-    set. When the caller is cancelled the tree is killed too, and the program has ended when that
-    is told. Raises UserError when the program can't be started.
+    `output_limit_bytes` bounds each of the two streams; more is read and dropped, and `truncated`
+    is set. After `timeout_s` seconds the whole tree is killed and `timed_out` is set. A cancelled
+    call kills the tree, too, and ends only after the program. Raises UserError when the program
+    can't be started.
     """
     child = await spawn(
         argv,

@@ -1,4 +1,4 @@
-"""Long lists in parts: after each, the event loop serves whoever else is ready."""
+"""Iterate over long lists in slices, yielding to the event loop after each."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence

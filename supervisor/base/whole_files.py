@@ -1,8 +1,7 @@
-"""Our own small files written whole: after a crash there is the old content or the new one, never a
-part (law 7).
+"""Write small files atomically: after a crash the old content or the new (law 7).
 
-It is for files of the data folder, which only we write. What an agent's changes do to the
-workspace is `workspace.apply`'s.
+It is for files of the data folder, which only we write. `workspace.apply` writes an agent's changes
+to the workspace.
 """
 
 import os
@@ -11,7 +10,7 @@ from pathlib import Path
 
 
 def write_temporary(path: Path, data: bytes, mode: int = 0o600) -> Path:
-    """A new file beside `path`, flushed to the disk, with exactly this mode; whoever asked moves
+    """Write a new file beside `path`, flushed to the disk, with exactly this mode; the caller moves
     or removes it."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     descriptor = os.open(

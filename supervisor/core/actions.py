@@ -1,8 +1,8 @@
-"""Actions: what an agent can want, in seven categories, frozen, each with a fingerprint.
+"""Actions: what an agent can ask for, frozen, each with a fingerprint.
 
-An action says everything that would take effect. The gate judges it, a person reads it, a grant
-is bound to its fingerprint, and the channel builds it anew from what it is about to do before it
-acts. So a field that changes the effect belongs here, and nowhere else.
+There are seven categories. An action says everything that would take effect. The gate judges it, a
+person reads it, a grant is bound to its fingerprint, and the channel builds it anew from what it is
+about to do before it acts. So a field that changes the effect belongs here, and nowhere else.
 """
 
 import hashlib
@@ -26,26 +26,26 @@ CATEGORIES: tuple[Category, ...] = (
 # (`budget`) are always asked.
 RULE_CATEGORIES: tuple[Category, ...] = ("exec", "filesystem", "network", "git", "packages")
 
-# Where the private copy lies in a sandbox, and commands run where nobody says another folder.
+# Place of the private copy in a sandbox, and the default folder of commands.
 WORKSPACE = "/workspace/merged"
 
-# What can be asked about from outside; a swap is only ever found, by comparing.
+# Operations that can be asked for from outside; only a comparison finds a swap.
 PathOperation = Literal["write", "edit", "delete", "mkdir", "chmod", "symlink", "rename"]
 FileOperation = Literal[PathOperation, "swap"]
 Effect = Literal["allow", "ask", "deny"]
-# What the subject of a move begins with, and of nothing else.
+# Prefix of a move's subject, and of no other.
 MOVES = "filesystem-move:"
 _READS = ("GET", "HEAD")
 
 
 def content_hash(data: bytes) -> str:
-    """BLAKE2b-256 of some content, hex: how actions name bytes that are too long to carry."""
+    """Return the BLAKE2b-256 of some content, hex: actions name long content by it."""
     return hashlib.blake2b(data, digest_size=32).hexdigest()
 
 
 class ShownScript(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A script that a command names, as it was when the command was asked for. `hash` is
-    `content_hash` of it."""
+    """A script that a command names, as it was when the command was asked for. `hash` is its
+    `content_hash`."""
 
     path: str
     hash: str
@@ -255,7 +255,7 @@ type Action = Exec | FileChange | Network | Git | Packages | Proposal | BudgetRa
 
 
 def is_read_with_body(action: Network) -> bool:
-    """Whether it is a GET or HEAD that carries a body: nobody who allows reading expects one."""
+    """Return whether it is a GET or HEAD with a body: a person who allows reading expects none."""
     return action.has_body and (action.method or "").upper() in _READS
 
 
@@ -300,11 +300,11 @@ def fingerprint(action: Action) -> str:
 
 
 def subject(action: Action) -> str:
-    """What an action is about: at most one request per session and subject is pending; a newer one
-    supersedes it.
+    """Return an action's subject: at most one request per session and subject is pending; a newer
+    one supersedes it.
 
-    Two different requests for one file share it; for all else the subject is the action itself.
-    A move is about two paths: its subject names both, and `targets` takes it apart.
+    Two different requests for one file share it; for all else the subject is the action itself. A
+    move is about two paths: its subject names both, and `targets` takes it apart.
     """
     if isinstance(action, FileChange):
         path = _subject_of(action.path_b64 or action.path)
@@ -334,7 +334,7 @@ def targets(subject: str) -> tuple[str, ...]:
 
 
 def title(action: Action) -> str:
-    """The exact action in one line, for a person. Not escaped: whoever shows it escapes it."""
+    """Return the exact action in one line, for a person. Not escaped: the caller escapes it."""
     match action:
         case Exec():
             return action.command
@@ -381,7 +381,7 @@ def title(action: Action) -> str:
 
 
 def _swapped(action: FileChange) -> str:
-    """What goes and what comes in one swap."""
+    """Describe what goes and what comes in one swap."""
     gone = sum(step.operation == "delete" for step in action.steps)
     made = len(action.steps) - gone
     old = f"the folder with {_paths(gone)} in it" if action.before == "dir" else "the file"

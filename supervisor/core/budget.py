@@ -1,12 +1,12 @@
-"""Budgets: how much a session, a day and everything together may use, and whether one call or one
-request more fits.
+"""Budgets of a session, a day and the total, and whether one more call fits.
 
-    session "5usd"  day "20usd,5M-tokens"  total ""        each of: dollars and tokens of models; requests and bytes that go out, of all traffic
+    session "5usd"  day "20usd,5M-tokens"  total ""
+    each of: dollars and tokens of models; requests and bytes that go out, of all traffic
 
-It decides by sums that it is handed (`store.spending` keeps them): what was spent and what is
-reserved for calls that are still under way both count, so parallel calls can't overrun together.
-Amounts of money are pico-dollars. It must never round in favour of the spender.
-"""  # noqa: E501
+It decides by the sums that it gets (`store.spending` keeps them): spent and reserved amounts both
+count, so parallel calls can't overrun together. Amounts of money are pico-dollars. It must never
+round in favour of the spender.
+"""
 
 import re
 from collections.abc import Mapping
@@ -43,18 +43,18 @@ _UNITS: dict[str, tuple[Kind, int]] = {
 NOTICE_PERCENT = 80
 # A person is offered this much more, or what the call needs where that is more.
 STEPS: dict[Kind, int] = {"cost": PICOUSD, "tokens": 10**6, "requests": 100, "bytes_out": 10**7}
-# What of traffic is handed out at once, so that not every request asks the ledger: at most this,
-# and no more than this part of what is left. What a crash leaves unused of it counts as used.
+# Largest portion of traffic handed out at once, so that not every request asks the ledger: at most
+# this, and no more than this part of what is left. After a crash its unused rest counts as used.
 PORTIONS: dict[Kind, int] = {"requests": 64, "bytes_out": 4 * 10**6}
 PORTION_PARTS = 16
-# What is handed out of that which has no limit anywhere.
+# Portion of a kind without any limit.
 UNLIMITED = 2**40
-# What fits in the database's whole numbers.
+# Largest whole number of the database.
 MOST = 2**62
 
 
 class Amounts(msgspec.Struct, frozen=True, kw_only=True):
-    """How much of each kind."""
+    """Amount of each kind."""
 
     cost: int = 0
     tokens: int = 0
@@ -74,7 +74,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
         return any(getattr(self, kind) is not None for kind in KINDS)
 
     def raised(self, by: Amounts) -> "Limits":
-        """These limits, each raised by what was granted on top; what has no limit keeps none."""
+        """Return these limits, each raised by its grants; no limit stays no limit."""
         made = {kind: getattr(self, kind) for kind in KINDS}
         return Limits(
             **{
@@ -152,8 +152,8 @@ def first_over(
 def portion(
     limits: Mapping[Scope, Limits], used: Mapping[Scope, Amounts], kind: Kind, wanted: int
 ) -> int:
-    """How much of `kind` is handed out to whoever wants so much now, where that fits: that much,
-    or some more for later."""
+    """Return how much of `kind` to hand out to a caller who wants so much now, where that fits:
+    that much, or some more for later."""
     rooms: list[int] = [
         most - getattr(used[scope], kind)
         for scope in SCOPES
@@ -168,7 +168,7 @@ def portion(
 def nearly_used(
     limits: Mapping[Scope, Limits], used: Mapping[Scope, Amounts]
 ) -> list[tuple[Scope, Kind]]:
-    """The limits of which so much is used that a person should know."""
+    """Return the limits that are used so far that a person should know."""
     return [
         (scope, kind)
         for scope in SCOPES

@@ -1,4 +1,4 @@
-"""Money as whole pico-dollars: how many make a dollar, and how people read it. Never a float."""
+"""Money as whole pico-dollars, never a float: conversion and display."""
 
 from decimal import Decimal
 

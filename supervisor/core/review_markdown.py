@@ -1,4 +1,4 @@
-"""A review as a Markdown document for people: `review.md` of its session.
+"""Render a review as Markdown: `review.md` of its session.
 
 Pure. Everything in a review is a model's words about untrusted code, so none of it may become
 markup: no link, image, heading or HTML, in any reader (law 6). Only the lines that this module
@@ -19,7 +19,7 @@ _VERDICTS = {
 }
 # Every character that begins an inline construct in CommonMark or GitHub's dialect.
 _INLINE = re.compile(r"([\\`*_\[\]<>|~!&$@#])")
-# What makes a block of a line, at its beginning: lists, rules, underlines of headings, tables.
+# Line starts that make a Markdown block: lists, rules, underlines of headings, tables.
 _BLOCK = re.compile(r"^(\s*)(?:([+=:-])|(\d{1,9})([.)]))", re.MULTILINE)
 # GitHub's dialect makes links of bare addresses.
 _BARE_LINK = re.compile(r"\b(https?|ftp|mailto|xmpp)(:)|\b(www)(\.)", re.IGNORECASE)

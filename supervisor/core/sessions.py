@@ -1,4 +1,7 @@
-"""A session as facts: one bounded run of one agent in one sandbox. Its state is derived (law 8)."""
+"""Sessions as facts, and their derived state (law 8).
+
+A session is one bounded run of one agent in one sandbox.
+"""
 
 from typing import Annotated, Any, Literal, NewType
 
@@ -72,7 +75,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def own_limits(limits: OwnLimits) -> list[tuple[str, str]]:
-    """What bounds a session by its own wish, as names and values for a person."""
+    """Return a session's own limits, as names and values for a person."""
     shown = (
         ("memory", limits.memory_bytes and f"{limits.memory_bytes >> 20:,} MB"),
         ("processes", limits.processes and f"{limits.processes:,}"),
@@ -84,7 +87,7 @@ def own_limits(limits: OwnLimits) -> list[tuple[str, str]]:
 
 
 def as_started(session: Session) -> dict[str, Any]:
-    """What the record says of a session when it starts."""
+    """Return the record's fields at a session's start."""
     return {
         "session": session.id,
         "kind": session.kind,

@@ -1,7 +1,7 @@
-"""A rule, a verdict, and how matches become one: what every category's judge shares.
+"""Rules, verdicts, and how matches become one verdict: shared by all judges.
 
 Decides only the order of strictness (deny, ask, allow, mode) and the words of the why. It is
-apart from `rules.py` so that the judges of the categories can build verdicts without knowing the
+separate from `rules.py` so that the judges of the categories can build verdicts without knowing the
 policy. It never looks at an action.
 """
 
@@ -49,7 +49,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Verdict(msgspec.Struct, frozen=True, gc=False):
-    """What the rules say. `sticky`: "always allow" must not be offered. `rules`: the text of
+    """Answer of the rules. `sticky`: "always allow" must not be offered. `rules`: the text of
     every rule that made it. `by_policy` is False where Gatehouse itself says it, whatever a policy
     says."""
 
@@ -72,18 +72,18 @@ CONTRADICTS_ITSELF = Verdict(
 
 
 class Passing(NamedTuple):
-    """Of an allowed connection. `looks_inside`: a rule speaks of requests to its host, so it is
-    decrypted. `is_limited`: the rule that allowed it ends at some time, or after some uses."""
+    """Facts of an allowed connection. `looks_inside`: a rule concerns requests to its host, so it
+    is decrypted. `is_limited`: the rule that allowed it ends at some time, or after some uses."""
 
     looks_inside: bool
     is_limited: bool
 
 
 class Context(NamedTuple):
-    """What a verdict depends on besides policy and action. `uses` is None where nobody counts them.
+    """Inputs of a verdict besides policy and action. `uses` is None where nobody counts them.
 
-    `disputed` are the ids of rules of which `now` and the time that really went by disagree
-    whether they are over (`supervisor.records.rule_ends`).
+    `disputed` are the ids of rules that are over by `now` or by the elapsed time, but not by both
+    (`supervisor.records.rule_ends`).
     """
 
     now: float
@@ -103,14 +103,14 @@ class Context(NamedTuple):
         return rule.uses is None or self.has_uses_left(rule)
 
     def is_over(self, rule: Rule) -> bool:
-        """Whether its time is over. INVARIANT: in dispute the stricter counts: what allows is
-        over, what denies or asks is not."""
+        """Return whether its time is over. INVARIANT: in dispute the stricter counts: an allow rule
+        is over, a deny or ask rule is not."""
         over = rule.expires_at is not None and self.now >= rule.expires_at
         return (rule.effect == "allow") if rule.id in self.disputed else over
 
     def has_uses_left(self, rule: Rule) -> bool:
-        """Whether a rule with a limit may match once more. Uses that nobody counts can't be
-        limited: it allows nothing (law 3)."""
+        """Return whether a rule with a limit may match once more. Without a count it allows nothing
+        (law 3)."""
         return (
             self.uses is not None
             and rule.uses is not None
@@ -129,8 +129,7 @@ class Judge[Seen](ABC):
     @staticmethod
     @abstractmethod
     def canonical(action: Action) -> Seen | Verdict:
-        """The action in the one form that rules compare; a verdict where nothing can be made of
-        it."""
+        """Return the action in the one form that rules compare; a verdict where it has none."""
 
     @abstractmethod
     def decide(self, seen: Seen, mode: Effect, context: Context) -> Verdict:
@@ -143,8 +142,8 @@ class Judge[Seen](ABC):
 
 
 class Sought[Pattern](Protocol):
-    """What rules are asked about, where patterns match in two ways: narrow for allow, broad for
-    deny and ask."""
+    """Subject of a rule look-up, where patterns match in two ways: narrow for allow, broad for deny
+    and ask."""
 
     def is_covered(self, pattern: Pattern) -> bool:
         """Whether an allow rule covers it."""
@@ -165,8 +164,8 @@ class CompiledRule[Pattern]:
         self.exceptions = tuple(map(compile_pattern, rule.exceptions))
 
     def matches(self, sought: Sought[Pattern]) -> bool:
-        """Whether the rule speaks of it. An exception is matched the other way round, so both
-        err to the stricter side."""
+        """Return whether the rule matches. An exception is matched the other way round, so both err
+        to the stricter side."""
         if not (
             sought.is_touched(self.pattern) if self.is_broad else sought.is_covered(self.pattern)
         ):
@@ -178,7 +177,7 @@ class CompiledRule[Pattern]:
 
 
 class Forced(NamedTuple):
-    """What no allow rule can lift: an answer at least this strict, whatever rules say."""
+    """An answer at least this strict, which no allow rule lifts."""
 
     decision: Literal["ask", "deny"]
     why: str
@@ -187,7 +186,7 @@ class Forced(NamedTuple):
 
 
 class Matches:
-    """The rules that match an action, by effect, and what is forced besides."""
+    """The rules that match an action, by effect, and its forced answers."""
 
     __slots__ = ("allow", "ask", "deny", "forced")
 

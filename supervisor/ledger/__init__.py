@@ -1,4 +1,4 @@
-"""Spending and traffic of sessions, and whether one more call or request fits the budget.
+"""Spending and traffic of sessions, held to their budgets.
 
 Start with `spending` (money and tokens) and `traffic` (requests and bytes).
 """

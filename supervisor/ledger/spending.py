@@ -1,15 +1,14 @@
-"""Costs of model calls, and whether one more fits: the ledger in the database and the budgets over
-it.
+"""Ledger of model calls: reserve, settle, and check against the budgets.
 
     reserve   before a call goes out: recorded at the most that it can cost, or refused with the
               limit that it would pass
-    settle    after it: at what it did cost
+    settle    after it: at its real cost
     lose      its end was never seen (a crash, egress gone): it stays at what was reserved, and is
               flagged
 
 INVARIANT: sums are taken and the reservation is written in one transaction, with nothing awaited
-between: however many calls ask at once, what is spent and reserved together never passes a
-limit. It decides nothing about who may raise one: the gate asks a person.
+between: however many calls ask at once, what is spent and reserved together never passes a limit.
+It decides nothing about who may raise one: the gate asks a person.
 """
 
 import secrets
@@ -58,7 +57,7 @@ class BudgetRefusal(NamedTuple):
 
 
 class BudgetStanding(NamedTuple):
-    """What was used of each budget. `near` are the limits of which 80 % is used."""
+    """Use of each budget. `near` are the limits of which 80 % is used."""
 
     used: dict[Scope, Amounts]
     limits: dict[Scope, Limits]
@@ -99,7 +98,7 @@ class Spending:
         self.traffic = Traffic(engine, self._standing, lambda: self.key("day", ""), self._sent)
 
     def use_prices(self, table: PriceTable) -> None:
-        """These are the prices from now on. What is reserved stays reserved as it was."""
+        """Use these prices from now on. Reservations stay as they are."""
         self._table = table
 
     def on_change(self, callback: Callable[[str], None]) -> None:
@@ -111,11 +110,11 @@ class Spending:
         self._budgets[session.id] = parse_budget(session.budget, "the session's budget")
 
     def close_session(self, session_id: str) -> None:
-        """No call of it goes out any more; those under way are still settled."""
+        """Let no more calls of it out; open ones are still settled."""
         self._budgets.pop(session_id, None)
 
     def key(self, scope: Scope, session_id: str) -> str:
-        """What a scope's sums are about: the session, this day (of this machine's zone), or
+        """Return the key of a scope's sums: the session, this day (of this machine's zone), or
         everything."""
         if scope == "session":
             return session_id
@@ -186,8 +185,8 @@ class Spending:
         return reservation_id
 
     def settle(self, reservation_id: str, usage: Usage | None) -> Charge | None:
-        """Record what a call cost; `usage` None: nobody saw its end. None where it was settled
-        before, or never reserved."""
+        """Record a call's cost; `usage` None: nobody saw its end. None where it was settled before,
+        or never reserved."""
         with self._engine.begin() as connection:
             found = store.unsettled(connection, reservation_id)
             if not found:
@@ -259,7 +258,7 @@ class Spending:
         return now is not None and now > over.limit
 
     def standing(self, session_id: str = "", budget: str = "") -> BudgetStanding:
-        """What was used of each budget so far, of those without a limit as well."""
+        """Return the use of each budget so far, of those without a limit as well."""
         with self._engine.connect() as connection:
             limits = self._limits(
                 connection, session_id, parse_budget(budget, "the session's budget")
@@ -271,14 +270,15 @@ class Spending:
         return BudgetStanding(used, limits, nearly_used(limits, used))
 
     def began_at(self, session_id: str | None = None) -> float | None:
-        """When the first call was asked for, of a session or of all; None where there is none."""
+        """Return when the first call was asked for, of a session or of all; None where there is
+        none."""
         with self._engine.connect() as connection:
             return store.first_at(connection, session_id)
 
     def over_time(
         self, *, since: float, width_s: int | None, models: int, others: str, session_id: str | None
     ) -> list[store.OfTime]:
-        """What was spent since then, by time and model (`store.over_time`)."""
+        """Return the spending since then, by time and model (`store.over_time`)."""
         with self._engine.connect() as connection:
             return store.over_time(
                 connection,
@@ -324,12 +324,12 @@ class Spending:
     def _standing(
         self, connection: Connection, session_id: str, budget: Limits | None = None
     ) -> tuple[dict[Scope, Limits], dict[Scope, Amounts]]:
-        """Limits, the session's own as they are while it is open where `budget` says none, and
-        what is used of them."""
+        """Return limits and their use; a session's own limits while it is open, where `budget` says
+        none."""
         limits = self._limits(
             connection, session_id, budget or self._budgets.get(session_id, Limits())
         )
-        # What has no limit is summed for the session only, which the page shows.
+        # A kind without a limit is summed for the session only, which the page shows.
         wanted = [scope for scope in SCOPES if limits[scope] or scope == "session"]
         used = dict.fromkeys(SCOPES, Amounts())
         used |= {
@@ -343,8 +343,8 @@ class Spending:
         self._tell(session_id)
 
     def _notice(self, session_id: str) -> None:
-        """Put on record, once, that 80 % of a limit is used: by calls that are over, for most of
-        what is reserved is given back."""
+        """Record, once, that 80 % of a limit is used: by finished calls, since most of a
+        reservation is given back."""
         with self._engine.connect() as connection:
             limits = self._limits(connection, session_id, self._budgets.get(session_id, Limits()))
             used = {

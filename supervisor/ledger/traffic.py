@@ -1,13 +1,13 @@
-"""Requests and bytes that sessions send, counted and within their budgets.
+"""Meter of everything that sessions send, within budgets of requests and bytes.
 
     draw   before anything goes out: egress gets a portion, which counts from then on, or is told
            the limit that it would pass
-    use    what went out of it, said every now and then and at the session's end
-    lose   nobody knows what went out (a crash, egress gone): the whole portion counts
+    use    what went out of it, reported now and then and at the session's end
+    lose   unknown (a crash, egress gone): the whole portion counts as sent
 
-It is apart from `spending`, whose limits it keeps to, because a request is no call of a model:
-it is counted by egress itself, out of a portion, and not put on record one by one. INVARIANT:
-sums are taken and the portion is recorded in one transaction, with nothing awaited between.
+It is separate from `spending`, whose limits it keeps to, because a request is no call of a model:
+egress counts it itself, out of a portion, and it isn't recorded one by one. INVARIANT: sums are
+taken and the portion is recorded in one transaction, with nothing awaited between.
 """
 
 from collections.abc import Callable
@@ -22,8 +22,8 @@ type BudgetsOf = Callable[[Connection, str], tuple[dict[Scope, Limits], dict[Sco
 
 
 class Traffic:
-    """One per supervisor. `standing` gives limits and what is used of them; `day` is today's
-    key; `changed` is told the session."""
+    """One per supervisor. `standing` returns limits and their use; `day` is today's key; `changed`
+    is called with the session."""
 
     def __init__(
         self,
@@ -38,8 +38,8 @@ class Traffic:
         self._changed = changed
 
     def draw(self, session_id: str, kind: TrafficKind, wanted: int) -> int | Over:
-        """How much the session may send from now on, at least what it wants; or the limit that
-        this would pass."""
+        """Return the session's new portion, at least what it wants; or the limit that this would
+        pass."""
         with self._engine.begin() as connection:
             limits, used = self._standing(connection, session_id)
             over = first_over(limits, used, Amounts(**{kind: wanted}))
@@ -53,7 +53,7 @@ class Traffic:
         return found
 
     def use(self, session_id: str, requests: int, bytes_out: int, *, is_last: bool) -> None:
-        """Record what was sent; with `is_last` give back what is left."""
+        """Record sent traffic; with `is_last` give back the rest."""
         with self._engine.begin() as connection:
             if requests or bytes_out:
                 store.use(
@@ -67,6 +67,6 @@ class Traffic:
         self._changed(session_id)
 
     def lose(self) -> None:
-        """Egress is gone, or was at start-up: what it held counts as sent."""
+        """Count egress's portions as sent: it is gone, or was at start-up."""
         with self._engine.begin() as connection:
             store.lose_held(connection)

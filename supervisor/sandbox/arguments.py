@@ -1,8 +1,8 @@
-"""A Spec as bubblewrap's options: what an agent can see and touch of this machine. Pure.
+"""Translate a Spec to bubblewrap's options: what an agent sees and touches here.
 
-The mounts are laid one over another, so their order is the policy. It is separate from
-`bubblewrap`, which starts what is said here and opens and bounds it from outside. It must never
-leave a way out for want of an option: what isn't named isn't there.
+Pure. The mounts are laid one over another, so their order is the policy. It is separate from
+`bubblewrap`, which starts the result and opens and bounds it from outside. It must never leave a
+way out for want of an option: what isn't named isn't there.
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from supervisor.sandbox.base import CA_BUNDLE, HOME, JAVA_STORE, LOWER, MERGED, Spec
 from supervisor.sandbox.host import GID, UID, HostSystem
 
-# The places where programs write that nobody keeps.
+# Scratch folders, lost at the end.
 TMPFS = ("/tmp", "/run", "/var/tmp", HOME)  # noqa: S108
 PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 

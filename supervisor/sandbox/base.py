@@ -1,8 +1,8 @@
-"""The Protocol of a sandbox: what is asked of a backend, what it gives back, what doctor says.
+"""The Sandbox protocol: its Spec, its running sandbox, and doctor's findings.
 
-It is separate so that callers know only this. It must never hold a backend's detail, and no
-field here may make a sandbox weaker than its default: a Spec adds (a bind, a port), it never
-switches isolation off.
+It is separate so that callers know only this. It must never hold a backend's detail, and no field
+here may make a sandbox weaker than its default: a Spec adds (a bind, a port), it never switches
+isolation off.
 """
 
 import socket
@@ -92,7 +92,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class Stats(msgspec.Struct, frozen=True, kw_only=True):
-    """What a sandbox uses now. `output_bytes` is what it has written, dropped bytes included."""
+    """Present use of a sandbox. `output_bytes` is its whole output, dropped bytes included."""
 
     processes: int
     memory_bytes: int
@@ -128,7 +128,8 @@ class Running(Protocol):
 
     @property
     def killed_why(self) -> str:
-        """Which bound, or whose wish, ended it; "" while it runs and where it ended by itself."""
+        """Return the bound, or the wish, that ended it; "" while it runs and where it ended by
+        itself."""
 
     @property
     def truncated(self) -> bool:
@@ -142,13 +143,13 @@ class Running(Protocol):
         """SIGTERM to every process of the agent's."""
 
     def kill(self, why: str = "") -> None:
-        """SIGKILL to all of it at once; `why` becomes `killed_why` unless there is one."""
+        """Send SIGKILL to all of it at once; `why` becomes `killed_why` unless there is one."""
 
     def resize(self, rows: int, columns: int) -> None:
         """Set the size of its terminal; nothing without one."""
 
     def stats(self) -> Stats:
-        """What it uses now."""
+        """Return its present use."""
 
 
 class Sandbox(Protocol):
@@ -171,13 +172,13 @@ class Sandbox(Protocol):
     async def run_tool(
         self, spec: Spec, *, timeout_s: float, on_listeners: OnListeners | None = None
     ) -> ToolResult:
-        """Run `spec` to its end and give its output; at `timeout_s` all of it is killed."""
+        """Run `spec` to its end and return its output; at `timeout_s` all of it is killed."""
 
     async def check(self) -> list[CheckResult]:
-        """What this backend needs of the machine besides its kernel, for doctor."""
+        """Check what this backend needs of the machine besides its kernel, for doctor."""
 
     async def close(self) -> None:
-        """Kill what still runs and give back what the backend holds."""
+        """Kill what still runs and release the backend's resources."""
 
 
 __all__ = [

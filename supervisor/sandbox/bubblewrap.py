@@ -1,14 +1,13 @@
-"""The bubblewrap backend: what `arguments` makes of a Spec becomes a running sandbox.
+"""The bubblewrap backend: start a Spec's sandbox, gated until bounds are set.
 
-It decides when what is to run may begin. It is separate from what runs inside, and must never start
-anything weaker than `arguments` says: whatever can't be had (a namespace, the filter, a bound, a
-socket) is a SandboxError.
+It is separate from what runs inside, and must never start anything weaker than `arguments` says:
+any missing part (a namespace, the filter, a bound, a socket) is a SandboxError.
 
-How a start goes. bubblewrap makes the namespaces and mounts; inside, a gate (`sh`, on a socket
-that only we hold) says that it is there, under the filter already, and waits. Then, from
-outside, the bounds are set on the two processes there are, the listening sockets are opened and
-handed on, and only then the gate is told to become the command. When the supervisor dies before
-that, the gate reads the end of its input and nothing ever runs.
+How a start goes. bubblewrap makes the namespaces and mounts; inside, a gate (`sh`, on a socket that
+only we hold) reports that it is there, under the filter already, and waits. Then, from outside, the
+bounds are set on the two processes there are, the listening sockets are opened and handed on, and
+only then the gate is told to become the command. When the supervisor dies before that, the gate
+reads the end of its input and nothing ever runs.
 """
 
 import asyncio
@@ -238,7 +237,7 @@ class _Start:
         return self._running
 
     async def undo(self) -> None:
-        """Kill what was started and give back what was opened."""
+        """Kill started processes and close opened descriptors."""
         for listener in self._listeners.values():
             listener.close()
         for descriptor in self._outputs:
@@ -296,8 +295,8 @@ class _Start:
         return ours, theirs
 
     def _output(self, handed: contextlib.ExitStack, *, split: bool) -> tuple[int, int]:
-        """Where standard output and error go: a terminal, one pipe for both (in the order
-        written), or two."""
+        """Open standard output and error: a terminal, one pipe for both (in the order written), or
+        two."""
         if self._spec.tty:
             master, slave = os.openpty()
             handed.callback(os.close, slave)
@@ -403,7 +402,7 @@ class _Start:
         self._outputs = []
 
     async def _complaint(self) -> str:
-        """What bubblewrap wrote before it gave up."""
+        """Return bubblewrap's message before it gave up."""
         assert self._child is not None
         self._child.kill_tree()
         code = await self._child.wait()
@@ -415,10 +414,10 @@ class _Start:
 
 
 def _entering(spec: Spec) -> list[str]:
-    """The words before bubblewrap's own that have it start in the namespaces of the spec, with the
+    """Return the words before bubblewrap's own that start it in the spec's namespaces, with the
     rights of an ordinary process.
 
-    Named by our own process's descriptors, not handed on: none of them may stay open in the
+    They name our own process's descriptors, not inherited ones: none of them may stay open in the
     sandbox.
     """
     if spec.within is None:
@@ -435,7 +434,7 @@ def _entering(spec: Spec) -> list[str]:
 
 
 def _memfd(handed: contextlib.ExitStack, data: bytes) -> int:
-    """A descriptor that gives `data` to whoever reads it."""
+    """Return a descriptor to read `data` from."""
     descriptor = os.memfd_create("gatehouse", os.MFD_CLOEXEC)
     handed.callback(os.close, descriptor)
     os.write(descriptor, data)

@@ -1,11 +1,10 @@
-"""One control group per sandbox, where this machine lets us make one: the kernel then counts,
-exactly and at once.
+"""One control group per sandbox, where this machine allows it.
 
-It is a layer, not the boundary: many machines delegate no group to an ordinary user, so the
-watchdog (`limits.py`) never depends on it. Version 2 (one tree) and version 1 (a tree per
-controller, and the hybrid of both) are used alike. It must never move a process that isn't the
-sandbox's, nor change a group that it didn't make, but for switching controllers on for its
-children.
+The kernel then counts exactly and at once. It is a layer, not the boundary: many machines delegate
+no group to an ordinary user, so the watchdog (`limits.py`) never depends on it. Version 2 (one
+tree) and version 1 (a tree per controller, and the hybrid of both) are used alike. It must never
+move a process that isn't the sandbox's, nor change a group that it didn't make, but for switching
+controllers on for its children.
 """
 
 import contextlib
@@ -51,7 +50,7 @@ class Cgroup:
 
     @property
     def layers(self) -> tuple[str, ...]:
-        """What it bounds or counts, as `limits_in_force` names it."""
+        """Return what it bounds or counts, as `limits_in_force` names it."""
         return tuple(f"cgroup-v{self._version}:{name}" for name in sorted(self._directories))
 
     def bounds(self, controller: str) -> bool:

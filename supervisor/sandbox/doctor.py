@@ -1,8 +1,8 @@
-"""Checks of this machine by trying: for `gatehouse doctor`, and to explain a start that failed.
+"""Checks of this machine for `gatehouse doctor`, by trying.
 
-Each check looks at one need and says what to do about it. The trial at the end is the only
-proof: it starts the real thing and asks from inside whether it is one. Nothing here may make a
-sandbox start weaker, or change the machine.
+They also explain a start that failed. Each check looks at one need and says what to do about it.
+The trial at the end is the only proof: it starts the real thing and asks from inside whether it is
+one. Nothing here may make a sandbox start weaker, or change the machine.
 """
 
 import re
@@ -35,7 +35,8 @@ grep -q '^Seccomp:[[:space:]]*2' /proc/self/status && grep -q '^NoNewPrivs:[[:sp
 
 
 async def check(backend: Sandbox, program: str | None) -> list[CheckResult]:
-    """What the bubblewrap backend needs besides the kernel, in the order in which to mend it."""
+    """Check what the bubblewrap backend needs besides the kernel, in the order in which to mend
+    it."""
     return [
         await bubblewrap(program),
         await git(),
@@ -72,7 +73,7 @@ async def bubblewrap(program: str | None) -> CheckResult:
 
 
 async def git() -> CheckResult:
-    """git: without it sessions work, but for what needs a repository."""
+    """Check for git: without it sessions work, but for what needs a repository."""
     try:
         done = await run(
             ["git", "--version"], env={"PATH": "/usr/local/bin:/usr/bin:/bin"}, timeout_s=TIMEOUT_S
@@ -172,8 +173,8 @@ async def redirection(backend: Sandbox) -> CheckResult:
 
 
 def _most_tracked() -> int | None:
-    """How many connections are redirected at once, those of the last two minutes among them: the
-    same for every network (it is the machine's to say)."""
+    """Return how many connections can be redirected at once, those of the last two minutes among
+    them: a limit of the machine, the same for every network."""
     try:
         return int(NF_CONNTRACK_MAX.read_text())
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""A line of `gatehouse doctor`: a need, whether it is met, and what to do."""
+"""Finding of `gatehouse doctor`: a need, whether it is met, and a remedy."""
 
 from typing import NamedTuple
 

@@ -1,12 +1,11 @@
-"""Parts of this machine's file system that a sandbox gets, read once: programs, and a small /etc
-made for it.
+"""Host paths that a sandbox needs, read once: programs, and a small /etc for it.
 
-It is separate from `arguments`, which is pure. The /etc is a directory of our own, bound
-read-only in one mount: copies of the few files that programs need, and users, hosts and name
-services that know only the sandbox. It must never copy what names this machine or its users, or
-holds a credential: of what is listed here only what everybody on this machine may read, whoever
-Gatehouse runs as; and no file that such a program is told its passwords in
-(`maven/settings.xml`, `npmrc`, `pip.conf`, `gitconfig`, `R/Renviron.site`).
+It is separate from `arguments`, which is pure. The /etc is a directory of our own, bound read-only
+in one mount: copies of the few files that programs need, and users, hosts and name services that
+know only the sandbox. It must never copy a file that names this machine or its users, or holds a
+credential: only files that everybody on this machine may read, whoever Gatehouse runs as; and no
+file that tells a listed program its passwords (`maven/settings.xml`, `npmrc`, `pip.conf`,
+`gitconfig`, `R/Renviron.site`).
 """
 
 import os
@@ -67,8 +66,7 @@ CA_PLACES = (
 CA_TARGET = "gatehouse/ca-bundle.pem"
 JAVA_TARGET = "gatehouse/ca-bundle.p12"
 
-# Kernel files that tell about the host or act on it, and that a sandbox whose owner is root could
-# open.
+# Kernel files that reveal the host or act on it, and that a sandbox whose owner is root could open.
 PROC_MASKED_FILES = (
     "kallsyms",
     "kcore",
@@ -96,7 +94,7 @@ PROGRAM_DIRECTORIES = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 
 class HostSystem(msgspec.Struct, frozen=True, kw_only=True):
     """`links`: name at the root and its target; `directories`: those that are real; `proc_*`:
-    what exists to be covered."""
+    existing paths to cover."""
 
     etc: Path
     links: tuple[tuple[str, str], ...]
@@ -157,8 +155,7 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def _closed(folder: str, names: Iterable[str]) -> set[str]:
-    """Which of a folder's names aren't there for everybody: Java's `jmxremote.password` is such
-    a one."""
+    """Return a folder's names that aren't for everybody, such as Java's `jmxremote.password`."""
     found = set()
     for name in names:
         try:

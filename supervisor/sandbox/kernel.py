@@ -1,6 +1,7 @@
-"""Features of the running kernel, read from its own files: the first lines of `gatehouse doctor`.
+"""Kernel features that a sandbox needs, read from /proc and /sys.
 
-Apart from `doctor`, which starts programs: these answer at once, and import next to nothing.
+They are the first lines of `gatehouse doctor`. It is separate from `doctor`, which starts programs:
+these answer at once, and import next to nothing.
 """
 
 import os

@@ -1,9 +1,9 @@
-"""Sandboxes that outlived their supervisor: named by a process's number and its start, so that a
-later one is never mistaken for it.
+"""End sandboxes that outlived their supervisor.
 
-A number is used again once its process has ended; number and start together are not. What is to
-be signalled is held by a pidfd before its start is looked at: a signal can't reach whatever took
-the number in between.
+Each is named by a process's number and its start, so that a later process is never mistaken for it:
+a number is used again once its process has ended; number and start together are not. A pidfd holds
+the process before its start is checked, so a signal can't reach whatever took the number in
+between.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""The bounds of a sandbox: per-process ones in the kernel, and a watchdog over the whole of it.
+"""Bounds of a sandbox: per-process limits in the kernel, and a watchdog over all.
 
 Three layers, each alone enough against an accident, together against an attack: rlimits, set
 from outside on a process that can't run yet; a control group where the machine gives one
@@ -33,8 +33,8 @@ DATA_FLOOR_BYTES = 2 * 1024**3
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What a sandbox uses at one moment. `cpu_s` never goes down. `missing_disk_bytes`: how far
-    the disk is below its floor."""
+    """A sandbox's use at one moment. `cpu_s` never goes down. `missing_disk_bytes`: how far the
+    disk is below its floor."""
 
     tasks: int
     memory_bytes: int
@@ -165,7 +165,7 @@ def exceeded(one: Watched, now: Sample) -> str:
 
 
 def sample(one: Watched) -> Sample:
-    """Count what the sandbox uses now, from outside: its processes are the descendants of its
+    """Count the sandbox's present use, from outside: its processes are the descendants of its
     init."""
     pids = [one.init_pid, *descendants(one.init_pid)]
     tasks, cpu_s = 0, 0.0
@@ -187,8 +187,8 @@ def sample(one: Watched) -> Sample:
 
 
 def _missing_disk_bytes(folder: Path, wanted_bytes: int) -> int:
-    """How many bytes more ought to be free there; 0 where enough are. A small file system keeps
-    a twentieth."""
+    """Return how many bytes are missing to the disk's floor; 0 where enough are free. A small file
+    system keeps a twentieth."""
     status = os.statvfs(folder)
     floor = min(wanted_bytes, status.f_blocks * status.f_frsize // 20)
     return max(0, floor - status.f_bavail * status.f_frsize)

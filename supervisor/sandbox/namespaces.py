@@ -1,11 +1,10 @@
-"""Listening sockets inside a sandbox's network, opened from outside: nothing of ours has to live in
-the sandbox.
+"""Open listening sockets inside a sandbox's network, from outside.
 
-A socket belongs to the network namespace that it was made in, for good. So a helper
-(`port_opener.py`) enters the namespace, listens, and passes the descriptor back; whoever holds
-it then accepts the sandbox's connections, and knows by the socket which session they come from.
-It must never open a socket in a namespace that it hasn't proven to be the sandbox's: a mistake
-here would listen on the host.
+Nothing of ours has to live in the sandbox. A socket belongs to the network namespace that it was
+made in, for good. So a helper (`port_opener.py`) enters the namespace, listens, and passes the
+descriptor back; its holder then accepts the sandbox's connections, and knows by the socket which
+session they come from. It must never open a socket in a namespace that it hasn't proven to be the
+sandbox's: a mistake here would listen on the host.
 """
 
 import asyncio
@@ -125,7 +124,7 @@ class PortOpener:
     async def _asked(
         self, namespaces: Namespaces, request: dict[str, object], count: int, *more_fds: int
     ) -> list[socket.socket]:
-        """One request at a time; the sockets of its answer, of which there are `count`."""
+        """Send one request at a time; return the `count` sockets of its answer."""
         async with self._lock:
             try:
                 async with asyncio.timeout(ANSWER_S):

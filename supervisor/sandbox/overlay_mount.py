@@ -1,10 +1,9 @@
-"""An overlay over the workspace, mounted where only a sandbox of ours sees it: the private copy
-without copying.
+"""Overlay over the workspace, mounted where only one sandbox sees it.
 
-`Preparing` is the helper (`overlay_mounter.py`) waiting in namespaces of its own, `OverlayMount`
-what it gave us. It is separate from `bubblewrap`, which only has to be started inside. It must
-never leave a mount in the host's own tree, or one that outlives the supervisor: nothing but our
-descriptors holds it.
+It makes a private copy without copying. `Preparing` is the helper (`overlay_mounter.py`) waiting in
+namespaces of its own, `OverlayMount` its result. It is separate from `bubblewrap`, which only has
+to be started inside. It must never leave a mount in the host's own tree, or one that outlives the
+supervisor: nothing but our descriptors holds it.
 """
 
 import asyncio
@@ -27,8 +26,8 @@ from supervisor.settings import for_our_python
 HELPER = Path(__file__).with_name("overlay_mounter.py")
 ANSWER_S = 10.0
 ANSWER_BYTES = 4096
-# What the session's folder has for it. `upper` and `work` must be on one file system, and below no
-# folder that is shown.
+# Folders of the session for its overlay. `upper` and `work` must be on one file system, and below
+# no folder that is shown.
 FOLDERS = ("lower", "upper", "work", "merged")
 REMEDY = "use `--copy=copy`, or see `gatehouse doctor`"
 
@@ -47,11 +46,11 @@ class OverlayMount:
         self.merged_fd = merged_fd
 
     async def refresh(self) -> None:
-        """Have the kernel forget what it remembers of the view but doesn't use, by mounting it anew
-        in place. SandboxError.
+        """Have the kernel drop its unused caches of the view, by mounting it anew in place.
+        SandboxError.
 
-        It remembers folders that the host has deleted or replaced since, and look-ups;
-        remounting is what makes it ask again.
+        It caches folders that the host has deleted or replaced since, and look-ups; remounting
+        makes it ask again.
         """
         fds = [self.user_fd, self.mount_fd]
         argv = [sys.executable, "-I", "-S", str(HELPER), *map(str, fds), str(self.place)]

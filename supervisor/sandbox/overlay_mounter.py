@@ -1,10 +1,10 @@
-"""The helper that mounts an overlay in namespaces of its own. Runs as `python -I -S
-overlay_mounter.py FD`.
+"""Helper that mounts an overlay in its own namespaces, run as a script.
 
-The supervisor has threads and no right to mount; this process makes a user and a mount namespace,
-in which it has the right, mounts there, passes on what holds the mount (both namespaces and the
-mounted folder, as descriptors) and is gone: when the supervisor dies the last descriptor closes,
-and the kernel takes namespaces and mount away. It never runs anything.
+Run as `python -I -S overlay_mounter.py FD`. The supervisor has threads and no right to mount; this
+process makes a user and a mount namespace, in which it has the right, mounts there, passes on what
+holds the mount (both namespaces and the mounted folder, as descriptors) and is gone: when the
+supervisor dies the last descriptor closes, and the kernel takes namespaces and mount away. It never
+runs anything.
 
 A request is one packet of JSON, `{"lower": PATH, "identity": [DEVICE, INODE], "folder": PATH}`: the
 folder to show, which one it is, and the session's folder, which has `lower`, `upper`, `work` and
@@ -12,7 +12,7 @@ folder to show, which one it is, and the session's folder, which has `lower`, `u
 mount namespace, `merged`) or `{"error": "...", "step": "..."}`.
 
 `overlay_mounter.py USER_FD MOUNT_FD PLACE` enters these namespaces and mounts the overlay at
-PLACE anew in place; what the kernel says against it goes to stderr, with exit code 1. No
+PLACE anew in place; a kernel error goes to stderr, with exit code 1. No
 `nsenter` and `mount` do it: whoever isn't root in the namespace, as an ordinary user isn't, has
 the rights there until they start a program, and none after that (capabilities(7)).
 """
@@ -38,7 +38,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class StepError(Exception):
-    """What was tried, and what the kernel said."""
+    """A failed step, and the kernel's error."""
 
     def __init__(self, step: str, error: OSError) -> None:
         super().__init__(step, error)
@@ -54,8 +54,7 @@ def mount(
 
 
 def remount(place: bytes) -> None:
-    """Mount an overlay anew in place: the kernel forgets what it remembers of it but doesn't
-    use."""
+    """Mount an overlay anew in place: the kernel drops its unused caches."""
     mount(b"overlay", place, None, MS_REMOUNT | MS_NOSUID | MS_NODEV)
 
 
@@ -131,8 +130,8 @@ def build(lower: bytes, identity: list[int], folder: bytes) -> None:
     options of its mounts."""
     _try("keep mounts apart", mount, b"", b"/", None, MS_REC | MS_SLAVE)
     os.chdir(folder)
-    # Not with MS_REC: what else is mounted below the workspace isn't part of it, and the kernel
-    # refuses to uncover what is below such a mount.
+    # Not with MS_REC: other mounts below the workspace aren't part of it, and the kernel refuses to
+    # uncover files below such a mount.
     _try("show the workspace", mount, lower, b"lower", None, MS_BIND)
     shown = os.open("lower", os.O_PATH | os.O_CLOEXEC)
     status = os.fstat(shown)
@@ -183,7 +182,7 @@ def answer(channel: socket.socket) -> None:
 
 
 def refresh(user_fd: int, mount_fd: int, place: bytes) -> None:
-    """Remount what is at `place` in these namespaces."""
+    """Remount the overlay at `place` in these namespaces."""
     os.setns(user_fd, os.CLONE_NEWUSER)
     os.setns(mount_fd, os.CLONE_NEWNS)
     remount(place)

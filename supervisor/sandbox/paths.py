@@ -1,10 +1,9 @@
-"""Which host paths a sandbox may be given, and which places inside must be covered so that a masked
-path shows nowhere.
+"""Check host paths for a sandbox, and list the places that masks must cover.
 
-It is separate because a mistake here shows the host's secrets whatever the isolation. Everything
-is resolved once, before it is judged, and the resolved paths are the ones that are mounted. It
-must never guess: a path that doesn't exist, or that would show the whole machine or a home
-directory, is an error.
+It is separate because a mistake here shows the host's secrets whatever the isolation. Everything is
+resolved once, before it is judged, and the resolved paths are the ones that are mounted. It must
+never guess: a path that doesn't exist, or that would show the whole machine or a home directory, is
+an error.
 """
 
 import functools
@@ -133,7 +132,7 @@ def _judge_copy(spec: Spec) -> None:
 
 @functools.cache
 def _homes() -> tuple[str, ...]:
-    """Home directories of people: what lies there is keys and mail, not one project."""
+    """Return people's home directories: they hold keys and mail, not one project."""
     people = [
         entry for entry in pwd.getpwall() if entry.pw_uid == os.getuid() or entry.pw_uid >= 1000
     ]

@@ -1,20 +1,19 @@
-"""The helper that works inside a sandbox's namespaces from outside. Runs as `python -I -S
-port_opener.py FD`.
+"""Helper that works inside a sandbox's namespaces from outside, run as a script.
 
-Entering a user namespace can't be undone and is refused to a process with threads, so the
-supervisor can't do it, nor fork to do it. This process has one thread and imports little; it forks
-once per request, and the fork enters, does the one thing, answers and is gone. It never runs
-anything, and ends when the supervisor's end of the channel closes.
+Run as `python -I -S port_opener.py FD`. Entering a user namespace can't be undone and is refused to
+a process with threads, so the supervisor can't do it, nor fork to do it. This process has one
+thread and imports little; it forks once per request, and the fork enters, does the one thing,
+answers and is gone. It never runs anything, and ends when the supervisor's end of the channel
+closes.
 
 A request is one packet of JSON with two descriptors, the owning user namespace and the one to work
 in:
 - `{"ports": [..], "door": null, "names": null}` with a network namespace: listen on 127.0.0.1 at
-  `ports`, at every address at `door`, and
-  for datagrams on 127.0.0.1 at `names`. The answer carries one descriptor per port, in order.
+  `ports`, at every address at `door`, and for datagrams on 127.0.0.1 at `names`. The answer carries
+  one descriptor per port, in order.
 - `{"redirect": [..]}` with a network namespace, and the listening socket of its door as third
-  descriptor: set up what `redirect.steps`
-  says, and try that it leads to the door.
-- `{"read_only": [..]}` with a mount namespace: close these mounts for writing to what they hold.
+  descriptor: set up what `redirect.steps` says, and try that it leads to the door.
+- `{"read_only": [..]}` with a mount namespace: make these mounts read-only.
 The answer is one packet, JSON `{"error": null}` or `{"error": "..."}`.
 """
 
@@ -61,7 +60,7 @@ def listening(port: int) -> socket.socket:
 
 
 def door(port: int) -> socket.socket:
-    """A socket that listens at every address, of both families where there are two."""
+    """Return a socket that listens at every address, of both families where there are two."""
     if not socket.has_dualstack_ipv6():
         listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     else:

@@ -1,8 +1,8 @@
-"""Where the agent's program lies, and what of the host must be shown read-only for it to run.
+"""Locate the agent's program, and what of the host it needs read-only.
 
-Programs below /usr are in every sandbox. One in the person's home (`~/.local/bin/claude`, a node
-of nvm's) isn't, since the home is invisible: its own folder, and nothing else of the home, is
-shown. It must never show a home folder whole.
+Programs below /usr are in every sandbox. The home is invisible, so for a program in it
+(`~/.local/bin/claude`, a node of nvm's) its own folder, and nothing else of the home, is shown. It
+must never show a home folder whole.
 """
 
 import os
@@ -12,11 +12,10 @@ from pathlib import Path
 from supervisor.errors import UserError
 
 _ALWAYS_THERE = (Path("/usr"), Path("/bin"), Path("/sbin"), Path("/lib"), Path("/lib64"))
-# What a folder of this name holds is made to be moved as a whole: PREFIX/bin/x with PREFIX/lib
-# beside it.
+# A folder with one of these can be moved as a whole: PREFIX/bin/x with PREFIX/lib beside it.
 _PREFIX_MARKS = ("lib", "share", "libexec")
-# What only a home has. It may be another person's (sudo), or be reached by another name than HOME's
-# (a link).
+# Entries that only a home has. It may be another person's (sudo), or be reached by another name
+# than HOME's (a link).
 _HOME_MARKS = (".local", ".config", ".ssh", ".gnupg", ".aws", ".bashrc", ".profile", ".cache")
 
 
@@ -62,8 +61,8 @@ def _link_chain(path: Path) -> list[Path]:
 
 
 def _install_root(path: Path, home: Path) -> Path:
-    """The smallest folder that holds the program and what it needs; the file alone where that
-    would be the home itself."""
+    """Return the smallest folder with the program and its needs; the file alone where that would be
+    the home itself."""
     parts = path.parts
     if "node_modules" in parts:
         return Path(*parts[: parts.index("node_modules") + 1])

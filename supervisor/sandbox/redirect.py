@@ -1,40 +1,44 @@
-"""Netlink messages that make a sandbox's network hand every TCP connection to one door, in its own
-namespace. Pure.
+"""Netlink messages that redirect a sandbox's TCP connections to one door.
 
-Two things are needed. Every address has to be routable, or connect(2) fails before anything can be
-redirected: a route of type `local` for everything (AnyIP) makes each address the sandbox's own, so
-that nothing is ever on the way out, and UDP fails at once. And one nftables rule for each family
-redirects TCP, so that one socket takes every port and the kernel tells where a connection was for.
+Pure. They are sent in the sandbox's own namespace. Two things are needed. Every address has to be
+routable, or connect(2) fails before anything can be redirected: a route of type `local` for
+everything (AnyIP) makes each address the sandbox's own, so that nothing is ever on the way out, and
+UDP fails at once. And one nftables rule for each family redirects TCP, so that one socket takes
+every port and the kernel tells where a connection was for.
 
-One address is the sandbox's in earnest. Programs that ask for theirs, which they do by what a
-socket to somewhere is bound to, are told that one, and what they connect to there is a server of
+One address is really the sandbox's. Programs that ask for their own address, which they do by what
+a socket to somewhere is bound to, are told that one, and what they connect to there is a server of
 their own: like loopback it isn't redirected.
 
     table inet gatehouse {
         chain first {
-            type filter hook output priority raw meta l4proto != tcp notrack meta nfproto ipv4 meta
-            l4proto tcp ip daddr 127.0.0.0/8 tcp dport != 53 tcp dport != 3129 tcp sport != 3129
-            notrack meta nfproto ipv6 meta l4proto tcp ip6 daddr ::1 tcp dport != 53 tcp dport !=
-            3129 tcp sport != 3129 notrack
+            type filter hook output priority raw
+            meta l4proto != tcp notrack
+            meta nfproto ipv4 meta l4proto tcp ip daddr 127.0.0.0/8
+                tcp dport != 53 tcp dport != 3129 tcp sport != 3129 notrack
+            meta nfproto ipv6 meta l4proto tcp ip6 daddr ::1
+                tcp dport != 53 tcp dport != 3129 tcp sport != 3129 notrack
         }
         chain out {
-            type nat hook output priority dstnat meta l4proto tcp tcp dport 53 redirect to :3129
-            meta nfproto ipv4 meta l4proto tcp ip daddr != 127.0.0.0/8 ip daddr != 198.18.0.1
-            redirect to :3129 meta nfproto ipv6 meta l4proto tcp ip6 daddr != ::1 ip6 daddr !=
-            fd67:6174:6568:6f75::1 redirect to :3129
+            type nat hook output priority dstnat
+            meta l4proto tcp tcp dport 53 redirect to :3129
+            meta nfproto ipv4 meta l4proto tcp ip daddr != 127.0.0.0/8
+                ip daddr != 198.18.0.1 redirect to :3129
+            meta nfproto ipv6 meta l4proto tcp ip6 daddr != ::1
+                ip6 daddr != fd67:6174:6568:6f75::1 redirect to :3129
         }
     }
 
-What is never redirected the kernel needn't remember, as it does each connection, and each address
-that a datagram went to, for minutes: without the first chain a program could fill its memory. What
-the door answers is for a connection that it does remember.
+The kernel tracks each connection, and each address that a datagram went to, for minutes. The first
+chain stops it for traffic that is never redirected: otherwise a program could fill its memory. It
+still tracks the door's connections, which answers need.
 
 Weighed: the route alone, with IP_TRANSPARENT, needs no nftables, but a socket for each of 65,535
-ports. The rules are written in netlink's own form because `nft` isn't on every machine, and because
-who runs it in the namespace would have to keep capabilities across exec; they never change, and
+ports. The rules are written in netlink's own form because `nft` isn't on every machine, and a
+program run in the namespace would have to keep capabilities across exec; they never change, and
 `bubblewrap` proves them by a connection before anything runs. The sandboxed program can undo none
-of it: it has no capability in the namespace, can make no other, and its filter knows no netlink but
-the routing table's, to be read.
+of it: it has no capability in the namespace, can make no other, and its filter allows of netlink
+only reading the routing table.
 
 Numbers: linux/netlink.h, rtnetlink.h, if_addr.h, netfilter/nfnetlink.h, netfilter/nf_tables.h.
 """
@@ -81,8 +85,8 @@ class Packet(NamedTuple):
 
 
 class SetupStep(NamedTuple):
-    """What is set up together; `probe` is an address that leads to the door then. Where it isn't
-    `needed`, the kernel may say no: nothing has a route then, and nothing can be reached."""
+    """Messages that are sent together; `probe` is an address that leads to the door then. Where it
+    isn't `needed`, the kernel may refuse: nothing has a route then, and nothing can be reached."""
 
     packets: tuple[Packet, ...]
     probe: str | None = None
@@ -90,8 +94,8 @@ class SetupStep(NamedTuple):
 
 
 def steps(port: int) -> tuple[SetupStep, ...]:
-    """All of it, in order: every TCP connection that isn't to the sandbox itself, or that is to
-    port 53, goes to `port`."""
+    """Return all steps in order: every TCP connection that isn't to the sandbox itself, or that is
+    to port 53, goes to `port`."""
     rules = Packet(_NETLINK_NETFILTER, _ruleset(port).hex(), _RULESET_ACKS)
     return (
         SetupStep((rules,)),
@@ -153,7 +157,7 @@ def _route(family: int) -> bytes:
 
 
 def _ruleset(port: int) -> bytes:
-    """One batch: the kernel takes all of it or nothing."""
+    """Return one batch: the kernel takes all of it or nothing."""
     ipv4, ipv6 = ((_meta(_NFPROTO), _compare(bytes([family]))) for family in (_IPV4, _IPV6))
     tcp = (_meta(_L4PROTO), _compare(bytes([socket.IPPROTO_TCP])))
     not_tcp = (_meta(_L4PROTO), _compare(bytes([socket.IPPROTO_TCP]), _NOT_EQUAL))
@@ -163,7 +167,7 @@ def _ruleset(port: int) -> bytes:
         *(to_port, _compare(names, _NOT_EQUAL), to_port, _compare(door, _NOT_EQUAL)),
         *(from_port, _compare(door, _NOT_EQUAL)),
     )
-    # Of the destination the first byte, or all of it.
+    # The first byte of the destination, or all of it.
     first_byte, to_v4, to_v6 = (
         _payload(_NETWORK_HEADER, *part) for part in ((16, 1), (16, 4), (24, 16))
     )

@@ -1,4 +1,4 @@
-"""One running bubblewrap sandbox: its output, its signals, its end.
+"""A running bubblewrap sandbox: its output, signals and end.
 
 The end is found by facts: bubblewrap's own end, a pidfd of the sandbox's init (whose end is the
 end of all in it), and the end of every output. Only when all three are there is it over.
@@ -28,7 +28,7 @@ REMOVE_PAUSE_S = 0.02
 
 
 class OutputBudget:
-    """How much output is passed on, over all streams of a sandbox."""
+    """Bound on the output that is passed on, over all streams of a sandbox."""
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
@@ -36,7 +36,7 @@ class OutputBudget:
         self.truncated = False
 
     def take(self, block: bytes) -> tuple[bytes, bool]:
-        """What of `block` is passed on, and whether this is where the limit is reached."""
+        """Return the part of `block` to pass on, and whether this reaches the limit."""
         room = max(0, self.limit_bytes - self.seen_bytes)
         self.seen_bytes += len(block)
         first = len(block) > room and not self.truncated
@@ -45,8 +45,7 @@ class OutputBudget:
 
 
 class Pump:
-    """Reads a pipe or a terminal for as long as it is open, whatever becomes of what it reads:
-    the program never blocks."""
+    """Reads a pipe or a terminal for as long as it is open, so that the program never blocks."""
 
     def __init__(
         self, descriptor: int, budget: OutputBudget, sink: OnOutput, on_end: Callable[[], None]
@@ -86,7 +85,7 @@ class Pump:
 
 
 class Capture:
-    """A sink that keeps what it gets."""
+    """A sink that keeps its input."""
 
     def __init__(self) -> None:
         self.data = bytearray()
@@ -117,7 +116,7 @@ class BubblewrapRunning:
 
     @property
     def killed_why(self) -> str:
-        """Which bound, or whose order, ended it; "" where it ended by itself."""
+        """Return the bound, or the order, that ended it; "" where it ended by itself."""
         return self._watched.killed_why
 
     @property
@@ -127,7 +126,7 @@ class BubblewrapRunning:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing of it is left."""
+        """Return whether nothing of it is left."""
         return (
             self._child.returncode is not None
             and self._init_ended.is_set()
@@ -135,8 +134,8 @@ class BubblewrapRunning:
         )
 
     def attach(self, descriptors: Sequence[int], sinks: Sequence[OnOutput]) -> None:
-        """Pass on what is written to these descriptors, which are ours from here on; their end
-        belongs to its end."""
+        """Pass on the output of these descriptors, which are ours from here on; their end belongs
+        to its end."""
         pairs = zip(descriptors, sinks, strict=False)
         self._pumps = [
             Pump(descriptor, self._budget, sink, self.on_output_end) for descriptor, sink in pairs

@@ -1,4 +1,4 @@
-"""Which system calls a sandbox may make: two BPF programs, as bytes for bubblewrap to load.
+"""Seccomp filters of a sandbox: two BPF programs, as bytes for bubblewrap.
 
 The first is an allow-list: a call that isn't on it doesn't exist (ENOSYS), so a call that a newer
 kernel adds is refused until somebody has read about it, and libraries fall back to what they did

@@ -1,10 +1,9 @@
-"""The values of named secrets: from files, the environment or commands, when the supervisor starts
-and as the files are saved.
+"""Read the values of named secrets: from files, the environment or commands.
 
-It decides nothing about where they go (`core.credentials`), and keeps them in memory only: it
-hands them to egress and to the redactor, never to a process's arguments or environment, a log
-line or an error. A secret that can't be read is an error: Gatehouse doesn't start with less than
-was asked for.
+At the supervisor's start and as the files are saved. It decides nothing about where they go
+(`core.network.credentials`), and keeps them in memory only: it hands them to egress and to the
+redactor, never to a process's arguments or environment, a log line or an error. A secret that can't
+be read is an error: Gatehouse doesn't start with less than was asked for.
 """
 
 import errno
@@ -64,11 +63,11 @@ class NamedSecrets:
         self._placeholders: dict[str, str] = {}
 
     async def load(self, file: Path, folder: Path, redactor: Redactor) -> None:
-        """Read what the file names; nothing where there is no file. `UserError` names the
+        """Read the secrets that the file names; none where there is no file. `UserError` names the
         credential that can't be used.
 
-        Read again, a name keeps its placeholder, which running sandboxes have. What can't be
-        used leaves all as it was.
+        Read again, a name keeps its placeholder, which running sandboxes have. An error leaves all
+        as it was.
         """
         found: list[Named] = []
         bindings = _bindings(file)
@@ -103,8 +102,8 @@ class NamedSecrets:
 
     @property
     def value_files(self) -> list[Path]:
-        """Those that the values are in, as the file says that was read last, whether all of it
-        could be used or not."""
+        """Return the files of the values, as the file said when last read, whether all of it could
+        be used or not."""
         return self._value_files
 
     @property
@@ -122,7 +121,8 @@ class NamedSecrets:
 
 
 def _bindings(file: Path) -> tuple[Binding, ...]:
-    """INVARIANT: nobody else says which command is run and where a credential goes."""
+    """Read the bindings. INVARIANT: nobody else says which command is run and where a credential
+    goes."""
     try:
         with os.fdopen(plain_files.opened(file), encoding="utf-8") as opened:
             facts = os.fstat(opened.fileno())
@@ -160,7 +160,7 @@ async def _value(binding: Binding, folder: Path, told_in: Path) -> str:
 
 
 def _of_file(binding: Binding, path: Path) -> str:
-    """The content of a file that nobody else can read."""
+    """Return the content of a file that nobody else can read."""
     try:
         descriptor = plain_files.opened(path, os.O_NOFOLLOW)
     except OSError as error:

@@ -1,12 +1,11 @@
-"""Sessions from start to end: the private copy, the sandbox, MAX_UPTIME, the last pass, and what a
-crash left behind.
+"""Sessions from start to end: copy, sandbox, MAX_UPTIME, last pass, recovery.
 
-    starting -> running -> waiting -> stopping -> ended        (core.sessions.state derives it from
-                                                               facts)
+    starting -> running -> waiting -> stopping -> ended
+    (core.sessions.state derives it from facts)
 
-Level, not edge: at start-up the sessions that nobody recorded an end of are taken up where they
-stand. Their sandboxes died with the supervisor, so they go on as `waiting`: what the agent had
-changed is compared once more, and the cards wait for answers.
+Level, not edge: at start-up the sessions without a recorded end are taken up where they stand.
+Their sandboxes died with the supervisor, so they go on as `waiting`: the agent's changes are
+compared once more, and the cards wait for answers.
 
 It owns no channel. `SessionSupport` are what `app` builds around a session: gate, egress, the
 agent's door, the workspace.
@@ -52,7 +51,7 @@ WAITS_FOR_ANSWER = "the agent is done; its changes wait for your answer in the i
 
 
 class SessionSupport(Protocol):
-    """What `app` puts around sessions. Every method may be called again for a session that a
+    """Parts that `app` puts around sessions. Every method may be called again for a session that a
     crash left."""
 
     async def plan(self, wanted: StartSession) -> dict[str, Any]:
@@ -66,12 +65,12 @@ class SessionSupport(Protocol):
         """The session's actions may be judged from now on. `wanted`: it is to be started."""
 
     def policy_on_record(self, session: Session) -> dict[str, Any]:
-        """Which policy judges it: path and hash, for the record."""
+        """Return path and hash of the policy that judges it, for the record."""
 
     async def copy_workspace(
         self, session: Session, wanted: StartSession, on_progress: Callable[[int, int, int], None]
     ) -> tuple[str, ...]:
-        """Make the private copy; lines that the person should know of it."""
+        """Make the private copy; return notes for the person."""
 
     async def attach(self, session: Session, listeners: Mapping[int, socket.socket]) -> None:
         """Serve the agent's door, lend the proxy's socket to egress, watch the copy: all before
@@ -95,7 +94,7 @@ class SessionSupport(Protocol):
 
 
 class _Live:
-    """What is known of a session only while this process runs."""
+    """Facts of a session that exist only while this process runs."""
 
     def __init__(self) -> None:
         self.stop_reason: str | None = None
@@ -159,22 +158,21 @@ class SessionManager:
         return matches and session.ended_at is None
 
     def folder(self, session_id: str) -> Path:
-        """Where a session keeps its copy, its output and its review."""
+        """Return the folder of a session's copy, output and review."""
         return self._folder / session_id
 
     def output(self, session_id: str, offset: int) -> tuple[bytes, int]:
-        """What the agent printed from byte `offset` on, at most 256 kB, and the offset to go on
-        from."""
+        """Return the agent's output from byte `offset` on, at most 256 kB, and the next offset."""
         self.get(session_id)
         return session_output.read(self.folder(session_id), offset)
 
     def output_size(self, session_id: str) -> int:
-        """How many bytes of output are kept, so that a page can begin near the end."""
+        """Return the bytes of kept output, so that a page can begin near the end."""
         return session_output.size(self.folder(session_id))
 
     def progress(self, session_id: str) -> dict[str, int] | None:
-        """How far the private copy is, while it is being made: `{"done", "total", "bytes"}` in
-        files and bytes."""
+        """Return the progress of the private copy while it is being made: `{"done", "total",
+        "bytes"}` in files and bytes."""
         live = self._live.get(session_id)
         return live.progress if live else None
 
@@ -214,7 +212,7 @@ class SessionManager:
             deadline_at=now + (wanted.max_uptime_s or self._max_uptime_s),
             **facts,
         )
-        # What is kept and shown; the agent is started with the words that were given.
+        # The redacted command is kept and shown; the agent starts with the given words.
         session = msgspec.structs.replace(session, command=words_without_secrets(session.command))
         self._audit.record(
             "session_started", **as_started(session), **self._surroundings.policy_on_record(session)
@@ -279,8 +277,7 @@ class SessionManager:
         return self._change(session_id, review=review)
 
     def keep_bodies(self, session_id: str, *, is_on: bool, by: str) -> Session:
-        """From now on keep what its requests' bodies begin with for the Network page, or keep it
-        no more."""
+        """Start or stop keeping the beginnings of its requests' bodies for the Network page."""
         if self.get(session_id).ended_at is not None:
             raise UserError("the session has ended", "bodies of a running session can be kept")
         self._audit.record("bodies_switched", session=session_id, keep=is_on, by=by)
@@ -326,8 +323,8 @@ class SessionManager:
     async def _run(
         self, session: Session, live: _Live, new: tuple[StartSession, str] | None
     ) -> None:
-        """A session's whole life, with what was wanted and the token; without, what is left of
-        one whose agent died in a crash."""
+        """Run a session's whole life, with the request and the token; without, the rest of one
+        whose agent died in a crash."""
         reason = "failed"
         limit = asyncio.timeout(max(0.0, session.deadline_at - self._clock.now()))
         try:
@@ -392,8 +389,8 @@ class SessionManager:
         )
 
     async def _until_answered(self, session: Session, live: _Live) -> str:
-        """After the agent: what only it could use is closed, its last changes are looked at, and
-        the cards wait."""
+        """After the agent: close its own parts, compare its last changes, and wait for the
+        cards."""
         if live.wanted_stop.is_set():
             return live.stop_reason or "stopped"
         self._surroundings.close_requests(session.id, "the agent has exited", keep_changes=True)
@@ -473,8 +470,8 @@ class SessionManager:
 
 
 async def _unless[T](event: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
-    """What `work` gives, or None where the event came first and it was cancelled. Raises what
-    `work` raises."""
+    """Return the result of `work`, or None where the event came first and it was cancelled. Raises
+    what `work` raises."""
     try:
         async with asyncio.TaskGroup() as tasks:
             working = tasks.create_task(work)
@@ -500,7 +497,7 @@ async def _end_agent(live: _Live) -> None:
 
 
 def checked_workspace(path: Path) -> Path:
-    """The real folder, or one clear line about what is wrong with it."""
+    """Return the real folder, or raise one clear line about its fault."""
     try:
         real = path.expanduser().resolve(strict=True)
     except (OSError, RuntimeError) as error:

@@ -1,7 +1,6 @@
-"""The agent's output, kept beside its session: `output.log`, bytes as they came, appended and never
-rewritten.
+"""Output of an agent, kept beside its session as `output.log`.
 
-It decides nothing but where the bytes are. Output that can't be kept is a line in the log: an
+Bytes as they came, appended and never rewritten. Output that can't be kept is a line in the log: an
 agent is never held up, and its session never ended, because a disk is full.
 """
 
@@ -24,7 +23,7 @@ def append(folder: Path, data: bytes) -> None:
 
 
 def read(folder: Path, offset: int) -> tuple[bytes, int]:
-    """What was printed from byte `offset` on, at most 256 kB, and the offset to go on from."""
+    """Return the output from byte `offset` on, at most 256 kB, and the next offset."""
     begin = max(0, offset)
     try:
         with _file(folder).open("rb") as file:
@@ -36,7 +35,7 @@ def read(folder: Path, offset: int) -> tuple[bytes, int]:
 
 
 def size(folder: Path) -> int:
-    """How many bytes are kept."""
+    """Return the number of kept bytes."""
     try:
         return _file(folder).stat().st_size
     except FileNotFoundError:

@@ -1,9 +1,8 @@
-"""Specs of a session's sandboxes: command, environment, binds, bounds; the agent's, and that of one
-command.
+"""Specs of a session's sandboxes, the agent's and that of one command.
 
-It is separate from `session_parts`, which opens and closes what stands around them, and from
-`sandbox`, which makes them. INVARIANT: no secret is in one of them, but placeholders of it; the
-token of the agent's door is in the agent's alone.
+Command, environment, binds, bounds. It is separate from `app.session_parts`, which opens and closes
+the parts around them, and from `sandbox`, which makes them. INVARIANT: no secret is in a Spec, only
+placeholders; the token of the agent's door is in the agent's alone.
 """
 
 import secrets
@@ -66,8 +65,8 @@ type Within = tuple[int, int] | None
 
 
 class StartingShell(NamedTuple):
-    """The shell that a session was started in: where it finds programs, and the variables that
-    the sandbox takes over."""
+    """The shell that a session was started in: its search path, and the variables that the sandbox
+    takes over."""
 
     search_path: str
     variables: Mapping[str, str]
@@ -112,7 +111,7 @@ class SessionSandboxes:
     def of_tool(
         self, session: Session, action: Exec, within: Within, caller: StartingShell
     ) -> Spec:
-        """The sandbox of one command: no token, no key, no agent's door."""
+        """Return the sandbox of one command: no token, no key, no agent's door."""
         command = ("/bin/bash", "-c", action.command)
         env = self._environment(session, caller)
         spec = self._base(session, command, env, (), within, ports=(PROXY_PORT,), tty=False)
@@ -122,7 +121,7 @@ class SessionSandboxes:
 
     @property
     def model_url(self) -> str:
-        """Where the agent's model is asked."""
+        """Return the URL of the agent's model."""
         return self._settings.anthropic_base_url or "https://api.anthropic.com"
 
     def model_credentials(self) -> tuple[Credential, ...]:

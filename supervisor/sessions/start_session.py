@@ -1,5 +1,4 @@
-"""The parameters of a new session: body of the operator's API, of the start form, and of the
-CLI's `run`."""
+"""Request to start a session, as the operator's API, the form and `run` send it."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,7 +1,7 @@
-"""Ask git about the host's repository: the remotes that it knows, and the base of a review.
+"""Ask git about the host's repository: its remotes, and the base of a review.
 
-It is separate from `session_parts`, which only starts a session with it. It must never run what the
-repository configures, nor tell a password that stands in a remote's URL.
+It is separate from `app.session_parts`, which starts a session with the answers. It must never run
+what the repository configures, nor reveal a password in a remote's URL.
 """
 
 import re

@@ -1,6 +1,5 @@
-"""State that must survive a crash: SQLite through SQLAlchemy Core, Alembic migrations, plain query
-functions.
+"""Database: SQLAlchemy Core tables, Alembic migrations, query functions.
 
-No other part writes SQL. Queries use what SQLite and PostgreSQL share (`ON CONFLICT`, `RETURNING`,
-partial unique indexes). Start with `tables`.
+Holds what must survive a crash. No other part writes SQL. Queries use what SQLite and PostgreSQL
+share (`ON CONFLICT`, `RETURNING`, partial unique indexes). Start with `tables`, then `engine`.
 """

@@ -1,4 +1,4 @@
-"""The newest signed head of the audit log, in the database: one row."""
+"""Queries for the newest signed head of the audit log: one row."""
 
 import sqlite3
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Opening the database: pragmas, and the migrations up to the newest.
+"""Open the database: pragmas, and migrations to the newest version.
 
 SQLite runs in WAL mode with `synchronous=FULL`: what `commit` returned from survives kill -9 and
 a power cut (https://www.sqlite.org/pragma.html#pragma_synchronous). Calls are synchronous: each

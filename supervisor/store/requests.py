@@ -1,8 +1,8 @@
-"""Requests in the database. Each function is one transaction or takes part in its caller's.
+"""Queries for requests. Each is one transaction or takes part in its caller's.
 
 INVARIANT: every change of a fact is a compare-and-swap on the facts it relies on, so that of two
-callers one wins and the other is told (an answer given twice, a grant claimed twice, a
-superseded request approved).
+callers one wins and the other is told (an answer given twice, a grant claimed twice, a superseded
+request approved).
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -111,7 +111,7 @@ def of_session(connection: Connection, session_id: str, limit: int = 1000) -> li
 def newest(
     connection: Connection, limit: int = 100, category: Category | None = None
 ) -> list[Request]:
-    """The last `limit` requests of all sessions, newest first; of one category where it is
+    """Return the last `limit` requests of all sessions, newest first; of one category where it is
     given."""
     query = select(table).order_by(table.c.asked_at.desc()).limit(limit)
     if category is not None:
@@ -120,7 +120,7 @@ def newest(
 
 
 def count_pending(connection: Connection, session_id: str, *, of_workspace: bool) -> int:
-    """How many of a session wait: of its changed files, or of all else."""
+    """Count a session's waiting requests: of changed files, or of all else."""
     is_change = table.c.origin == "workspace" if of_workspace else table.c.origin != "workspace"
     query = (
         select(func.count())
@@ -131,14 +131,14 @@ def count_pending(connection: Connection, session_id: str, *, of_workspace: bool
 
 
 def count_waiting(connection: Connection) -> int:
-    """How many wait, of all sessions."""
+    """Count the waiting requests of all sessions."""
     return int(
         connection.execute(select(func.count()).select_from(table).where(_PENDING)).scalar_one()
     )
 
 
 def waiting_changes(connection: Connection) -> dict[str, int]:
-    """How many changed files wait, by session."""
+    """Count the waiting changed files, by session."""
     query = (
         select(table.c.session_id, func.count())
         .where(_PENDING, _IS_CHANGE)
@@ -172,8 +172,8 @@ def pending_ids_but(
 
 
 def changes_of(connection: Connection, session_id: str) -> list[Waiting]:
-    """The changed files of a session that wait: only what a card of many needs, since there can
-    be 20,000."""
+    """Return a session's waiting changed files: only the columns that a card of many needs, since
+    there can be 20,000."""
     columns = (
         table.c.id, table.c.fingerprint, table.c.asked_at, table.c.action, table.c.sticky,
         table.c.reason, table.c.held_up
@@ -198,8 +198,8 @@ def changes_of(connection: Connection, session_id: str) -> list[Waiting]:
 
 
 def open_changes(connection: Connection, session_id: str) -> list[str]:
-    """The actions, as they are stored, of those changes of a session's files that wait, may be
-    carried out, or were begun and their outcome isn't known."""
+    """Return the stored actions of a session's file changes that wait, may be carried out, or were
+    begun without a known outcome."""
     is_open = or_(_PENDING, _READY, _UNSETTLED)
     query = select(table.c.action).where(
         table.c.session_id == session_id, table.c.category == "filesystem", is_open
@@ -208,15 +208,15 @@ def open_changes(connection: Connection, session_id: str) -> list[str]:
 
 
 def denied(connection: Connection, session_id: str) -> list[Request]:
-    """Those of a session that a person denied, oldest first, but for changed files and for
-    denials that were lifted."""
+    """Return a session's requests that a person denied, oldest first, but for changed files and
+    lifted denials."""
     return _select(connection, and_(may_come("lift"), not_(_IS_CHANGE)), session_id)
 
 
 def lift_all(
     connection: Connection, request_ids: Sequence[str], why: str, at: float
 ) -> list[Request]:
-    """End what the denials of these requests mean for later ones; they stay denied themselves."""
+    """End the effect of these denials on later requests; they stay denied themselves."""
     values = {"closed_at": at, "closed_why": why}
     return _change_all(connection, may_come("lift"), request_ids, values)
 
@@ -224,7 +224,7 @@ def lift_all(
 def last_answered_changes(
     connection: Connection, session_id: str
 ) -> list[tuple[str, dict[str, object] | None]]:
-    """Answer and outcome of those changed files of a session that a person answered last, at
+    """Return answer and outcome of the changed files of a session that a person last answered at
     once."""
     answered = and_(
         _IS_CHANGE,
@@ -282,7 +282,7 @@ def latest_for_fingerprints(
 
 
 def ask_again(connection: Connection, request_id: str, hold_until: float | None) -> Request | None:
-    """The same ask came once more: count it, and show the later of the two limits."""
+    """Count a repetition of the same ask, and show the later of the two limits."""
     values: dict[str, object] = {"asked_times": table.c.asked_times + 1}
     if hold_until is not None:
         values["hold_until"] = hold_until
@@ -290,7 +290,7 @@ def ask_again(connection: Connection, request_id: str, hold_until: float | None)
 
 
 def hold_until(connection: Connection, request_id: str, until: float) -> Request | None:
-    """Whoever waits for it is gone from then on already, where it waits still."""
+    """Record when its caller stops waiting, where it waits still."""
     return _change(
         connection,
         and_(_PENDING, table.c.id == request_id, table.c.hold_until > until),
@@ -311,10 +311,10 @@ def answer_all(connection: Connection, answered: Sequence[Request]) -> list[Requ
 
 
 def answer_exactly(connection: Connection, answered: Sequence[Request]) -> None:
-    """The same for all of them. INVARIANT: `ChangedError` where one isn't pending any more: then
-    its caller takes all back."""
+    """Answer all of them. INVARIANT: `ChangedError` where one isn't pending any more: then its
+    caller takes all back."""
     if answered:
-        # One statement for all of them, whatever each is told.
+        # One statement for all, whatever each outcome.
         rows = [{"of": one.id} | {name: getattr(one, name) for name in _ANSWER} for one in answered]
         changed = connection.execute(
             update(table).where(may_come("approve"), table.c.id == bindparam("of")), rows
@@ -369,7 +369,7 @@ def use_all(connection: Connection, requests: Sequence[Request], at: float) -> l
 def settle_all(
     connection: Connection, outcomes: Mapping[str, dict[str, object]], at: float
 ) -> list[Request]:
-    """Record by id what carrying out gave, for those of which it isn't known yet."""
+    """Record outcomes by id, for those without a known outcome."""
     given = get_all(connection, list(outcomes))
     open_ones = [one for one in given if approval_states.may_come("settle", partial(getattr, one))]
     if open_ones:
@@ -400,7 +400,7 @@ def note_taken_back(connection: Connection, whys: Mapping[str, str | None]) -> l
 
 
 def _left_by(now: float) -> ColumnElement[int]:
-    """Whether whoever asked was only held until a time that is over."""
+    """Return whether the caller was held only until a time that is over."""
     return case((table.c.hold_until <= now, 1), else_=0)
 
 

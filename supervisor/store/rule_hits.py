@@ -1,4 +1,4 @@
-"""When each rule last matched, and how often."""
+"""Queries for rule hits: when each rule last matched, and how often."""
 
 from collections.abc import Mapping
 

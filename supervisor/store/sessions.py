@@ -1,4 +1,4 @@
-"""Sessions in the database."""
+"""Queries for sessions."""
 
 import msgspec
 from sqlalchemy import Connection, Row, insert, select, update
@@ -29,7 +29,7 @@ def newest(connection: Connection, limit: int = 100) -> list[Session]:
 
 
 def not_ended(connection: Connection) -> list[Session]:
-    """Those that no one recorded an end of: at start-up, what a crash left."""
+    """Return sessions without a recorded end: at start-up, those that a crash left."""
     return [
         _session(row) for row in connection.execute(select(table).where(table.c.ended_at.is_(None)))
     ]

@@ -1,5 +1,7 @@
-"""The ledger of model calls in the database. Each function takes part in its caller's
-transaction; money is pico-dollars."""
+"""Queries for the ledger of model calls.
+
+Each function takes part in its caller's transaction. Money is pico-dollars.
+"""
 
 from typing import Any, NamedTuple
 
@@ -36,7 +38,7 @@ class UnsettledCall(NamedTuple):
 
 
 class OfModel(NamedTuple):
-    """What a session's calls of one model used. `flags`: how many calls have each."""
+    """Usage of a session's calls of one model. `flags`: how many calls have each."""
 
     model: str
     calls: int
@@ -45,8 +47,7 @@ class OfModel(NamedTuple):
 
 
 class OfTime(NamedTuple):
-    """What calls of one model used in one stretch of time; the first of them was asked for at
-    `first_at`."""
+    """Usage of calls of one model in one stretch of time; the first was asked for at `first_at`."""
 
     when: int | str
     model: str
@@ -57,7 +58,7 @@ class OfTime(NamedTuple):
 
 
 def add(connection: Connection, tokens: Tokens, **facts: object) -> None:
-    """A call that is about to go out, at what is reserved for it."""
+    """Add a call that is about to go out, at its reserved cost."""
     connection.execute(insert(spending).values(**facts, **_columns(tokens)))
 
 
@@ -78,8 +79,8 @@ def settle(connection: Connection, reservation_id: str, tokens: Tokens, **facts:
 
 
 def used(connection: Connection, scope: Scope, key: str, *, is_over: bool = False) -> Amounts:
-    """What a session, a day or all used together: calls under way at what is reserved for them,
-    traffic with what is held for it. With `is_over` only calls that are over."""
+    """Return what a session, a day or all used together: open calls at their reserved cost, traffic
+    with its held portions. With `is_over` only finished calls."""
     sums = select(
         func.coalesce(func.sum(spending.c.cost), 0), func.coalesce(func.sum(spending.c.tokens), 0)
     )
@@ -105,7 +106,8 @@ def by_model(connection: Connection, session_id: str) -> list[OfModel]:
 
 
 def first_at(connection: Connection, session_id: str | None = None) -> float | None:
-    """When the first call was asked for, of a session or of all; None where there is none."""
+    """Return when the first call was asked for, of a session or of all; None where there is
+    none."""
     query = select(func.min(spending.c.asked_at))
     found: float | None = connection.execute(
         query if session_id is None else query.where(_session(session_id))
@@ -122,8 +124,8 @@ def over_time(
     others: str,
     session_id: str | None,
 ) -> list[OfTime]:
-    """What was spent since then, by time and by model: the dearest `models`, and the rest together
-    as `others`.
+    """Return the spending since then, by time and by model: the dearest `models`, and the rest
+    together as `others`.
 
     `when` is the number of the stretch of `width_s` since `since`, or the day (of this machine's
     zone) where it is None.
@@ -157,7 +159,7 @@ def over_time(
 
 
 def flags(connection: Connection, session_id: str) -> dict[str, int]:
-    """How many calls of a session have each flag."""
+    """Count a session's calls with each flag."""
     found: dict[str, int] = {}
     query = select(spending.c.flags).where(spending.c.session_id == session_id)
     for (several,) in connection.execute(query):
@@ -167,7 +169,7 @@ def flags(connection: Connection, session_id: str) -> dict[str, int]:
 
 
 def raises(connection: Connection, scope: Scope, key: str) -> Amounts:
-    """What was granted on top of a budget."""
+    """Return the amounts granted on top of a budget."""
     query = (
         select(budget_raises.c.kind, func.sum(budget_raises.c.amount))
         .where((budget_raises.c.scope == scope) & (budget_raises.c.scope_key == key))

@@ -1,4 +1,7 @@
-"""The tables. A migration in `migrations/versions` makes each of them; a test compares the two."""
+"""Definitions of the tables.
+
+A migration in `migrations/versions` makes each of them; a test compares the two.
+"""
 
 from sqlalchemy import (
     JSON,
@@ -110,9 +113,9 @@ rule_hits = Table(
     Column("last_at", Float, nullable=False),
 )
 
-# One row for each model call. Until it is settled `cost`, `tokens` and the kinds of tokens are what
-# was reserved: so that sums need no cases, and a call that a crash cut off counts as reserved.
-# `tokens` is all of them that a budget counts. Money is pico-dollars.
+# One row for each model call. Until it is settled `cost`, `tokens` and the kinds of tokens hold the
+# reservation: so sums need no cases, and a call that a crash cut off counts as reserved. `tokens`
+# is the sum that a budget counts. Money is pico-dollars.
 spending = Table(
     "spending",
     metadata,
@@ -135,8 +138,8 @@ spending = Table(
     Index("ix_spending_asked", "asked_at", "session_id", "day", "model", "cost", *TOKEN_KINDS),
 )
 
-# What a session sent on a day. What is held was handed out to egress and not used yet: it counts,
-# so that a crash can't make more of it.
+# Traffic of a session on a day. A held portion was handed out to egress and not used yet: it
+# counts, so that a crash can't make more of it.
 traffic = Table(
     "traffic",
     metadata,

@@ -1,5 +1,7 @@
-"""Traffic of sessions in the database, by session and day. Each function takes part in its
-caller's transaction."""
+"""Queries for traffic sent, by session and day.
+
+Each function takes part in its caller's transaction.
+"""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -16,7 +18,7 @@ _USED = {"requests": traffic.c.requests, "bytes_out": traffic.c.bytes_out}
 
 
 def sums(connection: Connection, scope: Scope, key: str) -> tuple[int, int]:
-    """Requests and bytes of a session, of a day or of all, with what is held for them."""
+    """Return requests and bytes of a session, of a day or of all, with held portions."""
     query = select(*(func.coalesce(func.sum(_USED[kind] + _HELD[kind]), 0) for kind in KINDS))
     if scope != "total":
         query = query.where((traffic.c.session_id if scope == "session" else traffic.c.day) == key)
@@ -33,7 +35,7 @@ def hold(connection: Connection, session_id: str, day: str, kind: TrafficKind, c
 
 
 def use(connection: Connection, session_id: str, day: str, used: Mapping[TrafficKind, int]) -> None:
-    """A session sent so much: out of what is held for it, the oldest first, and beyond that on
+    """Record traffic of a session: out of its held portions, the oldest first, and beyond them on
     this day."""
     _ensure(connection, session_id, day)
     rows = (
@@ -52,13 +54,13 @@ def use(connection: Connection, session_id: str, day: str, used: Mapping[Traffic
 
 
 def release(connection: Connection, session_id: str) -> None:
-    """Nothing is held for a session any more: what is left was not sent."""
+    """Release a session's held portions: the rest was not sent."""
     nothing = dict.fromkeys(_HELD.values(), 0)
     connection.execute(update(traffic).where(traffic.c.session_id == session_id).values(nothing))
 
 
 def lose_held(connection: Connection) -> None:
-    """Nobody knows what of that which is held was sent: all of it counts."""
+    """After a crash, count outstanding portions as sent."""
     values = {_USED[kind]: _USED[kind] + _HELD[kind] for kind in KINDS} | dict.fromkeys(
         _HELD.values(), 0
     )

@@ -1,13 +1,14 @@
-"""The workspace channel of one session: glues comparison, gate and effects together.
+"""Workspace channel of one session: joins comparison, gate and effects.
 
-    agent writes to the copy -> watch -> compare -> gate.ask -> (a person) -> carry_out -> apply ->
-    host agent API write, edit, delete, move  -> gate.ask -> (a person) -> carry_out -> apply ->
-    host, and then the copy
+    agent writes to the copy     -> watch -> compare -> gate.ask -> (a person) -> carry_out
+                                 -> apply -> host
+    agent API: write, edit, ...  -> gate.ask -> (a person) -> carry_out
+                                 -> apply -> host, and then the copy
 
-Each step holds `_turn`, so that the comparison never sees an effect half done. What is applied
-is the snapshot that the request is bound to; it is never read from the copy again. It is
-separate so that its parts stay testable alone. It must never decide what may be done (the gate
-does) nor show what an approval wouldn't apply.
+Each step holds `_turn`, so that the comparison never sees an effect half done. Applied content is
+the snapshot that the request is bound to; it is never read from the copy again. It is separate so
+that its parts stay testable alone. It must never decide what may be done (the gate does) nor show
+what an approval wouldn't apply.
 """
 
 import asyncio
@@ -57,7 +58,7 @@ DIGESTS_AT_ONCE = 64
 
 
 class _Opened(NamedTuple):
-    """What exists once the copy does."""
+    """Parts that exist once the copy does."""
 
     sides: Sides
     effects: Effects
@@ -73,8 +74,8 @@ class _Opened(NamedTuple):
 
 
 class WorkspaceChannel:
-    """One session's. Built before the copy is; `start` before the agent's first instant;
-    `final_pass`, then `stop`.
+    """The workspace channel of one session. Built before the copy is; call `start` before the agent
+    starts; `final_pass`, then `stop`.
 
     `folder` is the session's own (`data/sessions/ID`), where `make_copy` makes the copy.
     `protected` are folders that nothing is ever written to, even inside the workspace: the
@@ -117,8 +118,8 @@ class WorkspaceChannel:
         return None if self._mounted is None else (self._mounted.user_fd, self._mounted.mount_fd)
 
     async def _refresh_view(self, watcher: Watcher) -> None:
-        """Have the view forget folders that the host has replaced: what is watched of it is in
-        use, and would be kept."""
+        """Have the view forget folders that the host has replaced: a watch holds them in use, and
+        they would stay."""
         watcher.forget()
         if self._mounted is not None:
             await self._mounted.refresh()
@@ -126,8 +127,8 @@ class WorkspaceChannel:
     # -- life -------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Settle what a crash left open, compare everything once, and go on watching and comparing
-        until `stop`.
+        """Settle what a crash left open, compare everything once, then watch and compare until
+        `stop`.
 
         A large copy is compared while the agent starts already: a session mustn't wait for a
         pass that finds nothing.
@@ -149,11 +150,11 @@ class WorkspaceChannel:
             ]
 
     async def final_pass(self, why: str) -> None:
-        """Compare everything once more: what is allowed is applied before this returns, all else is
-        on record as asked.
+        """Compare everything once more: allowed changes are applied before this returns, all others
+        are on record as asked.
 
-        The copy stays. Whoever ends the session closes the requests that remain, with its
-        reason. Nothing happens where the copy was never finished.
+        The copy stays. The caller closes the requests that remain, with its reason. Nothing happens
+        where the copy was never finished.
         """
         log.info("final pass", session=self.session_id, why=why)
         async with self._turn:
@@ -224,7 +225,7 @@ class WorkspaceChannel:
                 watcher.wake()
 
     async def _expect(self, names: set[str]) -> None:
-        """Find out, while it gets quiet, what the next comparison will have to know about these
+        """Prefetch for the next comparison, while it gets quiet, what it needs about these
         names."""
         files = await self._now.comparison.expect(names)
         async with self._turn:
@@ -232,7 +233,7 @@ class WorkspaceChannel:
                 await self._opened.comparison.look_ahead(files)
 
     async def _follow_host(self) -> None:
-        """Bring what the person changes on the host into the copy. Ends by cancellation."""
+        """Bring the person's changes on the host into the copy. Ends by cancellation."""
         folders: set[str] | None = None
         while self._opened is not None:
             try:
@@ -355,7 +356,7 @@ class WorkspaceChannel:
         return card_of(self._now.sides, self._now.effects.action_of(request), self._gate.redactor)
 
     def image(self, request: Request, side: Literal["old", "new"]) -> tuple[Image, bytes] | None:
-        """One side of a change, where it is an image that may be shown, and still what the
+        """Return one side of a change, where it is an image that may be shown, and still what the
         request is about."""
         action = self._now.effects.action_of(request)
         digest = action.before if side == "old" else action.after
@@ -383,7 +384,7 @@ class WorkspaceChannel:
     # -- conflicts: only ever called for the operator ---------------------------------------------
 
     async def conflict_card(self, request: Request) -> ConflictCard:
-        """What the person and the agent each did to the request's path, and the merge of both."""
+        """Return the card of a conflict: each side's change of the path, and the merge."""
         return await self._now.conflicts.card(request)
 
     async def apply_merge(
@@ -403,7 +404,7 @@ class WorkspaceChannel:
             return await self._now.conflicts.give_host(request_id, by=by, fingerprint=fingerprint)
 
     def content(self, digest: str, limit_bytes: int) -> bytes | None:
-        """What a request's new content begins with; None where it isn't here."""
+        """Return the start of a request's new content; None where it isn't here."""
         return self._now.sides.blobs.read(digest, limit_bytes)
 
     # -- effects ----------------------------------------------------------------------------------
@@ -420,8 +421,8 @@ class WorkspaceChannel:
             await (await self._open()).effects.carry_out_all(requests)
 
     def _ask_again(self, name: str, why: str = "") -> None:
-        """An answer came to nothing because of another path: the same is asked anew. `why`:
-        because of this very path."""
+        """Ask anew: the answer came to nothing because of another path. `why`: because of this very
+        path."""
         self._now.comparison.ask_again(name, why)
         self._now.watcher.wake(name.rpartition("/")[0])
 
@@ -440,23 +441,23 @@ class WorkspaceChannel:
             self._now.watcher.wake(name)
 
     def _ask_anew(self, name: str) -> None:
-        """The host changed where the agent did, too, or both agree again: what was asked about
-        it is out of date."""
+        """Ask anew: the host changed where the agent did, too, or both agree again, so the request
+        is out of date."""
         self._now.comparison.look_at(name)
         self._now.watcher.wake(name.rpartition("/")[0])
 
     def host_changes(self) -> HostChanges | None:
-        """What the person changed meanwhile; None before the copy is open and after the end."""
+        """Return the person's changes; None before the copy is open and after the end."""
         return self._opened.incoming if self._opened is not None else None
 
     def refused(self) -> dict[str, str]:
-        """What is in the copy and is never carried over, and why."""
+        """Return the paths of the copy that are never carried over, with reasons."""
         return self._opened.comparison.refused() if self._opened is not None else {}
 
     @contextlib.asynccontextmanager
     async def undoing(self) -> AsyncIterator[Undo]:
-        """Look at what was applied, and take it back; nothing else happens to the workspace
-        meanwhile."""
+        """Yield the session's undo, and hold the turn so that nothing else happens to the
+        workspace."""
         async with self._turn:
             try:
                 opened = await self._open()
@@ -467,7 +468,7 @@ class WorkspaceChannel:
             yield opened.undo
 
     def _undone(self, name: str) -> None:
-        """The person took an effect back: what is asked about the path is out of date."""
+        """The person took an effect back: requests about the path are out of date."""
         self._settled(name, True)
 
     # -- small things -----------------------------------------------------------------------------

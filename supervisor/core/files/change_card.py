@@ -1,10 +1,8 @@
-"""A request about a file as a person judges it: what, which bytes, and the difference. Pure; shows
-only what is bound.
+"""Card of a file change: operation, bound bytes and difference.
 
-It is separate from the diff because a card also says what a diff can't: sizes, hashes, modes,
+Pure. It is separate from the diff because a card also says what a diff can't: sizes, hashes, modes,
 hazards, and that the host has moved on. INVARIANT: the new side of a card is the content that an
-approval would apply. Secrets are redacted by whoever shows it; text of an agent's is data here,
-and stays so.
+approval would apply. The caller redacts secrets; agent text is data here, and stays so.
 """
 
 from typing import Literal
@@ -20,7 +18,7 @@ from supervisor.core.policy.repositories import WORKSPACE_ITSELF
 from supervisor.core.secrets.redact import Redactor
 from supervisor.core.text.content_types import Image, image_of, type_of
 
-# What a person must know of a hazard before saying yes.
+# Notes on hazards, for a person about to approve.
 HAZARD_NOTES = {
     "conflict": (
         "this path changed on the host since the session's copy was made; approving replaces what"
@@ -40,8 +38,8 @@ HAZARD_NOTES = {
 
 
 class Side(msgspec.Struct, frozen=True):
-    """A file's content before or after. `data` is at most MOST_TEXT_BYTES + 1 bytes of it, None
-    where it can't be had."""
+    """A file's content before or after. `data`: at most MOST_TEXT_BYTES + 1 bytes of it, None where
+    it isn't available."""
 
     data: bytes | None
     size: int | None
@@ -52,10 +50,10 @@ class ChangeCard(msgspec.Struct, frozen=True, kw_only=True):
     """`content`: `text` has hunks, `binary` and `large` only sizes and hashes, `none` nothing to
     show (a folder, a link).
 
-    `is_stale`: the host isn't as it was when this was asked, so an approval would not be carried
-    out. Types say what the content is by its first bytes, images are set where it may be shown
-    as one. `may_choose`: hunks can be approved alone. `flags.names` keep it from being approved
-    along with others, unseen; `layout` only tells what is odd.
+    `is_stale`: the host changed since this was asked, so an approval would not be carried out.
+    Types name the content by its first bytes; images are set where it may be shown as one.
+    `may_choose`: hunks can be approved alone. `flags.names` keep it from being approved unseen
+    among others; `layout` only notes oddities.
     """
 
     path: str
@@ -138,7 +136,7 @@ def make_card(
 
 
 def note_of_repository(folder: str) -> str:
-    """What a person must know of a change in a folder that git takes for a repository's own."""
+    """Return a note on a change in a folder that git takes for a repository's own."""
     where = "the workspace itself" if folder == WORKSPACE_ITSELF else folder
     return f"git takes {where} for a repository's own folder: what is in there can run programs"
 

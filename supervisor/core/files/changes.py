@@ -1,14 +1,12 @@
-"""Compare states of a path: what changed, and what to do about it on the host; edits, and diffs for
-cards. Pure.
+"""Three-way comparison of a path, edits of text, and diffs for cards.
 
 A path is compared three ways: `known` (what host and copy last agreed on), `mine` (the agent's copy
 now) and `host` (now). Comparing states instead of replaying events makes a lost or doubled event
 harmless (law 8), and keeps apart "the agent changed it" from "the person changed it on the host",
 which must never be undone by sync.
 
-It is separate from `workspace` because it must be testable without a file system. It must never
-take a change of the host's for one of the agent's, and never show a diff that isn't what would
-be applied.
+It is pure, so that it can be tested without a file system. It must never take a host change for one
+of the agent's, and never show a diff that isn't what would be applied.
 """
 
 import base64
@@ -28,12 +26,11 @@ Signature = tuple[int, int, int, int, int]
 SPECIAL: tuple[Kind, ...] = ("fifo", "socket", "device")
 PERMISSIONS = 0o777
 SET_ID = stat.S_ISUID | stat.S_ISGID
-# The mode of a folder that came to be on the way to a file: whatever the umask made of it.
+# The mode of a folder made on the way to a file: set by the umask.
 ANY_MODE = -1
-# What the owner of a folder needs to read and change what is in it.
+# The bits that a folder's owner needs to read and change its entries.
 OWNER = 0o700
-# What a umask leaves of a new folder's, mostly. Any other was meant by somebody: nobody else may
-# read it, say.
+# Usual modes of a new folder under a umask. Any other was set on purpose: to keep others out, say.
 USUAL_MODES = frozenset((0o755, 0o775, 0o777))
 MOST_EDITED_CHARS = 16 << 20
 
@@ -41,14 +38,13 @@ MOST_EDITED_CHARS = 16 << 20
 class Known(
     msgspec.Struct, frozen=True, array_like=True, gc=False
 ):  # many, and never part of a cycle
-    """What host and copy last agreed on about a path.
+    """A path's state that host and copy last agreed on.
 
-    `digest` is `content_hash` of a file, None where it was never needed: then it can be had from
-    either side as long as that side's signature is unchanged. `mode` is that of the copy, and may
-    be ANY_MODE.
+    `digest` is `content_hash` of a file, None where it was never needed: it can be read from a side
+    as long as that side's signature is unchanged. `mode` is the copy's, and may be ANY_MODE.
 
     Of a folder only permissions count, and each side has its own: the host's are those of
-    `host_signature`, and without one nobody has looked yet.
+    `host_signature`; without one nobody has looked yet.
     """
 
     kind: Kind
@@ -60,9 +56,9 @@ class Known(
 
 
 class Seen(msgspec.Struct, frozen=True, gc=False):
-    """What is at a path now, on one side. `digest` is set for every file that is compared.
-    `is_anew`: a folder of the copy's that was made since both sides agreed on one there, so its
-    permissions are whatever its maker's umask left."""
+    """A path's state now, on one side. `digest` is set for every file that is compared. `is_anew`:
+    a folder of the copy that was made after both sides agreed on one there, so its permissions come
+    from its maker's umask."""
 
     kind: Kind
     mode: int
@@ -76,7 +72,7 @@ class Seen(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def token(self) -> str:
-        """How an action names this state in `before` and `after`. Kinds never share a token."""
+        """Return this state's name in `before` and `after`. Kinds never share a token."""
         if self.kind == "file":
             assert self.digest is not None
             return self.digest
@@ -84,7 +80,7 @@ class Seen(msgspec.Struct, frozen=True, gc=False):
 
 
 class Want(msgspec.Struct, frozen=True):
-    """What must happen on the host so that it has what the copy has."""
+    """The change that would bring the host to the copy's state."""
 
     operation: FileOperation
     before: str | None
@@ -95,12 +91,14 @@ class Want(msgspec.Struct, frozen=True):
 
     @property
     def never(self) -> bool:
-        """Nobody can approve this: only files, folders and symlinks leave the copy."""
+        """Return whether nobody can approve this: only files, folders and symlinks leave the
+        copy."""
         return any(kind in self.hazards for kind in SPECIAL)
 
 
 def link_token(target: str) -> str:
-    """How `before` and `after` name a symlink with this target. Never equal to a file's hash."""
+    """Return the token of a symlink with this target, for `before` and `after`. Never equal to a
+    file's hash."""
     return f"symlink:{content_hash(os.fsencode(target))}"
 
 
@@ -130,10 +128,10 @@ def signature_of(status: os.stat_result) -> Signature:
 def want(
     known: Known | None, mine: Seen | None, host: Seen | None, *, holds_known: bool = False
 ) -> Want | None:
-    """What the agent's copy asks of the host for one path; None where it asks nothing.
+    """Return the change that the copy asks of the host for one path, or None.
 
     `holds_known`: files that both sides once agreed on are below this path, so a folder's own
-    fate waits for theirs.
+    change waits for theirs.
     """
     if mine is None:
         if known is None or host is None or (host.kind == "dir" and holds_known):
@@ -145,13 +143,13 @@ def want(
 
 
 def is_usual(mode: int) -> bool:
-    """Whether a new folder's permissions say nothing but what its maker's umask was."""
+    """Return whether a new folder's permissions come from its maker's umask alone."""
     return mode & PERMISSIONS in USUAL_MODES
 
 
 def agree(known: Known | None, mine: Seen, host: Seen | None) -> bool:
-    """Whether both sides hold the same. Folders that each side made for itself do where nobody
-    meant their permissions: these differ by umask alone. From then on a change of them counts."""
+    """Return whether both sides hold the same. Two folders whose permissions nobody meant agree,
+    though umask made them differ; from then on a change of permissions counts."""
     if host is None or mine.kind != host.kind or mine.kind in SPECIAL:
         return False
     if mine.kind == "dir":
@@ -170,7 +168,7 @@ def _was_not_looked_at(known: Known | None, mine: Seen) -> bool:
 
 
 def is_still(mine: Seen, known: Known) -> bool:
-    """Whether the copy holds what it held when both sides agreed."""
+    """Return whether the copy is as when both sides agreed."""
     if mine.signature == known.copy_signature:
         return True
     if mine.kind != known.kind or mine.kind in SPECIAL:
@@ -190,16 +188,16 @@ def is_still(mine: Seen, known: Known) -> bool:
 
 
 def _is_by_umask(mine: Seen, known: Known) -> bool:
-    """Whether a folder has other permissions than were agreed on only because it is another one,
-    or nobody has looked yet."""
+    """Return whether a folder's permissions differ only because it is a new folder, or nobody has
+    looked yet."""
     if known.mode == ANY_MODE and known.host_signature is None:
         return True
     return is_usual(mine.mode) and (mine.is_anew or known.mode == ANY_MODE)
 
 
 def create_or_change(known: Known | None, mine: Seen, host: Seen | None) -> Want:
-    """What gives the host what the copy has at a path. A folder in the place of something else,
-    or the other way round, is a swap: what is below it belongs to it (`swaps`)."""
+    """Return the change that gives the host the copy's state of a path. A folder that replaces
+    something else, or the reverse, is a swap, with everything below it (`swaps`)."""
     wanted = _make(known, mine, host)
     return (
         msgspec.structs.replace(wanted, operation="swap") if _is_in_place_of(mine, host) else wanted
@@ -260,11 +258,10 @@ def _make(known: Known | None, mine: Seen, host: Seen | None) -> Want:
 
 
 def conflict(known: Known | None, host: Seen | None, mine: Seen | None = None) -> tuple[str, ...]:
-    """The hazard `conflict` where the person changed the path on the host since both sides last
-    agreed.
+    """Return the hazard `conflict` where the person changed the path on the host since both sides
+    last agreed.
 
-    Where nobody knows any more what content that was, one that both sides have now is replaced
-    by nothing.
+    Where the agreed content is unknown, content that both sides have now is no conflict.
     """
     if known is None:
         return ("conflict",) if host is not None else ()
@@ -353,7 +350,7 @@ def names_of(action: FileChange) -> tuple[str, ...]:
 # --- edits ---------------------------------------------------------------------------------------
 
 
-# What an edit asks for: old text, new text, whether all of it.
+# An edit: old text, new text, whether to replace every occurrence.
 type Edit = tuple[str, str, bool]
 
 
@@ -392,7 +389,7 @@ def apply_edit(text: str, old: str, new: str, replace_all: bool = False) -> str:
 
 
 def apply_edits(text: str, edits: Sequence[Edit]) -> str:
-    """Several edits, each on what the one before it made: all of them or none. Raises EditError."""
+    """Apply edits in order, all or none. Raises EditError."""
     for number, edit in enumerate(edits, 1):
         try:
             text = apply_edit(text, *edit)

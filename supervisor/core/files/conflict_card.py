@@ -1,10 +1,8 @@
-"""A path that the person and the agent both changed, as a person judges it: what each did, and what
-git makes of both.
+"""Card of a conflict: what person and agent each did, and git's suggested merge.
 
 It is separate from `change_card` because a change has two sides and a conflict three, and one more
-answer: the merge.
-INVARIANT: `merged` names the content that approving the merge would apply, and `merged_diff` is
-from what is on the host to exactly that.
+answer: the merge. INVARIANT: `merged` names the content that approving the merge would apply, and
+`merged_diff` is from what is on the host to exactly that.
 """
 
 from typing import Literal
@@ -47,7 +45,7 @@ class ConflictContents(msgspec.Struct, frozen=True):
 
 
 def did(was_there: bool, is_there: bool, same_kind: bool = True) -> Did:
-    """What one side did to the path, for a person."""
+    """Describe one side's change of the path, for a person."""
     if not is_there:
         return "deleted"
     if not was_there:
@@ -56,5 +54,5 @@ def did(was_there: bool, is_there: bool, same_kind: bool = True) -> Did:
 
 
 def difference(old: bytes | None, new: bytes | None) -> TextDiff | None:
-    """What leads from one to the other, where both can be had."""
+    """Return the diff from one to the other, where both are available."""
     return None if old is None or new is None else diff(old, new)

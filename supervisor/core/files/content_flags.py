@@ -1,9 +1,8 @@
-"""Flags on a file's new text that a person must not overlook: likely secrets, characters that don't
-show, odd layout. Pure.
+"""Flags on a file's new text: likely secrets, invisible characters, odd layout.
 
-It is separate from the card because whoever answers many changes at once asks only this. It
-looks at what is new: a secret or an odd character that the old text had, too, is no news. It
-must never hold a secret: only the numbers of lines.
+Pure. It is separate from the card because answering many changes at once needs only this. It
+reports only what is new: a secret or an odd character that the old text had, too, is no news. It
+must never hold a secret: only line numbers.
 """
 
 import re
@@ -52,7 +51,7 @@ class Layout(msgspec.Struct, frozen=True):
 
 
 def layout_of(old: bytes, new: bytes) -> Layout:
-    """What is odd in the layout of the new text's lines that the old one hasn't."""
+    """Return odd layout in the new text's lines that the old one hasn't."""
     if old == new:
         return Layout()
     before, after = old.decode(errors="replace"), new.decode(errors="replace")
@@ -67,7 +66,7 @@ def layout_of(old: bytes, new: bytes) -> Layout:
 
 
 def _empty_runs(lines: list[str]) -> set[int]:
-    """Where runs of very many lines begin that show nothing."""
+    """Return the starts of very long runs of blank lines."""
     found, at = set(), 1
     for is_empty, run in groupby(lines, key=lambda line: not line.strip()):
         length = len(list(run))
@@ -78,8 +77,8 @@ def _empty_runs(lines: list[str]) -> set[int]:
 
 
 def flags_of(old: bytes, new: bytes, redactor: Redactor, *, is_text: bool = True) -> Flags:
-    """What the new content has and the old one hasn't. Only what `is_text` has characters to
-    hide."""
+    """Return the flags of the new content that the old one hasn't. Only text (`is_text`) can hide
+    characters."""
     if old == new:
         return Flags()
     before, after = old.decode(errors="replace"), new.decode(errors="replace")

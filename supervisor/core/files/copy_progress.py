@@ -1,12 +1,12 @@
-"""How far a private copy is, and how long it will take, from what was copied so far.
+"""Progress of a private copy, and an estimate of the time left.
 
-It is separate because the terminal, the pages and the API show the same. It must never promise a
-time before it can know one.
+The terminal, the pages and the API show the same. It must never promise a time before it can know
+one.
 """
 
 from supervisor.core.text.duration import format_duration
 
-# Below this nobody waits, and the pace isn't known yet.
+# Below this the wait is short, and the pace isn't known yet.
 SOON_S = 1.0
 
 

@@ -1,13 +1,12 @@
-"""Some changes of a file and not the others: what the file becomes when a person takes only the
-hunks that they chose. Pure.
+"""Partial changes: the file that results from only the hunks that a person chose.
 
-It works on bytes, by the lines that the card's diff was made of, so that what isn't text to it
-(CRLF, no newline at the end, bytes that aren't UTF-8) comes out as it went in. It is separate from
-`text_diff` because that is about showing, and bounded by what a card has room for; this is about
-content, and whole. It must never give content that isn't made of whole hunks of these two files.
+Pure. It works on bytes, by the lines of the card's diff, so that odd bytes (CRLF, no newline at the
+end, invalid UTF-8) come out as they went in. It is separate from `text_diff` because that is about
+showing, and bounded by the room of a card; this is about content, and whole. It must never give
+content that isn't made of whole hunks of these two files.
 
-INVARIANT: all hunks chosen give the new content, none the old one, and any choice followed by
-the rest the new one.
+INVARIANT: all hunks chosen give the new content, none the old one, and any choice followed by the
+rest the new one.
 """
 
 from collections.abc import Collection
@@ -24,8 +23,8 @@ from supervisor.core.files.text_diff import (
 
 
 class HunkSpan(msgspec.Struct, frozen=True):
-    """One hunk as a place: lines `old_start` to `old_end` of the old file become `new_start` to
-    `new_end` of the new one, context included. `id` names what a person saw of it."""
+    """Place of one hunk: lines `old_start` to `old_end` of the old file become `new_start` to
+    `new_end` of the new one, context included. `id` names its shown content."""
 
     id: str
     old_start: int
@@ -54,8 +53,7 @@ def pieces(old: bytes, new: bytes) -> tuple[HunkSpan, ...]:
 
 
 def choose(old: bytes, new: bytes, chosen: Collection[str]) -> bytes:
-    """The old content with the chosen hunks taken over from the new one. KeyError where an id is
-    none of theirs."""
+    """Return the old content with the chosen hunks of the new one. KeyError for an unknown id."""
     found = pieces(old, new)
     unknown = set(chosen) - {piece.id for piece in found}
     if unknown:

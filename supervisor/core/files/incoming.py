@@ -1,11 +1,10 @@
-"""Decide what the person's changes on the host mean for the agent's copy: the mirror of
-`changes.want`. Pure.
+"""Changes of the host to bring into the copy: the mirror of `changes.want`.
 
-Each path is compared three ways, as there: `known` (what both sides last agreed on), `mine` (the
-agent's copy) and `host`. It is separate because the two directions must never answer for one
-another: a path is brought into the copy only where the agent has not touched it, and asked about
-by `want` in every other case. INVARIANT: for no three states do both `want` and `incoming` ask
-for something.
+Pure. Each path is compared three ways, as there: `known` (what both sides last agreed on), `mine`
+(the agent's copy) and `host`. It is separate because the two directions must never answer for one
+another: a path is brought into the copy only where the agent has not touched it; `want` asks about
+it in every other case. INVARIANT: for no three states do both `want` and `incoming` ask for
+something.
 """
 
 from typing import Literal
@@ -23,9 +22,9 @@ from supervisor.core.files.changes import (
     is_still,
 )
 
-# `nothing`: the host is as it was. `agreed`: both sides hold the same by now. `bring`: the copy
-# must follow the host. `conflict`: the agent changed the path, too, and a person says what becomes
-# of it. `never`: the host has what no copy gets.
+# `nothing`: the host is unchanged. `agreed`: both sides hold the same by now. `bring`: the copy
+# must follow the host. `conflict`: the agent changed the path, too, and a person decides. `never`:
+# the host has a kind that no copy gets.
 Verdict = Literal["nothing", "agreed", "bring", "conflict", "never"]
 
 
@@ -42,7 +41,7 @@ NOTHING, AGREED, CONFLICT, NEVER = (
 
 
 def incoming(known: Known | None, mine: Seen | None, host: Seen | None) -> Incoming:
-    """What the host's state asks of the agent's copy for one path."""
+    """Return the change that the host's state asks of the agent's copy for one path."""
     if mine is None and host is None:
         return NOTHING if known is None else AGREED
     if mine is not None and agree(known, mine, host):
@@ -75,7 +74,7 @@ def _agent_changed(known: Known | None, mine: Seen | None) -> bool:
 
 
 def steps(mine: Seen | None, host: Seen | None) -> tuple[Want, ...]:
-    """What makes the copy's path hold what the host's does, in this order."""
+    """Return the steps that bring the copy's path to the host's state, in order."""
     before = mine.token if mine else None
     if host is None:
         return (Want("delete", before),)

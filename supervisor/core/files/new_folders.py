@@ -1,6 +1,6 @@
-"""Folders that come to be with the first thing in them, and the permissions that they get. Pure.
+"""New parent folders of a file, and their permissions.
 
-A file in a new folder that only its owner may enter must never be readable by others on the
+Pure. A file in a new folder that only its owner may enter must never be readable by others on the
 host, not for an instant: so the folder's permissions belong to the action that makes it. It is
 separate from `changes`, which compares one path, because this is about those above it. It must
 never make a folder more open than the action says.
@@ -32,8 +32,8 @@ def with_way(action: FileChange, way: FolderModes) -> FileChange:
 
 
 def holds_for(before: FolderModes, now: FolderModes) -> bool:
-    """Whether what was asked about when the way was `before` is what would be asked about now.
-    What has been made since is no longer on the way, and holds."""
+    """Return whether a request about these new folders, made when they were `before`, still asks
+    the same. Folders made since are no longer new, and don't matter."""
     asked = dict(before)
     return all(asked.get(name, ANY_MODE) == mode for name, mode in now)
 
@@ -46,11 +46,11 @@ def modes_on_way(action: FileChange) -> dict[int, int]:
 
 
 def made_with(action: FileChange, name: str) -> int:
-    """The permissions that the folder `name`, above the action's path, was made with; ANY_MODE:
-    whatever the umask left."""
+    """Return the permissions that the folder `name`, above the action's path, was made with;
+    ANY_MODE: by umask."""
     return modes_on_way(action).get(name.count("/"), ANY_MODE)
 
 
 def notes(folders: Sequence[NewFolder]) -> tuple[str, ...]:
-    """What a person must know of them."""
+    """Return notes on them for a person."""
     return tuple(f"also makes the folder {one.path} with mode {one.mode:o}" for one in folders)

@@ -1,11 +1,9 @@
-"""Which deletion and which creation of one comparison are one file under another name: pure, and
-the same every time.
+"""Rename detection: pair deletions and creations of identical files.
 
-It is separate from `changes` because that looks at one path, and this at many. Only what is byte
-for byte and bit for bit the same is a rename; what was edited on the way stays a deletion and a
-creation, so that a card shows all that is new. Where several have the same content, names
-decide: the longest common end first, then the order of the alphabet. It must never name a path
-twice.
+Pure and deterministic. Only files with the same bytes and mode are a rename; an edited file stays a
+deletion and a creation, so that a card shows all that is new. Where several have the same content,
+names decide: the longest common end first, then the order of the alphabet. It must never name a
+path twice.
 """
 
 from collections.abc import Iterable, Iterator
@@ -28,7 +26,7 @@ class File(NamedTuple):
 
     @property
     def content(self) -> tuple[str, int]:
-        """What two files have in common that are one."""
+        """Return the key that is equal for identical files."""
         return self.digest, self.mode
 
 
@@ -51,7 +49,7 @@ def _by_content(files: Iterable[File]) -> dict[tuple[str, int], list[str]]:
 
 
 def _nearest(olds: list[str], news: list[str], fewest: int) -> Iterator[tuple[str, str]]:
-    """Each with one that has the longest end in common, of at least `fewest` parts."""
+    """Pair each with the one that has the longest common end, of at least `fewest` parts."""
     for number in range(min(MOST_PARTS, *map(_most_parts, (olds, news))), fewest - 1, -1):
         by_end: dict[str, list[str]] = {}
         for name in reversed(news):

@@ -1,10 +1,8 @@
-"""A folder in the place of a file or a link, or the other way round: everything that goes and comes
-by it as one action. Pure.
+"""Swaps: a folder replaced by a file or link, or the reverse, as one action.
 
-It is separate from `changes`, which looks at one path, because here the fate of many hangs on
-one answer. An action carries each of them as a step, so that its fingerprint is over all of it;
-judging and carrying out take it apart again. It must never leave out anything that goes or
-comes.
+Pure. It is separate from `changes`, which looks at one path, because here many paths depend on one
+answer. An action carries each of them as a step, so that its fingerprint covers all; judging and
+carrying out take it apart again. It must never leave out a path that goes or comes.
 """
 
 import os
@@ -25,8 +23,8 @@ from supervisor.core.files.changes import (
 
 # More paths than this are no change that a person can judge as one.
 MOST_STEPS = 2000
-# Nor are names that take more than this together: the card, the request and the record each hold
-# all of them, and two thousand names may have 4 kB each.
+# Bound on the bytes of all names together: the card, the request and the record each hold them, and
+# two thousand names may have 4 kB each.
 MOST_NAMED_BYTES = 512 * 1024
 
 # A path below it, and what must happen there.
@@ -34,14 +32,14 @@ type Below = tuple[str, Want]
 
 
 def named_bytes(name: str, target: str | None = None) -> int:
-    """What naming a path takes in an action, with the target of a link; one that isn't UTF-8 is
-    named twice."""
+    """Return the bytes that a path's name takes in an action, with a link's target; a name that
+    isn't UTF-8 counts twice."""
     shown, encoded = name_fields(name)
     return len(shown.encode()) + len(encoded or "") + len(os.fsencode(target or ""))
 
 
 def going(known: Known | None, host: Seen) -> Want:
-    """What a path of the host's asks for that goes with its folder."""
+    """Return the deletion of a host path that goes with its folder."""
     return Want("delete", host.token, hazards=conflict(known, host))
 
 
@@ -68,8 +66,8 @@ def _step(name: str, wanted: Want) -> FileStep:
 
 
 def single_changes(action: FileChange) -> list[FileChange]:
-    """What an action consists of, each a change of one path: a swap's own, which is the whole
-    action still, and its steps."""
+    """Return an action's single-path changes: a swap's own, which is still the whole action, and
+    its steps."""
     if action.operation != "swap":
         return [action]
     around = action.repositories
@@ -80,8 +78,8 @@ def single_changes(action: FileChange) -> list[FileChange]:
 
 
 def made_by(action: FileChange) -> str:
-    """What a swap makes of everything below it, in one word: the same for the same outcome,
-    whatever the host held before."""
+    """Return a token of a swap's outcome: the same outcome, the same token, whatever the host held
+    before."""
     outcome = [
         (step.operation, step.path_b64 or step.path, step.after, step.mode, step.link_target)
         for step in action.steps
@@ -90,7 +88,7 @@ def made_by(action: FileChange) -> str:
 
 
 def strays(action: FileChange, there: Iterable[str]) -> list[str]:
-    """Of the names below a folder that is about to go, those that the action doesn't speak of:
-    they would go unseen."""
+    """Return the names below a folder about to go that the action doesn't name: they would go
+    unseen."""
     spoken = {name_of(one) for one in single_changes(action)}
     return sorted(name for name in there if name not in spoken)

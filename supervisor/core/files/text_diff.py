@@ -1,6 +1,6 @@
-"""Line diffs with highlighted words, for cards: pure, and bounded in time whatever the text holds.
+"""Line diffs with highlighted words, for cards, in bounded time.
 
-The text comes from an agent, so a diff must not be able to hold up the supervisor: lines are
+Pure. The text comes from an agent, so a diff must not be able to hold up the supervisor: lines are
 compared by Myers' greedy algorithm with a cap on the number of differences (E. W. Myers, "An O(ND)
 Difference Algorithm and Its Variations", 1986), after common ends are cut off. Past the cap the
 middle is shown as one replacement: longer than needed, never wrong.
@@ -106,10 +106,10 @@ def split_lines(text: str) -> list[str]:
 
 
 def count_lines(old: bytes, new: bytes) -> tuple[int, int] | None:
-    """How many lines are new and how many are gone, None where it is no text; for thousands of
-    files at once.
+    """Count new and removed lines, None for binary content; fast enough for thousands of files.
 
-    A line that is only elsewhere counts as neither, so it may be less than a diff has, never more.
+    A line that only moved counts as neither, so the counts may be lower than a diff's, never
+    higher.
     """
     if b"\0" in old or b"\0" in new:
         return None
@@ -154,9 +154,8 @@ type Block = tuple[
 def hunk_ids(
     old: Sequence[TextLine], new: Sequence[TextLine], groups: list[list[Block]]
 ) -> list[str]:
-    """A name for each hunk, by all that a person sees of it. Those of one file that read the
-    same are told apart by their place in the old file, so that a name never moves on to another
-    place."""
+    """Return a name for each hunk, by its shown content. Hunks of one file that read the same
+    differ by their place in the old file, so that a name never moves to another place."""
     places = [with_context(group, len(old)) for group in groups]
     marks = [_mark(old[place[0] : place[1]], new[place[2] : place[3]]) for place in places]
     times = Counter(marks)

@@ -1,9 +1,8 @@
-"""States of paths before and after effects, and what to put back so that the effects never were.
-Pure.
+"""States of paths before and after effects, and the steps that undo them.
 
-It is separate because the journal, apply and undo must mean the same by "as it was", and because
-what an undo would do must be testable without a file system. It must never call two states equal
-that a person would see as different: content, link target and permissions all count.
+Pure. The journal, apply and undo must mean the same by "as it was", and an undo must be testable
+without a file system. It must never call two states equal that a person would see as different:
+content, link target and permissions all count.
 """
 
 import base64
@@ -17,10 +16,10 @@ from supervisor.core.files.changes import ANY_MODE, OWNER, Kind, Seen, link_toke
 
 
 class HeldContent(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What was at a path. `target` is base64, so that any bytes survive; `mtime_ns` 0 and `uid` -1:
+    """State of a path. `target` is base64, so that any bytes survive; `mtime_ns` 0 and `uid` -1:
     not known.
 
-    `mode` is what stat gives but for the kind: set-id bits are in it.
+    `mode` is stat's without the kind: set-id bits are in it.
     """
 
     kind: Kind
@@ -39,7 +38,7 @@ class HeldContent(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def link_target(self) -> str:
-        """Where a symlink points to, as the file system names it."""
+        """Return a symlink's target, as the file system names it."""
         return os.fsdecode(base64.b64decode(self.target or ""))
 
 
@@ -49,8 +48,8 @@ MADE_FOLDER = HeldContent("dir", ANY_MODE)
 
 
 class Effect(msgspec.Struct, frozen=True, gc=False):
-    """What one effect did to one path. `number` is its place in the session's history, from 1;
-    folders that a file needed have its number, too. `at` is in seconds since the epoch."""
+    """One effect on one path. `number` is its place in the session's history, from 1, shared with
+    folders that a file needed. `at` is in seconds since the epoch."""
 
     number: int
     request: str
@@ -70,16 +69,16 @@ class Restoration(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Stack(msgspec.Struct, frozen=True, gc=False):
-    """Effects that lie on each other on one path. Shared between the moments of a history: a
-    file may be changed often."""
+    """Effects on one path, one upon another. Shared between the moments of a history, since a file
+    may change often."""
 
     request: str
     beneath: "_Stack | None"
 
 
 class Selection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What to take back: the effects of these requests and undos; those after a place in the
-    history, or after a time (seconds since the epoch); everything, where none of it is given."""
+    """Effects to take back: those of these requests and undos, those after a place in the history,
+    or after a time (seconds since the epoch); everything, where none is given."""
 
     ids: tuple[str, ...] = ()
     after: int | None = None
@@ -99,7 +98,7 @@ def chosen(history: Sequence[Effect], selection: Selection) -> list[Effect]:
 
 
 def held_of(seen: Seen | None) -> HeldContent | None:
-    """What a look found, as a value that a journal can keep."""
+    """Convert a look's result to a value for the journal."""
     if seen is None:
         return None
     target = None if seen.target is None else _encoded(seen.target)
@@ -112,8 +111,8 @@ def held_link(target: str) -> HeldContent:
 
 
 def is_as(seen: Seen | None, held: HeldContent | None) -> bool:
-    """Whether a path holds this: kind, content, target and permissions. Times and what is in a
-    folder don't count."""
+    """Return whether a path is in this state: kind, content, target and permissions. Times and a
+    folder's entries don't count."""
     return is_same(held_of(seen), held)
 
 
@@ -127,15 +126,14 @@ def is_same(one: HeldContent | None, other: HeldContent | None) -> bool:
 
 
 def restorations(history: Sequence[Effect], chosen: Sequence[Effect]) -> list[Restoration]:
-    """What takes the chosen effects back, in the order to do it: what goes first, from within; then
-    what comes, from outside; and permissions of folders before or after all else, as that needs
-    them. Of several effects on a path the first one's before and the last one's after count.
+    """Return the steps that take the chosen effects back, in order: removals from within, then
+    creations from outside; permissions of folders before or after all else, as that needs them.
+    Where several effects changed a path, the first one's before and the last one's after count.
 
-    Folders that the session made go with the last file in them, whichever effect made them;
-    whoever carries this out leaves those in place that hold anything else. Folders that the
-    session took away come back with the first file in them, whichever effect took them: made on
-    the way they would have the permissions of anybody's; whoever carries this out leaves those
-    as they are that are there again.
+    A folder that the session made goes with the last file in it, whichever effect made it, unless
+    it holds anything else. A folder that the session removed comes back with the first file in it,
+    whichever effect removed it, so that it gets its own permissions; one that is there again is
+    left as it is.
     """
     first: dict[str, HeldContent | None] = {}
     last: dict[str, HeldContent | None] = {}
@@ -176,9 +174,9 @@ def restorations(history: Sequence[Effect], chosen: Sequence[Effect]) -> list[Re
 
 
 def with_open_folders(steps: Iterable[Restoration]) -> list[Restoration]:
-    """The same steps for a user who isn't root: what is in a folder that keeps out its owner
-    can't go or come back. Such a one is opened before anything else, where it goes; where it
-    comes back, it is shut after all else, from within."""
+    """Add steps for a user who isn't root: nothing can be removed from or put into a folder that
+    keeps out its owner. Such a folder is opened first where it goes, and shut last, from within,
+    where it comes back."""
     steps = list(steps)
     opening: list[Restoration] = []
     between: list[Restoration] = []
@@ -227,8 +225,7 @@ def made_folders(history: Iterable[Effect]) -> set[str]:
 
 
 def _taken_folders(history: Iterable[Effect]) -> dict[str, HeldContent]:
-    """The folders that aren't there any more by what the session did last to them, as they were
-    then."""
+    """Return the folders that the session's last effect on them removed, as they were then."""
     taken: dict[str, HeldContent] = {}
     for effect in history:
         taken.pop(effect.name, None)
@@ -238,12 +235,11 @@ def _taken_folders(history: Iterable[Effect]) -> dict[str, HeldContent]:
 
 
 def in_force(history: Iterable[Effect], undos: Mapping[str, Collection[str]]) -> set[str]:
-    """The requests and undos of which at least one path still holds what they did. `undos`: id ->
-    whose effects it took back.
+    """Return the requests and undos whose effect at least one path still has. `undos`: id -> whose
+    effects it took back.
 
-    Each effect lies on those before it on its path; an undo puts a path back on what lay beneath
-    the first effect that it took back, whatever that was: so an undo of an undo brings back what
-    that one took.
+    Effects stack on each path. An undo restores the state beneath the first effect that it took
+    back: so an undo of an undo brings back what that one took.
     """
     return _Laid(undos).with_more(history)
 
@@ -251,7 +247,7 @@ def in_force(history: Iterable[Effect], undos: Mapping[str, Collection[str]]) ->
 def in_force_until(
     history: Iterable[Effect], then: Iterable[Effect], undos: Mapping[str, Collection[str]]
 ) -> tuple[set[str], set[str]]:
-    """`in_force` after the history, and after what was done `then`."""
+    """Return `in_force` after the history, and after the effects in `then`."""
     laid = _Laid(undos)
     return laid.with_more(history), laid.with_more(then)
 
@@ -268,7 +264,7 @@ class _Laid:
         self._stacks: dict[str, _Stack | None] = {}
 
     def with_more(self, effects: Iterable[Effect]) -> set[str]:
-        """What is in force after these, too."""
+        """Return the state after these, too."""
         for effect in effects:
             before = self._past.setdefault(effect.name, [])
             stack = beneath = self._stacks.get(effect.name)
@@ -302,8 +298,8 @@ def is_mode_of_folder(one: HeldContent | None, other: HeldContent | None) -> boo
 
 
 def lets_in(held: HeldContent | None) -> bool:
-    """Whether a folder's owner may change what is in it: then it must become so before that,
-    else after."""
+    """Return whether a folder's owner may change its entries: then this mode must be set before
+    such a change, else after."""
     return held is not None and (held.mode & CHANGES_WITHIN) == CHANGES_WITHIN
 
 

@@ -1,10 +1,10 @@
-"""Case files: what a policy should answer, written down, and whether it does.
+"""Case files: expected answers of a policy, parsed and checked.
 
-Decides what a well-formed case is and judges each exactly as `gatehouse policy check` would
-judge its line. Pure: whoever calls reads the files. It is apart from `policy_yaml` because a
-case holds numbers and truth values, and because the cases of one file share their policies by
-YAML anchors. It must never skip a case that it doesn't understand: a test that doesn't run looks
-like one that passes.
+Decides what a well-formed case is and judges each exactly as `gatehouse policy check` would judge
+its line. Pure: the caller reads the files. It is separate from `policy_yaml` because a case holds
+numbers and truth values, and because the cases of one file share their policies by YAML anchors. It
+must never skip a case that it doesn't understand: a test that doesn't run looks like one that
+passes.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -34,7 +34,7 @@ class Case(NamedTuple):
     """One case. `fields` is the line as `policy check` reads it; `rule` is the rule that must
     decide, None where that isn't said.
 
-    `why` is for whoever reads the case; it decides nothing.
+    `why` is for readers; it decides nothing.
     """
 
     name: str
@@ -71,7 +71,8 @@ class Failure(NamedTuple):
 
 
 def failure_of(case: Case, policy: Policy | None, now: float) -> Failure | None:
-    """How the case fails, None where it passes. `policy` judges a case that has none of its own."""
+    """Return how the case fails, None where it passes. `policy` judges a case without one of its
+    own."""
     answer = answer_line(msgspec.json.encode(dict(case.fields)), policy, None, now)
     if answer["verdict"] == case.verdict and case.rule in (None, answer["rule"]):
         return None
@@ -79,8 +80,7 @@ def failure_of(case: Case, policy: Policy | None, now: float) -> Failure | None:
 
 
 def read_cases(text: str, source: str) -> tuple[Case, ...]:
-    """The cases of a file's text. `UserError` (`source:line: what; remedy`) at the first thing
-    that is wrong."""
+    """Parse a file's cases. `UserError` (`source:line: what; remedy`) at the first error."""
     return tuple(_Reader(source).cases(_compose(text, source)))
 
 
@@ -121,7 +121,7 @@ def _check_nesting(text: str, source: str) -> None:
 
 
 class _Value(NamedTuple):
-    """Plain data: how many values it holds, and how many levels of lists and mappings."""
+    """Plain data, with its number of values and its depth of lists and mappings."""
 
     value: Any
     size: int
@@ -138,11 +138,11 @@ class _Value(NamedTuple):
 
 
 class _Reader:
-    """One reading of one file: nodes to plain data, which JSON can carry."""
+    """Reader of one file: nodes to plain data, which JSON can carry."""
 
     def __init__(self, source: str) -> None:
         self.source = source
-        # Node (an anchor's is met more than once) and whether all of it is text -> what it is.
+        # Node (an anchor's is met more than once) and whether all of it is text -> its value.
         self.known: dict[tuple[int, bool], _Value] = {}
 
     def fail(self, node: yaml.Node | None, message: str, remedy: str) -> UserError:

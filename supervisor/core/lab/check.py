@@ -1,8 +1,8 @@
 """`gatehouse policy check`: one JSON line in, one answer out.
 
-Decides what action a line describes, and answers with what the rules say of it. Pure: the
-command line tool reads and writes. It must never skip a line or let an error through: what isn't
-understood is answered `deny`, with why.
+Decides what action a line describes, and answers with its verdict. Pure: the command line tool
+reads and writes. It must never skip a line or let an error through: a line that isn't understood is
+answered `deny`, with the reason.
 """
 
 import difflib
@@ -33,7 +33,7 @@ from supervisor.core.text.urls import split_authority, split_url
 from supervisor.core.verdicts import combine
 from supervisor.errors import PolicyError
 
-# Where Gatehouse listens unless it is told otherwise: a check knows no running supervisor.
+# Gatehouse's default listeners: a check knows no running supervisor.
 OWN_LISTENERS = frozenset(
     (host, port) for host in ("127.0.0.1", "::1") for port in (3128, 3700, 3701)
 )
@@ -71,8 +71,8 @@ def keys_of(category: str) -> frozenset[str]:
 
 
 class OnDisk(NamedTuple):
-    """What the disk says of a path: why it leaves the workspace by a link, what it is called
-    there without links where that is another name, and whether it is a link itself."""
+    """What the disk says of a path: why it leaves the workspace by a link, its name without links
+    where that differs, and whether it is a link itself."""
 
     why: str | None = None
     path: str | None = None
@@ -95,11 +95,11 @@ def answer_line(
     *,
     look: LookUp | None = None,
 ) -> dict[str, Any]:
-    """The answer to one line: `id` as it was given, `verdict`, `rule` (None where none decided),
-    `why`. Never raises.
+    """Answer one line: `id` as given, `verdict`, `rule` (None where none decided), `why`. Never
+    raises.
 
-    `policy` and `workspace` are what the tool was started with; a line's own go before. `look`
-    may look at the disk.
+    `policy` and `workspace` are the tool's; a line's own take precedence. `look` may look at the
+    disk.
     """
     fields: Any = None
     try:
@@ -206,8 +206,8 @@ def _with_links(
     judge: Callable[[Action], Verdict],
     look: Callable[[str], OnDisk],
 ) -> Verdict:
-    """The verdict once links are known, never looser: a path is judged by what it is called
-    without them, too."""
+    """Return the verdict once links are known, never looser: a path is judged by its name without
+    links, too."""
     path, to = look(canonical(action.path, action.path_b64).text), OnDisk()
     if action.to is not None:
         to = look(canonical(action.to, action.to_b64).text)

@@ -1,7 +1,7 @@
-"""Claude Code's Bash rules, in terms of exec rules.
+"""Translate Claude Code's Bash rules to exec rules.
 
 Decides which exec rule says the same of a command, or less for allow and more for ask and deny. It
-is apart from `claude_permissions` because the two languages read a command differently: there a
+is separate from `claude_permissions` because the two languages read a command differently: there a
 rule is compared with the text of each simple command, `*` being any text; here with the words that
 a program would get. It must never make an allow rule that matches what Claude Code's would not.
 
@@ -29,8 +29,7 @@ from supervisor.core.shell.exec_wrappers import unwrap
 from supervisor.core.shell.shell_words import Word
 from supervisor.errors import PolicyError
 
-# What Claude Code takes off a command before it compares: a rule that begins with one is about
-# nothing that is left.
+# Wrappers that Claude Code strips before it compares: a rule that begins with one matches nothing.
 _TAKEN_OFF = frozenset(
     {"timeout", "time", "nice", "nohup", "stdbuf", "command", "builtin", "noglob", "xargs"}
 )
@@ -44,7 +43,7 @@ _OPERATORS = re.compile(r"[;|&\n]")
 # Where a text stops being words that both languages read alike.
 _UNLIKE = re.compile(r"[*\"'\\$`(){}<>~#!]")
 _OPTION = re.compile(r"-[A-Za-z0-9-][A-Za-z0-9=_.,:/+*-]*")
-# What a git rule finds wherever it stands.
+# Words that a git rule matches at any position.
 _PUSH_OPTIONS = frozenset(
     {
         "-f",
@@ -75,7 +74,7 @@ class NoCounterpartError(Exception):
 
 
 def _plain(spec: str) -> str:
-    """The rule with `:*` as what it is equivalent to, and runs of `*` as one."""
+    """Return the rule with `:*` as its equivalent, and runs of `*` as one."""
     spec = re.sub(r":\*\Z", " *", spec.strip())
     return re.sub(r"\*{2,}", "*", spec).strip()
 
@@ -165,8 +164,8 @@ def _narrower_by_payload(pattern: ExecPattern) -> str:
 
 
 def _refuse_traps(text: str) -> None:
-    """What prefix rules let through by mistake isn't brought in: interpreters, runners, and what
-    no rule may allow."""
+    """Refuse what prefix rules let through by mistake: interpreters, runners, and what no rule may
+    allow."""
     try:
         rule = compiled(parse_rule(f"exec({text})", "allow"))
     except PolicyError as error:
@@ -228,7 +227,7 @@ def _by_options(text: str) -> tuple[str, str] | None:
 
 
 def _cut(text: str) -> tuple[str, str]:
-    """What stands before the first thing that can't be said here, with anything behind it."""
+    """Cut the rule before the first part that can't be translated, with anything behind it."""
     found = _UNLIKE.search(text)
     head = text[: found.start()] if found else text
     words = head.split()
@@ -244,7 +243,7 @@ def _cut(text: str) -> tuple[str, str]:
             " hand"
         )
         name = basename(words[0])
-        # What a wrapper runs is allowed by rules for other programs.
+        # The wrapped command needs rules for its own program.
         raise NoCounterpartError(reason, WHOLE_CATEGORY if tables().wrappers.get(name) else name)
     carried = " ".join([*words, *([f"{part}*"] if part else []), "*"])
     try:

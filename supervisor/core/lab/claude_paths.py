@@ -1,16 +1,18 @@
-"""Claude Code's path rules, in terms of filesystem rules.
+"""Translate Claude Code's path rules to filesystem rules.
 
 Decides which patterns below the workspace's root say the same of a file, or less for allow and more
-for ask and deny. It is apart from `claude_permissions` because there a path is a gitignore pattern
-with four anchors, and here one relative to the workspace.
+for ask and deny. It is separate from `claude_permissions` because there a path is a gitignore
+pattern with four anchors, and here one relative to the workspace.
 
 Source: https://code.claude.com/docs/en/permissions ("Read and Edit"), read in November 2026, and
 gitignore(5):
-    //path   from the root of the file system         ~/path   from the home folder
-    /path    from the folder of the settings           path, ./path   from the current folder
-    A bare name is matched at any depth; `dir/**` at any depth by ask and deny rules, at the top by allow rules; all else where it
-    stands. What matches a folder matches all below it.
-"""  # noqa: E501
+    //path          from the root of the file system
+    ~/path          from the home folder
+    /path           from the folder of the settings
+    path, ./path    from the current folder
+    A bare name is matched at any depth; `dir/**` at any depth by ask and deny rules, at the top by
+    allow rules; all else where it stands. A pattern that matches a folder matches all below it.
+"""
 
 import re
 from collections.abc import Sequence
@@ -44,7 +46,7 @@ def patterns(spec: str, place: SettingsPlace, *, allows: bool) -> tuple[str, ...
 
 
 def _checked(pattern: str, *, allows: bool) -> str:
-    # What is no pattern there is the path itself, for ask and deny.
+    # For ask and deny, text that is no pattern there is the path itself.
     literal = "/".join(one if one == "**" else escape(one) for one in pattern.split("/"))
     for candidate in (pattern,) if allows else (pattern, literal):
         try:
@@ -151,7 +153,7 @@ def _unknown_root(*, allows: bool) -> NoCounterpartError:
 def _absolute(
     pattern: Sequence[str], place: SettingsPlace, *, is_folder: bool, allows: bool
 ) -> list[str]:
-    """What an absolute pattern says of the files below the project's folder."""
+    """Translate an absolute pattern for the files below the project's folder."""
     if place.root is None:
         is_anywhere = pattern[:1] == ["**"] and (
             len(pattern) == 2 or (len(pattern) == 3 and pattern[2] == "**")
@@ -167,8 +169,8 @@ def _absolute(
 
 
 def _rests(pattern: Sequence[str], root: Sequence[str]) -> list[list[str]]:
-    """Every way in which the pattern's beginning matches the root: what is left of it for the
-    paths below."""
+    """Return the rest of the pattern for the paths below, for each way in which its beginning
+    matches the root."""
     if not root:
         return [list(pattern)]
     if not pattern:

@@ -1,16 +1,16 @@
-"""Claude Code's permission lists, in terms of a policy.
+"""Translate Claude Code's permission lists to a policy.
 
 Decides for each of their rules which rules here say the same: never more for allow, never less for
-ask and deny. What can't be said is named with the reason. Pure: whoever calls reads the file and
-saves nothing. It must never carry an allow rule over whose exceptions (ask and deny rules there)
-can't be: then that allow rule isn't carried over either.
+ask and deny. A rule that can't be translated is named with the reason. Pure: the caller reads the
+file and saves nothing. It must never carry an allow rule over whose exceptions (ask and deny rules
+there) can't be: then that allow rule isn't carried over either.
 
 Source: https://code.claude.com/docs/en/permissions, read in November 2026. `claude_commands` and
-`claude_paths` know `Bash` and paths. What differs by nature, and is said at the top of the policy
-that is made:
+`claude_paths` know `Bash` and paths. The top of the resulting policy says what differs by
+nature:
     a rule here compares words, not text: quotes, a system folder before the program's name and
-    wrappers don't hide a command a rule about files here covers every change of them, whatever
-    tool makes it
+    wrappers don't hide a command
+    a rule about files here covers every change of them, whatever tool makes it
 """
 
 import fnmatch
@@ -60,7 +60,7 @@ _NO_COUNTERPART = {
 
 
 class Carried(NamedTuple):
-    """A rule of the policy. `origin` is what it was made from, `note` how it differs."""
+    """A rule of the policy. `origin` is the rule that it was made from, `note` how it differs."""
 
     effect: Effect
     rule: str
@@ -79,8 +79,7 @@ class Left(NamedTuple):
 
 
 class Imported(NamedTuple):
-    """What became of the lists. `modes`: what is done where no rule matches, where that was
-    said."""
+    """Result of an import. `modes`: the modes, where the settings say them."""
 
     rules: tuple[Carried, ...]
     left: tuple[Left, ...]
@@ -88,8 +87,8 @@ class Imported(NamedTuple):
 
 
 def translate(text: str, source: str, place: SettingsPlace) -> Imported:
-    """The rules of some settings, as rules here. `UserError` (`source:line: what`) where they
-    can't be read."""
+    """Translate the rules of some settings. `UserError` (`source:line: what`) where they can't be
+    read."""
     permissions = _permissions(text, source)
     lists = {effect: _list(permissions, effect, source) for effect in EFFECTS}
     reader = _Reader(place, denies_asked=permissions.get("defaultMode") == "dontAsk")
@@ -161,7 +160,7 @@ class _Reader:
         self.rules: list[Carried] = []
         self.left: list[Left] = []
         self.modes: dict[Category, Effect] = {}
-        # What an ask or deny rule that isn't carried over leaves open: category and program -> that
+        # Gaps left by ask and deny rules that aren't carried over: category and program -> that
         # rule.
         self.opened: dict[tuple[str, str], str] = {}
 
@@ -263,7 +262,7 @@ class _Reader:
         yield from ((rule, "for changes only") for rule, _ in made)
 
     def settings(self, permissions: Mapping[str, Any]) -> None:
-        """What stands beside the lists."""
+        """Read the keys beside the lists."""
         mode = permissions.get("defaultMode")
         if mode == "dontAsk":
             self.modes = dict.fromkeys(("exec", "filesystem", "network", "git", "packages"), "deny")
@@ -278,8 +277,8 @@ class _Reader:
                 self.left.append(Left(key, "there is no such setting here"))
 
     def imported(self) -> Imported:
-        """What is carried over, without the allow rules that something which isn't would have
-        restricted."""
+        """Return the carried rules, without the allow rules whose exceptions couldn't be carried
+        over."""
         kept: list[Carried] = []
         for one in dict.fromkeys(self.rules):
             by = self.opened_by(one) if one.effect == "allow" else None
@@ -383,8 +382,8 @@ def _fetch(effect: Effect, spec: str | None) -> Iterator[tuple[str, str]]:
 
 
 def policy_text(imported: Imported, source: str) -> str:
-    """The policy as YAML: each rule with what it was made from, and behind them what isn't
-    carried over."""
+    """Return the policy as YAML: each rule with its origin, and behind them what isn't carried
+    over."""
     lines = [
         f"# Made by `gatehouse policy import claude` from {
             visible(source, one_line=True)
@@ -412,7 +411,7 @@ def policy_text(imported: Imported, source: str) -> str:
 
 
 def _merged(rules: list[Carried]) -> dict[str, str]:
-    """Rule -> why: what several rules became is one."""
+    """Merge rules that became the same: rule -> why."""
     found: dict[str, list[str]] = {}
     for one in rules:
         found.setdefault(one.rule, []).append(

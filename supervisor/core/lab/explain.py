@@ -1,11 +1,10 @@
-"""Why a policy answers an action as it does: what the action was understood as, and what every rule
-of its category says of it.
+"""Explain a policy's answer: how it read an action, and what each rule says.
 
-Decides nothing. The verdict is `evaluate`'s own; what is told besides comes from the judges' own
-functions, one rule and one part of the action at a time. It is apart from the judges because a
-verdict has to be quick, and this may take its time. It must never disagree with `evaluate`, and
-it never raises. How one category is read stands in `explain_exec`, `explain_filesystem`, ...;
-nothing here is escaped: whoever shows it does that.
+Decides nothing. The verdict is `evaluate`'s own; the rest comes from the judges' own functions, one
+rule and one part of the action at a time. It is separate from the judges because a verdict has to
+be quick, and this may take its time. It must never disagree with `evaluate`, and it never raises.
+Each category is read in `explain_exec`, `explain_filesystem`, ...; nothing here is escaped: the
+caller does that when showing it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -153,7 +152,7 @@ def _basis(verdict: Verdict, reading: Reading, forced: Sequence[Forced]) -> Basi
 
 
 def _part(at: int, topic: Topic, looked: Sequence[Looked], context: Context) -> ActionPart:
-    """What the rules in force say of one part: the strictest of them that speaks of it."""
+    """Return one part's answer: the strictest of the rules in force that match it."""
     speaking = [one.rule for one in looked if at in one.parts and context.is_active(one.rule)]
     answer: PartAnswer = "free" if topic.is_free else "open"
     rules: tuple[str, ...] = ()
@@ -176,7 +175,7 @@ def _part(at: int, topic: Topic, looked: Sequence[Looked], context: Context) -> 
 
 
 class _Case(NamedTuple):
-    """What every rule is compared with: the action as it was read, and what came of it."""
+    """Everything that a rule is compared with: the action as read, and its verdict."""
 
     reading: Reading
     verdict: Verdict
@@ -185,7 +184,7 @@ class _Case(NamedTuple):
 
 
 def _look_at(rules: Sequence[Rule], case: _Case) -> list[Looked]:
-    """Every rule, with what became of it."""
+    """Look at every rule."""
     topics = case.reading.topics
     looks = [[case.reading.look(rule, at) for at in range(len(topics))] for rule in rules]
     answered = {
@@ -195,7 +194,7 @@ def _look_at(rules: Sequence[Rule], case: _Case) -> list[Looked]:
         for at, look in enumerate(row)
         if look.counts
     }
-    # An allow rule that comes near is told of what still lacks one.
+    # A near miss of an allow rule is explained by the parts that still lack a rule.
     lacking = [at for at in range(len(topics)) if at not in answered]
     every = range(len(topics))
     return [
@@ -236,7 +235,7 @@ def _looked(rule: Rule, looks: Sequence[RuleLook], among: Sequence[int], case: _
 def _counting(
     rule: Rule, whys: Sequence[str], parts: Sequence[int], case: _Case
 ) -> tuple[RuleOutcome, str]:
-    """What became of a rule that is in force and speaks of some part."""
+    """Return the effect of a rule that is in force and matches some part."""
     verdict, kind = case.verdict, case.reading.topics[parts[0]].kind
     how = whys[0] if len(set(whys)) == 1 else ""
     if len(case.reading.topics) > 1:

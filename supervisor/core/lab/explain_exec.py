@@ -1,9 +1,8 @@
-"""How a command line is explained: every command that was found in it, how it was reached, and the
-word by which a rule misses it.
+"""Explain a command line: its commands, their origin, and where rules miss.
 
-Decides nothing (see `explain`). What was found and which rules spoke of it is told by
-`exec_trace`, the judge itself; whether a word is covered is asked of `exec_patterns`. Only the
-words are made here.
+Decides nothing (see `explain`). `exec_trace`, the judge itself, tells which commands were found and
+which rules matched them; `exec_patterns` tells whether a word is covered. Only the wording is made
+here.
 """
 
 import posixpath
@@ -132,7 +131,7 @@ class ExecReading:
     # -- what a rule says
 
     def look(self, rule: Rule, at: int) -> RuleLook:
-        """What a rule says of one command."""
+        """Return what a rule says of one command."""
         known = self.known.get(id(rule))
         if known is None:
             known = self.known[id(rule)] = self._known(rule)
@@ -148,7 +147,7 @@ class ExecReading:
         return self._missing(rule.effect, known.pattern, at)
 
     def _known(self, rule: Rule) -> "_Known":
-        """What can be told of a rule at once."""
+        """Return the facts of a rule that need no command."""
         pattern = compile_pattern(rule.pattern)
         said = {
             at: RuleLook(True, text)
@@ -167,7 +166,7 @@ class ExecReading:
         )
 
     def _said(self, watch: Trace[int], rule: Rule, key: int) -> Iterator[tuple[int, str]]:
-        """The commands of which a rule speaks, as a trace tells, each with what it says."""
+        """Return the commands that a rule matches, by a trace, each with the answer."""
         if rule.effect == "allow":
             for at in self._at(watch, key):
                 yield at, f"covers `{self.topics[at].text}`"
@@ -192,8 +191,8 @@ class ExecReading:
     def _tried(
         self, rule: Rule, pattern: ExecPattern, exceptions: tuple[str, ...]
     ) -> list[tuple[int, str]]:
-        """The same, were the rule alone, in force, and had these exceptions only. Nothing where
-        that would take too long."""
+        """Return the same for the rule alone, as if in force, with only these exceptions. Nothing
+        where that would take too long."""
         name = pattern.words[0].literal
         self.budget -= len(self.steps) + 1
         if self.budget < 0 or (
@@ -253,9 +252,8 @@ class ExecReading:
 
 
 class _Known(NamedTuple):
-    """A rule's pattern, the name of the program that it is about (None: of any), the commands of
-    which it speaks (among the others, or were it in force and without exceptions), and what is
-    said of other programs."""
+    """A rule's pattern, its program (None: any), the commands that it matches (among the others, or
+    alone, in force and without exceptions), and the answer for other programs."""
 
     pattern: ExecPattern
     name: str | None
@@ -267,8 +265,8 @@ class _Known(NamedTuple):
 
 
 def _forced(problems: Sequence[str]) -> list[Forced]:
-    """What no rule may allow. Both readers of a line may have met the same; the one that tells
-    where is kept."""
+    """Return what no rule may allow. Both readers of a line may have met the same; the one with a
+    place is kept."""
     return [
         Forced("ask", f"no rule may allow {what}")
         for what in problems
@@ -277,7 +275,7 @@ def _forced(problems: Sequence[str]) -> list[Forced]:
 
 
 def _line(words: Sequence[Word]) -> str:
-    """A command as a rule would spell it, but for what isn't known before it runs."""
+    """Write a command as a rule would spell it, with marks for what isn't known before it runs."""
     return " ".join(quote(word.text) if word.is_literal else _written(word) for word in words)
 
 

@@ -1,8 +1,7 @@
-"""By which word an exec rule misses a command.
+"""Name the word by which an exec rule misses a command.
 
-Decides nothing: whether words are covered or meant is asked of `exec_patterns`, word by word;
-only what is said of it is made here. It is apart from `explain_exec`, which knows a whole line
-and every rule.
+Decides nothing: it asks `exec_patterns` word by word whether words are covered or meant; only the
+wording is made here. It is separate from `explain_exec`, which knows a whole line and every rule.
 """
 
 from bisect import bisect_left
@@ -26,7 +25,7 @@ _NAME_ONLY = frozenset({0})
 
 
 class View(NamedTuple):
-    """A command as allow rules compare it, with what is known of its words: positions, see
+    """A command as allow rules compare it, with facts about its words: positions, see
     `exec_patterns.covers`."""
 
     words: tuple[Word, ...]
@@ -49,7 +48,7 @@ class View(NamedTuple):
 
 
 def cover_miss(pattern: ExecPattern, view: View) -> RuleLook:
-    """The first word by which an allow rule misses a command. `covers` is asked; nothing is
+    """Return the first word by which an allow rule misses a command. `covers` is asked; nothing is
     compared here."""
     if view.is_covered(pattern):
         return RuleLook(

@@ -1,8 +1,7 @@
-"""How a change of a file is explained: its canonical paths, the protected names they have, and
-where a rule's pattern parts from them.
+"""Explain a file change: paths, protected names, and where patterns differ.
 
-Decides nothing (see `explain`). Whether a rule fits is asked of `file_rules`; only the words are
-made here.
+Decides nothing (see `explain`). `file_rules` tells whether a rule fits; only the wording is made
+here.
 """
 
 from collections.abc import Sequence
@@ -29,8 +28,7 @@ MOST_PATHS = 20
 
 
 class FilesystemReading:
-    """A `FileChange` as it was understood. No topic where one of its paths is none of the
-    workspace."""
+    """A `FileChange` as understood. No topic where one of its paths is outside the workspace."""
 
     def __init__(self, policy: Policy, action: Action, context: Context) -> None:
         assert isinstance(action, FileChange)
@@ -74,7 +72,7 @@ class FilesystemReading:
         )
 
     def look(self, rule: Rule, at: int) -> RuleLook:
-        """What a rule says of one of the paths."""
+        """Return what a rule says of one of the paths."""
         path, name = self.paths[at], self.protected[at]
         if not fits(rule, path):
             return _miss(rule, path)
@@ -173,7 +171,7 @@ def _too_deep(wanted: Sequence[str], given: Sequence[str]) -> RuleLook:
 
 
 def _behind_stars(wanted: Sequence[str], at: int, given: Sequence[str]) -> RuleLook:
-    """What stands behind the first `**` isn't found."""
+    """The text behind the first `**` isn't found."""
     rest = "/".join(wanted[at + 1 :])
     is_near = at > 0 or _same_name(wanted[-1], given[-1])
     where = f" below `{'/'.join(wanted[:at])}`" if at else ""

@@ -1,8 +1,7 @@
-"""How a git operation is explained: operation, remote, refs and options, and which of them a rule
-says otherwise.
+"""Explain a git operation: remote, refs, options, and where a rule differs.
 
-Decides nothing (see `explain`). Whether a rule fits is asked of `git_rules`; only the words are
-made here.
+Decides nothing (see `explain`). `git_rules` tells whether a rule fits; only the wording is made
+here.
 """
 
 from collections.abc import Sequence
@@ -68,7 +67,7 @@ class GitReading:
         self.forced: list[Forced] = []
         self.left_out = 0
         self.topics: list[Topic] = []
-        # What a deny rule is compared with in place of a command that can't be read.
+        # Stand-ins for an unreadable command, for deny rules.
         self.rough: list[_Case] = []
         self.cases: list[_Case] = []
         if not agrees(action):
@@ -96,7 +95,7 @@ class GitReading:
         ]
 
     def look(self, rule: Rule, at: int) -> RuleLook:
-        """What a rule says of one ref, or of the command that can't be read."""
+        """Return what a rule says of one ref, or of the unreadable command."""
         if not self.cases:
             return self._look_roughly(rule)
         pattern, case = compile_pattern(rule.pattern), self.cases[at]

@@ -1,8 +1,7 @@
-"""How a connection or a request is explained: the canonical host, its addresses, and which part of
-a rule differs.
+"""Explain a connection or request: host, addresses, and where a rule differs.
 
-Decides nothing (see `explain`). Whether a rule fits is asked of `network_patterns` and
-`network_rules`; only the words are made here.
+Decides nothing (see `explain`). `network_patterns` and `network_rules` tell whether a rule fits;
+only the wording is made here.
 """
 
 import msgspec
@@ -30,8 +29,8 @@ from supervisor.core.verdicts import Context, Forced, Rule
 
 
 class NetworkReading:
-    """A `Network` action as it was understood: where it goes, and each address that isn't public
-    and that a rule must name."""
+    """A `Network` action as understood: its target, and each private address that a rule must
+    name."""
 
     def __init__(self, policy: Policy, action: Action, context: Context) -> None:
         assert isinstance(action, Network)
@@ -78,7 +77,8 @@ class NetworkReading:
         )
 
     def look(self, rule: Rule, at: int) -> RuleLook:
-        """What a rule says of where it goes (0), or of one of the addresses that must be named."""
+        """Return what a rule says of the target (0), or of one of the addresses that must be
+        named."""
         if at:
             return self._at_address(rule, self.private[at - 1])
         found = self._at_target(rule)
@@ -120,7 +120,7 @@ class NetworkReading:
         return excepted(exception) if exception else RuleLook(True, f"names `{address}`")
 
     def _opening(self, rule: Rule, missed: RuleLook) -> RuleLook:
-        """What a rule about requests says of a mere connection."""
+        """Return what a rule about requests says of a mere connection."""
         pattern = self._pattern(rule.pattern)
         names = pattern.names_port(self.target, broad=False) and pattern.names_host(
             self.target, broad=False

@@ -1,8 +1,7 @@
-"""How a package operation is explained: manager, operation, packages and flags, and which of them a
-rule says otherwise.
+"""Explain a package operation: packages, flags, and where a rule differs.
 
-Decides nothing (see `explain`). Whether a rule fits is asked of `package_rules`; only the words
-are made here.
+Decides nothing (see `explain`). `package_rules` tells whether a rule fits; only the wording is made
+here.
 """
 
 import contextlib
@@ -52,7 +51,7 @@ class PackagesReading:
         self.left_out = 0
         self.topics: list[Topic] = []
         self.cases: list[_Case] = []
-        # What deny rules are compared with besides, where a command can't be read.
+        # Further stand-ins for an unreadable command, for deny rules.
         self.rough: list[_Case] = []
         if not agrees(action):
             return
@@ -82,7 +81,7 @@ class PackagesReading:
         ]
 
     def look(self, rule: Rule, at: int) -> RuleLook:
-        """What a rule says of one package."""
+        """Return what a rule says of one package."""
         pattern, case = compile_pattern(rule.pattern), self.cases[at]
         broad = rule.effect != "allow"
         if not broad and pattern.is_bare:

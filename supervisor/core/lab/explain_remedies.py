@@ -1,8 +1,8 @@
-"""Which rule to write, or to change, so that an explained action gets another answer.
+"""Remedies: rules to write or change so that an action gets another answer.
 
-Decides nothing, and saves nothing. INVARIANT: the first candidate of each part, added to the
-policy all together, makes the verdict an allow: this is tried before anything is offered. What
-no rule lifts gets a sentence instead.
+Decides nothing, and saves nothing. INVARIANT: the first candidate of each part, added to the policy
+all together, makes the verdict an allow: this is tried before anything is offered. A denial that no
+rule lifts gets a sentence instead.
 """
 
 from collections.abc import Callable, Sequence
@@ -75,7 +75,7 @@ def _is_enough(
 
 
 def advice(explained: Explanation) -> str:
-    """What to do where an allow rule isn't it; empty where there is nothing to say."""
+    """Return advice where no allow rule helps; empty where there is none."""
     verdict = explained.verdict
     if explained.basis == "rules" and verdict.decision != "allow":
         deciding = [one.rule for one in explained.looked if one.outcome == "decides"]

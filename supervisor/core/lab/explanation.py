@@ -1,8 +1,7 @@
-"""The data of an explanation: the parts of an action, what each rule says of each, and the whole as
-plain data.
+"""Explanation as plain data: an action's parts, and what each rule says of each.
 
 Decides nothing and asks nothing: these are values, shared by `explain`, by the readers of the
-categories (`explain_exec`, ...) and by whoever shows them. Nothing in them is escaped.
+categories (`explain_exec`, ...) and by those who show them. Nothing in them is escaped.
 """
 
 from typing import Any, Literal, NamedTuple, Protocol
@@ -28,7 +27,7 @@ type RuleOutcome = Literal[
 OUTCOMES: tuple[RuleOutcome, ...] = (
     "decides", "overruled", "partly", "held", "excepted", "inactive", "never", "spare", "missed",
 )  # fmt: skip
-# What made the verdict: rules, something that no allow rule lifts, the category's mode; `free`:
+# Basis of the verdict: rules, something that no allow rule lifts, the category's mode; `free`:
 # nothing has to allow it; `always`: a proposal, which is always asked; `nothing`: no policy is in
 # force.
 type Basis = Literal["rules", "forced", "mode", "free", "always", "nothing"]
@@ -42,12 +41,11 @@ MOST_PARTS = 200
 
 
 class RuleLook(NamedTuple):
-    """What one rule says of one part. `why` is one line: what covers it, what differs, or what
-    stops it.
+    """One rule's answer on one part. `why` is one line: what covers it, what differs, or what stops
+    it.
 
-    `fits` leaves aside how long the rule lasts, its exceptions, and what no rule lifts.
-    `stopped` is what becomes of a rule that fits (or would, were it not bare) and yet doesn't
-    count.
+    `fits` ignores the rule's time limit, its exceptions, and what no rule lifts. `stopped` says why
+    a rule that fits (or would, were it not bare) doesn't count.
     """
 
     fits: bool
@@ -77,7 +75,7 @@ class Topic(NamedTuple):
     """A part of an action that is judged on its own, as a category's reader names it. `is_free`: it
     needs no rule.
 
-    `alone` is the part as an action of its own: what a rule for it is suggested from.
+    `alone` is the part as an action of its own: rules for it are suggested from that.
     """
 
     kind: str
@@ -89,8 +87,7 @@ class Topic(NamedTuple):
 
 
 class Reading(Protocol):
-    """What a category's reader makes of an action. `forced` is what no rule lifts of the action as
-    a whole.
+    """A category's reading of an action. `forced`: what no rule lifts of the whole action.
 
     `left_out`: how many topics there are beyond `MOST_PARTS`, which are no topics here.
     """
@@ -101,15 +98,15 @@ class Reading(Protocol):
     left_out: int
 
     def look(self, rule: Rule, at: int) -> RuleLook:
-        """What a rule of the category says of the topic at this position."""
+        """Return what a rule of the category says of the topic at this position."""
 
 
 class ActionPart(msgspec.Struct, frozen=True):
     """A part of the action: a command, a path, a connection, an address, a ref, a package.
 
-    `answer` is what the rules in force say of it alone: `open` where none speaks of it, `free`
-    where none has to. `rules` are those that say so. `forced`: why no allow rule lifts what is
-    asked or denied of it. `notes` tell how it was found and read.
+    `answer` is the answer of the rules in force to it alone: `open` where none matches, `free`
+    where none has to. `rules` are those that gave it. `forced`: why no allow rule lifts an ask or a
+    deny. `notes` tell how it was found and read.
     """
 
     kind: str
@@ -122,7 +119,7 @@ class ActionPart(msgspec.Struct, frozen=True):
 
 
 class Looked(msgspec.Struct, frozen=True):
-    """A rule that was looked at. `parts`: positions in `Explanation.parts` of which it speaks.
+    """A rule that was looked at. `parts`: positions in `Explanation.parts` that it matches.
     `distance`: 0 where it fits, up to `NEAR` where little differs."""
 
     rule: Rule

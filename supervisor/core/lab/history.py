@@ -1,17 +1,17 @@
-"""The record, read back: what agents asked, what was said of it, and what a person answered.
+"""Read the audit log back: what agents asked, its verdicts, and people's answers.
 
-Decides only what a line of the audit log means for somebody who wants to ask another policy the
-same things. Pure: whoever calls reads the file. It must never drop a line that it doesn't
-understand without saying so: a history with holes would call a policy tighter or wider than it is.
-The chain of hashes is `gatehouse audit --verify`'s affair.
+Decides only how a line of the log reads for asking another policy the same things. Pure: the caller
+reads the file. It must never drop a line that it doesn't understand without saying so: a history
+with holes would call a policy tighter or wider than it is. `gatehouse audit --verify` checks the
+chain of hashes.
 
     session_started    what its git repository knew, and rules that it alone had
     verdict_given      answered at once: by a rule or a mode, or refused by Gatehouse itself
-    request_asked      the same for what has a card: a person answers where the verdict is `ask`
+    request_asked      the same for a request with a card: a person answers where the verdict is
+                       `ask`
     request_answered   by a person, or by rules that changed while it waited
 
-All other events change nothing of this. Superseded and closed requests are those that nobody
-answered.
+No other event matters here. Nobody answered superseded and closed requests.
 """
 
 import json
@@ -71,7 +71,7 @@ class Past(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def outcome(self) -> Effect:
-        """What became of it in the end: the answer where there is one, else the verdict."""
+        """Return the final outcome: the answer where there is one, else the verdict."""
         if self.answer is None:
             return self.verdict
         return "allow" if self.answer == "approved" else "deny"
@@ -92,7 +92,7 @@ class Past(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Answered(NamedTuple):
-    """What a request was answered, and by whom."""
+    """A request's answer, and who gave it."""
 
     answer: Answer
     by: str | None
@@ -118,8 +118,8 @@ def is_redacted(action: Action, mark: str) -> bool:
 
 
 def read_history(lines: Iterable[bytes], source: str) -> tuple[Past, ...]:
-    """The judgements of an audit log, in order. `UserError` (`source:line: what`) for a line that
-    isn't one of its records.
+    """Read the judgements of an audit log, in order. `UserError` (`source:line: what`) for a line
+    that isn't one of its records.
 
     A last line without its line break is still being written, and is left out.
     """
@@ -129,7 +129,7 @@ def read_history(lines: Iterable[bytes], source: str) -> tuple[Past, ...]:
 
 
 def read_answers(lines: Iterable[bytes], source: str) -> Mapping[str, Answered]:
-    """What was answered, by request: for `iterate`."""
+    """Return the answers by request, for `iterate`."""
     reader = _Reader(source)
     for raw in _whole(lines):
         reader.read(raw, only=_ANSWERS)
@@ -150,7 +150,7 @@ def iterate(lines: Iterable[bytes], source: str, answers: Mapping[str, Answered]
 
 
 def of_session(history: Iterable[Past], session: str) -> tuple[Past, ...]:
-    """What one session asked; `session` may be the beginning of its id."""
+    """Return one session's judgements; `session` may be the beginning of its id."""
     return tuple(past for past in history if past.session.startswith(session))
 
 
@@ -158,8 +158,8 @@ def of_session(history: Iterable[Past], session: str) -> tuple[Past, ...]:
 
 
 class _Event(msgspec.Struct):
-    """What tells whether a line matters. Of an event that a newer version knows nothing else is
-    looked at."""
+    """The fields that tell whether a line matters. Of an event from a newer version nothing else is
+    read."""
 
     at: float
     event: str
@@ -254,8 +254,8 @@ class _Reader:
             try:
                 return msgspec.json.decode(raw, type=kind)
             except msgspec.DecodeError:
-                # Half of a surrogate pair, such as in an error about a file whose name isn't UTF-8,
-                # is JSON to Python alone.
+                # Only Python takes half of a surrogate pair for JSON, such as in an error about a
+                # file whose name isn't UTF-8.
                 return msgspec.convert(json.loads(raw), kind)
         except (ValueError, RecursionError) as error:
             raise UserError(

@@ -1,12 +1,12 @@
-"""The smallest policy of narrow rules that would have answered what a person approved, and nothing
-that was denied.
+"""Learn a minimal policy from approvals, without allowing anything denied.
 
 Decides which of the rules on offer (`learn_options`, `learn_exec`) are proposed beside a base
-policy. What a rule would do is never reasoned about here but asked of the engine (`learn_judging`):
-a wrong offer costs a rule, it opens no hole.
+policy. It asks the engine what a rule would do (`learn_judging`), and never reasons about it: a
+wrong offer costs a rule, it opens no hole.
+
 INVARIANT: under base and proposal together, nothing that was denied is allowed, and nothing that
-the base asks or denies by a rule, by a protected name or by the nature of a command. It never
-saves anything: a person reads the proposal first.
+the base asks or denies by a rule, by a protected name or by the nature of a command. It never saves
+anything: a person reads the proposal first.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -45,8 +45,8 @@ class LearnedRule(msgspec.Struct, frozen=True, kw_only=True):
     """A proposed allow rule. `saves`: how many approved requests, of so many `sessions`, would be
     asked again without it.
 
-    `example` is the title of one of these; `match` what the rule may carry as its own example,
-    empty where nothing is fit to be one.
+    `example` is the title of one of these; `match` is an example for the rule itself, empty where
+    none is fit.
     """
 
     rule: str
@@ -66,7 +66,7 @@ class StaysAsked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Learned(msgspec.Struct, frozen=True, kw_only=True):
-    """The proposal. `approved` and `denied` of the history's requests, of so many `sessions` with
+    """The proposal. `approved` and `denied`: requests of the history; `sessions`: those with
     approved ones.
 
     `asked_before` and `asked_after`: how many of the history's requests the base doesn't allow,
@@ -99,15 +99,15 @@ class _Request(msgspec.Struct, frozen=True):
         return all(self.reach.get(need.key) for need in self.needs)
 
     def needs_one_of(self, rule: str, others: frozenset[str]) -> bool:
-        """Whether the rule covers a need that none of the others is known to cover."""
+        """Return whether the rule covers a need that none of the others is known to cover."""
         return any(rule in rules and not rules & others for rules in self.reach.values())
 
 
 def learn(
     history: Iterable[Past], base: Policy, *, now: float, workspace: str = WORKSPACE
 ) -> Learned:
-    """What to propose beside `base`, from the answers of a history. The same history gives the
-    same proposal."""
+    """Propose rules beside `base`, from the answers of a history. The same history gives the same
+    proposal."""
     history = tuple(past for past in history if not isinstance(past.action, Proposal))
     judging = Judging(base, now, workspace)
     asked, stays = _sorted(history, judging)
@@ -133,7 +133,8 @@ def learn(
 def _sorted(
     history: Sequence[Past], judging: Judging
 ) -> tuple[list[_Request], list[tuple[str, Past]]]:
-    """What there is to learn from, and what stays asked whatever is learned, with why."""
+    """Split the history into what to learn from, and what stays asked whatever is learned, with
+    reasons."""
     asked: list[_Request] = []
     stays: list[tuple[str, Past]] = []
     redactor = Redactor()
@@ -158,8 +159,8 @@ def _kind(why: str) -> str:
 
 
 def _refused(history: Sequence[Past], judging: Judging) -> list[Past]:
-    """What was denied and an allow rule might allow, each once. What the base allows or holds by a
-    rule, no allow rule changes.
+    """Return the denied actions that an allow rule might allow, each once. No allow rule changes
+    what the base allows or holds by a rule.
 
     A denial that no policy made (everything was stopped, the inbox was full) says nothing of the
     action.
@@ -177,7 +178,7 @@ def _is_denied(past: Past) -> bool:
 
 
 class _Chooser:
-    """The choice of rules for the requests, among those that answer nothing of what was refused."""
+    """Choice of rules for the requests, among those that allow nothing refused."""
 
     def __init__(
         self, requests: Sequence[_Request], refused: Iterable[Past], judging: Judging
@@ -206,11 +207,11 @@ class _Chooser:
         return len(self.evidence[rule]) >= self.options[rule].least
 
     def is_safe(self, rules: Iterable[str], added: str) -> bool:
-        """Whether nothing that was refused would be allowed, now that one rule was added to those
-        of which that is known.
+        """Return whether nothing refused is allowed after one rule was added to a set known as
+        safe.
 
-        All together are asked about: two rules that are harmless alone may together answer a
-        line that was denied.
+        All together are asked about: two rules that are harmless alone may together answer a line
+        that was denied.
         """
         together = frozenset([*rules, added])
         return not any(
@@ -317,7 +318,7 @@ def _described(rule: str, saved: Sequence[_Request]) -> LearnedRule:
 
 
 def _match(rule: str, saved: Iterable[_Request]) -> str:
-    """The shortest of what the rule answered that it may carry as its example."""
+    """Return the shortest of the rule's matches that is fit as its example."""
     texts = {text for request in saved for text in _texts(rule, request)}
     for text in sorted(texts, key=_shortness):
         if len(text) <= MOST_EXAMPLE_CHARS and text.isprintable() and _is_example(rule, text):
@@ -334,7 +335,7 @@ def _is_example(rule: str, text: str) -> bool:
 
 
 def _texts(rule: str, request: _Request) -> list[str]:
-    """What the rule answered in a request, as a rule's examples are written."""
+    """Return the rule's matches in a request, as a rule's examples are written."""
     action = request.past.action
     if isinstance(action, Exec):
         keys = [key for key, rules in request.reach.items() if rule in rules]
@@ -361,7 +362,7 @@ def _shortness(text: str) -> tuple[int, str]:
 
 
 def _grouped(stays: Iterable[tuple[str, Past]]) -> tuple[StaysAsked, ...]:
-    """What stays asked, by why, the most frequent first."""
+    """Count what stays asked by reason, the most frequent first."""
     groups: dict[str, list[str]] = {}
     for why, past in stays:
         groups.setdefault(why, []).append(title(past.action))

@@ -1,10 +1,9 @@
-"""The rules that could have answered one approved command: its program and verb, never its very
-words.
+"""Candidate exec rules for one approved command: by program and verb.
 
-Decides by the tables of `exec_tables` (`narrow`: where fixed words plus a last `*` are
-harmless). Spelled out, and only once it was approved twice, may be: a program or a script of the
-workspace, and a look at a server of the sandbox's own. It must never offer anything else
-verbatim: what a person approved once, in its place, is not what they would approve always.
+Decides by the tables of `exec_tables` (`narrow`: where fixed words plus a last `*` are harmless).
+Two things may be spelled out, and only once they were approved twice: a program or a script of the
+workspace, and a look at a server of the sandbox's own. It must never offer anything else verbatim:
+what a person approved once, in its place, is not what they would approve always.
 """
 
 import posixpath
@@ -28,8 +27,7 @@ _CURL_FLAGS = re.compile(r"-[sSfiIv]+\Z|--(?:silent|show-error|fail|include|head
 
 
 def exec_options(words: tuple[Word, ...]) -> tuple[Option, ...]:
-    """What could have answered a command that no rule covers; none where only its very words
-    would."""
+    """Return candidate rules for an uncovered command; none where only its very words would do."""
     name = program_name(words[0].text)
     if name is not None:
         words = (msgspec.structs.replace(words[0], text=name), *words[1:])
@@ -39,7 +37,7 @@ def exec_options(words: tuple[Word, ...]) -> tuple[Option, ...]:
 
 
 def _rule(words: Sequence[Word], *tail: str) -> str:
-    # `{}` needs no quotes, and nobody writes it with them.
+    # `{}` needs no quotes, and is never written with them.
     shown = (word.text if word.text == "{}" else quote(word.text) for word in words)
     return f"exec({' '.join([*shown, *tail])})"
 
@@ -67,7 +65,7 @@ def _narrow(words: tuple[Word, ...]) -> Iterator[Option]:
 
 
 def _fed(words: tuple[Word, ...]) -> Iterator[Option]:
-    """`xargs wc *`: what it runs is judged as if it stood alone."""
+    """`xargs wc *`: the command that it runs is judged as if it stood alone."""
     unwrapped = unwrap(words) if words[0].text == "xargs" else None
     for payload in unwrapped.payloads if unwrapped else ():
         for option in _narrow(payload.words):

@@ -1,8 +1,8 @@
-"""Judge past requests under the base policy, and under the base with some rules added.
+"""Cached verdicts on past requests, under the base policy and with rules added.
 
-Decides nothing: it asks `evaluate` and the judge of commands, and remembers the answers, because
-choosing rules asks the same things over and over. It is apart from `learn`, which chooses. It
-must never answer from anything but the engine.
+Decides nothing: it asks `evaluate` and the judge of commands, and caches the answers, because
+choosing rules asks the same things over and over. It must never answer from anything but the
+engine.
 """
 
 from collections.abc import Iterable
@@ -49,8 +49,8 @@ def is_fit(rule: str) -> bool:
 
 
 class Judging:
-    """Verdicts in a session to come: rules that were bound to a session are over, and uses are
-    nobody's to count."""
+    """Verdicts in a future session: rules that were bound to a session are over, and uses aren't
+    counted."""
 
     def __init__(self, base: Policy, now: float, workspace: str) -> None:
         self.base = base
@@ -77,7 +77,7 @@ class Judging:
         return self._policies[rules]
 
     def verdict(self, past: Past) -> Verdict:
-        """What the base says, were its modes all `ask`."""
+        """Return the base's verdict, were its modes all `ask`."""
         return self._verdict(self._asking, past)
 
     def allows(self, rules: frozenset[str], past: Past) -> bool:
@@ -106,8 +106,8 @@ class Judging:
         )
 
     def needs(self, past: Past) -> tuple[Need, ...]:
-        """What rules would have to cover for the action to be allowed; none where it is allowed,
-        or no allow rule can allow it."""
+        """Return the needs that rules must cover for the action to be allowed; none where it is
+        allowed, or no allow rule can allow it."""
         if self.base.is_deny_all or self.allows(NO_RULES, past):
             return ()
         if isinstance(past.action, Exec):
@@ -122,7 +122,7 @@ class Judging:
         return (Need(fingerprint(past.action), options(past.action)),)
 
     def may_help(self, rule: str, past: Past, needs: Iterable[Need]) -> bool:
-        """False only where the rule can't be part of what would allow the action.
+        """Return False only where the rule can't be part of an allow.
 
         Each command of a line is covered on its own. Elsewhere an action may have several parts
         (refs, packages, both ends of a move).
@@ -132,8 +132,8 @@ class Judging:
         return rule.startswith(f"{category_of(past.action)}(")
 
     def covered(self, rule: str, past: Past, needs: Iterable[Need]) -> frozenset[WishKey]:
-        """Which of the needs the rule alone would cover. The base says nothing of them but its
-        mode, so it needn't be asked again."""
+        """Return the needs that the rule alone would cover. For these the base has only its mode,
+        so it isn't asked again."""
         if not rule.startswith(f"{category_of(past.action)}("):
             return frozenset()
         place = (rule, _asked(past))

@@ -1,11 +1,10 @@
-"""The rules that could have answered one approved action, from the narrowest to the widest that a
-person would write.
+"""Candidate rules for one approved action, from narrow to wide.
 
-Decides only what may be *offered* to `learn`, which decides what is proposed; commands have
-their own module (`learn_exec`). What leaves the sandbox (a connection, a push, a package) must
-have been approved more than once. It must never offer a rule that is wider than a folder's tree,
-a host, or the branches beside those that were approved; nothing here needs to be right for
-safety, because `learn` asks the engine what each rule would do.
+Decides only what may be *offered* to `learn`, which decides what is proposed; commands have their
+own module (`learn_exec`). An action that leaves the sandbox (a connection, a push, a package) must
+have been approved more than once. It must never offer a rule that is wider than a folder's tree, a
+host, or the branches beside those that were approved; nothing here needs to be right for safety,
+because `learn` asks the engine what each rule would do.
 """
 
 import posixpath
@@ -21,8 +20,8 @@ from supervisor.core.text.hosts import as_address, canonical_host
 from supervisor.core.text.paths import canonical
 from supervisor.core.text.urls import DEFAULT_PORTS, normalise_path
 
-# What a rule weighs when a smaller set is looked for: two spelled out weigh as much as one and a
-# half with a wildcard.
+# Weight of a rule in the search for a smaller set: two literal ones weigh as much as one and a half
+# with a wildcard.
 SPELLED_OUT, ONE_WILDCARD, WHOLE_TREE = 2, 3, 6
 _READS = frozenset({"GET", "HEAD", "OPTIONS"})
 _PLAIN_URL_PATH = re.compile(r"[A-Za-z0-9._~/@:+,=-]*\Z")
@@ -43,8 +42,8 @@ class Option(NamedTuple):
 
 
 def options(action: Action) -> tuple[Option, ...]:
-    """What could have answered the action; none where nothing should. Commands (`Exec`) are
-    looked at one by one, elsewhere. Never raises."""
+    """Return candidate rules for the action; none where no rule should answer it. Commands (`Exec`)
+    have their own module. Never raises."""
     try:
         return tuple(_options(action))
     except ValueError:
@@ -70,7 +69,7 @@ def _filesystem(action: FileChange) -> Iterator[Option]:
     yield Option(f"filesystem({globs.escape(path)})", SPELLED_OUT)
     folder = posixpath.dirname(path)
     if not folder:
-        # What lies at the top steers the rest (build files, settings): file by file.
+        # Files at the top steer the rest (build files, settings): file by file.
         return
     yield Option(f"filesystem({globs.escape(folder)}/*)", ONE_WILDCARD, 2, path)
     above = folder

@@ -1,9 +1,9 @@
-"""Find what is wrong with a policy's rules, each compared with all others and with the record.
+"""Lint of a policy: each rule against all others and against the record.
 
-Decides five things of a rule: it can never match, it is covered by another one, it has expired, it
-decided nothing for 30 days, or it means more than it looks. Pure: whoever calls reads the files and
-the clock. It must never call a rule superfluous that some action needs; where it can't tell, it
-says nothing (`rule_containment` and `rule_forms` hold that).
+Finds five faults of a rule: it can never match, another one covers it, it has expired, it decided
+nothing for 30 days, or it means more than it looks. Pure: the caller reads the files and the clock.
+It must never call a rule superfluous that some action needs; where it can't tell, it says nothing
+(`rule_containment` and `rule_forms` hold that).
 
 INVARIANT: taking away every rule that is `never` or `covered` changes no decision.
 """
@@ -27,7 +27,7 @@ _UNUSED_S = UNUSED_DAYS * 86_400
 
 
 class Report(msgspec.Struct, frozen=True):
-    """The findings, in the order of the rules. `notes`: what couldn't be looked at, and why."""
+    """The findings, in the order of the rules. `notes`: what couldn't be checked, and why."""
 
     findings: tuple[RuleFinding, ...]
     notes: tuple[str, ...] = ()

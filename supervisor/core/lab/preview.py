@@ -1,9 +1,9 @@
-"""A rule before it is saved: what it would have answered of what was asked before.
+"""Preview of a rule before it is saved: past requests that it would answer.
 
 Decides nothing: a person looks at this and saves the rule, or doesn't. Pure, over the record
-(`history`); whoever calls chooses how much of it. It must never make a rule look more useful
-than it is: a match counts only where the whole action would have been answered so, by the rules
-in force and this one together, and what can't be judged any more is counted apart.
+(`history`); the caller chooses how much of it. It must never make a rule look more useful than it
+is: a match counts only where the rules in force and this one together would have answered the whole
+action, and a request that can't be judged any more is counted apart.
 """
 
 from collections import Counter
@@ -22,7 +22,7 @@ _PAST = {"allow": "allowed", "deny": "denied", "ask": "asked"}
 
 
 class PastGroup(msgspec.Struct, frozen=True):
-    """Some past actions: how many, and the titles of the first few that differ, as agents wrote
+    """Some past actions: their number, and the titles of the first few that differ, as agents wrote
     them."""
 
     count: int = 0
@@ -30,13 +30,13 @@ class PastGroup(msgspec.Struct, frozen=True):
 
 
 class Preview(msgspec.Struct, frozen=True, kw_only=True):
-    """Of the `asked` past requests of the rule's category that a person was asked, those that it
-    would have answered: a person had `approved` or `denied` them, or nobody did (`unanswered`).
+    """Past requests of the rule's category that a person was asked (`asked`), and those of them
+    that the rule would have answered: a person had `approved` or `denied` them, or nobody did
+    (`unanswered`).
 
     `by_rules`: what rules had let through and this one would have denied, or asked. `redacted`:
-    requests that hold a secret's place instead of the secret, so that nobody can tell; they are
-    in no other number. An `ask` rule answers nothing: there the numbers say what it would have
-    asked every time.
+    requests with a secret cut out, so that nobody can tell; they are in no other number. An `ask`
+    rule answers nothing: there the numbers say what it would have asked every time.
     """
 
     effect: Effect
@@ -50,18 +50,18 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def answered(self) -> int:
-        """How many requests it would have answered."""
+        """Return how many requests it would have answered."""
         return self.approved.count + self.denied.count + self.unanswered.count
 
     @property
     def against(self) -> PastGroup:
-        """What a person had answered the other way: the reason to look twice."""
+        """Return those that a person had answered the other way: the reason to look twice."""
         return {"allow": self.denied, "deny": self.approved, "ask": PastGroup()}[self.effect]
 
 
 def preview(rule: Rule, history: Iterable[Past], in_force: Policy | None = None) -> Preview:
-    """What `rule` would have done. `in_force` are the rules beside which it would stand; None:
-    it stands alone."""
+    """Return what `rule` would have answered. `in_force` are the rules beside which it would stand;
+    None: it stands alone."""
     alone = policy_from_data({rule.effect: [entry_of(rule)]}, "the new rule")
     again = Again(alone if in_force is None else merge(in_force, alone))
     found = _Found(rule)
@@ -72,14 +72,13 @@ def preview(rule: Rule, history: Iterable[Past], in_force: Policy | None = None)
 
 
 def relevant(past: Past, effect: Effect) -> bool:
-    """Whether a rule of this effect could have changed anything: a card, or for a stricter rule
-    what was let through."""
+    """Return whether a rule of this effect could have changed anything: a card, or for a stricter
+    rule an allowed action."""
     return past.was_asked or (effect != "allow" and past.verdict == "allow")
 
 
 def sentence(seen: Preview) -> str:
-    """The numbers in words, without the titles: those are an agent's, and whoever shows them
-    escapes them."""
+    """Return the numbers in words, without the titles: those are an agent's, and need escaping."""
     verb = "asked every time" if seen.effect == "ask" else "answered"
     requests = (
         f"1 {seen.category} request"
@@ -109,7 +108,7 @@ def _by_answer(seen: Preview) -> str:
 
 
 class _Found:
-    """What a preview has counted so far."""
+    """Counts of a preview so far."""
 
     def __init__(self, rule: Rule) -> None:
         self._rule = rule

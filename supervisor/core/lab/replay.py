@@ -1,16 +1,16 @@
-"""The record under another policy: what it would have answered, and where that differs.
+"""Replay the record under another policy, and list where the answers differ.
 
-Decides nothing new: `evaluate` judges each action as it was, at the time it was, with what its
-session knew; this compares. Pure, so that the same log and the same policy always give the same. It
-must never call something the same that it couldn't judge: what can't be decided anew is counted
-apart, with why.
+`evaluate` judges each action as it was, at the time it was, with what its session knew; this
+compares. Pure, so that the same log and the same policy always give the same. It must never call
+something the same that it couldn't judge: that is counted apart, with the reason.
 
-What is never decided anew:
-    a record with a secret cut out of it: what is left is another action a denial that no policy
-    made (everything was stopped, the session had ended, egress refused by itself, ...): no policy
-    changes it
-A change of Gatehouse's own files is asked at the least, whatever a policy says; that holds here
-too. Rules that one session alone had are added to the policy, as they would have been then.
+Never decided anew:
+    a record with a secret cut out of it: what is left is another action
+    a denial that no policy made (everything was stopped, the session had ended, egress refused by
+    itself, ...): no policy changes it
+
+A change of Gatehouse's own files is asked at the least, whatever a policy says, here too. Rules
+that one session alone had are added to the policy, as they would have been then.
 """
 
 from bisect import bisect_right
@@ -44,8 +44,8 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChangedVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    """One action that would be answered otherwise. `count` judgements, of which a person had
-    `approved` or `denied` some.
+    """One action that would be answered otherwise. `count` judgements, some of them `approved` or
+    `denied` by a person.
 
     `sessions` is in how many sessions; `action` is its title, as an agent wrote it.
     """
@@ -62,7 +62,7 @@ class ChangedVerdict(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def contradicts(self) -> Literal["", "allows what was denied", "denies what was approved"]:
-        """Where the policy goes against what a person said."""
+        """Return whether the policy goes against a person's answer."""
         if self.after.verdict == "allow" and self.denied:
             return "allows what was denied"
         return "denies what was approved" if self.after.verdict == "deny" and self.approved else ""
@@ -70,9 +70,9 @@ class ChangedVerdict(msgspec.Struct, frozen=True, kw_only=True):
 
 class Replay(msgspec.Struct, frozen=True, kw_only=True):
     """`same`, `wider` and `tighter` count judgements that were made anew; `not_decided` the others,
-    by why.
+    by reason.
 
-    `answers`: of what a person approved or denied, how much the policy allows, asks and denies.
+    `answers`: how much of what a person approved or denied the policy allows, asks and denies.
     `changes`: the worst first.
     """
 
@@ -102,8 +102,8 @@ class Again:
         self._known: dict[object, Verdict] = {}
 
     def verdict(self, past: Past) -> Verdict:
-        """What the policy would have said. INVARIANT: only what a verdict depends on is in the
-        key, and all of that."""
+        """Return the policy's verdict. INVARIANT: the key holds all that a verdict depends on, and
+        only that."""
         if category_of(past.action) in self._limited:
             verdict = self._evaluate(past)
         else:
@@ -169,7 +169,7 @@ def _at_least_asked(past: Past, verdict: Verdict) -> Verdict:
 
 
 class _Key(NamedTuple):
-    """What makes two changes one."""
+    """Key by which changes are grouped."""
 
     kind: Kind
     category: Category
@@ -191,7 +191,7 @@ class _Group:
 
 
 class _Told:
-    """What a replay has found so far."""
+    """Counts of a replay so far."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -259,8 +259,8 @@ def _change(key: _Key, group: _Group) -> ChangedVerdict:
 
 
 def _rank(change: ChangedVerdict) -> tuple[object, ...]:
-    """Wider first. In each what goes against a person's answer, the longer step, the further
-    end, what was more often; no ties."""
+    """Sort key: wider first. Within each: against a person's answer, the longer step, the further
+    end, the more frequent; no ties."""
     after = STRICTNESS[change.after.verdict]
     step = abs(after - STRICTNESS[change.before.verdict])
     return (

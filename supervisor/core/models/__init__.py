@@ -1,4 +1,4 @@
-"""Calls of models: which request is one, what it may cost at most, and what it did cost.
+"""Calls of models: which request is one, its bound and its cost.
 
 Start with `model_calls`, then `spend`.
 """

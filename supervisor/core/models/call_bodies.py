@@ -1,8 +1,8 @@
-"""Read the size and the price of a model call from its request body, before it goes out.
+"""Size and price that a model call's body states, before it goes out.
 
-It is apart from `model_calls.py`, which decides by the head alone, because a body is an agent's
-word. It must never take that word for less than the provider may read in it: what it can't read,
-or what two readers may read differently, is as large and as dear as a call can be.
+It is separate from `model_calls.py`, which decides by the head alone, because a body is an agent's
+word. It must never take that word for less than the provider may read in it: a body that it can't
+read, or that two readers may read differently, is as large and as dear as a call can be.
 """
 
 import json
@@ -54,8 +54,8 @@ _BEYOND_TYPES = frozenset(
 )
 # Parts of Bedrock's Converse whose few bytes are many pages, pictures or sounds.
 _LONG_PARTS = ("document", "video", "audio")
-# What has the provider change the conversation. Of its edits these only leave out some of what is
-# in the body: Anthropic's page on context editing.
+# Keys that have the provider change the conversation. These edits only leave out some of the body:
+# Anthropic's page on context editing.
 _EDITS_KEY = "context_management"
 _CLEARING_EDITS = ("clear_tool_uses_20250919", "clear_thinking_20251015")
 _SERVER_TOOLS = (
@@ -67,9 +67,8 @@ _SERVER_TOOLS = (
     "image_generation",
     "tool_search",
 )
-# How a head says which charset its body is in, those in which it says what is read of it here, and
-# those in which it does where all of it is ASCII (Apache's client for Java says so of a body unless
-# it is told).
+# Charset in a Content-Type; charsets that mean what is read here; and those that do where all is
+# ASCII (the default of Apache's client for Java).
 _CHARSET = re.compile(r"charset\s*=\s*[\"']?([^\s;,\"']*)")
 _CHARSETS = {"utf-8", "utf8", "us-ascii", "ascii", ""}
 _LIKE_ASCII = {"iso-8859-1", "latin1", "windows-1252"}
@@ -94,7 +93,7 @@ _MAKERS_LIMITS = frozenset(
     {"maxtokens", "maxgenlen", "maxtokencount", "maxtokenstosample", "maxnewtokens",
      "maxcompletiontokens", "maxoutputtokens"}
 )  # fmt: skip
-# And how much may be thought. Where that isn't less than the limit, nobody knows which holds: with
+# And the budget for thinking. Where that isn't less than the limit, it is unclear which holds: with
 # tools Anthropic's models think beyond it, gateways raise it.
 _THOUGHT = (("thinking", "budget_tokens"), ("reasoning", "max_tokens"))
 # Keys of a body that change what it costs. Some readers don't mind their case.
@@ -111,8 +110,8 @@ _MARKS = (b"{", b"[", b",", b":")
 
 
 class _Seen:
-    """What a body holds anywhere: the types of its parts, what it puts into a cache, pictures,
-    and whether a key stood twice in one object."""
+    """Facts from anywhere in a body: the types of its parts, cache writes, pictures, and whether an
+    object repeats a key."""
 
     def __init__(self) -> None:
         self.types: set[str] = set()
@@ -146,7 +145,7 @@ class _Seen:
             or _holds(made.get("image"))
         )
         self.pictures += is_picture
-        # The pages of a document are pictures, too, and a few bytes make many of them.
+        # Pages of a document are pictures, too: a few bytes make many.
         self.has_documents |= (kind == "base64" and not is_picture) or any(
             _holds(made.get(key)) for key in _LONG_PARTS
         )
@@ -163,12 +162,12 @@ def read_call(
     is_encoded: bool = False,
     at_model_host: bool = True,
 ) -> ModelCall | None:
-    """The call that a request makes; None where its body is no model's (some other site uses the
-    same path).
+    """Return the call that a request makes; None where its body is no model's (another site with
+    the same path).
 
-    A body that is encoded, can't be read, or says a key twice (two readers may differ then) is
-    taken for the largest there is. So is one of too many values, at any host: a few packed bytes
-    may stand for millions. Where a gateway may make other calls of it, it is `unmetered`.
+    A body that is encoded, can't be read, or repeats a key (two readers may differ then) counts as
+    the largest there is. So does one of too many values, at any host: a few packed bytes may stand
+    for millions. Where a gateway may make other calls of it, it is `unmetered`.
     """
     if not is_encoded and has_too_many_values(body):
         return _largest(api, body, path, host, at_model_host=at_model_host)
@@ -192,7 +191,7 @@ def read_call(
     if asks_elsewhere(root, models, headers):
         return ModelCall(api="unmetered", body_bytes=len(body))
     is_whole = not is_kept(root, models)
-    # The name of what is kept is no model's.
+    # The name of a kept item is no model's.
     others = others if is_whole or "" in others else (*others, "")
     return ModelCall(
         api=api,
@@ -229,13 +228,13 @@ def read_call(
 
 
 def has_too_many_values(text: bytes) -> bool:
-    """Whether what is read of this JSON could be so much that nothing of it should be."""
+    """Return whether this JSON could hold so many values that it shouldn't be read."""
     return sum(map(text.count, _MARKS)) > MOST_MARKS
 
 
 def _largest(api: Api, body: bytes, path: str, host: str, *, at_model_host: bool) -> ModelCall:
-    """A call of which nothing is known but its length, and what its address says: any tool may
-    be in it, also one that costs more than tokens."""
+    """Return the call for a body of which only length and address are known: it may use any tool,
+    even one that costs more than tokens."""
     choices = MOST_CHOICES if api == "chat" else 1
     others = tuple(filter(None, models_named(path, "")))
     return ModelCall(
@@ -258,8 +257,8 @@ def _holds(value: object) -> bool:
 
 
 def _is_read_otherwise(body: bytes, headers: tuple[tuple[str, str], ...]) -> bool:
-    """Whether a server that goes by what the head says of the body may find something else in
-    it: the same bytes are a form, too, or text of another charset."""
+    """Return whether a server that goes by the headers may read the body otherwise: as a form, or
+    in another charset."""
     said = [value.lower() for name, value in headers if name.lower() == "content-type"]
     charsets = {found[1] for one in said for found in _CHARSET.finditer(one)}
     known = _CHARSETS | _LIKE_ASCII if body.isascii() else _CHARSETS
@@ -278,7 +277,7 @@ def _is_form(body: bytes) -> bool:
 
 
 def _text_bytes(body: bytes) -> int:
-    """How many bytes a body has, or would have in UTF-8: in UTF-16 a word may have fewer bytes
+    """Count a body's bytes, or its bytes in UTF-8 if more: in UTF-16 a word may have fewer bytes
     than tokens."""
     return max(
         len(body),
@@ -289,7 +288,7 @@ def _text_bytes(body: bytes) -> int:
 
 
 def _is_ambiguous(root: dict[str, Any]) -> bool:
-    """Whether a reader to whom the case of keys is one finds something that others don't."""
+    """Return whether a case-insensitive reader of keys finds something that others don't."""
     return any(key not in _READ and key.casefold() in _READ for key in root)
 
 
@@ -307,7 +306,7 @@ def _is_told_not_to_think(api: Api, host: str, root: dict[str, Any]) -> bool:
     """Whether it says so where its API reads it. Anywhere else the words are passed over, and
     the model thinks."""
     if api == "chat":
-        # Whoever else speaks as OpenAI does may ask a model that knows nothing of it.
+        # Another server that speaks OpenAI's API may ask a model that ignores it.
         return is_openai(host) and root.get("reasoning_effort") == "none"
     if api not in ("messages", "invoke", "converse"):
         return False
@@ -360,7 +359,7 @@ def _limit(api: Api, root: dict[str, Any]) -> int | None:
 
 
 def _makers_limits(root: dict[str, Any]) -> list[object]:
-    """What a body, or a part of it, says in the words of any maker."""
+    """Return the limits in a body, or a part of it, in the words of any maker."""
     parts = [root, *_dicts(root)]
     parts += _dicts(root.get("additionalModelRequestFields"))
     return [
@@ -384,7 +383,7 @@ def _is_limit(number: object) -> TypeIs[int]:
 
 
 def _choices(root: dict[str, Any]) -> int:
-    """How many answers are made and billed: of each prompt so many."""
+    """Return how many answers are made and billed, over all prompts."""
     wanted = [1 if root.get(key) is None else root[key] for key in _CHOICES]
     each = max(
         min(max(one, 1), MOST_CHOICES) if isinstance(one, int) else MOST_CHOICES for one in wanted
@@ -408,8 +407,8 @@ def _reaches_beyond(root: dict[str, Any], seen: _Seen) -> bool:
 
 
 def _refers(root: dict[str, Any]) -> bool:
-    """Whether an item of OpenAI's responses stands for one that is kept there: of those the type
-    may be left out. A message has a role."""
+    """Return whether an item of OpenAI's responses refers to one that is kept there, whose type may
+    be left out. A message has a role."""
     items = root.get("input")
     return isinstance(items, list) and any(
         isinstance(item, dict)
@@ -421,7 +420,7 @@ def _refers(root: dict[str, Any]) -> bool:
 
 
 def _edits_more(root: dict[str, Any]) -> bool:
-    """Whether the provider changes the conversation by more than leaving out some of it."""
+    """Return whether the provider changes the conversation beyond leaving some of it out."""
     asked = root.get(_EDITS_KEY)
     edits = asked.get("edits") if isinstance(asked, dict) else asked
     is_clearing = isinstance(edits, list) and all(

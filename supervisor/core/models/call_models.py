@@ -1,10 +1,9 @@
-"""Which models a call may mean, by its address and its body.
+"""Models that a call may mean, by its address and its body.
 
-It is apart from `call_bodies.py`, because a body's `model` is only one of the places where
-servers look for it, and which of them counts is theirs to say: Bedrock, Vertex and Azure go by
-the path, LiteLLM by the path or the query before the body, others by the body alone. It must
-never leave out one that somebody may go by. Sources: the API references of these, and LiteLLM's
-proxy.
+It is separate from `call_bodies.py`, because a body's `model` is only one of the places where
+servers look: Bedrock, Vertex and Azure go by the path, LiteLLM by the path or the query before the
+body, others by the body alone. It must never leave out one that a server may go by. Sources: the
+API references of these, and LiteLLM's proxy.
 """
 
 import re
@@ -17,8 +16,8 @@ from supervisor.core.models.model_calls import MOST_NAME_CHARS, readings
 type Headers = tuple[tuple[str, str], ...]
 # How paths name a model. Of what stands in several segments, each may count.
 _IN_PATHS = (
-    # Bedrock's id or profile. Of each line only the first `/model/` is tried: from every one of
-    # them to the end would be the square of an agent's path.
+    # Bedrock's id or profile. Only the first `/model/` of a line is tried: trying each to the end
+    # would be quadratic in an agent's path.
     re.compile(r"^(?>.*?/model/)(.+)/(?:converse|invoke)", re.IGNORECASE | re.MULTILINE),
     re.compile(r"^(?>.*?/model/)(.+?)/(?:converse|invoke)", re.IGNORECASE | re.MULTILINE),
     re.compile(r"/models/([^/:]+)(?=:)", re.IGNORECASE),  # Vertex
@@ -28,14 +27,14 @@ _IN_PATHS = (
 _IN_QUERIES = "model"
 # Of `model[0]` and the like many read a list by the name before the bracket.
 _BRACKET = re.compile(r"[\[\]]")
-# What the provider may take another model by than the one that is named.
+# Keys by which the provider may take another model than the named one.
 OTHER_MODELS = (
     *("models", "fallbacks", "preset"),
     *("context_window_fallbacks", "content_policy_fallbacks", "context_window_fallback_dict"),
 )
 MOST_OTHERS = 10
-# Headers that say where a call is sent on, and as which model: Portkey's, by the name of what is
-# kept there or in full, and Helicone's.
+# Headers that send a call on, and as another model: Portkey's, by a stored name or in full, and
+# Helicone's.
 _ROUTES = ("x-portkey-config", "helicone-fallbacks")
 # How LiteLLM and Cloudflare are told, in the body or a header, to try again, and to wait no longer:
 # what a model made until then is billed each time.
@@ -44,7 +43,7 @@ _NO_LONGER = (
     *("timeout", "request_timeout", "stream_timeout"),
     *("x-litellm-timeout", "x-litellm-stream-timeout", "cf-aig-request-timeout"),
 )
-# What has a gateway send on something else than the body says, to whatever model: parts for
+# Fields that have a gateway send on something else than the body says, to any model: parts for
 # OpenAI's client, and settings of LiteLLM's router.
 ELSEWHERE_KEYS = (
     "extra_body",
@@ -54,7 +53,7 @@ ELSEWHERE_KEYS = (
     "model_list",
     "router_settings_override",
 )
-# How LiteLLM is told to ask several models at once, and as often as they are named.
+# LiteLLM's ways to ask several models at once, each as often as it is named.
 _SEVERAL = ","
 
 
@@ -86,7 +85,7 @@ def others_named(root: dict[str, Any], headers: Headers) -> tuple[str, ...]:
 
 
 def asks_elsewhere(root: dict[str, Any], models: tuple[str, ...], headers: Headers) -> bool:
-    """Whether other calls than the one that a body says may be made of it."""
+    """Return whether it may cause other calls than the body says."""
     is_several = isinstance(root.get("model"), list) or any(_SEVERAL in model for model in models)
     is_routed = any(route.lstrip()[:1] in ("{", "[") for route in _routes(headers))
     return (
@@ -108,13 +107,13 @@ def _asks_again(root: dict[str, Any], headers: Headers) -> bool:
 
 
 def name_of(value: object) -> str:
-    """A model's name, as much of it as is kept; empty where it is none."""
+    """Return a model's name, cut to the kept length; empty where it is none."""
     return value[:MOST_NAME_CHARS] if isinstance(value, str) else ""
 
 
 def key_of(field: str) -> str:
-    """What the name of a form's or a query's field says to who doesn't mind its case, and reads
-    lists by it."""
+    """Return the name of a form's or a query's field, as a reader that ignores case and reads lists
+    takes it."""
     return _BRACKET.split(field.strip("[] "), maxsplit=1)[0].strip().casefold()
 
 

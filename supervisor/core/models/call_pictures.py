@@ -1,9 +1,8 @@
-"""Pictures in the body of a model call: which are in it, and how many of its bytes are theirs.
+"""Pictures in the body of a model call, and their share of its bytes.
 
-It is apart from `call_bodies.py`, because a picture is what a body says twice: its base64 is
-long, and counts as few tokens whatever its length. It must never take words for a picture: the
-bytes are only left out of account where the API reads no words. Sources: the pages on vision of
-Anthropic and OpenAI.
+It is separate from `call_bodies.py`, because a picture's base64 is long, and counts as few tokens
+whatever its length. It must never take words for a picture: bytes are left out of account only
+where the API reads no words. Sources: the pages on vision of Anthropic and OpenAI.
 """
 
 import re
@@ -13,8 +12,7 @@ from supervisor.core.models.model_calls import Api
 
 # Parts that are pictures at OpenAI's APIs, in the body or anywhere else.
 _OPENAI_TYPES = ("image_url", "input_image", "computer_screenshot")
-# What both vendors take. Of any other kind, a drawing of lines for one, nobody knows what is made
-# of it.
+# Formats that both vendors take. How others are read (a vector drawing, say) is unknown.
 _INLINE = re.compile(r"data:image/(?:png|jpe?g|gif|webp);base64,")
 
 
@@ -32,17 +30,17 @@ def inline_picture(part: dict[str, Any]) -> str:
 
 
 def picture_bytes(api: Api, root: dict[str, Any]) -> int:
-    """How many bytes of a body are pictures that stand where its API reads one; in the arguments
-    of a tool the same bytes are words."""
+    """Count the bytes of pictures where the API reads one; in a tool's arguments the same bytes are
+    words."""
     if api == "messages":
         contents = [_parts(message.get("content")) for message in _parts(root.get("messages"))]
-        # What a tool gave may have pictures in it, too.
+        # A tool's result may have pictures in it, too.
         contents += [_parts(part.get("content")) for parts in contents for part in parts if part.get("type") == "tool_result"]  # fmt: skip  # noqa: E501
         return sum(len(_anthropic_picture(part)) for parts in contents for part in parts)
     if api == "chat":
         contents = [_parts(message.get("content")) for message in _parts(root.get("messages"))]
     elif api == "responses":
-        # What was said is in the one, what a tool gave in the other.
+        # The one holds messages, the other results of tools.
         contents = [
             _parts(item.get(key))
             for item in _parts(root.get("input"))

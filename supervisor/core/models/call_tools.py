@@ -1,18 +1,17 @@
-"""Which tools of a model call the provider runs itself, and what they may cost beyond the call's
-own tokens.
+"""Tools of a model call that the provider runs itself, and their extra cost.
 
-It is apart from `call_bodies.py`, because tools come and go faster than anything else of an API.
-It must never take a tool for the caller's own that it doesn't know: whatever isn't named here as
-run by the caller, or as billed in a way that an answer tells, may cost anything. Sources: the
-lists of tools of Anthropic, OpenAI (Responses), OpenRouter (server tools, plugins, variants) and
-Amazon Bedrock (Converse).
+It is separate from `call_bodies.py`, because tools come and go faster than anything else of an API.
+It must never take an unknown tool for the caller's own: a tool that isn't named here as run by the
+caller, or as billed in a way that an answer tells, may cost anything. Sources: the lists of tools
+of Anthropic, OpenAI (Responses), OpenRouter (server tools, plugins, variants) and Amazon Bedrock
+(Converse).
 """
 
 from typing import Any, TypeIs
 
 from supervisor.core.models.model_calls import Api, is_openrouter
 
-# What the caller runs: functions, and what vendors only give a form to.
+# Tools that the caller runs: functions, and those for which vendors only define a form.
 _OWN_TYPES = (
     "function",
     "custom",
@@ -26,7 +25,7 @@ _OWN_STARTS = ("bash_", "text_editor_", "computer_", "memory_", "browser_toolset
 # Keys of tools that name no type: Anthropic's and OpenAI's functions, and those of Bedrock's
 # Converse.
 _OWN_KEYS = ("name", "function", "toolSpec", "cachePoint")
-# What the provider runs, and bills by tokens, or by searches that its answer tells.
+# Tools that the provider runs, and bills by tokens, or by searches that its answer counts.
 _TOLD_STARTS = (
     "web_search",
     "web_fetch",
@@ -46,9 +45,10 @@ BILL_MORE_KEYS = ("web_search_options", "search_parameters", "plugins")
 _SEARCHING_MODELS = ("-search-preview", "-search-api", ":online", "sonar", "deep-research")
 # How models are named that are kept at the provider, as OpenRouter and Bedrock do.
 _KEPT_MODELS = ("@preset/", ":prompt/")
-# What a call that names no limit may search and look up: Anthropic pauses after 10 steps, of some
-# searches each, and no other names a limit of its own. More would hold calls of whoever has
-# searching switched on with every call, as Codex does, for the price of searches that nobody makes.
+# Assumed bound on searches and look-ups of a call that names none: Anthropic pauses after 10 steps,
+# of some searches each, and no other names a limit of its own. A higher one would hold calls of
+# clients that switch searching on with every call, as Codex does, for the price of searches that
+# never happen.
 MOST_SEARCHES = 128
 # A limit beyond this is none: no call lives that long.
 MOST_LIMIT = 10_000
@@ -66,12 +66,12 @@ def tools_of(root: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def runs_elsewhere(tool: dict[str, Any], host: str) -> bool:
-    """Whether the provider may run it, and the model read what comes of it."""
+    """Return whether the provider may run it, and the model read its result."""
     kind = tool.get("type")
     if kind is None:
         return not any(key in tool for key in _OWN_KEYS)
     if kind == "shell":
-        # OpenRouter runs every one of them itself.
+        # OpenRouter runs all of these itself.
         place = tool.get("environment")
         return is_openrouter(host) or not (isinstance(place, dict) and place.get("type") == "local")
     if kind == "tool_search" and tool.get("execution") == "client":
@@ -99,10 +99,10 @@ def previews(tool: dict[str, Any]) -> bool:
 def steps(
     api: Api, root: dict[str, Any], tools: list[dict[str, Any]], host: str, *, is_kept: bool = False
 ) -> int:
-    """The most steps that the provider may make by itself, in each of which the model reads
+    """Return the most steps that the provider may make by itself, in each of which the model reads
     everything once more; `MOST_LIMIT` where it names no limit.
 
-    A limit of Anthropic's is none of steps: a tool that is used up says so, and the model goes on.
+    Anthropic's limits don't bound steps: a tool that is used up says so, and the model goes on.
     """
     if not (
         is_kept or root.get("mcp_servers") or any(runs_elsewhere(tool, host) for tool in tools)
@@ -122,19 +122,20 @@ def _is_limit(value: object) -> TypeIs[int]:
 
 
 def advisors(tools: list[dict[str, Any]]) -> list[object]:
-    """What the tools call the models that they ask."""
+    """Return the names of the models that the tools ask."""
     return [tool.get("model") for tool in tools if str(tool.get("type")).startswith(_ADVISOR)]
 
 
 def is_kept(root: dict[str, Any], models: tuple[str, ...]) -> bool:
-    """Whether part of the call is kept at the provider: OpenAI's prompts and OpenRouter's
-    presets, which whoever has the key may write, bring a model, texts and tools of their own."""
+    """Return whether part of the call is kept at the provider: OpenAI's prompts and OpenRouter's
+    presets, which every holder of the key may write, bring a model, texts and tools of their
+    own."""
     named = any(word in model.lower() for model in models for word in _KEPT_MODELS)
     return named or bool(root.get("preset")) or isinstance(root.get("prompt"), dict)
 
 
 def always_search(models: tuple[str, ...]) -> bool:
-    """Whether one of the models reads what it finds, whatever the call says."""
+    """Return whether one of the models reads search results whatever the call says."""
     return any(word in model.lower() for model in models for word in _SEARCHING_MODELS)
 
 

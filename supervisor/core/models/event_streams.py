@@ -1,9 +1,8 @@
-"""Streams cut into their events, whatever the boundaries of the chunks: server-sent events and AWS
-event streams.
+"""Decoder of server-sent events and AWS event streams, in any chunks.
 
-It decides where an event begins and ends, and nothing of what it means. What it holds is
-bounded: an event that is too long is passed over and said (`lost`). Sources: the HTML standard's
-"server-sent events", AWS's "event stream encoding".
+It decides where an event begins and ends, not what it means. Its buffer is bounded: an event that
+is too long is skipped and reported (`lost`). Sources: the HTML standard's "server-sent events",
+AWS's "event stream encoding".
 """
 
 from collections.abc import Iterator
@@ -60,7 +59,7 @@ class ServerSent:
             self._skips = self.lost = True
 
     def end(self) -> Iterator[StreamEvent]:
-        """What a stream that ended without its last blank line leaves."""
+        """Return the last event of a stream that ended without its last blank line."""
         if self._rest and not self._skips:
             yield from self._line(bytes(self._rest))
         yield from self._line(b"")

@@ -1,9 +1,8 @@
-"""Which requests call a model, and what is known of such a call.
+"""Recognise requests that call a model, by their path.
 
-It decides by path, whatever the host: Anthropic's Messages, OpenAI's chat completions and
-responses, Bedrock's invoke and converse, and whoever speaks the same (OpenRouter, gateways). It
-is apart from `call_bodies.py`, which reads what such a request says, and from `usage.py`, which
-reads what comes back.
+The host doesn't matter: Anthropic's Messages, OpenAI's chat completions and responses, Bedrock's
+invoke and converse, and whoever speaks the same (OpenRouter, gateways). It is separate from
+`call_bodies.py`, which reads such a request's body, and from `usage.py`, which reads the response.
 """
 
 import re
@@ -14,8 +13,7 @@ import msgspec
 
 from supervisor.core.text.hosts import is_named
 
-# Tiers of service, by what they cost, the cheapest first. Of one that is `unknown` nobody here
-# knows what.
+# Tiers of service by price, the cheapest first. The price of an `unknown` one isn't known here.
 Tier = Literal["plain", "fast", "ultrafast", "unknown"]
 TIERS: tuple[Tier, ...] = get_args(Tier)
 # The words of Anthropic, OpenAI, OpenRouter and Bedrock: an answer names the tier that served the
@@ -41,9 +39,9 @@ _BEDROCK = re.compile(
 _AZURE = re.compile(
     r"(?:[a-z0-9-]+\.)+(?:openai|cognitiveservices|services\.ai)\.azure\.(?:com|us|cn)"
 )
-# What paths of calls end in, after decoding, and what stands somewhere before; a gateway's own
-# prefix may stand before that. INVARIANT: a part without a bound ends where its pattern may begin
-# anew. An agent writes the path: read again from each of its segments, it takes seconds.
+# Endings of call paths, after decoding, with a part that must stand before; a gateway's own prefix
+# may stand before that. INVARIANT: an unbounded part ends where its pattern may begin anew. An
+# agent writes the path: read again from each of its segments, it takes seconds.
 _ENDS: tuple[tuple[str, str, Api], ...] = (
     ("/model/", r"/converse(?:-stream)?", "converse"),
     ("/model/", r"/invoke(?:-with-response-stream)?", "invoke"),
@@ -58,19 +56,18 @@ _ENDS: tuple[tuple[str, str, Api], ...] = (
 _PATHS = tuple((before, re.compile(end + "$"), api) for before, end, api in _ENDS)
 # The same anywhere: a gateway may go by what a path begins with.
 _PARTS = tuple((before, re.compile(end + "(?=/|$)"), api) for before, end, api in _ENDS)
-# What servers read differently in a path that is decoded once: parameters, dot segments, what is
-# encoded twice, or looks like a query then. No client needs it.
+# Parts of a once decoded path that servers read differently: parameters, dot segments, double
+# encoding, or a query. No client needs them.
 _ODD = re.compile(r"[;\\?#%]|/\.\.?(?:/|$)")
-# What is offered over a WebSocket, too: OpenAI's responses, which Codex asks for so before it asks
-# with plain requests.
+# APIs offered over a WebSocket, too: OpenAI's responses, which Codex tries before plain requests.
 _BY_WEBSOCKET = re.compile(r"/responses$")
 # At a host of models: what costs nothing. All else there that isn't read is `unmetered`: batches,
 # pictures, sound, sessions.
 _FREE = re.compile(r"/(?:count_tokens|input_tokens|count-tokens|moderations|cancel|files|uploads)$")
 _FREE_WITHIN = "/uploads/"
 _COSTS = re.compile(r"/v\d+(?:beta\d*)?/")
-# Methods whose requests have no body, nearly always: what has none calls no model. Of any other a
-# gateway may make the POST that it sends on.
+# Methods whose requests nearly always have no body: without one nothing calls a model. Of any other
+# a gateway may make the POST that it sends on.
 NO_BODY = frozenset({"GET", "HEAD", "OPTIONS", "DELETE"})
 MOST_NAME_CHARS = 200
 
@@ -133,7 +130,7 @@ class Tokens(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def written(self) -> int:
-        """What was put into the provider's cache, for however long."""
+        """Return the tokens put into the provider's cache, for however long."""
         return self.cache_write + self.cache_write_long
 
     @property
@@ -148,7 +145,7 @@ class Tokens(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def dearest_tier(*said: object) -> Tier:
-    """The dearest of the tiers that are named; what is no text names none."""
+    """Return the dearest of the named tiers; a value that is no text names none."""
     named = [_TIER_WORDS.get(one, "unknown") for one in said if isinstance(one, str)]
     return max(named, key=TIERS.index, default="plain")
 
@@ -164,7 +161,7 @@ def is_model_host(host: str, others: frozenset[str] = frozenset()) -> bool:
 
 
 def is_openai(host: str) -> bool:
-    """Whether it is OpenAI's own host, of any region."""
+    """Return whether it is OpenAI's own host, of any region."""
     return host == _OPENAI or host.endswith(f".{_OPENAI}")
 
 
@@ -207,14 +204,13 @@ def is_regional(host: str, path: str, model: str) -> bool:
 def api_of(
     method: str, path: str, host: str = "", *, is_upgrade: bool = False, at_model_host: bool = False
 ) -> Api | None:
-    """The API that a request by its head may speak; None for one that calls no model. `path` may
-    have a query.
+    """Return the API that a request by its head may speak; None for one that calls no model. `path`
+    may have a query.
 
-    Of an upgrade to a WebSocket it is the one that the same path has for plain requests, or
-    `unmetered`: whatever its path, a model host that takes one talks with a model over it. Of
-    any model host but a vendor's nobody knows which paths lead to a model, or make it cost: all
-    may but the free ones. And a path that may be another call, or none, by who reads it is
-    nothing that could be priced: it is `unmetered` there.
+    An upgrade to a WebSocket has the API of the same path for plain requests, or is `unmetered`: a
+    model host that accepts one talks with a model over it, whatever the path. Of a model host that
+    isn't a vendor's, any path but the free ones may lead to a model, or make it cost. A path that
+    is another call, or none, to another reader can't be priced: it is `unmetered` there.
     """
     if not is_upgrade and method in NO_BODY:
         return None
@@ -249,14 +245,14 @@ def _is_free(reading: str) -> bool:
     if _FREE.search(reading):
         return True
     _, within, rest = reading.rpartition(_FREE_WITHIN)
-    # A line break at the very end changes nothing; of a path with another one nobody knows which
+    # A line break at the very end changes nothing; of a path with another one it is unknown which
     # part is read.
     return bool(within) and "\n" not in rest[:-1]
 
 
 def readings(path: str) -> set[str]:
-    """A path as servers may read it: decoded once or twice, and what then looks like a query as
-    a part of it or not (gateways build new addresses of it)."""
+    """Return a path as servers may read it: decoded once or twice, with a resulting query as a part
+    of it or not (gateways build new addresses of it)."""
     once = unquote(path.partition("?")[0].partition("#")[0])
     # Of nearly every path there is one.
     parts = {

@@ -1,9 +1,9 @@
-"""A denied model call in the provider's own words, so that an agent stops cleanly, or goes the way
-that is open, instead of trying again.
+"""Denials of model calls in the provider's own error format.
 
-It decides only the form: what Anthropic, OpenAI and Bedrock answer where an account has no money
-left, and what tells a client of OpenAI's that a WebSocket is not to be had. The why and the way
-that is open are in it as everywhere (law 5).
+So an agent stops cleanly, or takes the open way, instead of trying again. It decides only the form:
+what Anthropic, OpenAI and Bedrock answer where an account has no money left, and what tells an
+OpenAI client that a WebSocket is not available. The reason and the open way are in it as everywhere
+(law 5).
 """
 
 from typing import NamedTuple

@@ -1,9 +1,9 @@
-"""The price table of models, and exact sums over it.
+"""Price table of models, and exact sums over it.
 
-It decides which row of `policy/prices.yaml` a model's name means, and what counts of tokens cost
-by it. Money is whole pico-dollars (a price of $0.000001 for a million tokens is one for each),
-never a float. It is apart from `spend.py`, which knows what a call may use. It must never price
-low for want of knowledge: a model that isn't in the table costs the table's highest.
+It decides which row of `policy/prices.yaml` a model's name means, and what counts of tokens cost by
+it. Money is whole pico-dollars (a price of $0.000001 for a million tokens is one for each), never a
+float. It is separate from `spend.py`, which knows what a call may use. It must never price low for
+want of knowledge: a model that isn't in the table costs the table's highest.
 """
 
 import re
@@ -31,11 +31,10 @@ _KEYS = (
 _TABLE_KEYS = ("version", "models", "web_search", "regional", "server_steps")
 MOST_TOKENS = 10**9
 MOST_FACTOR = 100
-# After so many Anthropic pauses, and the caller asks anew (its page on server tools); nobody else
+# Anthropic pauses after so many, and the caller asks anew (its page on server tools); nobody else
 # names a number.
 SERVER_STEPS = 10
-# What names of one model differ in: where it runs, who offers it, which day's build it is, and how
-# OpenRouter routes it.
+# Variations in names of one model: region, vendor, build date, and OpenRouter's routing.
 _REGION = re.compile(
     r"^(?:[a-z]{2,6}(?:-gov)?\.)?(?:anthropic|openai|amazon|meta|mistral|deepseek|qwen|moonshot)\."
 )
@@ -76,7 +75,7 @@ class Price(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PriceTerms(Protocol):
-    """What of a call changes its price."""
+    """The parts of a call that change its price."""
 
     @property
     def tier(self) -> Tier: ...
@@ -111,7 +110,7 @@ class PriceTable(msgspec.Struct, frozen=True, kw_only=True):
         return Found(self.highest, is_known=False)
 
     def cost_picousd(self, price: Price, tokens: Tokens, terms: PriceTerms) -> int:
-        """What tokens cost, rounded up to a whole pico-dollar."""
+        """Return the cost of tokens, rounded up to a whole pico-dollar."""
         is_long = price.above_tokens is not None and tokens.prompt > price.above_tokens
         rates = price.above if is_long and price.above is not None else price.rates
         cost: int = sum(getattr(tokens, kind) * getattr(rates, kind) for kind in _RATES)
@@ -122,8 +121,8 @@ class PriceTable(msgspec.Struct, frozen=True, kw_only=True):
         return -(-cost * factor // _MILLION) + tokens.searches * each
 
     def _factor(self, price: Price, tier: Tier) -> int:
-        """What a tier multiplies a price by, in thousandths: the table's highest where it isn't
-        known of the model, or of anything."""
+        """Return a tier's price factor, in thousandths: the table's highest where it isn't known of
+        the model, or at all."""
         if tier == "plain":
             return 1000
         own = {"fast": price.fast, "ultrafast": price.ultrafast}.get(tier)
@@ -192,8 +191,8 @@ def _price(source: str, name: str, row: Any) -> Price:
 
 
 def _rates(source: str, fields: Any) -> Rates:
-    """A kind that isn't priced costs what plain input does; a long cache write what a short one
-    does."""
+    """Return the rates: an unpriced kind costs what plain input does; a long cache write what a
+    short one does."""
     plain = _money(source, fields, "input")
     cache_write = _money(source, fields, "cache_write", plain)
     return Rates(
@@ -206,8 +205,8 @@ def _rates(source: str, fields: Any) -> Rates:
 
 
 def _highest(prices: list[Price]) -> Price:
-    """The highest price of each kind. Of what is read from a cache only prices of its own count:
-    who has none for that has no cache."""
+    """Return the highest price of each kind. For cache reads only explicit prices count: a model
+    without one has no cache."""
     all_rates = [
         rates for price in prices for rates in (price.rates, price.above) if rates is not None
     ]

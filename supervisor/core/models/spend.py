@@ -1,12 +1,11 @@
-"""The most that a model call may cost, and what it did cost.
+"""Bound and charge of a model call.
 
     bound    before it goes out: no more than this can be billed, by the size of its body and the
              limit that it names
     charge   after: the provider's own count, and the bound for whatever is missing of it
 
-INVARIANT: what is missing is taken for the most that it can be, never for the least;
-`Charge.flags` says so. A token stands for at least one byte of text, so the bytes of a body that
-are text bound the tokens of it.
+INVARIANT: a missing number counts as the most that it can be, never as the least; `Charge.flags`
+says so. A token stands for at least one byte of text, so the text bytes of a body bound its tokens.
 """
 
 from typing import Literal
@@ -17,7 +16,7 @@ from supervisor.core.models.model_calls import TIERS, ModelCall, Tokens
 from supervisor.core.models.prices import Price, PriceTable
 from supervisor.core.models.usage import Usage
 
-# What providers add to a prompt by themselves: the words around tools, roles and pictures.
+# Tokens that providers add to a prompt: the words around tools, roles and pictures.
 ADDED_TOKENS = 2048
 # The most that a picture counts as, however few bytes it is. Claude: 4,784, after it was made
 # smaller (Anthropic's page on vision). Any other: of a picture of 2048 by 768 gpt-4o-mini counts
@@ -86,8 +85,8 @@ def _size(
     picture = CLAUDE_PICTURE_TOKENS if is_known and is_claude else PICTURE_TOKENS
     in_body = call.body_bytes - call.picture_bytes + ADDED_TOKENS + call.pictures * picture
     steps = min(call.steps, table.server_steps)
-    # Of several prompts each may be as long. How many texts are embedded at once no context bounds,
-    # and nobody knows that of a model that isn't in the table.
+    # Each of several prompts may be as long. No context bounds how many texts are embedded at once,
+    # and a model that isn't in the table may do so.
     longest = (
         price.context_tokens * call.choices if is_known and call.api != "embeddings" else in_body
     )
@@ -99,7 +98,7 @@ def _size(
 
 
 def charge(call: ModelCall, usage: Usage, reserved: Charge, table: PriceTable) -> Charge:
-    """What a call cost. Where the response names another model than the request did, the dearer
+    """Return a call's cost. Where the response names another model than the request did, the dearer
     of the two."""
     # Where the provider goes on by itself, the count that an answer begins with is only that of the
     # first step.
@@ -134,8 +133,7 @@ def charge(call: ModelCall, usage: Usage, reserved: Charge, table: PriceTable) -
         price = table.find(beside.model or usage.model or call.model).price
         cost += table.cost_picousd(price, beside.tokens, served)
         tokens += beside.tokens
-    # Of those that were asked beside, and of what was read after the first step, only the end of an
-    # answer says anything.
+    # Only the end of an answer reports the models asked beside, and the reads after the first step.
     is_unsaid = bool(call.advisors) or (usage.has_input and not has_input)
     least = reserved.cost_picousd if is_estimated and is_unsaid else 0
     return Charge(
@@ -144,12 +142,12 @@ def charge(call: ModelCall, usage: Usage, reserved: Charge, table: PriceTable) -
 
 
 def lost(reserved: Charge) -> Charge:
-    """A call whose end nobody saw: it counts as what was reserved for it."""
+    """Return the charge of a call whose end nobody saw: its reservation."""
     return msgspec.structs.replace(reserved, flags=(*reserved.flags, "lost"))
 
 
 def _filled(call: ModelCall, usage: Usage, most: Tokens, *, has_input: bool) -> Tokens:
-    """The tokens of a call, with what the provider didn't say filled in."""
+    """Return the tokens of a call, with missing counts filled in."""
     tokens = usage.tokens
     if call.asks_long_cache and not usage.tells_writes:
         tokens = msgspec.structs.replace(tokens, cache_write=0, cache_write_long=tokens.written)

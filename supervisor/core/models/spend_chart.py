@@ -1,10 +1,9 @@
-"""Costs of models over time as a chart of stacked columns: where columns begin, and what is drawn
-where.
+"""Layout of the spending chart: stacked columns over time.
 
 It decides the picture only: sums come from the ledger, words and colours from the page. It is
-apart from the page because every number in it can be checked without one. However long the
-history is, a chart has at most `MOST_COLUMNS` columns and `MOST_MODELS` models; the rest of the
-models are one more. Amounts of money are pico-dollars; lengths are units of the picture's own,
+separate from the page because every number in it can be checked without one. However long the
+history is, a chart has at most `MOST_COLUMNS` columns and `MOST_MODELS` models; the other models
+are summed as one more. Amounts of money are pico-dollars; lengths are units of the picture's own,
 `WIDTH` by `HEIGHT`.
 """
 
@@ -17,7 +16,7 @@ from supervisor.core.models.model_calls import Tokens
 
 MOST_COLUMNS = 48
 MOST_MODELS = 5
-# The name of all models but the dearest, together; a model that an agent names so is one of them.
+# The name for all but the dearest models together; a model that an agent names so is among them.
 OTHERS = "all others"
 DAY_S = 86400
 # How long a column may be, in seconds: minutes and hours, then days, weeks, and years of 52 weeks.
@@ -45,7 +44,7 @@ _LEAST_HEIGHT = 1.5
 
 
 class ColumnPart(NamedTuple):
-    """What one model's calls cost in one column; the first of them was made at `first_at`."""
+    """One model's cost in one column; the first of its calls was made at `first_at`."""
 
     column: int
     model: str
@@ -115,7 +114,7 @@ class Chart(NamedTuple):
 
 
 def width_for(length_s: float) -> int:
-    """How long each column of such a time is, in seconds, so that there are at most
+    """Return a column's width in seconds for such a time, so that there are at most
     `MOST_COLUMNS`."""
     for width_s in WIDTHS_S:
         # One more than fits: neither end need be where a column begins or ends.
@@ -170,8 +169,8 @@ def _series(by_model: dict[str, list[ColumnPart]]) -> tuple[Series, ...]:
 
 
 def shares(costs: Sequence[int]) -> list[int]:
-    """Whole percents of each, which are 100 together: what is left after all are cut goes to
-    those of which most was cut off."""
+    """Return whole percents that add up to 100: the rest after rounding down goes to those with the
+    largest remainders."""
     whole = sum(costs)
     if not whole:
         return [0] * len(costs)

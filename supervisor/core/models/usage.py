@@ -1,10 +1,10 @@
-"""Read what a model call used from its response, while that passes.
+"""Token usage of a model call, read from its response as it streams by.
 
 It decides which numbers of a response are the provider's own count, and says what is missing; it
-never guesses (`spend.py` does, upwards). It keeps no more than one event of a stream, and of a
-body that isn't streamed no more than `MOST_BODY_BYTES`. What has too many values is as good as
-missing. Fed with decoded bytes, in chunks cut anywhere. Sources: the API references of
-Anthropic, OpenAI and Amazon Bedrock.
+never guesses (`spend.py` does, upwards). It keeps no more than one event of a stream, and of a body
+that isn't streamed no more than `MOST_BODY_BYTES`. A response with too many values counts as
+missing. Fed with decoded bytes, in chunks cut anywhere. Sources: the API references of Anthropic,
+OpenAI and Amazon Bedrock.
 """
 
 import base64
@@ -42,13 +42,13 @@ _GIVEN_UP = frozenset({408, 499, 504, 524})
 # error can be told.
 _REFUSED = 400
 _FILTERED = b'"content_filter"'
-# What OpenAI bills by the piece, as items of an answer.
+# Items of an answer that OpenAI bills by the piece.
 _SEARCH_CALLS = ("web_search_call", "file_search_call")
 _WANTED = (b'usage"', b'Tokens"', b'"error"', b'"model"', b'TokenCount"', b'"bytes"')
 
 
 class Beside(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What was used beside the answer itself. `model` is empty where it is the answer's."""
+    """Usage beside the answer itself. `model` is empty where it is the answer's."""
 
     model: str
     tokens: Tokens
@@ -154,7 +154,7 @@ class UsageReader:
             self._body.clear()
 
     def end(self, *, complete: bool, was_read: bool = True) -> Usage:
-        """What was used. `complete` False: one side hung up before the end. `was_read` False:
+        """Return the usage. `complete` False: one side hung up before the end. `was_read` False:
         not all that came could be decoded."""
         if self._is_ok and self._frames is not None:
             # Before the end: what is only cut off there is missing, and was never more.
@@ -202,13 +202,13 @@ class UsageReader:
             return
         root = _read(data)
         if root is None:
-            # Where it had the last count, nobody knows it.
+            # It may have had the last count, which is then unknown.
             self._is_uncounted = self._frames is not None
         if isinstance(root, dict):
             self._take(root)
 
     def _take(self, root: dict[str, Any]) -> None:
-        """One object of a response: a whole body, or an event."""
+        """Take one object of a response: a whole body, or an event."""
         inner = root.get("bytes")
         if isinstance(inner, str):  # Bedrock wraps each event of a model
             try:
@@ -245,7 +245,7 @@ class UsageReader:
             self._counts.take("searches", sum(kinds.count(kind) for kind in _SEARCH_CALLS))
 
     def _anthropic(self, usage: dict[str, Any], *, is_start: bool) -> None:
-        """Input without what was cached; the output of `message_start` is only its beginning."""
+        """Input excludes what was cached; the output of `message_start` is only its beginning."""
         taken = self._counts.take("input", usage.get("input_tokens"))
         self._has_input = taken or self._has_input
         self._counts.take("cache_read", usage.get("cache_read_input_tokens"))
@@ -264,7 +264,8 @@ class UsageReader:
             self._counts.take("searches", tools.get("web_search_requests"))
 
     def _iterations(self, iterations: object) -> None:
-        """What Anthropic's own sums leave out: the pages on compaction and on the advisor tool."""
+        """Add what Anthropic's own sums leave out: the pages on compaction and on the advisor
+        tool."""
         if not isinstance(iterations, list):
             return
         found = []
@@ -278,8 +279,8 @@ class UsageReader:
         self._beside = tuple(found)
 
     def _written(self, whole: object) -> None:
-        """A sum of what was written to the cache. Where its kinds were told apart before, it
-        says nothing new."""
+        """Take a sum of cache writes. Where its kinds were told apart before, it says nothing
+        new."""
         known = self._counts.seen.get("cache_write", 0) + self._counts.seen.get(
             "cache_write_long", 0
         )
@@ -287,8 +288,8 @@ class UsageReader:
             self._counts.take("cache_write", whole - self._counts.seen.get("cache_write_long", 0))
 
     def _costs(self, usage: dict[str, Any]) -> None:
-        """OpenRouter says what it bills, and what the provider does: both are paid where the key
-        is one's own, else they are the same charge. Its page on usage accounting."""
+        """Take OpenRouter's bill, and the provider's: both are paid where the key is one's own,
+        else they are the same charge. Source: its page on usage accounting."""
         details = usage.get("cost_details")
         said = [
             usage.get("cost"),
@@ -300,7 +301,7 @@ class UsageReader:
         self._cost_picousd = max(self._cost_picousd, cost)
 
     def _openai(self, usage: dict[str, Any]) -> None:
-        """Input with what was cached in it, which is taken out here."""
+        """Input includes what was cached, which is taken out here."""
         details = usage.get("prompt_tokens_details") or usage.get("input_tokens_details")
         whole = usage.get("prompt_tokens", usage.get("input_tokens"))
         if not _is_count(whole):
@@ -318,8 +319,8 @@ class UsageReader:
             usage.get("completion_tokens", usage.get("output_tokens")),
             usage.get("total_tokens"),
         )
-        # xAI and Google count what was thought beside the output, and only the total has both.
-        # Embeddings give nothing, and say nothing of it.
+        # xAI and Google count thoughts beside the output, and only the total has both. Embeddings
+        # have no output, and don't report any.
         rest = total - whole if _is_count(total) else None
         self._has_output = self._counts.take(
             "output", max(filter(_is_count, (output, rest)), default=None)
@@ -354,8 +355,8 @@ class UsageReader:
 
 
 def _read(data: bytes) -> object:
-    """What JSON says, also where half a pair of surrogates or a number that is none makes it no
-    strict one: a model can be brought to say the first. None where that can't be read."""
+    """Parse JSON, accepting half a pair of surrogates and NaN: a model can be brought to write the
+    first. None where that fails."""
     for decode in (msgspec.json.decode, json.loads):
         with contextlib.suppress(ValueError, RecursionError):
             return decode(data)

@@ -1,17 +1,16 @@
-"""Which bodies are text, and what they say: a person reads them on the Network page, and tools in
-the archive.
+"""Detect and decode text bodies, for the Network page and the archive.
 
-It decides by the bytes and by what was said of them, a charset of a few that are in use. Pure.
-It must never guess for good: what is no text by its bytes stays bytes, so that nothing of it is
-lost. What is only the beginning of a body may end within a character.
+It decides by the bytes and by the stated charset, one of a few that are in use. Pure. It must never
+decode on a guess: a body that is no text by its bytes stays bytes, so that nothing is lost. A body
+that was cut may end within a character.
 """
 
 import codecs
 import re
 
-# By their names in Content-Type (https://encoding.spec.whatwg.org/#names-and-labels), as Python
-# calls them. Nobody else's word makes Python look for a codec: some of those take long, and are
-# none of text.
+# Charsets by their names in Content-Type (https://encoding.spec.whatwg.org/#names-and-labels) and
+# Python's names. No other name makes Python look for a codec: some are slow, and some are for no
+# text.
 _CHARSETS = {
     "utf-8": "utf-8", "utf8": "utf-8", "utf-16": "utf-16-le", "utf-16le": "utf-16-le",
     "utf-16be": "utf-16-be",
@@ -35,8 +34,8 @@ _TEXT_TYPE = re.compile(
 
 
 def charset_of(data: bytes, media_type: str, *, is_cut: bool) -> str | None:
-    """How the text is written, as Python calls it; None where it is no text. `is_cut`: it is
-    only the beginning of a body."""
+    """Return the text's charset by Python's name; None where it is no text. `is_cut`: it is only
+    the beginning of a body."""
     for mark, charset in _MARKS:
         if data.startswith(mark):
             return charset

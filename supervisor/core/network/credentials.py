@@ -1,22 +1,19 @@
-"""Named secrets and where each may go: the file `credentials.yaml` as data, and what it means for a
-session.
+"""Parser of `credentials.yaml`: named secrets, and where each may go.
 
     version: 1
     credentials:
-      github: {preset: github}                          # its value is in data/secrets/github
+      github: {preset: github}                # its value is in data/secrets/github
       tracker:
-        cmd: op read op://team/tracker/token            # or env: TRACKER_TOKEN, or file:
-                                                        another-name
+        cmd: op read op://team/tracker/token  # or env: TRACKER_TOKEN, or file: another-name
         hosts: [tracker.example.org]
         methods: [GET, POST]
         paths: [/api/**]
         header: x-api-key
-        variable: TRACKER_TOKEN                          # where the sandbox finds the placeholder
+        variable: TRACKER_TOKEN               # where the sandbox finds the placeholder
 
-It decides what may be written there and which credentials and variables come of it. It is apart
-from `supervisor.sessions.credentials`, which reads the values.
-INVARIANT: no value of a secret passes through here but from `credentials_of`'s argument into its
-result.
+It decides what the file may say, and which credentials and variables a session gets by it. It is
+separate from `supervisor.sessions.credentials`, which reads the values. INVARIANT: no value of a
+secret passes through here but from `credentials_of`'s argument into its result.
 """
 
 import base64
@@ -48,20 +45,20 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,80}")
 _LEAST_LABELS_OF_SERVICE = 3
 _SHELLS = ("sh", "bash", "dash", "zsh", "ksh", "fish")
 _SHELL_WORD = re.compile(r"\$[A-Za-z_{(]|`|\A~")
-# What egress says itself, or what frames a request: a secret there is overwritten, or makes another
-# request of it.
+# Headers that egress sets itself, or that frame a request: a secret there is overwritten, or
+# changes the request.
 _OUR_HEADERS = re.compile(
     r"host|content-(?:length|encoding)|transfer-encoding|accept-encoding|connection|keep-alive|te|trailer|upgrade|expect|range|if-range|request-range"
     r"|http2-settings|(?:proxy|sec-websocket)-.+",
     re.IGNORECASE,
 )
-# What the sandbox sets, and what makes other programs of its programs.
+# Variables that the sandbox sets, and those that change which programs run.
 _OUR_VARIABLES = re.compile(
     r"PATH|HOME|USER|LOGNAME|SHELL|LANG|LC_.+|TERM|TZ|TMPDIR|IFS|ENV|BASH_ENV|IS_SANDBOX|.+_PROXY|NODE_(?:USE_ENV_PROXY|OPTIONS|EXTRA_CA_CERTS)"
     r"|(?:GATEHOUSE|LD|DYLD|JAVA_TOOL|GIT_CONFIG|GIT_SSL|GIT_SSH)_.+|PYTHON[A-Z]+|.+_CERT|.*(?:SSL_CERT|SSL_ROOTS|CA_?(?:BUNDLE|FILE|INFO|CERTS)).*",
     re.IGNORECASE,
 )
-# What can stand in a header, and is long enough not to be found in ordinary text.
+# Characters of a header's value, long enough not to be found in ordinary text.
 _SECRET = re.compile(r"[\x21-\x7e]{8,4096}")
 _KEYS_OF_AWS = re.compile(r"[^:]+:[^:]{8,}(?::.+)?")
 
@@ -159,7 +156,7 @@ PRESETS: dict[str, Preset] = {
 
 
 class Binding(msgspec.Struct, frozen=True, kw_only=True):
-    """One named secret: where its value is, where it may go, and where the sandbox finds its
+    """One named secret: the source of its value, where it may go, and where the sandbox finds its
     placeholder."""
 
     name: str
@@ -180,7 +177,8 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_credentials(text: str, source: str) -> tuple[Binding, ...]:
-    """What a file binds; `PolicyError` with file, line and a remedy where it can't be used."""
+    """Parse a file's bindings; `PolicyError` with file, line and a remedy where it can't be
+    used."""
     root = policy_yaml.load(text, source)
     if not isinstance(root, policy_yaml.Fields) or root.get("version") != "1":
         raise _fail(source, root, "`version: 1` is missing", "write it as the first line")
@@ -224,7 +222,7 @@ def check_secret(name: str, value: str, *, signs: bool = False) -> str:
 
 
 def credentials_of(binding: Binding, placeholder: str, secret: str) -> tuple[Credential, ...]:
-    """What egress is told: one for each header that the secret may stand in."""
+    """Return egress's credentials: one for each header that the secret may stand in."""
     return tuple(
         Credential(
             placeholder=placeholder,
@@ -251,8 +249,8 @@ def environment_of(binding: Binding, placeholder: str) -> dict[str, str]:
 
 
 def git_settings(bindings: dict[str, Binding]) -> dict[str, str]:
-    """What makes git send the placeholders (the keys) to their hosts: settings of git in
-    variables of the environment (git-config(1))."""
+    """Return settings for git that send the placeholders (the keys) to their hosts, as variables of
+    the environment (git-config(1))."""
     found: list[tuple[str, str]] = []
     for placeholder, binding in bindings.items():
         basic = base64.b64encode(f"{binding.git_user}:{placeholder}".encode()).decode()
@@ -302,8 +300,7 @@ def _binding(source: str, name: str, fields: Any) -> Binding:
             raise _fail(
                 source, fields, f"unknown key `{key}` in `{name}`", nearest(str(key), _KEYS)
             )
-        # INVARIANT: a list that somebody emptied, or of which each line is a comment, never means
-        # anything at all.
+        # INVARIANT: an emptied list, or one of comments alone, never means "any".
         if not fields[key]:
             raise _fail(
                 source,
@@ -359,10 +356,10 @@ def _binding(source: str, name: str, fields: Any) -> Binding:
 
 
 def _check_host(source: str, fields: Any, text: str, *, signs: bool) -> None:
-    """A host is written as requests are compared, or its credential would go nowhere. Of hosts
-    with a `*` all must be those of one owner, or a secret would go to strangers; a key that only
-    signs goes to nobody, and what it signed is of use at its own host alone, so that for one the
-    names of a service will do (`*.s3.amazonaws.com`)."""
+    """Check a host's spelling: it must be as requests are compared, or its credential would go
+    nowhere. A host with a `*` must belong to one owner, or a secret would go to strangers. A key
+    that only signs goes to nobody, and its signature is of use at its own host alone, so the names
+    of a service will do for one (`*.s3.amazonaws.com`)."""
     name = text.removeprefix(EVERY)
     try:
         meant = authority(*split_authority(name))
@@ -422,7 +419,8 @@ def _variables(source: str, fields: Any, preset: Preset) -> tuple[str, ...]:
 
 
 def _git_hosts(preset: Preset, fields: Any, hosts: tuple[str, ...]) -> tuple[str, ...]:
-    """Where git sends it: to the service's own host, or to those of a server of one's own."""
+    """Return the hosts that git sends it to: the service's own, or those of a server of one's
+    own."""
     if not preset.git_host:
         return ()
     return hosts if "hosts" in fields else (preset.git_host,)

@@ -1,4 +1,4 @@
-"""The messages between the supervisor and egress: what is said, not how it travels.
+"""Messages between the supervisor and egress: content, not transport.
 
 Both ends import this module and nothing of each other. A message is one packet of a Unix
 SOCK_SEQPACKET pair that egress inherits: the kernel keeps packets whole and in order, so there is
@@ -27,9 +27,9 @@ TELL_OPERATOR = "tell the operator: the cause is on the terminal that runs Gateh
 
 Decision = Literal["allow", "deny", "ask_timeout"]
 Outcome = Literal["done", "failed"]
-# What a socket of a session's is. `proxy`: clients name their host. `door`: connections of clients
-# that know no proxy are redirected to it. `names`: it takes queries of names, and says for which
-# name an address stands at the door.
+# Kind of a session's socket. `proxy`: clients name their host. `door`: connections of clients that
+# know no proxy are redirected to it. `names`: it answers queries of names, and tells the name
+# behind each address at the door.
 Listener = Literal["proxy", "door", "names"]
 
 
@@ -89,7 +89,7 @@ class Configure(_Message, frozen=True, kw_only=True, tag="configure"):
 
 
 class OpenListener(_Message, frozen=True, kw_only=True, tag="open_listener"):
-    """Serve the socket that comes with this message: whoever connects to it is this session."""
+    """Serve the socket that comes with this message: its connections belong to this session."""
 
     session_id: str
     listener_id: int = 0
@@ -110,12 +110,11 @@ class CloseSession(_Message, frozen=True, kw_only=True, tag="close_session"):
 
 
 class CloseConnection(_Message, frozen=True, kw_only=True, tag="close_connection"):
-    """End one connection of a session: what it was opened for is allowed no longer. `why` is its
-    outcome on record.
+    """End one connection of a session, whose permission has ended. `why` is its outcome on record.
 
     With `question_id` only what was allowed as this question: a request of HTTP/1 and the
-    connection with it, a stream of HTTP/2 alone. Nothing ends where it is over already, and
-    nothing of it goes out where it hasn't begun.
+    connection with it, a stream of HTTP/2 alone. Nothing ends where it is over already, and nothing
+    of it goes out where it hasn't begun.
     """
 
     session_id: str
@@ -125,15 +124,15 @@ class CloseConnection(_Message, frozen=True, kw_only=True, tag="close_connection
 
 
 class PutCredentials(_Message, frozen=True, kw_only=True, tag="put_credentials"):
-    """The credentials of a session, all of them; replaces what was said before."""
+    """All credentials of a session; replaces the earlier ones."""
 
     session_id: str
     credentials: tuple[Credential, ...]
 
 
 class KeepBodies(_Message, frozen=True, kw_only=True, tag="keep_bodies"):
-    """From now on say what the bodies of a session's requests and responses begin with, or say
-    it no more. At first nothing is said."""
+    """Start or stop sending the beginnings of a session's request and response bodies. Off at
+    first."""
 
     session_id: str
     is_on: bool
@@ -146,7 +145,7 @@ class ForbidEndpoints(_Message, frozen=True, kw_only=True, tag="forbid_endpoints
 
 
 class RulesChanged(_Message, frozen=True, kw_only=True, tag="rules_changed"):
-    """What was allowed is likely to be allowed again no longer."""
+    """The rules changed: an earlier verdict is no longer likely to be given again."""
 
 
 class Answer(_Message, frozen=True, kw_only=True, tag="answer"):
@@ -191,7 +190,7 @@ type ToEgress = (
 
 
 class Ready(_Message, frozen=True, kw_only=True, tag="ready"):
-    """Egress is configured: what it is asked to serve is served from now on."""
+    """Egress is configured and serves from now on."""
 
 
 class Question(_Message, frozen=True, kw_only=True, tag="question"):
@@ -222,7 +221,7 @@ class Abandoned(_Message, frozen=True, kw_only=True, tag="abandoned"):
 
 
 class Settled(_Message, frozen=True, kw_only=True, tag="settled"):
-    """What came of an allowed question. `detail`: status, bytes up and down, duration_s, error.
+    """Outcome of an allowed question. `detail`: status, bytes up and down, duration_s, error.
 
     `headers` are the response's, for the person to see like those of a question: never on record.
     """
@@ -234,15 +233,15 @@ class Settled(_Message, frozen=True, kw_only=True, tag="settled"):
 
 
 class Outcomes(_Message, frozen=True, kw_only=True, tag="outcomes"):
-    """What came of several questions, in the order of their ends. One packet: each by itself
-    would wake the supervisor anew."""
+    """Outcomes of several questions, in the order of their ends. One packet, so that the supervisor
+    wakes once."""
 
     settled: tuple[Settled, ...]
 
 
 class Moving(_Message, frozen=True, kw_only=True, tag="moving"):
-    """How many bytes went out and came in so far for questions that aren't settled yet: id, out,
-    in. Nothing depends on it."""
+    """Bytes out and in so far for questions that aren't settled yet: id, out, in. Nothing depends
+    on it."""
 
     moved: tuple[tuple[int, int, int], ...]
 
@@ -272,7 +271,7 @@ class Reserve(_Message, frozen=True, kw_only=True, tag="reserve"):
 
 
 class Spent(_Message, frozen=True, kw_only=True, tag="spent"):
-    """What a call that was reserved used. `usage` None: nobody saw its end."""
+    """Usage of a reserved call. `usage` None: nobody saw its end."""
 
     question_id: int
     usage: Usage | None
@@ -289,8 +288,8 @@ class Draw(_Message, frozen=True, kw_only=True, tag="draw"):
 
 
 class Used(_Message, frozen=True, kw_only=True, tag="used"):
-    """What a session sent since this was said last. `is_last`: it sends no more, and gives back
-    what is left of what it drew."""
+    """Traffic that a session sent since the last such message. `is_last`: it sends no more, and
+    gives back the rest of its portion."""
 
     session_id: str
     requests: int
@@ -299,8 +298,8 @@ class Used(_Message, frozen=True, kw_only=True, tag="used"):
 
 
 class Body(_Message, frozen=True, kw_only=True, tag="body"):
-    """What a body that was looked into begins with, decoded, without the secrets that egress
-    knows; it came as `whole_bytes`. Before its `Settled`."""
+    """The beginning of an inspected body, decoded, without the secrets that egress knows; it came
+    as `whole_bytes`. Sent before its `Settled`."""
 
     question_id: int
     of: Literal["request", "response"]
@@ -339,10 +338,10 @@ def encode(message: ToEgress | FromEgress) -> bytes:
 
 
 def decode_to_egress(packet: bytes | memoryview) -> ToEgress:
-    """What the supervisor said; `msgspec.DecodeError` where it isn't a message."""
+    """Decode the supervisor's message; `msgspec.DecodeError` where it isn't one."""
     return _to_egress.decode(packet)
 
 
 def decode_from_egress(packet: bytes | memoryview) -> FromEgress:
-    """What egress said; `msgspec.DecodeError` where it isn't a message."""
+    """Decode egress's message; `msgspec.DecodeError` where it isn't one."""
     return _from_egress.decode(packet)

@@ -1,7 +1,7 @@
-"""Exchanges of the Network page: one for each connection or request that was judged.
+"""Exchanges for the Network page: one per judged connection or request.
 
 Pure: what is known of each, and sums by host; `har` makes an archive of them. Texts come from
-agents and origins: whoever shows them escapes them; secrets were taken out before.
+agents and origins: the caller escapes them; secrets were taken out before.
 """
 
 from collections.abc import Iterable
@@ -15,9 +15,9 @@ Verdict = Literal["allow", "deny", "ask_timeout"]
 
 
 class CallOfModel(msgspec.Struct, frozen=True, kw_only=True):
-    """What a request that called a model used and cost, once it was settled. Tokens are each in
-    one kind only; the cost is rounded up. `flags` say why the figures aren't simply the
-    provider's (`core.spend`)."""
+    """Usage and cost of a model call, once it was settled. Each token counts in one kind only; the
+    cost is rounded up. `flags` say why the figures aren't simply the provider's
+    (`core.models.spend`)."""
 
     model: str
     input_tokens: int
@@ -84,8 +84,8 @@ NO_BODIES = Bodies()
 
 
 class HostTraffic(msgspec.Struct, frozen=True, kw_only=True):
-    """What went to one host. `connections` are those opened, `requests` those looked into;
-    `rules` allowed or denied them."""
+    """Traffic with one host. `connections` are those opened, `requests` those inspected; `rules`
+    allowed or denied them."""
 
     host: str
     connections: int
@@ -100,7 +100,7 @@ class HostTraffic(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def by_host(exchanges: Iterable[Exchange]) -> list[HostTraffic]:
-    """Sums by host and port, that which was used last first."""
+    """Return sums by host and port, the last used first."""
     groups: dict[str, list[Exchange]] = {}
     for one in exchanges:
         groups.setdefault(name_of(one.action), []).append(one)

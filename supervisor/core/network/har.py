@@ -1,9 +1,8 @@
-"""The HTTP Archive of a session (HAR 1.2, http://www.softwareishard.com/blog/har-12-spec/), which
-browsers' developer tools open.
+"""HTTP Archive (HAR 1.2) of a session, for browsers' developer tools.
 
-Pure, and made piece by piece: with bodies an archive is long, and whoever sends it keeps others
-waiting for no more than one entry. What was looked into is in it, and nothing else: of a
-connection that was passed on unread there is no request to show.
+Source: http://www.softwareishard.com/blog/har-12-spec/. Pure, and made piece by piece: with bodies
+an archive is long, and sending it must not keep others waiting for more than one entry. It holds
+only requests that were inspected: a tunnelled connection has no request to show.
 """
 
 from collections.abc import Iterable
@@ -37,8 +36,8 @@ def listed(exchanges: Iterable[Exchange]) -> list[Exchange]:
 
 
 def entry(one: Exchange, bodies: Bodies = NO_BODIES) -> dict[str, Any]:
-    """What is in it of one request. What was refused has status 0 and the reason as its comment;
-    what was held for a person was blocked so long."""
+    """Return one request's entry. A refused one has status 0 and the reason as its comment; one
+    held for a person was blocked for that time."""
     took_ms, held_ms = _ms(one.duration_s or 0.0), _ms(one.held_s)
     comment = " ".join(part for part in (one.verdict, one.rule or "", one.why, one.error) if part)
     scheme = (
@@ -109,8 +108,8 @@ def _post_data(body: KeptBody | None) -> dict[str, Any]:
 
 
 def _content(one: Exchange, body: KeptBody | None) -> dict[str, Any]:
-    """Of a body that wasn't kept what the response's head says of it. `size` is that of what was
-    coded, `compression` how much its coding saved."""
+    """Return the content; of a body that wasn't kept, what the response's head says. `size` is the
+    encoded size, `compression` the bytes that the coding saved."""
     if body is None:
         size = 0 if _is_without_body(one) or one.error else _length(one)
         return {"size": size, "mimeType": _header(one.response_headers, "content-type")}
@@ -127,7 +126,7 @@ def _content(one: Exchange, body: KeptBody | None) -> dict[str, Any]:
 
 
 def _comment(body: KeptBody, *, is_broken: bool) -> dict[str, Any]:
-    """What a reader couldn't know of a body."""
+    """Return a comment on what a reader couldn't know of a body."""
     said = []
     if body.whole_bytes and not body.read_bytes:
         said.append("its content can't be shown")
@@ -139,7 +138,7 @@ def _comment(body: KeptBody, *, is_broken: bool) -> dict[str, Any]:
 
 
 def _body_size(one: Exchange, body: KeptBody | None) -> int:
-    """As it came; -1 where nobody knows."""
+    """Return the size as it came; -1 where unknown."""
     if body is not None:
         return body.whole_bytes
     return 0 if _is_without_body(one) else -1

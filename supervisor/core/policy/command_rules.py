@@ -1,8 +1,8 @@
-"""The verdict on a command line: exec rules in terms of the policy.
+"""Verdict on a command line: applies a policy's exec rules.
 
-Decides nothing about commands itself (`exec_rules` does); it knows which rules are in force,
-which are bare, and the words of the verdict. It is imported with the first exec rule or command,
-and tree-sitter with the first command, so that nobody else pays for them.
+Knows which rules are in force, which are bare, and the words of the verdict; `exec_rules` judges
+the commands themselves. It is imported with the first exec rule or command, and tree-sitter with
+the first command, so that nobody else pays for them.
 """
 
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ def check_pattern(pattern: str, effect: Effect) -> str:
 
 
 class _Seen(NamedTuple):
-    """A command line as the rules see it: what it would run, and in which folder."""
+    """A command line as rules see it: its commands and its folder."""
 
     action: Exec
     line: ParsedLine
@@ -65,8 +65,7 @@ class CommandJudge(Judge[_Seen]):
         return self._verdict(self._judgement(seen, context), mode)
 
     def judgement(self, action: Exec, context: Context) -> Judgement[int]:
-        """What the rules say of the command line, command by command, before it becomes a
-        verdict."""
+        """Return the exec judgement of the command line, before it becomes a verdict."""
         return self._judgement(self.canonical(action), context)
 
     def _judgement(self, seen: _Seen, context: Context) -> Judgement[int]:

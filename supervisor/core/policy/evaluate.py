@@ -1,4 +1,4 @@
-"""`evaluate`: what a policy says of an action.
+"""Entry point of the policy engine: `evaluate` judges one action by a policy.
 
     deny rule > ask rule > allow rule > mode of the category; order never matters
 
@@ -11,7 +11,7 @@ from supervisor.core.actions import WORKSPACE, Action, Network, Proposal, catego
 from supervisor.core.policy.rules import Policy
 from supervisor.core.verdicts import Context, Verdict, by_mode
 
-# The remotes where nobody says which the host's repository has.
+# The default remotes of a host's repository.
 ORIGIN = frozenset({"origin"})
 NOTHING_IN_FORCE = "no policy could be read, so everything is denied"
 
@@ -28,7 +28,8 @@ def evaluate(
     uses: Mapping[str, int] | None = None,
     disputed: frozenset[str] = frozenset(),
 ) -> Verdict:
-    """The verdict on an action. Pure, and never raises: an exception inside is a denial (law 3).
+    """Return the verdict on an action. Pure, and never raises: an exception inside is a denial (law
+    3).
 
     `now` is in seconds since the epoch. `workspace` is the folder that commands run in.
     `forbidden_endpoints` are Gatehouse's own listeners as (address, port), port 0 for all;
@@ -43,7 +44,7 @@ def evaluate(
 
 
 def evaluate_in(policy: Policy, action: Action, context: Context) -> Verdict:
-    """The same for who has the context at hand. Never raises."""
+    """Evaluate in a context that is built already. Never raises."""
     try:
         if policy.is_deny_all:
             remedy = "the operator must mend the policy file"
@@ -77,7 +78,7 @@ def evaluate_reaching(policy: Policy, action: Network, context: Context) -> Verd
 
 
 def mode_verdict(policy: Policy, action: Action) -> Verdict:
-    """What the action would get if no rule matched."""
+    """Return the verdict that the action would get if no rule matched."""
     category = category_of(action)
     return by_mode(category, policy.mode_of(category))
 

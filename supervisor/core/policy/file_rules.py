@@ -1,5 +1,4 @@
-"""The verdict on a change of a file: rules about paths, protected names, and what always needs a
-look.
+"""Verdict on a file change: path rules, protected names and hazards.
 
 Decides by canonical paths. INVARIANT: a path that could leave the workspace is denied, a
 protected name is never covered by a wildcard, and a hazard (a link, a device, a set-uid or newly
@@ -117,7 +116,7 @@ class _Entry:
 
 
 class _Spelling(NamedTuple):
-    """A path as an index looks it up.
+    """Lookup keys of a path.
 
     `folders`: itself, every folder above it, and the root; `endings`: what a pattern could end
     in that matches it; `names`: its segments.
@@ -142,8 +141,8 @@ def _spelling(text: str) -> _Spelling:
 
 
 class _Index:
-    """The rules by whole path, or by the folders that they spell out and what they end in: deny
-    and ask rules in folded spelling."""
+    """Path rules by whole path, or by literal folder and ending: deny and ask rules in folded
+    spelling."""
 
     def __init__(self, rules: Iterable[Rule]) -> None:
         self.by_path: dict[str, list[_Entry]] = {}
@@ -195,8 +194,8 @@ class _Index:
         return found
 
     def _starting(self, folder: str, ending: str, entries: list[_Entry], path: str) -> list[_Entry]:
-        """Of many rules for one folder and ending those that the path could match, by what they
-        spell out beyond the folder."""
+        """Of many rules for one folder and ending, return those whose literal start the path
+        has."""
         index = self._by_start.get((folder, ending))
         if index is None:
             index = self._by_start[folder, ending] = Prefixes(
@@ -216,8 +215,8 @@ class _Index:
 
 
 def _ending(glob: Glob) -> str:
-    """How every path ends that a pattern matches: its last name, `*.extension`, or nothing that
-    is known."""
+    """Return the common ending of all paths that a pattern matches: a last name, `*.extension`, or
+    nothing."""
     if glob.last is not None:
         return glob.last
     last = glob.text.rpartition("/")[2]
@@ -228,8 +227,8 @@ def _ending(glob: Glob) -> str:
 
 
 class Protected(NamedTuple):
-    """A protected name, why, and what it does to a change that no rule spells out; `remedy`:
-    what is open instead of a denial."""
+    """A protected name: its reason, its effect on a change that no rule spells out, and its remedy
+    (the open way where it denies)."""
 
     pattern: str
     why: str
@@ -275,8 +274,8 @@ class _Names:
 
 
 def _anywhere(texts: Iterable[str]) -> re.Pattern[str]:
-    """An expression that finds any of these globs at any depth, with everything below what it
-    finds."""
+    """Compile an expression that finds any of these globs at any depth, and everything below a
+    match."""
     return re.compile(
         rf"(?:\A|/)(?:{'|'.join(map(inner_expression, texts)) or '(?!)'})(?:/|\Z)", re.DOTALL
     )
@@ -301,9 +300,9 @@ def _names(ask: frozenset[str], deny: frozenset[str], lifted: frozenset[str]) ->
 
 
 class _Place(NamedTuple):
-    """One path of a change as the rules see it: as it is spelled, folded, whether some name in
-    it is git's own folder, and what of it no rule may allow. `folded` is `spelled` where both
-    are the same. `repository`: the folder around it that git takes for its own."""
+    """One path of a change as rules see it: spelled, folded (the same object where equal), whether
+    a name in it is git's own folder, and its hazards. `repository`: the folder around it that git
+    takes for its own."""
 
     path: WorkspacePath
     spelled: _Spelling
@@ -353,8 +352,8 @@ class FileJudge(Judge[_Seen]):
 
     @staticmethod
     def canonical(action: Action) -> _Seen | Verdict:
-        """A `FileChange`: its canonical path, or both where there are two; of a swap all that go
-        and come."""
+        """Return a `FileChange`'s canonical path, or both where there are two; all paths of a
+        swap."""
         assert isinstance(action, FileChange)
         try:
             paths = [canonical(action.path, action.path_b64)]
@@ -380,7 +379,7 @@ class FileJudge(Judge[_Seen]):
         ]
 
     def decide(self, seen: _Seen, mode: Effect, context: Context) -> Verdict:
-        """The verdict: of two paths the stricter."""
+        """Return the verdict; where there are two paths, the stricter one."""
         if len(seen) == 1:
             return self._judge_path(seen[0], mode, context)
         return combine(self._judge_path(place, mode, context) for place in seen)
@@ -398,8 +397,8 @@ class FileJudge(Judge[_Seen]):
         return matches.verdict("filesystem", mode)
 
     def protected(self, path: str, repositories: Sequence[str] = ()) -> Protected | None:
-        """The protected name that a canonical path has, the strictest; None for all other paths.
-        `repositories`: of its action."""
+        """Return the strictest protected name of a canonical path, or None. `repositories`: those
+        of its action."""
         place = WorkspacePath(path)
         return self._names.of(_place(place, (), _around(place, repositories)))
 
@@ -407,7 +406,7 @@ class FileJudge(Judge[_Seen]):
 def _links(
     action: FileChange, paths: Sequence[WorkspacePath]
 ) -> Iterator[tuple[WorkspacePath, str | None]]:
-    """Where each link of an action is, and its target."""
+    """Return the path and the target of each link of an action."""
     yield paths[0], action.link_target
     below = paths[len(paths) - len(action.steps) :]
     yield from zip(below, (step.link_target for step in action.steps), strict=True)
@@ -418,7 +417,7 @@ def _tidy_literal(rule: Rule) -> str | None:
 
 
 def force_of(name: Protected) -> Forced:
-    """What a protected name does to a change of a path that no rule spells out."""
+    """Return a protected name's effect on a change of a path that no rule spells out."""
     why = f"protected name {name.pattern}: {name.why}"
     if name.decision == "deny":
         return Forced("deny", why, USE_GIT if name.pattern.startswith(".git/") else name.remedy)
@@ -431,7 +430,7 @@ def _oddity(path: WorkspacePath) -> Iterator[Forced]:
 
 
 def hazards_of(action: FileChange) -> Iterator[Forced]:
-    """What no rule may allow. Without a mode a chmod could be any."""
+    """Return the hazards that no rule may allow. A chmod without a mode could be any."""
     names = set(action.hazards)
     if action.operation == "symlink" or action.link_target is not None:
         names.add("symlink")

@@ -1,4 +1,4 @@
-"""A git command line to a git action, and the names that an action has for rules.
+"""Parser from a git command line to a git action, and its names for rules.
 
 Decides which remote, which refs, and whether something is rewritten or deleted, as git itself would
 read the words: long options by their unique beginnings, bundled short ones, `+ref`, `:ref`, `a:b`,
@@ -24,8 +24,8 @@ type RefKind = Literal["branch", "mapping", "tag", "ref", "unknown"]
 
 READS = frozenset({"fetch", "pull", "ls-remote"})
 REACHES = frozenset({"push", *READS})
-# The operations whose words after the remote are refs (or, of `clone`, the folder, which is held to
-# the same). All others have words.
+# Operations whose words after the remote are refs (or, for `clone`, the folder, which is checked
+# alike). All others have words.
 TAKES_REFS = REACHES | {"clone"}
 SYSTEM_FOLDERS = frozenset({"/bin", "/usr/bin", "/usr/local/bin"})
 # Options that change nothing that matters here, by operation: they are passed over unless a rule
@@ -52,7 +52,7 @@ _HARMLESS = {
     "ls-remote": _QUIET | {"--heads", "--exit-code"},
     "clone": _TALK | {"-n", "--no-checkout", "--no-tags", "--no-recurse-submodules"},
 }  # fmt: skip
-# What rewrites, removes or reaches further than the refs that are named: only a rule that says so
+# Options that rewrite, remove or reach further than the named refs: only a rule that names one
 # matches.
 FORCES = frozenset({"--force", "--force-with-lease"})
 _PUSH_LONG = (
@@ -70,7 +70,7 @@ _SHORT = {
 _TAKES_WORD = frozenset(
     {"--repo", "--receive-pack", "--exec", "--push-option", "--depth", "--deepen"}
 )
-# Of what only reads the remote: how much comes, and what becomes of it in the private copy.
+# Options of operations that only read the remote: amount, and effects in the private copy.
 _COMES = r"-p|--prune|-t|--tags|--unshallow|--(?:depth|deepen)=[0-9]+"
 _READ_HARMLESS = {
     "fetch": re.compile(rf"(?:{_COMES})\Z"),
@@ -81,7 +81,7 @@ _DELETES = re.compile(r"\+?:.")
 _GLOBAL_HARMLESS = frozenset(
     {"--no-pager", "--paginate", "-p", "-P", "--no-optional-locks", "--literal-pathspecs"}
 )
-# What looks like a blank is in no ref: of two names that look the same one is another branch.
+# No ref has a character that looks blank: two names that look the same could be two branches.
 # U+2800 is Braille's blank.
 _BAD_REF = re.compile(
     r"[\x00-\x20\x7f\s\u2800~^:?*\[\\]|\.\.|@\{|//|^[-/.]|/\.|[/.]\Z|\.lock(?:/|\Z)|^@\Z"
@@ -113,7 +113,7 @@ class Ref(msgspec.Struct, frozen=True, gc=False):
 # twice.
 @lru_cache(maxsize=256)
 def parse_command(command: str, cwd: str = ".") -> Git:
-    """The git action of a command line. Never raises: what can't be read is kept as a flag that
+    """Parse a command line to a git action. Never raises: an unreadable part is kept as a flag that
     no rule matches."""
     try:
         words = split_command(command)
@@ -213,8 +213,8 @@ def joined_tags(words: Sequence[str]) -> list[str]:
 
 
 def harmless(operation: str) -> frozenset[str]:
-    """The options that change nothing that matters here; of an operation that reaches no remote
-    only those that say less."""
+    """Return the options without effect on the verdict; for an operation without a remote, only
+    those that reduce output."""
     return _HARMLESS.get(operation, _QUIET)
 
 
@@ -266,7 +266,7 @@ def rough_actions(command: str) -> list[Git]:
 
 
 def agrees(action: Git) -> bool:
-    """Whether the fields of an action say what its command says; True where it has none."""
+    """Return whether an action's fields match its command; True without a command."""
     if action.command is None:
         return True
     parsed = parse_command(action.command, action.cwd)
@@ -306,8 +306,8 @@ def _names(flags: set[str]) -> set[str]:
 
 
 def refs_of(action: Git) -> list[Ref]:
-    """The refs of an action, one by one; for a push that names none, one that isn't known. None of
-    an operation that takes words.
+    """Return the refs of an action, one by one; an unknown one for a push that names none. An
+    operation that takes words has none.
 
     `ValueError` (a whole why) where a name is none, or a word could be taken for an option or
     for a remote that runs something.

@@ -1,4 +1,4 @@
-"""The verdict on a git operation: rules about remotes, branches, and what rewrites or deletes.
+"""Verdict on a git operation: remotes, branches, force and deletion.
 
 Decides ref by ref, each of which must be allowed. INVARIANT: force, delete, mirror, all
 branches, tags and every option that isn't known as harmless are matched only by an allow rule
@@ -49,7 +49,7 @@ from supervisor.core.verdicts import (
 from supervisor.errors import PolicyError
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]*\Z")
-# Other operations that git has: a rule of one such word speaks of it, not of a branch.
+# Other git operations: a rule of one such word means the operation, not a branch.
 OPERATIONS = REACHES | {
     "add", "am", "apply", "archive", "bisect", "blame", "branch", "bundle", "checkout",
     "cherry-pick", "clean", "clone", "commit",
@@ -140,7 +140,7 @@ def check_pattern(pattern: str, effect: Effect) -> str:
 
 
 class _Sought(NamedTuple):
-    """One ref of an action (None where it names none), and everything that rules find it by.
+    """One ref of an action (None where it names none), with its lookup keys.
 
     `starts`: the subjects of allow rules, joined; `texts`: whatever a deny or ask rule may call it.
     """
@@ -162,8 +162,8 @@ class _Sought(NamedTuple):
 
 
 class _Seen(NamedTuple):
-    """An action as the rules see it. `remotes`: every remote that it names. `unread`: why no
-    operation can be made out; `sought` is then what it might hold."""
+    """An action as rules see it. `remotes`: every remote that it names. `unread`: why no operation
+    can be made out; `sought` is then everything that it might hold."""
 
     action: Git
     remotes: tuple[str, ...]
@@ -172,8 +172,8 @@ class _Seen(NamedTuple):
 
 
 class GitJudge(Judge[_Seen]):
-    """The git rules of a policy: those that allow by the start of a subject, the others by the
-    start of their last word."""
+    """Git rules of a policy, indexed: allow rules by the start of a subject, others by the start of
+    their last word."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         entries = [CompiledRule(rule, compile_pattern) for rule in rules]
@@ -199,7 +199,7 @@ class GitJudge(Judge[_Seen]):
             return Verdict("deny", str(error), remedy="name the branch")
 
     def decide(self, seen: _Seen, mode: Effect, context: Context) -> Verdict:
-        """The verdict: of several refs the strictest."""
+        """Return the verdict; of several refs, the strictest."""
         if seen.unread is not None:
             return self._unread(seen, seen.unread, mode, context)
         refusal = _refusal(seen, context)
@@ -249,7 +249,7 @@ class GitJudge(Judge[_Seen]):
     def forced(
         self, action: Git, ref: Ref | None, flags: frozenset[str], context: Context
     ) -> list[Forced]:
-        """What of one ref is never allowed by a rule, as the other rules are."""
+        """Return the parts of one ref that no rule ever allows."""
         if action.operation != "push" or not self._about_branches:
             return []
         is_open_ended = (ref is not None and ref.kind == "unknown") or (
@@ -268,7 +268,7 @@ class GitJudge(Judge[_Seen]):
 
 
 def _sought(action: Git) -> Iterator[_Sought]:
-    """What rules are asked about, ref by ref; `ValueError` where a ref is none."""
+    """Return lookup keys for each ref; `ValueError` for an invalid ref."""
     flags = special_flags(action)
     refs: list[Ref | None] = [*refs_of(action)]
     if len(refs) > MAX_REFS:
@@ -283,8 +283,8 @@ def _sought(action: Git) -> Iterator[_Sought]:
 
 
 def _rough(action: Git) -> Iterator[_Sought]:
-    """The same of every operation that a command which can't be read might hold: a word that is
-    no ref hides no other."""
+    """Return lookup keys for every operation that an unreadable command might hold: an invalid ref
+    hides no other."""
     for rough in rough_actions(action.command or ""):
         yield from _sought(replace(rough, refspecs=()))
         for refspec in rough.refspecs:
@@ -293,13 +293,13 @@ def _rough(action: Git) -> Iterator[_Sought]:
 
 
 def _start(pattern: GitPattern) -> str:
-    """What every subject starts with that an allow rule covers."""
+    """Return the common start of all subjects that an allow rule covers."""
     return "" if pattern.is_bare else _SEPARATOR.join(pattern.words).partition("*")[0]
 
 
 def _anchor(pattern: GitPattern) -> str:
-    """What some text starts with wherever a deny or ask rule touches: the operation, or what the
-    last word names."""
+    """Return the start of some text of every action that a deny or ask rule touches: the operation,
+    or the last word."""
     words = pattern.words
     word = words[0] if len(words) > 1 and words[0] not in REACHES else words[-1]
     return word.partition("*")[0].casefold()
@@ -351,8 +351,8 @@ def covers(
     *,
     called: Sequence[tuple[str, ...]] | None = None,
 ) -> bool:
-    """Whether an allow rule covers one ref of an action: every special option is spelled, and
-    nothing else is implied.
+    """Return whether an allow rule covers one ref: it must spell every special option, and nothing
+    else may be implied.
 
     `called`: the action's `subjects`, where the caller has them already.
     """
@@ -391,7 +391,7 @@ def options_agree(wanted: frozenset[str], given: frozenset[str], operation: str)
 
 
 def subjects(action: Git, ref: Ref | None, flags: frozenset[str]) -> list[tuple[str, ...]]:
-    """What an action is called in allow rules."""
+    """Return an action's names in allow rules."""
     operation, remote = action.operation, action.remote
     if ref is None:
         found: list[tuple[str, ...]] = [(operation, remote)] if remote else []

@@ -1,7 +1,7 @@
-"""List what is open near a denied request or connection, in words for the agent. Pure.
+"""List what the policy leaves open near a denied request, in words for the agent.
 
-It decides nothing: what it names was judged by the same policy. It must never name a method as
-open that isn't.
+Pure. It decides nothing: what it names was judged by the same policy. It must never name a method
+as open that isn't.
 """
 
 from collections.abc import Callable, Sequence

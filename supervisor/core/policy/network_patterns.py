@@ -1,4 +1,4 @@
-"""Network patterns: how one is read, and what it matches.
+"""Network patterns: parsing, and matching against one target.
 
     api.example.com  *.example.com  host:8443  10.0.0.5  10.0.0.0/8  [fd00::1]:443  GET,HEAD
     https://host/path/**  * https://*.host/**
@@ -47,9 +47,9 @@ _HOST_PORT = re.compile(r"(?P<host>\[[^\]]*\](?:/[0-9]+)?|[^:\[\]]*)(?::(?P<port
 
 
 class Target(NamedTuple):
-    """Where an action goes, canonical. `method`, `scheme` and `path` are None for a connection.
+    """Canonical target of an action. `method`, `scheme` and `path` are None for a connection.
 
-    `is_read_with_body`: a GET or HEAD that carries something, which no list of methods covers.
+    `is_read_with_body`: a GET or HEAD with a body, which no list of methods covers.
     """
 
     host: str
@@ -63,8 +63,8 @@ class Target(NamedTuple):
 
 
 class NetworkPattern(NamedTuple):
-    """A compiled pattern. Exactly one of `host`, `suffix`, `network` says which hosts; none of
-    them: every host.
+    """Compiled pattern. At most one of `host`, `suffix`, `network` is set; without one it means
+    every host.
 
     `port` None: not said. `methods` None: every method, or no URL. `glob` None: no URL, so
     connections and requests alike.
@@ -130,11 +130,10 @@ class NetworkPattern(NamedTuple):
 
     @property
     def broad_start(self) -> str:
-        """What the letters of every spelling that it covers broadly start with; "" where nothing is
-        known of them.
+        """Return the letters that every broadly covered spelling starts with; "" where unknown.
 
-        INVARIANT: never too long. What isn't ASCII may become other letters, and the letter
-        before it another one with it.
+        INVARIANT: never too long. A character beyond ASCII may become other letters, and change the
+        letter before it.
         """
         if self.glob is None:
             return ""
@@ -229,8 +228,8 @@ def _methods(text: str | None, rule: str) -> frozenset[str] | None:
 def _decoded(path: str, rule: str) -> str:
     """The path glob without its leading slash, normalised as the paths that it is compared with."""
     if "%" in path or "\\" in path:
-        # What is encoded is meant as it is: a wildcard stands only for one that isn't. A bare `?`
-        # is one, and ends no path here.
+        # An encoded character is literal: only an unencoded one is a wildcard. A bare `?` is one,
+        # and ends no path here.
         literal = _ENCODED_WILDCARD.sub(lambda found: escape(unquote(found[0])), path)
         normal = normalise_path(literal.replace("?", "%3F"))
         if normal.ambiguous:

@@ -1,5 +1,4 @@
-"""The verdict on a connection or request: rules about hosts, addresses and URLs, and what no rule
-lifts.
+"""Verdict on a connection or request: hosts, addresses, URLs and fixed denials.
 
 Decides by the canonical host (the value that is dialled) and by every address that it was
 resolved to. It never resolves or dials anything. INVARIANT: a metadata service, one of
@@ -159,8 +158,7 @@ class _Index:
         return found
 
     def _about_path(self, hosts: str, entries: list[_Entry], path: Path | None) -> list[_Entry]:
-        """Of a host with many rules only those for this path, by what their globs spell out
-        before the first wildcard."""
+        """Of many rules for one host, return those whose literal path start fits."""
         if path is None or len(entries) <= FEW:
             return entries
         index = self._by_path.get(hosts)
@@ -235,7 +233,7 @@ class _ByPath:
 
 
 def _path_start(entry: _Entry) -> str:
-    """What every path starts with that a rule allows."""
+    """Return the common start of all paths that a rule allows."""
     glob = entry.pattern.glob
     return "" if glob is None else f"/{glob.start}"
 
@@ -269,7 +267,7 @@ class NetworkJudge(Judge[_Seen]):
 
     @staticmethod
     def canonical(action: Action) -> _Seen | Verdict:
-        """A `Network` action: its target, and what of it is wrong whatever rules say."""
+        """Return a `Network` action's target, and its faults that no rule lifts."""
         assert isinstance(action, Network)
         try:
             target = target_of(action)
@@ -318,8 +316,8 @@ class NetworkJudge(Judge[_Seen]):
         return verdict
 
     def _refusal_of_body(self, target: Target, context: Context) -> _Barred | None:
-        """Why (and what is open) a GET or HEAD with a body doesn't go where a rule lets one
-        without go."""
+        """Return why a GET or HEAD with a body is refused although a rule allows one without, and
+        the open way."""
         rules = self._index.matching(target._replace(is_read_with_body=False), context)
         if not rules:
             return None
@@ -430,7 +428,7 @@ def names_address(pattern: NetworkPattern, literal: Target) -> bool:
 
 
 def forced_of(target: Target) -> list[Forced]:
-    """What of a request no rule may allow."""
+    """Return the parts of a request that no rule may allow."""
     if target.path is None or not target.path.ambiguous:
         return []
     return [
@@ -507,7 +505,7 @@ def _host_header(text: str) -> tuple[str, int | None]:
 
 
 def _refusal_by_name(target: Target) -> _Barred | None:
-    """Why (and what is open) a name is never dialled, wherever it leads."""
+    """Return why a name is never dialled, wherever it leads, and the open way."""
     if is_metadata_name(target.host):
         return _Barred(f"`{target.host}` is a cloud metadata service, which is never reached")
     if is_local_name(target.host) and not target.resolved:
@@ -517,7 +515,7 @@ def _refusal_by_name(target: Target) -> _Barred | None:
 
 
 def _refusal(target: Target, context: Context, named: Mapping[Address, object]) -> _Barred | None:
-    """Why (and what is open) an address is never dialled, or not without being named."""
+    """Return why an address is never dialled, or only when a rule names it, and the open way."""
     for address in _addresses(target):
         kind = address_class(address)
         if _is_own(address, target.port, context.forbidden_endpoints):

@@ -1,4 +1,4 @@
-"""The verdict on a package operation: rules about managers, operations and packages.
+"""Verdict on a package operation: managers, operations and packages.
 
 Decides package by package, each of which must be allowed. INVARIANT: an option that isn't known
 as harmless, and a word that says where code comes from, is never allowed by a rule: the why
@@ -122,8 +122,8 @@ def check_pattern(pattern: str, effect: Effect) -> str:
 
 
 class _Sought(NamedTuple):
-    """One package of an action (None where it names none), its folded spec, what rules find it
-    by, and what of it no rule may allow."""
+    """One package of an action (None where it names none): folded spec, lookup keys, and parts that
+    no rule may allow."""
 
     action: Packages
     item: Item | None
@@ -141,7 +141,7 @@ class _Sought(NamedTuple):
 
 
 class _Seen(NamedTuple):
-    """An action as the rules see it. `rough`: what it might hold where it can't be read;
+    """An action as rules see it. `rough`: the possible packages of an unreadable command;
     `problem`: why it names no packages."""
 
     sought: tuple[_Sought, ...]
@@ -150,8 +150,8 @@ class _Seen(NamedTuple):
 
 
 class PackageJudge(Judge[_Seen]):
-    """The package rules of a policy, by manager (empty: a wildcard), and by what the name of a
-    package starts with."""
+    """Package rules of a policy, indexed by manager (empty: a wildcard) and by the start of the
+    package's name."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         by_manager: dict[str, list[tuple[str, CompiledRule[PackagePattern]]]] = {}
@@ -187,7 +187,7 @@ class PackageJudge(Judge[_Seen]):
         return _Seen(tuple(_sought(action, item, forced) for item in items or [None]), rough)
 
     def decide(self, seen: _Seen, mode: Effect, context: Context) -> Verdict:
-        """The verdict: of several packages the strictest."""
+        """Return the verdict; of several packages, the strictest."""
         if seen.rough:
             denied = [
                 rule
@@ -230,8 +230,8 @@ def _sought(action: Packages, item: Item | None, forced: Sequence[Forced]) -> _S
 
 
 def _rough(action: Packages) -> tuple[_Sought, ...]:
-    """What a command that can't be read might hold, only for deny rules: a word that is no
-    package hides no other."""
+    """Return the possible packages of an unreadable command, for deny rules only: an invalid word
+    hides no other."""
     found: list[_Sought] = []
     for rough in map(canonical_action, rough_actions(action.command or "")):
         found += [_sought(rough, item, ()) for item in (None, *items_of(replace(rough, names=())))]
@@ -263,7 +263,7 @@ def canonical_action(action: Packages) -> Packages:
 
 
 def forced_of(action: Packages) -> list[Forced]:
-    """What of the action as a whole is never allowed by a rule."""
+    """Return the parts of the whole action that no rule ever allows."""
     unread = next(
         (flag.removeprefix(UNREAD) for flag in action.flags if flag.startswith(UNREAD)), None
     )
@@ -301,7 +301,8 @@ def forced_of(action: Packages) -> list[Forced]:
 
 
 def origin_of(item: Item | None) -> list[Forced]:
-    """What of one package is never allowed by a rule: that it says where its code comes from."""
+    """Return the part of a package that says where its code comes from, which no rule ever
+    allows."""
     return (
         [Forced("ask", f"{item.origin}, so no rule may allow it")]
         if item is not None and item.origin

@@ -1,5 +1,4 @@
-"""A package command line to a package action, and what its words are: names with versions, or where
-code comes from.
+"""Parser from a package command line to a package action.
 
 Decides which manager, which operation, which packages, and whether every option is known as
 harmless. The knowledge is data (`data/package_managers.yaml`). It is apart from
@@ -106,7 +105,7 @@ def operation_named(manager: str, word: str) -> str | None:
 # twice.
 @lru_cache(maxsize=256)
 def parse_command(command: str, cwd: str = ".") -> Packages:
-    """The package action of a command line. Never raises: what can't be read is kept as a flag
+    """Parse a command line to a package action. Never raises: an unreadable part is kept as a flag
     that is always asked."""
     try:
         words = split_command(command)
@@ -189,7 +188,7 @@ def rough_actions(command: str) -> list[Packages]:
 
 
 def agrees(action: Packages) -> bool:
-    """Whether the fields of an action say what its command says; True where it has none."""
+    """Return whether an action's fields match its command; True without a command."""
     return action.command is None or parse_command(action.command, action.cwd) == action
 
 

@@ -1,10 +1,9 @@
-"""Policy text to Policy: reads the YAML of POLICY's "File", and says where and why it can't be
-used.
+"""Parser from policy YAML to `Policy`, with errors that name file and line.
 
-Decides what is a well-formed policy, never what it means for an action. Every error names file,
-line and a remedy, with the nearest known word where one was mistyped. It must never skip what it
-doesn't understand: a rule that would silently not match is a hole (a deny) or a surprise (an
-allow).
+Decides what is a well-formed policy (POLICY, "File"), never what it means for an action. Every
+error names file, line and a remedy, with the nearest known word where one was mistyped. It must
+never skip what it doesn't understand: a rule that silently doesn't match is a hole (a deny) or a
+surprise (an allow).
 """
 
 import difflib
@@ -32,7 +31,7 @@ _ENTRY_KEYS = (
 )  # fmt: skip
 _KNOWN_KEYS = frozenset(_ENTRY_KEYS)
 _RULE = re.compile(r"([A-Za-z_]+)[ \t]*(?:\((.*)\))?\Z", re.DOTALL)
-# What users of other tools write: the word to use here.
+# Words of other tools -> the word to use here.
 _OTHER_TOOLS = {"bash": "exec", "shell": "exec", "edit": "filesystem", "write": "filesystem",
 "file": "filesystem",
                 "files": "filesystem", "webfetch": "network", "domain": "network",
@@ -45,17 +44,17 @@ DENY_ALL = Policy(is_deny_all=True, source="nothing")
 
 
 def parse_policy(text: str, source: str) -> Policy:
-    """The policy that some YAML text says. `source` is the file's name, for messages.
+    """Parse YAML text to a policy. `source` is the file's name, for messages.
 
-    `PolicyError` (`source:line: what; remedy`) at the first thing that is wrong. Empty text is a
-    policy without rules.
+    Raises `PolicyError` (`source:line: what; remedy`) at the first error. Empty text is a policy
+    without rules.
     """
     return _Reader(source).policy(policy_yaml.load(text, source))
 
 
 def policy_from_data(data: Any, source: str = "policy") -> Policy:
-    """The policy that plain data says (dicts, lists, strings: what a JSON line carries).
-    `PolicyError` as for text."""
+    """Build a policy from plain data (dicts, lists, strings: a JSON line). Raises `PolicyError` as
+    for text."""
     return _Reader(source).policy(data)
 
 
@@ -66,8 +65,8 @@ def parse_rule(text: str, effect: Effect = "ask") -> Rule:
 
 
 def merge(*policies: Policy) -> Policy:
-    """All rules of all policies; of modes and holds that several set, the strictest and the
-    shortest. Nothing in force stays nothing in force."""
+    """Merge policies: all rules; of modes and holds, the strictest and the shortest. A policy with
+    nothing in force keeps nothing in force."""
     if any(policy.is_deny_all for policy in policies):
         return DENY_ALL
     modes: dict[Category, Effect] = {}
@@ -117,8 +116,7 @@ def entry_of(rule: Rule) -> str | dict[str, Any]:
 
 
 def rule_id(effect: Effect, text: str) -> str:
-    """The id of a rule that was given none: the same for the same rule, whatever file it stands
-    in."""
+    """Derive the id of a rule without one: the same for the same rule, whatever its file."""
     return hashlib.blake2b(
         f"{effect} {text}".encode("utf-8", "surrogatepass"), digest_size=5
     ).hexdigest()
@@ -219,7 +217,7 @@ class _Reader:
         return found
 
     def hold(self, data: Any) -> float | None:
-        """How long an asked connection is held, in seconds."""
+        """Return how long an asked connection is held, in seconds."""
         if data is None:
             return None
         try:
@@ -324,7 +322,7 @@ class _Reader:
         return int(str(value))
 
     def rule(self, text: str, effect: Effect, details: dict[str, Any] | None = None) -> Rule:
-        """The rule; what is said of it besides is taken out of `details`."""
+        """Read one rule, taking its further keys out of `details`."""
         details = {} if details is None else details
         category, pattern = self.split(text)
         shown = text.strip() if "(" in text else f"{category}({pattern})"
@@ -400,7 +398,7 @@ class _Reader:
         return self.fail(f"unknown category `{word}` in `{shown}`", nearest(word, RULE_CATEGORIES))
 
     def exception(self, text: str, category: Category) -> str:
-        """The pattern of an exception: of the rule's own category, which may be left out."""
+        """Return an exception's pattern. Its category is the rule's own, and may be left out."""
         found = _RULE.match(text.strip())
         pattern = text.strip()
         if found and found[1] in RULE_CATEGORIES and found[2] is not None:
@@ -448,7 +446,7 @@ class _Reader:
         return Protection(lists["ask"], lists["deny"], lifted)
 
     def names(self, data: Any, key: str, check: Any) -> Iterable[str]:
-        """The names of a list: text, or a mapping of `name` and `why`."""
+        """Read a list of names: text, or a mapping of `name` and `why`."""
         for item in self.items(data, key):
             self.at(item)
             if isinstance(item, dict) and set(item) - {"name", "why"}:
@@ -487,10 +485,10 @@ def _shown(text: str) -> str:
 
 
 def check_pattern(category: Category, pattern: str, effect: Effect) -> str:
-    """Raise `PolicyError` where a pattern can't stand in the list of `effect`; else a warning, or
-    nothing.
+    """Raise `PolicyError` for a pattern that can't stand in the list of `effect`; else return a
+    warning, or nothing.
 
-    Cheap: what it takes to say no, not a compilation.
+    Cheap: it doesn't compile the pattern.
     """
     return _checker(category)(pattern, effect)
 

@@ -1,8 +1,7 @@
-"""Judge a rule that an agent proposes, before a person is asked.
+"""Check of a rule that an agent proposes, before a person is asked.
 
-Decides whether there is anything to ask: a rule that can't be used, or that would change
-nothing, is refused at once, with the reason for the agent. All else is asked, always: no rule
-answers a proposal. It must never accept one by itself.
+Refuses at once, with a reason for the agent, a rule that can't be used or would change nothing. All
+others are asked, always: no rule answers a proposal. It must never accept one by itself.
 """
 
 from supervisor.core.actions import Proposal

@@ -1,8 +1,7 @@
-"""The table of protected names (`data/protected.yaml`): what each is, why it is there, and who says
-so.
+"""Table of protected names: each name, its reason and its source.
 
-Decides nothing about a change: `file_rules` does, by these names. It is separate because pages
-and cards show the table, too. It must never be read from a workspace.
+Read from `data/protected.yaml`. `file_rules` judges changes by it. It is separate because pages and
+cards show the table, too. It must never be read from a workspace.
 """
 
 import re
@@ -67,8 +66,8 @@ def _marked() -> re.Pattern[str]:
 
 
 def mark_of(action: FileChange) -> str:
-    """What a card says of a file that runs with a person's tests or build; empty for all others,
-    and for what goes."""
+    """Return a card's mark for a file that runs with a person's tests or build; empty for others,
+    and for deletions."""
     to = [] if action.operation == "delete" else [action.to or action.path]
     made = [*to, *(step.path for step in action.steps if step.operation != "delete")]
     return MARK if any(_marked().search(fold(path)) for path in made) else ""

@@ -1,9 +1,8 @@
-"""Repeated requests of an agent: which are one wish in other words, and how long a person's denial
-stands. Pure.
+"""Repeated requests: which are the same wish, and how long a denial stands.
 
-It decides only what is *refused* without asking anybody once more. INVARIANT: nothing here ever
-allows: to take two wishes for one may cost an agent some minutes, and no more. So it may look
-past what a rule must never look past, such as a query string.
+Pure. It decides only what is *refused* without asking again. INVARIANT: nothing here ever allows:
+to take two wishes for one costs an agent some minutes, and no more. So it may ignore what a rule
+must never ignore, such as a query string.
 """
 
 import math
@@ -26,15 +25,15 @@ _DO_WITHOUT = "do without it, or ask the operator for a rule"
 
 
 class DenialCount(NamedTuple):
-    """How often a wish was denied, each time after the one before had run out, and until when
-    that stands."""
+    """How often a wish was denied again after the denial before had run out, and until when the
+    last one stands."""
 
     times: int
     until: float
 
 
 def likeness(action: Action) -> Likeness | None:
-    """What an action has in common with its repetitions; None where only the very same action is
+    """Return what an action shares with its repetitions; None where only an identical action is
     one.
 
     A change of a file is told apart by its content, and is asked by us, not by an agent in a
@@ -75,7 +74,7 @@ def likeness(action: Action) -> Likeness | None:
 
 
 def standing(denied_at: Iterable[float]) -> DenialCount:
-    """What became of a wish that was denied at these times, in seconds since the epoch."""
+    """Derive a wish's standing from the times of its denials, in seconds since the epoch."""
     times, until = 0, -math.inf
     for at in sorted(denied_at):
         if at >= until:  # denied together, or by "deny all", is denied once
@@ -85,8 +84,8 @@ def standing(denied_at: Iterable[float]) -> DenialCount:
 
 
 def remedy(until: float, now: float) -> str:
-    """What an agent may do about a denial that stands until then: when to ask again, and what
-    else."""
+    """Tell an agent when to ask again after a denial that stands until then, and what else it may
+    do."""
     if until == math.inf:
         return f"it isn't asked again in this session: {_DO_WITHOUT}"
     if until <= now:
@@ -99,7 +98,7 @@ def remedy(until: float, now: float) -> str:
 
 
 def _of_network(action: Network) -> Likeness:
-    """Host, port (80 and 443 are one) and, of a request, method and path without its query."""
+    """Host, port (80 and 443 are one), and a request's method and path without its query."""
     try:
         host = canonical_host(action.host)
     except ValueError:

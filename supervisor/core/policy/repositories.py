@@ -1,15 +1,15 @@
-"""Which folders git takes for a repository's own, whatever they are named. Pure.
+"""Detection of git's own folders, whatever they are named.
 
 Git doesn't ask for the name `.git`: any folder with a valid HEAD, objects and refs is a
 repository's own folder to it (its `is_git_directory`, in setup.c), and its configuration names
 programs that run at the next `git status` in there. So all in such a folder is `.git` to the rules.
-It is separate from the look at a disk because what counts must be told in one place for judging,
-carrying out and undo. It must never call a folder harmless that git would use.
+Pure, and separate from reading the disk because judging, carrying out and undo must agree. It must
+never call a folder harmless that git would use.
 
-Where git looks twice, this looks once and takes the stricter: what HEAD, objects and refs are (a
-folder, a link to one, a file) doesn't matter, but for what HEAD says; and with `commondir`
+Where git looks twice, this looks once and takes the stricter: the types of HEAD, objects and refs
+(a folder, a link to one, a file) don't matter, but the content of HEAD does; and with `commondir`
 beside HEAD, as in a worktree's own folder, the rest may be anywhere. Mercurial and Jujutsu know
-theirs by name alone (`data/protected.yaml`).
+their folders by name alone (`data/protected.yaml`).
 """
 
 import re
@@ -33,8 +33,8 @@ _VALID_HEAD = re.compile(rb"ref:[ \t\n\v\f\r]*refs/|[0-9a-fA-F]{40}")
 
 
 class RepositoryPiece(NamedTuple):
-    """What is at a path that may be part of a repository's folder. `begins`: a file's first
-    bytes, a link's target; None where nobody could look."""
+    """An entry that may be part of a repository's folder. `begins`: a file's first bytes, a link's
+    target; None where unreadable."""
 
     kind: Literal["file", "dir", "symlink", "other"]
     begins: bytes | None = b""
@@ -42,7 +42,7 @@ class RepositoryPiece(NamedTuple):
 
 FOLDER = RepositoryPiece("dir")
 UNKNOWN = RepositoryPiece("file", None)
-# What a folder holds of `PIECES`.
+# A folder's entries among `PIECES`.
 type Pieces = Mapping[str, RepositoryPiece]
 
 
@@ -57,7 +57,7 @@ def has_piece(name: str) -> bool:
 
 
 def is_head(piece: RepositoryPiece) -> bool:
-    """Whether git accepts it as HEAD. What nobody could look at is."""
+    """Return whether git accepts it as HEAD. An unreadable one counts."""
     if piece.kind == "symlink":
         return piece.begins is None or piece.begins.startswith(b"refs/")
     return piece.kind == "file" and (
@@ -90,12 +90,12 @@ def repositories(
     made: Mapping[str, RepositoryPiece | None],
     held: Callable[[str, bool], Iterable[Pieces]],
 ) -> tuple[str, ...]:
-    """The folders around these paths that are a repository's own, before a change or after it,
+    """Return the folders around these paths that are a repository's own, before or after a change,
     sorted.
 
-    `made` is what the change leaves at each path (None: nothing). `held(folder, must_look)`
-    gives what the folder holds by each account of it (the host's, the copy's), which add to one
-    another. Unless it must look it may leave out what has no HEAD.
+    `made` is the result at each path (None: nothing). `held(folder, must_look)` returns the
+    folder's entries on each side (the host's, the copy's), which add to one another. Unless it must
+    look it may skip folders without a HEAD.
     """
     after = _by_folder(made)
     found = []
@@ -110,8 +110,8 @@ def repositories(
 
 
 def _with(accounts: Iterable[Pieces], changes: Mapping[str, RepositoryPiece | None]) -> Pieces:
-    """What a folder holds after a change, by all accounts of it together: of several HEADs the
-    one that git accepts."""
+    """Return a folder's entries after a change, over all sides; of several HEADs, one that git
+    accepts."""
     there = [
         (leaf, piece)
         for account in accounts
@@ -132,8 +132,8 @@ def _with(accounts: Iterable[Pieces], changes: Mapping[str, RepositoryPiece | No
 def _by_folder(
     made: Mapping[str, RepositoryPiece | None],
 ) -> dict[str, dict[str, RepositoryPiece | None]]:
-    """What a change makes of each folder's pieces, by their names there: what comes to be below
-    one makes that a folder."""
+    """Group a change's results by folder and name: a path that comes to be below a name makes that
+    a folder."""
     after: dict[str, dict[str, RepositoryPiece | None]] = {}
     for name, there in made.items():
         parts = name.split("/")

@@ -1,14 +1,13 @@
-"""Whether one rule says nothing that another doesn't say already.
+"""Rule containment: whether one rule already covers another.
 
-Decides it from the two patterns alone, for `lint`: the rules are compared, never tried out. It is
-apart from the judges of the categories because it asks about all actions at once. It must never say
-yes where some action could show otherwise: a rule would be taken away that somebody relied on.
-Where it can't tell, it says no.
+Compares two patterns for `lint`; it never tries them out. It is separate from the categories'
+judges because it asks about all actions at once. It must never say yes where some action could show
+otherwise: a rule would be removed that somebody relied on. Where it can't tell, it says no.
 
-INVARIANT: where `contains(outer, inner)` holds and `outer` is always in force, taking `inner`
-away changes no decision. The functions follow the two ways to match of each judge: *covers*
-(narrow) for allow, *touches* (broad) for ask and deny; a stricter outer rule must touch whatever
-the inner one covers.
+INVARIANT: where `contains(outer, inner)` holds and `outer` is always in force, taking `inner` away
+changes no decision. The functions follow the two ways to match of each judge: *covers* (narrow) for
+allow, *touches* (broad) for ask and deny; a stricter outer rule must touch whatever the inner one
+covers.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,8 +30,8 @@ from supervisor.core.text.urls import DEFAULT_PORTS
 from supervisor.core.text.words import fits, is_star
 from supervisor.core.verdicts import STRICTNESS, Rule
 
-# What a wildcard of the inner pattern is taken for: a character that nothing but a wildcard of the
-# outer one matches.
+# Stand-in for a wildcard of the inner pattern: a character that only a wildcard of the outer one
+# matches.
 _ANYTHING = "\x00"
 _NAMESPACES = ("refs/", "tags/", "heads/", "remotes/", "+")
 type IsProtected = Callable[[str], object]
@@ -89,8 +88,7 @@ def contains(outer: Compiled, inner: Compiled, is_protected: IsProtected) -> boo
         or STRICTNESS[outer.rule.effect] < STRICTNESS[inner.rule.effect]
     ):
         return False
-    # The exceptions of the outer rule take nothing out where each of them takes the same out of the
-    # inner one.
+    # The outer rule's exceptions don't matter where each has a counterpart in the inner one.
     if not set(outer.rule.exceptions) <= (
         set(inner.rule.exceptions) if outer.is_allow == inner.is_allow else set()
     ):
@@ -150,7 +148,7 @@ def _glob(segment: str) -> Glob:
 
 
 def _segments_in(wide: Sequence[str], narrow: Sequence[str]) -> bool:
-    """From the ends to the front: `below[j]` says whether what is left of `wide` contains
+    """From the ends to the front: `below[j]` says whether the rest of `wide` contains
     `narrow[j:]`."""
     below = [False] * len(narrow) + [True]
     for one in reversed(wide):
@@ -264,7 +262,7 @@ def _git(outer: Compiled, inner: Compiled) -> bool:
         return True
     special, mine = _special(wide), _special(narrow)
     if outer.is_allow:
-        # What a bare rule covers besides has no name here.
+        # The rest of a bare rule's scope has no name here.
         return (
             special == mine
             and not (wide.is_bare or narrow.is_bare)
@@ -291,7 +289,7 @@ def _special(pattern: GitPattern) -> frozenset[str]:
 
 
 def _subjects_in(wide: Sequence[str], narrow: Sequence[str], options: frozenset[str]) -> bool:
-    """For two allow rules: an action has several subjects, of which a rule names one."""
+    """For two allow rules: an action has several subjects, and a rule names one."""
     if len(wide) == len(narrow):
         return all(map(_word_in, wide, narrow))
     if len(narrow) != 3:
@@ -327,13 +325,13 @@ def _word_in(wide: str, narrow: str) -> bool:
 
 
 def _star_in(wide: str, narrow: str) -> bool:
-    """The same without regard to what a ref is."""
+    """The same, whatever the ref."""
     return fits(wide, narrow.replace("*", _ANYTHING))
 
 
 def _called_in(wide: Sequence[str], narrow: Sequence[str], *, is_allow: bool) -> bool:
-    """For a deny or ask rule: it looks at what a ref is called, however that is spelled.
-    `is_allow`: the inner rule only covers."""
+    """For a deny or ask rule: it looks at a ref's name, however that is spelled. `is_allow`: the
+    inner rule only covers."""
     first = _star_in(wide[0], narrow[0])
     if len(wide) == 1:
         # The rule is about an operation, or about a branch.

@@ -1,4 +1,4 @@
-"""The `match` and `not_match` examples of a rule, judged when the file loads.
+"""Check of a rule's `match` and `not_match` examples when the file loads.
 
 Decides what action an example stands for: a command line (exec, git, packages), a path, a host,
 or a URL with its method. It is apart from `policy_text.py` because it needs the judges, which

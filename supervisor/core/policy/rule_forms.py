@@ -1,8 +1,8 @@
-"""Tell from a single rule's form that it can never match, or means more than it looks.
+"""Warnings about a single rule: it can never match, or means more than it looks.
 
-Decides it for `lint`, and for importers that must not bring such rules in. It is apart from
-`lint`, which compares rules with each other and with the record. It must never call something
-impossible that some action could show: where it can't tell, it says nothing.
+For `lint`, and for importers that must not bring such rules in. It is separate from `lint`, which
+compares rules with each other and with the record. It must never call something impossible that
+some action could show: where it can't tell, it says nothing.
 """
 
 import fnmatch
@@ -36,7 +36,7 @@ type ProtectedBy = Callable[[str], Protected | None]
 
 
 class Remark(NamedTuple):
-    """What is wrong with a rule, as the rest of a sentence about it, and what to do."""
+    """A fault of a rule, as the rest of a sentence about it, and a remedy."""
 
     what: str
     remedy: str
@@ -46,10 +46,9 @@ class Remark(NamedTuple):
 
 
 def never(rule: Compiled, protected_by: ProtectedBy, mode: Effect) -> Remark | None:
-    """Why no action can be answered by the rule, None where that can't be told.
+    """Return why the rule can match no action; None where that can't be told.
 
-    `protected_by` tells the protected name of a path; `mode` is what the category does where no
-    rule matches.
+    `protected_by` returns the protected name of a path; `mode` is the category's mode.
     """
     if not rule.is_allow:
         return None
@@ -63,7 +62,8 @@ def never(rule: Compiled, protected_by: ProtectedBy, mode: Effect) -> Remark | N
         case "network":
             return _never_host(rule.pattern)
         case "packages" if mode != "deny":
-            # Where all else is denied, what no rule may allow is at least asked if a rule names it.
+            # Where all else is denied, a rule that names an action makes even a never-allowed one
+            # asked.
             return _never_package(rule.pattern)
         case _:
             return None
@@ -196,8 +196,7 @@ def _never_item(pattern: PackagePattern) -> Remark | None:
 
 
 def wide(rule: Compiled) -> Remark | None:
-    """What an allow rule lets through that its words don't show, None where it means what it
-    says."""
+    """Return what an allow rule lets through beyond its words, or None."""
     if not rule.is_allow:
         return None
     match rule.rule.category:
@@ -225,7 +224,7 @@ def _runners() -> dict[tuple[str, ...], str]:
 
 
 def runs_anything(pattern: ExecPattern) -> Remark | None:
-    """What a wildcard lets run where it stands for a program, None where it stands for an
+    """Return what a wildcard in a program's place lets run; None where it stands for an
     argument."""
     words = pattern.words
     if pattern.is_bare:
@@ -258,8 +257,8 @@ def runs_anything(pattern: ExecPattern) -> Remark | None:
 
 
 def _crosses_folders(pattern: ExecPattern) -> Remark | None:
-    """A `*` behind the beginning of a name: it crosses `/`, so it reaches into other folders.
-    Behind a folder it stays below that."""
+    """A `*` after the start of a name crosses `/`, so it reaches into other folders. After a folder
+    it stays below that."""
     name = basename(pattern.words[0].literal or "")
     if name in table("wide_rules")["not_paths"]:
         return None

@@ -1,4 +1,4 @@
-"""Which rules could contain another, found without comparing each with each.
+"""Index of rules that could contain another, to avoid comparing every pair.
 
 Decides nothing: it only leaves out pairs that `rule_containment` would say no to, so that a
 thousand rules are compared in a moment. It must never leave out a pair that it would say yes to.
@@ -13,10 +13,9 @@ from supervisor.core.text.globs import Glob, has_wildcard
 
 
 def own_key(rule: Compiled) -> Hashable:
-    """What a rule is found by among those that could contain another: the most telling text that it
-    spells out.
+    """Return a rule's key among possible containers: the most telling literal text in it.
 
-    INVARIANT: of a rule that contains another, this is one of the other's `keys_above`.
+    INVARIANT: where a rule contains another, its key is among the other's `keys_above`.
     """
     pattern = rule.pattern
     match rule.rule.category:

@@ -1,9 +1,9 @@
-"""How wide a rule is, in plain words for whoever is asked to save it: "every host below .com", "any
-command that begins with `git`".
+"""Describe a rule's width in plain words for the person who would save it.
 
-Decides nothing, and compares with nothing: `lint` knows what covers what, `preview` what it
-would have answered. It must never make a rule look narrower than it is: a pattern that it has no
-words for is told as "whatever fits", with the pattern itself.
+For example "every host below .com", "any command that begins with `git`". It decides and compares
+nothing: `lint` knows what covers what, `preview` what a rule would have answered. It must never
+make a rule look narrower than it is: a pattern without words of its own is shown as "whatever
+fits", with the pattern.
 """
 
 import re
@@ -21,7 +21,7 @@ from supervisor.core.verdicts import Rule
 
 
 def width(rule: Rule) -> str:
-    """What the rule is about, and what of that its words don't show."""
+    """Describe the rule's scope, and what its words don't show."""
     one = compiled(rule)
     said = _WORDS[rule.category](one.pattern)
     remark = (

@@ -1,5 +1,4 @@
-"""A policy, compiled: its rules, modes and protected names, and the verdict of the judge of each
-category.
+"""Compiled policy: rules, modes and protected names, with one judge per category.
 
     deny rule > ask rule > allow rule > mode of the category; order never matters
 
@@ -25,8 +24,8 @@ _REACHING = "reaching"
 
 
 class Protection:
-    """Protected names: what a policy adds to the built-in table (`protected`) and takes off its
-    ask part (`unprotected`)."""
+    """Protected names: a policy's additions to the built-in table (`protected`), and what it takes
+    off its ask part (`unprotected`)."""
 
     __slots__ = ("ask", "deny", "lifted")
 
@@ -39,17 +38,17 @@ class Protection:
         self.ask, self.deny, self.lifted = ask, deny, lifted
 
     def joined(self, other: "Protection") -> "Protection":
-        """What both add and both take off."""
+        """Combine the additions and the removals of both."""
         return Protection(self.ask | other.ask, self.deny | other.deny, self.lifted | other.lifted)
 
 
 class Policy:
-    """Rules, modes and protected names, compiled and immutable. Build one with `policy_text`, never
-    by hand.
+    """Compiled, immutable policy: rules, modes and protected names. Build one with `policy_text`,
+    never by hand.
 
-    `ending` are the rules that hold for a time; `modes` holds only what was said; `mode_of`
-    knows the default. `warnings` are for the person who wrote it. `hold_s` is how long an asked
-    connection is held for an answer, None where the policy doesn't say.
+    `ending` are the rules that hold for a time; `modes` holds only explicit modes; `mode_of` knows
+    the default. `warnings` are for the author. `hold_s` is how long an asked connection is held for
+    an answer, None where the policy doesn't say.
     """
 
     __slots__ = (
@@ -91,8 +90,8 @@ class Policy:
         self.passing = functools.lru_cache(maxsize=1024)(self._passing)
 
     def mode_of(self, category: Category) -> Effect:
-        """What an unmatched action of the category gets: what was said, else ask. Never `allow`
-        for exec and packages."""
+        """Return the mode of a category: the explicit one, else ask. Never `allow` for exec and
+        packages."""
         mode: Effect = "deny" if self.is_deny_all else self.modes.get(category, "ask")
         return "ask" if mode == "allow" and category in ("exec", "packages") else mode
 
@@ -112,7 +111,7 @@ class Policy:
         return judge
 
     def verdict(self, category: Category, action: Action, context: Context) -> Verdict:
-        """What the category's rules and mode say, remembered where the same was asked before."""
+        """Return the verdict of the category's rules and mode, from the cache where possible."""
         key = self._verdicts.key(category, action, context)
         known = None if key is None else self._verdicts.get(key)
         if known is not None:
@@ -147,8 +146,8 @@ class Policy:
         return any(one.text == rule for one in self._verdicts.ending(category))
 
     def _passing(self, host: str, rule: str | None) -> Passing:
-        """What is to be known of a connection to a host that was allowed, by a rule of this text
-        or none."""
+        """Return the facts of an allowed connection to a host, whether or not a rule of this text
+        allowed it."""
         return Passing(self.looks_into(host), rule is not None and self.is_limited("network", rule))
 
     def looks_into(self, host: str) -> bool:
@@ -164,8 +163,8 @@ class Policy:
 
 
 class InForce(NamedTuple):
-    """The rules that are in force for a session, and which of those that hold for a time are
-    over. No policy: everything is denied."""
+    """The rules in force for a session, and those whose time is over. No policy: everything is
+    denied."""
 
     policy: Policy | None
     over: frozenset[str]
@@ -198,8 +197,8 @@ def allowing_near(
 
 
 def judge_of(category: Category, rules: Sequence[Rule], protection: Protection) -> Judge[Any]:
-    """A judge over some rules of one category. Imports are here so that nobody pays for a
-    category that isn't asked."""
+    """Build a judge over some rules of one category. Imports are here so that an unused category
+    costs nothing."""
     match category:
         case "filesystem":
             from supervisor.core.policy.file_rules import FileJudge

@@ -1,4 +1,4 @@
-"""Rules from an answer: what "always" would save, for one action.
+"""Rules offered for "always": up to three that would allow one action.
 
 Decides up to three allow rules, from exact to broad, the default first. INVARIANT: each of them
 parses, would have allowed this very action alone, and isn't bare; where none can be found
@@ -42,8 +42,8 @@ MOST = 3
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """A rule that may be saved. `explains` says in words what it would allow; exactly one of
-    them is the default."""
+    """A rule that may be saved. `explains` says in words what it would allow; exactly one candidate
+    is the default."""
 
     label: Label
     rule: str

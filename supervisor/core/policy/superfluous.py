@@ -1,4 +1,4 @@
-"""Rules that say nothing: those that can never match, and those that another rule covers.
+"""Superfluous rules: those that can never match, and those that another covers.
 
 Compares patterns alone; `lint` reports it for every rule of a policy, `proposals` for one rule that
 an agent proposes. It must never call a rule superfluous that some action needs; where it can't
@@ -74,7 +74,7 @@ def finding(kind: FindingKind, rule: Rule, what: str, remedy: str, by: str = "")
 
 
 class Superfluous:
-    """The rules in force, found by what they spell out, so that each is compared with a few."""
+    """The rules in force, indexed by literal text, so that each is compared with a few."""
 
     def __init__(self, rules: Sequence[Rule], policy: Policy, protected_by: ProtectedBy) -> None:
         self.policy = policy
@@ -104,7 +104,7 @@ class Superfluous:
         return finding("covered", rule, f"{says} {outer.rule.text}{where}", "remove it", by)
 
     def outer(self, inner: Compiled) -> Iterator[Compiled]:
-        """The rules that make this one superfluous; of two that say the same, the later one is."""
+        """Return the rules that make this one superfluous; of two equal rules, the later one is."""
         number = self.numbers[id(inner.rule)]
         for key in dict.fromkeys(keys_above(inner)):
             for one in self.found.get(key, ()):

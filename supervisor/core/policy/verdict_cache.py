@@ -1,10 +1,8 @@
-"""Verdicts that were given already, of one compiled policy.
+"""Cache of verdicts for one compiled policy.
 
-Decides whether a question is the same as one that was answered: the action, and everything else
-that the verdict hangs on. It is apart from `rules.py` because what may be remembered is a
-question of its own. It lives in the `Policy`, so another policy starts with none. INVARIANT: a
-verdict that is remembered is the one that would be given anew; where that can't be told, nothing
-is remembered.
+Decides whether a question is the same as an answered one: the action, and everything else that the
+verdict depends on. It lives in the `Policy`, so another policy starts with none. INVARIANT: a
+cached verdict is the one that would be given anew; where that can't be told, nothing is cached.
 """
 
 from bisect import bisect_right
@@ -25,8 +23,8 @@ MAX_LIMITED = 64
 
 
 class _Limits(NamedTuple):
-    """What of the rules of one category can change without another policy: the moments when some
-    end, sessions, and uses."""
+    """How verdicts of one category can change under one policy: the times when rules end, sessions,
+    and uses."""
 
     moments: Sequence[float]
     has_sessions: bool
@@ -35,7 +33,7 @@ class _Limits(NamedTuple):
 
 
 class VerdictCache:
-    """A bounded number of verdicts, the longest unused of which goes first."""
+    """A bounded cache of verdicts; the least recently used goes first."""
 
     __slots__ = ("_limits", "_rules", "_verdicts")
 
@@ -48,7 +46,7 @@ class VerdictCache:
         return len(self._verdicts)
 
     def key(self, category: Category, action: Action, context: Context) -> Hashable | None:
-        """What a verdict is remembered by; None where it must not be remembered."""
+        """Return a verdict's cache key; None where it must not be cached."""
         limits = self._limits_in(category)
         if len(limits.limited) > MAX_LIMITED or context.now != context.now:
             return None

@@ -1,4 +1,4 @@
-"""Finds secrets in text and hides them: by value, by shape, by the place where they stand.
+"""Finds secrets in text and hides them: by value, by shape, by context.
 
 Start with `redact`, which everything that is stored or shown goes through (law 6).
 """

@@ -1,12 +1,12 @@
-"""Credentials out of command lines, as these are stored and shown; what runs, is judged and has a
-fingerprint stays as it was asked.
+"""Redact credentials in command lines, as these are stored and shown.
 
-It decides what of a text is a credential: by the program and the option that takes it
-(`data/command_secrets.yaml`), and by names (`labelled_secrets`). It is apart from `redact`, which
-knows values and the shapes of tokens.
+The command itself runs, is judged and has a fingerprint as it was asked. This decides what of a
+text is a credential: by the program and the option that takes it (`data/command_secrets.yaml`), and
+by names (`labelled_secrets`). It is separate from `redact`, which knows values and the shapes of
+tokens.
 
 INVARIANT: an expansion is never hidden, and of a variable nothing that the same text may run:
-whoever answers must see what acts. A long value says how long it is.
+whoever answers must see what acts. A hidden long value shows its length.
 """
 
 import posixpath
@@ -38,11 +38,11 @@ _ASSIGNED = re.compile(
     r"(?:-{0,2}|-D|-P|/p:|--?[A-Za-z-]+=)([A-Za-z_][\w.:/-]*)(?:\[[^\]]*\])?\+?:?="
 )
 _OPTION = re.compile(r"--?([A-Za-z][\w-]*)\Z")
-# What in a value of a variable could be a command of its own: it has words, and one of them looks
-# like an option or a path.
+# A variable's value that could be a command of its own: it has words, and one looks like an option
+# or a path.
 _ACTS = re.compile(r"\s(?:.*[;|&<>$`/]|-|.*\s-)|[;|&`$].*\s|\A!")
 _HEADER_WORD = re.compile(r"[A-Za-z][A-Za-z0-9-]*:(?!=|//)")
-# What may run a text that it is given.
+# Programs that may run a text that they are given.
 _SHELLS = r"(?:ba|da|z|k|fi|a)?sh|eval|source"
 _INTERPRETERS = r"xargs|parallel|python[0-9.]*|perl|ruby|node|php|awk|tee|at|batch|crontab|expect"
 _RUNS_TEXT = re.compile(rf"(?<![\w.-])(?:{_SHELLS}|{_INTERPRETERS})(?![\w.-])|\$[0-9@*_]|\$\{{!")
@@ -101,7 +101,7 @@ def _by_program() -> dict[str, tuple[_Known, ...]]:
 
 @cache
 def _hint() -> re.Pattern[str]:
-    """What any text has in it that has something to hide."""
+    """Compile a cheap pattern that every text with something to hide matches."""
     words = sorted(
         {*map(re.escape, _by_program()), "chpasswd", "passwd", "cryptsetup", "kinit", "sudo", "su"}
     )
@@ -110,8 +110,8 @@ def _hint() -> re.Pattern[str]:
 
 
 def without_secrets(text: str, *, is_command: bool = True) -> str:
-    """A command line, or what somebody says of one, with `[hidden]` in place of credentials. Not
-    `is_command`: what one printed."""
+    """Return a command line, or text about one, with `[hidden]` in place of credentials. Not
+    `is_command`: a command's output."""
     return _replaced(text, _found(text, is_command=is_command))
 
 
@@ -125,7 +125,7 @@ def _replaced(text: str, found: tuple[SecretSpan, ...]) -> str:
 
 
 def words_without_secrets(words: tuple[str, ...]) -> tuple[str, ...]:
-    """The same of a command in words, such as a session's."""
+    """Return a command in words, such as a session's, without credentials."""
     joined = "\n".join(words)
     loose = []
     at = 0
@@ -180,7 +180,7 @@ def hidden(action: Action) -> Action:
 
 
 def _words_hidden(action: Git | Packages) -> Action:
-    """What the command hides is hidden in the fields that were made of its words, too."""
+    """Hide the command's secrets in the fields that were made from its words, too."""
     known = secrets_in(action)
 
     def one(text: str) -> str:
@@ -206,7 +206,7 @@ def _words_hidden(action: Git | Packages) -> Action:
 
 @lru_cache(maxsize=16)  # one request's command is looked at several times
 def _found(text: str, *, is_command: bool = True) -> tuple[SecretSpan, ...]:
-    """Where credentials stand, in order, none in another."""
+    """Return the spans of credentials, in order, none inside another."""
     if _hint().search(text) is None:
         return ()
     found = {*spans(text, is_command=is_command), *(_in_commands(text) if is_command else ())}
@@ -273,7 +273,7 @@ def _run_by(words: tuple[LooseWord, ...]) -> Iterator[str]:
 
 
 def _reads_secret(words: tuple[LooseWord, ...]) -> str:
-    """The kind of what a command reads from its input; empty where that is no secret."""
+    """Return the kind of secret that a command reads from its input; empty where there is none."""
     texts = [posixpath.basename(word.text) for word in words if not _ASSIGNED.match(word.text)]
     if texts[:1] == ["sudo"] and "-S" not in texts:
         texts = texts[1:]
@@ -287,7 +287,7 @@ def _reads_secret(words: tuple[LooseWord, ...]) -> str:
 
 
 def _printed(words: tuple[LooseWord, ...]) -> list[LooseWord]:
-    """What `echo` and `printf` print."""
+    """Return the output of `echo` and `printf`."""
     at = next((i for i, word in enumerate(words) if word.text in _table().printing), None)
     if at is None:
         return []
@@ -377,7 +377,7 @@ def _by_option(known: _Known, word: LooseWord, following: LooseWord | None) -> I
 
 
 def _of_kind(kind: str, word: LooseWord, begin: int) -> Iterator[SecretSpan]:
-    """Where the credential stands in a word of which the value begins at `begin`."""
+    """Return the credential's span in a word whose value begins at `begin`."""
     value = word.text[begin:]
     if kind in ("secret", "attached"):
         yield from word.stretches(begin)
@@ -402,7 +402,7 @@ def _of_kind(kind: str, word: LooseWord, begin: int) -> Iterator[SecretSpan]:
 
 
 def _behind(kind: str, value: str) -> int:
-    """Where what follows the mark of a kind begins; the end where it isn't there."""
+    """Return the position behind a kind's mark; the end where it isn't there."""
     if kind == "pass":
         return 5 if value.startswith("pass:") else len(value)
     marks = {"user": ":", "pair": "=", "percent": "%,"}[kind]
@@ -415,7 +415,7 @@ def _behind(kind: str, value: str) -> int:
 def _by_name(
     word: LooseWord, following: LooseWord | None, run: frozenset[str]
 ) -> Iterator[SecretSpan]:
-    """What a name tells: `NAME=VALUE`, `--name VALUE`."""
+    """Find values by their names: `NAME=VALUE`, `--name VALUE`."""
     yield from _assigned(word, 0, run)
     option = _OPTION.match(word.text)
     if option is None or following is None or following.text.startswith("-"):
@@ -425,7 +425,7 @@ def _by_name(
 
 
 def _assigned(word: LooseWord, begin: int, run: frozenset[str]) -> Iterator[SecretSpan]:
-    """The value of `NAME=VALUE` in a word, but not what the text may run."""
+    """Return the value of `NAME=VALUE` in a word, but not what the text may run."""
     assigned = _ASSIGNED.match(word.text, begin)
     if assigned is None or not names_secret(assigned[1]):
         return

@@ -1,9 +1,9 @@
-"""Ways to write a text: escaped as in JSON, a program or a page, percent-encoded, in UTF-16, in
-lines, as hexadecimal digits; and undoing them.
+"""Encodings of text, and decoders that keep source spans.
 
-It decides what a text reads as when each of them is undone, and which bytes a stretch of that
-came from. It is apart from `secret_forms`, which decides what to look for in it. It must never
-depend on what it is given being well formed: what is no escape is left as it is.
+Escaped as in JSON, a program or a page, percent-encoded, in UTF-16, in lines, as hexadecimal
+digits. It decides what a text reads as when each is decoded, and which bytes a stretch came from.
+It is separate from `secret_forms`, which decides what to look for. It must never depend on
+well-formed input: what is no escape is left as it is.
 """
 
 import functools
@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 # So many ways of writing inside of one another are undone.
 MOST_LAYERS = 3
-# What a character takes at most where it is written in some of them.
+# The longest form of one character in some encodings.
 MOST_BYTES_EACH = 12
 
 # RFC 8259 7, with what JavaScript, Python and shells know beside it; RFC 3986 2.1; HTML 13.1.4.
@@ -23,7 +23,7 @@ MOST_BYTES_EACH = 12
 _HIGH = rb"[dD][89abAB][0-9A-Fa-f]{2}"
 _LOW = rb"[dD][c-fC-F][0-9A-Fa-f]{2}"
 _PART = rb"\\(?:u[0-9A-Fa-f]{0,3}|x[0-9A-Fa-f]?)?"
-# It begins with a set of bytes, which is what makes `re` skip whatever isn't one of them.
+# It begins with a set of bytes, so that `re` skips all others quickly.
 _ESCAPE = re.compile(
     rb"[%%\\&](?:(?<=%%)[0-9A-Fa-f]{2}"
     rb"""|(?<=\\)(?:u%(high)s\\u%(low)s|(?!u%(high)s(?:%(part)s)?\Z)u[0-9A-Fa-f]{4}|u\{[0-9A-Fa-f]{1,6}\}|x[0-9A-Fa-f]{2}|["'/bfnrt\\])"""
@@ -37,7 +37,7 @@ _SHORT = {
 _ENTITIES = {
     f"&{name}".encode(): text.encode() for name, text in html5.items() if name.endswith(";")
 }
-# What a text may end with where it was cut off inside of an escape.
+# Possible partial escapes at the end of a cut text.
 _TORN = re.compile(
     rb"(?:%%[0-9A-Fa-f]?|(?:\\u%s)?%s|\\u%s|\\u\{[0-9A-Fa-f]{0,6}|&#?[0-9A-Za-z]{0,9})\Z"
     % (_HIGH, _PART, _HIGH)
@@ -46,7 +46,7 @@ MOST_TORN_BYTES = 12
 
 _ZEROS = re.compile(rb"\0+")
 _SPACES = re.compile(rb"[ \t\r\n]+")
-# The zeros go too, for those of `0x`, of the text and of what is searched for in it.
+# Zeros go too, for those of `0x`, in the text and in the search terms.
 _NO_DIGITS = b"0xX \t\r\n:,;.-_\\|'\"[](){}"
 _BETWEEN_DIGITS = re.compile(rb"[%s]+" % re.escape(_NO_DIGITS))
 _TO_LOWER = bytes.maketrans(b"ABCDEF", b"abcdef")
@@ -55,8 +55,7 @@ _TO_STANDARD = bytes.maketrans(b"-_", b"+/")
 
 
 class _Stretch(NamedTuple):
-    """A part of a reading: where it begins, and from where to where it came from. An escape is
-    hidden as a whole."""
+    """Decoded offset and source span of a part of a reading. An escape is hidden as a whole."""
 
     here: int
     begins: int
@@ -65,8 +64,7 @@ class _Stretch(NamedTuple):
 
 
 class DecodedText:
-    """A text as it reads when a way of writing is undone: what `pattern` finds stands for what
-    `read` makes of it."""
+    """A text with one encoding undone: `read` decodes each match of `pattern`."""
 
     def __init__(
         self,
@@ -76,15 +74,14 @@ class DecodedText:
         read: Callable[[re.Match[bytes]], bytes] = lambda found: b"",
     ) -> None:
         self.text = text
-        # What came right before or after something may have been read as one escape with a part of
-        # it.
+        # Neighbouring characters may have been read as one escape with a part of a match.
         self.is_unescaped: bool = pattern is _ESCAPE or (of is not None and of.is_unescaped)
         self._of = of
         self._pattern = pattern
         self._read = read
 
     def origin(self, start: int, end: int) -> tuple[int, int]:
-        """Where the stretch from `start` to `end` came from in the very first text."""
+        """Return the span in the very first text of the stretch from `start` to `end`."""
         if self._of is None:
             return start, end
         first, last = self._at(start), self._at(end - 1)
@@ -116,11 +113,11 @@ class DecodedText:
 def readings(
     text: bytes, layers: int = MOST_LAYERS, *, is_torn: bool = False
 ) -> Iterator[DecodedText]:
-    """The text as it is, and with its escapes undone once, twice and so on, as long as there are
-    any; where it `is_torn` without the part of one that it may end with.
+    """Return the text as it is, and with its escapes undone once, twice and so on, as long as there
+    are any; where it `is_torn` without a partial escape at its end.
 
-    INVARIANT: each is made in one pass over the one before it, and none is longer: whoever
-    writes a text can't make this take more than linear time.
+    INVARIANT: each is made in one pass over the one before it, and none is longer: no text can make
+    this take more than linear time.
     """
     reading = DecodedText(text)
     yield reading
@@ -150,7 +147,7 @@ def in_one_line(reading: DecodedText) -> DecodedText:
 
 
 def as_digits(reading: DecodedText) -> DecodedText:
-    """Hexadecimal digits but for zeros, in lower case, without what is written between them."""
+    """Return hexadecimal digits but for zeros, in lower case, without separators."""
     return DecodedText(digits(reading.text), reading, _BETWEEN_DIGITS)
 
 

@@ -1,12 +1,12 @@
-"""Which headers of HTTP a person sees without their values, since these may authenticate.
+"""HTTP headers that are shown without their values, since these may authenticate.
 
-It decides by the name, rather hiding too many than too few: what is hidden is one look at the
-program away, what is shown is seen by whoever sees the page. Two kinds of names have such a word in
-them and never a secret: those of `_OPEN`, and amounts of a model's tokens
+It decides by the name, rather hiding too many than too few: a hidden value is one look at the
+program away, a shown one is seen by everybody who sees the page. Two kinds of names have such a
+word in them and never a secret: those of `_OPEN`, and amounts of a model's tokens
 (`x-ratelimit-remaining-tokens`).
 
-INVARIANT: these, too, are shown only with a value that looks like what it is said to be; a
-secret under another's name stays hidden.
+INVARIANT: these, too, are shown only with a value that fits their name; a secret under another's
+name stays hidden.
 """
 
 import re
@@ -40,7 +40,7 @@ _OPEN = {
     # A browser has no other header to say a token in:
     # `base64url.bearer.authorization.k8s.io.<token>` is one of the protocols of Kubernetes.
     b"sec-websocket-protocol": re.compile(rb"(?!.*(?:auth|bearer|key|token|secret|passw|jwt))[!-+.-~-]{1,40}(?:, ?[!-+.-~-]{1,40})*", re.IGNORECASE),  # noqa: E501
-    # What a token of GitHub may do, and until when.
+    # Scopes and expiry of a GitHub token.
     b"x-oauth-scopes": _SCOPES,
     b"x-accepted-oauth-scopes": _SCOPES,
     b"github-authentication-token-expiration": _DATE,
@@ -69,7 +69,7 @@ def authenticates(name: bytes, value: bytes) -> bool:
 
 @lru_cache(maxsize=1024)
 def _open_to(name: bytes) -> re.Pattern[bytes] | None:
-    """What a value must look like to be shown: None, anything; `_NOTHING`, none is."""
+    """Return the pattern that a value must match to be shown: None, anything; `_NOTHING`, none."""
     if name in _OPEN:
         return _OPEN[name]
     if not _has_word(name):
@@ -79,8 +79,8 @@ def _open_to(name: bytes) -> re.Pattern[bytes] | None:
 
 
 def _has_word(name: bytes) -> bool:
-    """Whether a part of it speaks of what authenticates, or a word that also hides a value in an
-    address (`CB-ACCESS-PASSPHRASE`, `npm-otp`)."""
+    """Return whether a part of the name means authentication, or is a word that also hides a value
+    in an address (`CB-ACCESS-PASSPHRASE`, `npm-otp`)."""
     return _AUTHENTICATES.search(name) is not None or is_secret(
         name[:_MOST_KEPT_BYTES].decode("latin-1")
     )

@@ -1,9 +1,9 @@
-"""Secrets that the words beside them tell: `TOKEN=...`, `"password": "..."`, `Authorization: Basic
-...`, `login x password ...`.
+"""Secrets found by the label beside them, such as `TOKEN=...`.
 
-It decides which names say that their value authenticates, and finds such values in any text. It
-is apart from `command_secrets`, which knows what programs take. A value that may be anything
-(`token: expired`) is left: it must look like one, or stand in quotes.
+Also `"password": "..."`, `Authorization: Basic ...`, `login x password ...`. It decides which names
+say that their value authenticates, and finds such values in any text. It is separate from
+`command_secrets`, which knows what programs take. A value that may be anything (`token: expired`)
+is left: it must look like a secret, or stand in quotes.
 """
 
 import re
@@ -123,8 +123,8 @@ type SecretSpan = tuple[int, int]
 
 
 def spans(text: str, *, is_command: bool = True) -> Iterator[SecretSpan]:
-    """Where in a text values stand that authenticate. Of what isn't a command's, fields (`name:
-    value`) are left: it may be code."""
+    """Return the spans of labelled secrets in a text. Outside a command, fields (`name: value`) are
+    left: it may be code."""
     if ":" in text:
         yield from _in_headers(text)
         yield from _groups(_URL, text)
@@ -146,7 +146,7 @@ def spans(text: str, *, is_command: bool = True) -> Iterator[SecretSpan]:
 
 
 def in_header(text: str, start: int = 0) -> Iterator[SecretSpan]:
-    """Where the value of one header (`Name: value`) authenticates; `start` is added."""
+    """Return the spans of secrets in one header (`Name: value`); `start` is added."""
     name, colon, value = text.partition(":")
     if not colon or not authenticates(
         name.strip().encode(), value.strip().encode("utf-8", "replace")
@@ -164,8 +164,8 @@ def in_cookies(text: str, start: int = 0) -> Iterator[SecretSpan]:
 
 
 def _of_header(name: str, value: str, *, is_sure: bool) -> Iterator[SecretSpan]:
-    """What of a header's value is hidden: the scheme of credentials and the names of cookies are
-    shown."""
+    """Return the hidden spans of a header's value: the scheme of credentials and the names of
+    cookies are shown."""
     if name in ("cookie", "set-cookie"):
         yield from in_cookies(value if name == "cookie" else value.partition(";")[0])
         return

@@ -1,15 +1,15 @@
-"""Words of shell text with where they stand, also of text that no shell would run.
+"""Lenient tokenizer of shell text, with the span of each word.
 
-It decides where a word begins and ends, and what of it is text or an expansion. `shell` judges
-commands and refuses what it can't read; this reader gives up nowhere, so that what hides secrets
-works on half a command, a here-document or a sentence. No rule may ever rely on it.
+It decides where a word begins and ends, and what in it is text or an expansion. `shell` judges
+commands and refuses what it can't read; this reader gives up nowhere, so that hiding secrets works
+on half a command, a here-document or a sentence. No rule may ever rely on it.
 """
 
 import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-# What was hidden before: it is no secret, and no white space in it ends a word.
+# A mark of something hidden before: it is no secret, and no white space in it ends a word.
 HIDDEN = re.compile(r"\[hidden(?:: [0-9,]{1,12} characters)?\]|\[redacted\]")
 MOST_DEPTH = 4
 MOST_DOCUMENTS = 50
@@ -39,8 +39,8 @@ _OPERATORS = (
 
 
 class Run(NamedTuple):
-    """A part of a word: the text's stretch and what it stands for. `acts`: an expansion, or a
-    mark of ours; never hidden."""
+    """A part of a word: its source span and its meaning. `acts`: an expansion, or a mark of ours;
+    never hidden."""
 
     start: int
     end: int
@@ -49,7 +49,7 @@ class Run(NamedTuple):
 
 
 class LooseWord(NamedTuple):
-    """`text` is what a program would get, with expansions as they are written."""
+    """`text` is what a program would get, with expansions as written."""
 
     start: int
     end: int
@@ -57,7 +57,7 @@ class LooseWord(NamedTuple):
     runs: tuple[Run, ...]
 
     def stretches(self, begin: int, end: int | None = None) -> Iterator[tuple[int, int]]:
-        """Where the text's characters from `begin` on stand in the source, without what acts."""
+        """Return the source spans of the text's characters from `begin` on, without what acts."""
         at = 0
         stop = len(self.text) if end is None else end
         for run in self.runs:
@@ -208,7 +208,7 @@ class _Reader:
         self.add(Run(close, close + 1, ""))
 
     def marked(self, start: int, end: int) -> None:
-        """Text as it is, but for what was hidden before."""
+        """Return text as it is, but for what was hidden before."""
         for found in HIDDEN.finditer(self.text, start, end):
             self.add(Run(start, found.start(), self.text[start : found.start()]))
             self.add(Run(found.start(), found.end(), found[0], acts=True))

@@ -1,8 +1,8 @@
-"""Secrets out of everything that is stored or shown (law 6).
+"""Redact secrets in everything that is stored or shown (law 6).
 
 Two nets: the values that this installation knows (`Redactor(secrets)`), in each form that
-`secret_forms` finds, and the shapes that well-known tokens have (`token_shapes`). A shape can
-miss an unusual secret, so channels that handle a secret register its value.
+`secret_forms` finds, and the shapes that well-known tokens have (`token_shapes`). A shape can miss
+an unusual secret, so channels that handle a secret register its value.
 """
 
 from collections.abc import Iterable
@@ -22,8 +22,8 @@ _PARTS = tuple(PARTS.items())
 
 
 class Redactor:
-    """Replaces known secrets and secret-looking text by `[redacted]`. Idempotent. `changes`: how
-    often it learnt of another secret."""
+    """Replaces known secrets and secret-looking text by `[redacted]`. Idempotent. `changes` counts
+    added secrets."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._secrets: set[str] = set()
@@ -50,8 +50,8 @@ class Redactor:
         return without_tokens(value)
 
     def said(self, value: str, action: Action | None = None) -> str:
-        """What somebody says, of commands too, and of `action` that has secrets of its own:
-        `value` without secrets."""
+        """Return a person's or agent's text, of commands too, without secrets, also those of
+        `action`."""
         value = command_secrets.without_secrets(value)
         return self.text(
             value
@@ -60,12 +60,12 @@ class Redactor:
         )
 
     def printed(self, value: str) -> str:
-        """What a program printed, without secrets."""
+        """Return a program's output without secrets."""
         return self.text(command_secrets.without_secrets(value, is_command=False))
 
     def body(self, value: bytes, mark: bytes = MARK.encode()) -> bytes:
-        """What a body begins with, without known secrets, and without what of one it may end
-        with; shapes are `text`'s. `mark` stands for them."""
+        """Return a body's beginning without known secrets, and without a partial one at its end;
+        `text` does shapes. `mark` stands for them."""
         return self._forms.without(value, mark)
 
     def is_clean(self, value: Any) -> bool:
@@ -78,10 +78,10 @@ class Redactor:
         return self.is_clean_json(encoded)
 
     def is_clean_json(self, encoded: bytes) -> bool:
-        """The same of what msgspec made of it.
+        """Return whether msgspec's JSON has no secret.
 
-        INVARIANT: JSON encodes each character by itself, so the code of a text has the code of
-        each part of it, under one more layer.
+        INVARIANT: JSON encodes each character by itself, so the encoding of a text has the encoding
+        of each part of it, under one more layer.
         """
         # JSON writes all parts as they are. A byte is one character of this text, and a text is
         # searched in a fifth of the time of bytes.

@@ -1,16 +1,14 @@
-"""Known secrets in text and in what comes piece by piece, also where they are written in another
-way: escaped as in JSON or HTML, percent-encoded, in base64, in hexadecimal, in UTF-16, as a list of
-numbers, or some of these in one another.
+"""Search for known secrets in text and streams, in any of their encodings.
 
-It decides which stretches of a text tell a secret. Whatever leaves, comes back, is kept or is shown
-is searched here and nowhere else: a second search that knew fewer forms would be the one that lets
-a secret through. It must never find what isn't a secret. It doesn't know other ways to write one
-(base32, base64 of base64, encrypted); what is compressed is undone by whoever knows how
-(`egress.codings`).
+Escaped as in JSON or HTML, percent-encoded, in base64, in hexadecimal, in UTF-16, as a list of
+numbers, or some of these in one another. Whatever leaves, comes back, is kept or is shown is
+searched here and nowhere else: a second search that knew fewer forms would let a secret through. It
+must never find what isn't a secret. It doesn't know other encodings (base32, base64 of base64,
+encrypted); callers decompress first (`egress.codings`).
 
-The text is read as `encodings` have it read, layer by layer. In each reading plain searches are
-made, which take linear time: for the secret, its base64 from each of the three places in a group
-that it can begin at, its hexadecimal digits and its bytes as numbers.
+`encodings` decodes the text layer by layer. Each reading is searched in linear time: for the
+secret, its base64 from each of the three places in a group that it can begin at, its hexadecimal
+digits and its bytes as numbers.
 """
 
 import base64
@@ -32,20 +30,19 @@ from supervisor.core.secrets.encodings import (
 SHORTEST_SECRET = 8
 # Half of one that is shorter may be anything.
 _LEAST_HALVED = 20
-# Less of a secret may be anything, where pieces wait for the next one because of it.
+# A shorter part of a secret may be anything: don't hold pieces back for it.
 _LEAST_BEGUN = 4
-# What comes right before a secret, or right after it, may make an escape of its first or last
-# characters (`%4` before `1`): in what was unescaped so many of them may be wrong, and so many must
-# be right.
+# Text right before or after a secret may form an escape with its first or last characters (`%4`
+# before `1`): so many of them may be wrong in decoded text, and so many must be right.
 _MOST_SWALLOWED = 5
 _LEAST_LEFT = 10
 
 
 def with_halves(secrets: Iterable[str]) -> frozenset[str]:
-    """Secrets, and both halves of each that has 20 characters or more: what has most of one has one
-    of these.
+    """Return secrets, and both halves of each with 20 characters or more: most of a secret contains
+    one of these.
 
-    For real secrets only: half of a placeholder is what all of them begin with.
+    For real secrets only: all placeholders share their first half.
     """
     found = set(secrets)
     for one in tuple(found):
@@ -56,14 +53,14 @@ def with_halves(secrets: Iterable[str]) -> frozenset[str]:
 
 
 def in_any_case(secrets: Iterable[str]) -> frozenset[str]:
-    """Secrets, and each in small letters and in capitals: who has one so knows all of it (of
-    hexadecimal digits), or nearly all."""
+    """Return secrets, and each in small letters and in capitals: any of them gives away all of a
+    secret (of hexadecimal digits), or nearly all."""
     return frozenset(form for one in secrets for form in (one, one.lower(), one.upper()))
 
 
 class _Needle:
-    """What is searched for. `count` is how many bytes of a secret it stands for; `begins_before`
-    and `ends_behind` it is one more character of base64 that holds bits of these."""
+    """A search term. It stands for `count` bytes of a secret; `begins_before` and `ends_behind`:
+    one more character of base64 there holds bits of these."""
 
     def __init__(
         self, text: bytes, count: int, *, begins_before: bool = False, ends_behind: bool = False
@@ -75,7 +72,7 @@ class _Needle:
         self.core = text[self._swallowed : len(text) - self._swallowed]
 
     def spans(self, text: bytes, *, is_unescaped: bool) -> Iterator[tuple[int, int]]:
-        """Where it is in a reading."""
+        """Return its spans in a reading."""
         swallowed = self._swallowed if is_unescaped else 0
         core = self.core if is_unescaped else self.text
         start = text.find(core)
@@ -84,8 +81,8 @@ class _Needle:
             start = text.find(core, start + 1)
 
     def torn_from(self, end: bytes, least: int) -> int | None:
-        """Where its beginning begins that a reading ends with; what stands for `least` bytes of
-        the secret, at least."""
+        """Return the start of its partial match at a reading's end; one that stands for `least`
+        bytes of the secret, at least."""
         first = self.text[: -(-len(self.text) * least // self._count)]
         start = end.find(first)
         while start >= 0:
@@ -95,8 +92,8 @@ class _Needle:
         return None
 
     def _whole(self, text: bytes, start: int, end: int, swallowed: int) -> tuple[int, int]:
-        """What was found, with what belongs to it on both sides: the rest of it, or the escape
-        that a part of it was taken for."""
+        """Extend a match on both sides: by the rest of it, or the escape that a part of it was
+        taken for."""
         before, after = swallowed, len(self.text) - swallowed
         while before and start and text[start - 1] == self.text[before - 1]:
             start, before = start - 1, before - 1
@@ -109,7 +106,7 @@ class _Needle:
 
 
 class _Needles:
-    """What is searched for in one kind of reading."""
+    """The search terms of one kind of reading."""
 
     def __init__(self, needles: Iterable[_Needle]) -> None:
         self.all = tuple(needles)
@@ -131,7 +128,7 @@ class SecretForms:
     ordinary text, and are left out."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
-        # What can't be encoded may be left out by whoever encodes it, or not.
+        # An encoder may leave out a character that it can't encode, or not.
         plain = {one.encode("utf-8", how) for one in secrets for how in ("ignore", "surrogatepass")}
         known = sorted((one for one in plain if len(one) >= SHORTEST_SECRET), key=len, reverse=True)
         self._is_empty = not known
@@ -143,8 +140,7 @@ class SecretForms:
             [*(needle for one in known for needle in _in_base64(one)), *in_numbers]
         )
         self._in_digits = _Needles(_Needle(digits(one.hex().encode()), len(one)) for one in known)
-        # What a secret may take where it is written in another way: so much before a piece is
-        # looked at again with it.
+        # The longest encoded form of a secret: so much before a piece is searched again with it.
         self.reach = MOST_BYTES_EACH * max(map(len, known)) + MOST_TORN_BYTES if known else 0
 
     def __bool__(self) -> bool:
@@ -157,8 +153,8 @@ class SecretForms:
         )
 
     def without(self, text: bytes, mark: bytes, *, may_be_cut: bool = True) -> bytes:
-        """The text with a mark in place of each secret, and where it `may_be_cut` off in place
-        of what a secret begins with that it ends in."""
+        """Return the text with a mark in place of each secret, and, where it `may_be_cut` off, of a
+        partial one at its end."""
         spans = sorted(self._spans(text, may_be_cut=may_be_cut)) if self else []
         if not spans:
             return text
@@ -171,8 +167,8 @@ class SecretForms:
         return b"".join([*pieces, text[shown_to:]])
 
     def begun_bytes(self, end: bytes, least: int = _LEAST_BEGUN) -> int:
-        """How long the beginning of one is, as it is written, that a text ends in, of which
-        `end` is the end; 0 where it ends in none."""
+        """Return the encoded length of a partial secret at a text's end, given its `end`; 0 where
+        there is none."""
         begins = [] if self._is_empty else list(self._torn(end, least))
         return min(self.reach, len(end)) - min(begins) if begins else 0
 
@@ -197,7 +193,7 @@ class SecretForms:
             )
 
     def _torn(self, end: bytes, least: int) -> Iterator[int]:
-        """Where in a text's end the beginnings begin that it ends with."""
+        """Return the starts of partial secrets at a text's end."""
         for reading, needles in self._searched(end[-self.reach :], is_torn=True):
             for needle in needles.all:
                 start = needle.torn_from(reading.text, least)
@@ -206,7 +202,7 @@ class SecretForms:
 
 
 class Begun(NamedTuple):
-    """The beginning of a secret that something ends in: where it begins, and how long it is."""
+    """A partial secret at the end of something: its start and its length."""
 
     at: int
     length_bytes: int
@@ -230,14 +226,14 @@ class SecretSearch:
 
     @property
     def begun(self) -> Begun | None:
-        """The beginning of one that what came so far ends in."""
+        """Return the partial secret at the end of what came so far."""
         found = self._forms.begun_bytes(self._tail)
         return Begun(self._seen_bytes - found, found) if found else None
 
 
 def _as_it_reads(secret: bytes) -> set[bytes]:
-    """A secret, and what is left of one that itself looks like something escaped. A form writes
-    a space as a plus sign."""
+    """Return a secret, and its decoded form where it looks escaped itself. A form writes a space as
+    a plus sign."""
     found = {secret, secret.replace(b" ", b"+")}
     for _ in range(MOST_LAYERS):
         found |= {unescaped(one) for one in found}
@@ -245,8 +241,8 @@ def _as_it_reads(secret: bytes) -> set[bytes]:
 
 
 def _in_base64(secret: bytes) -> Iterator[_Needle]:
-    """What of a secret's base64 depends on nothing around it, for each place in a group of three
-    bytes that it can begin at."""
+    """Return the parts of a secret's base64 that depend on nothing around it, for each place in a
+    group of three bytes."""
     for before in range(3):
         bits = (before + len(secret)) * 8
         code = base64.b64encode(bytes(before) + secret)[(before * 8 + 5) // 6 : bits // 6]

@@ -1,11 +1,11 @@
 """Shapes of well-known tokens: the net for secrets that nobody told us.
 
-It is apart from `redact`, which knows values, too, and data, so that the command line hides them in
-its errors and imports nothing else for it.
+It is separate from `redact`, which knows values, too, and data, so that the command line hides
+tokens in its errors and imports nothing else for it.
 
-INVARIANT: a shape matches only characters that mean nothing to a shell or a programming
-language: no quotes, brackets, separators or free text. What is hidden from the person who
-answers must not be able to act, or an agent would hide a command in a "password".
+INVARIANT: a shape matches only characters that mean nothing to a shell or a programming language:
+no quotes, brackets, separators or free text. Hidden text must not be able to act, or an agent would
+hide a command in a "password" from the person who answers.
 """
 
 import re
@@ -44,10 +44,10 @@ SHAPES = re.compile(
     re.VERBOSE,
 )
 
-# INVARIANT: whatever a shape matches, with what it looks at beside that, has one of these in it,
-# and each of them what it stands behind. Looking for them takes a hundredth of the time of the
-# search; most are looked for only where the rarer thing before them was found, and one character is
-# found in a tenth of the time of two.
+# INVARIANT: whatever a shape matches, with its look-around, has one of these in it, each with its
+# own prerequisite. Looking for them takes a hundredth of the time of the search; most are looked
+# for only where the rarer one before them was found, and one character is found in a tenth of the
+# time of two.
 PARTS = {
     "-": ("sk-", "pypi-", "PRIVATE KEY-----", "pul-", "tskey-"),
     "_": (
@@ -92,7 +92,7 @@ PARTS = {
 
 
 def without_tokens(text: str) -> str:
-    """A text with `[redacted]` in place of whatever looks like one."""
+    """Return a text with `[redacted]` in place of anything that looks like a token."""
     has_part = any(
         first in text and any(part in text for part in parts) for first, parts in PARTS.items()
     )

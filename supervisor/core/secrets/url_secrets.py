@@ -1,15 +1,14 @@
-"""Find credentials in URLs: values of query names such as `access_token` or `X-Amz-Signature`,
-taken out of all that is stored or shown.
+"""Redact query values that authenticate, such as `access_token`, in URLs.
 
 It decides by the name alone, word by word, so that `monkey` is no key; an unknown value has no
 shape to go by, and known ones are `redact`'s. Only what is stored or shown passes here: rules,
-fingerprints and what goes out have the address as it is. That changes no verdict, now or when a
-record is judged again, since rules compare the path without its query (`urls.normalise_path`); a
-grant is bound to the address as it is.
+fingerprints and what goes out have the full address. That changes no verdict, now or when a record
+is judged again, since rules compare the path without its query (`urls.normalise_path`); a grant is
+bound to the full address.
 
-INVARIANT: of a name that may also say what is to be done (`code`), only what looks like a random
-value is hidden: whoever answers must see what acts. A long value says how long it is: much may
-go out under the name of a token.
+INVARIANT: where a name may also say what is to be done (`code`), only a random-looking value is
+hidden: whoever answers must see what acts. A hidden long value shows its length: much may go out
+under the name of a token.
 """
 
 import re
@@ -114,7 +113,7 @@ def _kind(name: str) -> str:
 
 
 def mark_for(value: str) -> str:
-    """What stands in the place of a value."""
+    """Return the mark in place of a value."""
     if value.startswith(MARK[:-1]) and value.endswith("]"):
         return value  # it passed here before
     return MARK if len(value) <= LONG_CHARS else f"[hidden: {len(value):,} characters]"

@@ -1,4 +1,4 @@
-"""Which exec rules "always" may offer for a command line.
+"""Exec rules that "always" may offer for a command line.
 
 Decides the exact pattern and, where the tables find it harmless, the one of fixed words plus a
 last `*`. It is apart from `suggest.py`, which knows all categories and how a candidate is shown.
@@ -40,8 +40,8 @@ def quote(word: str) -> str:
 def candidates(
     text: str, cwd: str, workspace_roots: Sequence[str]
 ) -> tuple[str | None, str | None]:
-    """(exact pattern, narrow pattern) for a line that no rule decides; None where no such rule
-    could allow it.
+    """Return (exact pattern, narrow pattern) for a line that no rule decides; None for a pattern
+    that couldn't allow it.
 
     A rule names one command, so a line of several gets none, but for `cd DIR` inside the
     workspace, which needs no rule.
@@ -62,8 +62,8 @@ def candidates(
 def _from_root(
     words: tuple[Word, ...], script: Script, cwd: str, roots: Sequence[str]
 ) -> tuple[Word, ...]:
-    """The command with a relative name as a rule means it. A guess at the folder: what is made
-    of it is judged."""
+    """Write a relative command name as a rule means it. The folder is a guess: the result is
+    judged."""
     name = words[0].text
     if "/" not in name or name.startswith("/") or not roots:
         return words
@@ -110,8 +110,8 @@ def _narrow(words: Sequence[Word]) -> str | None:
 
 
 def is_verb(wanted: str, word: Word) -> bool:
-    """Whether the word is what the `narrow` table wants there: that verb, or for `?` any name
-    that is spelled out."""
+    """Return whether the word fits the `narrow` table: the verb itself, or for `?` any literal
+    name."""
     if not word.is_literal:
         return False
     return word.text == wanted or (

@@ -1,8 +1,8 @@
-"""One command of a line as rules look at it: its words, and what they tell whatever the rules are.
+"""Facts about one command that don't depend on rules, computed once.
 
-Decides nothing: it remembers what `exec_tables` and `exec_wrappers` say, so that each is asked
-once for a command however many rules and lists look at it. It is apart from `exec_rules` because
-the index needs it, too. It must never hold what hangs on a policy or a folder.
+Remembers what `exec_tables` and `exec_wrappers` say of its words, however many rules and lists look
+at it. It is separate from `exec_rules` because the index needs it, too. It must never hold anything
+that depends on a policy or a folder.
 """
 
 from collections.abc import Sequence
@@ -66,7 +66,7 @@ class ExecCommand:
 
     @cached_property
     def unwrapped(self) -> Unwrapped | None:
-        """What it runs in turn."""
+        """Return the commands that it runs in turn."""
         return unwrap(self.words)
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Whether one exec pattern says nothing that another doesn't say already.
+"""Exec pattern containment: whether one pattern already covers another.
 
 Decides it for `rule_containment`, which knows the other categories. It is apart because a
 command line can be read in more ways than any other action: wrappers, options in any order,
@@ -14,11 +14,11 @@ _ANYTHING = "\x00"
 
 
 def allow_in_allow(outer: ExecPattern, inner: ExecPattern) -> bool:
-    """Whether every command that the allow rule `inner` covers is covered by the allow rule
-    `outer`.
+    """Return whether the allow rule `outer` covers every command that the allow rule `inner`
+    covers.
 
-    Both cover word by word. Left to see to: a rule for a wrapper also speaks of what is wrapped;
-    a literal word may be one that no wildcard covers; and a word with an expansion meets a
+    Both cover word by word. Three cases need care: a rule for a wrapper also applies to the wrapped
+    command; a literal word may be one that no wildcard covers; and a word with an expansion meets a
     wildcard only under conditions.
     """
     if outer.is_bare or inner.is_bare:
@@ -143,8 +143,8 @@ def _literal_lead(pattern: ExecPattern) -> list[str]:
 
 
 def _may_be_a_glob(word: PatternWord) -> bool:
-    """Whether the word, written like this in a command line, could be a pattern of the shell:
-    then only the same one meets it."""
+    """Return whether the word, written like this, could be a shell pattern: then only an equal word
+    meets it."""
     return any(char in word.raw for char in "*?[")
 
 

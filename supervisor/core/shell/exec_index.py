@@ -1,8 +1,8 @@
-"""A list of exec rules, and which of them could say anything about a command.
+"""Index of exec rules by command, so that few are compared.
 
-Decides nothing: it only leaves out rules that can't cover or touch a command, so that
-`exec_rules` compares a few. It is apart from it because a wrong index would be a hole of its own
-kind. INVARIANT: what it hands out is never too little, and always in the rules' order.
+Leaves out only rules that can't cover or touch a command. It is separate from `exec_rules` because
+a wrong index would be a hole of its own kind. INVARIANT: it never leaves out a rule that matters,
+and keeps the rules' order.
 """
 
 from collections.abc import Hashable, Iterable, Sequence
@@ -66,8 +66,8 @@ class _Named[K: Hashable]:
 
 
 def _start(pattern: ExecPattern) -> str:
-    """What the words behind the name start with, joined, in every command that the pattern
-    covers."""
+    """Return the common start of the words behind the name, joined, over all commands that the
+    pattern covers."""
     parts: list[str] = []
     for word in pattern.words[1:]:
         parts.append(word.parts[0] if word.literal is None else word.literal)
@@ -124,8 +124,8 @@ class Rules[K: Hashable]:
         ]
 
     def plausible(self, texts: set[str]) -> list[ExecRule[K]]:
-        """The rules with a wildcard in the name whose other words are among the texts (of an
-        option: its letters are)."""
+        """Return the rules with a wildcard in the name whose other words are among the texts (for
+        an option: its letters)."""
         letters = {letter for text in texts if text.startswith("-") for letter in text.lower()}
         return [
             rule
@@ -159,8 +159,8 @@ class Rules[K: Hashable]:
 
 
 def _could_be_among(word: str, texts: set[str], letters: set[str]) -> bool:
-    """Whether `touches` could find the word of a rule: an option bundled, abbreviated, or its
-    long form by its first letter."""
+    """Return whether `touches` could find a rule's word: a bundled or abbreviated option, or a long
+    form by its first letter."""
     if not word.startswith("-"):
         return word in texts
     return letters.issuperset(word[:3].lower() if word.startswith("--") else word.lower())

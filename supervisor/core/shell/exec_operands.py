@@ -1,9 +1,8 @@
-"""Which words of a command line may name a script in the workspace: what is in it is part of what a
-person approves.
+"""Operands of a command line that may name a script in the workspace.
 
-Decides names alone; whoever calls looks whether there is such a file. It is apart from
-`exec_rules`, for which a name is all there is. It errs to the side of more: a file that is named
-and isn't run costs a second question at most, and only where it changed.
+A script's content is part of what a person approves. This looks at names alone; the caller checks
+for such a file. It is separate from `exec_rules`, which needs names only. It errs to the side of
+more: a file that is named and isn't run costs a second question at most, and only where it changed.
 """
 
 import posixpath
@@ -38,11 +37,12 @@ class Operand(NamedTuple):
 
 
 def operands(command: str, cwd: str = ".", root: str = WORKSPACE) -> tuple[Operand, ...]:
-    """What a line that runs in `cwd` may name, what is run first; a bounded number."""
+    """Return the possible operands of a line that runs in `cwd`, those run first in front; a
+    bounded number."""
     found: dict[str, bool] = {}
     folders = {posixpath.normpath(posixpath.join(root, cwd))}
     _look_into(command, folders, found, root, 0)
-    # What is run comes first, so that no words in front of it push it out.
+    # Executed words come first, so that the bound never drops them.
     ordered = sorted(found.items(), key=lambda one: not one[1])
     return tuple(Operand(path, is_run) for path, is_run in ordered[:MOST_NAMES])
 

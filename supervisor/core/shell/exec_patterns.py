@@ -1,4 +1,4 @@
-"""One exec pattern: how it is read, and the two ways in which it matches a command's words.
+"""Exec patterns: parsing, and the two ways to match a command's words.
 
 Decides for one pattern and one command; `exec_rules` puts the answers together. It must never
 let a wildcard cover an opaque argument, or a word that an expansion could turn into one (see
@@ -34,7 +34,7 @@ MAX_PATTERN_CHARS = 2_000
 # Most patterns: nothing in them is special to a shell but blanks and `*`.
 _PLAIN = re.compile(r"[A-Za-z0-9_@%+=:,./^* -]+\Z")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
-# The last word of a pattern: any further arguments, none of which may lie outside of the workspace.
+# The last word of a pattern: any further arguments, none outside the workspace.
 INSIDE = "{workspace}"
 
 
@@ -323,8 +323,8 @@ def _forms(words: Sequence[Word]) -> list[Sequence[Word]]:
         while i < len(words) and words[i].text.startswith("-"):
             i += 1
         if i > 1:
-            # Without the options that lead; the last of them may have taken the first operand for
-            # its value.
+            # Without leading options; the last of them may have taken the first operand for its
+            # value.
             forms.extend(
                 (words[i:], words[i + 1 :]) if "=" not in words[i - 1].text else (words[i:],)
             )

@@ -1,10 +1,9 @@
-"""Where a command runs, and which of its operands certainly lie inside of the workspace.
+"""Working folders of commands, and operands that certainly stay in the workspace.
 
 Decides where `cd DIR` is free, and what the last word `{workspace}` of a rule covers (`exec(rm
-{workspace})`: any further arguments, none of which can name anything outside). It is apart from
-`exec_rules`, which knows rules. It looks at names alone: that a link leads out is the sandbox's
-matter. It must never take a folder or a word for inside that an expansion, a pattern or `..`
-could lead out.
+{workspace})`: any further arguments, none of which can name anything outside). It is separate from
+`exec_rules`, which knows rules. It looks at names alone: the sandbox stops links that lead out. It
+must never take a folder or a word for inside that an expansion, a pattern or `..` could lead out.
 """
 
 import posixpath
@@ -84,7 +83,7 @@ def within(path: str, roots: Sequence[str]) -> bool:
     return False
 
 
-# Commands that change the folder, and those that run one of them in the same shell.
+# Commands that change the folder, and wrappers that run one in the same shell.
 MOVES = frozenset({"cd", "pushd", "popd"})
 _SAME_SHELL = frozenset({"command", "builtin", "time", "noglob"})
 

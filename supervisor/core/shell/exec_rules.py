@@ -1,8 +1,8 @@
-"""Exec patterns, and what they say of a command line.
+"""Judge of a command line by exec patterns: allow, ask, deny or nothing.
 
-Decides allow, ask, deny or nothing for one line under three lists of patterns. It is apart from
-`rules.py`, which knows categories, modes, expiry and the words of verdicts. It must never allow a
-line of which any command, at any depth, isn't covered by a rule on its own.
+Judges one line under three lists of patterns. It is separate from `rules.py`, which knows
+categories, modes, expiry and the words of verdicts. It must never allow a line unless every command
+in it, at any depth, is covered by a rule of its own.
 
 Two ways to match (POLICY exec 2 and 4). *Covering* is for allow: every word is compared exactly,
 an opaque argument only with a literal word of the rule, a word with an expansion only where no
@@ -54,12 +54,12 @@ type Decision = Literal["allow", "ask", "deny"]
 
 
 class Judgement[K: Hashable](msgspec.Struct, frozen=True, gc=False):
-    """`decision` is None where no rule decides: the category's mode does. `keys`: the rules that
-    made it.
+    """Judgement of a line. `decision` is None where no rule decides: the category's mode does.
+    `keys`: the deciding rules.
 
     `never_allow`: the line holds something that no rule may allow, named in `why`. `commands`:
-    every command found, as text. `open`: where only rules are missing, the commands that none
-    covers, with their names as a rule would have to say them.
+    every command found, as text. `open`: where only rules are missing, the uncovered commands, with
+    their names as a rule would have to spell them.
     """
 
     decision: Decision | None
@@ -84,8 +84,7 @@ def judge[K: Hashable](
     workspace_roots: Sequence[str],
     line: ParsedLine | None = None,
 ) -> Judgement[K]:
-    """What the rules say of the command line `text`, run in `cwd` (absolute, or relative to the
-    first root).
+    """Judge the command line `text`, run in `cwd` (absolute, or relative to the first root).
 
     An entry is (key, pattern) or (key, pattern, exceptions). Pass `Rules` where the same lists
     judge more than one line, and `line` where `text` is parsed already. Never raises. The
@@ -232,8 +231,8 @@ class LineJudge[K: Hashable]:
         depth: int,
         tails: tuple[tuple[K, ExecPattern], ...],
     ) -> bool:
-        """Judge one command and what it runs; whether it is allowed. `tails`: what is left of
-        rules for a wrapper."""
+        """Judge one command and what it runs; return whether it is allowed. `tails`: the remaining
+        words of rules for a wrapper."""
         words = command.words
         if not self.note(command):
             self.scan(" ".join(word.text for word in words))
@@ -275,7 +274,7 @@ class LineJudge[K: Hashable]:
                 self.spoken(line)
 
     def spoken(self, line: ParsedLine) -> None:
-        """What `echo` and `printf` say to an interpreter: deny rules see it too."""
+        """Return text that `echo` and `printf` feed to an interpreter: deny rules see it too."""
         for command in line.commands:
             if command.name in ("echo", "printf"):
                 texts = [word.text for word in command.words[1:]]
@@ -363,8 +362,8 @@ class LineJudge[K: Hashable]:
         opaque check."""
         seen = self.from_root(command)
         if seen is not None:
-            # What an exception could be about: the command as it was written, and with its name as
-            # a rule means it.
+            # The forms that an exception may match: as written, and with the name as a rule means
+            # it.
             spellings = (command.words,) if seen is command else (command.words, seen.words)
             for form in self.forms(seen, inside):
                 rules = self.allow.covering(form)
@@ -455,7 +454,8 @@ class LineJudge[K: Hashable]:
         return not any(command.words[0].text == "cd" for command in self.found)
 
     def restrict(self, command: ExecCommand) -> None:
-        """Deny and ask rules: what touches the command, or might once its expansions are known."""
+        """Apply deny and ask rules that touch the command, or might once its expansions are
+        known."""
         if rules := self.deny.touching(command):
             self.hold(command, rules, self.denied, "denied")
         if rules := self.ask.touching(command):
@@ -495,7 +495,7 @@ class LineJudge[K: Hashable]:
                 )
 
     def restrict_anywhere(self, parts: Sequence[Sequence[Word]]) -> None:
-        """The same for commands that may begin at any word of any of the parts."""
+        """Apply deny and ask rules to commands that may begin at any word of any part."""
         texts = {word.text for words in parts for word in words}
         for rules, found, verb in (
             (self.deny, self.denied, "denied"),

@@ -1,4 +1,4 @@
-"""Whether a sed or awk program only reads and prints.
+"""Check whether a sed or awk program only reads and prints.
 
 Decides it by a list of what is known to be plain, never by a list of what is dangerous: sed runs
 commands with `e` and writes files with `w`, awk with `system`, pipes and redirections. It is

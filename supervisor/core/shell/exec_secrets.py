@@ -1,9 +1,8 @@
-"""Which words of a command name a file that holds secrets.
+"""Words of a command that name a file with secrets.
 
-Decides it by `data/secret_names.yaml`. It is apart from `exec_tables`, which knows what the
-*options* of a program do. What is found here no wildcard covers, as with the protected names of
-`filesystem` rules; so it can only ever lead to a question. It looks at names alone: `grep -r .
-.` reads every file too.
+Goes by `data/secret_names.yaml`. It is separate from `exec_tables`, which knows what the *options*
+of a program do. No wildcard covers such a word, as with the protected names of `filesystem` rules;
+so it can only ever lead to a question. It looks at names alone: `grep -r . .` reads every file too.
 """
 
 import posixpath
@@ -19,7 +18,7 @@ from supervisor.core.text.tables import table
 
 # A longer word is a message or a program, no name of a file.
 _MAX_NAME_CHARS = 500
-# A word whose braces stand for more names than this may hold any.
+# A word whose braces stand for more names than this may hold any name.
 _MOST_SPELLINGS = 1_000
 _UNQUOTED = str.maketrans("", "", "\\'\"")
 _BRACKETS = re.compile(r"\[[^/]*\]")
@@ -62,8 +61,8 @@ def names_a_secret(text: str) -> bool:
 
 
 def _naming(texts: Sequence[str]) -> list[int]:
-    """The positions of the texts that are such names. Hardly any is: what none of them could
-    hold is seen at once."""
+    """Return the positions of texts that name secrets. A quick check skips the usual case of
+    none."""
     together = "\n".join(texts).lower()
     likely = [name for mark, name in _secrets() if mark in together]
     if not likely:
@@ -87,7 +86,7 @@ def _may_become_one(text: str) -> bool:
 
 
 def _spellings(text: str) -> list[str] | None:
-    """What the braces of a word stand for; None where that is too much."""
+    """Expand the braces of a word; None where that is too much."""
     if "{" not in text:
         return [text]
     done: list[str] = []

@@ -1,8 +1,7 @@
-"""Tables of programs: which arguments turn one into something else.
+"""Opaque arguments: which words of a program no wildcard may cover.
 
-Decides, for one command's words, which of them no wildcard may cover, and reads both tables
-(`data/wrappers.yaml`, `data/opaque_arguments.yaml`), once. The knowledge is data, so that a
-reader can extend it; this module only knows how to apply it. It must err to the side of
+Reads both tables once (`data/wrappers.yaml`, `data/opaque_arguments.yaml`) and applies them to one
+command's words. The knowledge is data, so that a reader can extend it. It must err to the side of
 "opaque": that only ever leads to a question.
 """
 
@@ -227,7 +226,7 @@ _CLIMBS = re.compile(r"(?:\A|[/=:,])\.\.(?:[/:,]|\Z)")
 
 
 def _climbing_words(words: Sequence[Word]) -> frozenset[int]:
-    """The positions of the words with a `..` in their path: they lead out of whatever folder a
+    """Return the positions of words with a `..` in their path: they lead out of any folder that a
     wildcard stands in."""
     if not any(".." in word.text for word in words):
         return frozenset()

@@ -1,9 +1,8 @@
-"""A judgement of a command line, followed step by step: which commands were found, how, and which
-rules spoke of each.
+"""Trace of a command line's judgement, step by step.
 
-Decides nothing: it is the judge of `exec_rules` itself, which writes down what it does. It is
-apart from it because only an explanation needs this, and a verdict must not pay for it.
-INVARIANT: nothing here changes what the judge answers.
+Runs the judge of `exec_rules` itself and writes down which commands were found, how, and which
+rules matched each. It is separate because only an explanation needs this, and a verdict must not
+pay for it. INVARIANT: nothing here changes what the judge answers.
 """
 
 from collections.abc import Hashable, Iterator, Sequence
@@ -20,7 +19,7 @@ from supervisor.core.shell.shell_words import Word
 
 
 class JudgedCommand[K: Hashable]:
-    """One command as it was judged.
+    """One judged command.
 
     `via`: how it was reached, outermost first. `here`: every folder that it may run in. `forms`:
     the words as allow rules compare them, none where they can't tell what the name means;
@@ -46,8 +45,8 @@ class JudgedCommand[K: Hashable]:
 class Trace[K: Hashable](LineJudge[K]):
     """A judge that keeps its steps.
 
-    `problems_of_line` and `against_line` are what is said of no single command; of a bare rule
-    it is said without words.
+    `problems_of_line` and `against_line` concern the line and no single command; a bare rule has no
+    words there.
     """
 
     def __init__(
@@ -127,7 +126,7 @@ class Trace[K: Hashable](LineJudge[K]):
 
     @contextmanager
     def _inside(self, label: str, text: str | None) -> Iterator[None]:
-        """While a payload is judged: how its commands are reached, and in which text they stand."""
+        """Within a payload: remember how its commands are reached, and in which text they stand."""
         kept = self._at, self._via, self._contexts
         self._via = (*(self.steps[self._at].via if self._at >= 0 else ()), label)
         self._contexts = contexts(text) if text is not None else {}
@@ -147,7 +146,7 @@ class Trace[K: Hashable](LineJudge[K]):
             target.append(what)
 
     def _blamed(self) -> list[str]:
-        """Where a problem that is found now belongs."""
+        """Return the list of problems, of a step or the line, that a new problem belongs to."""
         return self.steps[self._at].problems if self._at >= 0 else self.problems_of_line
 
     def wrapped(
@@ -166,8 +165,8 @@ class Trace[K: Hashable](LineJudge[K]):
             *(t for t in tails if covers(t[1], command.words, inside)),
         ]
         is_allowed = super().wrapped(command, unwrapped, line, depth, tails)
-        # A rule that spells out wrapper and payload covers every command in it, and none of them is
-        # asked about alone.
+        # A rule that spells out wrapper and payload covers every command in it: they aren't asked
+        # about alone.
         spelling = tuple(dict.fromkeys(key for key, pattern in rules if pattern.is_exact))
         if spelling:
             for one in self.steps[first:]:
@@ -191,8 +190,7 @@ class Trace[K: Hashable](LineJudge[K]):
         self, command: ExecCommand, rules: Sequence[Any], found: dict[K, str], verb: str
     ) -> None:
         super().hold(command, rules, found, verb)
-        # The judge asks each rule until it matches once; here every command is told of which it
-        # matches.
+        # The judge asks each rule until it matches once; a trace lists every match.
         blamed, problems = self._blamed(), self.problems
         kept, self.problems = list(blamed), list(problems)
         again: dict[K, str] = {}

@@ -1,4 +1,4 @@
-"""Where, in the words of a program that runs another command, that command stands.
+"""Wrappers: find the command that another program runs, in its words.
 
 Decides it by `data/wrappers.yaml`. It must err to the side of "uncertain": an option that isn't
 in the table makes the payload's place unknown, which only ever leads to a question, and deny
@@ -20,7 +20,7 @@ class Payload(msgspec.Struct, frozen=True, gc=False):
     """A command that a wrapper runs: `words` (from position `start` of the wrapper's) or `text`, a
     shell program.
 
-    `is_elsewhere`: it runs in a folder that nobody knows yet.
+    `is_elsewhere`: it runs in a folder that isn't known yet.
     """
 
     words: tuple[Word, ...] = ()
@@ -46,7 +46,7 @@ class Unwrapped(msgspec.Struct, frozen=True, gc=False):
 
 
 def unwrap(words: Sequence[Word]) -> Unwrapped | None:
-    """What the command `words` runs in turn; None where its program is no wrapper or runs
+    """Return the payloads of the command `words`; None where its program is no wrapper or runs
     nothing here."""
     name = basename(words[0].text)
     wrapper = tables().wrappers.get(name)
@@ -69,7 +69,7 @@ def _dynamic(word: Word) -> Word:
 
 
 def _option(wrapper: Wrapper, text: str) -> int:
-    """How many words the option takes, or 0 where it isn't known."""
+    """Return how many words the option takes, or 0 where it isn't known."""
     if text in wrapper.flags or (wrapper.digits and re.fullmatch(r"-[0-9]+", text)):
         return 1
     if text in wrapper.valued or text in wrapper.replaces:

@@ -1,15 +1,15 @@
-"""Bash text to simple commands.
+"""Parser from bash text to simple commands.
 
-Decides which commands a line would run and what in it no rule may allow (`constructs`). It is apart
-from `exec_rules.py` so that judging never touches a tree. It must never raise, and never leave a
-command out because a limit was reached: whatever can't be judged whole becomes a construct, and
-`deny_texts` keeps deny rules applying.
+Decides which commands a line would run, and what in it no rule may allow (`constructs`). It is
+separate from `exec_rules.py` so that judging never touches a tree. It must never raise, and never
+leave a command out because a limit was reached: whatever can't be judged whole becomes a construct,
+and `deny_texts` keeps deny rules applying.
 
 Two readers see every line: tree-sitter's bash grammar, which knows the whole language and finds
 commands anywhere (in substitutions too), and `shell_outline.outline`, a strict reader of a small
 part of it. A line without a construct is one on which both read exactly the same commands from
-exactly the same words. tree-sitter-bash has known mis-parses (a here-document's line,
-redirections followed by words); a difference is a construct.
+exactly the same words. tree-sitter-bash has known mis-parses (a here-document's line, redirections
+followed by words); a difference is a construct.
 """
 
 import re
@@ -48,7 +48,7 @@ _CONSTRUCTS = {
     "translated_string": "a translated string",
     "ERROR": "something that can't be parsed",
 }
-# What holds nothing further.
+# Nodes without relevant children.
 _LEAVES = frozenset(
     [
         "word",
@@ -114,7 +114,7 @@ _STRUCTURE = frozenset(
 )
 
 
-# What of it is more than a frame around its parts.
+# Children that are more than a frame around their own.
 _LOOKED_INTO = frozenset(
     [
         "command",
@@ -137,11 +137,11 @@ class Command(msgspec.Struct, frozen=True, gc=False):
 
 
 class Script(msgspec.Struct, frozen=True, gc=False):
-    """What a text would run.
+    """The commands that a text would run.
 
-    `constructs`: names of what no rule may allow, with where; empty means that `commands` is
-    everything, certainly. `deny_texts`: texts on which deny rules are also matched token by
-    token, because the reading is doubtful. `bodies`: the here-documents and here-strings.
+    `constructs`: names of parts that no rule may allow, with their place; empty means that
+    `commands` is certainly complete. `deny_texts`: texts on which deny rules are also matched token
+    by token, because the reading is doubtful. `bodies`: the here-documents and here-strings.
     `has_input`: some command reads a pipe, a here-document, a here-string or a file.
     """
 
@@ -273,8 +273,7 @@ class _Tree:
         self.commands: set[tuple[Span, ...]] = set()
         self.constructs: list[str] = []
         self.bodies: list[str] = []
-        # What stands in backquotes in a here-document that is expanded: the grammar finds only `$(`
-        # there.
+        # Backquotes in an expanded here-document: the grammar finds only `$(` there.
         self.quoted: list[str] = []
         self.is_doubtful = False
 
@@ -297,7 +296,7 @@ class _Tree:
                     if child.is_named and child.type not in _LEAVES
                 ]
             else:
-                # Any of them may be one that is missing.
+                # Any of them may be missing.
                 stack += [
                     child for child in reversed(children) if child.is_named or child.is_missing
                 ]
@@ -418,7 +417,7 @@ _CONTEXTS = {
 
 
 def contexts(text: str) -> dict[tuple[str, ...], list[str]]:
-    """Where the commands of a bash text stand, as tree-sitter reads it: by their words, in the
+    """Return the contexts of a bash text's commands by their words, as tree-sitter reads it, in the
     order of the text. Empty for none."""
     found: dict[tuple[str, ...], list[str]] = {}
     if len(text) > MAX_CHARS:

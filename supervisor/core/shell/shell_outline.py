@@ -1,4 +1,4 @@
-"""A strict second reading of a whole line of bash.
+"""Strict second reader of a line of bash, independent of tree-sitter.
 
 Decides which words are commands' words when a line keeps to a small, well-understood part of the
 language. It is apart from `shell.py`, which walks tree-sitter's tree, because it must not share
@@ -26,7 +26,7 @@ from supervisor.core.shell.shell_words import (
 )
 
 _RUN = re.compile(r"[^ \t\n;&|()<>\\'\"$`]+")
-# What ends a word, the end of the text included.
+# Characters that end a word, and the end of the text.
 _ENDS = frozenset({"", *" \t\n;&|<>)"})
 _HEREDOC_DELIMITER = re.compile(r"'([A-Za-z0-9_.!-]+)'|\"([A-Za-z0-9_.!-]+)\"|\\([A-Za-z0-9_]+)")
 # A loop variable may not be one that a program or bash itself looks at.
@@ -50,8 +50,8 @@ type Span = tuple[int, int]
 
 
 class GiveUp(Exception):  # noqa: N818
-    """The line leaves the part of bash that is read here; the text names what was met. `so_far`:
-    what came before it."""
+    """Raised where the line leaves the part of bash that is read here; the text names the cause.
+    `so_far`: what came before it."""
 
     so_far: "Outline | None" = None
 
@@ -69,8 +69,8 @@ class Simple(msgspec.Struct, frozen=True, gc=False):
 
 
 class Outline(msgspec.Struct, frozen=True, gc=False):
-    """`data` is (start, end, filler) of what is pure text; `bodies` the here-documents and
-    here-strings; `has_input`: something is fed."""
+    """Outline of a line. `data` is (start, end, filler) of pure text; `bodies` the here-documents
+    and here-strings; `has_input`: a command is fed input."""
 
     commands: tuple[Simple, ...]
     data: tuple[tuple[int, int, str], ...]
@@ -160,7 +160,7 @@ class _Reader:
         self.bodies: list[str] = []
         self.has_input = False
         self.has_literals = "$(" in source
-        # What stood before the command being read, and whether `&&` behind it would tell that it
+        # The operator before the command being read, and whether `&&` behind it would tell that it
         # ran here and succeeded.
         self.before = ""
         self.was_plain = False
@@ -177,8 +177,8 @@ class _Reader:
         self.words, self.at_start, self.closed, self.before = [], True, False, operator
 
     def check_time(self) -> None:
-        """The reserved word knows `-p` and `--`, as they are written and right behind it: what
-        else stands there is a command's name."""
+        """`time` as reserved word knows `-p` and `--`, written so and right behind it: anything
+        else there is a command's name."""
         raws = [self.source[start:end] for start, end in self.words]
         if raws[0] == "time":
             at = 1 + (raws[1:2] == ["-p"])
@@ -213,7 +213,7 @@ class _Reader:
         return self.outline()
 
     def outline(self) -> Outline:
-        """What was read until now, without the here-documents whose text hasn't come yet."""
+        """Return the outline so far, without here-documents whose text hasn't come yet."""
         data = self.data[: len(self.data) - len(self.heredocs)]
         return Outline(tuple(self.commands), tuple(data), tuple(self.bodies), self.has_input)
 

@@ -1,4 +1,4 @@
-"""One word of bash.
+"""Reader of one bash word: quotes, escapes, expansions and globs.
 
 Decides how a word's source text is read: quotes, escapes, expansions, globs. It is apart because
 the strict reader of lines, the walk over the tree and the rules' patterns must agree on it. It must
@@ -24,7 +24,7 @@ SIMPLE_EXPANSION = re.compile(
     r"\$(?:[A-Za-z_][A-Za-z0-9_]*|[?#@*!$0-9-]|\{#?(?:[A-Za-z_][A-Za-z0-9_]*|[?@*!$-]|[0-9]+)\}|\(\([0-9"
     r" +*%-]+\)\))"
 )
-# What is digits and nothing else, always.
+# Expansions that are always digits alone.
 _DIGITS = re.compile(r"\$[?#$]|\$\{[?$]\}")
 _MANY = re.compile(r"\$\{?[@*]")
 _OTHER_TILDE = re.compile(r"~[A-Za-z0-9+_.-]+(?=/|\Z)")
@@ -45,7 +45,7 @@ _SHORT_CHARS = 64
 
 
 class Word(msgspec.Struct, frozen=True, gc=False):
-    """A word as the shell would pass it, as far as that can be told without running anything.
+    """A word as the shell would pass it, as far as known without running anything.
 
     `text` is the word itself when `is_literal`; otherwise it shows the expansions as they were
     written, `prefix` is what the word certainly starts with, and `splits` says that it may
@@ -64,7 +64,7 @@ class Word(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_many(self) -> bool:
-        """Whether the shell may pass any number of words in its place."""
+        """Return whether the shell may pass any number of words for it."""
         return self.splits or self.globs
 
 
@@ -95,7 +95,7 @@ class WordPiece(msgspec.Struct, frozen=True, gc=False):
 
 
 def ansi_c(body: str) -> str | None:
-    """What `$'body'` stands for, None where it holds a NUL (bash cuts the string there)."""
+    """Decode `$'body'`; None where it holds a NUL (bash cuts the string there)."""
 
     def replace(match: re.Match[str]) -> str:
         hex_byte, u4, u8, octal, control, simple = match.groups()
@@ -244,8 +244,8 @@ def resolve(raw: str) -> Word:
 
 
 def _read(raw: str) -> Word:
-    # `~` and `~/x` stay as they are written, for rules as for reasons: the sandbox has one home.
-    # `~+`, `~-` and `~user` are folders that nobody knows here.
+    # `~` and `~/x` stay as written, for rules as for reasons: the sandbox has one home. `~+`, `~-`
+    # and `~user` are unknown folders here.
     elsewhere = _OTHER_TILDE.match(raw)
     found = list(pieces(raw[elsewhere.end() :] if elsewhere else raw))
     if elsewhere:

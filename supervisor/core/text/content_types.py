@@ -1,9 +1,9 @@
-"""Content types by a file's first bytes: a small table, for a person who is shown no text. Pure.
+"""Detect a file's content type by its first bytes.
 
-A name or an extension is the agent's word; these bytes are what a program would go by. It is
-separate because the card names the type and the route that serves an image must agree with it.
-It must never call anything an image that it can't measure: what is served to the browser has one
-of four types, and bounded dimensions.
+Pure. A small table, for a person who is shown no text. A name or an extension is the agent's word;
+these bytes are what a program would go by. The card names the type, and the route that serves an
+image must agree with it. It must never call anything an image that it can't measure: what is served
+to the browser has one of four types, and bounded dimensions.
 """
 
 import struct
@@ -62,7 +62,7 @@ class Image(msgspec.Struct, frozen=True):
 
 
 def type_of(data: bytes) -> str:
-    """What the content is, in a word or two; `data` may be its beginning."""
+    """Name the content's type in a word or two; `data` may be its beginning."""
     if not data:
         return "nothing"
     for at, magic, name in _TYPES:

@@ -1,10 +1,9 @@
-"""Text of an agent made safe to look at (law 6): controls, bidi marks and zero-width characters
-become visible.
+"""Make agent text safe to show (law 6): invisible characters become visible.
 
-Markup is escaped by the templates; this is about what escaping leaves alone: an ESC that moves a
-terminal's cursor, a right-to-left override that makes `gpj.exe` read as `exe.jpg`, a zero-width
-space inside a host name, a tower of accents that covers the lines above. How long text is shown
-so that nothing of it goes unnoticed is `folding`'s.
+Controls, bidi marks and zero-width characters. Templates escape markup; this handles what escaping
+leaves alone: an ESC that moves a terminal's cursor, a right-to-left override that makes `gpj.exe`
+read as `exe.jpg`, a zero-width space inside a host name, a tower of accents that covers the lines
+above. `folding` shows long text so that nothing goes unnoticed.
 """
 
 import re

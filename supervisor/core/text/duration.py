@@ -1,5 +1,7 @@
-"""Durations as users write them: `4h`, `30m`, `1h30m`, `2h15m30s`, `500ms`, bare milliseconds.
-Nothing else."""
+"""Parse durations as users write them: `4h`, `30m`, `1h30m`, `2h15m30s`, `500ms`.
+
+A bare number is milliseconds. Nothing else is accepted.
+"""
 
 import re
 

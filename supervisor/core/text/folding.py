@@ -1,14 +1,13 @@
-"""Show long text so that nothing of it goes unnoticed: count blanks, fold the middle, keep the end
-in view. Pure.
+"""Fold long text so that nothing goes unnoticed.
 
-An agent can push the part that matters out of sight with blank runs, many short lines, wide
-characters or sheer length. Page, CLI, terminal and notifications all show its text by these
-functions. Runs of blanks become a mark with their exact number; what is too long keeps its
-beginning and its end, and what is left out between says how much that is. Whoever lets a person
-approve must see to it that folded text was unfolded before.
+Pure. Counts blanks, folds the middle, keeps the end in view. An agent can push the part that
+matters out of sight with blank runs, many short lines, wide characters or sheer length. Page, CLI,
+terminal and notifications all show its text by these functions. Runs of blanks become a mark with
+their exact number; long text keeps its beginning and its end, with a count of what is left out
+between. A caller that lets a person approve must see to it that folded text was unfolded before.
 
-INVARIANT: the end of a text is always in its shown form, and head, what was left out and tail
-make up the whole text.
+INVARIANT: the end of a text is always in its shown form, and head, what was left out and tail make
+up the whole text.
 """
 
 import re
@@ -38,8 +37,8 @@ class Size(NamedTuple):
 
 
 class FoldSize(NamedTuple):
-    """What fits into `whole` is shown whole; of anything longer, what fits into `head` and
-    `tail`. A mark has to fit into each."""
+    """Bounds of shown text: text that fits into `whole` is shown whole; of longer text, the parts
+    that fit into `head` and `tail`. A mark has to fit into each."""
 
     whole: Size
     head: Size
@@ -64,7 +63,7 @@ class Folded(NamedTuple):
 
     @property
     def says(self) -> str:
-        """How much is left out; empty where nothing is."""
+        """Say how much is left out; empty where nothing is."""
         if not self.characters:
             return ""
         if not self.breaks:
@@ -114,7 +113,7 @@ def marked(text: str, *, one_line: bool = False) -> str:
 
 
 def cells(text: str) -> int:
-    """How many display cells shown text takes, as terminals count them (UAX 11)."""
+    """Count the display cells of shown text, as terminals do (UAX 11)."""
     if text.isascii():
         return len(text) + (TAB_CELLS - 1) * text.count("\t")
     return sum(map(_cells_of, text))
@@ -145,7 +144,7 @@ def _blanks(found: re.Match[str], one_line: bool) -> str:
 
 
 def _fitting(text: str, size: Size, one_line: bool, *, is_reversed: bool = False) -> int:
-    """How many characters of the beginning fit. It never ends within a run of blanks."""
+    """Return how many characters of the beginning fit. It never ends within a run of blanks."""
     if text.isascii() and text.isprintable() and len(text) <= size.cells:
         return len(text)
     left_cells, left_breaks, stacked, end = *size, 0, 0

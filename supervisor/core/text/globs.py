@@ -1,4 +1,4 @@
-"""Globs over `/`-separated paths, compiled to regular expressions that can't run away.
+"""Globs over `/`-separated paths, compiled to regular expressions in linear time.
 
 Decides what `*`, `**`, `?` and `[...]` mean, for files and for the paths of URLs alike: `*`
 stays in a segment, `**` alone is any number of segments, dot files are like any others. Matching
@@ -39,7 +39,7 @@ class Glob:
 
     @property
     def start(self) -> str:
-        """What every path that matches starts with: the text as far as the first wildcard.
+        """Return the common start of all matching paths: the text as far as the first wildcard.
         `a/**` matches `a`, too."""
         found = _MAGIC.search(self.text)
         start = self.text[: found.start()] if found else self.text

@@ -1,10 +1,8 @@
-"""Characters that nobody sees, or that change how others are seen: one idea of them for commands,
-paths, words and rules.
+"""Classify characters that are invisible, or change how others are seen.
 
-Decides by what Unicode says of a character (control, format, separator, unassigned, private),
-with the few letters and marks that show nothing besides. It is apart because whoever reads an
-agent's text must agree on it: what is hidden in one place and not in another is a way around the
-first. How such a character is shown is `display`'s.
+Decides by the Unicode category (control, format, separator, unassigned, private), with the few
+letters and marks that show nothing besides. All readers of agent text must agree on it: a character
+hidden in one place and not in another is a way around the first. `display` shows such a character.
 """
 
 import re
@@ -33,5 +31,5 @@ def first_hidden(text: str, *, kept: str = "") -> str | None:
 
 
 def is_hidden(char: str) -> bool:
-    """Whether a character beyond ASCII shows nothing, or moves what is shown."""
+    """Return whether a character beyond ASCII is invisible, or moves others."""
     return unicodedata.category(char) in _CATEGORIES or _INVISIBLE.match(char) is not None

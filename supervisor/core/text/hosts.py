@@ -1,12 +1,12 @@
-"""Host names and addresses: one canonical spelling, and which addresses are never just dialled.
+"""Canonical spelling of hosts and addresses; addresses that a rule must name.
 
 Decides what a host is called in every rule, verdict and connection: the value that is matched is
-the value that is dialled. It is apart from the rules so that egress can use it alone. It must never
-guess: what isn't a valid name or address is an error.
+the value that is dialled. It is separate from the rules so that egress can use it alone. It must
+never guess: what isn't a valid name or address is an error.
 
-Sources: RFC 1123 and 5891 (names), UTS 46 (mapping), the WHATWG URL standard's host parser
-(which names are IPv4 addresses, and their octal, hexadecimal and short spellings), RFC 6052 and
-8215 (NAT64), 3056 (6to4), 4380 (Teredo), 5214 (ISATAP), 2765 (SIIT).
+Sources: RFC 1123 and 5891 (names), UTS 46 (mapping), the WHATWG URL standard's host parser (which
+names are IPv4 addresses, and their octal, hexadecimal and short spellings), RFC 6052 and 8215
+(NAT64), 3056 (6to4), 4380 (Teredo), 5214 (ISATAP), 2765 (SIIT).
 """
 
 import ipaddress
@@ -22,7 +22,7 @@ type Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 AddressClass = Literal["public", "loopback", "link-local", "private", "shared", "never", "metadata"]
 
 MAX_NAME_CHARS = 253
-# What names begin with that mean all below them.
+# Prefixes that mean all names below.
 EVERY = "*."
 _LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\Z")
 _PLAIN = re.compile(
@@ -40,8 +40,8 @@ _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 _NAT64_LOCAL = ipaddress.IPv6Network("64:ff9b:1::/48")
 _COMPATIBLE = ipaddress.IPv6Network("::/96")
 _TRANSLATED = ipaddress.IPv6Network("::ffff:0:0:0/96")
-# What an operator may have a service on and name in a rule; the rest of the non-public space is
-# never dialled.
+# Private ranges that an operator may name in a rule; the rest of the non-public space is never
+# dialled.
 LIFTABLE: frozenset[AddressClass] = frozenset({"loopback", "link-local", "private", "shared"})
 
 
@@ -53,11 +53,11 @@ def is_named(host: str, name: str) -> bool:
 
 @lru_cache(maxsize=8192)
 def canonical_host(text: str) -> str:
-    """The one spelling of a host: a lower-case ASCII name without a trailing dot, or an address
-    without brackets.
+    """Return the one spelling of a host: a lower-case ASCII name without a trailing dot, or an
+    address without brackets.
 
-    `ValueError` (a sentence part: "is ...") where it is neither a valid host name nor an
-    address, or has a zone id.
+    `ValueError` (a sentence part: "is ...") where it is neither a valid host name nor an address,
+    or has a zone id.
     """
     if len(text) < MAX_NAME_CHARS and _PLAIN.match(text):
         return text
@@ -98,7 +98,7 @@ def _mapped(text: str) -> str:
 
 
 def _check_punycode(label: str) -> None:
-    """An A-label must be exactly what its own Unicode form encodes to, or two spellings would be
+    """Check that an A-label is exactly its own Unicode form's encoding, or two spellings would be
     one name."""
     try:
         again = idna.alabel(idna.ulabel(label)).decode("ascii")
@@ -179,10 +179,10 @@ def _metadata() -> tuple[frozenset[Address], tuple[str, ...]]:
 
 @lru_cache(maxsize=8192)
 def address_class(address: Address) -> AddressClass:
-    """What kind of address it is; of one that embeds others, the worst of them all.
+    """Return the class of an address; of one that embeds others, the worst of them all.
 
-    "never" is what no rule lifts: unspecified, multicast, broadcast, reserved, and every
-    embedded form of what isn't public.
+    No rule lifts "never": unspecified, multicast, broadcast, reserved, and every embedded form of a
+    non-public address.
     """
     inner = {_class(one) for one in embedded(address)} - {"public"}
     if "metadata" in inner or address in _metadata()[0]:

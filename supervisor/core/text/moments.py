@@ -1,5 +1,7 @@
-"""Points in time as people type them: `14:05`, `14:05:30`, an ISO time, `5m` (ago). Pure: `now`
-is an argument."""
+"""Parse points in time as people type them: `14:05:30`, an ISO time, `5m`.
+
+Also `14:05`; `5m` means five minutes ago. Pure: `now` is an argument.
+"""
 
 import re
 from datetime import datetime, timedelta, tzinfo

@@ -1,7 +1,9 @@
-"""Numbers that somebody else wrote, in a header for one. It decides only what is one: `isdigit`
-alone takes `²` for it. Pure."""
+"""Parse numbers from outside, such as those in a header.
 
-# What every reader of JSON takes as it is.
+Pure. `isdigit` alone takes `²` for a number.
+"""
+
+# Numbers that every reader of JSON takes alike.
 MOST_DIGITS = 15
 
 

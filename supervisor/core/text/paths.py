@@ -1,9 +1,8 @@
-"""Paths in the workspace: one canonical spelling, what is no path at all, and what a person must
-look at.
+"""Workspace paths: canonical spelling, refused paths, and hazards to look at.
 
-Decides from the bytes of a name alone; nothing here looks at a disk (symlinks are seen where
-they are opened: law 4). It must never resolve `..`: a path that holds one is refused, because
-what it means depends on links that aren't seen here.
+Decides from the bytes of a name alone; nothing here looks at a disk (symlinks are seen where they
+are opened: law 4). It must never resolve `..`: a path that holds one is refused, because its
+meaning depends on links that aren't seen here.
 """
 
 import base64
@@ -17,15 +16,15 @@ import msgspec
 from supervisor.core.text.hidden import first_hidden
 
 MAX_PATH_CHARS = 4096
-# Most paths: ASCII names, none of them `.`, `..` or empty.
+# Most paths match this: ASCII names, none of them `.`, `..` or empty.
 _PLAIN = re.compile(r"(?:\.?[A-Za-z0-9_+@][A-Za-z0-9_.+@-]*/)*\.?[A-Za-z0-9_+@][A-Za-z0-9_.+@-]*\Z")
 _SURROGATE = re.compile("[\ud800-\udfff]")
-# Code points that HFS+ ignores in names (the list of git's `is_hfs_dotgit`), and a few more that
-# nobody sees.
+# Code points that HFS+ ignores in names (the list of git's `is_hfs_dotgit`), and a few more
+# invisible ones.
 _IGNORED = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0]"
 )
-# What NTFS calls `.git` by its short name (git's `is_ntfs_dotgit`).
+# NTFS short names of `.git` (git's `is_ntfs_dotgit`).
 _SHORT_GIT = re.compile(r"git~[0-9]+\Z")
 
 

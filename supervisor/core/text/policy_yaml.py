@@ -1,9 +1,9 @@
-"""YAML text to plain data that knows its lines.
+"""Parser from a safe subset of YAML to plain data that knows its lines.
 
-Decides which part of YAML a policy may use: mappings, lists and text, nothing that is resolved
-into another type (`no` stays `no`, a date stays its digits), no aliases, no tags, no key twice.
-It is apart from `policy_text.py`, which knows what the data means. It must never build objects
-from tags, and its work is bounded by the length of the text.
+A policy may use mappings, lists and text: nothing is resolved into another type (`no` stays `no`, a
+date stays its digits), no aliases, no tags, no key twice. It is separate from `policy_text.py`,
+which knows what the data means. It must never build objects from tags, and its work is bounded by
+the length of the text.
 """
 
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ from supervisor.errors import PolicyError
 MAX_CHARS = 64 * 1024 * 1024
 MAX_DEPTH = 20
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-# What YAML takes for nothing where it stands unquoted.
+# Unquoted texts that YAML takes for null.
 _NULLS = frozenset({"", "~", "null", "Null", "NULL"})
 
 

@@ -1,8 +1,8 @@
-"""An index of rules by the literal text that all which they match starts with.
+"""Index of rules by the literal text that all their matches start with.
 
 Decides nothing: it only leaves out rules that can't match, so that a judge compares a handful
-instead of a hundred thousand. It is apart from the judges because git, package and exec rules
-are all found this way. INVARIANT: what it hands out is never too little.
+instead of a hundred thousand. Git, package and exec rules are all found this way. INVARIANT: it
+never leaves out a rule that could match.
 """
 
 from bisect import bisect_right

@@ -1,4 +1,4 @@
-"""The tables of data beside the engine (`core/text/data/*.yaml`), read once.
+"""Load the engine's tables of data (`core/text/data/*.yaml`), once.
 
 They are part of the program, like its code: fixed at installation, never read from a workspace.
 This is the one place of the core that reads files, and it reads nothing else.

@@ -1,9 +1,8 @@
-"""URLs: split strictly, and one normalisation of paths.
+"""Split URLs strictly, and normalise their paths.
 
-Decides what path a request's target means, and whether another program could read it
-differently. It is apart from the rules because egress, the rules and the suggestions must agree
-on it. It must never repair: what has two readings is `ambiguous`, and then no allow rule matches
-it.
+Decides what path a request's target means, and whether another program could read it differently.
+It is separate from the rules because egress, the rules and the suggestions must agree on it. It
+must never repair: a path with two readings is `ambiguous`, and then no allow rule matches it.
 """
 
 import re
@@ -146,8 +145,8 @@ def _without_dots(path: str) -> tuple[str, bool]:
 
 
 def _readings(raw: str, decoded: str, text: str) -> tuple[str, ...]:
-    """What lenient servers could make of an ambiguous path: decoded again, backslashes as
-    slashes, cut at NUL, slashes merged."""
+    """Return a lenient server's possible readings of an ambiguous path: decoded again, backslashes
+    as slashes, cut at NUL, slashes merged."""
     found = {raw, decoded, text}
     for start in (raw, decoded):
         current = start

@@ -1,8 +1,7 @@
-"""Words of git and package commands, and the wildcards of their patterns.
+"""Split git and package commands into words, and match their wildcards.
 
-Decides how a command line becomes words where no shell is ever involved: what a shell would
-treat specially is refused, not interpreted. `*` stays in its word and crosses `/`. It is apart
-from `shell.py`, which reads real bash for exec.
+For command lines that no shell will read: it refuses what a shell would treat specially. `*` stays
+in its word and crosses `/`. It is separate from `shell.py`, which reads real bash for exec.
 """
 
 import re

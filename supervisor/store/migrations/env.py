@@ -1,4 +1,4 @@
-"""Alembic's entry: runs the migrations on the connection that `engine.migrate` hands over."""
+"""Alembic's entry point: migrates the connection that `engine.migrate` passes."""
 
 from alembic import context
 

@@ -1,4 +1,4 @@
-"""Changes the host as a grant says: whole or not at all, over crashes and full disks.
+"""Apply granted changes to the host: whole or not at all, over crashes.
 
 Start with `effects` (claims and settles) and `apply` (one change).
 """

@@ -1,10 +1,9 @@
-"""File changes asked for through the agent's API: turn a write, an edit, a deletion or a move into
-a request about exact content.
+"""File requests from the agent's API: write, edit, delete or move.
 
-It is separate from `channel` because it only asks: the effect comes when the gate allows it, by
-`effects`. Whoever calls holds the channel's turn. It must never give a new request an id before
-an older one for the same path is superseded, lose an edit that waits when one more is asked for,
-or let the agent find out what is in a host's file that its copy was never given.
+Each request names exact content. It is separate from `channel` because it only asks: `effects`
+carries out what the gate allows. The caller holds the channel's turn. It must never give a new
+request an id before an older one for the same path is superseded, lose a waiting edit when one more
+is asked for, or let the agent find out what is in a host file that its copy was never given.
 """
 
 import asyncio
@@ -58,7 +57,7 @@ class _Text(NamedTuple):
 
 
 class AgentChanges:
-    """Of one session."""
+    """Requests about files that the agent made through its API, of one session."""
 
     def __init__(self, sides: Sides, gate: Gate, session_id: str, effects: Effects) -> None:
         self._sides = sides
@@ -186,11 +185,11 @@ class AgentChanges:
         return await self._ask(action, reason, MOVED)
 
     async def host_changed(self, names: Collection[str]) -> None:
-        """The person changed these paths: what waits about them is asked anew, about what the host
-        holds now.
+        """Ask anew what waits about these paths, which the person changed, about the host's new
+        content.
 
-        An edit that still fits is the same edit. A whole file that was written without knowing
-        of the change is a conflict, even where the copy has followed the host by now. What
+        An edit that still fits is the same edit. A whole file that was written without knowing of
+        the change is a conflict, even where the copy has followed the host by now. A request that
         doesn't fit any more is closed with the reason.
         """
         if not names:
@@ -209,7 +208,7 @@ class AgentChanges:
     async def _add_edit(
         self, older: Request, action: FileChange, edit: tuple[str, str, bool], reason: str
     ) -> Request:
-        """One more edit on what waits: the same file, with both."""
+        """Add one more edit to a waiting request on the same file."""
         name = name_of(action)
         known = self._effects.edits.of(name, older.id)
         before = await asyncio.to_thread(self._look_at_host, name)
@@ -265,8 +264,8 @@ class AgentChanges:
         )
 
     def _edited(self, name: str, content: bytes, make: Callable[[str], str]) -> str:
-        """In a thread: the hash of what the edits make of it, which is kept. `UserError` where
-        they don't fit."""
+        """In a thread: apply the edits, keep the result and return its hash. `UserError` where they
+        don't fit."""
         try:
             return self._sides.blobs.keep(encode(make(decode(content))))
         except EditError as error:
@@ -305,9 +304,9 @@ class AgentChanges:
     # -- asking -----------------------------------------------------------------------------------
 
     async def _prepare(self, action: FileChange, reason: str) -> Request | None:
-        """What comes before a look at the host: paths that can't be are refused on record, and
-        what was approved about them is carried out, so that the new request is about what that
-        left."""
+        """Prepare a request before looking at the host: refuse impossible paths on record, and
+        carry out what was approved about the others, so that the new request is about the
+        result."""
         if self._gate.rulings.verdict(action, self._session_id).decision == "deny":
             return (
                 await self._ask(action, reason) if action.operation != "write" else None
@@ -382,7 +381,7 @@ class AgentChanges:
             self._gate.close(request.id, why)
 
     async def _edit_anew(self, name: str, held: Edits) -> bool:
-        """The same edits on what the host holds now; whether they fit."""
+        """Apply the same edits to the host's new content; return whether they fit."""
         try:
             text = await asyncio.to_thread(self._host_text, name)
             after = await asyncio.to_thread(
@@ -410,9 +409,9 @@ class AgentChanges:
         return conflict(known, host)
 
     def _seen_by_agent(self, name: str, host: Seen | None, verb: str) -> Seen:
-        """What is there, where the agent may know of it. INVARIANT: a file that was left out of
-        the copy answers like one that doesn't exist: else edits that fit or don't would spell
-        out what is in it."""
+        """Return the content that the agent may know of. INVARIANT: a file that was left out of the
+        copy answers like a missing one: else edits that fit or don't would spell out its
+        content."""
         if host is None or not self._sides.is_seen_by_agent(name):
             raise UserError(
                 f"can't {verb} `{name}`: there is no such file in this session",

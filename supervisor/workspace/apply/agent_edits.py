@@ -1,9 +1,8 @@
-"""The edits behind a waiting request, so that one more is added to them instead of taking their
-place.
+"""The agent's waiting edits of a file, so that one more is added to them.
 
 It is separate from `agent_changes` because effects need it, too: to say why edits no longer fit,
-and to make them in a copy that moved on. It is a memory of this run only: what an approval
-applies is the request's content, not this. It must never grow with what an agent sends.
+and to make them in a copy that moved on. It is a memory of this run only: an approval applies the
+request's content, not this. It must never grow with what an agent sends.
 """
 
 from typing import NamedTuple
@@ -16,7 +15,7 @@ MOST_REASON_CHARS = 1500
 
 
 class Edits(NamedTuple):
-    """The edits that one request holds, in their order, with what the agent said for them."""
+    """A request's edits in order, with the agent's reasons."""
 
     request_id: str
     edits: tuple[Edit, ...]
@@ -24,7 +23,7 @@ class Edits(NamedTuple):
 
     @property
     def reason(self) -> str:
-        """What a person is told: how many there are, and why, newest first."""
+        """Return the text for a person: how many edits, and their reasons, newest first."""
         said = "; ".join(dict.fromkeys(reason for reason in reversed(self.reasons) if reason))[
             :MOST_REASON_CHARS
         ]
@@ -42,7 +41,7 @@ class Edits(NamedTuple):
 
 
 class AgentEdits:
-    """Of one session: the newest of each file. What doesn't fit in is forgotten, oldest first."""
+    """The newest edits of each file in one session. Bounded: the oldest are forgotten first."""
 
     def __init__(self) -> None:
         self._by_name: dict[str, Edits] = {}

@@ -1,9 +1,9 @@
-"""Effects on the host's workspace: each exactly what a grant says, whole or not at all.
+"""Apply one granted change to the host's workspace, whole or not at all.
 
-It decides nothing but whether the host is still what the request was about: `before` must be
-there now, and content is taken from the snapshot whose hash is `after`. It is separate because
-it is, with `restore`, the only code that writes to the user's folder, by the steps of `placing`.
-It must never follow a symlink, set a set-id bit, or touch `.git` or the supervisor's data.
+It decides only whether the host is still what the request was about: `before` must be there now,
+and content is taken from the snapshot whose hash is `after`. With `restore` it is the only code
+that writes to the user's folder, by the steps of `placing`. It must never follow a symlink, set a
+set-id bit, or touch `.git` or the supervisor's data.
 """
 
 import contextlib
@@ -39,15 +39,15 @@ from supervisor.workspace.trees.history import History
 from supervisor.workspace.trees.one_file import look_quietly
 
 NEW_FILE_MODE = 0o644
-# What is read as a whole.
+# Largest content read as a whole.
 SMALL_BYTES = 256 * 1024
 # `use` of a grant: called right before the effect, with what is about to be done.
 type Use = Callable[[FileChange], None]
 
 
 class EffectContents(Protocol):
-    """Where an effect's content comes from: snapshots, or the host's file for the copy. What is
-    read is hashed anew."""
+    """Source of an effect's content: snapshots, or the host's file for the copy. Read bytes are
+    hashed anew."""
 
     def open(self, digest: str) -> int: ...
 
@@ -88,13 +88,13 @@ class Applier:
     def apply(
         self, action: FileChange, request_id: str, use: Use, *, mtime_ns: int | None = None
     ) -> Applied:
-        """Do what the action says; what the host then holds, and what it held. `use` is the
+        """Apply the action; return what the host then holds, and what it held. `use` is the
         grant's.
 
-        Doing again what is done already is no error. `mtime_ns` is the time that a written file
-        gets, unless that would hide the change from whoever goes by times. Raises StaleError,
-        PathError, RefusedError or another GatehouseError, after which nothing has changed (but
-        perhaps new empty folders on the way).
+        Repeating a finished action is no error. `mtime_ns` is the time for a written file, unless
+        that would hide the change from programs that go by times. Raises StaleError, PathError,
+        RefusedError or another GatehouseError, after which nothing has changed (but perhaps new
+        empty folders on the way).
         """
         if action.operation == "rename":
             return self.move(action, request_id, use)
@@ -102,15 +102,15 @@ class Applier:
         return self.shut(action, self.carry_out(action, host, request_id, use, mtime_ns=mtime_ns))
 
     def check_move(self, action: FileChange, request_id: str) -> Seen | None:
-        """What is at a rename's old path, where it could be done now, or is done. Raises as
-        `apply`."""
+        """Return the state of a rename's old path, if the rename is possible now, or done. Raises
+        as `apply`."""
         with as_errors(name_of(action)):
             self._refuse_repositories(action)
             return self._mover.check(action, request_id).old
 
     def keep(self, action: FileChange, host: Seen | None) -> None:
-        """Keep what a deletion or a rename is about to take from its path, where `host` is what
-        was there. Raises as `apply`."""
+        """Keep the content that a deletion or rename will take from its path, where `host` is the
+        path's state. Raises as `apply`."""
         with as_errors(name_of(action)):
             self._placer.keep(name_of(action), host)
 
@@ -125,13 +125,12 @@ class Applier:
     # -- the same in steps, for several changes that happen together: check all, stage all, then th
 
     def sharing_syncs(self) -> contextlib.AbstractContextManager[None]:
-        """Sync each folder once, at the end of this block: what was done in it isn't settled
-        before."""
+        """Sync each folder once, at the end of this block: effects in it aren't settled before."""
         return self._placer.sharing_syncs()
 
     def check(self, action: FileChange, request_id: str) -> Seen | None:
-        """What the host holds: what the action is about, or what it would make or has begun to
-        make of it. Raises as `apply`."""
+        """Return the host's state: what the action is about, or what it would make or has begun to
+        make. Raises as `apply`."""
         name = name_of(action)
         split(name)
         with as_errors(name):
@@ -162,7 +161,7 @@ class Applier:
             return file.read(MOST_HEAD_BYTES)
 
     def _check_below(self, action: FileChange) -> None:
-        """INVARIANT: a folder goes only where all that is in it is what the action says goes."""
+        """INVARIANT: a folder goes only where the action names everything in it."""
         found = strays(action, each_name(self._root, name_of(action)))
         if found:
             text = (
@@ -180,9 +179,8 @@ class Applier:
         *,
         mtime_ns: int | None = None,
     ) -> Staged | None:
-        """Make a file or link ready beside its place, where `host` is what `check` gave. None
-        where there is nothing to be made ready, or not yet: `carry_out` does all of it then.
-        Raises as `apply`."""
+        """Write a file or link beside its place, where `host` is the result of `check`. None where
+        there is nothing to stage, or not yet: `carry_out` then does all. Raises as `apply`."""
         name = name_of(action)
         is_folder = host is not None and host.kind == "dir" and action.operation != "swap"
         if _is_done(action, host) or action.operation in ("delete", "mkdir") or is_folder:
@@ -210,8 +208,8 @@ class Applier:
             raise
 
     def staging_together(self) -> contextlib.AbstractContextManager[None]:
-        """What is staged in this block is durable at its end, and only then may any of it be
-        placed. OSError where it can't be."""
+        """Make everything staged in this block durable at its end; only then may any of it be
+        placed. OSError where that fails."""
         return self._placer.staging_together()
 
     def unstage(self, staged: Staged) -> None:
@@ -219,7 +217,7 @@ class Applier:
         self._placer.unstage(staged.name, staged.temporary)
 
     def place(self, staged: Staged) -> Applied:
-        """Put what was staged in its place. Raises as `apply`."""
+        """Put the staged file or link in its place. Raises as `apply`."""
         with as_errors(staged.name):
             return self._place(staged)
 
@@ -232,7 +230,7 @@ class Applier:
         *,
         mtime_ns: int | None = None,
     ) -> Applied:
-        """All of it, where `host` is what `check` gave. Raises as `apply`."""
+        """Do the whole effect, where `host` is the result of `check`. Raises as `apply`."""
         name = name_of(action)
         with as_errors(name):
             if _is_done(action, host):
@@ -244,9 +242,9 @@ class Applier:
             return self._carry_out(action, name, host, request_id, use, mtime_ns)
 
     def shut(self, action: FileChange, applied: Applied) -> Applied:
-        """A folder that the action made has its own permissions only now, when all that comes
-        into it is there: without root's rights nothing else could come. What the person has made
-        of them since stays. Raises as `apply`."""
+        """Set a new folder's own permissions now that all its entries are there: without root's
+        rights none could come later. Permissions that the person set since stay. Raises as
+        `apply`."""
         if not _makes_folder(action):
             return applied
         name, mode = name_of(action), _folder_mode_of(action)
@@ -271,8 +269,8 @@ class Applier:
         return is_begun and not host.mode & PERMISSIONS & ~(_folder_mode_of(action) | OWNER)
 
     def found_done(self, action: FileChange, request_id: str, use: Use) -> Applied | None:
-        """What came of an action that was carried out before a crash; None where the path was
-        changed since. Changes nothing."""
+        """Return the outcome of an action that was carried out before a crash; None where the path
+        was changed since. Changes nothing."""
         host = look_quietly(self._root, name_of(action))
         return self.carry_out(action, host, request_id, use) if _is_done(action, host) else None
 
@@ -417,7 +415,7 @@ class Applier:
         begun = self._begin(request_id, action, None, HeldContent("dir", mode))
         making = self._root.parent(name, create=self._placer.sync, modes=modes_on_way(action))
         with self._placer.naming(name), making as (fd, leaf):
-            # As near to it as the umask lets, should this be all that comes of it.
+            # As near to it as the umask lets, should a crash come right after.
             os.mkdir(leaf, mode | OWNER, dir_fd=fd)
             self._at("placed")
             made = os.open(leaf, DIRECTORY, dir_fd=fd)
@@ -432,8 +430,7 @@ class Applier:
         self, action: FileChange, name: str, host: Seen, request_id: str, use: Use
     ) -> Applied:
         use(_rebuilt(action, name, host, after="dir", mode=action.mode))
-        # Set-id and sticky bits are the side's own: the group of what is made in a folder hangs on
-        # them.
+        # Set-id and sticky bits are the side's own: they decide the group of new entries.
         mode = _folder_mode_of(action) | (host.mode & ~PERMISSIONS)
         begun = self._begin(request_id, action, host, HeldContent("dir", mode))
         return begun._replace(known=self._set_folder_mode(name, mode, host))
@@ -479,7 +476,7 @@ class Applier:
 
     @contextlib.contextmanager
     def _content(self, action: FileChange) -> Iterator[tuple[Iterable[bytes], str]]:
-        """The snapshot that the action is bound to, and the hash of what is really in it."""
+        """Return the snapshot that the action is bound to, and the hash of its real content."""
         try:
             fd = self._blobs.open(action.after or "")
         except FileNotFoundError:
@@ -498,7 +495,7 @@ class Applier:
 
 
 def _is_done(action: FileChange, host: Seen | None) -> bool:
-    """Whether the host holds what the action would make of it, mode included."""
+    """Return whether the host already has the action's result, mode included."""
     if action.operation == "delete":
         return host is None
     if host is None or host.token != action.after:
@@ -528,8 +525,8 @@ def _rebuilt(
     mode: int | None = None,
     link_target: str | None = None,
 ) -> FileChange:
-    """The action anew, from what is about to be done. INVARIANT: nothing in it that takes effect
-    comes unlooked-at from the request (law 2): the state before from the host now, the content
+    """Rebuild the action from what is about to be done. INVARIANT: nothing in it that takes effect
+    comes unchecked from the request (law 2): the state before comes from the host now, the content
     from the bytes that will be written."""
     shown, encoded = name_fields(name)
     hazards = action.hazards
@@ -572,8 +569,8 @@ def _blocks(fd: int) -> Iterator[bytes]:
 
 
 def _set_time(fd: int, mtime_ns: int | None, host: Seen | None) -> None:
-    """Give the new file its time; the present where that lies ahead, or isn't after that of the
-    file it replaces: what goes by times (make, rsync) must see that there is another."""
+    """Set the new file's time; to now where that lies ahead, or isn't after that of the file it
+    replaces: programs that go by times (make, rsync) must see the change."""
     now_ns = os.fstat(fd).st_mtime_ns
     if (
         mtime_ns is not None

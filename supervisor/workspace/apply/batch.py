@@ -1,14 +1,13 @@
-"""Several changes of the host as one: all of them, or none.
+"""Apply several changes of the host as one: all of them, or none.
 
-First every `before` is looked at, then all new content is written beside its place, where nobody
-sees it and where a full disk shows itself; only then come deletions, folders and renames. Where one
-of these fails, what was done is put back from its before-contents, by the intents that the journal
-holds. So kill -9 at any moment leaves a batch that the next start carries out or takes back as a
-whole.
+First every `before` is checked, then all new content is written beside its place, where nobody sees
+it and where a full disk shows itself; only then come deletions, folders and renames. Where one
+fails, those already made are put back from their before-contents, by the journal's intents. So kill
+-9 at any moment leaves a batch that the next start carries out or takes back as a whole.
 
 It is separate from `apply`, which does one change, because only here one change's failure is
-another's. It must never overwrite what somebody else wrote meanwhile, not even to put back what
-was there before.
+another's. It must never overwrite what somebody else wrote meanwhile, not even to put back the old
+content.
 """
 
 import contextlib
@@ -71,14 +70,14 @@ class BatchChange(NamedTuple):
 
     @property
     def keys(self) -> list[_Key]:
-        """Of all intents that it has: a rename's are two."""
+        """Return the keys of all its intents: a rename has two."""
         names = names_of(self.action) if self.action.operation == "rename" else [self.name]
         return [(self.request_id, encode_name(name)) for name in names]
 
 
 class BatchError(GatehouseError):
     """Nothing of the batch is in effect, but for what the message names. `name` is the path that
-    kept it from happening, empty where it was none."""
+    prevented it, empty where there was none."""
 
     http_status = 409
 
@@ -103,7 +102,7 @@ class _FailedError(Exception):
 
 
 class _Tries:
-    """What could not be put back, and why. `is_stuck`: some of it may be, once the disk is well."""
+    """Failed roll-backs, with reasons. `is_stuck`: some may succeed once the disk is well."""
 
     def __init__(self) -> None:
         self.why: list[str] = []
@@ -132,9 +131,9 @@ class Batch:
         self._at = at
 
     def carry_out(self, batch: BatchBegun, changes: Sequence[BatchChange]) -> list[Applied]:
-        """Do all of them; what came of each, in their order. BatchError where nothing was done.
+        """Apply all changes; return each outcome, in order. BatchError where none was applied.
 
-        Doing it again after a crash, with the same changes, does what is left.
+        Repeated after a crash, with the same changes, it does the rest.
         """
         self._end_earlier(batch)
         is_resumed = self._history.open_batch is not None
@@ -158,9 +157,9 @@ class Batch:
     def roll_back(
         self, batch: BatchBegun, begun: Collection[_Key] | None = None, *, is_last: bool = False
     ) -> list[str]:
-        """Put back what any of the batch's intents did; what could not be, each with its why.
+        """Undo what any of the batch's intents did; return those that failed, with reasons.
         `begun`: those whose effects may have happened, so that what the person did isn't taken for
-        one of them; None where a crash took that knowledge along: then any may.
+        one of them; None where a crash lost that knowledge: then any may.
 
         What the person has made of a path since is theirs. INVARIANT: what it held before the
         batch isn't lost by that: the effect counts as done, and can be undone like any other.
@@ -212,7 +211,7 @@ class Batch:
         host = self._check_all(changes)
         self._at("batch checked")
         staged: dict[_Key, Staged] = {}
-        # What comes into a folder of this very batch waits for that: made on the way to it, it
+        # A path in a folder of this very batch waits for that: made earlier as a parent, the folder
         # would be in its own way.
         folders = {change.name for change in changes if _makes_folder(change.action)}
         with self._applier.staging_together():
@@ -255,8 +254,7 @@ class Batch:
         )
 
     def _check_all(self, changes: Sequence[BatchChange]) -> dict[_Key, Seen | None]:
-        """What the host holds at each one's path. A rename's paths are looked at once more
-        later."""
+        """Return the host's state of each path. A rename's paths are checked once more later."""
         host: dict[_Key, Seen | None] = {}
         for change in changes:
             with _about(change.name):
@@ -274,7 +272,7 @@ class Batch:
             return False
 
     def _open_folders(self, intents: Sequence[Intent]) -> None:
-        """Those that the batch made and has shut already: what is in them goes before them."""
+        """Open folders that the batch made and has shut already: their entries go before them."""
         for intent in intents:
             if _is_folder(intent.after) and not _is_folder(intent.before):
                 with contextlib.suppress(OSError, GatehouseError):
@@ -301,8 +299,8 @@ class Batch:
             MADE_FOLDER if intent.before is None and _is_folder(intent.after) else intent.after
         )
         if _is_swap(intent):
-            # Two steps, each of which a crash may have done: what came goes, unless it never came;
-            # what went comes back.
+            # Two steps, each of which a crash may have done: remove the new entry, if it came;
+            # bring the old one back.
             with contextlib.suppress(StaleError):
                 came = MADE_FOLDER if _is_folder(intent.after) else intent.after  # shut or not
                 self._restorer.restore(batch.id, name, None, came)
@@ -321,8 +319,8 @@ class Batch:
 
 
 def _is_of_person(error: GatehouseError | OSError) -> bool:
-    """Whether a path can't be put back for what the person made of it, or of a folder on its
-    way: trying again won't help."""
+    """Return whether a path can't be put back because the person changed it, or a folder above it:
+    trying again won't help."""
     if isinstance(error, StorageError):
         return False
     cause = error if isinstance(error, OSError) else error.__cause__
@@ -331,7 +329,7 @@ def _is_of_person(error: GatehouseError | OSError) -> bool:
 
 @contextlib.contextmanager
 def _about(name: str) -> Iterator[None]:
-    """Whose failure it is."""
+    """Return the path that a failure is about."""
     try:
         yield
     except Exception as error:
@@ -339,9 +337,9 @@ def _about(name: str) -> Iterator[None]:
 
 
 def order(action: FileChange) -> tuple[int, int, str]:
-    """Deletions from within, folders from outside, all else. Modes of folders last, from within:
-    one that takes away the right to write must not come before what is in the folder; and one
-    that gives it first, from outside."""
+    """Order a batch: deletions from within, folders from outside, all else. Modes of folders come
+    last, from within, since one may take away the right to write; a mode that gives it comes first,
+    from outside."""
     name = name_of(action)
     depth = name.count("/")
     if (
@@ -362,9 +360,8 @@ def _makes_folder(action: FileChange) -> bool:
 
 
 def _order_back(intent: Intent) -> int:
-    """Modes of folders first, then what is to go, which makes room, then folders in whose place
-    something else came, for what was in them; then what is to come back; and modes that keep
-    that from being done last."""
+    """Order a roll-back: modes of folders, then removals, which make room, then folders that
+    something else replaced, then restored entries, and last the modes that would prevent it."""
     if is_mode_of_folder(intent.before, intent.after):
         return 0 if lets_in(intent.before) else 4
     if intent.before is None:

@@ -1,11 +1,10 @@
-"""Temporary files and empty folders that a crash left in the host's workspace, by the journal's
-word.
+"""Remove temporary files and empty folders that a crash left on the host.
 
-Such a file is beside the path that it was for, or in the folder that was there then, wherever
-the person moved that since. It is known by its name alone: 96 random bits that were put on
-record before it was made, so nothing of the user's has it. It is separate from `placing` because
-it has no effect under way. It must never remove a file by any other name, follow a link, or
-enter git's own folder or the supervisor's data.
+The journal names them. Such a file is beside the path that it was for, or in the folder that was
+there then, wherever the person moved that since. It is known by its name alone: 96 random bits,
+recorded before it was made, so nothing of the user's has it. It is separate from `placing` because
+no effect is under way. It must never remove a file by any other name, follow a link, or enter git's
+own folder or the supervisor's data.
 """
 
 import contextlib
@@ -31,8 +30,8 @@ MOST_ENTRIES = 500_000
 def clean_leftovers(
     root: Root, intents: Iterable[Intent], *, anywhere: bool = False
 ) -> dict[str, str]:
-    """Remove them; what is left of them under which path, and why, for the person. With
-    `anywhere` those that aren't beside their path are looked for in the whole workspace."""
+    """Remove leftovers; return those that remain, by path, with a reason for the person. With
+    `anywhere` those that aren't beside their path are searched in the whole workspace."""
     leaves = {
         intent.temporary: decode_name(intent.name).rpartition("/")[2]
         for intent in intents
@@ -93,9 +92,9 @@ def _is_discarded(folder: int, name: str) -> bool:
 
 
 def _put_back_aside(folder: int, aside: str, leaf: str, intent: Intent) -> dict[str, str]:
-    """Where there was no swap in one step, what was to be replaced has another name still: it
-    gets its own back. Where that is taken by now it goes, as what is kept already; anything else
-    stays where anybody sees it, and is given back."""
+    """Undo a swap in two steps that a crash cut: the old file still has another name, and gets its
+    own back. Where that is taken by now, a kept file is removed; any other stays visible, and is
+    reported."""
     try:
         status = os.stat(aside, dir_fd=folder, follow_symlinks=False)
         move_new(folder, aside, folder, leaf)

@@ -1,9 +1,8 @@
-"""Effects of a session's file requests: claims the grant, has the host changed, settles, and brings
-the copy along.
+"""Carry out file requests: claim the grant, apply, settle, update the copy.
 
-It is separate from `channel` because everything with an effect is here, and nothing else.
-Whoever calls holds the channel's turn. It must never carry out what the gate gave no grant for,
-or read content from the copy instead of the request's snapshot.
+It is separate from `channel` because everything with an effect is here, and nothing else. The
+caller holds the channel's turn. It must never carry out a change without the gate's grant, or read
+content from the copy instead of the request's snapshot.
 """
 
 import asyncio
@@ -64,8 +63,8 @@ type SettledEffect = tuple[Granted, Outcome, dict[str, object]]
 
 
 class Effects:
-    """Of one session. `settled(name, failed)` is called after each, `ask_again(name, why)` for
-    what failed only because something else of the same answer did; `at` is `Applier`'s, for
+    """Effects of one session. `settled(name, failed)` is called after each, `ask_again(name, why)`
+    for one that failed only because another of the same answer did; `at` is `Applier`'s, for
     tests."""
 
     def __init__(
@@ -112,9 +111,9 @@ class Effects:
     async def carry_out_all(
         self, requests: Sequence[Request], grants: Mapping[str, Grant] = _NONE
     ) -> None:
-        """Carry out several: what a person answered at once is done as a whole or not at all,
-        what rules allow each for itself. What was used already, is passed over, but for those
-        with one of these `grants`, by id."""
+        """Carry out several requests: those that a person answered at once as a whole or not at
+        all, those that rules allow one by one. Used requests are skipped, but for those with one of
+        these `grants`, by id."""
         begun = [
             Granted(one, self.action_of(one), grants[one.id])
             for one in requests
@@ -199,9 +198,8 @@ class Effects:
             )
 
     async def _swap(self, one: Granted) -> None:
-        """All of a swap or nothing. Where a crash came after all of it, only what is still to be
-        said of it is left: what the person did there since is theirs, and no reason to take back
-        anything."""
+        """Do all of a swap or nothing. Where a crash came after all of it, only settle it: what the
+        person did there since is theirs, and no reason to take anything back."""
         if not self._sides.history.has_all(one.request.id, names_of(one.action)):
             await self._as_one(_batch_of([one.request]), [one])
             return
@@ -214,8 +212,8 @@ class Effects:
         await self._confirm([(part, found) for (part, _), found in zip(parts, came, strict=True)])
 
     async def _confirm(self, done: Sequence[tuple[Granted, Applied | None]]) -> None:
-        """What was done is agreed on and settled, some at a time so that nobody else has to wait
-        for long. None: it was done, and somebody changed the path since."""
+        """Agree on and settle finished effects, some at a time so that nobody waits for long. None:
+        it was done, and somebody changed the path since."""
         # INVARIANT: the history has effects in the order in which they happened; what undo puts
         # back follows from it.
         done = sorted(done, key=lambda one: order(one[0].action))
@@ -275,8 +273,8 @@ class Effects:
     def _stage_each(
         self, granted: Sequence[Granted], failed: dict[str, Applied | GatehouseError]
     ) -> dict[str, Staged]:
-        """What can be made ready beside its place, by request, synced together; what can't even
-        be that is among the `failed`."""
+        """Stage each request's file beside its place, synced together; those that can't be staged
+        are among the `failed`."""
         staged: dict[str, Staged] = {}
         try:
             with self._applier.staging_together():
@@ -309,8 +307,8 @@ class Effects:
         return staged
 
     async def recover(self) -> None:
-        """Clean up after the last supervisor and finish what it had begun. Level: the host's
-        state says what happened."""
+        """Clean up after a crashed supervisor and finish its effects. Level: the host's state says
+        what happened."""
         intents = list(self._sides.history.open.values())
         self._sides.left_behind |= await asyncio.to_thread(
             lambda: clean_leftovers(self._sides.host, intents, anywhere=True)
@@ -402,9 +400,9 @@ class Effects:
             self._sides.history.confirm_alone(request.id, name)
 
     def _agree_on_folders(self, request: Request, action: FileChange, made: Sequence[str]) -> None:
-        """Those that came to be on the way, with the permissions that they were made with: where
-        the copy's are others by now, or keep out their owner, that is a change to be asked
-        about. One that the copy hasn't got yet is brought."""
+        """Agree on new parent folders, with the permissions that they were made with: where the
+        copy's differ by now, or keep out their owner, that is a change to ask about. A folder that
+        the copy lacks is brought."""
         by_agent = request.origin == "workspace"
         for folder in made:
             host = signature_at(self._sides.host, folder)
@@ -434,7 +432,8 @@ class Effects:
             self._sides.history.confirm_alone(request.id, name)
 
     def _copy_holds(self, request: Request, action: FileChange) -> bool:
-        """Whether the copy has what the host was given; it is given it where it was to follow."""
+        """Return whether the copy has the host's new state, bringing it there where it was to
+        follow."""
         name = name_of(action)
         mine = look_quietly(self._sides.copy, name)
         if request.id in self._followers and self._followers.pop(request.id) == (
@@ -455,7 +454,8 @@ class Effects:
         return removed
 
     def why_stale(self, request: Request, action: FileChange) -> str | None:
-        """Why what was approved no longer fits the host; None where it does, or is done already."""
+        """Return why an approved action no longer fits the host; None where it fits, or is done
+        already."""
         name = name_of(action)
         host = look_quietly(self._sides.host, name)
         token = host.token if host else None
@@ -472,7 +472,7 @@ class Effects:
                 return None
         elif token in (action.before, action.after):
             return None
-        # Of a file that the session doesn't have, not even the hash is told: a short content can be
+        # Don't even tell the hash of a file that the session doesn't have: a short content can be
         # guessed from it.
         told = self._sides.known(name) is not None
         now = (
@@ -497,14 +497,14 @@ class Effects:
 
 
 def _batch_of(requests: Sequence[Request]) -> BatchBegun:
-    # As an undo's, it says whose it is: a person can name it without its session.
+    # Like an undo's id, it names its session: a person can give it without that.
     return BatchBegun(
         f"batch-{requests[0].session_id}-{secrets.token_hex(4)}", tuple(one.id for one in requests)
     )
 
 
 def _parts(granted: Granted) -> list[tuple[Granted, Use]]:
-    """What a request consists of, each change with the use of its grant. INVARIANT: the grant is
+    """Return a request's single changes, each with its use of the grant. INVARIANT: the grant is
     spent on the whole, and each step of a swap is, built anew, the one that it names."""
     _, *steps = single_changes(granted.action)
     return [

@@ -1,8 +1,8 @@
-"""After the host, the copy: what the agent sees of a change that it asked for through its API.
+"""Update the copy after a change that the agent asked for through its API.
 
-What it wrote there itself meanwhile is kept where it can't be merged, and becomes a change of
-its own. It is separate from `effects` because it has no effect on the host. It must never fail
-an effect that has happened: what can't follow is said.
+Where the agent wrote to the file meanwhile and the two can't be merged, its version is kept and
+becomes a change of its own. It is separate from `effects` because it has no effect on the host. It
+must never fail an effect that has happened: it reports a change that can't follow.
 """
 
 from supervisor.core.actions import FileChange
@@ -28,7 +28,7 @@ OTHER_TEXT = "left as it was: it holds other text"
 
 
 class IntoCopy:
-    """Of one session. Blocking: call it in a thread. `applier` is the copy's."""
+    """Updates of one session's copy. Blocking: call it in a thread. `applier` is the copy's."""
 
     def __init__(self, sides: Sides, applier: Applier, edits: AgentEdits) -> None:
         self._sides = sides
@@ -36,7 +36,7 @@ class IntoCopy:
         self._edits = edits
 
     def bring(self, request: Request, action: FileChange) -> str:
-        """Do in the copy what was done on the host; what came of it, for the agent."""
+        """Repeat a host change in the copy; return the outcome, for the agent."""
         mine = look_quietly(self._sides.copy, name_of(action))
         # After the look: what shone through then was the host's, before the effect or after it.
         shines_through = not self._sides.is_of_agent(name_of(action))
@@ -84,7 +84,7 @@ class IntoCopy:
         return self._apply(request, name_of(action), Want("delete", action.before))
 
     def _move(self, request: Request, action: FileChange, mine: Seen | None) -> str:
-        """The agent's own file goes along with what it wrote into it."""
+        """Move the agent's own file, too, with what it wrote into it."""
         name, to = names_of(action)
         if mine is None or mine.kind != "file":
             there = look_quietly(self._sides.copy, to)

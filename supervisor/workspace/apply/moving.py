@@ -1,12 +1,12 @@
-"""Moving a file of a side to another path of it: one rename, never over anything, into folders that
-are opened one by one.
+"""Move a file to another path of the same tree: one rename, never over anything.
 
-The file keeps its inode, owner, times and mode. The journal has an intent for each of the two
-paths, with what both held before, so that undo and a batch put them back like any other change.
+Folders are opened one by one. The file keeps its inode, owner, times and mode. The journal has an
+intent for each of the two paths, with what both held before, so that undo and a batch put them back
+like any other change.
 
-It is separate from `apply` because only here one effect has two paths, and each can be in the
-way. It must never replace what is at the new path, nor move anything but what was looked at:
-what was saved at the old path in the last moment goes back there.
+It is separate from `apply` because only here one effect has two paths, and each can be in the way.
+It must never replace a file at the new path, nor move anything but what was looked at: what was
+saved at the old path in the last moment goes back there.
 """
 
 import os

@@ -1,18 +1,17 @@
-"""Some changes of a file and not the others: the hunks that a person ticked become a request of
-their own, answered and applied.
+"""Partial approval: the hunks that a person ticked become a request of their own.
 
-    the chosen hunks   a new request for exactly the content that they make; it takes the place of
-                       the old one, is answered in the operator's name in the same transaction, and
-                       applied from its own snapshot
-    the rest           `pending`: asked anew. What differs in the copy the comparison finds by
-                       itself; what the agent asked through its API is asked again here, once the
-                       part is applied `drop`: its request is made and denied in that same
-                       transaction
+    the chosen hunks   a new request for exactly the content that they make; it supersedes the old
+                       one, is answered in the operator's name in the same transaction, and applied
+                       from its own snapshot
+    the rest           `pending`: asked anew. The comparison finds by itself what differs in the
+                       copy; what the agent asked through its API is asked again here, once the part
+                       is applied
+                       `drop`: its request is made and denied in that same transaction
 
-It is separate because it answers requests, and it does so only when the operator's door calls
-it: no agent route may lead here. It must never apply what wasn't shown: the hunks are those of
-the request's own two contents, the host must hold the first of them still, and a hunk that the
-card had to cut can't be chosen.
+It is separate because it answers requests, and only the operator's door may call it: no agent route
+may lead here. It must never apply what wasn't shown: the hunks are those of the request's own two
+contents, the host must hold the first of them still, and a hunk that the card had to cut can't be
+chosen.
 """
 
 import asyncio
@@ -37,7 +36,7 @@ from supervisor.workspace.trees.trees import Sides
 
 type Rest = Literal["pending", "drop"]
 
-# What a request says of the file's mode: the part leaves that as it is.
+# Changes of the file's mode in a request: the part leaves the mode as it is.
 _OF_THE_MODE = ("new-executable", "setuid")
 
 
@@ -80,8 +79,8 @@ class _Chosen(NamedTuple):
         return f"in part, {self.taken} of {self.hunks} changes; {others} {became}"
 
     def rest_of(self, action: FileChange, part: Request) -> FileChange:
-        """What the action still asks once the part is applied. INVARIANT: it is what the
-        comparison will find then, so that a denial of it is an answer to that."""
+        """Return what the action still asks once the part is applied. INVARIANT: the comparison
+        will find the same then, so that denying it answers that."""
         assert isinstance(part.action, FileChange)
         return msgspec.structs.replace(
             action, before=part.action.after, hazards=self.left_hazards, folders=()
@@ -89,8 +88,8 @@ class _Chosen(NamedTuple):
 
 
 class PartialAnswers:
-    """Of one session. Who calls `answer` holds the channel's turn. `ask_again(name)` is called
-    where an answer came to nothing; `at` is `Applier`'s, for tests."""
+    """Partial answers of one session. The caller of `answer` holds the channel's turn.
+    `ask_again(name)` is called where an answer came to nothing; `at` is `Applier`'s, for tests."""
 
     def __init__(
         self,
@@ -111,9 +110,9 @@ class PartialAnswers:
     async def answer(
         self, request_id: str, hunks: Collection[str], rest: Rest, *, by: str, fingerprint: str
     ) -> PartAnswered:
-        """Approve these hunks of a card, and apply them. `UserError` where it isn't the card
-        that was shown, or the host has moved on: then nothing was answered and nothing applied.
-        `RefusedError` where the gate refuses what they make."""
+        """Approve these hunks of a card, and apply them. `UserError` where it isn't the card that
+        was shown, or the host has moved on: then nothing was answered and nothing applied.
+        `RefusedError` where the gate refuses the result."""
         request, action = self._pending(request_id, fingerprint)
         chosen = await asyncio.to_thread(self._choose, action, frozenset(hunks))
         left = None
@@ -203,8 +202,8 @@ class PartialAnswers:
     # -- contents (in a thread) -------------------------------------------------------------------
 
     def _choose(self, action: FileChange, hunks: frozenset[str]) -> _Chosen:
-        """What these hunks make of the host's file. Everything is had anew from the contents
-        that the request names."""
+        """Return the host's file with these hunks. Everything is read anew from the contents that
+        the request names."""
         if not hunks:
             raise UserError("no change was chosen", "tick at least one, or deny the request")
         if action.operation not in ("write", "edit"):

@@ -1,16 +1,15 @@
-"""The steps that every effect on a side is made of: intend, place, check that nothing changed, copy
-verified bytes.
+"""Steps shared by all effects: intend, place, recheck, copy verified bytes.
 
 A file is replaced by rename of a synced temporary file in the same folder, so a reader sees the old
 content or the new one, a hard link elsewhere keeps the old one, and kill -9 leaves at most a
-temporary file, which the journal names. What is replaced or removed is kept first. It is separate
-because apply and undo must take exactly the same care. It must never follow a symlink, write
-through a hard link, or touch `.git` or the supervisor's data.
+temporary file, which the journal names. What is replaced or removed is kept first. Apply and undo
+share these steps, so that both take the same care. It must never follow a symlink, write through a
+hard link, or touch `.git` or the supervisor's data.
 
 Nothing is replaced that wasn't looked at: a new file is put in place by link(2), which never
 replaces, any other by a swap that is taken back where something else came out (`swap`). What
-remains: a file system without that, where a save by the person within some microseconds would be
-replaced by a file, and as long for a deletion.
+remains: on a file system without that, a save by the person within some microseconds before a file
+is placed would be lost; the same holds for a deletion.
 """
 
 import contextlib
@@ -41,11 +40,10 @@ FOLDER_ITSELF = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Applied(NamedTuple):
-    """An effect: what the side holds now, and what it held before and after as values to put back
-    by `Restorer`.
+    """An effect: the side's state now, and before and after as values for `Restorer`.
 
-    `changed` is False where the side held it already: then there is nothing to take back.
-    `folders` are those on the way that it made, outermost first.
+    `changed` is False where the side held it already: then there is nothing to take back. `folders`
+    are the new ones on the way, outermost first.
     """
 
     known: Known | None
@@ -56,9 +54,8 @@ class Applied(NamedTuple):
 
 
 class _StagingIn:
-    """What `Placer.staging` gives: by hand, as what `Root.parent` gives is. Puts the folder
-    among those that are `there`, and leaves it open for `held`; it is opened only where it isn't
-    yet."""
+    """Result of `Placer.staging`, by hand for speed as that of `Root.parent`. Adds the folder to
+    those that are `there`, and leaves it open for `held`; it is opened only where it isn't yet."""
 
     __slots__ = (
         "_fd",
@@ -140,11 +137,10 @@ class _PlacingIn:
 
 
 class Placer:
-    """Of one side. With a history (the host's), each effect is journaled and what it replaces is
-    kept.
+    """Steps of effects on one side. With a history (the host's), each effect is journaled and what
+    it replaces is kept.
 
-    Not `durable`: an effect may be undone by a power cut, and nothing may be written down that
-    relies on it.
+    Not `durable`: a power cut may undo an effect, and nothing that relies on it may be recorded.
     """
 
     def __init__(
@@ -203,7 +199,7 @@ class Placer:
             staging.finish()
 
     def sync(self, fd: int) -> None:
-        """Make what is written to an open file or folder durable, where effects are to be."""
+        """Make an open file or folder durable, where effects are to be."""
         if not self._durable:
             return
         if self._staging is not None:
@@ -251,8 +247,7 @@ class Placer:
         temporary: str = "",
         repositories: tuple[str, ...] = (),
     ) -> Applied:
-        """Keep what is there and put the intent on record; the `Applied` that it will be, but for
-        `known`.
+        """Keep the old content and record the intent; return the future `Applied`, but for `known`.
 
         The effect itself must not have begun before this returns, and must not do anything else.
         """
@@ -291,7 +286,7 @@ class Placer:
         )
 
     def temporary(self) -> str:
-        """A leaf name that nobody has."""
+        """Return an unused leaf name."""
         return f"{TEMPORARY_PREFIX}{secrets.token_hex(12)}"
 
     def staging(self, name: str, temporary: str, modes: Modes = AS_UMASK) -> "_StagingIn":
@@ -307,8 +302,8 @@ class Placer:
         return folder in self._there or (self._postponed is not None and folder in self._postponed)
 
     def place(self, name: str, temporary: str, host: Seen | None) -> None:
-        """Put the finished temporary file in its place, durably, unless the place isn't what it
-        was. The temporary name is gone afterwards."""
+        """Put the finished temporary file in its place, durably, unless the place has changed. The
+        temporary name is gone afterwards."""
         with _PlacingIn(self, name, temporary) as (fd, leaf):
             self._place(fd, temporary, leaf, name, host)
 
@@ -363,7 +358,7 @@ class Placer:
         self.sync_folder(fd, name)
 
     def remove(self, name: str, host: Seen) -> None:
-        """Remove a file, a link or an empty folder, durably, unless it isn't what it was."""
+        """Remove a file, a link or an empty folder, durably, unless it has changed."""
         with self.root.parent(name) as (fd, leaf):
             check_still(fd, leaf, name, host)
             if host.kind == "dir":
@@ -374,8 +369,8 @@ class Placer:
             self.sync_folder(fd, name)
 
     def set_folder_mode(self, name: str, mode: int, host: Seen | None) -> Signature:
-        """Give a folder these permissions, durably, whether or not it can be read, unless it isn't
-        what it was; its signature then.
+        """Give a folder these permissions, durably, readable or not, unless it has changed; return
+        its new signature.
 
         What remains: permissions that the person sets within some microseconds are replaced, as
         fchmod(2) compares nothing.
@@ -393,8 +388,8 @@ class Placer:
                 os.close(folder)
 
     def _set_mode(self, folder: str, mode: int) -> None:
-        """Of a folder that is open, by a name that stands for exactly this one: fchmod(2) takes
-        no descriptor of one that can't be read. It is synced where it can be read before or
+        """Set an open folder's mode by a name that stands for exactly this one: fchmod(2) takes no
+        descriptor of an unreadable folder. It is synced where it is readable before or
         afterwards."""
         with contextlib.ExitStack() as opened:
             is_readable = _keep_open(folder, opened)
@@ -404,8 +399,8 @@ class Placer:
                 self.sync(reading)
 
     def keep(self, name: str, host: Seen | None) -> HeldContent | None:
-        """Keep what is about to be replaced or removed; doing it again costs nothing. StaleError
-        where it is something else."""
+        """Keep content that is about to be replaced or removed; repeating it costs nothing.
+        StaleError where it has changed."""
         if host is None or host.kind != "file" or self._history is None:
             return held_of(host)
         if self._history.adopt(host.digest or ""):
@@ -438,11 +433,11 @@ class Placer:
 
 
 def _replace(fd: int, temporary: str, leaf: str, host: Seen) -> bool:
-    """Put the temporary file in the place of what was seen there; False where that is something
-    else at that instant.
+    """Replace the seen file by the temporary one; False where another file is there at that
+    instant.
 
-    INVARIANT: by its content, too. The swap itself sets the change time, so nothing else tells
-    what was written in place, with the old size and the old time, since the last look.
+    INVARIANT: by its content, too. The swap itself sets the change time, so nothing else tells of
+    bytes written in place, with the old size and the old time, since the last look.
     """
 
     def is_expected(leaf: str, status: os.stat_result) -> bool:
@@ -457,7 +452,7 @@ def _replace(fd: int, temporary: str, leaf: str, host: Seen) -> bool:
 
 
 def is_identical(status: os.stat_result, signature: Signature) -> bool:
-    """Whether this is the very file, written to by nobody who doesn't hide it: all of a
+    """Return whether this is the same file, unmodified unless on purpose in secret: all of a
     signature but the change time."""
     size, mtime_ns, _, inode, mode = signature
     return _identity(status) == (size, mtime_ns, inode, mode)
@@ -484,7 +479,7 @@ def _identity(status: os.stat_result) -> tuple[int, int, int, int]:
 
 
 def check_still(fd: int, leaf: str, name: str, host: Seen | None) -> None:
-    """StaleError where the path isn't what was seen there."""
+    """Raise StaleError where the path has changed since it was seen."""
     try:
         status = os.stat(leaf, dir_fd=fd, follow_symlinks=False)
     except FileNotFoundError:
@@ -512,7 +507,7 @@ def _is_same(signature: tuple[int, ...], host: Seen) -> bool:
 
 
 def copy_verified(blocks: Iterable[bytes], writing: int, digest: str) -> None:
-    """Write all of it, which must be what `digest` names."""
+    """Copy all bytes, whose hash must be `digest`."""
     state = hashlib.blake2b(digest_size=32)
     for block in blocks:
         state.update(block)

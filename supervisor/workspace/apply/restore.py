@@ -1,8 +1,7 @@
-"""Putting back what a path held: content, permissions, times, link targets, folders and their
-absence.
+"""Put back what a path held: content, permissions, times, link targets, folders.
 
-A folder gets its permissions back, not its time: that changes with what is in it, as it did before
-the folder went.
+A path that held nothing is removed again. A folder gets its permissions back, not its time: that
+changes with its entries, as it did before the folder went.
 
 It is separate from `apply` because it carries out no request: what is put back was there before,
 and is taken from the history. It must never overwrite what isn't as expected, follow a symlink,
@@ -69,8 +68,8 @@ class Restorer:
         expected: HeldContent | None,
         seen: Seen | None = None,
     ) -> StagedBack | None:
-        """Make a file ready beside its place, as `restore` would. None where that can't be, or
-        not yet: `restore` does all of it then, or says why not."""
+        """Write a file beside its place, as `restore` would. None where that can't be, or not yet:
+        `restore` then does all, or says why not."""
         if held is None or held.kind != "file":
             return None
         with as_errors(name):
@@ -98,7 +97,7 @@ class Restorer:
             return False
 
     def place(self, staged: StagedBack) -> Applied:
-        """Put what was staged in its place. Raises as `restore`."""
+        """Put the staged file in its place. Raises as `restore`."""
         with as_errors(staged.name):
             return self._place(staged)
 
@@ -114,13 +113,13 @@ class Restorer:
         expected: HeldContent | None,
         seen: Seen | None = None,
     ) -> Applied:
-        """Make a path hold `held` again (None: nothing), where it holds `expected` now. `seen` is
-        what a look found there just now: the file isn't read again then, and its signature tells
-        whether it is still this one.
+        """Put a path back to `held` (None: nothing), where it is in the state `expected` now.
+        `seen` is the result of a look just now: the file isn't read again then, and its signature
+        tells whether it is still this one.
 
-        Its intent is journaled under `request_id` and what is there is kept, as for any effect;
-        the caller confirms it. Doing again what is done already is no error. Raises StaleError,
-        NotKeptError, PathError or another GatehouseError, after which nothing has changed.
+        Its intent is journaled under `request_id` and the old content is kept, as for any effect;
+        the caller confirms it. Repeating it is no error. Raises StaleError, NotKeptError, PathError
+        or another GatehouseError, after which nothing has changed.
         """
         split(name)
         with as_errors(name):
@@ -140,8 +139,8 @@ class Restorer:
             self._placer.guard.check_back(name, piece_held(held, self._history))
 
     def let_in(self, name: str, held: HeldContent | None) -> None:
-        """Let the owner into a folder that is as `held` says, to take back what is in it. Raises
-        as `restore`."""
+        """Let the owner into a folder in the state `held`, to take back its entries. Raises as
+        `restore`."""
         with as_errors(name):
             host = look(self._root, name)
             if host is not None and is_as(host, held) and host.mode & OWNER != OWNER:
@@ -225,7 +224,7 @@ class Restorer:
 
 
 def piece_held(held: HeldContent, history: History) -> RepositoryPiece:
-    """What a path that holds this again may be of a repository's folder."""
+    """Return the part of a repository's folder that a restored path may be."""
     match held.kind:
         case "file":
             return RepositoryPiece(

@@ -1,4 +1,4 @@
-"""From the copy to requests: finds what the agent changed and asks the gate about it.
+"""From the copy to requests: find the agent's changes and ask the gate.
 
 Start with `compare`.
 """

@@ -1,8 +1,8 @@
-"""Merge bases: what the host held when a change of the agent's was asked about, should the person
-edit it, too.
+"""Merge bases: the host's content when an agent's change was asked about.
 
-It is separate because comparing keeps it and merging reads it. Losing one only means that there
-is no suggestion; so it is bounded, and no error of its own stops a comparison.
+A merge begins with it, should the person edit the file, too. Comparing keeps it and merging reads
+it. Without one there is only no suggested merge; so the store is bounded, and its errors never stop
+a comparison.
 """
 
 import contextlib
@@ -18,16 +18,15 @@ MOST_BYTES = 256 << 20
 
 
 class Bases:
-    """Of one session. Blocking: call it in a thread."""
+    """Merge bases of one session. Blocking: call it in a thread."""
 
     def __init__(self, sides: Sides) -> None:
         self._sides = sides
         self._bytes = 0
 
     def learn(self, name: str, host: Seen | None) -> None:
-        """What the host's file holds, where it is as both sides last agreed, is what both had:
-        so that a file which the person only touches afterwards isn't taken for one with another
-        content."""
+        """Record the host's content as agreed where the file is as both sides last agreed: so a
+        file that the person only touches later isn't taken for changed."""
         known = self._sides.known(name)
         if (
             known is not None

@@ -1,8 +1,8 @@
-"""Make the card of a file change: look at both sides, and show what is bound to the request.
+"""Build the card of a file change from what is bound to the request.
 
 It is separate from `channel`, which lives with the session, because it only reads. It must never
-show a content that an approval wouldn't apply; `change_card` holds each side against the hash
-that the request names.
+show a content that an approval wouldn't apply; `change_card` holds each side against the hash that
+the request names.
 """
 
 import msgspec

@@ -1,15 +1,14 @@
-"""From the copy to requests: finds what differs, takes the snapshot, asks the gate. Level, not edge
-(law 8).
+"""Compare copy and host, take snapshots, and ask the gate about each difference.
 
-One comparison looks at some folders, or at all; each path that isn't as both sides last agreed
-becomes at most one request, and a path that is again as it was ends its request. What was answered
-isn't asked again until the content is another. It is separate from `channel` because it only asks:
-nothing here has an effect on the host.
+Level, not edge (law 8). One comparison looks at some folders, or at all; each path that isn't as
+both sides last agreed becomes at most one request, and a path that is again as it was ends its
+request. An answered change isn't asked again until its content differs. It is separate from
+`channel` because it only asks: nothing here has an effect on the host.
 
-A file that has another name now is one request, not two (`findings`). Git's own folder in the
-copy is never compared, since a single commit changes dozens of its files (`git_playground`). It
-must never read a path other than below the copy's descriptor, or judge a change by an event
-instead of by contents.
+A file that has another name now is one request, not two (`findings`). Git's own folder in the copy
+is never compared, since a single commit changes dozens of its files (`git_playground`). It must
+never read a path other than below the copy's descriptor, or judge a change by an event instead of
+by contents.
 """
 
 import asyncio
@@ -120,9 +119,9 @@ class Comparison:
         await self._git.look()
 
     async def run(self, folders: set[str] | None, *, last: bool = False) -> None:
-        """Compare what is directly in these folders, and in new ones below; None: everything.
+        """Compare the entries of these folders, and new folders below; None: everything.
 
-        With `last` nothing is held back or put off, and what failed before is tried once more.
+        With `last` nothing is held back or put off, and failed changes are tried once more.
         """
         found = await self._candidates(folders)
         self._is_whole = folders is None
@@ -150,9 +149,9 @@ class Comparison:
         await self._snapshots.tidy(whole=folders is None)
 
     async def expect(self, names: set[str]) -> list[str]:
-        """Names that the next comparison will meet, folders with a slash: git is asked now
-        whether they are ignored, not then. The files that are worth looking at ahead of it. May
-        be called without the turn."""
+        """Prepare for names that the next comparison will meet, folders with a slash: ask git now
+        whether they are ignored. Return the files that are worth prefetching. May be called without
+        the turn."""
         shown = [name for name in names if not self._side.is_hidden(name.rpartition("/")[2])]
         out = await self._ignores.among(
             [name for name in shown if self._sides.known(name.rstrip("/")) is None]
@@ -173,7 +172,7 @@ class Comparison:
         self._compared.pop(name, None)
 
     def forget(self, name: str) -> None:
-        """The path was changed by us: look at it anew, with no memory of what was asked."""
+        """Look at a path anew that we changed, with no memory of requests."""
         asked = self._asked.pop(name, None)
         if asked is not None:
             self._let_go[name] = asked
@@ -181,14 +180,14 @@ class Comparison:
         self._problems.pop(name, None)
 
     def ask_again(self, name: str, why: str) -> None:
-        """An answer about the path came to nothing: `why`, where it was this path that kept
+        """Ask anew, since an answer about the path came to nothing. `why`: this path kept
         others from being carried out."""
         self.forget(name)
         if why:
             self._problems[name] = HELD_UP.format(why)
 
     def refused(self) -> dict[str, str]:
-        """What is in the copy and is never carried over, and why."""
+        """Return the paths of the copy that are never carried over, with reasons."""
         return {name: refusal.why for name, refusal in self._refused.items()}
 
     def reconsider(self) -> None:
@@ -215,8 +214,7 @@ class Comparison:
         return found
 
     def _take_back_pending(self) -> None:
-        """Of what was forgotten because something else happened to the path: a card that still
-        waits isn't left to nobody."""
+        """Keep forgotten requests whose cards still wait: such a card must keep its owner."""
         let_go, self._let_go = self._let_go, {}
         requests = self._gate.get_all({one.request_id for one in let_go.values()}) if let_go else []
         pending = {request.id for request in requests if status(request) == "pending"}
@@ -225,8 +223,8 @@ class Comparison:
                 self._asked.setdefault(name, asked)
 
     def _add_asked(self, found: dict[str, bool], *, everything: bool) -> None:
-        """What was asked about and is another thing now, wherever it is: its folder may be gone
-        with it; of a rename both paths or none. With `everything` all of it, because the host
+        """Add paths whose state differs from what was asked, wherever they are: a folder may be
+        gone with them; of a rename both paths or none. With `everything` add all, because the host
         may have changed."""
         ways = Ways(self._sides)
         for name, asked in list(self._asked.items()):
@@ -266,8 +264,8 @@ class Comparison:
             await self._ask_all(noted, last)
 
     async def _ask_renames(self, renames: Renames, last: bool) -> None:
-        """Ask about each rename as one change, and about what turned out to be none. Where rules
-        deny the one change, each half of it is judged for itself."""
+        """Ask about each rename as one change, and about the halves that are none. Where rules deny
+        the one change, each half is judged for itself."""
         pairs = renames.pairs()
         actions = await self._noted([_rename(*pair) for pair in pairs])
         found = zip(pairs, actions, strict=True)
@@ -301,7 +299,7 @@ class Comparison:
         return None if asked is None else asked.other
 
     async def _follow_up(self, finding: PathFinding) -> ToAsk | None:
-        """Deal with one path; what it asks of the gate, if anything."""
+        """Deal with one path; return its request to the gate, if any."""
         name, mine = finding.name, finding.mine
         if finding.unsteady:
             self._watcher.wake(name.rpartition("/")[0])
@@ -335,8 +333,8 @@ class Comparison:
         return None
 
     async def _swap(self, finding: PathFinding) -> ToAsk | None:
-        """A path that is swapped, with all below it. One that must wait has no card, and is
-        looked at again each time: what it waits for is on the host, where nothing may tell."""
+        """Ask about a swapped path, with all below it. One that must wait has no card, and is
+        looked at again each time: it waits for the host, which may report nothing."""
         name, mine = finding.name, finding.mine
         swap = await self._swaps.complete(finding)
         if swap.action is None:
@@ -460,8 +458,8 @@ class Comparison:
         return self._room < 0
 
     def _refuse(self, name: str, action: FileChange, why: str) -> None:
-        """Put on record that something is never carried over, once for each state that it is in.
-        No card: nobody could say yes to it."""
+        """Record that a path is never carried over, once for each state. No card: nobody could
+        approve it."""
         now = signature_at(self._sides.copy, name)
         before = self._refused.get(name)
         if before == RefusedPath(now, why):
@@ -483,8 +481,7 @@ class Comparison:
             self._gate.close(asked.request_id, why)
 
     def _is_other_end_of(self, asked: LastAsked) -> bool:
-        """Whether the request is a rename whose other path is still asked about by it: that
-        decides what becomes of it."""
+        """Return whether the request is a rename that still covers this path as its other end."""
         other = self._asked.get(asked.other)
         return other is not None and other.request_id == asked.request_id
 
@@ -495,7 +492,7 @@ class Comparison:
         return self._gate.queue.room(self._session_id, "workspace")
 
     def _is_held(self, name: str) -> bool:
-        """Whether a path waits for room and is still what it was when it began to."""
+        """Return whether a path waits for room and is unchanged since."""
         return name in self._held and self._held[name] == signature_at(self._sides.copy, name)
 
 

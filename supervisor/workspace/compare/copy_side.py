@@ -1,7 +1,6 @@
-"""Bounds of the walk through the copy: what is compared there, and what is passed over.
+"""The copy as the walk's side: which paths are compared and which are skipped.
 
-It is separate from `compare`, which looks at what the walk finds and asks about it. It must
-never read a file.
+It is separate from `compare`, which asks about the walk's results. It must never read a file.
 """
 
 import stat
@@ -13,8 +12,8 @@ from supervisor.workspace.trees.trees import Sides
 
 
 class CopySide:
-    """Of one session. `compared` are the signatures of what was looked at since it was agreed
-    on."""
+    """The copy's side of one session. `compared` are the signatures of paths looked at since they
+    were agreed on."""
 
     def __init__(self, sides: Sides, compared: Mapping[str, Signature]) -> None:
         self.entries = sides.copy_entries

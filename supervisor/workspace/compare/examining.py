@@ -1,10 +1,9 @@
-"""One path looked at on both sides, and what follows from it: what a comparison asks about, but
-nothing is asked here.
+"""Examine one path on both sides, and derive the finding to ask about.
 
-What is to be asked about is kept as it was looked at, so that what is applied is what was shown.
-It is separate from `compare`, which asks, because all of it is blocking and knows no requests.
-It must never read a path other than below the two sides' descriptors, or raise: what can't be
-looked at is a finding that says why.
+The bytes looked at are kept, so that what is applied is what was shown. It is separate from
+`compare`, which asks, because all of it is blocking and knows no requests. It must never read a
+path other than below the two sides' descriptors, or raise: a path that can't be examined is a
+finding that says why.
 """
 
 from collections.abc import Sequence
@@ -27,8 +26,8 @@ _OF_FILES = ("write", "chmod", "swap")
 
 
 class Examiner:
-    """Of one session. Blocking: call it in a thread, one at a time. `ahead` has what was found
-    out before it was needed."""
+    """Examines paths of one session. Blocking: call it in a thread, one at a time. `ahead` has the
+    prefetched findings."""
 
     def __init__(self, sides: Sides, redactor: Redactor) -> None:
         self._sides = sides
@@ -37,7 +36,7 @@ class Examiner:
         self.ahead = LookedAhead(sides, lambda name: self.one(name, False, None))
 
     def all(self, names: Sequence[str], last: bool, renames: Renames | None) -> list[PathFinding]:
-        """What is at each, but for what may be an end of a rename: that is held there."""
+        """Return the finding of each path, but for possible ends of a rename: those are held."""
         left: list[PathFinding] = []
         ways = Ways(self._sides)
         with self._sides.blobs.sharing_sync():
@@ -53,7 +52,7 @@ class Examiner:
         return left
 
     def one(self, name: str, last: bool, renames: Renames | None) -> PathFinding:
-        """What is at a path, and what it asks for."""
+        """Return one path's finding."""
         finding = PathFinding(name)
         try:
             self._compare_sides(finding, last, renames)
@@ -78,7 +77,8 @@ class Examiner:
         )
         finding.host = look(sides.host, name)
         self._bases.learn(name, finding.host)
-        # What is new to both is asked about whatever is in it, so it needn't be read once before.
+        # A path that is new to both is asked about whatever its content, so it needn't be read
+        # before.
         is_new = (
             finding.host is None
             and sides.known(name) is None

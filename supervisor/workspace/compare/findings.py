@@ -1,9 +1,8 @@
-"""Findings of a comparison, path by path, and which two are one file under another name.
+"""Findings of a comparison, and pairs of them that are one renamed file.
 
-It is separate from `compare`, which asks about findings one by one, because a rename is known
-only when all of a comparison's deletions and creations are. It decides nothing about a path that
-the two sides didn't show. It must never take for a rename what the person changed, what has a
-hazard of its own, or what was asked about as something else and still is that.
+It is separate from `compare`, which asks about findings one by one, because a rename is known only
+with all of a comparison's deletions and creations. It must never take for a rename what the person
+changed, what has a hazard of its own, or what was asked about as something else and still is that.
 """
 
 from collections.abc import Callable, Iterable
@@ -16,8 +15,8 @@ from supervisor.core.files.renames import File, pair
 
 
 class PathFinding(msgspec.Struct):
-    """One path looked at: what is there on both sides, and what follows; `problem`: why it can't
-    be carried over. `way`: the folders that come to be with it."""
+    """One examined path: its state on both sides, and the resulting change; `problem`: why it can't
+    be carried over. `way`: its new parent folders."""
 
     name: str
     mine: Seen | None = None
@@ -59,15 +58,14 @@ class Renames:
         return bool(self._gone)
 
     def may_come_from(self, finding: PathFinding) -> bool:
-        """Whether a new file's content is that of a deletion: then no snapshot of it is needed
-        yet."""
+        """Return whether a new file has a deleted file's content: then it needs no snapshot yet."""
         mine = finding.mine
         if mine is None or not finding.is_creation or mine.mode & SET_ID or mine.links > 1:
             return False
         return _file(finding.name, mine).content in self._contents
 
     def hold(self, finding: PathFinding) -> bool:
-        """Whether it is kept back until it is known what it belongs to."""
+        """Return whether it is held back until its other half is known."""
         host, wanted = finding.host, finding.wanted
         if wanted is None or finding.problem or finding.unsteady:
             return False
@@ -85,8 +83,8 @@ class Renames:
         return True
 
     def pairs(self) -> list[tuple[str, PathFinding]]:
-        """Each rename's old name, and what was found at the new one. What was asked about
-        already stays as it is."""
+        """Return each rename's old name, and the finding at the new one. Requests that stand
+        already stay as they are."""
         kept: dict[str, str] = {}
         for name, file in self._gone.items():
             new = self._made.get(self._asked(name) or "")
@@ -106,7 +104,7 @@ class Renames:
         return [(old, self._made[new]) for old, new in sorted([*kept.items(), *pair(gone, made)])]
 
     def without(self, pairs: Iterable[tuple[str, PathFinding]]) -> list[str]:
-        """The names that are in none of these, deletions first and from within."""
+        """Return the names outside these pairs, deletions first and from within."""
         taken = {name for old, new in pairs for name in (old, new.name)}
         return [
             name

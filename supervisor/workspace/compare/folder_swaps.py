@@ -1,10 +1,9 @@
-"""Which of the paths that differ belong to a folder that the agent put in the place of something
-else, or the other way round, and all that goes and comes with it: what a comparison asks about as
-one.
+"""Folder swaps: group the paths under a folder that replaced a file or link.
 
-It is separate from `compare`, which looks at paths one by one, because here one path's question
-takes the others'. It must never let a folder go that holds anything the session never had: what
-is ignored, or came to the host since, is the person's.
+Or the other way round. A comparison asks about all of them as one. It is separate from `compare`,
+which looks at paths one by one, because here one path's question takes the others'. It must never
+let a folder go that holds anything the session never had: what is ignored, or came to the host
+since, is the person's.
 """
 
 import asyncio
@@ -51,9 +50,8 @@ from supervisor.workspace.trees.trees import Sides
 
 
 class Swap(NamedTuple):
-    """What a path asks for with all below it: `action`, and the signatures of what it was made
-    of; `problem`: why it must wait; `large`: the contents that go as soon as no request names
-    them."""
+    """A swapped path with all below it: `action`, and the signatures behind it; `problem`: why it
+    must wait; `large`: contents that go as soon as no request names them."""
 
     action: FileChange | None = None
     members: dict[str, Signature] = {}
@@ -67,7 +65,7 @@ class _WaitsError(Exception):
 
 
 class FolderSwaps:
-    """Of one session. Calls must not overlap: the comparison's own don't."""
+    """Folder swaps of one session. Calls must not overlap: the comparison's own don't."""
 
     def __init__(self, sides: Sides, side: CopySide, ignores: Ignores, redactor: Redactor) -> None:
         self._sides = sides
@@ -127,16 +125,15 @@ class FolderSwaps:
     # -- all of it --------------------------------------------------------------------------------
 
     async def complete(self, finding: PathFinding) -> Swap:
-        """The whole action for a path that was found swapped. What was looked at before and is
-        as it was isn't read again."""
+        """Return the whole action for a swapped path. Unchanged paths aren't read again."""
         assert finding.wanted is not None
         assert finding.mine is not None
         made = await self._listed(finding.name) if finding.mine.kind == "dir" else {}
         return await asyncio.to_thread(self._complete, finding, finding.wanted, made)
 
     async def _listed(self, name: str) -> dict[str, Signature]:
-        """What is in a folder of the copy, at any depth, without what is ignored there or never
-        leaves the copy."""
+        """List a folder of the copy at any depth, without ignored paths and those that never leave
+        the copy."""
         made: dict[str, Signature] = {}
         waiting = [name]
         while waiting and len(made) <= MOST_STEPS:
@@ -205,7 +202,7 @@ class FolderSwaps:
             )
 
     def _going(self, finding: PathFinding) -> list[str]:
-        """What is in the host's folder."""
+        """List the host's folder."""
         assert finding.host is not None
         names: list[str] = []
         for name in each_name(self._sides.host, finding.name) if finding.host.kind == "dir" else ():

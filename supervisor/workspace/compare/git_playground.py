@@ -1,8 +1,7 @@
-"""Git's own folder in the copy: never compared, but what would make git run programs is put on
-record as refused.
+"""Record as refused what would make git run programs in the copy's own `.git`.
 
-It is separate from `compare` because nothing of it is ever asked about: the folder is the
-agent's playground. It must never read a file in there, or follow a link out of it.
+That folder is never compared or asked about: it is the agent's playground. It must never read a
+file in there, or follow a link out of it.
 """
 
 import asyncio
@@ -17,7 +16,7 @@ _FILES = ("config", "config.worktree", "info/attributes")
 
 
 class SessionGit:
-    """Of one session's copy."""
+    """Git's own folder of one session's copy."""
 
     def __init__(self, copy: Root, gate: Gate, session_id: str) -> None:
         self._copy = copy

@@ -1,12 +1,11 @@
-"""Which large snapshots nobody needs any more: they go, so that what an agent replaces again and
-again doesn't fill the disk. Small ones stay for the history.
+"""Drop large snapshots that nobody needs, so that an agent can't fill the disk.
 
-Level, not edge (law 8): nobody tells it which request ended, or how; it looks at what is needed
-now. So a crash makes it forget nothing, and a content may be one file's or one of two thousand
-in a folder that was swapped. It is separate because the comparison and the agent's API both
-leave snapshots behind. It must never drop what may still be applied, or what undoing and merging
-read; and since nothing tells of a snapshot until the request that names it is there, it has to
-be called with the channel's turn.
+Small ones stay for the history. Level, not edge (law 8): nobody tells it which request ended, or
+how; it looks at what is needed now. So a crash makes it forget nothing, and a content may be one
+file's or one of two thousand in a swapped folder. It is separate because the comparison and the
+agent's API both leave snapshots behind. It must never drop what may still be applied, or what undo
+and merge read. A snapshot is named only once its request exists, so the caller must hold the
+channel's turn.
 """
 
 import re
@@ -22,13 +21,13 @@ from supervisor.workspace.trees.trees import Sides
 
 log = structlog.get_logger("snapshots")
 
-# More of them are looked through as soon as there are this many more, however many are needed.
+# Look through them again once there are this many more, however many are needed.
 MOST_GROWTH_BYTES = 256 << 20
 _hashes = re.compile("[0-9a-f]{64}").findall
 
 
 class LargeSnapshots:
-    """Of one session. Calls must not overlap."""
+    """Large snapshots of one session. Calls must not overlap."""
 
     def __init__(self, sides: Sides, gate: Gate, session_id: str) -> None:
         self._sides = sides
@@ -37,9 +36,8 @@ class LargeSnapshots:
         self._left_bytes = 0
 
     async def tidy(self, *, whole: bool = False) -> None:
-        """Drop what isn't needed; unless `whole`, only where there is much more than was left
-        the last time. Never raises for what the disk or the database refuses: the next one does
-        what is left."""
+        """Drop unneeded snapshots; unless `whole`, only where there is much more than after the
+        last time. Never raises for errors of disk or database: the next call does the rest."""
         large = self._sides.blobs.large()
         grown_bytes = sum(large.values()) - self._left_bytes
         if not large or not (whole or grown_bytes > min(self._left_bytes, MOST_GROWTH_BYTES)):

@@ -1,10 +1,10 @@
-"""The last request about a path, and whether its outcome still holds for what is there now.
+"""Memory of what was asked about a path, and whether its outcome still holds.
 
-A change that couldn't be carried out is asked again after a while: the disk may have room by
-then. What a person answered becomes a card anew, what a rule allows is tried anew, both with
-what stood in the way as the reason. It is separate from `compare`, which finds what differs,
-because it looks at no file. It must never ask so often that a disk which stays full fills the
-record: each time it takes twice as long.
+A change that couldn't be carried out is asked again after a while: the disk may have room by then.
+A change that a person answered becomes a card anew, one that a rule allows is tried anew, both with
+the obstacle as the reason. It is separate from `compare`, which finds what differs, because it
+looks at no file. It must never ask so often that a disk which stays full fills the record: each
+wait is twice as long.
 """
 
 from collections.abc import Mapping
@@ -23,9 +23,9 @@ type AskedKey = tuple[str, str | None, int | None, str | None]
 
 
 class LastAsked(NamedTuple):
-    """What was last asked about a path: `key` is the change without what the host held before,
-    `other` the other path of a rename, `tries` how many requests for the same failed before,
-    `way` the folders that come to be with it, `repositories` those of the action."""
+    """The last request about a path: `key` is the change without the host's old state, `other` the
+    other path of a rename, `tries` how many requests for the same failed before, `way` its new
+    parent folders, `repositories` those of the action."""
 
     key: AskedKey
     fingerprint: str
@@ -36,7 +36,7 @@ class LastAsked(NamedTuple):
     repositories: tuple[str, ...] = ()
 
     def target(self, name: str) -> str:
-        """The path that comes to be by what was asked about `name`."""
+        """Return the path that the request about `name` creates."""
         return self.key[3] or name if self.key[0] == "rename" else name
 
 
@@ -58,7 +58,7 @@ class ToAsk(NamedTuple):
 
 
 def failure(request: Request) -> str:
-    """What kept a request from being carried out; empty where nothing did."""
+    """Return why a request couldn't be carried out; empty where it could."""
     if status(request) != "used" or request.outcome is None or request.outcome.get("ok"):
         return ""
     return str(request.outcome.get("error") or "it failed")
@@ -87,8 +87,7 @@ def still_speaks(request: Request, before: LastAsked, now: ToAsk, *, last: bool)
 
 
 def tries_of(before: LastAsked | None, earlier: Mapping[str, Request], now: ToAsk) -> int:
-    """How many requests for the same have failed, one after another; `earlier` are those known,
-    by id."""
+    """Count the failed requests for the same in a row; `earlier` are those known, by id."""
     if before is None or before.key != now.key:
         return 0
     request = earlier.get(before.request_id)

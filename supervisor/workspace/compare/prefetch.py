@@ -1,10 +1,9 @@
-"""Look ahead while the copy gets quiet: what was just written is read and kept before the
-comparison needs it.
+"""Prefetch for the next comparison: read new files while the copy gets quiet.
 
-It is separate from `compare` because nothing may hang on it: a finding counts only where both
-sides, and what is known of the path, are as they were when it was made. Else, or without one,
-the comparison looks for itself. It must never ask anybody anything, or hold what is too large to
-be read for nothing.
+It is separate from `compare` because nothing may depend on it: a finding counts only where both
+sides, and what is known of the path, are as they were when it was made. Else, or without one, the
+comparison looks for itself. It must never ask anybody anything, or hold content that is too large
+to be read in vain.
 """
 
 import itertools
@@ -17,15 +16,14 @@ from supervisor.workspace.compare.findings import PathFinding
 from supervisor.workspace.disk.scan import signature_at
 from supervisor.workspace.trees.trees import Sides
 
-# What is written anew before it is quiet was read for nothing, and its snapshot stays for the
-# history.
+# A file written again before it is quiet was read in vain, and its snapshot stays for the history.
 LARGEST_BYTES = 256 * 1024
 # Until the next comparison, which may be long in coming where too much waits for answers.
 MOST_FOUND = 2000
 
 
 class _Circumstances(NamedTuple):
-    """What a finding follows from, without the contents, which the signatures stand for."""
+    """Inputs of a finding, with signatures for the contents."""
 
     mine: Signature | None
     host: Signature | None
@@ -35,7 +33,8 @@ class _Circumstances(NamedTuple):
 
 
 class LookedAhead:
-    """Of one session. Blocking: call `look` and `take` in a thread, with the channel's turn."""
+    """Prefetched findings of one session. Blocking: call `look` and `take` in a thread, with the
+    channel's turn."""
 
     def __init__(self, sides: Sides, examine: Callable[[str], PathFinding]) -> None:
         self._sides = sides
@@ -54,16 +53,16 @@ class LookedAhead:
                 ):
                     finding = self._examine(name)
                     if not finding.unsteady and not finding.problem:
-                        # What the look itself taught about the path isn't a change.
+                        # Facts about the path that the look itself recorded aren't a change.
                         self._found[name] = finding, before._replace(known=self._sides.known(name))
 
     def take(self, name: str) -> PathFinding | None:
-        """What was found at a path, once, if it would be found again."""
+        """Return a path's prefetched finding, once, if it still holds."""
         finding, before = self._found.pop(name, (None, None))
         return finding if finding is not None and before == self._circumstances(name) else None
 
     def forget(self) -> None:
-        """What wasn't taken is of no use any more."""
+        """Drop findings that weren't taken."""
         self._found.clear()
 
     def _circumstances(self, name: str) -> _Circumstances:

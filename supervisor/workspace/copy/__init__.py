@@ -1,4 +1,4 @@
-"""Makes the agent's private copy: files copied, or an overlay over the host's folder.
+"""Make the agent's private copy: files copied, or an overlay over the host's.
 
 Start with `private_copy`.
 """

@@ -1,10 +1,12 @@
 """Choose what belongs in the private copy, folder by folder.
 
-Of a git repository the tracked files, the untracked ones that git doesn't ignore, and a
-self-contained `.git` (`git_copy`); of a folder in one the same, without the `.git`; of any other
-folder everything; of a repository in it the same as of the whole. `.gatehouseignore` has the last
-word (`own_ignores`). What git ignores comes only where it is wanted, and is the agent's own then:
-it is in no baseline, so neither direction ever speaks of it.
+    a git repository    tracked files, untracked ones that git doesn't ignore, and a self-contained
+                        `.git` (`git_copy`)
+    a folder in one     the same, without the `.git`
+    any other folder    everything; a repository in it as above
+
+`.gatehouseignore` has the last word (`own_ignores`). A path that git ignores comes only where it is
+wanted, and is the agent's own then: it is in no baseline, so neither direction ever compares it.
 
 It is separate from `snapshot` because it only reads names. It must never go through a symlink or
 into what is out of bounds.
@@ -30,11 +32,11 @@ type Folders = dict[str, list[str]]
 
 
 class FolderContents:
-    """Of one host folder. Names are relative to it; `repositories` are those found so far, "" the
-    folder itself.
+    """Contents of one host folder. Names are relative to it; `repositories` are those found so far,
+    "" the folder itself.
 
-    `skipped`: what can't be copied, and why; `left_out`: what `.gatehouseignore` names, though
-    git would list it.
+    `skipped`: paths that can't be copied, with reasons; `left_out`: paths that `.gatehouseignore`
+    names, though git would list them.
     """
 
     def __init__(self, host: Root, *, include_ignored: bool) -> None:
@@ -47,8 +49,8 @@ class FolderContents:
         self.repositories: list[str] = []
 
     async def of(self, folder: str, *, into_baseline: bool = True) -> list[CopyTask]:
-        """What is to be copied of a folder. A repository in it is one leaf: ask `of_nested`
-        about it."""
+        """Return what to copy of a folder. A repository in it is one leaf: ask `of_nested` about
+        it."""
         path = self._host.path / folder
         git = await git_copy.find(path, self.notes)
         top = await git_copy.around(path) if git is None and not folder else None
@@ -78,7 +80,7 @@ class FolderContents:
         return found
 
     async def of_nested(self, folder: str, *, into_baseline: bool) -> list[CopyTask]:
-        """What is to be copied of a folder that is a repository of its own; nothing where it is
+        """Return what to copy of a folder that is a repository of its own; nothing where it is
         none."""
         if not await asyncio.to_thread(self._has_git, folder):
             return []
@@ -95,7 +97,7 @@ class FolderContents:
     # -- what git lists ---------------------------------------------------------------------------
 
     def _belonging(self, folder: str, listed: list[str]) -> list[FolderBatch]:
-        """What git lists, by folder, but for what `.gatehouseignore` names."""
+        """Return git's list by folder, without what `.gatehouseignore` names."""
         prefix = f"{folder}/" if folder else ""
         # Git shows an untracked repository with a slash, a submodule without: both are leaves.
         groups = self._checked(grouped(prefix + name.rstrip("/") for name in listed))
@@ -113,8 +115,8 @@ class FolderContents:
     async def _of_ignored(
         self, folder: str, path: Path, top: Path | None
     ) -> tuple[list[FolderBatch], list[FolderBatch]]:
-        """Of what git ignores: what `.gatehouseignore` names with `!`, and what is wanted
-        besides."""
+        """Return the ignored paths that come all the same: named with `!` in `.gatehouseignore`, or
+        wanted besides."""
         kept: list[FolderBatch] = []
         extra: list[FolderBatch] = []
         if not self._include_ignored and not self._own.says_to_keep():

@@ -1,9 +1,8 @@
-"""Has files copied by as many processes as pay, or by a thread where there are few: drives
-`copying`.
+"""Pool of copying processes, or one thread where there are few files.
 
-It is separate from `snapshot`, which decides what is copied, and from `copying`, which runs
-outside. It must never leave a process behind, or take an end that wasn't told for a finished
-copy.
+It drives `copying`. It is separate from `snapshot`, which decides what is copied, and from
+`copying`, which runs outside. It must never leave a process behind, or take a process's silent end
+for a finished copy.
 """
 
 import asyncio
@@ -39,8 +38,8 @@ LONGEST_LINE_BYTES = 64 << 20
 
 
 class CopyFolders(NamedTuple):
-    """Descriptors of the workspace and the copy's folder, and what is out of bounds as (device,
-    inode)."""
+    """Descriptors of the workspace and the copy's folder, and the (device, inode) pairs that are
+    out of bounds."""
 
     workspace: int
     target: int
@@ -58,7 +57,7 @@ class CopyTask(NamedTuple):
 
     @property
     def files(self) -> int:
-        """How many leaves it has."""
+        """Return the number of leaves."""
         return sum(len(leaves) for _, leaves in self.groups)
 
 
@@ -85,10 +84,9 @@ async def copy_all(
     done: Callable[[CopyTask, Copied], None],
     tell: Callable[[int], object],
 ) -> None:
-    """Copy all pieces; `done` is called with what came of each, `tell` with the bytes so far of one
-    that is large.
+    """Copy all pieces; call `done` with each outcome, `tell` with the bytes so far of a large one.
 
-    Raises OSError where it can't go on. What was copied stays, and nothing runs any more.
+    Raises OSError where it can't go on. Copied files stay, and no process runs any more.
     """
     waiting = deque(work)
     number = min(os.process_cpu_count() or 1, MOST_PROCESSES, len(waiting))

@@ -1,17 +1,16 @@
-"""Copies files into the private copy, folder by folder. Also a program of its own: `python -I -S
-copying.py FD`.
+"""Copy files into the private copy. Also run as `python -I -S copying.py FD`.
 
 A tree of many files is copied by a few of these processes at once (`copy_pool`), since one Python
 makes system calls from one thread at a time; a small tree by this code in a thread. So it imports
 nothing of ours and little else, and starts in milliseconds. It is told what to copy and decides
-nothing; what it copied it tells in numbers, as there are many.
+nothing; it reports what it copied in numbers, as there are many.
 
 It must never follow a symlink, open what is out of bounds, share an inode with the host, or change
 anything on the host. Every folder is opened relative to its parent's descriptor, on both sides.
 
 A request is a line of JSON: [root, prefix, [[folder, [leaf, ...]], ...]]. `root` is a folder's
-resolved path, "" the workspace. The answer is any number of lines `{"bytes": so far}`, then a
-line of JSON as of `Copied`, and the numbers.
+resolved path, "" the workspace. The answer is any number of lines `{"bytes": so far}`, then a line
+of JSON with the fields of `Copied`, and the numbers.
 """
 
 import contextlib
@@ -31,7 +30,7 @@ READING = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCT
 WRITING = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 FICLONE = 0x40049409  # linux/fs.h
 BLOCK_BYTES = 32 << 20
-# What ends the copy, where any other error of one file only leaves that file out.
+# Errors that end the copy; any other error of one file only leaves that file out.
 FATAL = {
     errno.ENOSPC,
     errno.EDQUOT,
@@ -44,8 +43,8 @@ FATAL = {
 # The kernel can't copy between these two files by itself (copy_file_range(2)).
 CANNOT = {errno.EXDEV, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.EPERM, errno.ETXTBSY}
 
-# One row for each leaf: what became of it, its permissions, the signature of the host's and of the
-# copy's (`core.changes`).
+# One row for each leaf: its outcome, its permissions, the signatures of the host's and of the
+# copy's (`core.files.changes`).
 ROW = 12
 NOTHING, STEADY, UNSTEADY, LINK, FOLDER = range(5)
 _NO_ROW = (NOTHING,) + (0,) * (ROW - 1)
@@ -54,8 +53,8 @@ type FolderBatch = tuple[str, list[str]]
 
 
 class Copied(NamedTuple):
-    """What came of one request. `links`: the targets of the LINK rows, in order; `folders`: path
-    and permissions of those that were entered; `skipped`: path and why."""
+    """Outcome of one request. `links`: the targets of the LINK rows, in order; `folders`: path and
+    permissions of entered folders; `skipped`: path and why."""
 
     rows: "array[int]"
     links: list[str]
@@ -229,7 +228,7 @@ class Copier:
                 made = os.fstat(writing)
         finally:
             os.close(writing)
-        # Written to while it was copied: then nobody knows what both sides agreed on.
+        # Written to while it was copied: both sides' agreed state is unknown.
         host = _signature(before)
         what = STEADY if _signature(os.fstat(reading)) == host else UNSTEADY
         return (what, mode, *host, *_signature(made))

@@ -1,4 +1,4 @@
-"""A self-contained `.git` for the agent's copy, made from a repository, a worktree or a submodule.
+"""Self-contained `.git` for the copy, from a repository, worktree or submodule.
 
 It decides which files of git's own folder are copied: objects, refs, index and state, all that
 history and status need; never hooks, locks, other worktrees, or a configuration that names
@@ -30,7 +30,7 @@ _LEFT_OUT = {
     "gc.pid",
     "locked",
 }
-# Of a common folder, what belongs to each worktree (gitrepository-layout(5)).
+# Entries of a common folder that belong to each worktree (gitrepository-layout(5)).
 _PER_WORKTREE = (
     "index",
     "logs/HEAD",
@@ -43,8 +43,8 @@ _SHARED_FILES = {"description", "packed-refs", "shallow"}
 
 
 class GitFolder(msgspec.Struct, frozen=True):
-    """Where a repository keeps its things: `common` for all worktrees, `own` for this one (None:
-    it is the only one)."""
+    """Folders of a repository: `common` for all worktrees, `own` for this one (None: it is the only
+    one)."""
 
     common: Path
     own: Path | None = None
@@ -83,9 +83,9 @@ async def find(repository: Path, notes: list[str]) -> GitFolder | None:
 
 
 async def around(folder: Path) -> Path | None:
-    """The repository that a folder without a `.git` of its own is a part of; None where there is
-    none, where it ignores the folder (as one of a whole home does), or where it is another
-    user's: they would say what is left out."""
+    """Return the repository around a folder without a `.git`; None where there is none, where it
+    ignores the folder (as one of a whole home does), or where it is another user's: those would
+    decide what is left out."""
     top = await asyncio.to_thread(_around, folder)
     if top is None or await ignored(top, [f"{folder.relative_to(top)}/"]):
         return None

@@ -1,11 +1,11 @@
-"""The agent's private copy as an overlay: the host's folder shines through, and what the agent
-changes goes to the session's.
+"""Prepare the private copy as an overlay over the host's folder.
 
-It decides what the agent must not see of the host's folder although it could shine through, and
-hides it before the mount (a whiteout in the upper folder): what the ignore files leave out of a
-copy, the supervisor's own data, and every `.git`, which is replaced by a repository of the agent's
-own as in a copy. Its objects are borrowed from the read-only workspace as `git clone --shared`
-does; where that isn't possible, they are copied.
+The host's folder shines through, and the agent's changes go to the session's folder. This decides
+what the agent must not see although it could shine through, and hides it before the mount (a
+whiteout in the upper folder): what the ignore files leave out of a copy, the supervisor's own data,
+and every `.git`, which is replaced by a repository of the agent's own as in a copy. Its objects are
+borrowed from the read-only workspace as `git clone --shared` does; where that isn't possible, they
+are copied.
 
 It is separate from `snapshot`, which copies. It must never read the whole tree's contents, nor
 let a path be seen that a copy would not have.
@@ -234,8 +234,8 @@ async def _copy(host: Root, part: Path, names: Iterable[str], upper: Path, prefi
 
 
 def _borrowed(workspace: Path, common: Path) -> str | None:
-    """Where the sandbox finds a repository's objects, read-only; None where it doesn't: outside
-    the workspace, or borrowed from elsewhere themselves."""
+    """Return the sandbox's read-only path of a repository's objects; None where they lie outside
+    the workspace, or are borrowed themselves."""
     with contextlib.suppress(ValueError, OSError):
         inside = common.resolve().relative_to(workspace)
         objects = common / "objects"
@@ -246,8 +246,8 @@ def _borrowed(workspace: Path, common: Path) -> str | None:
 
 
 def clear(folder: Path) -> None:
-    """Remove what `make_overlay` made, so that a copy can be made instead. Never called on what
-    was mounted."""
+    """Remove the result of `make_overlay`, so that a copy can be made instead. Never call it on a
+    mounted one."""
     for name in ("overlay.msgpack", "baseline.msgpack"):
         (folder / name).unlink(missing_ok=True)
     make_removable(folder)

@@ -1,10 +1,8 @@
-"""Hide from a shining-through workspace what the agent must not see: the same that a copy leaves
-out.
+"""List what an overlay must hide from the agent: all that a copy leaves out.
 
-Where `contents` names what belongs, this names what doesn't, which is far less: git lists the
-one and the other in the same walk, and only where there is a `.gatehouseignore` each name is
-asked about. It is separate from `overlay`, which hides it. It must never leave out of `hidden`
-what a copy would leave out.
+`contents` names what belongs; this names what doesn't, which is far less: git lists both in the
+same walk, and only where there is a `.gatehouseignore` is each name asked about. It is separate
+from `overlay`, which hides it. INVARIANT: whatever a copy would leave out is in `hidden`.
 """
 
 import asyncio
@@ -23,10 +21,10 @@ from supervisor.workspace.trees.own_ignores import FILE_NAME, OwnIgnores
 
 
 class Plan(msgspec.Struct):
-    """Paths are relative to the workspace. `files` is how many a copy would have; `hidden` what
-    the agent must not see; `apart` what git ignores and the agent is to have all the same, as
-    its own; `left_out` what is hidden though git tracks it; `repositories` the folders (`""`:
-    the workspace itself, else with a slash) that have a `.git`."""
+    """Plan of an overlay. Paths are relative to the workspace. `files` is how many a copy would
+    have; `hidden` what the agent must not see; `apart` what git ignores and the agent gets all the
+    same, as its own; `left_out` what is hidden though git tracks it; `repositories` the folders
+    (`""`: the workspace itself, else with a slash) that have a `.git`."""
 
     files: int = 0
     hidden: list[str] = []
@@ -36,7 +34,7 @@ class Plan(msgspec.Struct):
 
 
 class Overview:
-    """Of one host folder."""
+    """Overview of one host folder."""
 
     def __init__(self, host: Root, *, include_ignored: bool) -> None:
         self._workspace = host.path
@@ -46,8 +44,7 @@ class Overview:
         self.plan = Plan()
 
     async def of(self, prefix: str) -> None:
-        """Add what is to be known of a folder, and of the repositories in it. OSError where it
-        can't be read."""
+        """Add a folder, and the repositories in it. OSError where it can't be read."""
         folder = self._workspace / prefix
         if await asyncio.to_thread(os.path.lexists, folder / ".git"):
             self.plan.repositories.append(prefix)
@@ -65,7 +62,7 @@ class Overview:
                 await self.of(f"{name.rstrip('/')}/")
 
     async def _by_git(self, prefix: str, found: Listed) -> list[str]:
-        """What git says of a repository; the folders that may be others."""
+        """Read git's lists of a repository; return the folders that may be other repositories."""
         self.plan.files += found.files
         self._says_something = self._says_something or found.holds(FILE_NAME)
         if self._says_something:
@@ -75,7 +72,7 @@ class Overview:
         )
 
     def _leave_out(self, names: Iterable[str]) -> None:
-        """Hide what `.gatehouseignore` names of what git lists: whole folders where it names
+        """Hide the listed paths that `.gatehouseignore` names: whole folders where it names
         those."""
         hidden: dict[str, None] = {}
         for name in names:
@@ -89,7 +86,7 @@ class Overview:
         self.plan.hidden += hidden
 
     def _ignored(self, names: Iterable[str]) -> list[str]:
-        """Hide what git ignores; of what comes all the same, the repositories in it."""
+        """Hide ignored paths; add the repositories among those that come all the same."""
         nested: list[str] = []
         for name in names:
             verdict = self._own.verdict(name) if self._says_something else None
@@ -105,8 +102,8 @@ class Overview:
         return nested
 
     def _walk(self, start: str, *, by_default: bool = False) -> list[str]:
-        """Of a folder that git knows nothing of: count its files, hide what is named; the
-        repositories below it. `by_default`: what `left_out` names is as if it were ignored."""
+        """Walk a folder outside git: count its files, hide named ones; return the repositories
+        below it. `by_default`: treat `left_out` folders as ignored."""
         nested: list[str] = []
         waiting = [start]
         while waiting:
@@ -136,7 +133,7 @@ class Overview:
 
 
 async def look_over(host: Root, exclude: Iterable[Path], *, include_ignored: bool) -> Plan:
-    """Which files a copy of the folder would have, and what it would leave out."""
+    """Return which files a copy of the folder would have, and what it would leave out."""
     overview = Overview(host, include_ignored=include_ignored)
     for folder in exclude:
         with contextlib.suppress(ValueError):

@@ -1,8 +1,7 @@
-"""How the agent's private copy is made: copied, or shown by an overlay.
+"""Choose how the private copy is made: files copied, or an overlay.
 
-It decides between the two where nobody did (`auto`), and says which it was. It is separate from
-both, which know nothing of each other. It must never take the overlay for what it can't be:
-where it can't be mounted, `auto` copies and `overlay` is an error.
+Decides for `auto`, and says which it was. It is separate from both ways, which know nothing of each
+other. Where an overlay can't be mounted, `auto` copies and `overlay` is an error.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,7 @@
-"""The agent's private copy of the host's folder, made at the start of a session.
+"""Make the private copy by copying files at the start of a session.
 
-It plans what goes in (`contents`), has it copied (`copy_pool`), and writes down what both sides
-then held: the baseline. It is separate because it is the only part that makes a copy. It must
-never leave half a copy behind, nor call it whole.
+It plans the contents (`contents`), has them copied (`copy_pool`), and writes down what both sides
+then held: the baseline. It must never leave half a copy behind, nor call it whole.
 """
 
 import asyncio
@@ -32,8 +31,8 @@ type OnProgress = Callable[[int, int, int], None]
 
 
 class CopyReport(msgspec.Struct, frozen=True):
-    """What was copied. `baseline` maps each path to what both sides then held; `skipped` are
-    (path, why), at most MOST_SKIPPED_NAMED of `skipped_count`; `notes` are lines for the person."""
+    """Report of a copy. `baseline` maps each path to the state of both sides; `skipped` are (path,
+    why), at most MOST_SKIPPED_NAMED of `skipped_count`; `notes` are lines for the person."""
 
     files: int
     folders: int
@@ -55,10 +54,10 @@ async def make_copy(
 ) -> CopyReport:
     """Copy the folder to `target`, which must not exist, and write `baseline.msgpack` beside it.
 
-    `exclude` are folders that are left out wherever they are. `include_ignored`: what git
-    ignores comes along, as the agent's own. `on_progress(done, total, bytes)` is called in the
-    event loop. Where it fails or is cancelled, nothing is left. Raises UserError where the
-    workspace can't be read, StorageError where the copy can't be written.
+    `exclude` are folders to leave out wherever they are. `include_ignored`: ignored paths come
+    along, as the agent's own. `on_progress(done, total, bytes)` is called in the event loop. Where
+    it fails or is cancelled, nothing is left. Raises UserError where the workspace can't be read,
+    StorageError where the copy can't be written.
     """
     workspace = await asyncio.to_thread(readable, workspace)
     host = Root(workspace, out_of_bounds=exclude)
@@ -101,7 +100,7 @@ class _Copy:
         self._files = self._bytes = self._skipped_count = self._done = self._total = 0
 
     async def make(self) -> CopyReport:
-        """All of it."""
+        """Make the copy."""
         pieces = await self._contents.of("")
         fd = os.open(self._target, DIRECTORY)
         try:
@@ -144,7 +143,7 @@ class _Copy:
         )
 
     def _take(self, piece: CopyTask, copied: Copied) -> None:
-        """What came of one piece."""
+        """Take one piece's outcome."""
         rows, links, at = copied.rows.tolist(), iter(copied.links), 0
         for folder, leaves in piece.groups:
             prefix = f"{piece.prefix}{folder}/" if folder else piece.prefix

@@ -1,13 +1,12 @@
-"""Opening what is beneath a folder, whoever renames things in it meanwhile (law 4).
+"""Open paths beneath a folder, safe against renames and links (law 4).
 
 A path is walked component by component from a directory descriptor with O_NOFOLLOW, so a folder
-that is swapped for a symlink between two steps is an error and never a way out: what
-RESOLVE_BENEATH with RESOLVE_NO_SYMLINKS of openat2(2) promise, done by hand because each folder on
-the way must also be compared with those that are out of bounds.
+that is swapped for a symlink between two steps is an error and never a way out. openat2(2) promises
+this with RESOLVE_BENEATH and RESOLVE_NO_SYMLINKS; it is done by hand because each folder on the way
+must also be compared with those that are out of bounds.
 
-It is separate because snapshot, scan and apply must all walk the same way. It must never resolve
-a whole path at once, accept `..`, or enter `.git` or the supervisor's own data, by whatever name
-they are reached.
+Snapshot, scan and apply must all walk the same way. It must never resolve a whole path at once,
+accept `..`, or enter `.git` or the supervisor's own data, by whatever name they are reached.
 """
 
 import contextlib
@@ -30,8 +29,7 @@ LONGEST_PATH_BYTES = 4096
 # Told the folder in which a missing one was made, to make that durable.
 type Create = Callable[[int], object]
 
-# The permissions of folders that are made on the way, by depth; of those that aren't named the
-# umask decides.
+# Permissions of parent folders to make, by depth; the umask decides those that aren't named.
 type Modes = Mapping[int, int]
 AS_UMASK: Modes = MappingProxyType({})
 
@@ -58,8 +56,7 @@ class Root:
 
     @classmethod
     def of(cls, fd: int, path: Path) -> "Root":
-        """The folder that a descriptor stands for, which is this object's from now on. `path` is
-        what it is called."""
+        """Take over a folder's descriptor. `path` is its name in messages."""
         root = cls.__new__(cls)
         root.path, root.fd, root.forbidden = path, fd, set()
         return root
@@ -141,8 +138,8 @@ def _have_mode(fd: int, part: str, mode: int, *, is_made: bool) -> None:
 
 
 class _Directory:
-    """What `Root.directory` gives. By hand: made by `contextlib` it takes as long again as the
-    opening itself."""
+    """Result of `Root.directory`. By hand: with `contextlib` it takes as long again as the opening
+    itself."""
 
     __slots__ = ("_fd", "_name", "_root")
 
@@ -158,7 +155,7 @@ class _Directory:
 
 
 class _Parent:
-    """What `Root.parent` gives."""
+    """Result of `Root.parent`."""
 
     __slots__ = ("_create", "_fd", "_modes", "_name", "_root")
 
@@ -175,11 +172,10 @@ class _Parent:
 
 
 class Neighbours:
-    """What `Root.parent` gives for many paths, most of which lie beside the one before: their
-    folder is opened once.
+    """`Root.parent` for many paths, most beside the one before: their folder is opened once.
 
-    INVARIANT: for looking alone. The folder may be moved away as long as it is held here;
-    whoever changes something opens its way anew.
+    INVARIANT: for reads alone. The folder may be moved away while it is held here; a writer must
+    open its way anew.
     """
 
     def __init__(self, root: Root) -> None:

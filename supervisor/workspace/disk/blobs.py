@@ -1,9 +1,8 @@
-"""The exact bytes that requests are about, by their hash, under `data/sessions/ID/blobs`.
+"""Snapshots of request content by hash, under `data/sessions/ID/blobs`.
 
 A card shows a blob and an approval applies that blob: what the agent does to its file in the
-meantime can't matter (law 10). It is separate because three parts rely on it: the channel that
-takes the snapshot, the card, and apply. It must never hand out bytes under a name that isn't
-their hash.
+meantime can't matter (law 2). Three parts rely on it: the channel that takes the snapshot, the
+card, and apply. It must never hand out bytes under a name that isn't their hash.
 """
 
 import contextlib
@@ -55,8 +54,8 @@ class BlobStore(ContentFolder):
         return digest
 
     def keep_file(self, source: int, before: os.stat_result | None) -> str:
-        """Store what is in an open file; its hash. UnsteadyError where it isn't as `before` at
-        the end, TooLargeError."""
+        """Store an open file's content; return its hash. UnsteadyError where it isn't as `before`
+        at the end, TooLargeError."""
         with self._writing() as writing:
             state = hashlib.blake2b(digest_size=32)
             total = 0
@@ -89,7 +88,7 @@ class BlobStore(ContentFolder):
         )
 
     def read(self, digest: str, limit_bytes: int) -> bytes | None:
-        """Up to `limit_bytes + 1` bytes of it, so that the caller sees that there is more; None
+        """Return up to `limit_bytes + 1` bytes, so that the caller sees that there are more; None
         where it isn't here."""
         try:
             fd = self.open(digest)

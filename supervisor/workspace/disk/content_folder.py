@@ -1,10 +1,9 @@
-"""A folder of contents that only the supervisor can reach: opened once, written whole under a
-temporary name, named last.
+"""Folder of hashed contents: opened once, written whole, named last.
 
-It is separate because snapshots (`blobs`) and what the host held before (`before_contents`) are
-written with exactly the same care, and nothing else of them is alike. Whatever moment a crash
-picks, it leaves at most a temporary file, which the next start removes. It must never give a
-name to a file that isn't finished.
+Only the supervisor can reach it. Snapshots (`blobs`) and what the host held before
+(`before_contents`) are written with this same care, and share nothing else. A crash at any moment
+leaves at most a temporary file, which the next start removes. It must never give a name to a file
+that isn't finished.
 """
 
 import contextlib
@@ -42,9 +41,9 @@ class ContentFolder:
 
     @contextlib.contextmanager
     def sharing_sync(self) -> Iterator[None]:
-        """Sync what is kept in this block together, at its end: only then is it durable and has
-        its name, and what it is kept for must not happen before. OSError where that can't be:
-        then nothing of it was kept."""
+        """Sync the files of this block together, at its end: only then are they durable and named,
+        and what relies on them must not happen before. OSError where that fails: then none was
+        kept."""
         self._syncs = Syncs()
         try:
             yield
@@ -78,7 +77,7 @@ class ContentFolder:
             os.fsync(fd)
 
     def _contents(self) -> Iterator[tuple[str, int]]:
-        """Name and size of each, without what a crash cut short: that is removed."""
+        """Return name and size of each, and remove files that a crash cut short."""
         for name in os.listdir(self._fd):  # noqa: PTH208  # of a descriptor
             if name.startswith("."):
                 self._forget(name)
@@ -87,7 +86,7 @@ class ContentFolder:
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[Writing]:
-        """A new file; whatever of it has no name at the end is gone."""
+        """Open a new file; it is removed at the end unless it got a name."""
         temporary = f".{secrets.token_hex(8)}"
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         fd = os.open(temporary, flags, 0o600, dir_fd=self._fd)
@@ -118,7 +117,7 @@ class ContentFolder:
 
 
 def write_all(fd: int, data: bytes) -> None:
-    """All of it, however often that takes."""
+    """Write all bytes, in as many calls as that takes."""
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view) :]

@@ -1,16 +1,15 @@
-"""Whether a workspace is one that an overlay can stand for: where it lies, and whose it is.
+"""Check whether an overlay can stand for a workspace: its file system and owner.
 
-It is separate because the reasons are the kernel's and the file systems', not ours. It must
-never say yes to a file system whose change times come from another machine's clock: what the
-session began with is told by them.
+The reasons are the kernel's and the file systems', not ours. It must never say yes to a file system
+whose change times come from another machine's clock: they tell what the session began with.
 """
 
 import ctypes
 import os
 from pathlib import Path
 
-# statfs(2), linux/magic.h: local file systems whose change times are this kernel's. All have what
-# an overlay needs of a lower one.
+# statfs(2), linux/magic.h: local file systems whose change times are this kernel's. All can be an
+# overlay's lower one.
 LOCAL = {
     0xEF53: "ext4",
     0x58465342: "XFS",

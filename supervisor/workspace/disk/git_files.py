@@ -1,11 +1,9 @@
-"""Ask git about the host's folder: which files belong, which are ignored, what its own folder
-holds.
+"""Ask git about the host's folder: tracked files, ignored files, its own folder.
 
 Git runs programs that a repository's configuration names (hooks, fsmonitor, filters), so it runs
-here with none of the user's or the machine's configuration, with those switches off, and never
-on the agent's copy. Its user's excludes file is ours (`left_out`). It is separate because this
-is the workspace's only use of git. It must never run a git command that writes to the host's
-repository.
+here with none of the user's or the machine's configuration, with those switches off, and never on
+the agent's copy. Its user's excludes file is ours (`left_out`). This is the workspace's only use of
+git. It must never run a git command that writes to the host's repository.
 """
 
 import asyncio
@@ -95,14 +93,13 @@ async def files_of(folder: Path, top: Path | None = None) -> list[str] | None:
 
 
 async def ignored_of(folder: Path, top: Path | None = None) -> list[str]:
-    """What git ignores of what is there, sorted; a folder that is ignored whole is one entry
-    with a slash at its end."""
+    """Return the ignored paths that exist, sorted; a folder that is ignored whole is one entry with
+    a slash at its end."""
     return await _list(folder, "-o", "-i", "--exclude-standard", "--directory", top=top) or []
 
 
 async def hide(copy: Path, names: Sequence[str]) -> None:
-    """Have git in a fresh copy not miss these files where it tracks them: no commit there then
-    deletes them.
+    """Have git in a fresh copy not miss these tracked files, so that no commit there deletes them.
 
     The one command on a copy: nobody else has written to it yet, and its configuration is ours.
     """
@@ -135,15 +132,15 @@ async def _ls_files(folder: Path, *words: str, top: Path | None) -> bytes | None
 
 
 class Listed(NamedTuple):
-    """What `ls-files -s` prints of a repository, `belonging`; and the paths that are left out (a
-    folder as one, with a slash)."""
+    """Output of `ls-files -s`, `belonging`, and the paths that are left out (a folder as one, with
+    a slash)."""
 
     belonging: bytes
     ignored: list[str]
 
     @property
     def files(self) -> int:
-        """How many belong."""
+        """Count the files that belong."""
         return self.belonging.count(b"\0")
 
     @property
@@ -170,7 +167,8 @@ class Listed(NamedTuple):
 
 
 async def listed(folder: Path, top: Path | None = None) -> Listed | None:
-    """The same as `files_of`, unparsed, and what it leaves out; None where git can't read it."""
+    """Return the list of `files_of`, unparsed, and what it leaves out; None where git can't read
+    it."""
     # The two walk over the same folders: both at once take as long as one.
     belonging, left_out = await asyncio.gather(
         _ls_files(folder, "-c", "-o", "-s", "--exclude-standard", top=top),

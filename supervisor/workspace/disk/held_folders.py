@@ -1,10 +1,10 @@
-"""The folders that temporary files were made in, held open until each file is placed or removed.
+"""Folders of temporary files, held open until each file is placed or removed.
 
-A person may move a folder away in the middle of an effect: its path leads nowhere then, or to
-another folder, but the descriptor is still of this one. What is made ready later beside these
-files is made by the same descriptor: whoever places it opens the path anew, and finds it there
-or nothing. It is separate from `placing` because it knows no paths. It must never remove
-anything but a temporary file that was made here.
+A person may move a folder away in the middle of an effect: its path then leads nowhere, or to
+another folder, but the descriptor still leads here. Files prepared later beside these use the same
+descriptor; placing opens the path anew, and finds them there or nothing. It is separate from
+`placing` because it knows no paths. It must never remove anything but a temporary file that was
+made here.
 """
 
 import contextlib
@@ -18,8 +18,8 @@ MOST_HELD = 200
 
 
 class HeldFolders:
-    """Of one side. Blocking: call it in a thread, one at a time. Nothing is held once no
-    temporary file is left."""
+    """Held folders of one side. Blocking: call it in a thread, one at a time. Nothing is held once
+    no temporary file is left."""
 
     def __init__(self) -> None:
         self._fds: dict[str, int] = {}

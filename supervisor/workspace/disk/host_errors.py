@@ -1,8 +1,7 @@
-"""Errors of effects in words for a person: one for each path, with a remedy, whatever the system
-raised.
+"""Messages for host effects that fail: one error per path, with a remedy.
 
-It is separate from `placing` because apply, undo and moves say it in the same words, and none of
-it touches a file. It must never pass on a system's error that doesn't name the path.
+It is separate from `placing` because apply, undo and moves use the same words, and none of it
+touches a file. It must never pass on a system's error that doesn't name the path.
 """
 
 import errno
@@ -12,7 +11,7 @@ from supervisor.workspace.disk.scan import TooLargeError, UnsteadyError
 
 
 class StaleError(GatehouseError):
-    """The host isn't what the request was about any more. Nothing was changed."""
+    """The host differs from what the request was about. Nothing was changed."""
 
     http_status = 409
 
@@ -25,8 +24,7 @@ def stale(name: str) -> StaleError:
 
 
 class as_errors:  # noqa: N801  # used like a function; a class, because several of them stand on the way of each effect
-    """Say what went wrong at a path for a person: whatever the system or a look at it raises
-    becomes a GatehouseError."""
+    """Turn whatever the system or a look raises at a path into a GatehouseError for a person."""
 
     __slots__ = ("_name",)
 
@@ -51,7 +49,7 @@ class as_errors:  # noqa: N801  # used like a function; a class, because several
 
 
 def _remedy(error: OSError) -> str:
-    """What a person can do about it."""
+    """Return a remedy for the person."""
     remedies = {
         errno.ENOSPC: "make room on the host's disk",
         errno.EDQUOT: "make room on the host's disk",

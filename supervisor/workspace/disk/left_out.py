@@ -1,11 +1,10 @@
-"""Folders that are left out though nothing ignores them: what package managers install,
-`node_modules` and `.venv`.
+"""Folders left out of the copy by default: `node_modules` and `.venv`.
 
-They are the weakest of all ignore lines: `!node_modules/` in a `.gitignore` or a
-`.gatehouseignore` brings them back, and what git tracks below them belongs. Git is given them as
-the excludes file of a user (`git_files`), so that it ranks them itself; what is here is for
-folders that git knows nothing of. A repository that names an excludes file in its own
-configuration has that instead.
+Package managers install them. They are the weakest of all ignore lines: `!node_modules/` in a
+`.gitignore` or a `.gatehouseignore` brings them back, and what git tracks below them belongs. Git
+gets them as a user's excludes file (`git_files`), so that it ranks them itself; the code here is
+for folders that git doesn't know. A repository that names an excludes file in its own configuration
+uses that instead.
 """
 
 from pathlib import Path

@@ -1,5 +1,4 @@
-"""Whether a path of the workspace leads out of it by a link: for `policy check`, which has only a
-path and a folder.
+"""Check whether a path leaves the workspace by a link, for `policy check`.
 
 It is advice about the disk as it is now. Channels never rely on it: they open every component
 without following links.
@@ -19,7 +18,8 @@ MOST_SEARCHED = 200_000
 
 
 def look(root: str, path: str) -> OnDisk:
-    """What the canonical `path` is in the folder `root`; nothing where there is no such folder."""
+    """Return the state of the canonical `path` in the folder `root`; nothing where there is no such
+    folder."""
     if not Path(root).is_dir():
         return OnDisk()
     why = why_outside(root, path)
@@ -64,8 +64,7 @@ def _follow(path: Path) -> None:
 
 
 def _names_below(base: Path, status: os.stat_result) -> int:
-    """How many names the file has below `base`; fewer than there are where the search ends
-    early."""
+    """Count the file's names below `base`; fewer where the search ends early."""
     found = searched = 0
     for folder, _, names in base.walk():
         for name in names:

@@ -1,10 +1,8 @@
-"""Three-way merges of one file's content, by `git merge-file`: what both sides did to a common
-base, or a conflict.
+"""Three-way merge of one file's content, by `git merge-file`.
 
-It is separate because two parts merge: undo (what the person edited since), and what both sides
-changed at once. Git gets three temporary files outside of everybody's folders, no configuration,
-and a bounded time. It must never give back content with conflict markers: whoever asks is told
-that there is a conflict, and nothing is written.
+Two callers merge: undo (with the person's edits since), and conflicts. Git gets three temporary
+files outside of everybody's folders, no configuration, and a bounded time. It must never give back
+content with conflict markers: the caller is told of a conflict, and nothing is written.
 """
 
 import asyncio
@@ -17,7 +15,7 @@ from supervisor.workspace.disk.git_files import git_environment
 
 MOST_MERGED_BYTES = 8 << 20
 MERGE_S = 20.0
-# What git's exit code says from here on isn't a number of conflicts (git-merge-file(1)).
+# From here on git's exit code isn't a number of conflicts (git-merge-file(1)).
 _FAILED = 128
 
 

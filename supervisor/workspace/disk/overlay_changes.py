@@ -1,15 +1,15 @@
-"""Changed paths of an overlay: the upper folder says which, the mounted view what is there.
+"""Upper folder of an overlay copy: which paths the agent changed.
 
-A path that isn't in the upper folder was not touched by the agent, whatever the view shows there:
-the host's folder shines through, and the kernel promises nothing about it once the host changes (a
-file that was replaced by rename stays the old one, one that was created after a look-up that failed
-stays missing). So `holds` is asked before anything is concluded.
+The mounted view has their content. A path that isn't in the upper folder was not touched by the
+agent, whatever the view shows: the host's folder shines through, and the kernel promises nothing
+about it once the host changes (a file that was replaced by rename stays the old one, one that was
+created after a failed look-up stays missing). So ask `holds` before any conclusion.
 
-The upper folder's own marks (whiteouts, opaque folders) say where to look, and what is there is
-what the view shows, which is what the agent sees. Only where nobody knows of a path yet, a
-whiteout says by itself that something was deleted: overlayfs lets nobody make one in the view.
-It is separate from `trees` because the copy mode has none of this. It must never read content
-from the upper folder, or take a path for deleted because of a mark.
+The upper folder's own marks (whiteouts, opaque folders) say where to look; the view shows what is
+there, as the agent sees it. Only for a path that isn't known yet does a whiteout by itself mean a
+deletion: overlayfs lets nobody make one in the view. It is separate from `trees` because the copy
+mode has none of this. It must never read content from the upper folder, or take a path for deleted
+because of a mark.
 """
 
 import contextlib
@@ -29,14 +29,14 @@ _GONE = (FileNotFoundError, NotADirectoryError, PathError)
 
 
 class Whiteout(NamedTuple):
-    """Where one is, and a time that it is older than."""
+    """Path of a whiteout, and a time that it is older than."""
 
     name: str
     before_ns: int
 
 
 class Upper:
-    """Of one mounted session: `view` is the mounted folder, `root` the upper one."""
+    """Upper folder of one mounted session: `view` is the mounted folder, `root` the upper one."""
 
     def __init__(self, folder: Path, merged_fd: int, apart: frozenset[str]) -> None:
         self.root = Root(folder / UPPER)
@@ -49,8 +49,8 @@ class Upper:
         self.view.close()
 
     def is_apart(self, name: str) -> bool:
-        """Whether neither direction speaks of a path, by what was decided about it, or something
-        above it, at the start."""
+        """Return whether neither direction compares a path, as decided at the start for it or a
+        folder above."""
         while name:
             if name in self._apart:
                 return True
@@ -58,8 +58,8 @@ class Upper:
         return False
 
     def holds(self, name: str) -> bool:
-        """Whether what the view shows at a path is the agent's doing (or our own), and not what
-        shines through."""
+        """Return whether the view's state of a path is the agent's doing (or our own), and doesn't
+        shine through."""
         *above, leaf = name.split("/")
         if self._is_covered(above):
             return True
@@ -73,8 +73,7 @@ class Upper:
         return True
 
     def whiteout(self, name: str) -> Whiteout | None:
-        """What hides a path of the host's since something there was deleted, itself or a folder
-        that it was in."""
+        """Return the whiteout that hides a host path, on itself or on a folder above it."""
         with contextlib.ExitStack() as opened:
             fd, parts = self.root.fd, name.split("/")
             for number, part in enumerate(parts, 1):
@@ -109,8 +108,8 @@ class Upper:
         return False
 
     def entries(self, folder: str) -> Iterator[tuple[str, os.stat_result | None]]:
-        """What the upper folder names in a folder, with what the view shows there: None where it
-        shows nothing."""
+        """List a folder's names in the upper folder, with the view's status: None where it shows
+        nothing."""
         try:
             with self.root.directory(folder) as upper, os.scandir(upper) as listing:
                 names = [entry.name for entry in listing]
@@ -129,9 +128,9 @@ class Upper:
                 yield name, _status(view, name)
 
     def pin(self, name: str) -> os.stat_result:
-        """Have the kernel take a file or link into the upper folder as the view shows it. Only
-        then can it be swapped for another without a moment in which it isn't there: what shines
-        through may be a file that the host has deleted."""
+        """Have the kernel take a file or link into the upper folder as the view shows it. Only then
+        can it be swapped for another without a moment in which it is missing: what shines through
+        may be a file that the host has deleted."""
         with self.view.parent(name) as (fd, leaf):
             status = os.stat(leaf, dir_fd=fd, follow_symlinks=False)
             # Any change of attributes does it, even to what they are.
@@ -158,11 +157,11 @@ class Upper:
         return found
 
     def dead(self, folders: Iterable[str], host: Root) -> set[str]:
-        """Those of the folders that the view takes from one which the host has deleted or replaced
+        """Return those folders that the view takes from one which the host has deleted or replaced
         since.
 
-        It then lists what was there, or nothing at all, whatever was put into the new one: by
-        that it is told.
+        The view then lists the old entries, or none, whatever was put into the new folder: that is
+        how it is detected.
         """
         return {folder for folder in folders if folder and self._is_dead(folder.split("/"), host)}
 
@@ -184,8 +183,8 @@ class Upper:
         return shown != (visible if self._is_covered(parts) else visible | (there - ours))
 
     def hide(self, names: Iterable[str]) -> list[str]:
-        """Take paths out of the agent's sight that shine through: what the host ignores, and has
-        only now. Those that were."""
+        """Hide paths that shine through: those that the host ignores and got only now. Return those
+        that were hidden."""
         hidden: list[str] = []
         for name in names:
             *above, leaf = name.split("/")
@@ -217,7 +216,7 @@ def _folder(root: Root, parts: Sequence[str]) -> Iterator[int]:
 
 
 def _names(root: Root, parts: Sequence[str]) -> set[str] | None:
-    """What is listed in a folder; None where there is none that can be read."""
+    """List a folder; None where there is none that can be read."""
     try:
         with _folder(root, parts) as fd:
             return set(os.listdir(fd))  # noqa: PTH208  # of a descriptor

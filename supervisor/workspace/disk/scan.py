@@ -1,8 +1,8 @@
-"""Reading what is there: one folder's entries, one path's state, a file's digest. Changes nothing.
+"""Read a folder's entries, a path's state or a file's digest. Changes nothing.
 
 The copy is read while the agent writes to it: every look is at a descriptor, a file that changes
 under the look is reported as unsteady, and sizes are bounded. It must never follow a symlink or
-open a fifo for waiting.
+wait to open a fifo.
 """
 
 import errno
@@ -79,13 +79,13 @@ def look(
     is_read: bool = True,
     known: Seen | None = None,
 ) -> Seen | None:
-    """What is at a path now; None where nothing is, or where the way there leads over a symlink or
-    a file.
+    """Return a path's state now; None where nothing is, or where the way there leads over a symlink
+    or a file.
 
-    A file is read for its digest, by `digest_of(fd, status)` where given; unless `is_read` no
-    file is opened, and none has a digest. `known`, of an earlier look, stands for what still has
-    its signature. INVARIANT: not before the tick is over in which it was changed last: a write
-    after the look never has the signature that goes with this digest. Raises UnsteadyError,
+    A file is read for its digest, by `digest_of(fd, status)` where given; unless `is_read` no file
+    is opened, and none has a digest. `known`, of an earlier look, stands for a file with the same
+    signature. INVARIANT: a file isn't read before the clock tick of its last change is over: so a
+    later write never has the signature that goes with this digest. Raises UnsteadyError,
     TooLargeError, PathError (out of bounds), OSError (not readable).
     """
     try:

@@ -1,13 +1,14 @@
-"""Reconstruct what the host's folder held when the agent's overlay was mounted, without having
-looked then.
+"""Baseline of an overlay session, inferred from change times on the host.
 
-A file whose change time lies before the start is as it was: the change time is the kernel's own,
-and is set by a write, a change of mode and a rename alike. A folder that was renamed brings
-files along whose times say nothing, but its own was set by that: so a path counts only where
-every folder above it is older than the start, too (or was made so only by a file that came or
-went: then what is in it is looked at instead). It is separate from `trees`, which remembers, and
-pure but for looking at the host. It must never say of a path that it is as it was when that
-isn't certain: what it doesn't know counts as changed by the person, which is asked about.
+The host's folder wasn't read when the overlay was mounted. A file whose change time lies before the
+start is as it was: the kernel sets that time at a write, a change of mode and a rename alike. A
+renamed folder brings files along whose times say nothing, but the rename set its own. So a path
+counts only where every folder above it is older than the start, too (or was made so only by a file
+that came or went: then its entries are looked at instead).
+
+It is separate from `trees`, which remembers. It only reads the host. It must never call a path
+unchanged when that isn't certain: an unknown path counts as changed by the person, and is asked
+about.
 """
 
 import os
@@ -19,8 +20,8 @@ from supervisor.workspace.disk.beneath import PathError, Root
 
 
 class Since:
-    """Of one session. `start_ns` is the change time of a file that was made right before the
-    overlay was."""
+    """Inferred baseline of one session. `start_ns` is the change time of a file that was made right
+    before the overlay was."""
 
     def __init__(self, host: Root, start_ns: int, is_apart: Callable[[str], bool]) -> None:
         self._host = host
@@ -29,7 +30,7 @@ class Since:
         self._old_folders = {""}
 
     def met(self, name: str, status: os.stat_result) -> Known | None:
-        """What both sides began with at a path, whose folder was met before; None where that
+        """Return both sides' first state of a path, whose folder was met before; None where that
         isn't certain."""
         if name.rpartition("/")[0] not in self._old_folders or status.st_ctime_ns >= self._start_ns:
             return None
@@ -48,7 +49,7 @@ class Since:
         )
 
     def at(self, name: str) -> Known | None:
-        """The same, for any path."""
+        """Return both sides' first state of any path; None where that isn't certain."""
         try:
             if not self._is_old(name.rpartition("/")[0]):
                 return None

@@ -1,11 +1,9 @@
-"""Names that are one on the host and two in the copy: where the host's file system folds case or
-Unicode forms.
+"""Names that are one file on the host and two in the copy.
 
-A path is looked up on the host by the copy's spelling, and found under the host's. So a file
-that only its spelling was changed of is there twice for whoever compares names: as one that the
-agent deleted, and as one that the host has made. It is neither. It is separate because both
-directions must ask it. It must never take two files for one: inodes decide, names only say where
-to look.
+That happens where the host's file system folds case or Unicode forms: a path is looked up by the
+copy's spelling, and found under the host's. A comparison of names would see a respelled file twice,
+as deleted by the agent and as created by the host. It is neither. Both directions must ask this. It
+must never take two files for one: inodes decide, names only say where to look.
 """
 
 import os
@@ -17,7 +15,7 @@ from supervisor.workspace.disk.scan import signature_at
 
 
 class Spellings:
-    """Of one session's two sides. Blocking."""
+    """Spellings of one session's two sides. Blocking."""
 
     def __init__(self, host: Root, copy: Root) -> None:
         self._host = host
@@ -68,7 +66,7 @@ class Spellings:
 
 
 def folded(name: str) -> str:
-    """What all spellings have in common that some file system takes for one."""
+    """Return the common form of all spellings that some file system takes for one."""
     return unicodedata.normalize("NFC", unicodedata.normalize("NFD", name).casefold())
 
 

@@ -1,11 +1,10 @@
-"""Replacing or moving a file without losing what was saved there a moment before: swap the two,
-look at what came out, swap back if it isn't what was expected; move only where nothing is.
+"""Replace or move a file without losing a save of the last moment.
 
 rename(2) over a path destroys whatever has that name at that instant, however short before it was
 looked at. renameat2(2) with RENAME_EXCHANGE destroys nothing: what the person saved in between
-comes out under the temporary name, and goes back. It is separate because it is the one place that
-needs a system call which Python has no name for. It must never leave content of the person's under
-a temporary name.
+comes out under the temporary name, and is swapped back. A move goes only to a free name. It is
+separate because it is the one place that needs a system call without a Python function. It must
+never leave the person's content under a temporary name.
 
 What remains: a program that holds the old file open and writes to it after it was swapped out
 writes to a file without a name, as with every save by rename.
@@ -19,7 +18,7 @@ from collections.abc import Callable
 
 _RENAME_NOREPLACE = 1  # linux/fs.h
 _RENAME_EXCHANGE = 2
-# What a kernel or a file system without it answers (NFS, FUSE, some network file systems).
+# Errors of a kernel or a file system without it (NFS, FUSE, some network file systems).
 _NOT_HERE = {errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP}
 # File systems without hard links answer link(2) with one of these.
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
@@ -27,7 +26,7 @@ _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 _MOST_ROUNDS = 8
 _PIN = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
-# Whether what has this name in the folder, and this stat, is what is to be replaced.
+# Whether this name in the folder, with this stat, is the file to be replaced.
 type Expected = Callable[[str, os.stat_result], bool]
 
 _renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
@@ -35,13 +34,12 @@ _renameat2.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_cha
 
 
 def replace(folder: int, temporary: str, leaf: str, is_expected: Expected) -> bool:
-    """Give the finished `temporary` the name `leaf`, where that is what is expected; whether it
+    """Rename the finished `temporary` to `leaf`, where that is what is expected; return whether it
     was.
 
-    What was there is under the temporary name afterwards, for the caller to remove; after False
-    it is our own file again. Where the file system can't swap, what is there is looked at right
-    before it is renamed over. Raises OSError; FileNotFoundError where nothing has the name any
-    more.
+    The old file is under the temporary name afterwards, for the caller to remove; after False it is
+    our own file again. Where the file system can't swap, the old file is checked right before it is
+    renamed over. Raises OSError; FileNotFoundError where nothing has the name any more.
     """
     pin = os.open(temporary, _PIN, dir_fd=folder)
     try:
@@ -66,17 +64,16 @@ def _is(expected: Expected, folder: int, leaf: str) -> bool:
 
 
 def aside_of(temporary: str, leaf: str) -> str:
-    """The name that anybody sees, beside its own, of what can't have that one: nobody else has
-    it, as the temporary one."""
+    """Return a visible, unused name beside `leaf` for a file that can't have that name."""
     return leaf + temporary
 
 
 def _replace_in_steps(folder: int, temporary: str, leaf: str, is_expected: Expected) -> bool:
-    """Without a swap: a file that replaces a file does it in one step, so that a reader sees one
-    of them; of what was saved in that instant nothing is left. A folder and a file don't replace
-    one another: there the old one makes room first, and nothing is replaced that wasn't looked
-    at. INVARIANT: after a crash between two steps the old one is there by another name, or,
-    where it was an empty folder, on record."""
+    """Replace without a swap: a file replaces a file in one step, so that a reader sees one of
+    them; a save in that instant is lost. A folder and a file don't replace one another: there the
+    old one is moved aside first, and nothing is replaced that wasn't looked at. INVARIANT: after a
+    crash between two steps the old one is there by another name, or, where it was an empty folder,
+    on record."""
     try:
         os.rename(temporary, leaf, src_dir_fd=folder, dst_dir_fd=folder)
     except IsADirectoryError:

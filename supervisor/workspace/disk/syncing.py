@@ -1,10 +1,9 @@
-"""Making many files durable together: a few fsyncs at a time, so that the disk does in one go what
-it would do one by one.
+"""Sync many files in groups, so that the disk flushes them in one go.
 
-It is separate because snapshots, before-contents and new files on the host all need it, each
-before a step of its own: whoever postpones syncs here must do nothing that relies on them before
-`finish`. Not syncfs(2): that would wait for everything that anybody on the machine wrote. It
-must never take a sync for done that failed.
+Snapshots, before-contents and new files on the host need it, each before a step of its own: a
+caller that postpones syncs here must do nothing that relies on them before `finish`. Not syncfs(2):
+that would wait for everything that anybody on the machine wrote. It must never take a failed sync
+for done.
 """
 
 import os
@@ -29,8 +28,7 @@ class Syncs:
         self._is_quick = True
 
     def add(self, fd: int) -> None:
-        """Sync what is written to this open file at the next `finish`, at the latest; the caller
-        may close it."""
+        """Sync this open file at the next `finish`, at the latest; the caller may close it."""
         if self._is_quick:
             begun = _CLOCK.monotonic()
             os.fsync(fd)

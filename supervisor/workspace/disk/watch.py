@@ -1,11 +1,11 @@
-"""Wakes the comparison: which folders of the copy something happened in. Level, not edge: it
-reports no changes.
+"""Watcher of the copy's folders by inotify(7): wakes the comparison.
 
-inotify(7), spoken to directly, one watch for each folder that is worth comparing. watchfiles
-isn't used here because it follows symlinks: an agent that links to `/` would make the supervisor
-watch the whole host (tried with 1.3.0), and because its latency is its polling step, at a cost
-when idle. A lost event, an overflow or too few watches only make the next full comparison come
-sooner. It must never watch what it reached through a symlink, and never be relied on alone.
+Level, not edge: it reports no changes, only folders to look at. It uses one watch for each folder
+that is worth comparing. watchfiles isn't used here because it follows symlinks: an agent that links
+to `/` would make the supervisor watch the whole host (tried with 1.3.0), and because its latency is
+its polling step, at a cost when idle. A lost event, an overflow or too few watches only make the
+next full comparison come sooner. It must never watch what it reached through a symlink, and never
+be relied on alone.
 """
 
 import asyncio
@@ -29,8 +29,7 @@ MOST_WATCHED = 50_000
 REST_SHARE = 0.004
 LONGEST_REST_S = 300.0
 _HEADER = struct.Struct("iIII")
-# While events come in masses, most of them by our own hand, each look at them takes time from what
-# makes them.
+# While events come in masses, most by our own hand, each look at them slows their cause.
 FLOOD_READS = 16
 FLOOD_PAUSE_S = 0.005
 MOST_NAMED = 1000
@@ -55,14 +54,13 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def at_rest_s(usual_s: float, pass_s: float) -> float:
-    """How long to wait for the next pass over everything where nothing happens, when one takes
-    `pass_s`."""
+    """Return the wait before the next full pass when nothing happens, where one takes `pass_s`."""
     return max(usual_s, min(pass_s / REST_SHARE, LONGEST_REST_S))
 
 
 class Watcher:
     """Watches folders below `root`, and those of the same names below `beside`, where one place
-    doesn't tell of everything (an overlay's view and its upper folder). Used in the event loop
+    doesn't report everything (an overlay's view and its upper folder). Use it in the event loop
     only, but for `add`, which may be called in a thread.
 
     `is_partial`: not every folder could be watched, so full comparisons must come often. `most`:
@@ -93,8 +91,7 @@ class Watcher:
             self._fd = -1
 
     def add(self, folder: str) -> None:
-        """Watch a folder (not what is below its folders). One that is gone by now is passed
-        over."""
+        """Watch a folder (not below its folders). A missing one is skipped."""
         if self._fd < 0:
             return
         if len(self._watched) >= self._most and folder not in self._watched:
@@ -155,12 +152,12 @@ class Watcher:
         longest_wait_s: float,
         meanwhile: Callable[[set[str]], Awaitable[object]] | None = None,
     ) -> set[str] | None:
-        """The folders that something happened in since the last call, once it is quiet for QUIET_S
-        or after LONGEST_BATCH_S.
+        """Return the folders with events since the last call, once it is quiet for QUIET_S or after
+        LONGEST_BATCH_S.
 
         None: anything may have happened anywhere. Empty: nothing was reported within
-        `longest_wait_s`. `meanwhile` is told, while it gets quiet, of names that came or were
-        written to, folders with a slash: not of all, and what it finds out must not be relied on
+        `longest_wait_s`. `meanwhile` is called, while it gets quiet, with names that came or were
+        written to, folders with a slash: not with all, and its findings must not be relied on
         alone.
         """
         try:
@@ -187,7 +184,7 @@ class Watcher:
         return None if overflown else dirty
 
     async def _tell(self, meanwhile: Callable[[set[str]], Awaitable[object]]) -> None:
-        """Tell of the names so far, and of those that came meanwhile."""
+        """Report the names so far, and those that came meanwhile."""
         while self._named and not self._is_over:
             named, self._named = self._named, set()
             with contextlib.suppress(

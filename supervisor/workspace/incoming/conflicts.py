@@ -1,5 +1,4 @@
-"""Conflicts, where person and agent both changed a path: what each did, git's merge, and the
-answers beyond yes and no.
+"""Conflicts: paths that both sides changed, the suggested merge, the answers.
 
     approve            the agent's version is taken (as for any request)
     deny               the host keeps its own, the copy keeps the agent's
@@ -7,9 +6,9 @@ answers beyond yes and no.
                        and applied; the copy gets it, too
     `give_host`        a denial, and the agent's copy gets the host's version
 
-It is separate because it is the only part that answers requests, and it does so only when the
-operator's door calls it: no agent route may lead here. It must never apply content that wasn't
-shown (it is named by its hash), or that has conflict markers in it.
+It is separate because it is the only part that answers requests, and only the operator's door may
+call it: no agent route may lead here. It must never apply content that wasn't shown (it is named by
+its hash), or that has conflict markers in it.
 """
 
 import asyncio
@@ -38,8 +37,7 @@ GIVEN_REASON = "the host's version is kept, and the private copy now has it, too
 
 
 class _Merge(msgspec.Struct):
-    """What is known of one conflict: the three contents, and the merge of them or why there is
-    none."""
+    """One conflict: the three contents, and their merge or why there is none."""
 
     action: FileChange
     known: Known | None
@@ -61,8 +59,8 @@ class _Merge(msgspec.Struct):
 
 
 class Conflicts:
-    """Of one session. Who calls `apply_merge` or `give_host` holds the channel's turn; `card`
-    needs none."""
+    """Conflicts of one session. The caller of `apply_merge` or `give_host` holds the channel's
+    turn; `card` needs none."""
 
     def __init__(
         self, sides: Sides, gate: Gate, session_id: str, effects: Effects, host_changes: HostChanges
@@ -74,7 +72,7 @@ class Conflicts:
         self._host_changes = host_changes
 
     async def card(self, request: Request) -> ConflictCard:
-        """What each side did, and the merge. Reads at most a megabyte of each."""
+        """Return each side's change, and the merge. Reads at most a megabyte of each."""
         merge = await self._merge(request)
         action, known, host, contents = merge.action, merge.known, merge.host, merge.contents
         host_is_file = host is not None and host.kind == "file"
@@ -105,8 +103,8 @@ class Conflicts:
     async def merged(
         self, request_id: str, shown: str, fingerprint: str
     ) -> tuple[bytes, int | None]:
-        """The merged content with its permissions, where it is the one that was shown. Blocks
-        nobody: git is given time."""
+        """Return the merged content with its permissions, where it is the one that was shown.
+        Doesn't block: git is given time."""
         self._pending(request_id, fingerprint)
         merge = await self._merge(self._gate.get(request_id))
         if merge.content is None:
@@ -143,8 +141,8 @@ class Conflicts:
         """Deny, and bring the host's version into the copy."""
         action = self._pending(request_id, fingerprint)
         whole, *steps = single_changes(action)
-        # What the agent made in a folder's place goes before it, and what the host has in one comes
-        # after.
+        # Entries that the agent made in a folder's place go before it, and the host's entries in
+        # one come after.
         gone = [step for step in reversed(steps) if step.operation == "delete"]
         parts = [*(step for step in reversed(steps) if step.operation != "delete"), whole, *gone]
         found = await asyncio.to_thread(lambda: [self._both(part) for part in parts])
@@ -156,7 +154,7 @@ class Conflicts:
         return answered
 
     def _both(self, action: FileChange) -> tuple[Seen | None, Seen | None]:
-        """The agent's side of a path and the host's, where they are what the action is about."""
+        """Return a path's state on both sides, where the action is about these."""
         name = name_of(action)
         mine, host = look(self._sides.copy, name), look(self._sides.host, name)
         if (mine.token if mine else None) != action.after:

@@ -1,8 +1,7 @@
-"""Which paths of the host need a look: those that aren't as both sides last agreed, by their
-signatures alone.
+"""Walk of the host: paths that differ by signature from the baseline.
 
-It is separate from `incoming`, which looks at them and decides. It must never follow a link,
-enter what is ignored or git's own folder, or take a folder that can't be read for an empty one.
+It is separate from `incoming`, which looks at them and decides. It must never follow a link, enter
+what is ignored or git's own folder, or take a folder that can't be read for an empty one.
 """
 
 import asyncio
@@ -21,8 +20,8 @@ from supervisor.workspace.trees.walk import Walk
 
 
 class HostWalk:
-    """Of one session. `note(folder, why)` is called for a folder that can't be read. `dead`: see
-    `Upper.dead`."""
+    """Walk of one session's host. `note(folder, why)` is called for a folder that can't be read.
+    `dead`: see `Upper.dead`."""
 
     def __init__(
         self, sides: Sides, ignores: Ignores, watcher: Watcher, note: Callable[[str, str], None]
@@ -64,7 +63,7 @@ class HostWalk:
 
 
 class _Host:
-    """What the walk must know of the host's side."""
+    """The host's side for the walk."""
 
     def __init__(self, sides: Sides, ignores: Ignores, note: Callable[[str, str], None]) -> None:
         self._sides = sides
@@ -94,7 +93,7 @@ class _Host:
             self._ignored.append(name)
 
     def take_ignored(self) -> list[str]:
-        """What was passed over since the last call."""
+        """Return the paths skipped since the last call."""
         names, self._ignored = self._ignored, []
         return names
 
@@ -122,8 +121,7 @@ class _Host:
 
 
 def _drop_unneeded(found: dict[str, bool], new_folders: dict[str, bool]) -> None:
-    """Of new folders only those that are empty, or have something in them that is brought: not
-    those of ignored files. `new_folders`: whether each is empty."""
+    """Drop new folders that hold only ignored files. `new_folders`: whether each is empty."""
     holds: set[str] = {
         _folder(name) for name, is_there in found.items() if is_there and name not in new_folders
     }

@@ -1,15 +1,14 @@
-"""From the host to the copy: what the person changes on the host, the agent sees, unless it changed
-the same path itself.
+"""Bring the person's changes from the host into the copy.
 
-Level, not edge (law 8): the watcher over the host's folders only wakes a comparison of what the
-host holds with what both sides last agreed on. What only the host changed is brought into the copy;
-no gate is asked, since nothing leaves the sandbox by it. What both changed is left to `compare`,
-which asks a person. It is separate from there because the two directions share nothing but what was
-agreed.
+Level, not edge (law 8): the watcher over the host's folders only wakes a comparison of the host
+with what both sides last agreed on. A path that only the host changed is brought into the copy; no
+gate is asked, since nothing leaves the sandbox by it. A path that both changed is left to
+`compare`, which asks a person. It is separate from there because the two directions share only what
+was agreed.
 
-Ignored paths stay out by the same word as in `compare`, and git's own folder is never synced:
-the copy's repository is the agent's own. It must never write to the host, follow a link on
-either side, or replace what the agent wrote meanwhile.
+Ignored paths stay out by the same word as in `compare`, and git's own folder is never synced: the
+copy's repository is the agent's own. It must never write to the host, follow a link on either side,
+or replace what the agent wrote meanwhile.
 """
 
 import asyncio
@@ -93,12 +92,12 @@ class _Found(NamedTuple):
 
 
 class HostChanges:
-    """Of one session. Calls must not overlap with each other or with a comparison: the channel
-    holds its turn around them.
+    """Host changes of one session. Calls must not overlap with each other or with a comparison: the
+    channel holds its turn around them.
 
-    `asked_anew(name)` is called for a path that both sides changed, and for one that they agree
-    on again: whoever asked about it looks once more. `refresh` has an overlay forget what it
-    remembers of the host.
+    `asked_anew(name)` is called for a path that both sides changed, and for one that they agree on
+    again: a request about it is checked once more. `refresh` has an overlay forget its cache of the
+    host.
     """
 
     def __init__(
@@ -148,8 +147,8 @@ class HostChanges:
         return folders | later
 
     async def run(self, folders: set[str] | None) -> set[str]:
-        """Look at what is directly in these folders of the host, and in new ones below; None: at
-        everything. The paths that the person changed."""
+        """Compare the entries of these host folders, and new folders below; None: everything.
+        Return the paths that the person changed."""
         begun = self._clock.monotonic()
         self._missing = await asyncio.to_thread(self._why_missing)
         if self._missing:
@@ -206,11 +205,11 @@ class HostChanges:
             raise UserError(f"the copy was left as it is: {why}", "look at the path and try again")
 
     def conflicts(self) -> list[str]:
-        """The paths that both sides have changed, and nobody has answered about."""
+        """Return the paths that both sides have changed, and nobody has answered about."""
         return sorted(self._conflicts)
 
     def notices(self) -> list[str]:
-        """What a person should know of this direction, a line each."""
+        """Return notices for a person about this direction, a line each."""
         lines = [self._missing] if self._missing else []
         if self._problems:
             shown = [f"`{name}` ({why})" for name, why in list(self._problems.items())[:3]]
@@ -226,9 +225,8 @@ class HostChanges:
         """Where the copy is an overlay and the host deleted or replaced folders: have the copy show
         the new ones.
 
-        Once for each of them: one that is in use in the sandbox (somebody's working directory)
-        stays what it was there. Where it can't be done, that is told, and tried again the next
-        time.
+        Once for each: one that is in use in the sandbox (a process's working directory) stays what
+        it was there. A failure is reported, and tried again the next time.
         """
         if self._refresh is not None and not self._walk.dead <= self._dead:
             try:
@@ -366,14 +364,13 @@ class HostChanges:
         return _Found(name, host=host, what=what, known=known, is_agreed=True)
 
     def _shut(self, name: str) -> _Found:
-        """A new folder of the host's that keeps out its owner, now that all of it is in the
-        copy."""
+        """Shut a new host folder that keeps out its owner, now that all of it is in the copy."""
         host = self._to_shut[name]
         shutting = Want("chmod", "dir", "dir", host.mode & PERMISSIONS)
         return self._bring(name, self._sides.known(name), host, (shutting,))._replace(what=None)
 
     def _apply(self, name: str, step: Want, host: Seen | None) -> Known | None:
-        """One step in the copy; what it then holds there."""
+        """Do one step in the copy; return its new state."""
         if (
             step.operation == "mkdir"
             and step.mode is not None
@@ -446,13 +443,13 @@ class _HostFile:
         self._name = name
 
     def open(self, digest: str) -> int:
-        """A descriptor of it, whatever is in it now: whoever reads checks that it is `digest`."""
+        """Open the file, whatever is in it now: the reader must check that it is `digest`."""
         with self._host.parent(self._name) as (folder, leaf):
             return os.open(leaf, FILE, dir_fd=folder)
 
 
 def _done(known: Known | None, host: Seen | None) -> What:
-    """What the person did, where both sides had agreed on `known`."""
+    """Describe the person's change, where both sides had agreed on `known`."""
     return "deleted" if host is None else "created" if known is None else "changed"
 
 
@@ -468,8 +465,7 @@ def _agreement(host: Seen | None, copy_signature: Signature | None) -> Known | N
 def _unless_same(
     known: Known | None, signature: Signature | None
 ) -> Callable[[int, os.stat_result], str] | None:
-    """How to learn a file's digest without reading it again, where its signature is the one that
-    goes with a known digest."""
+    """Return a digest function that skips the read where the signature goes with a known digest."""
     if known is None or known.digest is None or signature is None:
         return None
     digest = known.digest

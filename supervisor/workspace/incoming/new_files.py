@@ -1,10 +1,9 @@
-"""New files of the host's into the copy, many at a time: a checkout, a generator, an unpacked
-archive.
+"""Fast path for many new host files: a checkout, a generator, an archive.
 
-What `incoming` does for any path in a dozen walks from the root is done here with each folder
-opened once for all that is in it, and only for the simplest case: a plain file, of a size to be
-held in memory, where nobody knew of anything. Everything else is left to `incoming`, which also
-says what is wrong. It is separate because it is that shortcut and nothing more.
+`incoming` needs a dozen walks from the root for any path. This opens each folder once for all its
+files, and only for the simplest case: an unknown path and a plain file small enough for memory.
+Everything else is left to `incoming`, which also says what is wrong. It is separate because it is
+that shortcut and nothing more.
 
 It must never follow a link, replace what the agent has made, or let the agent see half a file.
 """
@@ -28,7 +27,7 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Brought(NamedTuple):
-    """What the host held, and what both sides agree on now."""
+    """The host's state, and the state that both sides agree on now."""
 
     host: Seen
     known: Known

@@ -1,4 +1,4 @@
-"""The host's folder and the agent's copy, and what both last agreed on: the baseline.
+"""Host folder and agent copy, and what both last agreed on: the baseline.
 
 Start with `trees`; `journal` is what survives a crash.
 """

@@ -1,9 +1,9 @@
-"""Contents of host files before an effect, by hash and compressed, under `data/sessions/ID/before`.
+"""Before-contents: what host files held before an effect, by hash and compressed.
 
-It is separate from `blobs` because the two are dropped for different reasons: a request's snapshot
-when nobody asks about it any more, a before-content when it is older than the history that is kept.
-With a folder each, neither can take away what the other needs. It must never hand out bytes under a
-name that isn't their hash.
+They lie under `data/sessions/ID/before`. It is separate from `blobs` because the two are dropped
+for different reasons: a request's snapshot when nobody asks about it any more, a before-content
+when it is older than the history that is kept. With a folder each, neither can take away what the
+other needs. It must never hand out bytes under a name that isn't their hash.
 
 zstandard at level 1: a third of the size of source code, five times as fast as zlib at its own
 level 1.
@@ -28,7 +28,7 @@ BEFORE = "before"
 LEVEL = 1
 # Below a block of the disk's, compressing takes time and saves no room.
 SMALLEST_COMPRESSED_BYTES = 4096
-# What is read and packed as a whole.
+# Largest content read and packed as a whole.
 SMALL_BYTES = 256 * 1024
 _COMPRESSED = ".zst"
 
@@ -44,8 +44,8 @@ class _Reads(Protocol):
 
 
 class KeptContents(ContentFolder):
-    """One session's, `total_bytes` of it on the disk. Blocking: call it in a thread, one at a
-    time."""
+    """Before-contents of one session, `total_bytes` on the disk. Blocking: call it in a thread, one
+    at a time."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -60,7 +60,7 @@ class KeptContents(ContentFolder):
             self._note(name, size, durable=True)
 
     def digests(self) -> set[str]:
-        """What is here."""
+        """Return the digests of all contents."""
         return set(self._sizes)
 
     def has(self, digest: str) -> bool:
@@ -77,8 +77,7 @@ class KeptContents(ContentFolder):
         return self.has(digest) or self._store(_blocks(source), digest, os.fstat(source).st_size)
 
     def adopt(self, digest: str, snapshots: BlobStore) -> bool:
-        """Keep what is among a session's snapshots, without copying it; False where it isn't
-        there."""
+        """Keep one of a session's snapshots, without copying it; False where it isn't there."""
         if self.has(digest):
             return True
         size = snapshots.link(digest, self._fd, self._sync)
@@ -109,8 +108,8 @@ class KeptContents(ContentFolder):
             return True
 
     def blocks(self, digest: str) -> Iterator[bytes]:
-        """The content in pieces. Raises NotKeptError, at the end too: what came may only be used
-        once all of it has."""
+        """Yield the content in pieces. Raises NotKeptError, at the end too: use the pieces only
+        once all came."""
         state = hashlib.blake2b(digest_size=32)
         try:
             if (data := self._small(digest)) is not None:
@@ -138,7 +137,7 @@ class KeptContents(ContentFolder):
         return data
 
     def size(self, digest: str) -> int:
-        """What it takes on the disk; 0 where it isn't here."""
+        """Return the bytes on the disk; 0 where it isn't here."""
         return self._sizes.get(digest, 0)
 
     def drop(self, digest: str) -> None:
@@ -200,7 +199,7 @@ def _write(
     compressor: zstandard.ZstdCompressor | None,
     size_bytes: int,
 ) -> str:
-    """Copy all of it, packed or as it is; the hash of what was read."""
+    """Copy all of it, packed or not; return the hash of the bytes read."""
     if compressor and size_bytes <= SMALL_BYTES:
         data = b"".join(content)
         write_all(writing, compressor.compress(data))

@@ -1,11 +1,9 @@
-"""The history of effects on the host, in order, and what was there before: the memory that undo
-works from.
+"""History of effects on the host, with what was there before: the basis of undo.
 
-Before an effect the content that it replaces is kept and its intent is journaled, in this order;
-so whatever moment a crash picks, an effect that happened has its before on the disk. It is
-separate because apply writes it, undo reads it, and its bounds are its own. It must never hold
-up the agent's work to keep old history: the oldest goes first, and what went is counted and
-said.
+Before an effect the content that it replaces is kept and its intent is journaled, in this order; so
+at any crash, an effect that happened has its before-content on the disk. It is separate because
+apply writes it, undo reads it, and its bounds are its own. It must never hold up the agent's work
+to keep old history: the oldest entry goes first, and dropped entries are counted and reported.
 """
 
 from collections import Counter
@@ -81,8 +79,8 @@ class History:
         return round(self._clock.now(), 3)
 
     def adopt(self, digest: str) -> bool:
-        """Keep what is among the session's snapshots, as what an agent's change made of a file
-        is; False where it isn't."""
+        """Keep one of the session's snapshots, as an agent's change leaves in a file; False where
+        it isn't there."""
         return self._snapshots is not None and self.kept.adopt(digest, self._snapshots)
 
     def keep(self, source: int, digest: str) -> bool:
@@ -153,12 +151,13 @@ class History:
         self.confirm(request, name)
 
     def requests_of(self, ids: Iterable[str]) -> tuple[str, ...]:
-        """Whose effects these ids mean: that of a batch stands for all of its requests."""
+        """Return the requests that these ids stand for: a batch's id stands for all of its
+        requests."""
         return tuple(request for one in ids for request in self.batches.get(one, (one,)))
 
     def contents_made(self) -> set[str]:
-        """What files hold by the effects that can still be undone: an undo is shown with it, and
-        merges with it."""
+        """Return the contents made by effects that can still be undone: an undo shows them, and
+        merges with them."""
         return {
             one.after.digest
             for one in self.done
@@ -166,8 +165,8 @@ class History:
         }
 
     def effects(self) -> list[Effect]:
-        """All that was done and can still be undone, oldest first; the folders on the way before
-        what they are for."""
+        """Return all effects that can still be undone, oldest first; parent folders before what
+        they are for."""
         found: list[Effect] = []
         for number, one in enumerate(self.done, self.forgotten.number + 1):
             found += [
@@ -181,13 +180,13 @@ class History:
         return found
 
     def begin_undo(self, undo: UndoBegun) -> None:
-        """Put on record what is about to be taken back. Until its end nothing is let go that it
-        may need."""
+        """Record an undo that is about to happen. Until its end nothing is dropped that it may
+        need."""
         self._journal.write(undo)
         self.undos[undo.id] = self.open_undo = undo
 
     def end_undo(self, undo: UndoBegun, *, rolled_back: bool) -> None:
-        """All of it is done, or nothing of it is in effect any more."""
+        """Record that the undo is done, or that nothing of it is in effect."""
         self._journal.write(UndoEnded(undo.id, rolled_back))
         self.open_undo = None
         if rolled_back:
@@ -210,8 +209,8 @@ class History:
     def end_batch(
         self, batch: BatchBegun, *, rolled_back: bool, stays: Iterable[Intent] = ()
     ) -> None:
-        """All of it is done; or nothing of it is in effect any more but what `stays`, and its
-        other intents are as if they never were."""
+        """Record that the batch is done; or that nothing of it is in effect but what `stays`, and
+        its other intents count as never made."""
         for intent in stays:
             self.confirm_alone(intent.request, decode_name(intent.name))
         self._journal.write(BatchEnded(batch.id, rolled_back))
@@ -266,7 +265,8 @@ class History:
 
 
 def _needed(undo: UndoBegun | None) -> set[str]:
-    """What an undo that was cut short puts back: a merged content isn't any effect's before."""
+    """Return the contents that an interrupted undo puts back: a merged one isn't any effect's
+    before-content."""
     steps = undo.steps if undo is not None else ()
     return {step.to.digest for step in steps if step.to is not None and step.to.digest is not None}
 

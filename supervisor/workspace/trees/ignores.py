@@ -1,10 +1,9 @@
-"""Which new files, on either side, are nobody's business: what the host's own ignore files leave
-out (build output).
+"""Ignored new files on either side, by the host's own ignore files.
 
-`.gatehouseignore` is read first (`own_ignores`); where it says nothing git is asked, on the
-host, where the agent can't have changed the ignore files. The answers are remembered. A path
-that host and copy once agreed on is never ignored; that is the caller's to know. It must never
-read an ignore file of the copy.
+`.gatehouseignore` is read first (`own_ignores`); where it says nothing git is asked, on the host,
+where the agent can't have changed the ignore files. The answers are remembered. A path that host
+and copy once agreed on is never ignored; the caller must check that. It must never read an ignore
+file of the copy.
 """
 
 import asyncio
@@ -47,8 +46,8 @@ class Ignores:
         self._own.forget()
 
     async def among(self, names: Collection[str]) -> set[str]:
-        """Those of the names that are ignored. A folder's name ends with a slash; what is below
-        an ignored one isn't asked."""
+        """Return the ignored ones of the names. A folder's name ends with a slash; don't ask about
+        paths below an ignored one."""
         if not names:
             return set()
         said = await asyncio.to_thread(self._verdicts, names)

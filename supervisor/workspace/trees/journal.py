@@ -1,11 +1,10 @@
-"""The journal that a session's workspace keeps over a crash: the baseline, and each change of it
-since.
+"""Journal of a session's workspace: the baseline, and each change of it since.
 
-`baseline.msgpack` is written once, when the copy is made; `workspace.journal` grows by a line
-for every effect on the host: first its intent (the temporary file's place, what was there and
-what will be), then what host and copy agree on afterwards. Replaying gives the baseline of the
-moment of the crash, what was done so far in its order, and names what may have been left lying
-about. It must never be needed to decide whether something may be done: that is the gate's alone.
+`baseline.msgpack` is written once, when the copy is made; `workspace.journal` grows by a line for
+every effect on the host: first its intent (the temporary file's place, what was there and what will
+be), then what host and copy agree on afterwards. After a crash, replay gives the baseline, the
+effects so far in their order, and the names of possible leftovers. It must never be needed to
+decide whether something may be done: only the gate decides.
 """
 
 import base64
@@ -26,11 +25,10 @@ JOURNAL = "workspace.journal"
 
 class Intent(msgspec.Struct, frozen=True, tag="intent", omit_defaults=True, gc=False):
     """An effect was about to happen: `temporary` is the leaf name of its file beside the target,
-    `before` what was there, whose content is kept by then, `after` what will be. Names are
-    base64. `folders` are missing ones on the way that it makes, outermost first; `at` is in
-    seconds since the epoch; `repositories` are those that it was judged in. Without `operation`:
-    from before there was undo.
-    """
+    `before` the old state, whose content is kept by then, `after` the new one. Names are base64.
+    `folders` are missing parents that it makes, outermost first; `at` is in seconds since the
+    epoch; `repositories` are those that it was judged in. Without `operation`: from before there
+    was undo."""
 
     request: str
     name: str
@@ -58,7 +56,7 @@ class Agreed(msgspec.Struct, frozen=True, tag="agreed", gc=False):
 
 
 class Done(msgspec.Struct, frozen=True, tag="done", gc=False):
-    """The host was changed as an intent says, and the copy is none of its business."""
+    """The host was changed as an intent says, without effect on the copy."""
 
     request: str
     name: str
@@ -72,7 +70,7 @@ class Forgotten(msgspec.Struct, frozen=True, tag="forgotten"):
 
 
 class Step(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A path of an undo: base64, what it is to hold again, and what it must hold before that."""
+    """A path of an undo: base64, its state after the undo, and the state expected before."""
 
     name: str
     to: HeldContent | None
@@ -116,10 +114,9 @@ Line = Intent | Agreed | Done | Forgotten | UndoBegun | UndoEnded | BatchBegun |
 
 
 class Replayed(msgspec.Struct):
-    """What the files say: the baseline now, the intents that nothing more is known of, what was
-    done, in its order, and the undos among that; `open_undo` is one that a crash cut short;
-    `nothing` are paths that are known to be gone; `batches` are the requests of each that was
-    carried out, by its id."""
+    """Result of a replay: the baseline now, the open intents, the effects in their order, and the
+    undos among them; `open_undo` is one that a crash cut short; `nothing` are paths that are known
+    to be gone; `batches` are the requests of each finished batch, by its id."""
 
     baseline: dict[str, Known]
     open_intents: dict[tuple[str, str], Intent]
@@ -166,7 +163,7 @@ def replay(folder: Path) -> Replayed:
 
 
 def _take(state: Replayed, line: Line) -> None:
-    """What one line says, on top of what the lines before it did."""
+    """Add one line to the lines before it."""
     match line:
         case Intent():
             state.open_intents[line.key] = line
@@ -213,7 +210,7 @@ def _take_batch(state: Replayed, line: BatchBegun | BatchEnded) -> None:
 
 
 def of_batch(intents: Iterable[tuple[str, str]], batch: BatchBegun) -> list[tuple[str, str]]:
-    """The keys of the intents that a batch's changes had, and of those that took them back."""
+    """Return the keys of a batch's intents, and of those that took them back."""
     ids = {batch.id, *batch.requests}
     return [key for key in intents if key[0] in ids]
 

@@ -1,9 +1,7 @@
-"""The folders above new paths that the host doesn't have yet, with the permissions that they have
-in the copy.
+"""Parent folders that a new path needs on the host, with the copy's permissions.
 
-It is separate from `examining`, which looks at paths one by one, because many paths share a
-folder, and what an agent asks for through its API needs it, too. It must never follow a link, or
-change anything.
+It is separate from `examining`, which looks at paths one by one, because many paths share a folder,
+and the agent's API needs it, too. It must never follow a link, or change anything.
 """
 
 import stat
@@ -23,7 +21,7 @@ class Ways:
         self._ways: dict[str, FolderModes] = {"": ()}
 
     def to(self, name: str) -> FolderModes:
-        """What has to be made before something can be at a path."""
+        """Return the folders that a path needs first."""
         folder = name.rpartition("/")[0]
         if folder not in self._ways:
             self._ways[folder] = self._look(folder)

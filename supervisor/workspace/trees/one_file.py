@@ -1,5 +1,7 @@
-"""Reading one path for a person or an agent: whole text, bounded, from one side. Changes
-nothing, follows no link."""
+"""Bounded reads of one whole file, for a person or an agent.
+
+Changes nothing and follows no link.
+"""
 
 import os
 
@@ -12,7 +14,7 @@ LARGEST_EDIT_BYTES = 16 << 20
 
 
 def look_quietly(root: Root, name: str) -> Seen | None:
-    """What is at a path; None where nothing is, or it can't be told."""
+    """Return a path's state; None where nothing is, or on any error."""
     try:
         return look(root, name)
     except Exception:

@@ -1,9 +1,7 @@
-"""Facts that a session in overlay mode keeps over a crash: when it began, and what was hidden from
-the agent.
+"""Facts of an overlay session that survive a crash: start and hidden paths.
 
-It is separate because making an overlay writes it and the sides read it. Where there is such a
-file, the session's copy is an overlay, and `merged` is nothing but the place where it is
-mounted.
+Making an overlay writes them and `trees` reads them. Where this file exists, the session's copy is
+an overlay, and `merged` is only its mount point.
 """
 
 import os

@@ -1,14 +1,14 @@
-"""Read `.gatehouseignore`: which names of the host's folder the agent never gets, and which it gets
-though git ignores them.
+"""Parser and matcher of `.gatehouseignore`.
 
+It names what the agent never gets, and what it gets though git ignores it.
 The syntax is .gitignore's, a file counts for its folder and what is below, the innermost and the
-last line win. Stronger than any .gitignore, and than git's index: a tracked file that is named here
-stays out, too. A folder that is left out is left out whole; one that is named with `!` comes whole,
-but for what is named in turn.
+last line win. It is stronger than any .gitignore, and than git's index: a tracked file that is
+named here stays out, too. A folder that is left out is left out whole; one that is named with `!`
+comes whole, but for what is named in turn.
 
 It decides what is copied and synced; it hides nothing: an agent reads the host's folder at
-`/workspace/lower` all the same. It is separate from `ignores`, which asks git. It must never
-read an ignore file of the copy, nor through a symlink.
+`/workspace/lower` all the same. It is separate from `ignores`, which asks git. It must never read
+an ignore file of the copy, nor through a symlink.
 """
 
 import os
@@ -49,8 +49,8 @@ class _Line(NamedTuple):
 
 
 class OwnIgnores:
-    """Of one host folder, which stays open as long as this is used. Blocking: small files are
-    read, each once."""
+    """Ignore rules of one host folder, which stays open as long as this is used. Blocking: small
+    files are read, each once."""
 
     def __init__(self, host: Root) -> None:
         self._host = host
@@ -58,8 +58,8 @@ class OwnIgnores:
         self._folders: dict[str, bool | None] = {"": None}
 
     def forget(self) -> None:
-        """The files may have changed. May be called while a thread asks: that one goes on with
-        what it has read."""
+        """Forget the files: they may have changed. May be called while a thread asks: that one goes
+        on with what it has read."""
         self._lines, self._folders = {}, {"": None}
 
     def verdict(self, name: str) -> bool | None:
@@ -108,8 +108,7 @@ class OwnIgnores:
         return known[folder]
 
     def _text(self, folder: str) -> tuple[str, bool]:
-        """What the file in a folder says; and whether names there are the same in upper and
-        lower case."""
+        """Return the text of a folder's file, and whether names there ignore case."""
         try:
             with self._host.directory(folder) as fd:
                 opened = os.open(FILE_NAME, FILE, dir_fd=fd)
@@ -133,8 +132,8 @@ def _bases(folder: str) -> list[str]:
 
 
 def composed(name: str) -> str:
-    """A name in the one Unicode form that names and patterns are compared in: nobody sees which
-    of them was written."""
+    """Normalise a name to the Unicode form in which names and patterns are compared: the forms look
+    the same."""
     return name if name.isascii() else unicodedata.normalize("NFC", name)
 
 

@@ -1,10 +1,9 @@
-"""Which folders around a change git takes for a repository's own: looked at when it is judged, and
-right before it is done.
+"""Find repository folders around a change, when judging and before acting.
 
-`core.repositories` knows what counts; here is the look at the disk. Judging sees the host, the
-agent's copy and what else waits together, so that nothing is offered that will be refused, whatever
-came first. The guard sees the host as it is when a name is given, under a lock that all sessions
-share: two of them can't each put half of a repository in place at once.
+`core.policy.repositories` knows what counts; this looks at the disk. Judging sees the host, the
+agent's copy and all waiting changes together, so that nothing is offered that will be refused,
+whatever came first. The guard sees the host as it is when a name is given, under a lock that all
+sessions share: two of them can't each put half of a repository in place at once.
 
 It is separate from `placing`, which gives names, because judging asks the same. It must never
 follow a symlink, or read more of a file than git does.
@@ -42,15 +41,15 @@ from supervisor.workspace.trees.trees import Sides
 
 # The first bytes of a content that is kept, None where it isn't.
 type Begins = Callable[[str], bytes | None]
-# What comes to be at each path; None: nothing is left there.
+# Result at each path; None: nothing is left there.
 type MadePaths = Mapping[str, RepositoryPiece | None]
 
 _ONE_AT_A_TIME = threading.Lock()
 
 
 class Repositories:
-    """For one run over many changes of a session: each folder is looked at once. Blocking: call it
-    in a thread.
+    """Repository folders, for one run over many changes of a session: each folder is looked at
+    once. Blocking: call it in a thread.
 
     `waiting` are changes that may be carried out before these and that the copy doesn't show.
     """
@@ -88,8 +87,8 @@ class Repositories:
 
 
 class RepositoryGuard:
-    """Of the host's side. `consents` gives the repositories that a path was judged in, and may
-    be changed in."""
+    """Guard of the host's side. `consents` returns the repositories that a path was judged in, and
+    may be changed in."""
 
     def __init__(self, root: Root, consents: Callable[[str], Collection[str]]) -> None:
         self._root = root
@@ -101,7 +100,7 @@ class RepositoryGuard:
         self._refuse(names_of(action), made_by(self._root, action, begins), action.repositories)
 
     def check_back(self, name: str, piece: RepositoryPiece) -> None:
-        """The same for what is put back."""
+        """Check a path that is put back."""
         self._refuse([name], {name: piece}, self._consents(name))
 
     def not_back(self, made: MadePaths) -> dict[str, str]:
@@ -150,7 +149,7 @@ class RepositoryGuard:
 
 
 def would_take(folder: str) -> str:
-    """What is wrong with a change in this folder."""
+    """Return the fault of a change in this folder."""
     where = "the workspace itself" if folder == WORKSPACE_ITSELF else f"`{folder}`"
     return f"git would take {where} for a repository's own folder"
 
@@ -182,7 +181,7 @@ def has_head_around(root: Root, name: str) -> bool:
 
 
 def pieces_in(root: Root, leaves: Iterable[str], folder: str, *, must_look: bool) -> Pieces:
-    """What a folder of a side holds of these, as the side's own disk tells names apart. Unless
+    """Return the entries of these names in a folder, by the disk's own name matching. Unless
     `must_look`, nothing where there is no HEAD."""
     found: dict[str, RepositoryPiece] = {}
     try:
@@ -198,7 +197,7 @@ def pieces_in(root: Root, leaves: Iterable[str], folder: str, *, must_look: bool
 
 
 def piece_at(folder: int, leaf: str, known_as: str = "") -> RepositoryPiece | None:
-    """What a name in an open folder stands for. `known_as`: the name that it is to have. Raises
+    """Return the entry of a name in an open folder. `known_as`: the name that it will have. Raises
     OSError."""
     try:
         status = os.stat(leaf, dir_fd=folder, follow_symlinks=False)
@@ -227,7 +226,7 @@ def _first_bytes(folder: int, leaf: str) -> bytes | None:
 
 
 def made_by(root: Root, action: FileChange, begins: Begins) -> dict[str, RepositoryPiece | None]:
-    """What an action leaves at each of its paths. Reads the host's file where one is moved."""
+    """Return an action's result at each of its paths. Reads the host's file where one is moved."""
     made: dict[str, RepositoryPiece | None] = {}
     for one in single_changes(action):
         name = name_of(one)

@@ -1,8 +1,7 @@
-"""The scripts that a command names, as they are in the private copy: what is in them is part of
-what a person approves.
+"""Read the scripts that a command names, from the private copy.
 
-It is separate from `channel` because it only looks. It follows links as a shell would, beneath
-the copy alone, and never waits for a fifo.
+Their content is part of what a person approves. It is separate from `channel` because it only
+looks. It follows links as a shell would, beneath the copy alone, and never waits for a fifo.
 """
 
 import errno
@@ -33,7 +32,7 @@ def scripts_in(copy: Root, wanted: Iterable[Operand]) -> tuple[ShownScript, ...]
 
 
 def _read(copy: Root, path: str) -> bytes | None:
-    """What is in a file, through links; None where there is none beneath the copy."""
+    """Read a file, through links; None where there is none beneath the copy."""
     for _ in range(_MOST_LINKS):
         try:
             return read_file(copy, path, _MOST_BYTES, cut=True)

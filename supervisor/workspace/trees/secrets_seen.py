@@ -1,9 +1,8 @@
-"""Whether a file's new content has a secret that the old one hadn't: the hazard `secret`, which no
-rule allows.
+"""Check whether new content adds a secret (hazard `secret`).
 
-It is separate because three parts ask for changes of content: the comparison, the agent's API,
-and answers in part; each must name the same hazard for the same two contents, or a denial would
-not be found again. It must never hold a secret.
+No rule allows that hazard. Three parts ask for changes of content: the comparison, the agent's API,
+and answers in part. Each must name the same hazard for the same two contents, or a denial would not
+be found again. It must never hold a secret.
 """
 
 from supervisor.core.files.content_flags import flags_of
@@ -13,7 +12,7 @@ from supervisor.workspace.trees.one_file import read_file
 from supervisor.workspace.trees.trees import Sides
 
 HAZARD = "secret"
-# What is searched. Of a longer text nobody knows, so it counts as if it held one.
+# Bound of the search. A longer text counts as if it held a secret.
 MOST_SEARCHED_BYTES = 8 << 20
 _BEGINNING_BYTES = 8192
 
@@ -21,7 +20,7 @@ _BEGINNING_BYTES = 8192
 def hazards_with(
     hazards: tuple[str, ...], old: bytes, new: bytes, redactor: Redactor
 ) -> tuple[str, ...]:
-    """The hazards of a change with what its new content says about `secret`."""
+    """Return a change's hazards, with `secret` by its new content."""
     rest = tuple(hazard for hazard in hazards if hazard != HAZARD)
     return (*rest, HAZARD) if _holds_new(old, new, redactor) else rest
 
@@ -29,7 +28,7 @@ def hazards_with(
 def hazards_of_kept(
     sides: Sides, name: str, hazards: tuple[str, ...], after: str | None, redactor: Redactor
 ) -> tuple[str, ...]:
-    """The same where the new content is a snapshot, and the old one what is on the host.
+    """Return a change's hazards where the new content is a snapshot, and the old one on the host.
     Blocking: call it in a thread."""
     new = sides.blobs.read(after or "", MOST_SEARCHED_BYTES)
     if new is None or not _holds_new(b"", new, redactor):

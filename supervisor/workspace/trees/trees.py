@@ -1,8 +1,7 @@
-"""The two sides of a session's workspace and what they last agreed on: descriptors, baseline,
-journal, history, snapshots.
+"""The two trees of a session, host and copy, and what they last agreed on.
 
-It decides nothing. It is separate because comparing and carrying out share exactly this. It must
-never forget an agreement that the journal doesn't have.
+Holds descriptors, baseline, journal, history and snapshots, which comparing and carrying out share.
+It decides nothing. It must never forget an agreement that the journal doesn't have.
 """
 
 import os
@@ -48,8 +47,8 @@ class Sides:
     where one is missing.
 
     Where the copy is an overlay, `merged_fd` is its mounted folder; without one, the session has
-    ended and only its history is of use. Then what both sides began with is found out as it is
-    needed (`Since`), and what the agent touched is what the upper folder holds.
+    ended and only its history is of use. Both sides' first state is then inferred as needed
+    (`Since`), and the upper folder holds the agent's changes.
     """
 
     def __init__(
@@ -130,8 +129,8 @@ class Sides:
         journaled: bool = True,
         by_agent: bool = False,
     ) -> None:
-        """Both sides agree on this from now on (None: on nothing being there); folders on the way
-        with it.
+        """Record that both sides agree on this from now on (None: nothing is there), and on the
+        folders above.
 
         With `request` its effect is on record as done from now on, and can be undone. Not
         `journaled`: after a crash it is found again, because both sides hold the same then too;
@@ -148,22 +147,22 @@ class Sides:
             self._know_way_to(name)
 
     def _know_way_to(self, name: str) -> None:
-        """Where both sides have something, they have the folders on the way."""
+        """Record the folders above: where both sides have an entry, they have those."""
         parent = _folder(name)
         while parent and self.known(parent) is None:
             self._set(parent, Known("dir", ANY_MODE))
             parent = _folder(parent)
 
     def agreed_contents(self) -> set[str]:
-        """What both sides agreed that files hold, as far as it is known: what merges begin with."""
+        """Return the agreed digests of files, as far as known: merges begin with these contents."""
         return {known.digest for known in self._baseline.values() if known.digest is not None}
 
     def number_of_files(self) -> int:
-        """How many files and links both sides agree on."""
+        """Count the files and links that both sides agree on."""
         return sum(known.kind != "dir" for known in self._baseline.values())
 
     def without_digest(self) -> list[str]:
-        """The files of which only signatures are known; none where knowing more would be to read
+        """Return files that are known by signature alone; none where reading them would be to read
         the host's whole folder."""
         if self.upper is not None:
             return []
@@ -184,8 +183,8 @@ class Sides:
             self._fill_digest(name)
 
     def learn_digest(self, name: str, digest: str) -> None:
-        """What both sides agreed on is this content: a look at an unchanged side said so. Not in
-        the journal, as above."""
+        """Record the agreed content's digest, after a look at an unchanged side. Not in the
+        journal, as above."""
         known = self._baseline.get(name)
         if known is not None and known.kind == "file" and known.digest is None:
             self._baseline[name] = msgspec.structs.replace(known, digest=digest)
@@ -193,13 +192,13 @@ class Sides:
     # -- what the agent touched -------------------------------------------------------------------
 
     def copy_entries(self, folder: str) -> Iterable[tuple[str, os.stat_result | None]]:
-        """What is to be compared in a folder of the copy; None for what was there and isn't.
+        """List the entries to compare in a folder of the copy; None for a folder that is gone.
         Raises OSError."""
         return each_entry(self.copy, folder) if self.upper is None else self.upper.entries(folder)
 
     def copy_gone(self, folder: str, seen: set[str], unseen: set[str]) -> set[str]:
-        """The paths in a folder that the copy doesn't have any more. `seen` and `unseen`: what
-        `copy_entries` gave."""
+        """Return a folder's paths that the copy doesn't have any more. `seen` and `unseen`: results
+        of `copy_entries`."""
         if self.upper is None:
             return self.children(folder) - seen
         gone = {name for name in unseen if self.known(name) is not None or self._is_unspoken(name)}
@@ -220,9 +219,9 @@ class Sides:
         return gone | (self.children(folder) - seen)
 
     def _is_unspoken(self, name: str) -> bool:
-        """Whether the agent deleted something that both sides never agreed on: it came to the
-        host a moment before, and shone through. INVARIANT: what hides a path otherwise is put on
-        record, by `apart` or by an agreement on nothing."""
+        """Return whether the agent deleted something that both sides never agreed on: it came to
+        the host a moment before, and shone through. INVARIANT: any other reason to hide a path is
+        on record, by `apart` or by an agreement on nothing."""
         if (
             self.upper is None
             or is_git_name(name.rpartition("/")[2])
@@ -233,14 +232,14 @@ class Sides:
         if found is None or found.name in self._nothing or self.upper.is_apart(name):
             return False
         host = signature_at(self.host, name)
-        # What is newer than a folder's end was not in it then. Its own end says nothing of times:
-        # it was there.
+        # An entry newer than a folder's end was not in it then. The folder's own whiteout needs no
+        # time: it was there.
         return host is None or found.name == name or host[2] < found.before_ns
 
     def speak_of(self, name: str) -> None:
-        """A path that isn't ignored: if the agent deleted it before both sides agreed on
-        anything, the agent had something there, so that a person is asked. Nobody knows what it
-        was: it counts as changed on the host since."""
+        """Note a path that isn't ignored: if the agent deleted it before both sides agreed on
+        anything, the agent had something there, so a person is asked. Its old content is unknown:
+        it counts as changed on the host since."""
         if self.upper is None or not self._is_unspoken(name):
             return
         host = signature_at(self.host, name)
@@ -268,8 +267,8 @@ class Sides:
         return msgspec.structs.replace(seen, is_anew=True) if self._is_anew(name, seen) else seen
 
     def _doubt(self, name: str, seen: Seen) -> None:
-        """An overlay's folder that took the host's permissions along, which are others by now,
-        and nobody knows what they were: it counts as changed by both, so that a person is asked."""
+        """Note an overlay's folder that took the host's permissions along, which have changed: the
+        old ones are unknown, so it counts as changed by both, and a person is asked."""
         if (
             self.upper is None
             or self.known(name) is not None
@@ -298,9 +297,9 @@ class Sides:
         return before[3] != seen.signature[3] or (born_ns(self.copy, name) or 0) > before[2]
 
     def is_of_agent(self, name: str) -> bool:
-        """Whether what the copy shows at a path may be the agent's doing. INVARIANT: where it
-        isn't, the path is never asked about: what shines through an overlay may be older than
-        the host's, and would look like a change."""
+        """Return whether the copy's state of a path may be the agent's doing. INVARIANT: else the
+        path is never asked about: what shines through an overlay may be older than the host's, and
+        would look like a change."""
         return (
             self.upper is None
             or name in self._made.get(_folder(name), ())
@@ -326,8 +325,8 @@ class Sides:
             name = _folder(name)
 
     def standing(self, name: str, mine: Seen | None, host: Seen | None) -> Known | None:
-        """`known`, for the way from the host: what the agent didn't touch is as agreed, whatever
-        shines through there."""
+        """`known`, for the way from the host: a path that the agent didn't touch is as agreed,
+        whatever shines through there."""
         known = self.known(name)
         if self.is_of_agent(name) or (mine is None and host is None):
             return known
@@ -353,8 +352,8 @@ class Sides:
             self.agreed(name, None)
 
     def pin(self, name: str, mine: Seen | None) -> None:
-        """Before what shines through is replaced by what the host has now: see `Upper.pin`. It
-        counts as agreed on, not as the agent's. Raises OSError."""
+        """Pin a path before the host's new content replaces what shines through: see `Upper.pin`.
+        It counts as agreed on, not as the agent's. Raises OSError."""
         if (
             self.upper is None
             or mine is None
@@ -375,8 +374,8 @@ class Sides:
         return self._since is not None
 
     def met_on_host(self, name: str, status: os.stat_result) -> None:
-        """A walk over the host came by a path: where it is as it was at the start, both sides
-        began with it."""
+        """Note a path that a walk over the host met: where it is as at the start, both sides began
+        with it."""
         if self._since is None or name in self._baseline or is_git_name(name.rpartition("/")[2]):
             return
         known = self._since.met(name, status)
@@ -384,8 +383,8 @@ class Sides:
             self._set(name, known)
 
     def met_all(self) -> None:
-        """The whole host was walked: what isn't known now, wasn't there. Written down, so that a
-        crash forgets nothing of it."""
+        """Note that the whole host was walked: an unknown path wasn't there. Written down, so that
+        a crash forgets nothing of it."""
         facts = read_facts(self._folder)
         if self._since is None or facts is None:
             return

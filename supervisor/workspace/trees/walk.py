@@ -1,10 +1,8 @@
-"""Which paths of one side aren't as both sides last agreed, by their signatures alone: the walk of
-both directions.
+"""Walk of one side: paths that differ by signature from the baseline.
 
-A file that is as it was costs one look at its folder's entry and no memory; only what differs is
-kept. It is separate so that `compare` and `host_walk` walk in the same way and differ in nothing
-but what their `WalkSide` says. It must never read a file, follow a link, or look into what is
-ignored.
+An unchanged file costs one look at its folder's entry and no memory; only differences are kept.
+`compare` and `host_walk` walk in the same way and differ in nothing but what their `WalkSide` says.
+It must never read a file, follow a link, or look into what is ignored.
 """
 
 import asyncio
@@ -24,15 +22,14 @@ MOST_PATHS = 500_000
 
 
 class WalkSide(Protocol):
-    """What the two directions see differently."""
+    """The parts of a walk that differ between the two directions."""
 
     def entries(self, folder: str) -> Iterable[tuple[str, os.stat_result | None]]:
-        """What is to be looked at in a folder, with its lstat; None: it is gone. Raises OSError.
-        Called in a thread."""
+        """List a folder's entries to look at, with lstat; None: it is gone. Raises OSError. Called
+        in a thread."""
 
     def gone(self, folder: str, seen: set[str], unseen: set[str]) -> set[str]:
-        """Known paths in a folder that aren't there any more, of those that `entries` gave or
-        left out. Called in a thread."""
+        """Return known paths in a folder that are missing from `entries`. Called in a thread."""
 
     def is_hidden(self, leaf: str) -> bool:
         """Whether a name is passed over, whatever folder it is in."""
@@ -56,7 +53,7 @@ class WalkSide(Protocol):
         """There is a `.git` in it. Called in a thread."""
 
     def is_empty_if_unreadable(self, folder: str, error: OSError) -> bool:
-        """A folder can't be read: whether what was in it counts as gone. Called in a thread."""
+        """Return whether the entries of an unreadable folder count as gone. Called in a thread."""
 
 
 class Walked(NamedTuple):
@@ -71,8 +68,7 @@ class Walked(NamedTuple):
 
 
 class _Folder(NamedTuple):
-    """What isn't as agreed in one folder: entries by path, and known paths that aren't there any
-    more."""
+    """Differences in one folder: entries by path, and known paths that are gone."""
 
     entries: dict[str, os.stat_result]
     gone: set[str]
@@ -80,7 +76,7 @@ class _Folder(NamedTuple):
 
 
 class Walk:
-    """Of one side of one session. Calls must not overlap."""
+    """Walk of one side of one session. Calls must not overlap."""
 
     def __init__(self, side: WalkSide, sides: Sides, ignores: Ignores, watcher: Watcher) -> None:
         self._side = side
@@ -191,12 +187,12 @@ class Walk:
         return into
 
     def _was_folder(self, name: str) -> bool:
-        """By what was in it, too: of a folder whose mode the person changed nobody knows what
-        both sides began with."""
+        """By its entries, too: where the person changed a folder's mode, both sides' first state is
+        unknown."""
         known = self._sides.known(name)
         return (known is not None and known.kind == "dir") or self._sides.holds_known(name)
 
 
 def _asked_as(name: str, status: os.stat_result) -> str:
-    """How `Ignores` is asked about it."""
+    """Return the name by which `Ignores` is asked."""
     return f"{name}/" if stat.S_ISDIR(status.st_mode) else name

@@ -1,7 +1,7 @@
-"""The timeline of applied changes: one row for each request, for all that were answered and carried
-out as one, and for each undo, oldest first.
+"""Timeline of what was applied to the host, oldest first.
 
-It is separate from `undo` because it only tells. It changes nothing.
+One row for each request, for all that were answered and carried out as one, and for each undo. It
+changes nothing.
 """
 
 import posixpath
@@ -16,7 +16,7 @@ from supervisor.workspace.trees.history import History
 from supervisor.workspace.trees.trees import Sides
 
 MOST_PATHS = 20
-# Where one row is about many files, their lines aren't counted: nobody waits that long for a page.
+# A row about more files than this has no counts of lines: they would take too long for a page.
 MOST_COUNTED = 8
 
 
@@ -52,8 +52,8 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def timeline(history: History, of: str = "") -> Timeline:
-    """What can be undone, oldest first; with `of` one by one what was answered as one, under
-    that id."""
+    """Return the changes that can be undone, oldest first; with `of` the requests that were
+    answered as one, under that id, one by one."""
     effects = history.effects()
     forced = in_force(effects, {undo.id: undo.of for undo in history.undos.values()})
     together = {
@@ -119,7 +119,7 @@ def _row(history: History, row_id: str, effects: list[Effect], forced: Collectio
 
 
 def _operation(effects: list[Effect], names: list[str]) -> str:
-    """What was done to these paths, where it is the same with each."""
+    """Return the operation on these paths, where it is the same for each."""
     of = set(names)
     operations = dict.fromkeys(one.operation for one in effects if one.name in of)
     return next(iter(operations), "") if len(operations) < 2 or len(of) == 1 else "change"

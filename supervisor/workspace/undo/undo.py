@@ -1,8 +1,7 @@
-"""Undo: takes effects on the host back, all that was chosen or nothing, where the person hasn't
-changed it since.
+"""Undo: takes chosen effects on the host back, all or nothing.
 
-It works from the session's history alone: what each path held before the first chosen effect is put
-back where the path holds what the last one left. The operator asks for it, never the agent, so
+It works from the session's history alone: each path gets back what it held before the first chosen
+effect, where it still holds what the last one left. The operator asks for it, never the agent, so
 there is no grant; it is on the audit log by its own events, and in the history like any effect: an
 undo can be undone.
 
@@ -55,7 +54,7 @@ log = structlog.get_logger("undo")
 # short.
 MARK = "undo.begun"
 MOST_NAMED = 20
-# Files that are written, and synced, before the first of them is placed.
+# Number of files to write and sync before the first of them is placed.
 TOGETHER = 200
 
 
@@ -67,7 +66,7 @@ class UndoRefusedError(GatehouseError):
 
 
 class Undo:
-    """Of one session, over its opened sides. Whoever calls holds the session's turn.
+    """Undo in one session, over its opened sides. The caller holds the session's turn.
 
     `woken(name)` is called for each path that was changed. `at` is `Applier`'s, for tests.
     """
@@ -94,7 +93,7 @@ class Undo:
     # -- looking back -----------------------------------------------------------------------------
 
     def timeline(self, of: str = "") -> Timeline:
-        """What was applied and can be taken back, oldest first. See `timeline.timeline`."""
+        """Return what was applied and can be taken back, oldest first. See `timeline.timeline`."""
         return timeline(self._sides.history, of)
 
     def line_counts(self, row_id: str) -> tuple[int, int] | None:
@@ -116,11 +115,11 @@ class Undo:
     async def carry_out(
         self, selection: Selection, *, token: str, by: str, merge: bool = False
     ) -> UndoPlan:
-        """Take the selection back, which was shown as the plan with this `token`. All of it is
-        done, or nothing.
+        """Take the selection back that was shown as the plan with this `token`. All of it is done,
+        or nothing.
 
-        Raises StaleError where what would be done isn't what was shown, UndoRefusedError with
-        each path that can't be undone and why, or another GatehouseError.
+        Raises StaleError where the plan has changed since it was shown, UndoRefusedError with each
+        path that can't be undone and why, or another GatehouseError.
         """
         plan = await self.plan(selection, merge=merge)
         if plan.problems:
@@ -234,7 +233,7 @@ class Undo:
     def _forward(self, undo: UndoBegun) -> GatehouseError | None:
         history = self._sides.history
         done = {intent.name: intent.after for intent in history.done if intent.request == undo.id}
-        # What was done before a crash is left out: what the person made of it since is theirs.
+        # Steps done before a crash are left out: what the person changed since is theirs.
         passed = {
             step.name: number
             for number, step in enumerate(undo.steps)
@@ -250,8 +249,7 @@ class Undo:
         return None
 
     def _forward_some(self, undo: UndoBegun, steps: Sequence[Step]) -> GatehouseError | None:
-        """These steps in their order: what can be written beside its place is first, and synced
-        together."""
+        """Do these steps in order: staged files come first, and are synced together."""
         times = Counter(step.name for step in undo.steps)
         staged: dict[str, StagedBack] = {}
         try:
@@ -285,7 +283,7 @@ class Undo:
         self._at("step")
 
     def _back(self, undo: UndoBegun) -> list[str]:
-        """Take back what was done of an undo; the paths where that isn't possible any more."""
+        """Take an undo's own effects back; return the paths where that isn't possible any more."""
         history = self._sides.history
         left: list[str] = []
         for intent in reversed([intent for intent in history.done if intent.request == undo.id]):
@@ -310,8 +308,8 @@ class Undo:
     # -- telling ----------------------------------------------------------------------------------
 
     def _tell_agent(self, undo: UndoBegun, earlier: Sequence[Effect]) -> None:
-        """Say it with each request that isn't in force any more, or is again: whoever asks for
-        it hears why."""
+        """Note it with each request that isn't in force any more, or is again, for the agent that
+        asks."""
         undos = {one.id: one.of for one in self._sides.history.undos.values()}
         done = [
             Effect(0, undo.id, decode_name(step.name), OPERATION, step.expected, step.to, undo.at)
@@ -331,10 +329,10 @@ class Undo:
 async def reopened(
     session_id: str, workspace: Path, folder: Path, gate: Gate, protected: Sequence[Path]
 ) -> AsyncIterator[Undo]:
-    """The undo of a session that has ended. `NotFoundError` where nothing of it is left to work
-    with.
+    """Open the undo of a session that has ended. `NotFoundError` where nothing of it is left to
+    work with.
 
-    One at a time for each session: whoever calls sees to that.
+    One at a time for each session: the caller must ensure that.
     """
     try:
         sides = await asyncio.to_thread(lambda: Sides(workspace, folder, protected))

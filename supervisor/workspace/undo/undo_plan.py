@@ -1,8 +1,7 @@
-"""Plan an undo: path by path, merged where asked, and named by a token that has exactly this done.
+"""Plan of an undo, path by path, with a token that has exactly this plan done.
 
-It is separate from `undo`, which carries it out, because all of it happens before anything does:
-it changes nothing on either side. It must never call a path undoable that the person changed
-since.
+Merges where asked. It is separate from `undo`, which carries it out: it changes nothing on either
+side. It must never call a path undoable that the person changed since.
 """
 
 import asyncio
@@ -46,7 +45,7 @@ Doing = Literal[
 
 
 class UndoFile(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What an undo would do to one path. `problem` says why it can't."""
+    """An undo's effect on one path. `problem` says why it can't be done."""
 
     name: str
     doing: Doing
@@ -56,9 +55,9 @@ class UndoFile(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class UndoPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What an undo would do, in its order. `token` names exactly this: whoever has seen it gives
-    it back to have it done. `undo` is the id of the undo that did it; `forgotten` says that
-    older changes are no longer kept, and why."""
+    """An undo's effects, in order. `token` names exactly this plan: pass it back to have it done.
+    `undo` is the id of the undo that did it; `forgotten` says that older changes are no longer
+    kept, and why."""
 
     what: str
     of: tuple[str, ...]
@@ -69,7 +68,7 @@ class UndoPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def problems(self) -> list[UndoFile]:
-        """The paths that keep all of it from being done."""
+        """Return the paths that prevent the undo."""
         return [file for file in self.files if file.problem]
 
     @property
@@ -79,7 +78,7 @@ class UndoPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UndoPlanner:
-    """Of one session. `seen` is what the last plan's look found, by path: whoever carries it out
+    """Plans undos of one session. `seen` is the last plan's look, by path, so that carrying out
     needn't read it again."""
 
     def __init__(self, sides: Sides) -> None:
@@ -89,11 +88,11 @@ class UndoPlanner:
         self._last: dict[str, Effect] = {}
 
     async def plan(self, selection: Selection, *, merge: bool = False) -> UndoPlan:
-        """What taking the selection back would do now. `UserError` where there is nothing to take
-        back.
+        """Return the plan that takes the selection back now. `UserError` where there is nothing to
+        take back.
 
-        With `merge`, what the person edited since is merged where git can; otherwise those paths
-        are problems.
+        With `merge`, the person's later edits are merged where git can; otherwise those paths are
+        problems.
         """
         if self._sides.history.open_undo is not None:
             raise StorageError(
@@ -150,8 +149,8 @@ class UndoPlanner:
         return Side(data, len(data) if data is not None else None, held.mode)
 
     def content(self, held: HeldContent | None, limit_bytes: int) -> bytes | None:
-        """What a file held, up to one byte more than the limit; None where it is no file, or no
-        longer kept."""
+        """Return a file's old content, up to one byte more than the limit; None where it is no
+        file, or no longer kept."""
         if held is None or held.kind != "file" or held.digest is None:
             return None
         kept = self._sides.history.kept
@@ -206,8 +205,8 @@ class UndoPlanner:
         return files
 
     def _without_repositories(self, files: Sequence[UndoFile]) -> list[UndoFile]:
-        """With a problem wherever all of this together would give a folder what it lacks to be a
-        repository's own for git."""
+        """Mark a problem wherever all of this together would complete a repository's own folder for
+        git."""
         history, guard = (
             self._sides.history,
             RepositoryGuard(self._sides.host, self._sides.history.consents),
@@ -230,9 +229,8 @@ class UndoPlanner:
     def _now(
         self, near: Neighbours, one: Restoration, folders: Sequence[Restoration]
     ) -> HeldContent | None:
-        """What is there. In a folder that lets nobody in until this undo opens it: what the
-        session left there, which whoever carries it out compares with what is there once the
-        folder is open."""
+        """Return a path's state. In a folder that lets nobody in until this undo opens it: the
+        state that the session left, to be compared once the folder is open."""
         try:
             seen = self._look(near, one)
         except PermissionError:
@@ -244,11 +242,11 @@ class UndoPlanner:
         return held_of(seen)
 
     def _look(self, near: Neighbours, one: Restoration) -> Seen | None:
-        """What is there. A file is not read again where it has the signature of the last plan's
-        look, for as long as nothing but its replacement by another file may come of it.
+        """Return a path's state. A file with the signature of the last plan's look is not read
+        again, while it can only be replaced by another file.
 
-        INVARIANT: what is replaced is read once more when it is (`placing`), what is removed is
-        not: so that is read here.
+        INVARIANT: a replaced file is read once more when it is (`placing`), a removed one is not:
+        so that is read here.
         """
         before = self._before.get(one.name)
         is_replaced = (
@@ -354,7 +352,7 @@ class UndoPlanner:
         return msgspec.structs.replace(file, doing=doing, to=wanted, problem="")
 
     def _three(self, one: Restoration, name: str) -> tuple[bytes, bytes, bytes] | None:
-        """Base (what the last effect left), ours (what the person made of it), theirs (what was
+        """Return base (the last effect's result), ours (the person's edit), theirs (the state
         before)."""
         base, theirs = (
             self.content(one.expected, MOST_MERGED_BYTES),
@@ -368,7 +366,7 @@ class UndoPlanner:
 
 
 def _shown(file: UndoFile) -> tuple[object, ...]:
-    """What of a path a person saw: times aren't part of it."""
+    """Return the part of a path's state that a person saw: without times."""
     states = [None if held is None else (held.token, held.mode) for held in (file.now, file.to)]
     return (encode_name(file.name), file.doing, file.problem, *states)
 

@@ -1,5 +1,4 @@
-"""What model calls spend: the ledger, what was granted on top of a budget, and each session's
-own budget."""
+"""Add the ledger of model calls, raised budgets, and each session's own budget."""
 
 import sqlalchemy as sa
 from alembic import op

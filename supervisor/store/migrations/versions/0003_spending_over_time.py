@@ -1,4 +1,4 @@
-"""The ledger by time: all that a chart of it sums, so that it reads the index alone."""
+"""Index the ledger by time, with all columns that its chart sums."""
 
 from alembic import op
 

@@ -1,5 +1,7 @@
-"""What sessions send, beside what models cost: requests and bytes. What calls of models sent so
-far is taken over."""
+"""Add traffic: requests and bytes of each session.
+
+Requests and bytes of model calls so far are taken over.
+"""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""Which way out each session had. Those from before had the proxy."""
+"""Add each session's network mode. Earlier sessions had the proxy."""
 
 import sqlalchemy as sa
 from alembic import op

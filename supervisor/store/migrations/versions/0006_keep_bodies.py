@@ -1,5 +1,7 @@
-"""Whether the bodies of a session's requests are kept to be seen. Those from before were asked
-by a setting, which isn't theirs."""
+"""Add whether a session's request bodies are kept to be seen.
+
+A setting decided it for earlier sessions, so they have no value.
+"""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,5 +1,7 @@
-"""What a model call used as a column for each kind of tokens, so that they are summed; before,
-all were in one column that nothing could sum."""
+"""Store a call's tokens in a column for each kind, so that queries can sum them.
+
+Before, all were in one column.
+"""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""Which policy and which limits each session had. Those from before had the supervisor's."""
+"""Add each session's policy and limits. Earlier sessions had the supervisor's."""
 
 import sqlalchemy as sa
 from alembic import op

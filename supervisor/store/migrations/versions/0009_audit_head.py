@@ -1,4 +1,4 @@
-"""The newest signed head of the audit log, so that a log whose end is missing is found."""
+"""Add the newest signed head of the audit log, so that a missing end is found."""
 
 import sqlalchemy as sa
 from alembic import op
