@@ -1,4 +1,4 @@
-"""What the texts of a request told becomes columns; old rows are filled from their texts."""
+"""Store in columns what a request's texts told; fill old rows from the texts."""
 
 import re
 
