@@ -233,7 +233,8 @@ class SupervisorParts:
         is_open = self.gate.rulings.is_open
         for policies in self.gate.rulings.policy_sets.all():
             for rule in policies.drop_ended(lambda session_id: not is_open(session_id)):
-                self.audit.record_all([audit_lines.rule_ended(rule)])
+                event, fields = audit_lines.rule_ended(rule)
+                self.audit.record(event, **fields)
 
     def _register_brokers(self) -> None:
         def tool_spec(session_id: str, action: Exec) -> Spec:

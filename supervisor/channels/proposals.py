@@ -41,10 +41,10 @@ class ProposalBroker:
         rule_id = policies.add_rule(action.effect, action.rule, why=shown.why, by=by)
         try:
             saved_in = str(policies.saved_file)
-            line = audit_lines.rule_added(
+            event, fields = audit_lines.rule_added(
                 rule_id, action.effect, action.rule, by=by, saved_in=saved_in
             )
-            self._gate.audit.record_all([line])
+            self._gate.audit.record(event, **fields)
         except StorageError:
             policies.remove_rule(rule_id)  # a rule that isn't on record must not be in force
             raise

@@ -106,13 +106,13 @@ def request_closed(request: Request, why: str) -> tuple[Literal["request_closed"
 
 def rule_added(
     rule_id: str, effect: Effect, rule: str, *, by: str, saved_in: str, **more: Any
-) -> tuple[Literal["rule_added"], LineFields]:
+) -> tuple[Literal["rule_added"], dict[str, Any]]:
     """The line of a saved rule; `more` says why, of which request and until when."""
     said = {"rule_id": rule_id, "effect": effect, "rule": rule, "by": by, "saved_in": saved_in}
     return "rule_added", said | more
 
 
-def rule_ended(rule: Rule) -> tuple[Literal["rule_ended"], LineFields]:
+def rule_ended(rule: Rule) -> tuple[Literal["rule_ended"], dict[str, Any]]:
     """The line of a rule that is over: `until` is the time that it was given, `for_session` the
     session that is over."""
     return "rule_ended", {

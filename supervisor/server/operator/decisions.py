@@ -291,7 +291,7 @@ async def add_rule(
             f"the rule can't be saved: {error.strerror}", "free or repair the data folder"
         ) from error
     try:
-        line = audit_lines.rule_added(
+        event, fields = audit_lines.rule_added(
             rule_id,
             effect,
             rule,
@@ -302,7 +302,7 @@ async def add_rule(
             until=holds.at,
             for_session=holds.session_id,
         )
-        parts.audit.record_all([line])
+        parts.audit.record(event, **fields)
     except StorageError:
         policies.remove_rule(rule_id)  # a rule that isn't on record must not be in force
         raise
