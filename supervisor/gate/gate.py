@@ -18,7 +18,7 @@ import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 import structlog
@@ -29,7 +29,6 @@ from supervisor.core.actions import Action, fingerprint
 from supervisor.core.approvals import SUPERSEDED, Answer, Origin, Request, explanation, status
 from supervisor.core.policy.refusals import INBOX_FULL, SESSION_ENDED
 from supervisor.core.policy.rules import Policy, Verdict
-from supervisor.core.secrets import command_secrets
 from supervisor.core.secrets.redact import Redactor
 from supervisor.errors import ChangedError, NotFoundError, StorageError
 from supervisor.gate import audit_lines
@@ -37,7 +36,7 @@ from supervisor.gate.answering import IN_TURN, PREPARED, Answering, Answers
 from supervisor.gate.grants import Grant, Refused, taken, unanswered
 from supervisor.gate.handlers import Handlers
 from supervisor.gate.judging import Rulings
-from supervisor.gate.pending_writes import Unwritten
+from supervisor.gate.pending_writes import Outcome, Unwritten, outcome_of
 from supervisor.gate.repeats import Repeats
 from supervisor.gate.request_terms import RequestTerms
 from supervisor.gate.verdict_lines import VerdictLines
@@ -46,11 +45,9 @@ from supervisor.records.audit import Audit, Encoded
 from supervisor.records.kill_switch import KillSwitch
 from supervisor.records.policy_files import PolicyFiles
 
-__all__ = ["Gate", "Grant", "Refused"]
+__all__ = ["Gate", "Grant", "Outcome", "Refused"]
 
 log = structlog.get_logger("gate")
-
-type Outcome = Literal["done", "failed"]
 
 NO_LINES: Mapping[str, Encoded | None] = MappingProxyType({})
 FULL = Verdict(decision="deny", why=INBOX_FULL, remedy="wait for answers", by_policy=False)
@@ -523,7 +520,11 @@ class Gate:
 
     def settle_all(self, settled: Iterable[tuple[Grant, Outcome, dict[str, Any]]]) -> None:
         """`settle` for each, in one write to the record and one to the database."""
-        facts = [(grant, self._outcome(grant, said, detail)) for grant, said, detail in settled]
+        redactor = self.redactor
+        facts = [
+            (grant, outcome_of(self._actions.get(grant.request_id or ""), said, detail, redactor))
+            for grant, said, detail in settled
+        ]
         self._unwritten.settle(
             {grant.request_id: fact for grant, fact in facts if grant.request_id is not None}
         )
@@ -539,20 +540,6 @@ class Gate:
                 error=str(error),
                 requests=[grant.request_id for grant, _ in facts],
             )
-
-    def _outcome(self, grant: Grant, said: Outcome, detail: dict[str, Any]) -> dict[str, Any]:
-        """What came of an effect, without secrets: those of its own command, which programs say
-        again, too."""
-        action = self._actions.get(grant.request_id or "")
-        known = () if action is None else command_secrets.secrets_in(action)
-        texts = {
-            name: command_secrets.without(one, known)
-            for name, one in detail.items()
-            if isinstance(one, str)
-        }
-        shown = {name: self.redactor.printed(one) for name, one in texts.items()}
-        facts: dict[str, Any] = self.redactor.data({"ok": said == "done", **detail, **shown})
-        return facts
 
     def note_taken_back(self, whys: Mapping[str, str | None]) -> None:
         """Say with requests, by id, that the operator took back what they did; None: it is in

@@ -7,15 +7,20 @@ happened, so it must not be lost because the disk is full just then. It decides 
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import structlog
 
 from supervisor.base.clock import Clock
+from supervisor.core.actions import Action
+from supervisor.core.secrets import command_secrets
+from supervisor.core.secrets.redact import Redactor
 from supervisor.errors import StorageError
 from supervisor.records.approval_queue import ApprovalQueue
 
 log = structlog.get_logger("gate")
+
+type Outcome = Literal["done", "failed"]
 
 
 class Unwritten:
@@ -56,3 +61,19 @@ class Unwritten:
         if self._hits:
             self._queue.add_rule_hits(self._hits, self._clock.now())
             self._hits.clear()
+
+
+def outcome_of(
+    action: Action | None, said: Outcome, detail: Mapping[str, Any], redactor: Redactor
+) -> dict[str, Any]:
+    """What came of an effect, without secrets: those of its own command, which programs say
+    again, too."""
+    known = () if action is None else command_secrets.secrets_in(action)
+    texts = {
+        name: command_secrets.without(one, known)
+        for name, one in detail.items()
+        if isinstance(one, str)
+    }
+    shown = {name: redactor.printed(one) for name, one in texts.items()}
+    facts: dict[str, Any] = redactor.data({"ok": said == "done", **detail, **shown})
+    return facts
