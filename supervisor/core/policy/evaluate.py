@@ -8,12 +8,12 @@ It never acts, and it never raises: whatever goes wrong in here is a denial (law
 from collections.abc import Mapping
 
 from supervisor.core.actions import WORKSPACE, Action, Network, Proposal, category_of
+from supervisor.core.policy.refusals import NOT_EVALUATED, NOTHING_IN_FORCE
 from supervisor.core.policy.rules import Policy
 from supervisor.core.verdicts import Context, Verdict, by_mode
 
 # The default remotes of a host's repository.
 ORIGIN = frozenset({"origin"})
-NOTHING_IN_FORCE = "no policy could be read, so everything is denied"
 
 
 def evaluate(
@@ -61,8 +61,9 @@ def evaluate_in(policy: Policy, action: Action, context: Context) -> Verdict:
     except Exception as error:
         return Verdict(
             "deny",
-            f"the rules could not be evaluated: {type(error).__name__}",
+            f"{NOT_EVALUATED}: {type(error).__name__}",
             remedy="report this as a bug",
+            by_policy=False,
         )
 
 

@@ -6,6 +6,7 @@
 STOPPED = "everything is stopped"
 SESSION_ENDED = "the session has ended"
 INBOX_FULL = "too many requests of this session wait already"
+NOTHING_IN_FORCE = "no policy could be read, so everything is denied"
 NOT_EVALUATED = "the rules could not be evaluated"
 OWN_FILE = (
     "Gatehouse itself reads this file (its policy, code or pages): a change of it is always asked"

@@ -129,7 +129,8 @@ def test_always_is_offered_only_where_no_rule_matched(
 
 def test_nothing_in_force_denies_everything() -> None:
     for action in (WRITE, Exec(command="ls"), Proposal(effect="allow", rule="x")):
-        assert evaluate(DENY_ALL, action, now=NOW).decision == "deny"
+        found = evaluate(DENY_ALL, action, now=NOW)
+        assert (found.decision, found.by_policy) == ("deny", False)
     assert merge(DENY_ALL, policy_from_data({"allow": ["filesystem(**)"]})) is DENY_ALL
 
 
@@ -147,6 +148,7 @@ def test_rules_that_can_not_be_evaluated_deny_instead_of_failing(category: Categ
     )
     assert (found.decision, found.remedy) == ("deny", "report this as a bug")
     assert found.why.startswith("the rules could not be evaluated: ")
+    assert not found.by_policy, "under another policy it would be another verdict"
 
 
 def test_a_proposal_is_always_asked() -> None:
