@@ -316,6 +316,7 @@ def test_this_reader_resolves_relative_imports() -> None:
     assert list(imported(package)) == ["supervisor.gate"]
 
 
+@cache
 def package_of(name: str) -> str:
     """The package that a dotted name of ours lies in: the row of the table that it falls under,
     or its own folder."""

@@ -22,9 +22,9 @@ LONG_CHARS = 500
 type LineFields = Mapping[str, Any] | Encoded
 
 
-def verdict_given(judged: LineFields) -> tuple[Literal["verdict_given"], LineFields]:
-    """The line of a verdict; `judged` is of `judged`."""
-    return "verdict_given", judged
+def verdict_given(fields: LineFields) -> tuple[Literal["verdict_given"], LineFields]:
+    """The line of a verdict, with the fields that `judged` made."""
+    return "verdict_given", fields
 
 
 def judged(
@@ -85,9 +85,9 @@ def answered(request: Request, rule: str | None) -> dict[str, Any]:
     }
 
 
-def request_answered(answered: LineFields) -> tuple[Literal["request_answered"], LineFields]:
-    """The line of an answer; `answered` is of `answered`."""
-    return "request_answered", answered
+def request_answered(fields: LineFields) -> tuple[Literal["request_answered"], LineFields]:
+    """The line of an answer, with the fields that `answered` made."""
+    return "request_answered", fields
 
 
 def request_superseded(
@@ -138,9 +138,9 @@ def begun(request: Request, *, resumed: bool) -> dict[str, Any]:
     }
 
 
-def effect_started(begun: LineFields) -> tuple[Literal["effect_started"], LineFields]:
-    """The line of an effect that begins; `begun` is of `begun`."""
-    return "effect_started", begun
+def effect_started(fields: LineFields) -> tuple[Literal["effect_started"], LineFields]:
+    """The line of an effect that begins, with the fields that `begun` made."""
+    return "effect_started", fields
 
 
 def effect_settled(

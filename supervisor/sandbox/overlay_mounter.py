@@ -77,9 +77,8 @@ def map_users(pid: int) -> None:
         try:
             _write(f"/proc/{pid}/{kind}_map", everybody)
         except PermissionError:
-            if (
-                kind == "gid"
-            ):  # a map of one group is allowed only to whoever can't drop groups (user_namespaces(7))  # noqa: E501
+            # A map of one group is allowed only to whoever can't drop groups (user_namespaces(7)).
+            if kind == "gid":
                 _write(f"/proc/{pid}/setgroups", "deny")
             _write(f"/proc/{pid}/{kind}_map", f"{own} {own} 1")
 

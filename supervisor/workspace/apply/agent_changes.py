@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Collection
 from typing import NamedTuple
 
-from supervisor.core.actions import FileChange, FileOperation, content_hash, subject
+from supervisor.core.actions import WORKSPACE, FileChange, FileOperation, content_hash, subject
 from supervisor.core.actions import decode as decode_action
 from supervisor.core.approvals import SUPERSEDED, Request, status
 from supervisor.core.files.changes import (
@@ -41,7 +41,7 @@ from supervisor.workspace.trees.repositories import Repositories
 from supervisor.workspace.trees.secrets_seen import hazards_of_kept
 from supervisor.workspace.trees.trees import Sides
 
-COPY_INSIDE = "/workspace/merged/"
+COPY_INSIDE = f"{WORKSPACE}/"
 CONTAINED = "contained in the newer request for this file"
 MOVED = "superseded by a move of this file; edit it under its new name once it is moved"
 
