@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import itertools
 import socket
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +17,6 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from supervisor import settings
 from supervisor.base import process
 from supervisor.core.network.egress_wire import (
     Abandoned,
@@ -51,6 +49,7 @@ from supervisor.core.policy.policy_text import LONGEST_HOLD_S
 from supervisor.errors import StorageError, UserError
 from supervisor.gate.gate import Gate
 from supervisor.ledger.spending import Spending
+from supervisor.network import egress_process
 from supervisor.network.egress_channel import Channel
 from supervisor.network.egress_questions import EgressQuestions, deny
 from supervisor.network.lent_sockets import Lent, give_up, is_same, refuse_on
@@ -61,24 +60,10 @@ from supervisor.network.reconsidering import Reconsidering
 log = structlog.get_logger("network")
 
 READY_TIMEOUT_S = 30.0
-# Without the folder that it runs in on its path (-P): Gatehouse's own may be a workspace, and what
-# an agent may add there is no module of egress.
-EGRESS = (sys.executable, "-P", "-m", "supervisor.egress")
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 10.0
 # A process that lived this long was well: the next pause is the first again.
 WELL_AFTER_S = 30.0
-STOP_TIMEOUT_S = 5.0
 MOST_OPEN_QUESTIONS = 2048
-
-
-def environment() -> dict[str, str]:
-    """What egress is started with.
-
-    INVARIANT: the name that is looked up is the one that was judged. `search` in this machine's
-    resolv.conf would make another of one that isn't known (`api.example.com.corp.example`);
-    LOCALDOMAIN (resolver(5)) stands in for that list, and /etc/hosts counts as before.
-    """
-    return settings.inherited("LANG", "PATH") | settings.for_our_python() | {"LOCALDOMAIN": "."}
 
 
 @dataclass(eq=False)
@@ -123,7 +108,7 @@ class NetworkBroker:
         model_hosts: Sequence[str] = (),
         forbidden: Sequence[tuple[str, int]] = (),
         names: dict[str, tuple[str, ...]] | None = None,
-        command: Sequence[str] = EGRESS,
+        command: Sequence[str] = egress_process.EGRESS,
     ) -> None:
         self.ca_certificate_path = ca_certificate
         self.starts = 0
@@ -319,13 +304,7 @@ class NetworkBroker:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             with theirs:
-                self._child = await process.spawn(
-                    [*self._command, "--channel-fd", str(theirs.fileno())],
-                    env=environment(),
-                    cwd=settings.ROOT,
-                    stderr=None,
-                    pass_fds=[theirs.fileno()],
-                )
+                self._child = await egress_process.start(self._command, theirs)
             async with asyncio.TaskGroup() as tasks:
                 hold_s = self._hold_s
                 calls = ModelCalls(
@@ -388,15 +367,8 @@ class NetworkBroker:
 
     async def _reap(self) -> None:
         child, self._child = self._child, None
-        if child is None:
-            return
-        try:
-            async with asyncio.timeout(STOP_TIMEOUT_S):
-                await child.wait()
-        except TimeoutError:
-            child.kill_tree()
-        finally:
-            child.close()
+        if child is not None:
+            await egress_process.reap(child)
 
     def _record(self, event: str, **facts: object) -> None:
         log.info(event, **facts)

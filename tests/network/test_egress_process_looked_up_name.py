@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.network import network
+from supervisor.network import egress_process
 from supervisor.settings import ROOT
 
 # In a network of its own, with a name server that answers for a search list's names, and files that
@@ -62,7 +62,7 @@ def test_the_name_that_is_looked_up_is_the_one_that_was_judged(
     tmp_path: Path, is_egress: bool
 ) -> None:
     """Whatever this machine searches; another process of it finds another host."""
-    env = network.environment()
+    env = egress_process.environment()
     if not is_egress:
         del env["LOCALDOMAIN"]
     command = [sys.executable, "-c", _SEARCHING, str(tmp_path)]
