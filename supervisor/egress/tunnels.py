@@ -23,7 +23,7 @@ from supervisor.egress.admission.admission import Admission
 from supervisor.egress.admission.allowances import BytesOut
 from supervisor.egress.admission.sessions import ClientConnection, Kind
 from supervisor.egress.early_connect import Likely
-from supervisor.egress.loop import deferred_cleanup, refusals
+from supervisor.egress.loop import refusals
 from supervisor.egress.loop.dialler import PIN, PinnedLoop
 from supervisor.egress.loop.refusals import RefusalBody, RefusedConnectionError
 from supervisor.egress.loop.relay import GoneError, HeldEnd, Tunnel, in_s
@@ -86,7 +86,6 @@ class Tunnels:
         # Only now, when the origin has something to do: what a transport takes to be made would
         # keep it waiting.
         _, origin = await _loop().hold(HeldEnd, sock)
-        deferred_cleanup.clear()
         connection.cut_origin = client.on_gone = origin.cut
         try:
             if client.is_gone:

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple, Protocol, cast
 
 import structlog
 
-from supervisor.egress.loop import deferred_cleanup
 from supervisor.egress.loop.coarse_timeouts import wait
 from supervisor.egress.loop.failures import where
 
@@ -396,11 +395,9 @@ class Tunnel:
                 transport.resume_reading()
 
     def half_closed(self) -> None:
-        """One side says no more; when both do, it is over. Nobody waits for what is left to do
-        then, but others may for their turn."""
+        """End the tunnel once both sides have said their last."""
         if self._up.is_at_end and self._down.is_at_end:
-            self._why = self._why or "closed"
-            deferred_cleanup.later(self._close)
+            self._close()
 
     def lost(self, error: Exception | None) -> None:
         """One end is gone: what waits for the other is still sent, unless it went in anger."""
