@@ -79,12 +79,11 @@ class Tunnels:
             if client.transport.is_closing():
                 # cut in this very turn of the loop, which its callbacks hear of in the next
                 raise GoneError
+            # At once: the origin is at work while the transport is made.
             left = _send_at_once(sock, hello)
         except BaseException:
             sock.close()
             raise
-        # Only now, when the origin has something to do: what a transport takes to be made would
-        # keep it waiting.
         _, origin = await _loop().hold(HeldEnd, sock)
         connection.cut_origin = client.on_gone = origin.cut
         try:
@@ -161,8 +160,6 @@ class Tunnels:
         """A ClientHello whose server name is checked, covered by the allowance: it may be sent
         on."""
         by = in_s(HELLO_TIMEOUT_S)
-        if not client.data:
-            client.look()  # who was told of its tunnel early has often said it by now
         try:
             while (hello := reader.read(client.data)) is None:
                 await client.more(by)
@@ -214,8 +211,8 @@ def _loop() -> PinnedLoop:
 
 
 def _send_at_once(sock: socket.socket, data: bytes) -> bytes:
-    """Send what goes out without waiting; the rest, all of it where the other side is gone
-    already."""
+    """Send what goes out without waiting. Return the rest: all of it where the other side is
+    gone."""
     try:
         return data[sock.send(data) :]
     except OSError:

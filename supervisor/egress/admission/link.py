@@ -82,12 +82,6 @@ class Link:
             raise LinkDownError
         self._queue.append(packet)
 
-    def look(self) -> None:
-        """Take in one packet if it is there already: a supervisor on the same processor has
-        often answered before `send` returns."""
-        if self._up:
-            self._receive_packets(1)
-
     def _flush(self) -> None:
         try:
             while self._queue:
@@ -101,10 +95,7 @@ class Link:
         self._loop.remove_writer(self._sock)
 
     def _receive(self) -> None:
-        self._receive_packets(PACKETS_PER_TURN)
-
-    def _receive_packets(self, most: int) -> None:
-        for _ in range(most):
+        for _ in range(PACKETS_PER_TURN):
             try:
                 packet, fds = self._read()
             except BlockingIOError:

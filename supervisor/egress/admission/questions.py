@@ -177,7 +177,6 @@ class Questions:
         self._per_session[session_id] += 1
         try:
             self.link.send(message(question_id))
-            self.link.look()
             answer = await self._first(future, connection, question_id)
             # INVARIANT: an allow that came together with the end of the channel, and was there
             # before that was known, lets nothing out.
@@ -192,8 +191,6 @@ class Questions:
         self, future: asyncio.Future[Answer], connection: ClientConnection, question_id: int
     ) -> Answer:
         """The answer, unless the client goes away or the time runs out first."""
-        if future.done():
-            return future.result()
         connection.waiting[future] = asyncio.current_task()
         by = future.get_loop().time() + self._hold_s + GRACE_S
         try:

@@ -142,9 +142,7 @@ class PinnedLoop(uvloop.Loop):
         socket.inet_pton(family, address)  # `OSError` for anything that `connect` would look up
         sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         try:
-            # Once more: what is near, such as a server of this machine, has answered before the
-            # first call returns, which can't say so.
-            if not (_is_connected(sock, address, port) or _is_connected(sock, address, port)):
+            if not _is_connected(sock, address, port):
                 await self._until_connected(sock, waits)
         except BaseException:
             sock.close()

@@ -9,7 +9,6 @@ tunnel is over; whatever a callback raises ends both ends (law 3).
 import asyncio
 import contextlib
 import functools
-import os
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, cast
 
@@ -23,8 +22,6 @@ log = structlog.get_logger("egress")
 # How much of a connection is kept while it is looked at; a head and a ClientHello together are
 # shorter.
 MOST_HELD_BYTES = 192 * 1024
-# How much of it one look takes in.
-MOST_LOOKED_BYTES = 64 * 1024
 # How much of one that is refused is read and dropped, and how long it gets to read why; what it
 # says beyond that waits in the kernel meanwhile.
 MOST_DROPPED_BYTES = 1024 * 1024
@@ -120,21 +117,6 @@ class HeldEnd(asyncio.Protocol):
         self.transport.close()
         if self.transport.get_write_buffer_size():
             asyncio.get_running_loop().call_later(FAREWELL_S, self.transport.abort)
-
-    def look(self) -> None:
-        """Take in what came already, without a turn of the loop. Whether it was the last the
-        loop says."""
-        if self.is_gone or self.transport.is_closing() or not self.transport.is_reading():
-            return
-        try:
-            came = os.read(self.transport.get_extra_info("socket").fileno(), MOST_LOOKED_BYTES)
-        except BlockingIOError:
-            return
-        except OSError:
-            self.cut()  # it was told to us, and the loop won't hear of it again
-            return
-        if came:
-            self.data_received(came)
 
     async def more(self, by: float) -> None:
         """Until more bytes came; `GoneError` where none will, `TimeoutError` where none came by

@@ -30,11 +30,7 @@ log = structlog.get_logger("egress")
 def closes[S, T, R](
     refuse: Callable[[T], None],
 ) -> Callable[[Callable[[S, T], R]], Callable[[S, T], R]]:
-    """Make a hook fail closed: whatever it raises ends in `refuse(data)`. One that waits for
-    nothing stays plain (`hooks`).
-
-    What a plain one gives back to be awaited is to fail closed by itself.
-    """
+    """Make a hook fail closed: whatever it raises ends in `refuse(data)`."""
 
     def decorate(hook: Callable[[S, T], Any]) -> Callable[[S, T], Any]:
         @functools.wraps(hook)

@@ -9,7 +9,6 @@ Each hook runs inside `closes`, which turns whatever is raised into a refusal (`
 
 import asyncio
 import functools
-from collections.abc import Awaitable
 
 import structlog
 from mitmproxy import connection as mitm_connection
@@ -164,19 +163,18 @@ class Guard:
             self._bodies.begin(flow, connection.session, answer.question_id, held=held)
 
     @closes(refuse_flow)
-    def request(self, flow: http.HTTPFlow) -> Awaitable[None] | None:
+    async def request(self, flow: http.HTTPFlow) -> None:
         connection = self._sessions.of_client(flow.client_conn.id)
         if connection is not None and "upgrade" not in flow.request.headers:
             connection.sending.discard(flow.id)
         self._bodies.requested(flow)
         if self._leaks.looks_at_request(flow) or self._meter.may_be_call(flow):
-            return self._look_at_request(flow)
+            await self._look_at_request(flow)
+            return
         held_bodies.let_go(flow)
         if self._may_go_out(flow):
             self._goes_out(flow, None)
-        return None
 
-    @closes(refuse_flow)
     async def _look_at_request(self, flow: http.HTTPFlow) -> None:
         try:
             if self._leaks.looks_at_request(flow):
@@ -305,15 +303,9 @@ class Guard:
             flow.websocket.messages.clear()
 
     @closes(kill_http)
-    def response(self, flow: http.HTTPFlow) -> Awaitable[None] | None:
+    async def response(self, flow: http.HTTPFlow) -> None:
         if self._leaks.looks_at_answer(flow):
-            return self._look_at_answer(flow)
-        self._answered(flow)
-        return None
-
-    @closes(kill_http)
-    async def _look_at_answer(self, flow: http.HTTPFlow) -> None:
-        await self._leaks.look_at_answer(flow)
+            await self._leaks.look_at_answer(flow)
         self._answered(flow)
 
     def _answered(self, flow: http.HTTPFlow) -> None:

@@ -11,7 +11,6 @@ import gc
 import logging
 from collections import defaultdict
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, Self
 
 from mitmproxy import http, options
@@ -37,7 +36,7 @@ from supervisor.egress.mitm.bodies import BodyCapture
 from supervisor.egress.mitm.body_inspection import BodyPieceHook
 from supervisor.egress.mitm.guard import Guard
 from supervisor.egress.mitm.held_bodies import HeldBodies
-from supervisor.egress.mitm.hooks import Hooks, Straight
+from supervisor.egress.mitm.hooks import Hooks
 from supervisor.egress.mitm.layers import RequestWithdrawn
 from supervisor.egress.mitm.meter import Meter
 from supervisor.egress.mitm.signing import Signer
@@ -255,10 +254,6 @@ class Inspector:
         self._sessions = sessions
         self._allowances = allowances
         self._hooks = Hooks(master.addons.chain)
-        # mitmproxy's own give a deep copy of an option whenever a layer looks at it; ours stay as
-        # they are.
-        options = master.options.items()  # type: ignore[no-untyped-call]
-        self._options = SimpleNamespace(**{name: option.current() for name, option in options})
 
     @classmethod
     async def start(
@@ -292,15 +287,14 @@ class Inspector:
         where that is set."""
         reader, writer = _streams(client)
         ours = connection, self._sessions, self._allowances, self._hooks
-        handler = Handler(*ours, self._master, reader, writer, self._options, MODE)
+        handler = Handler(*ours, self._master, reader, writer, self._master.options, MODE)
         context = handler.layer.context
         context.server.address = connection.target
-        outermost = (
+        handler.layer = (
             modes.HttpProxy(context)
             if connection.target is None
             else modes.TransparentProxy(context)
         )
-        handler.layer = Straight(outermost, self._hooks)  # type: ignore[assignment]  # mitmproxy gives it events, and nothing else
         connection.cut_origin, connection.end_request = handler.cut, handler.end_request
         self._sessions.name_client(handler.client.id, connection)
         try:
@@ -351,7 +345,7 @@ def _build(configure: Configure, sessions: Sessions, guard: Guard) -> Master:
     websockets.install()
     http1.install()
     http2.install()
-    # It looks at the types of all that its own parsers found, which takes a twelfth of a request,
+    # It looks at the types of all that its own parsers found, which takes an eighth of a request,
     # and isn't there under `python -O`.
     http.MessageData.__post_init__ = lambda message: None  # type: ignore[method-assign]
     master = Master(options.Options(), event_loop=asyncio.get_running_loop())

@@ -1,4 +1,4 @@
-"""The egress end of the channel: an answer that is there already waits for no turn of the loop."""
+"""The egress end of the channel: each question gets its own answer, and the end is told once."""
 
 import asyncio
 import socket
@@ -15,58 +15,37 @@ from supervisor.core.network.egress_wire import (
 from supervisor.egress.admission.link import Link
 from supervisor.egress.admission.questions import Questions
 from supervisor.egress.admission.sessions import ClientConnection, EgressSession
+from tests.fakes.waiting import PATIENCE_S
 
 ACTION = Network(operation="connect", host="a.test", port=443)
 
 
-class At:
-    """The supervisor of a machine with one processor: it has answered before `send` returns."""
-
-    def __init__(self, sock: socket.socket, theirs: socket.socket) -> None:
-        self._sock, self._theirs = sock, theirs
-        self.answers = True
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._sock, name)
-
-    def fileno(self) -> int:
-        return self._sock.fileno()
-
-    def send(self, packet: bytes) -> int:
-        sent = self._sock.send(packet)
-        question = decode_from_egress(self._theirs.recv(MAX_MESSAGE_BYTES))
-        if self.answers and isinstance(question, Question):
-            self._theirs.send(encode(Answer(question_id=question.question_id, decision="allow")))
-        return sent
-
-
-async def test_an_answer_that_is_there_already_is_taken_at_once() -> None:
+async def test_answers_come_by_question_and_the_end_is_told_once() -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    at = At(ours, theirs)
     questions = Questions(hold_s=20)
     ends: list[str] = []
-    link = Link(
-        cast("socket.socket", at),
-        lambda answer, _: questions.answered(cast("Answer", answer)),
-        ends.append,
-    )
-    questions.link = link
+    ended = asyncio.Event()
+
+    def end(why: str) -> None:
+        ends.append(why)
+        ended.set()
+
+    questions.link = Link(ours, lambda answer, _: questions.answered(cast("Answer", answer)), end)
     connection = ClientConnection("s/1", EgressSession("s"), cast("asyncio.Transport", None), 0.0)
-    asking = questions.ask(connection, ACTION)
-    try:
-        asking.send(None)
-    except StopIteration as answered:  # it never waited
-        answer = answered.value
-    assert answer.decision == "allow"
-    assert not connection.waiting
-    at.answers = False
-    held = asyncio.create_task(questions.ask(connection, ACTION))
+    asking = [asyncio.create_task(questions.ask(connection, ACTION)) for _ in range(2)]
     await asyncio.sleep(0)
-    assert len(connection.waiting) == 1
-    connection.leave()
-    assert (await held).decision == "deny"
-    theirs.close()
-    link.look()
-    assert len(ends) == 1
-    link.look()  # after the end it finds nothing
+    assert len(connection.waiting) == 2
+    asked = [decode_from_egress(theirs.recv(MAX_MESSAGE_BYTES)) for _ in asking]
+    question = asked[1]
+    assert isinstance(question, Question)
+    theirs.send(encode(Answer(question_id=question.question_id, decision="allow")))
+    async with asyncio.timeout(PATIENCE_S):
+        assert (await asking[1]).decision == "allow"
+        assert not asking[0].done()
+        connection.leave()
+        assert (await asking[0]).decision == "deny"
+        assert not connection.waiting
+        theirs.close()
+        await ended.wait()
+    await asyncio.sleep(0.01)
     assert len(ends) == 1

@@ -25,7 +25,7 @@ REQUEST = [
     "Meter.reserve",
 ]
 ANSWER = [
-    "Guard._look_at_answer",
+    "Guard._answered",
     "Guard._answered",
     "Leaks.looks_at_answer",
     "Leaks.look_at_answer",
