@@ -1,8 +1,8 @@
-"""`python -m supervisor.egress --channel-fd N`: started by `brokers.network` only, with the other
-end of its channel.
+"""`python -m supervisor.egress --channel-fd N`: the egress process.
 
-Before anything else it gives up what it doesn't need: no core dumps, no tracing by processes of
-the same user (it holds a CA key and credentials), no new privileges.
+Only `network` starts it, with the other end of its channel. First it gives up what it doesn't need:
+no core dumps, no tracing by processes of the same user (it holds a CA key and credentials), no new
+privileges.
 """
 
 import argparse
@@ -30,8 +30,8 @@ FEW_FILES, LEAST_FILES = 2048, 256
 
 
 def harden() -> int:
-    """Give up what egress doesn't need; how many files it may open. `OSError` where the kernel
-    won't: egress doesn't run weaker than meant."""
+    """Give up what egress doesn't need. Return how many files it may open. `OSError` where the
+    kernel refuses: egress doesn't run weaker than meant."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MOST_FILES if most == resource.RLIM_INFINITY else min(MOST_FILES, most)
@@ -44,7 +44,7 @@ def harden() -> int:
 
 
 def configure_logging() -> None:
-    """JSON lines on standard error; of libraries only that they failed, and where."""
+    """Log JSON lines to standard error; of libraries only that they failed, and where."""
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,

@@ -1,7 +1,7 @@
-"""Puts egress together and does what the supervisor says.
+"""Put egress together and carry out the supervisor's messages.
 
-It decides nothing about connections. Until it is configured it serves nothing; when the
-supervisor is gone it refuses what waits, ends every connection and is done.
+It decides nothing about connections. It serves nothing until it is configured. When the supervisor
+is gone it refuses what waits, ends every connection and exits.
 """
 
 import asyncio

@@ -1,11 +1,10 @@
-"""Which connections are likely to be allowed, so that their clients are told of their tunnel while
-the supervisor is still asked.
+"""Tell clients of their tunnel early, where a connection is likely to be allowed.
 
-A client makes its first TLS message in the time that the verdict takes. What is likely is no
-verdict: a name is looked up, an origin dialled and a byte passed on only after the supervisor's
-answer for this very connection. Where that is no after all, or the origin can't be reached, the
-client is told so in TLS, not in HTTP; so that it happens to one connection at most, everything
-that may have changed the answer forgets what was likely. It is apart from `front` because it
+A client makes its first TLS message while the supervisor is still asked; that saves a tenth of a
+new connection. Likely is no verdict: a name is looked up, an origin dialled and a byte passed on
+only after the supervisor's answer for this very connection. Where that is no, or the origin can't
+be reached, the client is told so in TLS instead of HTTP. This happens to one connection at most:
+everything that may change the answer clears what was likely. It is separate from `front` because it
 decides only when a client is told, never what it may do.
 """
 
@@ -37,17 +36,17 @@ class Likely:
         )
 
     def reached(self, session: EgressSession, action: Network, answer: Answer) -> None:
-        """A connection was allowed by this answer, and its origin reached."""
+        """Note that a connection was allowed by this answer, and its origin reached."""
         if answer.lasts:
             if len(session.likely) >= MOST_KEPT:
                 session.likely.clear()
             session.likely[action.host, action.port] = self._clock.monotonic() + LIKELY_S
 
     def failed(self, session: EgressSession, action: Network) -> None:
-        """A connection wasn't allowed, or its origin not reached."""
+        """Note that a connection wasn't allowed, or its origin not reached."""
         session.likely.pop((action.host, action.port), None)
 
     def forget(self) -> None:
-        """The rules may have changed, for all."""
+        """Forget everything: the rules may have changed."""
         for session in self._sessions.all():
             session.likely.clear()

@@ -1,17 +1,17 @@
-"""The front of egress: reads the head of each connection and sends it one of three ways.
+"""The front of egress: read the head of each connection and choose its way.
 
     refused       the head is no request, contradicts itself, or the supervisor says no
-    tunnelled     a CONNECT to a host that nothing wants to look into (`tunnels`)
-    looked into   everything else, by mitmproxy (`inspector`), which is started when the first
-                  connection needs it
+    tunnelled     a CONNECT to a host that needs no look inside (`tunnels`)
+    looked into   everything else, by mitmproxy (`inspector`), started by the first connection that
+                  needs it
 
-Of a client that knows no proxy, and was redirected here, the kernel tells where it meant to go
-(`redirected`): TLS goes the ways of a CONNECT to there, HTTP that of a request through the proxy, a
-query the way to the name server, and all else is refused.
+A client that knows no proxy is redirected here, and the kernel tells its destination
+(`redirected`). Its TLS is treated as a CONNECT, its HTTP as a request through the proxy, a DNS
+query goes to the name server, and anything else is refused.
 
-It is separate from `guard` because it knows nothing of mitmproxy: a tunnel costs no more than
-its bytes. Both judge by the same `checks` and the same `admission`. It must never pass a byte on
-before an explicit allow, and whatever is raised in it is a refusal (law 3).
+It is separate from `guard` because it knows nothing of mitmproxy: a tunnel costs no more than its
+bytes. Both judge by the same `checks` and the same `admission`. It must never pass a byte on before
+an explicit allow, and whatever is raised in it is a refusal (law 3).
 """
 
 import functools
@@ -124,7 +124,7 @@ class Front:
         connection: ClientConnection,
         find_way: Callable[[HeldEnd, ClientConnection], Awaitable[None]],
     ) -> None:
-        """Find the way and go it, or say why not."""
+        """Choose the way and take it, or send the refusal."""
         try:
             await find_way(client, connection)
         except GoneError:
@@ -227,7 +227,7 @@ class Front:
             raise
 
     def _judge_head(self, connection: ClientConnection, head: checks.Head) -> Network:
-        """The action that a CONNECT asks for. `RefusedConnectionError` where its head
+        """Return the action that a CONNECT asks for. `RefusedConnectionError` where its head
         contradicts itself."""
         action, why = head.asked
         if action is None:
@@ -259,7 +259,7 @@ class Front:
 
 
 def _why(error: BaseException) -> str:
-    """What the record says of an allowed connection that came to nothing."""
+    """Return what the record says of an allowed connection that failed."""
     match error:
         case RefusedConnectionError():
             return error.refusal.why
@@ -269,8 +269,8 @@ def _why(error: BaseException) -> str:
 
 
 async def _first_head(client: HeldEnd, share: Share) -> checks.Head:
-    """The head of the first request. What came behind a CONNECT stays in `client.data`; of
-    another, all that came."""
+    """Read the head of the first request. What follows a CONNECT stays in `client.data`; for other
+    requests all that came does."""
     by = in_s(HEAD_TIMEOUT_S)
     try:
         if not client.data:
@@ -291,7 +291,7 @@ async def _first_head(client: HeldEnd, share: Share) -> checks.Head:
 
 
 async def _any_head(client: HeldEnd, share: Share, by: float) -> checks.Head:
-    """The same, by h11, whatever comes."""
+    """Read any head, by h11."""
     parser = h11.Connection(h11.SERVER, max_incomplete_event_size=checks.MOST_HEAD_BYTES)
     read_bytes = 0
     event: object = h11.NEED_DATA

@@ -1,21 +1,22 @@
-"""The name server of one sandbox: it answers from `names`, and asks nobody.
+"""The name server of one sandbox: answer from `names`, ask nobody.
 
-    A, AAAA        the addresses that stand for the name; of `localhost` the sandbox's own
-    anything else  no such record: no TXT that could carry anything, no HTTPS or SVCB that would
-                   lead to HTTP/3 or hide the server name
+    A, AAAA        the addresses that stand for the name; for `localhost` the sandbox's own
+    anything else  no such record: no TXT that could carry data, no HTTPS or SVCB that would lead to
+                   HTTP/3 or hide the server name
 
-It decides what a query is: one question of class IN, short, well-formed. What isn't gets an error,
-or no answer where even that can't be formed. Of a session that asks faster than `Names.queries` has
-it, as much waits here as programs look up at once, and no more is read.
+It decides what a query is: one question of class IN, short, well-formed. Anything else gets an
+error, or no answer where not even an error can be formed. A session that asks faster than
+`Names.queries` allows has as many queries waiting as programs look up at once; no more are read.
 
-INVARIANT: the work of an answer grows no faster than the message. INVARIANT: however many sockets
-and connections a session asks by, it is answered once in a turn of the loop, and in its share of
-that. INVARIANT: this sends to nobody but whoever asked, and its socket belongs to the sandbox's
-network, which has no way out.
+INVARIANT: the work of an answer grows no faster than the message.
+INVARIANT: however many sockets and connections a session asks by, it gets one answer in a turn of
+the loop, and within its share.
+INVARIANT: answers go only to the asker. The socket belongs to the sandbox's network, which has no
+way out.
 
 dnspython reads the question; it is imported with the first session that has a name server. The
-answer, which is the question and at most one record, is written here: dnspython would make 126
-names of a name of 126 labels, to find what can be shortened.
+answer, the question and at most one record, is written here: to compress a name of 126 labels,
+dnspython would make 126 names.
 """
 
 import asyncio

@@ -1,9 +1,9 @@
-"""Connections of programs that know no proxy: where they meant to go, and what they speak.
+"""Connections of programs that know no proxy: their destination and protocol.
 
-The sandbox's network hands every TCP connection to the door (`sandbox.redirect`); the kernel
-tells where it was for. That is no more than what a client claims in a CONNECT, and is judged as
-one. It decides only that a given address means its name, and that what isn't TLS or HTTP is
-refused before anybody is asked about it.
+The sandbox's network hands every TCP connection to the door (`sandbox.redirect`); the kernel tells
+its destination. That is a client's claim like a CONNECT, and is judged as one. It decides only that
+a given address means its name, and that anything but TLS or HTTP is refused before anybody is
+asked.
 """
 
 import asyncio
@@ -40,12 +40,12 @@ class Destination(NamedTuple):
 
 
 class SpeechError(Exception):
-    """What a client speaks is never passed on. The text is a whole why."""
+    """A protocol that is never passed on. The text is a whole why."""
 
 
 def destination(transport: asyncio.Transport, names: Names) -> Destination:
-    """Where an accepted connection was for. `OSError` where the kernel doesn't know, `GoneError`
-    where it was reset before that."""
+    """Return where an accepted connection was for. `OSError` where the kernel doesn't know,
+    `GoneError` where it was reset before."""
     from_where = transport.get_extra_info("peername")
     if from_where is None:
         raise GoneError
@@ -69,8 +69,8 @@ def _meant(address: hosts.Address, port: int, names: Names) -> Destination:
 
 
 async def speech(client: HeldEnd) -> Speech:
-    """What the client's first bytes are, which stay where they are. `SpeechError` for all that
-    is neither TLS nor HTTP."""
+    """Return the protocol of the client's first bytes, which stay where they are. `SpeechError`
+    where that is neither TLS nor HTTP."""
     by = in_s(FIRST_WORD_S)
     try:
         while not client.data or _HTTP_PERHAPS.fullmatch(client.data):

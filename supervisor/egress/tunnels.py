@@ -1,12 +1,11 @@
-"""An allowed CONNECT that nothing looks into: dialled, checked to be TLS to the host that was
-allowed, and joined.
+"""Tunnels: dial an allowed CONNECT, check that it is TLS to its host, and join.
 
     dial -> 200 -> ClientHello -> its server name -> the origin's first record -> (another
     ClientHello, its server name) -> join
 
-It decides only whether what a client says first is TLS to the host of its CONNECT. INVARIANT: no
-byte of the client reaches the origin before that; and since an origin may ask for a second hello
-in the clear, the client's bytes wait for the origin's answer.
+It decides only whether a client's first message is TLS to the host of its CONNECT. INVARIANT: no
+byte of the client reaches the origin before that. An origin may ask for a second hello in the
+clear, so the client's bytes wait for the origin's answer.
 """
 
 import asyncio
@@ -61,12 +60,9 @@ class Tunnels:
         allowed: Answer,
         established: bytes,
     ) -> str:
-        """Serve an admitted CONNECT to its end: the why of its end. `RefusedConnectionError` where
-        it never became a tunnel.
-
-        `established` is what the client reads once it has its tunnel, nothing where it knows of
-        none, or was told before.
-        """
+        """Serve an admitted CONNECT to its end. Return why it ended. `RefusedConnectionError` where
+        it never became a tunnel. `established` is sent once the client has its tunnel; empty where
+        it knows of none, or was told before."""
         await self._take(connection, "requests", 1)
         sock = await self._dial(client, connection, action)
         try:
@@ -157,8 +153,8 @@ class Tunnels:
     async def _hello(
         self, client: HeldEnd, connection: ClientConnection, action: Network, reader: HelloReader
     ) -> bytes:
-        """A ClientHello whose server name is checked, covered by the allowance: it may be sent
-        on."""
+        """Return a ClientHello whose server name is checked and that the allowance covers: it may
+        be sent on."""
         by = in_s(HELLO_TIMEOUT_S)
         try:
             while (hello := reader.read(client.data)) is None:
@@ -178,7 +174,7 @@ class Tunnels:
         return client.take(hello.length)
 
     async def _take(self, connection: ClientConnection, kind: Kind, count: int) -> None:
-        """Use so much of the session's allowance up; `RefusedConnectionError` where it isn't
+        """Use so much of the session's allowance up. `RefusedConnectionError` where it isn't
         covered."""
         denied = await self._admission.allowances.take(connection.session, kind, count)
         if denied is not None:
@@ -220,6 +216,6 @@ def _send_at_once(sock: socket.socket, data: bytes) -> bytes:
 
 
 def _shut_down(sock: socket.socket) -> None:
-    """End a connection whose socket is still somebody's to close."""
+    """End a connection whose socket its owner still has to close."""
     with contextlib.suppress(OSError):
         sock.shutdown(socket.SHUT_RDWR)

@@ -1,10 +1,9 @@
-"""The installation's certificate authority, and the bundle of authorities that a sandbox trusts.
+"""The installation's certificate authority, and a sandbox's CA bundle.
 
-Egress signs certificates with it so that HTTPS can be judged by what it says. It is made here,
-by the supervisor, so that nothing but egress needs mitmproxy. The key stays in `ca/` (0600,
-folder 0700) and never enters a sandbox: a sandbox gets the bundle, which holds public
-certificates only, and the same as a trust store for Java, which reads no PEM. The files have the
-names and the format that mitmproxy reads.
+Egress signs certificates with it so that HTTPS can be judged by its content. The supervisor makes
+it, so that nothing but egress needs mitmproxy. The key stays in `ca/` (0600, folder 0700) and never
+enters a sandbox. A sandbox gets the bundle, which holds public certificates only, and the same as a
+trust store for Java, which reads no PEM. File names and format are those that mitmproxy reads.
 """
 
 import contextlib
@@ -45,10 +44,8 @@ SYSTEM_BUNDLES = (
 
 
 def ensure_ca(directory: Path, clock: Clock) -> Path:
-    """The path of the public certificate; the authority is made where there is none.
-
-    `UserError` where the folder holds a broken, expired or readable-by-others authority.
-    """
+    """Return the path of the public certificate; make the authority where there is none.
+    `UserError` where the folder holds a broken, expired or readable-by-others authority."""
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     directory.chmod(0o700)
     key_file = directory / KEY_AND_CERTIFICATE
@@ -66,7 +63,7 @@ def ensure_ca(directory: Path, clock: Clock) -> Path:
 
 
 def check_ca(directory: Path, clock: Clock) -> tuple[str, str] | None:
-    """What is wrong with the authority, and what to do; None where it can be used. For `doctor`
+    """Return the authority's fault and the remedy; None where it can be used. Used by `doctor`,
     too."""
     key_file = directory / KEY_AND_CERTIFICATE
     remedy = f"move `{directory}` away; a new authority is made at the next start"
@@ -86,7 +83,7 @@ def check_ca(directory: Path, clock: Clock) -> tuple[str, str] | None:
 
 
 def system_bundle() -> Path:
-    """The file of the authorities that this system trusts; `UserError` where there is none."""
+    """Return the file of this system's authorities. `UserError` where there is none."""
     candidates = [ssl.get_default_verify_paths().cafile, *SYSTEM_BUNDLES]
     for candidate in candidates:
         if candidate and Path(candidate).is_file():
@@ -142,8 +139,8 @@ def write_java_store(target: Path, bundle: Path) -> Path:
 
 
 def _create(now: float) -> bytes:
-    """A new authority as PEM, key first. P-256: a handshake with a new host is signed ten times
-    as fast as with RSA."""
+    """Return a new authority as PEM, key first. P-256: a handshake with a new host is signed ten
+    times as fast as with RSA."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name(
         [

@@ -1,9 +1,8 @@
-"""The supervisor's end of the control channel: packets out in order with their descriptors, packets
-in as they come.
+"""The supervisor's end of the control channel: packets and descriptors out.
 
-It decides only when the channel is over: egress that is gone, doesn't read or says what can't be
-read is cut off, for what it misses then is never an allow. It is separate from `network` because
-it knows nothing of sessions and questions. It must never block the event loop.
+It decides only when the channel is over: an egress that is gone, doesn't read or sends what can't
+be read is cut off, since what it misses then is never an allow. It is separate from `network`
+because it knows nothing of sessions and questions. It must never block the event loop.
 """
 
 import asyncio
@@ -71,7 +70,7 @@ class Channel:
             self._flush()
 
     async def sent(self) -> None:
-        """Let others have their turn, and egress read what is queued: who has thousands of
+        """Give others their turn, and egress time to read the queue: a sender of thousands of
         messages would take it for one that doesn't read."""
         await asyncio.sleep(0)
         while self._queue and self._is_up:  # noqa: ASYNC110  # nothing else waits for it
@@ -92,7 +91,7 @@ class Channel:
             self._sock.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Nothing is sent any more."""
+        """Send nothing any more."""
         self._is_up = False
         self._loop.remove_writer(self._sock)
         while self._queue:

@@ -1,17 +1,17 @@
-"""How the gate is asked about what egress wants to let through.
+"""Ask the gate about what egress wants to let through.
 
-    a CONNECT, a plain request      decided: a person may be asked, and the client is held meanwhile
+    a CONNECT, a plain request      decided: a person may be asked; the client is held meanwhile
     the addresses of either         judged by the rules, once the name was looked up
-    a request inside of a CONNECT   judged by the rules; where none speaks, or only the one that had
-                                    the CONNECT asked, the person's answer to the CONNECT covers it;
-                                    else decided, and its addresses judged once it was
+    a request inside of a CONNECT   judged by the rules. Where no rule matches, or only the one that
+                                    had the CONNECT asked, the person's answer to the CONNECT covers
+                                    it; else decided, and its addresses judged afterwards
 
-A connection to a host that only host rules speak of is passed on unread, of a WebSocket only the
-upgrade is judged, and a request may go on for hours: each lasts as long as the rules allow it.
-`reconsider` names those that they don't any more.
+Hosts matched only by host rules are tunnelled, a WebSocket is judged at its upgrade only, and a
+request may go on for hours: each lasts as long as the rules allow it. `reconsider` names those that
+they no longer allow.
 
-It is separate from `network` because it knows nothing of processes and sockets. Whatever fails
-in here is a denial (law 3).
+It is separate from `network` because it knows nothing of processes and sockets. A failure in here
+is a denial (law 3).
 """
 
 import asyncio
@@ -85,11 +85,8 @@ class EgressQuestions:
         self._of_addresses: dict[int, int] = {}
 
     def by_rules(self, question: Question) -> Answer | None:
-        """The answer to a connection whose addresses are known, where one rule allows it and them:
-        at once, since that is nearly every one.
-
-        None where it is for `answer` to say. Never raises.
-        """
+        """Answer at once a connection whose addresses are known, where one rule allows both; nearly
+        every connection is one. None where `answer` has to. Never raises."""
         if question.in_tunnel or question.after is not None or not question.action.resolved:
             return None
         try:
@@ -104,7 +101,7 @@ class EgressQuestions:
             return self._failed(question, error)
 
     async def answer(self, question: Question) -> Answer:
-        """The gate's answer to what `by_rules` said nothing of. Never raises but when it is
+        """Return the gate's answer where `by_rules` gave none. Never raises but when it is
         cancelled."""
         try:
             answer = await self._answer(question)
@@ -132,7 +129,7 @@ class EgressQuestions:
         return await self._decide(question, question.action)
 
     def _with_what_is_open(self, answer: Answer, question: Question) -> Answer:
-        """A denial says what the agent may do instead."""
+        """Add to a denial what the agent may do instead."""
         near = self._gate.rulings.open_near(question.action, question.session_id)
         return msgspec.structs.replace(
             answer, remedy="; ".join(filter(None, (near, answer.remedy)))
@@ -161,8 +158,7 @@ class EgressQuestions:
         return (question_id,) if of_addresses is None else (question_id, of_addresses)
 
     def refused(self, refused: RefusedByEgress) -> None:
-        """Put what egress refused by itself on record, like a verdict of the rules: so many that
-        are alike in one line."""
+        """Record refusals by egress like verdicts of the rules: equal ones in one line."""
         try:
             self._gate.audit.record_all(
                 [
@@ -179,7 +175,7 @@ class EgressQuestions:
             log.error("refusal not recorded", error=str(error))
 
     def settle_all(self, error: str) -> None:
-        """Egress is gone: what came of its open grants isn't known."""
+        """Record unknown outcomes for all open grants: egress is gone."""
         grants, self._grants = self._grants, {}
         self._approved.clear()
         self._under_way.clear()
@@ -191,12 +187,9 @@ class EgressQuestions:
                 log.error("outcome not recorded", error=str(failure))
 
     def reconsider(self) -> Iterator[list[CloseConnection]]:
-        """What to end: whatever is under way, and the rules don't allow so any more. Never raises.
-
-        So many at a time as take milliseconds, since one session may have tens of thousands of
-        requests under way; and of a session that the same rules are in force for as before,
-        none.
-        """
+        """Return the messages that end what the rules no longer allow. Never raises. It judges as
+        many at a time as take milliseconds, since a session may have tens of thousands of requests
+        under way; none of a session whose rules are unchanged."""
         by_session: dict[str, list[int]] = {}
         for question_id, one in self._under_way.items():
             by_session.setdefault(one.session_id, []).append(question_id)
@@ -216,7 +209,7 @@ class EgressQuestions:
             )
 
     def _ended(self, session_id: str, question_ids: list[int]) -> list[CloseConnection]:
-        """Those of a session's that are still under way, and may not go on."""
+        """Return a session's open ones that may not go on."""
         still = {
             question_id: found
             for question_id in question_ids
@@ -234,8 +227,8 @@ class EgressQuestions:
         ]
 
     def _ending(self, question_id: int, why: str) -> CloseConnection:
-        """The word that ends it. Where its end isn't on record as that of a grant, the verdict
-        that ends it is."""
+        """Return the message that ends it. Where no grant records its end, record the verdict that
+        does."""
         found = self._under_way[question_id]
         if not found.is_told:
             self._under_way[question_id] = msgspec.structs.replace(found, is_told=True)
@@ -249,8 +242,8 @@ class EgressQuestions:
         )
 
     def _why_not(self, found: _UnderWay, verdict: Verdict, of_addresses: Verdict) -> str | None:
-        """Why something may not go on; None while it may. What a person approved, only a denial
-        ends."""
+        """Return why something may not go on; None while it may. Only a denial ends what a person
+        approved."""
         if verdict.decision == "deny" or (
             verdict.decision == "ask" and not self._by_person(found, verdict)
         ):
@@ -264,8 +257,7 @@ class EgressQuestions:
         return "a rule looks into this host now" if looks_inside else None
 
     def _by_person(self, found: _UnderWay, verdict: Verdict) -> bool:
-        """Whether a person let it through: itself, or by now the connection that it is inside
-        of."""
+        """Whether a person allowed it, or the connection that it is inside of."""
         return found.by_person or (
             found.action.operation == "request"
             and self._is_covered(found.connection_id, found.action, verdict)
@@ -279,7 +271,7 @@ class EgressQuestions:
             return Passing(looks_inside=True, is_limited=True)
 
     async def _decide(self, question: Question, action: Network) -> Answer:
-        """By the gate, with a person where the rules ask for one."""
+        """Ask the gate, and a person where the rules say so."""
         session_id = question.session_id
         grant = self._gate.decide_by_rules(action, session_id)
         if grant is None:
@@ -298,8 +290,8 @@ class EgressQuestions:
         return self._granted(question, grant, action, action)
 
     async def _held(self, action: Network, session_id: str, hold_s: float) -> Grant | Refused:
-        """The gate's answer to this one. Of several that wait on one card an approval lets one
-        through: the others are held on, on a new card unless a rule speaks for them by now."""
+        """Return the gate's answer to this question. Where several wait on one card, an approval
+        lets one through; the others wait on, on a new card unless a rule matches them by now."""
         now = asyncio.get_running_loop().time
         until = now() + hold_s
         while True:
@@ -455,7 +447,7 @@ class EgressQuestions:
 
 
 def deny(question: Question | Reserve | Draw, why: str, remedy: str) -> Answer:
-    """A denial of our own."""
+    """Return a denial of our own."""
     return Answer(question_id=question.question_id, decision="deny", why=why, remedy=remedy)
 
 

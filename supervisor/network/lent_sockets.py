@@ -1,5 +1,4 @@
-"""A session's listening socket: our own copy of what is lent to egress, and what it answers
-while egress is down."""
+"""A session's listening sockets: our copies, and refusals while egress is down."""
 
 import asyncio
 import contextlib
@@ -18,15 +17,15 @@ _DOWN = (
 
 
 class Lent(NamedTuple):
-    """Our own copy of a session's socket, and what it is."""
+    """Our own copy of a session's socket, and its kind."""
 
     socket: socket.socket
     kind: Listener
 
 
 def refuse_on(lent: Lent) -> None:
-    """While egress is down clients get a refusal at once instead of a connection that hangs.
-    Queries of names wait for the next one."""
+    """Refuse clients at once while egress is down, so that no connection hangs. Name queries wait
+    for the next egress."""
     if lent.kind != "names":
         asyncio.get_running_loop().add_reader(lent.socket, _accept_and_refuse, lent.socket)
 

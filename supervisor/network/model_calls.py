@@ -1,8 +1,7 @@
-"""How egress is answered that wants to let a model call out, or to send more: reserved, or held
-until a person adds to the budget, or denied.
+"""Answer egress on model calls and traffic: reserve, hold for a budget, or deny.
 
-It is separate from `egress_questions`: the request itself was allowed by the rules before this
-is asked; here it is only about what it may cost. Whatever fails in here is a denial (law 3).
+It is separate from `egress_questions`: the rules allowed the request before; this is only about its
+cost. A failure in here is a denial (law 3).
 """
 
 import asyncio
@@ -48,7 +47,7 @@ class ModelCalls:
         self._told = asyncio.Event()
 
     async def answer(self, wanted: Reserve | Draw) -> Answer:
-        """Whether the call may go out, or so much traffic. Never raises but when it is
+        """Return whether the call, or so much traffic, may go out. Never raises but when it is
         cancelled."""
         if self._spending is None:
             if isinstance(wanted, Draw):
@@ -73,7 +72,7 @@ class ModelCalls:
             )
 
     def spent(self, spent: Spent) -> Charge | None:
-        """Settle a call that went out: what it cost, where that could be recorded."""
+        """Settle a call that went out. Return its cost, where that could be recorded."""
         reservation = self._reservations.pop(spent.question_id, None)
         if reservation is None or self._spending is None:
             return None
@@ -86,12 +85,12 @@ class ModelCalls:
             return None
 
     def closing(self, session_id: str) -> None:
-        """A session is closed: egress says for the last time what it sent."""
+        """Expect egress's last report of a closed session's traffic."""
         self._untold.add(session_id)
 
     async def all_told(self) -> None:
-        """Until that was said of every closed session, or it takes too long: what was handed out
-        to those then counts as sent."""
+        """Wait for the last report of every closed session, up to a time limit: portions without
+        one then count as sent."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(TOLD_S):
                 while self._untold:
@@ -113,8 +112,8 @@ class ModelCalls:
             log.error("traffic not recorded", error=str(error), session=used.session_id)
 
     def lose_all(self) -> list[tuple[Spent, Charge | None]]:
-        """Egress is gone: what its calls used, and what it sent, isn't known. Gives what each of
-        the calls counts as."""
+        """Count outstanding calls and portions as used: egress is gone. Yields what each call
+        counts as."""
         self._untold.clear()
         self._told.set()
         ends = [Spent(question_id=question_id, usage=None) for question_id in self._reservations]
@@ -156,7 +155,7 @@ class ModelCalls:
         spending: Spending,
         take: Callable[[], T | Over | BudgetRefusal],
     ) -> T | Answer:
-        """What the ledger gave, where need be once a person added to a limit; or the denial."""
+        """Return the ledger's answer, after a person raised a limit where needed; or the denial."""
         for _ in range(MOST_RAISES):
             found = take()
             if isinstance(found, BudgetRefusal):
@@ -171,7 +170,7 @@ class ModelCalls:
         )
 
     async def _ask(self, wanted: Reserve | Draw, spending: Spending, over: Over) -> Answer | None:
-        """A denial, or None where the limit is higher now."""
+        """Ask a person for more. Return the denial, or None where the limit is higher now."""
         why = explain(over)
         if not self._ask_at_limit:
             return self._refuse(wanted, why, AT_LIMIT)

@@ -1,9 +1,8 @@
-"""The supervisor's side of egress: runs the egress process and hands it the sessions' listening
-sockets.
+"""Run the egress process and hand it the sessions' listening sockets.
 
 It decides only that nothing is let through while egress is down: its sockets then answer 503 at
-once. The process is started again, and the sockets, of which this side keeps its own copies, are
-handed over anew. It holds no key and never sees the traffic.
+once. The process is started again and gets the sockets anew; this side keeps copies of them. It
+holds no key and never sees the traffic.
 """
 
 import asyncio
@@ -161,7 +160,7 @@ class NetworkBroker:
             raise UserError("egress does not start", "see its lines on standard error") from None
 
     async def wait_healthy(self, *, after_starts: int = 0) -> None:
-        """Until an egress process serves that was started after the first `after_starts`."""
+        """Wait until an egress serves that was started after the first `after_starts`."""
         async with self._served:
             await self._served.wait_for(lambda: self.healthy and self.starts > after_starts)
 
@@ -185,12 +184,9 @@ class NetworkBroker:
         *,
         kind: Listener = "proxy",
     ) -> None:
-        """Serve a socket: whoever connects to it is this session. The socket stays the caller's to
-        close.
-
-        Called again for the same session it serves one more socket; credentials are only
-        replaced by others.
-        """
+        """Serve a socket: every connection to it belongs to this session. The caller closes the
+        socket. Called again for the same session, it serves one more socket; credentials are only
+        replaced by others."""
         session = self._sessions.setdefault(session_id, _Session())
         listener_id = next(self._listener_ids)
         lent = session.listeners[listener_id] = Lent(listener.dup(), kind)
@@ -206,14 +202,14 @@ class NetworkBroker:
             refuse_on(lent)
 
     def put_credentials(self, session_id: str, credentials: Sequence[Credential]) -> None:
-        """These are a session's credentials from now on; nothing where it isn't served."""
+        """Replace a session's credentials. Nothing happens where it isn't served."""
         if session_id in self._sessions:
             session = self._sessions[session_id]
             session.credentials = tuple(credentials)
             self._tell(PutCredentials(session_id=session_id, credentials=session.credentials))
 
     def _tell(self, message: ToEgress) -> None:
-        """Tell the process that serves; the next one is told of everything when it begins."""
+        """Tell the egress that serves; the next one is told everything when it begins."""
         if self._run is not None and self._run.serves:
             self._run.channel.send(message)
 
@@ -230,7 +226,7 @@ class NetworkBroker:
                     )
 
     async def close_session(self, session_id: str) -> None:
-        """Serve it no more, and end its connections."""
+        """Stop serving a session, and end its connections."""
         session = self._sessions.pop(session_id, None)
         if session is None:
             return
@@ -241,8 +237,8 @@ class NetworkBroker:
             self._run.channel.send(CloseSession(session_id=session_id))
 
     def keep_bodies(self, session_id: str, *, is_on: bool) -> None:
-        """Keep the beginnings of bodies of a session that is open, from now on, or keep them no
-        more. It may be said again."""
+        """Keep the beginnings of an open session's bodies from now on, or stop. Repeating it is
+        harmless."""
         session = self._sessions.get(session_id)
         if session is None or session.keeps_bodies == is_on:
             return
@@ -256,20 +252,18 @@ class NetworkBroker:
             self._run.channel.cut()
 
     def reconsider(self) -> None:
-        """The rules may have changed: end what goes on and they don't allow any more, in the
-        background."""
+        """End what the rules no longer allow, in the background."""
         if self._run is not None:
             self._run.reconsidering.begin()
 
     def rules_changed(self) -> None:
-        """The rules may have changed: `reconsider`, and what was allowed says nothing of what
-        will be."""
+        """Reconsider what goes on, and clear what was likely to be allowed."""
         if self._run is not None:
             self._run.channel.send(RulesChanged())
         self.reconsider()
 
     def forbid(self, endpoints: Sequence[tuple[str, int]]) -> None:
-        """Gatehouse's own listeners, all of them: never dialled, whatever a rule says."""
+        """Replace Gatehouse's own listeners, which are never dialled, whatever a rule says."""
         self._forbidden = tuple(endpoints)
         if self._run is not None:
             self._run.channel.send(ForbidEndpoints(endpoints=self._forbidden))
@@ -329,7 +323,7 @@ class NetworkBroker:
             await self._reap()
 
     async def _begin(self, run: _Run) -> None:
-        """Configure a new process, wait for its word, hand the sessions over."""
+        """Configure a new process, wait until it is ready, hand the sessions over."""
         run.channel.send(msgspec.structs.replace(self._configure, start=self.starts))
         try:
             async with asyncio.timeout(READY_TIMEOUT_S):
@@ -352,7 +346,7 @@ class NetworkBroker:
             self._served.notify_all()
 
     def _take_back(self) -> None:
-        """Egress is gone: refuse on its sockets, settle what it left."""
+        """Refuse on the sockets of an egress that is gone, and settle its open questions."""
         run, self._run = self._run, None
         for session in self._sessions.values():
             for lent in session.listeners.values():
@@ -465,7 +459,7 @@ class NetworkBroker:
 
 
 async def _end_of(task: asyncio.Task[None]) -> None:
-    """Until it is done. Cancelled, it is cancelled, too."""
+    """Wait until it is done. Cancelled, cancel it too."""
     await task
 
 

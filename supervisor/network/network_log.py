@@ -1,12 +1,11 @@
-"""Connections and requests of each session, kept for the Network page while Gatehouse runs.
+"""The last connections and requests of each session, for the Network page.
 
-It is fed by the network broker and read by the pages. It is separate from the audit log, which has
-every verdict for good: here are bytes, times and headers of the last exchanges, in memory, bounded.
-It decides nothing, and must never hold back an answer.
+The network broker feeds it, the pages read it while Gatehouse runs. It is separate from the audit
+log, which keeps every verdict for good: here are bytes, times and headers of the last exchanges, in
+memory, bounded. It decides nothing, and must never hold back an answer.
 
-INVARIANT: what is read here passed the redactor, and what authenticates is kept nowhere here,
-nor the values of a query that do; bodies come only where it was asked for, and only their
-beginnings.
+INVARIANT: everything here passed the redactor. Nothing that authenticates is kept, nor the query
+values that do; bodies only where that was asked for, and only their beginnings.
 """
 
 import base64
@@ -86,12 +85,12 @@ class NetworkLog:
         self.on_change: Callable[[str], None] = lambda session_id: None
 
     def of_session(self, session_id: str) -> list[Exchange]:
-        """Its exchanges, newest first."""
+        """Return its exchanges, newest first."""
         self._catch_up()
         return list(reversed(self._sessions.get(session_id, {}).values()))
 
     def held(self, session_id: str) -> SessionLog:
-        """What is held of it now, for whoever works on it in a thread."""
+        """Return a snapshot of a session, for use in a thread."""
         return SessionLog(
             self.of_session(session_id),
             self._cut[session_id],
@@ -99,14 +98,14 @@ class NetworkLog:
         )
 
     def bodies(self, session_id: str) -> dict[int, Bodies]:
-        """The bodies of its exchanges that are kept, by the exchanges' numbers."""
+        """Return the kept bodies of its exchanges, by the exchanges' numbers."""
         return {
             number: found for (owner, number), found in self._bodies.items() if owner == session_id
         }
 
     def body(self, body: Body) -> None:
-        """The beginning of a body of an open exchange. Of all that are kept the oldest go where
-        there are too many."""
+        """Keep the beginning of a body of an open exchange. The oldest of all go where there are
+        too many."""
         self._catch_up()
         session_id, number = self._open.get(body.question_id, ("", 0))
         if number not in self._sessions.get(session_id, {}):
@@ -163,7 +162,7 @@ class NetworkLog:
             )
 
     def _catch_up(self) -> None:
-        """Keep what was only noted: before anything is read, or kept after it."""
+        """Keep what was only noted; called before every read and write."""
         noted, self._noted = self._noted, []
         for question, answer, at, held_s in noted:
             exchange = self._keep(
@@ -186,7 +185,7 @@ class NetworkLog:
                 self._open[question.question_id] = (question.session_id, exchange.number)
 
     def refused(self, refused: EgressRefused) -> None:
-        """Egress refused something by itself."""
+        """Log a refusal by egress itself."""
         self._catch_up()
         now = self._clock.now()
         why = refused.why if refused.count == 1 else f"{refused.why} ({refused.count} times)"
@@ -200,13 +199,13 @@ class NetworkLog:
         self.on_change(refused.session_id)
 
     def moving(self, moving: Moving) -> None:
-        """How much has moved so far for allowed questions."""
+        """Note how much has moved so far for allowed questions."""
         self._catch_up()
         for question_id, up_bytes, down_bytes in moving.moved:
             self._change(question_id, up_bytes=up_bytes, down_bytes=down_bytes)
 
     def settled(self, settled: Settled) -> None:
-        """What came of an allowed question."""
+        """Log the outcome of an allowed question."""
         self._catch_up()
         detail = settled.detail
         headers = url_secrets.in_headers(settled.headers[:MOST_HEADERS])
@@ -227,20 +226,21 @@ class NetworkLog:
         self._open.pop(settled.question_id, None)
 
     def calling(self, reserve: Reserve) -> None:
-        """A call of a model goes out; `called` follows, before or after the end of its exchange."""
+        """Log that a model call goes out; `called` follows, before or after the end of its
+        exchange."""
         self._catch_up()
         if reserve.of in self._open and reserve.call.api != "unmetered":
             self._calls[reserve.question_id] = (self._open[reserve.of], reserve.call.model)
 
     def called(self, spent: Spent, charge: Charge | None) -> None:
-        """What a call of a model used and cost; None where that couldn't be recorded."""
+        """Log a model call's usage and cost; None where that couldn't be recorded."""
         key, asked = self._calls.pop(spent.question_id, (("", 0), ""))
         if charge is not None:
             model = (spent.usage.model if spent.usage is not None else "") or asked
             self._change_exchange(key, call=_of_charge(self._redactor.text(model), charge))
 
     def egress_ended(self) -> None:
-        """Nothing more comes of what was open: a new egress counts its questions anew."""
+        """End open exchanges: a new egress counts its questions anew."""
         self._catch_up()
         now = self._clock.now()
         for question_id in list(self._open):

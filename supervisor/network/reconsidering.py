@@ -1,8 +1,7 @@
-"""When what goes on is judged again: each time that the rules may have changed, a little at a time
-and in the background.
+"""Judge open connections again when rules may have changed, in the background.
 
-It is separate from `egress_questions`, which judges, because that knows nothing of the channel,
-which must take all that is to be ended.
+It takes them a few at a time. It is separate from `egress_questions`, which judges, because that
+knows nothing of the channel, which must take every message that ends one.
 """
 
 import asyncio
@@ -25,13 +24,13 @@ class Reconsidering:
         self._task: asyncio.Task[None] | None = None
 
     def begin(self) -> None:
-        """Judge all of it; once more behind a round that is under way."""
+        """Judge everything; once more after a round that is under way."""
         self._is_outdated = True
         if not self._is_over and (self._task is None or self._task.done()):
             self._task = self._tasks.create_task(self._run(), name="what goes on is judged again")
 
     def cancel(self) -> None:
-        """Egress is gone, and all of it with it: nothing begins any more."""
+        """Stop: egress is gone, and nothing may begin any more."""
         self._is_over = True
         if self._task is not None:
             self._task.cancel()

@@ -1,8 +1,8 @@
-"""From an action to an allow with checked addresses, or a denial.
+"""Take an action to an allow with checked addresses, or to a denial.
 
-It is separate from the addon because it knows nothing of mitmproxy: the order is what matters
-here. The name is judged first, looked up only once it is allowed (a look-up already tells its
-owner something), the addresses are judged by the rules, then checked here, then pinned.
+It is separate from the addon because it knows nothing of mitmproxy. The order matters. The name is
+judged first and looked up only once it is allowed (a look-up already tells its owner something).
+The rules judge the addresses, which are then checked here and pinned.
 """
 
 import msgspec
@@ -107,8 +107,8 @@ class Admission:
         self._questions.refused(connection.session.id, action, why)
 
     def refused_nameless(self, connection: ClientConnection) -> None:
-        """Report that a client said what can't be read or names no host, all of a session's as
-        one; nobody could be asked about it."""
+        """Report unreadable input or a request without a host, all of a session's as one; nobody
+        could be asked about it."""
         self._questions.refused(connection.session.id, _NAMELESS, UNJUDGED)
 
     def refused_name(self, session_id: str, host: str, why: str) -> None:
@@ -142,23 +142,23 @@ class Admission:
         self._questions.settle(found.answer, outcome, facts, headers)
 
     def ended_all(self, connection: ClientConnection) -> None:
-        """Report the rest: the connection is over."""
+        """Report the outcomes that are left: the connection is over."""
         for question_id in list(connection.unsettled):
             self.ended(connection, question_id, "done", {})
 
     def unreachable(self, connection: ClientConnection, host: str) -> None:
-        """None of a host's addresses answered: look it up anew the next time."""
+        """Look a host up anew next time: none of its addresses answered."""
         self._resolver.forget(connection.session.id, host)
 
     def _never(self, action: Network) -> str | None:
-        """Why a literal address can't be reached whatever the rules say; None for names."""
+        """Return why a literal address is never reached, whatever the rules say; None for names."""
         why = addresses.refusal(
             action.host, action.port, private_ok=True, forbidden=self._forbidden
         )
         return None if why == addresses.NOT_AN_ADDRESS else why
 
     async def _cover(self, connection: ClientConnection, body_bytes: int) -> Answer | None:
-        """Use up what a request needs; the denial where it isn't covered."""
+        """Use up what a request needs. Return the denial where it isn't covered."""
         refused = await self.allowances.take(connection.session, "requests", 1)
         refused = refused or await self.allowances.cover(
             connection.session, "bytes_out", body_bytes
@@ -169,8 +169,8 @@ class Admission:
     async def _look_up(
         self, connection: ClientConnection, action: Network, allowed: Answer
     ) -> Answer | None:
-        """Look up, judge and pin the addresses of an allowed action; the denial where one of
-        them won't do."""
+        """Look up, judge and pin the addresses of an allowed action. Return the denial where one is
+        refused."""
         found = await self._resolver.addresses(connection.session.id, action.host)
         if not found:
             return denied(f"the name `{action.host}` has no address", "check the name")
@@ -185,7 +185,7 @@ class Admission:
     def _pin(
         self, connection: ClientConnection, judged: Network, *, private_ok: bool
     ) -> Answer | None:
-        """Check and pin addresses that were judged; the denial where one of them won't do."""
+        """Check and pin judged addresses. Return the denial where one is refused."""
         host, port = judged.host, judged.port
         for address in judged.resolved:
             why = addresses.refusal(address, port, private_ok=private_ok, forbidden=self._forbidden)
@@ -199,8 +199,8 @@ class Admission:
 
 
 def _over(connection: ClientConnection, allowed: Answer) -> Answer | None:
-    """The denial of what was allowed, and by now may not begin, or has nobody who would report
-    its end: its client went meanwhile."""
+    """Deny what was allowed where it may no longer begin, or nobody would report its end because
+    its client has gone."""
     if connection not in connection.session.connections:
         return denied("the client went away", "try again")
     why = connection.withdrawn.pop(allowed.question_id, None)

@@ -1,10 +1,9 @@
-"""Portions of each session's budget of requests and bytes, drawn from the supervisor's ledger.
+"""Portions of each session's budget of requests and bytes, drawn from the ledger.
 
-It decides only whether what is about to go out is covered by what the session has; where it
-isn't, more is drawn, and everybody who needs more of the same kind waits for that one answer. It
-is apart from `admission` because it asks nothing about where something goes. INVARIANT: what
-isn't covered doesn't go out; no answer, and a lost supervisor, are denials (law 3). What went
-out is reported now and then, out of the way of traffic.
+It decides only whether what is about to go out is covered. Where it isn't, more is drawn, and all
+who need more of the same kind wait for that one answer. It is separate from `admission` because it
+doesn't ask where something goes. INVARIANT: what isn't covered doesn't go out; no answer and a lost
+supervisor are denials (law 3). What went out is reported now and then, out of the way of traffic.
 """
 
 import asyncio
@@ -50,7 +49,7 @@ class Allowances:
         self._timer = asyncio.get_running_loop().call_later(REPORT_S, self._report_all)
 
     async def cover(self, session: EgressSession, kind: Kind, count: int) -> Answer | None:
-        """Until the session has so much left; the denial where it won't."""
+        """Wait until the session has so much left. Return the denial where it won't."""
         count = min(count, MOST_AT_ONCE)
         while session.left[kind] < count:
             answer = await asyncio.shield(self.draw(session, kind, count))
@@ -59,7 +58,7 @@ class Allowances:
         return None
 
     async def take(self, session: EgressSession, kind: Kind, count: int) -> Answer | None:
-        """Use so much up; the denial where it isn't covered."""
+        """Use so much up. Return the denial where it isn't covered."""
         denied = await self.cover(session, kind, count)
         if denied is None:
             session.use(kind, count)
@@ -117,7 +116,7 @@ class Allowances:
         return found
 
     def close(self, session: EgressSession) -> None:
-        """It sends no more: report the last, and give back what is left."""
+        """Report the last of a session that sends no more, and give back what is left."""
         self._report(session, is_last=True)
         for kind in session.left:
             session.left[kind] = 0
@@ -137,7 +136,7 @@ class Allowances:
 
 
 class BytesOut:
-    """The bytes of one session, as a tunnel uses them (`ends.Allowance`)."""
+    """The bytes of one session, as a tunnel uses them (`relay.Allowance`)."""
 
     def __init__(self, allowances: Allowances, session: EgressSession) -> None:
         self._allowances = allowances

@@ -1,10 +1,10 @@
-"""The egress end of the control channel: packets in with their descriptors, packets out in order.
+"""The egress end of the control channel: packets and descriptors in, packets out.
 
-It decides only that a supervisor who is gone is the end: `on_end` is called once and nothing is
-sent any more; and when one who doesn't read is asked nothing more. INVARIANT: what is told of
-what went out (`always`) is never dropped while there is a supervisor. That is bounded all the
-same: while the queue is full nothing new is let through (`questions`), so only what is under way
-is told. It must never block the event loop.
+It decides only that the channel ends with the supervisor (`on_end` is called once, then nothing is
+sent), and that a supervisor that doesn't read is asked nothing more. INVARIANT: reports of what
+went out (`always`) are never dropped while there is a supervisor. They are bounded all the same:
+while the queue is full nothing new is let through (`questions`), so only what is under way is
+reported. It must never block the event loop.
 """
 
 import array

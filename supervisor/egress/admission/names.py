@@ -1,17 +1,16 @@
-"""Addresses that stand for names, for programs that know no proxy: what their name server says, and
-what is dialled is another matter.
+"""Addresses that stand for names, for programs that know no proxy.
 
-A program that looks a name up and connects to what it was told says nothing of the name when it
-connects. So its name server gives every name an address of its own, from ranges that are routed
-nowhere, and remembers which; a connection to that address is then judged as a CONNECT to the name.
-INVARIANT: no look-up leaves the machine for it. The name is looked up, once and in earnest, when a
-connection to it was allowed.
+A program that looks a name up and connects to the answer doesn't send the name when it connects. So
+its name server gives every name an address of its own, from ranges that are routed nowhere, and
+remembers which. A connection to that address is then judged as a CONNECT to the name. INVARIANT: no
+look-up leaves the machine for it. The real look-up happens once a connection to the name was
+allowed.
 
 It decides only which address means which name, and how many names a session may ask for in a
 second. INVARIANT: an address never means a second name: a program may hold it for as long as it
-runs. A session that used up the whole range, which takes floods, is given no new ones. Of what
-egress gave before it was started again nothing is known; so each start begins `MOST_NAMES`
-behind the last, and comes to the same only after fifteen, or after a flood.
+runs. A session that used up its whole range, which takes a flood, gets no new ones. After a restart
+egress doesn't know which addresses it gave before; so each start begins `MOST_NAMES` behind the
+last, and comes back to the same ones only after fifteen starts, or after a flood.
 """
 
 import asyncio
@@ -71,7 +70,7 @@ class Names:
         self.turn = asyncio.Lock()
 
     def give(self, name: str) -> Given:
-        """The addresses of a canonical name. `NoneLeftError` where there are none for another."""
+        """Return the addresses of a canonical name. `NoneLeftError` where the range is used up."""
         number = self._numbers.get(name)
         if number is None:
             number = self._unused()
@@ -84,7 +83,7 @@ class Names:
         return Given(V4_RANGE[number], V6_RANGE[number])
 
     def name_of(self, address: hosts.Address) -> str | None:
-        """The name that an address stands for; None where it stands for none (any more)."""
+        """Return the name that an address stands for; None where it stands for none now."""
         if not is_given(address):
             return None
         base = V4_RANGE if address.version == 4 else V6_RANGE

@@ -1,8 +1,7 @@
-"""How much has moved over what is still under way, told now and then: an upload is seen by host
-before it ends.
+"""Report now and then how much has moved, so that a person sees an upload early.
 
-It decides nothing. What an exchange ends with is its outcome's (`admission`), which is told for
-certain; this may be dropped.
+It decides nothing. The totals of an exchange are in its outcome (`admission`), which is always
+delivered; these reports may be dropped.
 """
 
 import asyncio
@@ -26,7 +25,7 @@ class Progress:
         self._told: dict[int, tuple[int, int]] = {}
 
     def start(self) -> None:
-        """Tell what moved, and again after a while."""
+        """Report what moved, now and periodically."""
         now = dict(self._moving())
         news = [
             (question_id, *moved)

@@ -1,7 +1,7 @@
 """Questions that wait for the supervisor's answer.
 
-It decides only what no answer means: a full queue, a lost channel, a time-out and an answer that
-comes too late are all denials.
+It decides only that no answer is a denial: a full queue, a lost channel, a time-out, an answer that
+comes too late.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ MOST_GATHERED = 64
 
 
 def denied(why: str, remedy: str = "") -> Answer:
-    """An answer that egress gives itself."""
+    """Return a denial that egress gives itself."""
     return Answer(question_id=0, decision="deny", why=why, remedy=remedy)
 
 
@@ -64,8 +64,7 @@ class Questions:
 
     @property
     def is_busy(self) -> bool:
-        """Whether the supervisor is asked nothing now, since it doesn't keep up with what it is
-        told."""
+        """Whether new questions are refused because the supervisor doesn't keep up."""
         return self.link is not None and self.link.is_full
 
     @property
@@ -83,7 +82,7 @@ class Questions:
         after: int | None = None,
         headers: tuple[tuple[str, str], ...] = (),
     ) -> Answer:
-        """The supervisor's answer, or a denial of our own. Never raises but when it is
+        """Return the supervisor's answer, or a denial of our own. Never raises but when it is
         cancelled."""
         return await self._ask(
             connection,
@@ -117,14 +116,14 @@ class Questions:
             connection.quiet.discard(of)
 
     def spent(self, answer: Answer, usage: Usage | None) -> None:
-        """Report what a call that was reserved used."""
+        """Report the usage of a reserved call."""
         self._tell(Spent(question_id=answer.question_id, usage=usage))
 
     def draw(
         self, session_id: str, kind: Kind, wanted: int, answered: Callable[[Answer], None]
     ) -> None:
-        """Ask for more of what a session may send. `answered` is called once, whatever happens;
-        it is nobody's connection that waits."""
+        """Ask for more of what a session may send. `answered` is called once, whatever happens. No
+        connection waits for it by itself."""
         if self.is_busy:
             answered(BUSY)
             return
@@ -158,7 +157,7 @@ class Questions:
         )
 
     def tell(self, message: Body | Moving) -> None:
-        """Report what nothing depends on: what a body begins with, how much has moved."""
+        """Report what nothing depends on: the beginning of a body, how much has moved."""
         self._send(message)
 
     async def _ask(
@@ -190,7 +189,7 @@ class Questions:
     async def _first(
         self, future: asyncio.Future[Answer], connection: ClientConnection, question_id: int
     ) -> Answer:
-        """The answer, unless the client goes away or the time runs out first."""
+        """Return the answer, unless the client goes away or the time runs out first."""
         connection.waiting[future] = asyncio.current_task()
         by = future.get_loop().time() + self._hold_s + GRACE_S
         try:
@@ -238,11 +237,11 @@ class Questions:
         self._refusals.refused(session_id, action, why)
 
     def closed(self, session_id: str) -> None:
-        """Nothing of this session is refused any more."""
+        """Forget a closed session's refusals."""
         self._refusals.close(session_id)
 
     def deny_all(self) -> None:
-        """The supervisor is gone: everything that waits is denied."""
+        """Deny everything that waits: the supervisor is gone."""
         self.link = None
         for future in self._open.values():
             if not future.done():
@@ -267,7 +266,7 @@ class Questions:
         *,
         always: bool = False,
     ) -> bool:
-        """Send what is only told; whether it could be."""
+        """Send a report. Return whether it could be sent."""
         if self.link is None:
             return False
         try:

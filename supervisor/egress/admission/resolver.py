@@ -1,11 +1,9 @@
-"""Names to addresses: looked up once for a session and a name, and then used for the verdict and
-for dialling alike.
+"""Resolve names once for a session; verdict and dialling use the same addresses.
 
 A second look-up could answer differently (DNS rebinding), so the answer is kept for the session:
-what was judged is what is dialled, and a later try of a request that waited for its approval is
-the same action. It decides nothing but how many look-ups one session has under way: each takes a
-thread for as long as the name's server likes. INVARIANT: names that nobody answers for keep no
-other session's waiting.
+what was judged is what is dialled, and a retry of a request that waited for approval is the same
+action. It decides only how many look-ups one session has under way: each takes a thread for as long
+as the name's server likes. INVARIANT: one session's unanswered names keep no other session waiting.
 """
 
 import asyncio
@@ -41,8 +39,8 @@ class Resolver:
         self._places: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     async def addresses(self, session_id: str, host: str) -> tuple[str, ...]:
-        """The addresses of a canonical host, as literals, sorted within each family, IPv4 first;
-        () where there are none."""
+        """Return the addresses of a canonical host as literals, sorted within each family, IPv4
+        first; () where there are none."""
         known = self.known(session_id, host)
         if known:
             return known
@@ -54,8 +52,8 @@ class Resolver:
         return found
 
     def known(self, session_id: str, host: str) -> tuple[str, ...]:
-        """The addresses, where nobody has to be asked for them: a literal is its own, and a name
-        was looked up before."""
+        """Return the addresses where no look-up is needed: a literal is its own, and a name may be
+        known."""
         literal = _literal(host)
         if literal is not None:
             return (literal,)
@@ -63,7 +61,7 @@ class Resolver:
         return kept[1] if kept is not None and kept[0] > self._clock.monotonic() else ()
 
     def forget(self, session_id: str, host: str) -> None:
-        """The addresses don't answer: look the name up anew next time."""
+        """Look the name up anew next time: its addresses don't answer."""
         self._kept.pop((session_id, host), None)
 
     async def _look_up(self, session_id: str, host: str) -> tuple[str, ...]:

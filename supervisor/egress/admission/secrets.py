@@ -1,10 +1,10 @@
 """Credentials in place of placeholders.
 
-It decides where a placeholder may appear: in its own header (a key that clients send in either
-of two has a credential for each), to its own hosts, and nowhere else. At its own hosts nothing
-else may stand in that header: with a key of the attacker's the agent would hand what it read to
-the attacker's account, at a host that the rules allow. The secret exists in this process only;
-it must never reach a log, an exception or a message to the supervisor.
+It decides where a placeholder may appear: in its own header, to its own hosts, and nowhere else (a
+key that clients send in either of two headers has a credential for each). At its own hosts nothing
+else may stand in that header: with a key of the attacker's, the agent would hand what it read to
+the attacker's account, at a host that the rules allow. The secret exists in this process only; it
+must never reach a log, an exception or a message to the supervisor.
 """
 
 import base64
@@ -95,8 +95,7 @@ class HeaderSwap:
 def swaps(
     credentials: tuple[Credential, ...], request: Head, host: str, port: int
 ) -> tuple[list[HeaderSwap], str | None]:
-    """What to put into the request's headers, and why the request must be refused instead, if
-    so."""
+    """Return what to put into the request's headers, and why the request must be refused, if so."""
     found: list[HeaderSwap] = []
     why = _other_key(credentials, request, host, port)
     if why is not None:
@@ -136,7 +135,7 @@ def swaps(
 
 
 def _why_not(credential: Credential, request: Head, host: str, port: int) -> str | None:
-    """Why a credential isn't for this request."""
+    """Return why a credential isn't for this request."""
     if not _bound(credential, request.scheme, host, port):
         place = host if port == DEFAULT_PORTS["https"] else f"{host}:{port}"
         return f"the credential for `{credential.header}` doesn't belong to `{place}`"
@@ -158,8 +157,8 @@ def has_any(credentials: tuple[Credential, ...], host: str, port: int) -> bool:
 def _other_key(
     credentials: tuple[Credential, ...], request: Head, host: str, port: int
 ) -> str | None:
-    """Why the request must be refused, where it brings a key of its own to a host that a
-    credential belongs to."""
+    """Return why the request must be refused, where it brings a key of its own to a credential's
+    host."""
     own = [
         credential
         for credential in credentials
@@ -203,7 +202,7 @@ def _values(request: Head, header: str) -> list[bytes]:
 
 
 def _other_place(credential: Credential, request: Head) -> str | None:
-    """Where else the service takes a key that stands there."""
+    """Return where else the service takes a key."""
     for known in credential.other_headers:
         header, _, part = known.partition(": ")
         if any(value.strip() and part.encode() in value for value in _values(request, header)):
@@ -260,8 +259,8 @@ def _is_presigned(request: Head, placeholders: tuple[str, ...]) -> bool | None:
 
 
 def _swapped(request: Head, credential: Credential) -> str | None:
-    """The header's new value; None unless there is one such header, and the placeholder is all
-    of it."""
+    """Return the header's new value; None unless there is one such header, and the placeholder is
+    all of it."""
     values = request.values(credential.header.lower().encode())
     if len(values) != 1:
         return None
@@ -297,7 +296,7 @@ def _why_not_swapped(request: Head, credential: Credential, where: str) -> str:
 
 
 def _swapped_basic(encoded: str, credential: Credential) -> str | None:
-    """Basic credentials with the secret as their password, as git sends it."""
+    """Return Basic credentials with the secret as their password, as git sends it."""
     try:
         user, _, password = base64.b64decode(encoded, validate=True).decode("utf-8").partition(":")
     except (binascii.Error, ValueError):
@@ -365,9 +364,9 @@ def foreign(credentials: tuple[Credential, ...], host: str, port: int) -> frozen
 def back(
     credentials: tuple[Credential, ...], swaps: list[HeaderSwap], host: str, port: int
 ) -> frozenset[str]:
-    """What of real credentials an origin may give back: what goes out with this request, and
-    what went to this host with another. Of a key that only signs nothing does, but the token of
-    its session."""
+    """Return the real credentials that an origin may echo: those sent with this request, and those
+    sent to this host with another. A key that only signs is never sent, except its session token.
+    """
     found: set[str] = set()
     for one in swaps:
         if one.signs:

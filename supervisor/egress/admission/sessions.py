@@ -183,7 +183,7 @@ class EgressSession:
         return True
 
     def use(self, kind: Kind, count: int) -> bool:
-        """Use so much up, where it is covered; whether it is."""
+        """Use so much up where it is covered. Return whether it is."""
         if self.left[kind] < count:
             return False
         self.left[kind] -= count
@@ -212,7 +212,7 @@ class Room:
         return self._held_bytes > self._most_bytes
 
     def hold(self, count: int) -> None:
-        """So much more waits; negative: it waits no more."""
+        """Count so much more as waiting; a negative number waits no more."""
         self._held_bytes += count
         if not self.is_full:
             for one in self._waiting:
@@ -330,8 +330,8 @@ class ClientConnection:
             self.cut_origin()
 
     def withdraw(self, question_id: int, why: str) -> None:
-        """What was allowed as this question may not go on. One that is over already is none of
-        this connection's any more."""
+        """Stop what was allowed as this question. A question that is over belongs to no connection
+        any more."""
         found = self.unsettled.get(question_id)
         if found is None:
             self.withdrawn[question_id] = why
@@ -372,7 +372,7 @@ class Sessions:
             server.close()
 
     def get(self, session_id: str) -> EgressSession:
-        """The session of this id, made where it is new."""
+        """Return the session of this id, made where it is new."""
         session = self._sessions.get(session_id)
         if session is None:
             session = self._sessions[session_id] = EgressSession(
@@ -489,7 +489,7 @@ class Sessions:
 
 
 def own_socket(fd: int, kind: Listener) -> socket.socket:
-    """Our own copy of a socket that the supervisor passed. `OSError` where it isn't of this
+    """Return our own copy of a socket that the supervisor passed. `OSError` where it isn't of this
     kind."""
     sock = socket.socket(fileno=socket.dup(fd))
     listens = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)

@@ -1,12 +1,10 @@
-"""Report to the supervisor what egress refuses by itself: the first of a kind at once, later ones
-as a count, now and then.
+"""Report what egress refuses by itself: the first of a kind at once, then counts.
 
-It decides only what is told as one: an agent may be refused some thousand times a second, and
-each line of the audit log stays on the disk for good. It is apart from `questions` because
-nobody waits for an answer. INVARIANT: the numbers that are told add up to what was refused; what
-can't be told now (a full channel) is told later, and what one session makes to be told is
-bounded, whatever it says. Only an egress that is killed takes the numbers of its last while
-along; the record has its end.
+It decides only which refusals are reported as one: an agent may be refused thousands of times a
+second, and each line of the audit log stays on disk for good. It is separate from `questions`
+because nobody waits for an answer. INVARIANT: the reported numbers add up to what was refused. What
+can't be sent now (a full channel) is sent later, and the reports of one session are bounded,
+whatever it sends. Only an egress that is killed loses its last numbers; its end is on record.
 """
 
 import asyncio
@@ -56,7 +54,7 @@ class Tally:
             self._timer = asyncio.get_running_loop().call_later(EVERY_S, self._tell_all)
 
     def close(self, session_id: str) -> None:
-        """The session is over: tell what wasn't."""
+        """Report and forget a session's numbers."""
         for key in [key for key in self._untold if key[0] == session_id]:
             self._tell_one(key)
 

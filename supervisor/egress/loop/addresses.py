@@ -1,8 +1,8 @@
 """Which addresses are never dialled, and which only where a rule names them.
 
-The supervisor's rules judge addresses too; this is a second check, right before the socket, of
-the very literal that is dialled (law 3). It takes no verdict's word for what nothing may reach:
-unspecified, multicast and reserved addresses, cloud metadata, and Gatehouse's own listeners.
+The supervisor's rules judge addresses too. This is a second check, right before the socket, of the
+literal that is dialled (law 3). No verdict overrides it for what nothing may reach: unspecified,
+multicast and reserved addresses, cloud metadata, and Gatehouse's own listeners.
 """
 
 import functools

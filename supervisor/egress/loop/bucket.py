@@ -1,7 +1,6 @@
-"""How often a client may do something that costs the others time: so many times at once, and so
-many in a second. Pure.
+"""A token bucket: so many times at once, and so many in a second. Pure.
 
-It decides nothing but that; what becomes of who does it more often is the caller's business.
+What happens to a client that exceeds it is the caller's business.
 """
 
 
@@ -19,5 +18,5 @@ class Bucket:
         return max(0.0, 1 - self._left) / self._per_second
 
     def take(self) -> None:
-        """Count one; whoever didn't wait is in debt."""
+        """Count one. A caller that didn't wait goes into debt."""
         self._left -= 1

@@ -1,7 +1,7 @@
-"""How long a future is waited for: all of a loop's are looked at now and then.
+"""Coarse time limits: all futures of a loop are looked at now and then.
 
-A timer for each would be a tenth of what a new connection costs, and hardly any of them ever
-fires. It decides nothing; a wait never ends before its time, and at most `LOOK_S` after it.
+A timer for each takes a tenth of the processor time of many new connections at once, and hardly any
+ever fires. It decides nothing. A wait never ends before its time, and at most `LOOK_S` after it.
 """
 
 import asyncio
@@ -40,8 +40,8 @@ _of_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, _Waits] = WeakKeyDictiona
 
 
 async def wait[Found](future: asyncio.Future[Found], by: float, late: Callable[[], None]) -> Found:
-    """What the future gives. `late` is called where that isn't known by this time of the loop:
-    it ends the wait by ending the future."""
+    """Return what the future gives. `late` is called where that isn't known by this time of the
+    loop: it ends the wait by ending the future."""
     loop = future.get_loop()
     waits = _of_loop.get(loop)
     if waits is None:

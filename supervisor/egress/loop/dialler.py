@@ -1,10 +1,9 @@
-"""The event loop of egress, which connects to nothing but addresses that were checked.
+"""The event loop of egress, which connects to checked addresses only.
 
-It is separate from the addon so that the last step before a socket depends on no hook having
-run: without a pin, which only an allowed verdict makes, every connection attempt of this process
-fails, and no name is ever looked up by it (so there is no second look-up that could answer
-differently). mitmproxy dials through `asyncio.open_connection`, which is this loop's
-`create_connection`.
+It is separate from the addon so that the last step before a socket depends on no hook. Without a
+pin, which only an allowed verdict makes, every connection attempt of this process fails, and the
+loop never looks a name up (so no second look-up can answer differently). mitmproxy dials through
+`asyncio.open_connection`, which is this loop's `create_connection`.
 """
 
 import asyncio
@@ -105,7 +104,7 @@ class PinnedLoop(uvloop.Loop):
         raise last
 
     def _in_order(self, pin: Pin) -> tuple[str, ...]:
-        """Its addresses, that which answered last before the others: each that doesn't costs a
+        """Return its addresses, the one that answered last first: each that doesn't answer costs a
         connection `CONNECT_TIMEOUT_S`."""
         first = self._answered.get((pin.port, pin.addresses))
         return (
@@ -115,7 +114,7 @@ class PinnedLoop(uvloop.Loop):
         )
 
     def _note(self, pin: Pin, address: str) -> None:
-        """This one answered, and others that were tried before didn't."""
+        """Remember the address that answered after others didn't."""
         self._answered[pin.port, pin.addresses] = address
         if len(self._answered) > MOST_ANSWERED:
             self._answered.popitem(last=False)
@@ -172,15 +171,15 @@ class PinnedLoop(uvloop.Loop):
             raise OSError(error, os.strerror(error))
 
     async def getaddrinfo(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Nothing is looked up by the loop: `resolver` does it once, before the verdict."""
+        """Refuse: `resolver` looks a name up once, before the verdict."""
         raise socket.gaierror("no name is looked up here")
 
     async def create_datagram_endpoint(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Egress speaks no UDP."""
+        """Refuse: egress speaks no UDP."""
         raise OSError("egress speaks no UDP")
 
     async def sock_connect(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Nothing connects but by `create_connection`."""
+        """Refuse: only `create_connection` connects."""
         raise OSError(NOT_DIALLED.why)
 
 

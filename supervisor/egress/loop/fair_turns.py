@@ -1,12 +1,11 @@
-"""One session's share of the loop: it does one thing at a time, and what took long is paid back in
-waiting.
+"""One session's share of the loop: one step at a time, long ones paid back.
 
-A few bytes may be much work: a read of 64 kB holds thousands of frames, chunks or lines of a
-head, and takes seconds of all sessions' one processor. It decides only when a session's next
-step begins, and of how many bytes. INVARIANT: in one turn of the loop a session works for no
-longer than `QUANTUM_S` and one step, however many connections it has, while any other has one;
-after a long step the others have as much time as it took. It is counted in processor time of
-this thread: what else the machine has to do is nobody's debt.
+A few bytes may be much work: a read of 64 kB holds thousands of frames, chunks or lines of a head,
+and takes seconds of the one processor of all sessions. It decides only when a session's next step
+begins, and of how many bytes. INVARIANT: while others have work, a session works in one turn of the
+loop for no longer than `QUANTUM_S` and one step, however many connections it has; after a long step
+the others get as much time as it took. Processor time of this thread counts, so that other load on
+the machine is charged to nobody.
 """
 
 import asyncio
@@ -40,7 +39,7 @@ class Share:
         self._short_until = 0.0
 
     def parts(self, data: bytes) -> Iterator[bytes]:
-        """What comes at once, in as many parts as steps are to be made of it."""
+        """Split what came at once into as many parts as steps are to be made of it."""
         size = SHORT_BYTES if asyncio.get_running_loop().time() < self._short_until else len(data)
         return (data[at : at + size] for at in range(0, len(data), size or 1))
 

@@ -1,7 +1,7 @@
-"""The refusal that a client reads: 403 with the reason and rule of the verdict and the audit record
-(law 5).
+"""The refusal that a client reads: 403 with the verdict's reason and rule.
 
-It is separate because the tunnel's path and mitmproxy's both answer with it. It decides nothing.
+The audit record has the same ones (law 5). It is separate because tunnels and mitmproxy both answer
+with it. It decides nothing.
 """
 
 import http

@@ -1,9 +1,8 @@
-"""The two ends of a connection, as asyncio protocols: first held, while it is looked at, then
-joined.
+"""The two ends of a connection, as asyncio protocols: first held, then joined.
 
 `HeldEnd` keeps a bounded number of bytes and passes none on. `Tunnel` passes bytes on both ways,
-unread; those that go up only as far as an allowance covers them. It decides nothing but when a
-tunnel is over; whatever a callback raises ends both ends (law 3).
+unread; up only as far as an allowance covers them. It decides only when a tunnel is over. Whatever
+a callback raises ends both ends (law 3).
 """
 
 import asyncio
@@ -112,15 +111,15 @@ class HeldEnd(asyncio.Protocol):
             self._transport.abort()
 
     def end(self) -> None:
-        """End it once what was written is sent, or time runs out: nobody counts it from here on,
-        so who reads nothing must hold nothing."""
+        """Close once what was written is sent, or after `FAREWELL_S`: nobody counts this connection
+        from here on, so a client that doesn't read must hold nothing."""
         self.transport.close()
         if self.transport.get_write_buffer_size():
             asyncio.get_running_loop().call_later(FAREWELL_S, self.transport.abort)
 
     async def more(self, by: float) -> None:
-        """Until more bytes came; `GoneError` where none will, `TimeoutError` where none came by
-        this time of the loop."""
+        """Wait until more bytes came. `GoneError` where none will, `TimeoutError` where none came
+        by this time of the loop."""
         known_bytes = len(self.data)
         if not self.is_gone:
             self._changed = changed = asyncio.get_running_loop().create_future()
@@ -129,7 +128,7 @@ class HeldEnd(asyncio.Protocol):
             raise GoneError
 
     def take(self, count: int | None = None) -> bytes:
-        """The first bytes of what came, all of it by default; they are here no longer."""
+        """Return and remove the first bytes of what came, all of it by default."""
         taken = bytes(self.data[:count])
         del self.data[: len(taken)]
         return taken
@@ -168,7 +167,7 @@ class HeldEnd(asyncio.Protocol):
 
 
 def in_s(seconds: float) -> float:
-    """The time of the loop in so many seconds."""
+    """Return the time of the loop in so many seconds."""
     return asyncio.get_running_loop().time() + seconds
 
 
@@ -377,12 +376,12 @@ class Tunnel:
                 transport.resume_reading()
 
     def half_closed(self) -> None:
-        """End the tunnel once both sides have said their last."""
+        """End the tunnel once both sides have ended."""
         if self._up.is_at_end and self._down.is_at_end:
             self._close()
 
     def lost(self, error: Exception | None) -> None:
-        """One end is gone: what waits for the other is still sent, unless it went in anger."""
+        """One end is gone: send what waits for the other, unless it was reset."""
         self._open_ends -= 1
         if error is not None:
             self.cut("reset")

@@ -1,9 +1,8 @@
-"""The beginnings of bodies that are looked into, kept for a person to see in sessions that this was
-asked for.
+"""Keep the beginnings of bodies for a person to see, where that was asked for.
 
-It decides only how much of a body is kept, and takes out what must never be seen: the secrets
-that egress put into the request, and what stands for them. It never holds a body back, changes
-none, and what fails in it loses a body, not a request.
+It decides only how much of a body is kept, and removes what must never be seen: the secrets that
+egress put into the request, and their placeholders. It never holds a body back and changes none; a
+failure in it loses a body, not a request.
 """
 
 from collections.abc import Callable, Iterable

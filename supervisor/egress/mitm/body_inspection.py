@@ -1,11 +1,10 @@
-"""Bodies on their way, looked at piece by piece before they go on.
+"""Look at bodies piece by piece, before each piece goes on.
 
-It decides when a piece is looked at, and that nobody else has to wait long for it: what is coded
-is decoded once for all who want to see it, and after each step of that the loop has its turn. A
-few bytes may stand for megabytes, and the connection with them waits by itself. INVARIANT: in
-one turn of the loop a session takes one step, however many connections it has, so that none
-keeps another waiting for longer with more of them. It is separate from `leaks` and `meter`,
-which know what they look for, and from `layers`, which call it. It changes no piece.
+It decides when a piece is looked at, and that nobody else waits long for it. A coded body is
+decoded once for all readers, and the loop has its turn after each step. A few bytes may stand for
+megabytes; only their connection waits. INVARIANT: in one turn of the loop a session takes one step,
+however many connections it has. It is separate from `leaks` and `meter`, which know what they look
+for, and from `layers`, which call it. It changes no piece.
 """
 
 import asyncio
@@ -22,7 +21,7 @@ from supervisor.egress.protocols.codings import STEP_BYTES, TOO_MANY, TOO_MUCH, 
 # before it, and may have one byte, and a single read thousands of them.
 MOST_AT_ONCE = 64
 MOST_AT_ONCE_BYTES = 16 * 1024
-# What may begin something that is written in another way (`core.writings`) takes as long as so many
+# What may begin something that is written in another way (`core.text.encodings`) takes as long as so many
 # bytes of ordinary text: of a text with many of them a step is shorter.
 _BEGIN_ESCAPES = (b"\\", b"%", b"&")
 _ESCAPE_BYTES = 8

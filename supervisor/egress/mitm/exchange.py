@@ -1,8 +1,8 @@
-"""The state of one request that is looked into, and of its answer, from its head to its end.
+"""The state of one inspected request and its answer, from head to end.
 
-The layers and the hooks of one flow tell each other by it what may go on, and why not. It is
-separate so that all of that is seen at one place, with its types; what only one module wants to
-remember of a flow stays that module's, under a key of its own. It decides nothing.
+The layers and the hooks of a flow share here what may go on, and why not, in one typed place. What
+only one module remembers of a flow stays in that module, under a key of its own. It decides
+nothing.
 """
 
 from collections.abc import Callable
@@ -61,7 +61,7 @@ class LiveExchange:
                         `layers`
         passes          for a WebSocket's frames beside its messages: set by `leaks`, read by
                         `websockets`
-        up, down        see `looks.Way`. Its look: set by `leaks` and `meter`, read by `leaks`,
+        up, down        see `body_inspection.Direction`. Its look: set by `leaks` and `meter`, read by `leaks`,
                         `layers` and `websockets`; its room: set by `guard`, read by `layers` and
                         `websockets`
     """

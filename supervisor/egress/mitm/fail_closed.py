@@ -1,9 +1,7 @@
-"""Close where a hook of ours raises: a connection, request or message is refused, cut or dropped,
-in mitmproxy's own way.
+"""Fail closed where a hook of ours raises: refuse, cut or drop.
 
-mitmproxy itself would log it and let the request go through (`addonmanager.safecall`; so does
-`hooks`, by which they are called). It is separate from `guard`, which decides what may go on:
-here nothing ever may. It must never raise.
+mitmproxy itself would log it and let the request go through (`addonmanager.safecall`). It is
+separate from `guard`, which decides what may go on: here nothing ever may. It must never raise.
 """
 
 import functools
@@ -55,7 +53,7 @@ def closes[S, T, R](
 
 
 def _note(hook: Callable[..., Any], error: BaseException) -> None:
-    """Of what isn't an error, but the end of all or of this task, nothing is noted: it goes on."""
+    """Log an error; raise again what ends the task or the process."""
     if not isinstance(error, Exception):
         raise error
     log.error("hook failed", hook=hook.__name__, error=where(error))

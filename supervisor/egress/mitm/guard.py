@@ -1,10 +1,10 @@
-"""The addon that asks about every connection and request, and lifts the layers' refusal on an
-explicit allow only.
+"""The addon that asks about every connection and request; only it lifts refusals.
 
     request -> checks -> credentials -> question (in a CONNECT: with its addresses; else as for a
     CONNECT, see `front`) -> go on
 
-Each hook runs inside `closes`, which turns whatever is raised into a refusal (`fail_closed`).
+It lifts the layers' refusal on an explicit allow only. Each hook runs inside `closes`, which turns
+whatever is raised into a refusal (`fail_closed`).
 """
 
 import asyncio
@@ -186,8 +186,7 @@ class Guard:
             held_bodies.let_go(flow)
 
     def _may_go_out(self, flow: http.HTTPFlow) -> bool:
-        """Whether nothing was found in a request that is whole, which is taken back where
-        something was."""
+        """Whether nothing was found in a whole request. Takes it back where something was."""
         why = self._leaks.requested(flow)
         refusal = self._signer.at_end(flow) if why is None else refusals.of_credential(why)
         if refusal is not None:
@@ -195,8 +194,7 @@ class Guard:
         return refusal is None
 
     def _goes_out(self, flow: http.HTTPFlow, error: ModelError | None) -> None:
-        """Unless a budget forbids it, which the error says. Its answer may have been over before
-        it was."""
+        """Send it unless a budget forbids that (`error`). Its answer may already be over."""
         state = exchange.of(flow)
         if error is not None:
             state.is_allowed = False
@@ -309,7 +307,7 @@ class Guard:
         self._answered(flow)
 
     def _answered(self, flow: http.HTTPFlow) -> None:
-        """The answer is whole."""
+        """Settle a whole answer."""
         why = self._leaks.ended(flow)
         if why is not None:
             self._withhold(flow, refusals.of_echo(why, flow.request.path))
@@ -376,7 +374,7 @@ class Guard:
     def _target(
         self, state: LiveExchange, connection: ClientConnection, head: checks.Head
     ) -> tuple[tuple[str, int] | None, str | None]:
-        """Where the request goes, and why it may not, so far as its form tells."""
+        """Return the request's destination, and why its form forbids it."""
         if state.in_tunnel:
             absolute = bool(head.authority) and not head.is_http2
             return (
@@ -454,8 +452,8 @@ class Guard:
         *,
         is_upgrade: bool,
     ) -> RefusalBody | None:
-        """Make the head as it goes out, and have those look who see to the rest. Why it may not
-        go out after all."""
+        """Finish the head as it goes out, and set up the body's inspection. Return the refusal
+        where it may not go out after all."""
         why = self._leaks.begin(
             flow, connection, action, swaps, is_for_model=self._meter.is_model_host(action.host)
         )
@@ -475,7 +473,7 @@ class Guard:
         connection: ClientConnection,
         refusal: RefusalBody,
     ) -> None:
-        """Refuse a request that was let through, before any of it goes out."""
+        """Refuse an allowed request before any of it goes out."""
         state.is_allowed = False
         state.refusal = refusal
         assert state.action is not None
@@ -515,21 +513,19 @@ class Guard:
 
 
 def _is_inside(state: LiveExchange, connection: ClientConnection) -> bool:
-    """Whether the request is inside of what was judged when the connection began."""
+    """Whether the request belongs to the connection that was judged when it began."""
     return state.in_tunnel and not connection.is_plain
 
 
 def _contradiction(why: str | None, misplaced: str | None) -> RefusalBody | None:
-    """The refusal of a request of which nobody is asked: `why` it contradicts itself, or which
-    credential it has where that doesn't belong."""
+    """Refuse a malformed request, or one with a misplaced credential, before anybody is asked."""
     if why is not None:
         return refusals.of_contradiction(why)
     return refusals.of_credential(misplaced) if misplaced is not None else None
 
 
 def _let_leave(flow: http.HTTPFlow, state: LiveExchange, connection: ClientConnection) -> None:
-    """What this hook waits for is over when the client gives up its request, though the
-    connection goes on."""
+    """End this hook's wait when the client gives up its request, though the connection goes on."""
     state.leave = functools.partial(connection.leave, asyncio.current_task())
     state.down.room = connection.down
     if not flow.request.is_http2:  # of which each stream waits by itself (`http2`)

@@ -1,9 +1,8 @@
-"""Bodies of requests that must be seen whole before any of them goes out, because of what a model
-call may cost or what a signature is of.
+"""Hold request bodies that must be seen whole: model calls, signed requests.
 
-It decides only how much of them this process holds: of one body, and of all those of a session
-together. What is done with a body that was seen is `guard`'s, what becomes of one that is too
-long `layers`'. INVARIANT: what was held is let go of once, whichever way its request ends.
+It decides only how much this process holds: of one body, and of all bodies of a session. `guard`
+decides what is done with a whole body, `layers` what happens to one that is too long. INVARIANT: a
+held body is released once, whichever way its request ends.
 """
 
 from mitmproxy import http

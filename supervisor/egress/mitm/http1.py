@@ -1,11 +1,11 @@
-"""HTTP/1 of both sides, bounded: mitmproxy keeps a head, a line between chunks and what comes
-behind a request until it is whole, however long.
+"""Bounded HTTP/1 on both sides.
 
-It decides how much of what can't be passed on yet is kept: of a head or a line no more than
-anybody sends, and what a client says behind a request that isn't answered yet waits where bodies
-wait (`sessions.Room`); and how an origin is told where a body ends. INVARIANT: no client and no
-origin fills memory with what never becomes a request, a response or a body. It is apart from
-`layers`, which decide what goes on. `install` puts it in mitmproxy's place.
+mitmproxy keeps a head, a line between chunks and what follows a request until it is whole, however
+long. This decides how much of that is kept: of a head or a line no more than anybody sends; bytes
+behind an unanswered request wait where bodies wait (`sessions.Room`). It also decides how an origin
+is told where a body ends. INVARIANT: neither client nor origin fills memory with what never becomes
+a request, a response or a body. It is separate from `layers`, which decide what goes on. `install`
+puts it in mitmproxy's place.
 """
 
 import re

@@ -1,12 +1,12 @@
-"""HTTP/2 of both sides, bounded: mitmproxy takes all that comes of a body and keeps what doesn't go
-on, however much that is, and h2 heads of 8 MB.
+"""Bounded HTTP/2 on both sides.
 
-It decides how much a client may send of what its origin doesn't take yet, or nobody has answered
-for yet (flow control: RFC 9113 5.2), how much of what it asked for lies until it takes it, how many
-of its requests it may give up, how long a head is, and how much of heads, and of what is over, is
-remembered.
-INVARIANT: a body that waits holds up no other stream of its connection, and fills no memory. It
-is apart from `layers`, which decide what goes on. `install` puts it in mitmproxy's place.
+mitmproxy takes all of a body that comes and keeps what doesn't go on, however much, and h2 takes
+heads of 8 MB. This decides how much a client may send of what its origin doesn't take yet, or
+nobody has answered for yet (flow control: RFC 9113 5.2), how much of its answers waits for it, how
+many of its requests it may give up, how long a head is, and how much is remembered of heads and of
+streams that are over. INVARIANT: a body that waits holds up no other stream of its connection, and
+fills no memory. It is separate from `layers`, which decide what goes on. `install` puts it in
+mitmproxy's place.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
-"""mitmproxy, put together: looks into the connections that the front hands over.
+"""mitmproxy, put together: inspect the connections that the front hands over.
 
-It is imported when the first such connection comes, since mitmproxy takes a second and 60 MB;
-nothing else but the modules that only it imports knows of mitmproxy. It decides nothing: `guard`
-asks, and `layers` refuse what was not allowed.
+It is imported with the first such connection, since mitmproxy takes a second and 60 MB; only
+modules that it imports know of mitmproxy. It decides nothing: `guard` asks, and `layers` refuse
+what was not allowed.
 """
 
 import asyncio
@@ -83,8 +83,8 @@ class Handler(ProxyConnectionHandler):
         self.max_conns = defaultdict(lambda: asyncio.Semaphore(MOST_ORIGINS))
 
     def cut(self) -> None:
-        """End it at once, its origins too: what waits to be sent to one that takes nothing would
-        keep it open, and isn't to go out any more."""
+        """End it at once, its origins too: data waiting for an origin that doesn't read would keep
+        it open, and must not go out any more."""
         for one in list(self.transports.values()):
             if isinstance(one.writer, asyncio.StreamWriter):
                 one.writer.transport.abort()
@@ -112,12 +112,9 @@ class Handler(ProxyConnectionHandler):
             await self._hooks.run(hook)
 
     async def _looked(self) -> None:
-        """Until nothing of the client's is looked at: what ends in the midst of that is told then,
-        as what it was, and with what was kept of it.
-
-        The layers learn of the end only behind it, and what is told of the connection's end is
-        the last.
-        """
+        """Wait until no body of the client is being looked at, so that its end is reported as it
+        was, with what was kept of it. The layers learn of the end afterwards; the report of the
+        connection's end is the last."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LOOKED_S):
                 while self._looking:

@@ -1,10 +1,10 @@
-"""mitmproxy's HTTP layers, turned round: what nobody allowed is refused.
+"""mitmproxy's HTTP layers, refusing by default.
 
-By default mitmproxy forwards a request whose hook raised, buffers the body of one that an addon
-answers, and raises when a refused request streams. Here the refusal is the layer's own: a stream
-goes on only where the addon allowed it (`exchange`), and is answered 403 with the reason that lies
-beside it otherwise, before its body is read and before anything is dialled. So a hook that raises,
-was forgotten or never ran ends in a refusal (law 3).
+mitmproxy forwards a request whose hook raised, buffers the body of one that an addon answers, and
+raises when a refused request streams. Here the layer itself refuses: a stream goes on only where
+the addon allowed it (`exchange`). Otherwise it is answered 403 with the recorded reason, before its
+body is read and before anything is dialled. So a hook that raises, was forgotten or never ran ends
+in a refusal (law 3).
 
 The overridden methods are mitmproxy 12.2's `HttpStream` and `HttpLayer`;
 `tests/egress/loop/test_failures.py` fails when a newer mitmproxy no longer calls them.

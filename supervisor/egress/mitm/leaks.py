@@ -1,20 +1,19 @@
-"""Keep secrets in bodies from passing: placeholders to a host that none of them is for, and real
-credentials on their way back.
+"""Keep secrets in bodies from passing: placeholders up, real credentials down.
 
     a body, long or short, coded or not    up: looked through before it is sent where it is short,
                                            else on its way
     trailers, messages of a WebSocket,     up and down
-    what its pings and its end say
-    an answer, its head and its body       down: an origin that gives back what it was sent would
-                                           show the agent what it must never see. A short one before
-                                           any of it is passed on, so that its client reads why it
-                                           is refused; else on its way
+    its pings and its end
+    an answer, its head and its body       down: an origin that echoes what it was sent would show
+                                           the agent a real credential. A short one before any of it
+                                           is passed on, so that the client reads why it is refused;
+                                           else on its way
 
-It decides only what is found; where something was already sent the connection is cut off. It is
-separate from `guard` because it asks nobody, and from `body_inspection`, which looks. What can't
-be read is refused, up and down. A credential in an answer ends the answer before any piece with
-a part of it that tells; what an origin cuts in pieces and sends on different requests, or in
-different messages, isn't found.
+It decides only what is found; where something was already sent the connection is cut. It is
+separate from `guard` because it asks nobody, and from `body_inspection`, which looks. What can't be
+read is refused, up and down. A credential in an answer ends the answer before any piece with a
+telling part of it. Not found: what an origin cuts in pieces and sends on different requests, or in
+different messages.
 """
 
 from collections.abc import Callable, Iterable

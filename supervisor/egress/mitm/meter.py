@@ -1,14 +1,13 @@
-"""Meters the calls of models that go through: asks before one goes out, reads what it used while
-the answer streams through.
+"""Meter model calls: reserve before one goes out, read its usage on the way back.
 
     requestheaders   is it a call? then its body is held, up to a limit, instead of streamed
-    request          what it may cost at most is asked for: the supervisor reserves it, or the
-                     client reads the provider's own error
+    request          its highest cost is asked for: the supervisor reserves it, or the client reads
+                     the provider's own error
     responseheaders  the answer streams through unchanged, and is read on the way
-    response, error  what it used is reported, whoever hung up
+    response, error  its usage is reported, whichever side hung up
 
-INVARIANT: whatever was reserved is reported exactly once: at the answer's end, at an error, or
-when the client's connection is over; with no count where nobody saw the end. It holds no answer.
+INVARIANT: a reservation is reported exactly once: at the answer's end, at an error, or when the
+client's connection is over; without a count where nobody saw the end. It holds no answer.
 """
 
 from dataclasses import dataclass

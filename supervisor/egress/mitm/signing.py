@@ -1,9 +1,8 @@
-"""When a request to AWS is signed anew: at its head where that says all that is signed, else once
-its body is whole.
+"""When to sign an AWS request anew: at its head, or once its body is whole.
 
-`sigv4` makes the signature, `secrets` decides which host may have it; here is only when, and
-what is said where it can't be done. INVARIANT: a request that was signed with a placeholder's
-key goes out signed anew, or not at all.
+The head is enough where it names all that is signed. `sigv4` makes the signature, `secrets` decides
+which host may have it; this decides only when, and what a client reads where it can't be done.
+INVARIANT: a request signed with a placeholder's key goes out signed anew, or not at all.
 """
 
 from typing import NamedTuple

@@ -1,12 +1,11 @@
-"""TLS of both sides: our certificate towards the client, the system's authorities towards the
-origin.
+"""TLS on both sides: our certificate for clients, system authorities for origins.
 
-It is mitmproxy's own TLS addon with less: the client's handshake begins only after its server
-name was found to be the host of the CONNECT, and the addon's answer to requests for its
-revocation list is off (no request is answered here unasked). Towards clients it keeps what
-mitmproxy makes anew for each connection: a host's certificate and key, read once by OpenSSL.
-Towards origins nothing is kept but the authorities: each origin proves itself at each
-connection. INVARIANT: what one session makes to be kept, or to be forgotten, is its own.
+It is mitmproxy's own TLS addon with less: the client's handshake begins only after its server name
+was found to be the host of the CONNECT, and the addon's answer to requests for its revocation list
+is off (nothing here answers a request unasked). For clients it keeps what mitmproxy makes anew for
+each connection: a host's certificate and key, read once by OpenSSL. For origins it keeps only the
+authorities: each origin proves itself at each connection. INVARIANT: a session can fill, and
+displace from, only its own part of what is kept.
 """
 
 from collections import OrderedDict

@@ -1,11 +1,10 @@
-"""WebSockets that are looked into, their messages bounded: mitmproxy keeps each until it is whole,
-however long it becomes.
+"""WebSockets with bounded messages.
 
-It decides only how much of messages that aren't whole yet is kept, of one and of all that a
-session sends and gets; what is more ends the connection with 1009 (RFC 6455 7.4.1), which tells
-both sides why. INVARIANT: what a few compressed bytes stand for is never made, not even for a
-moment, beyond what may be kept. It is apart from `layers` because nothing here is a request.
-`install` puts it in mitmproxy's place.
+mitmproxy keeps each message until it is whole, however long it becomes. This decides only how much
+is kept of messages that aren't whole, of one and of all of a session; more ends the connection with
+1009 (RFC 6455 7.4.1), which tells both sides why. INVARIANT: compressed bytes are never inflated
+beyond what may be kept, not even for a moment. It is separate from `layers` because nothing here is
+a request. `install` puts it in mitmproxy's place.
 """
 
 import contextlib

@@ -1,10 +1,10 @@
-"""Contradictions in a request: what is refused before any rule is asked. Pure.
+"""Contradictions in a request, refused before any rule is asked. Pure.
 
-A request says in up to five places where it goes: the CONNECT target, the TLS server name, the
-Host header, `:authority` and an absolute target. Rules judge one host, so all of them must name
-it (otherwise: domain fronting). What could be read in two ways by us and by
-the origin (lengths, upgrades, control characters) is refused rather than repaired. Each function
-gives the why of a refusal, or None.
+A request names its destination in up to five places: the CONNECT target, the TLS server name, the
+Host header, `:authority` and an absolute target. Rules judge one host, so all of them must name it
+(otherwise: domain fronting). What we and the origin could read differently (lengths, upgrades,
+control characters) is refused rather than repaired. Each function returns the why of a refusal, or
+None.
 """
 
 import functools

@@ -1,10 +1,10 @@
-"""The first message of a TLS client, read strictly from the bytes of its connection. Pure.
+"""The first message of a TLS client, read strictly. Pure.
 
-It decides what is a ClientHello and which server name it carries; whether that name may be is
-`checks.server_name`'s. What could be read in two ways (two names, an extension twice, bytes that
-belong to nothing) is no ClientHello. Of an encrypted one the outer name counts: it is the only
-one there is on the wire, and a decoy of one (draft-ietf-tls-esni 6.2) looks the same. Formats:
-RFC 8446 4.1.2 and 5.1, RFC 6066 3.
+It decides what is a ClientHello and which server name it carries; whether that name is allowed is
+up to `checks.server_name`. Anything that can be read in two ways (two names, an extension twice,
+stray bytes) is no ClientHello. Of an encrypted one the outer name counts: it is the only one on the
+wire, and a decoy (draft-ietf-tls-esni 6.2) looks the same. Formats: RFC 8446 4.1.2 and 5.1, RFC
+6066 3.
 """
 
 import struct

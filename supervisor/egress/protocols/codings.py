@@ -1,10 +1,8 @@
-"""Bodies as their readers see them, on their way: what is coded is decoded for whoever looks at it,
-and passed on as it came. Pure.
+"""Content decoders for looking at a body, which passes on as it came. Pure.
 
-It decides which codings can be read, one on top of another too, and how much they may unpack to.
-It never holds more than a step of what it decodes, and never makes more than a step at once: a
-few bytes may stand for a gigabyte, and whoever takes the steps may let others have their turn
-between them.
+It decides which codings can be read, one on top of another too, and how much they may unpack to. It
+never holds or makes more than a step of decoded bytes at once: a few bytes may stand for a
+gigabyte, and the caller may let others have their turn between steps.
 """
 
 import zlib
@@ -194,8 +192,8 @@ class Decoder:
         return not self.why
 
     def decode(self, piece: bytes) -> Iterator[bytes]:
-        """What the piece stands for, in steps of about `STEP_BYTES`, some of them of nothing.
-        Nothing of what can't be read."""
+        """Decode a piece, in steps of about `STEP_BYTES`; some steps are empty. Yields nothing of
+        what can't be read."""
         self._taken_bytes += len(piece)
         if not self.is_coded:
             yield piece
@@ -214,12 +212,12 @@ class Decoder:
         yield b"".join(parts)
 
     def refuse(self, why: str) -> None:
-        """It isn't read, for this reason."""
+        """Stop reading it, for this reason."""
         self.why = why
         self.end()
 
     def end(self) -> None:
-        """No more of it comes: keep nothing."""
+        """Keep nothing more: the body is over."""
         self._codings = []
         self.is_wide = False
 
@@ -238,8 +236,8 @@ class Decoder:
 
 
 def beginning(body: bytes, coding: str, most_bytes: int) -> bytes:
-    """What the beginning of a body says, as far as `_STEPS_AT_ONCE` go and at most so many bytes
-    of it; nothing of one that can't be read like this."""
+    """Decode the beginning of a body, in at most `_STEPS_AT_ONCE` steps and so many bytes; nothing
+    of one that can't be read like this."""
     name = coding.strip().lower()
     if name not in _READ_AT_ONCE:
         return b""
@@ -249,8 +247,8 @@ def beginning(body: bytes, coding: str, most_bytes: int) -> bytes:
 
 
 def readable_only(accepted: str) -> str:
-    """What of an Accept-Encoding leads to answers that can be read: every client that takes
-    others takes these, too."""
+    """Reduce an Accept-Encoding to codings that can be read here: every client that takes others
+    takes these, too."""
     parts = [part.strip() for part in accepted.split(",")]
     return (
         ", ".join(part for part in parts if part.partition(";")[0].strip().lower() in _OFFERED)

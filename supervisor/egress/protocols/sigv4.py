@@ -1,10 +1,8 @@
-"""AWS Signature Version 4: a request that was signed with a placeholder's key is signed anew with
-the real one.
+"""AWS Signature Version 4: replace a placeholder key's signature. Pure.
 
-It decides which signed requests it understands, and signs them; whether the host may have the
-credential is `secrets`' business. Pure. The key never leaves this process, and on the wire there
-is only what it signed. Source: AWS's "Create a signed AWS API request"; the test is the example
-of its test suite.
+It decides which signed requests it understands, and signs them; `secrets` decides whether the
+host may have the credential. The key never leaves this process; only what it signed does. Source:
+AWS's "Create a signed AWS API request"; the test is the example of its test suite.
 """
 
 import hashlib
@@ -58,7 +56,7 @@ def parse_keys(value: str) -> Keys | None:
 
 
 def parse(authorization: str) -> Signed | None:
-    """The parts of an `Authorization` header of this kind; None for any other."""
+    """Return the parts of an `Authorization` header of this kind; None for any other."""
     match = _AUTHORIZATION.fullmatch(authorization.strip())
     if match is None:
         return None

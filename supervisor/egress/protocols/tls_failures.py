@@ -1,7 +1,6 @@
-"""Why TLS failed on a connection that is looked into, in words, and the rule that would pass it on
-unread instead. Pure.
+"""Explain why TLS failed on a connection, and name the rule for a tunnel. Pure.
 
-It is separate so that the words stand in one place. It decides nothing.
+It is separate so that the texts stand in one place. It decides nothing.
 """
 
 import re
@@ -27,7 +26,7 @@ _QUOTED = re.compile(r"<|(?:bytearray\(|\bb)?['\"]|\\")
 
 
 def tunnel_rule(host: str, port: int) -> str:
-    """What the operator would have to change so that nothing looks inside."""
+    """Return the rule change that would keep the connection from being inspected."""
     shown = f"[{host}]" if ":" in host else host
     rule = shown if port in DEFAULT_PORTS.values() else f"{shown}:{port}"
     return (
@@ -37,7 +36,7 @@ def tunnel_rule(host: str, port: int) -> str:
 
 
 def of_client(error: str, host: str, port: int) -> RefusalBody:
-    """The client broke off its handshake with us."""
+    """Explain why the client broke off its handshake with us."""
     if _UNTRUSTED in error:
         why = (
             f"the client does not take Gatehouse's certificate for `{host}`: it trusts certificates"
