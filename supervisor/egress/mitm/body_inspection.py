@@ -21,8 +21,8 @@ from supervisor.egress.protocols.codings import STEP_BYTES, TOO_MANY, TOO_MUCH, 
 # before it, and may have one byte, and a single read thousands of them.
 MOST_AT_ONCE = 64
 MOST_AT_ONCE_BYTES = 16 * 1024
-# What may begin something that is written in another way (`core.text.encodings`) takes as long as so many
-# bytes of ordinary text: of a text with many of them a step is shorter.
+# A character that may begin an escape (`core.text.encodings`) takes as long as so many bytes of
+# ordinary text; steps of a text with many of them are shorter.
 _BEGIN_ESCAPES = (b"\\", b"%", b"&")
 _ESCAPE_BYTES = 8
 SHORT_STEP_BYTES = STEP_BYTES // _ESCAPE_BYTES

@@ -57,13 +57,13 @@ class LiveExchange:
     set by those who look
         must_be_whole   whether its body is looked through before any of it is sent: set by `leaks`,
                         read by `guard`
-        is_cut          whether it was cut off in its midst: set by `leaks` and `layers`, read by
+        is_cut          whether it was cut off half-way: set by `leaks` and `layers`, read by
                         `layers`
         passes          for a WebSocket's frames beside its messages: set by `leaks`, read by
                         `websockets`
-        up, down        see `body_inspection.Direction`. Its look: set by `leaks` and `meter`, read by `leaks`,
-                        `layers` and `websockets`; its room: set by `guard`, read by `layers` and
-                        `websockets`
+        up, down        see `body_inspection.Direction`. Its look: set by `leaks` and `meter`, read
+                        by `leaks`, `layers` and `websockets`; its room: set by `guard`, read by
+                        `layers` and `websockets`
     """
 
     authority: str = ""

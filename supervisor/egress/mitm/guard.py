@@ -28,7 +28,7 @@ from supervisor.egress.admission.sessions import ClientConnection, OpenQuestion,
 from supervisor.egress.loop import refusals
 from supervisor.egress.loop.dialler import PIN
 from supervisor.egress.loop.refusals import RefusalBody
-from supervisor.egress.mitm import exchange, held_bodies
+from supervisor.egress.mitm import exchange, held_bodies, inspected
 from supervisor.egress.mitm.bodies import BodyCapture
 from supervisor.egress.mitm.body_inspection import BodyPiece
 from supervisor.egress.mitm.exchange import LiveExchange
@@ -114,14 +114,14 @@ class Guard:
             return  # mitmproxy found it malformed and answers 400
         state = exchange.of(flow)
         _let_leave(flow, state, connection)
-        head = _head(flow, state)
-        target, why = self._target(state, connection, head)
+        head = inspected.head_of(flow, state)
+        target, why = inspected.target_of(state, connection, head)
         if target is None:
             self._admission.refused_nameless(connection)
             state.refusal = RefusalBody(why=why or "the request names no host")
             return
         host, port = target
-        action = self._action(flow, state, connection, head, host, port)
+        action = inspected.action_of(flow, state, connection, head, host, port)
         why = why or checks.head(head) or checks.destination(head, host, port)
         swaps, misplaced = secrets.swaps(connection.session.credentials, head, host, port)
         is_upgrade = bool(head.values(b"upgrade")) or head.method == "CONNECT"
@@ -135,7 +135,7 @@ class Guard:
         answer = connection.over or await self._admission.admit(
             connection,
             action,
-            in_tunnel=_is_inside(state, connection),
+            in_tunnel=inspected.is_inside(state, connection),
             is_upgrade=is_upgrade,
             headers=checks.shown_headers(head.headers),
             body_bytes=whole_number(flow.request.headers.get("content-length", "")) or 0,
@@ -371,48 +371,6 @@ class Guard:
             raise LookupError("a flow of no session")
         return connection
 
-    def _target(
-        self, state: LiveExchange, connection: ClientConnection, head: checks.Head
-    ) -> tuple[tuple[str, int] | None, str | None]:
-        """Return the request's destination, and why its form forbids it."""
-        if state.in_tunnel:
-            absolute = bool(head.authority) and not head.is_http2
-            return (
-                connection.target,
-                "an absolute target inside of CONNECT is refused" if absolute else None,
-            )
-        if not head.authority or head.is_http2:
-            return None, "this is a proxy, and has no pages of its own"
-        parts = checks.split_authority(head.authority)
-        if parts is None:
-            return None, "the target is not a valid host"
-        target = (parts[0], parts[1] or checks.DEFAULT_PORTS.get(head.scheme, 0))
-        return target, None if head.scheme == "http" else "https goes through CONNECT"
-
-    def _action(
-        self,
-        flow: http.HTTPFlow,
-        state: LiveExchange,
-        connection: ClientConnection,
-        head: checks.Head,
-        host: str,
-        port: int,
-    ) -> Network:
-        pin = connection.pins.get((host, port)) if _is_inside(state, connection) else None
-        said = head.values(b"host")
-        return Network(
-            operation="request",
-            host=host,
-            port=port,
-            scheme="https" if head.scheme == "https" else "http",
-            method=head.method[:64],
-            path=head.path[: checks.MOST_PATH_BYTES].decode("ascii", "backslashreplace"),
-            sni=flow.client_conn.sni if state.in_tunnel else None,
-            host_header=(said[0] if said else head.authority)[:255] or None,
-            resolved=pin.addresses if pin is not None else (),
-            has_body=state.has_body,
-        )
-
     def _let_through(
         self,
         flow: http.HTTPFlow,
@@ -507,14 +465,14 @@ class Guard:
             return
         self._bodies.end(flow)
         connection.sending.discard(flow.id)
+        shown = inspected.shown_headers(flow, state, connection)
         self._admission.ended(
-            connection, question_id, outcome, detail, _headers_of_response(flow, state, connection)
+            connection,
+            question_id,
+            outcome,
+            detail,
+            shown,
         )
-
-
-def _is_inside(state: LiveExchange, connection: ClientConnection) -> bool:
-    """Whether the request belongs to the connection that was judged when it began."""
-    return state.in_tunnel and not connection.is_plain
 
 
 def _contradiction(why: str | None, misplaced: str | None) -> RefusalBody | None:
@@ -530,23 +488,3 @@ def _let_leave(flow: http.HTTPFlow, state: LiveExchange, connection: ClientConne
     state.down.room = connection.down
     if not flow.request.is_http2:  # of which each stream waits by itself (`http2`)
         state.up.room = connection.up
-
-
-def _head(flow: http.HTTPFlow, state: LiveExchange) -> checks.Head:
-    request = flow.request
-    return checks.Head(
-        method=request.method,
-        scheme=request.scheme,
-        path=request.data.path,
-        authority=state.authority,
-        headers=tuple(request.headers.fields),
-        http_version=request.http_version,
-    )
-
-
-def _headers_of_response(
-    flow: http.HTTPFlow, state: LiveExchange, connection: ClientConnection
-) -> tuple[tuple[str, str], ...]:
-    if flow.response is None or not state.is_allowed:
-        return ()
-    return checks.shown_headers(tuple(flow.response.headers.fields), connection.session.hides)
