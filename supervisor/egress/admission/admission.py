@@ -91,7 +91,7 @@ class Admission:
             else:
                 refused = await self._look_up(connection, action, answer)
             if refused is None and action.operation == "request":
-                # A connection that nothing looks into is counted by whoever joins it.
+                # The tunnel counts a connection that nothing looks into.
                 refused = await self._cover(connection, body_bytes)
         except BaseException:
             self._questions.settle(answer, "failed", {"error": BROKEN.why})

@@ -111,7 +111,7 @@ class Link:
             except msgspec.DecodeError:
                 self._end("a message can't be read")
             finally:
-                for fd in fds:  # whoever wants one duplicates it
+                for fd in fds:  # `_on_message` duplicates what it keeps
                     os.close(fd)
             if not self._up:
                 return

@@ -12,7 +12,7 @@ from supervisor.core.network.egress_wire import Moving
 from supervisor.egress.admission.sessions import Sessions
 
 EVERY_S = 1.0
-# Of a packet: each takes at most 30 bytes.
+# In one packet: each takes at most 30 bytes.
 MOST_AT_ONCE = 1000
 
 

@@ -196,9 +196,7 @@ class Questions:
             answer = await wait(future, by, functools.partial(future.set_result, _LATE))
         finally:
             connection.waiting.pop(future, None)
-        if (
-            answer.question_id != question_id
-        ):  # our own: the supervisor's comes too late for whoever asked
+        if answer.question_id != question_id:  # our own: the supervisor's comes too late
             self._tell(Abandoned(question_id=question_id))
         return answer
 

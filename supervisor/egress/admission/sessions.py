@@ -221,7 +221,7 @@ class Room:
             self._waiting.clear()
 
     async def wait(self) -> None:
-        """Until whoever sends may be read on. INVARIANT: what is sent for something that waits
+        """Wait until the sender may be read on. INVARIANT: what is sent for something that waits
         fills nobody's memory."""
         while self.is_full:
             self._waiting.append(asyncio.get_running_loop().create_future())

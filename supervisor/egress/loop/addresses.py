@@ -29,8 +29,8 @@ class _Literal(NamedTuple):
 def refusal(
     address: str, port: int, *, private_ok: bool, forbidden: frozenset[tuple[str, int]]
 ) -> str | None:
-    """Why this address must not be dialled, or None. `address` is a literal without brackets;
-    anything else is refused."""
+    """Return why this address must not be dialled, or None. `address` is a literal without
+    brackets; anything else is refused."""
     literal = _read(address)
     if literal is None:
         return NOT_AN_ADDRESS
@@ -59,7 +59,7 @@ def refusal(
 
 @functools.lru_cache(maxsize=1024)
 def _read(address: str) -> _Literal | None:
-    """What a literal says of itself; None where it is none."""
+    """Return a literal's properties; None where it is none."""
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:

@@ -12,7 +12,7 @@ class Bucket:
         self._left, self._at = self._most, 0.0
 
     def wait_s(self, now: float) -> float:
-        """How long until the next time; 0 where it is now. `now` is the time of the loop."""
+        """Return the seconds until the next time, 0 for now. `now` is the time of the loop."""
         self._left = min(self._most, self._left + max(0.0, now - self._at) * self._per_second)
         self._at = now
         return max(0.0, 1 - self._left) / self._per_second

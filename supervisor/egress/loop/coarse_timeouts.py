@@ -13,8 +13,8 @@ LOOK_S = 0.5
 
 
 class _Waits:
-    """Those of one loop, which it doesn't hold: it goes with that. There is a timer while there
-    are any."""
+    """The waits of one loop, without a reference to it, so that they go with it. A timer runs while
+    there are any."""
 
     def __init__(self) -> None:
         self.until: dict[asyncio.Future[Any], tuple[float, Callable[[], None]]] = {}

@@ -13,7 +13,7 @@ log = structlog.get_logger("egress")
 
 
 def where(error: BaseException) -> str:
-    """Type and place of an exception."""
+    """Return the type and place of an exception."""
     frames = traceback.extract_tb(error.__traceback__)[-3:]
     places = " < ".join(
         f"{frame.filename.rsplit('/', 1)[-1]}:{frame.lineno}" for frame in reversed(frames)
@@ -22,9 +22,9 @@ def where(error: BaseException) -> str:
 
 
 class OthersLog(logging.Handler):
-    """What libraries (mitmproxy, asyncio) have to say of their own failures."""
+    """Log that libraries (mitmproxy, asyncio) failed."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """One line, without the record's text."""
+        """Log one line, without the record's text."""
         error = record.exc_info[1] if record.exc_info else None
         log.error("a library failed", logger=record.name, error=where(error) if error else "")

@@ -18,7 +18,7 @@ from supervisor.base.clock import worked_s
 QUANTUM_S = 0.005
 # What took more is paid back.
 LONG_S = 2 * QUANTUM_S
-# A session of which a step took more than anything ordinary works in short ones for a while: to
+# A session with a step longer than anything ordinary works in short ones for a while: to
 # divide what comes costs those who send much.
 VERY_LONG_S = 0.05
 SHORT_FOR_S = 60.0

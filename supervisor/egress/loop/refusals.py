@@ -40,7 +40,7 @@ BUSY = Answer(
     why="the supervisor does not keep up, so nothing new is let through until it does",
     remedy="try again in a moment",
 )
-# Of what a client says: as an answer to it, and for the record.
+# About unreadable input: for the client and for the record.
 UNREADABLE = "this is not a request that can be read"
 BROKEN = RefusalBody(
     why="egress failed while it looked at this",
@@ -59,11 +59,9 @@ _NOT_REACHED = b"\x15\x03\x03\x00\x02\x02\x50"
 
 
 class RefusedConnectionError(Exception):
-    """Raised where a connection can't go on. `said` is what the client reads: by default the
-    refusal as HTTP, with this status.
-
-    `said_in_tls` is that for a client that waits for the answer to its first TLS message.
-    """
+    """Raised where a connection can't go on. `said` is sent to the client: by default the refusal
+    as HTTP, with this status. `said_in_tls` is for a client that waits for the answer to its first
+    TLS message."""
 
     def __init__(
         self, refusal: RefusalBody, status: int = 403, *, said: bytes | None = None
@@ -76,7 +74,7 @@ class RefusedConnectionError(Exception):
 
 
 def of_answer(answer: Answer) -> RefusalBody:
-    """The refusal that an answer other than allow becomes."""
+    """Return the refusal for an answer other than allow."""
     error = (
         "busy"
         if answer is BUSY
@@ -94,13 +92,12 @@ def of_answer(answer: Answer) -> RefusalBody:
 
 
 def status_of(refusal: RefusalBody) -> int:
-    """The status of a refusal: of one for now only, and of an origin's failure, another than of
-    one that stays."""
+    """Return a refusal's status: temporary ones and an origin's failure have their own."""
     return {"busy": 503, "unreachable": 502}.get(refusal.error, 403)
 
 
 def as_http(refusal: RefusalBody, status: int = 403) -> bytes:
-    """The whole response, the connection's last."""
+    """Return the whole response, the connection's last."""
     body = msgspec.json.encode(refusal)
     head = (
         f"HTTP/1.1 {status} {phrase(refusal, status)}\r\nContent-Type:"
@@ -124,14 +121,14 @@ def phrase(refusal: RefusalBody, status: int = 403) -> str:
 
 
 def of_contradiction(why: str) -> RefusalBody:
-    """The refusal of what says two things at once."""
+    """Refuse a request that contradicts itself."""
     return RefusalBody(
         why=why, remedy="no rule can allow this; send a request that says one thing only"
     )
 
 
 def of_credential(why: str) -> RefusalBody:
-    """The refusal of a placeholder, or of another key, where it doesn't belong."""
+    """Refuse a misplaced placeholder, or another key."""
     return RefusalBody(
         why=why,
         remedy=(
@@ -142,7 +139,7 @@ def of_credential(why: str) -> RefusalBody:
 
 
 def of_echo(why: str, path: str) -> RefusalBody:
-    """The refusal of an answer that gives a credential back."""
+    """Refuse an answer that echoes a credential."""
     remedy = "the operator can see on record which request it was"
     if path.partition("?")[0].endswith(_LFS_BATCH):
         remedy = (

@@ -37,7 +37,7 @@ class GoneError(Exception):
 
 
 def _cuts(callback: Callable[..., Any]) -> Callable[..., Any]:
-    """Make a callback fail closed: whatever it raises cuts the connection off."""
+    """Make a callback fail closed: whatever it raises cuts the connection."""
 
     @functools.wraps(callback)
     def run(self: "HeldEnd | _Relay", *args: Any) -> Any:
@@ -53,11 +53,8 @@ def _cuts(callback: Callable[..., Any]) -> Callable[..., Any]:
 
 class HeldEnd(asyncio.Protocol):
     """One end while it is looked at. `data` is what came and wasn't taken; `on_gone` is called when
-    the other side goes away.
-
-    What comes beyond the bound waits in the kernel where `can_wait`, for whoever takes over to
-    `resume_reading`; else it is the end.
-    """
+    the other side goes away. Beyond the bound, bytes wait in the kernel where `can_wait`, until the
+    next owner calls `resume_reading`; otherwise the connection is cut."""
 
     can_wait = False
 
@@ -72,7 +69,7 @@ class HeldEnd(asyncio.Protocol):
 
     @property
     def transport(self) -> asyncio.Transport:
-        """The transport; there is one from the first callback on."""
+        """Return the transport; there is one from the first callback on."""
         if self._transport is None:
             raise GoneError
         return self._transport
@@ -134,13 +131,12 @@ class HeldEnd(asyncio.Protocol):
         return taken
 
     def send(self, data: bytes) -> None:
-        """Write, where somebody may still read."""
+        """Write, where the other side may still read."""
         if data and not self.is_lost and not self.transport.is_closing():
             self.transport.write(data)
 
     async def farewell(self, data: bytes) -> None:
-        """Send the last there is to say, and wait until the other side has read it, or time runs
-        out."""
+        """Send the last words, and wait until the other side has read them, or `FAREWELL_S`."""
         self.data.clear()
         self.can_wait = True
         self._dropped_bytes = 0  # to hang up on unread bytes would turn what is said into a reset
@@ -187,13 +183,13 @@ class ClientEnd(HeldEnd):
 
 
 class Allowance(Protocol):
-    """What covers the bytes that go up (`allowances.BytesOut`)."""
+    """Covers the bytes that go up (`allowances.BytesOut`)."""
 
     def use(self, count: int) -> bool:
         """Use so much up, where it is covered; whether it is."""
 
     def draw(self, count: int) -> asyncio.Future[str]:
-        """Ask for more: why there is none, empty once there is."""
+        """Ask for more. The future gives why there is none, empty once there is."""
 
 
 class _Relay(asyncio.Protocol):
@@ -300,7 +296,7 @@ class _Counted(_Relay):
 
 
 class Moved(NamedTuple):
-    """What went from a client to origins, and back."""
+    """Bytes from a client to origins, and back."""
 
     up_bytes: int = 0
     down_bytes: int = 0
@@ -396,8 +392,7 @@ class Tunnel:
             transport.close()
 
     def _tick(self) -> None:
-        """Cut a tunnel in which nothing moved for long, one that waits for a reader who never
-        reads among them."""
+        """Cut a tunnel in which nothing moved for long, such as one whose reader never reads."""
         moved_bytes = sum(self.moved())
         self._quiet_ticks = 0 if moved_bytes != self._moved_bytes else self._quiet_ticks + 1
         self._moved_bytes = moved_bytes

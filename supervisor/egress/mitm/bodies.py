@@ -65,8 +65,8 @@ class BodyCapture:
         self._questions = questions
 
     def want_readable(self, flow: http.HTTPFlow) -> None:
-        """Ask the origin for codings that can be shown, of those that the client takes; before
-        anything of the head is signed."""
+        """Restrict the request's Accept-Encoding to codings that can be shown, before the head is
+        signed."""
         if "accept-encoding" in flow.request.headers:
             flow.request.headers["accept-encoding"] = readable_only(
                 flow.request.headers["accept-encoding"]
@@ -75,12 +75,12 @@ class BodyCapture:
     def begin(
         self, flow: http.HTTPFlow, session: EgressSession, question_id: int, *, held: bool
     ) -> None:
-        """A request of a session whose bodies are kept was let through. `held`: its body is held
-        until it is whole."""
+        """Begin to keep the bodies of an allowed request. `held`: its body is held until it is
+        whole."""
         both = flow.metadata[KEPT] = _Both(question_id, session)
         length = flow.request.headers.get("content-length")
         if flow.request.stream or not (held or length is not None):
-            # A body of unknown length may begin to stream in its midst: it streams from the start,
+            # A body of unknown length may begin to stream half-way: it streams from the start,
             # so that all of it is seen.
             has_body = (
                 length is not None
@@ -92,19 +92,19 @@ class BodyCapture:
             )
 
     def requested(self, flow: http.HTTPFlow) -> None:
-        """The request is whole; one that was held has its body now."""
+        """Show the body of a request that was held and is whole now."""
         both = flow.metadata.get(KEPT)
         if isinstance(both, _Both) and not flow.request.stream:
             both.request.take(flow.request.raw_content or b"")
 
     def answered(self, flow: http.HTTPFlow) -> None:
-        """The head of the response: look at what streams."""
+        """Look at the response's body where it streams."""
         both = flow.metadata.get(KEPT)
         if isinstance(both, _Both) and flow.response is not None and flow.response.stream:
             flow.response.stream = both.response.tap(flow.response.stream)
 
     def end(self, flow: http.HTTPFlow) -> None:
-        """It is over: hand over what was kept."""
+        """Report what was kept: the exchange is over."""
         both = flow.metadata.pop(KEPT, None)
         if (
             not isinstance(both, _Both) or not both.session.keep_bodies

@@ -47,21 +47,20 @@ class Inspection:
 
     @property
     def is_coded(self) -> bool:
-        """Whether the body is something else than what it says."""
+        """Whether the body is coded."""
         return self._decoder.is_coded
 
     def add(
         self, read: Callable[[bytes], None], *, raw: Callable[[bytes], None] | None = None
     ) -> None:
-        """Show what the body says to `read`, and to `raw` what it is, where that is something
-        else."""
+        """Show the decoded body to `read`, and the coded one to `raw` where it differs."""
         self._read.append(read)
         if raw is not None and self._decoder.is_coded:
             self._raw.append(raw)
 
     def try_at_once(self, piece: bytes) -> bool:
-        """Look at the next piece here and now, and say so; unless that takes, after those before
-        it, long enough for others to have their turn meanwhile: then it is for `in_steps`."""
+        """Look at the next piece here and now. Return whether that was possible: a piece that takes
+        long enough, after those before it, to keep others waiting is left to `in_steps`."""
         self._at_once += 1
         self._at_once_bytes += max(len(piece), _ESCAPE_BYTES * _escapes(piece))
         if (
@@ -75,7 +74,7 @@ class Inspection:
         return True
 
     async def in_steps(self, piece: bytes) -> None:
-        """Look at any piece."""
+        """Look at a piece of any size."""
         steps = self._steps(piece)
         is_over = False
         while not is_over:
@@ -101,7 +100,7 @@ class Inspection:
             see(said)
 
     def end(self) -> None:
-        """No more of it comes."""
+        """Keep nothing more: the body is over."""
         self._decoder.end()
 
 
@@ -128,8 +127,7 @@ class Direction:
 
 @dataclass
 class BodyPiece:
-    """A piece that is to be looked at in steps. `is_seen` once that is done: what isn't doesn't
-    go on."""
+    """A piece to look at in steps. It goes on only once `is_seen`."""
 
     look: Inspection
     data: bytes
@@ -145,8 +143,8 @@ class BodyPieceHook(commands.StartHook):  # type: ignore[no-untyped-call]
 
 
 def look_at(way: Direction, headers: http.Headers, session: EgressSession) -> Inspection:
-    """What looks at the body that goes this way, under this head; made where nobody wanted to
-    see it yet."""
+    """Return the inspection of the body that goes this way, under this head; made where there is
+    none yet."""
     if way.look is None:
         decoder = Decoder(_codings(headers))
         if not session.may_unpack(decoder):
@@ -188,8 +186,8 @@ async def said_by(
 
 
 def _codings(headers: http.Headers) -> str:
-    """All that a body was put through, in this order: of a transfer coding only the chunks are
-    taken apart before it is looked at (RFC 9112 6.1)."""
+    """Return all codings of a body, in order: of transfer codings only the chunks are taken apart
+    before this (RFC 9112 6.1)."""
     of_transfer = [
         name
         for name in headers.get("transfer-encoding", "").split(",")

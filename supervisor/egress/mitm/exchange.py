@@ -86,8 +86,7 @@ class LiveExchange:
 
 
 def of(flow: mitm_flow.Flow) -> LiveExchange:
-    """What is known of a flow, of whatever kind; of one that nobody spoke of yet, that nothing
-    is allowed."""
+    """Return the state of a flow of any kind; a new one allows nothing."""
     found: LiveExchange | None = flow.metadata.get(_KEY)
     if found is None:
         found = flow.metadata[_KEY] = LiveExchange()

@@ -61,7 +61,7 @@ _OURS = ("Proxy-Authorization", "Proxy-Connection", "Proxy-Authenticate")
 
 
 class Guard:
-    """See the module's text."""
+    """See the module's docstring."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class Guard:
     @closes(refuse_flow)
     def http_connect(self, flow: http.HTTPFlow) -> None:
         # The front has answered the CONNECT that a connection began with; one behind another
-        # request is nobody's business.
+        # request is refused.
         refuse_flow(flow)
         exchange.of(flow).refusal = RefusalBody(
             why="a CONNECT comes first on its connection", remedy="open a new connection for it"
@@ -486,5 +486,5 @@ def _let_leave(flow: http.HTTPFlow, state: LiveExchange, connection: ClientConne
     """End this hook's wait when the client gives up its request, though the connection goes on."""
     state.leave = functools.partial(connection.leave, asyncio.current_task())
     state.down.room = connection.down
-    if not flow.request.is_http2:  # of which each stream waits by itself (`http2`)
+    if not flow.request.is_http2:  # there each stream waits by itself (`http2`)
         state.up.room = connection.up

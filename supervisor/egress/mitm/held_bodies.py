@@ -64,7 +64,7 @@ class HeldBodies:
 
 
 def of(flow: http.HTTPFlow) -> HeldBody | None:
-    """What is held of a flow's body; None where it isn't."""
+    """Return what is held of a flow's body; None where it isn't."""
     found = flow.metadata.get(_KEY)
     return found if isinstance(found, HeldBody) else None
 

@@ -38,7 +38,7 @@ from supervisor.egress.loop import refusals
 from supervisor.egress.loop.refusals import UNREADABLE, RefusalBody
 from supervisor.egress.protocols.checks import MOST_HEAD_BYTES, SPOKEN
 
-# Of an origin: more than clients take (curl: 300 kB for all headers, of which 100 kB in one).
+# From an origin: more than clients take (curl: 300 kB for all headers, of which 100 kB in one).
 MOST_ANSWER_HEAD_BYTES = 320 * 1024
 # Each is looked for among others where it goes on over HTTP/2; Node's clients take so many.
 MOST_ANSWER_FIELDS = 2000
@@ -119,7 +119,7 @@ class BoundedHttp1Client(Http1Client):
     def send(self, event: HttpEvent) -> layer.CommandGenerator[None]:
         if isinstance(event, RequestHeaders) and not event.end_stream:
             event = RequestHeaders(event.stream_id, _framed(event.request), end_stream=False)
-        # An empty chunk would end the body in its midst. Trailers may be dropped (RFC 9110 6.5.1),
+        # An empty chunk would end the body early. Trailers may be dropped (RFC 9110 6.5.1),
         # as a client's over HTTP/1 are: mitmproxy can't write them, and there are origins that take
         # them for headers.
         is_dropped = isinstance(event, RequestTrailers) or (
@@ -163,8 +163,8 @@ class BoundedHttp1Client(Http1Client):
 
 
 def _framed(request: http.Request) -> http.Request:
-    """The request with a head that says where its body ends: in HTTP/2 none has to. The flow's
-    own stays as the client sent it."""
+    """Return the request with a head that says where its body ends, which HTTP/2 doesn't need. The
+    flow's own stays as the client sent it."""
     if "content-length" in request.headers or "transfer-encoding" in request.headers:
         return request
     framed = request.copy()
@@ -176,8 +176,8 @@ def _framed(request: http.Request) -> http.Request:
 
 
 def error_response(status_code: int, message: str = "") -> bytes:
-    """What a client reads whose request can't be read: mitmproxy's own page quotes it, a
-    password in its address too."""
+    """Return the response to an unreadable request: mitmproxy's own page quotes it, a password in
+    its address too."""
     refusal = RefusalBody(
         error="unreadable",
         why="the request's head is too long"
@@ -189,7 +189,7 @@ def error_response(status_code: int, message: str = "") -> bytes:
 
 
 def install() -> None:
-    """mitmproxy gives no way to choose any of them: they are found by these names."""
+    """Put ours in mitmproxy's place by name: there is no way to choose them."""
     _http1.make_error_response = error_response
     _http1.ChunkedReader = BoundedReader  # type: ignore[attr-defined]
     _http.Http1Client = BoundedHttp1Client  # type: ignore[attr-defined]

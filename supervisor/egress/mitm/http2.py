@@ -76,7 +76,7 @@ _OF_A_HEAD = (HeadersFrame, ContinuationFrame, PushPromiseFrame)
 
 
 class Unsent(NamedTuple):
-    """What of a body hasn't gone on."""
+    """The part of a body that hasn't gone on."""
 
     pieces: int = 0
     bytes: int = 0
@@ -90,8 +90,8 @@ class Unsent(NamedTuple):
 
 
 class _Frames(FrameBuffer):
-    """Of a head no more is put together than one of HTTP/1 may have: h2 takes 64 frames of 128
-    kB, and takes them apart in one go, for seconds."""
+    """Bound a head at the length of an HTTP/1 one: h2 takes 64 frames of 128 kB, and takes them
+    apart in one go, for seconds."""
 
     def _update_header_buffer(self, frame: Frame | None) -> Frame | None:
         parts = (*self._headers_buffer, frame) if isinstance(frame, _OF_A_HEAD) else ()
@@ -101,8 +101,8 @@ class _Frames(FrameBuffer):
 
 
 class _Encoder(Encoder):
-    """A peer may say that it remembers gigabytes of heads. Ours would be as large, and each name
-    is looked for in all of it."""
+    """Bound the header table: a peer may claim one of gigabytes. Ours would be as large, and each
+    name is looked for in all of it."""
 
     @property
     def header_table_size(self) -> int:
@@ -116,8 +116,8 @@ class _Encoder(Encoder):
 
 
 class _Resets(SizeLimitDict):
-    """h2 remembers 65,536 streams and how each ended. Of one that ended as it should nobody may
-    say more, which is an error with and without that."""
+    """Remember reset streams only, not all 65,536 that h2 does; frames on cleanly closed ones are
+    errors anyway."""
 
     def __setitem__(self, key: int, value: Any) -> None:
         if value in _BY_RESET:
@@ -161,9 +161,9 @@ class _Bounded(BufferedH2Connection):
             H2Connection.end_stream(self, stream_id)
 
     def end_stream(self, stream_id: int) -> None:
-        """Once, though a response that was over before its request is ended with it again
-        (`layers`): the second end, behind one that lies until the peer takes it, would be an
-        error then, and that of the connection."""
+        """End the stream once. A response that was over before its request is ended with it again
+        (`layers`); a second end, behind one that waits until the peer takes it, would be an error
+        of the connection."""
         lying = self.stream_buffers.get(stream_id)
         if not (lying and lying[-1].end_stream):
             super().end_stream(stream_id)
@@ -390,8 +390,8 @@ def _remember_reset(connection: Http2Connection, event: Event) -> None:
 
 
 def waiting_for(origin: layer.Layer, stream_id: int) -> Unsent:
-    """What of a request's body an origin doesn't take yet, where it speaks HTTP/2: for its
-    window, or until another of its streams ends."""
+    """Return the part of a request's body that an origin on HTTP/2 doesn't take yet: it waits for
+    the window, or until another of its streams ends."""
     found = _http2_of(origin)
     if found is None:
         return Unsent()
@@ -414,7 +414,7 @@ def goes_away(origin: layer.Layer) -> bool:
 
 
 def _http2_of(origin: layer.Layer) -> BoundedHttp2Client | None:
-    """What speaks HTTP/2 to an origin, None where nothing does."""
+    """Return the HTTP/2 layer to an origin; None where there is none."""
     while not isinstance(origin, BoundedHttp2Client):
         inner = getattr(origin, "child_layer", None)  # TLS, and what dials
         if inner is None:
@@ -424,5 +424,5 @@ def _http2_of(origin: layer.Layer) -> BoundedHttp2Client | None:
 
 
 def install() -> None:
-    """mitmproxy gives no way to choose it: it is found by this name."""
+    """Put ours in mitmproxy's place by name: there is no way to choose it."""
     _http.Http2Client = BoundedHttp2Client  # type: ignore[attr-defined]

@@ -154,8 +154,8 @@ class Handler(ProxyConnectionHandler):
         """INVARIANT: no connection outlives its task, and the layers learn of its end, or the other
         side of theirs would wait for ever.
 
-        mitmproxy does both behind its calls of `server_event`, of which it takes for granted
-        that none is cancelled in its midst: ours wait.
+        mitmproxy does both after its calls of `server_event`, and assumes that none is cancelled
+        half-way: ours wait.
         """
         left = self.transports.pop(connection, None)
         if left is not None and left.writer is not None:
@@ -261,7 +261,7 @@ class Inspector:
         admission: Admission,
         clock: Clock,
     ) -> Self:
-        """What `Master.run` does, without its eager tasks: uvloop's don't work with every Python
+        """Do what `Master.run` does, without its eager tasks: uvloop's don't work with every Python
         3.13."""
         held_bodies = HeldBodies()
         meter = Meter(questions, configure.model_hosts, held_bodies)
@@ -276,7 +276,7 @@ class Inspector:
         return cls(master, sessions, admission.allowances)
 
     async def stop(self) -> None:
-        """End what mitmproxy began."""
+        """End mitmproxy."""
         await self._master.done()
 
     async def serve(self, connection: ClientConnection, client: HeldEnd) -> None:
@@ -302,8 +302,8 @@ class Inspector:
 
 
 async def _farewell(reader: asyncio.StreamReader, writer: _Writer) -> None:
-    """End a connection once its client has hung up too, or had time to read why it is refused:
-    as `HeldEnd.farewell`."""
+    """End a connection once its client has hung up too, or had time to read its refusal, as in
+    `HeldEnd.farewell`."""
     writer.close()
     with contextlib.suppress(OSError, TimeoutError):
         async with asyncio.timeout(FAREWELL_S):
@@ -319,7 +319,7 @@ async def _farewell(reader: asyncio.StreamReader, writer: _Writer) -> None:
 
 
 def _streams(client: HeldEnd) -> tuple[asyncio.StreamReader, _Writer]:
-    """The client's end as mitmproxy wants it, with what came so far to be read first."""
+    """Return the client's end as mitmproxy wants it; what came so far is read first."""
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(loop=loop)
     protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
@@ -337,7 +337,7 @@ def _streams(client: HeldEnd) -> tuple[asyncio.StreamReader, _Writer]:
 
 
 def _build(configure: Configure, sessions: Sessions, guard: Guard) -> Master:
-    """mitmproxy with five addons instead of its thirty: no onboarding page, no scripts, no
+    """Build mitmproxy with five addons instead of its thirty: no onboarding page, no scripts, no
     commands from files."""
     websockets.install()
     http1.install()

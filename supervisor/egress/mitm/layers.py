@@ -78,8 +78,8 @@ class RequestWithdrawn(events.Event):
 def refusal_response(
     refusal: RefusalBody, http_version: str, error: ModelError | None = None, status: int = 403
 ) -> http.Response:
-    """The refusal as a response of its own connection's last; `error` is what it says instead to
-    whoever calls a model."""
+    """Return the refusal as the last response of its connection; `error` replaces it for callers of
+    a model."""
     said = error or ModelError(status, {}, msgspec.json.encode(refusal))
     headers = {
         "Content-Type": "application/json",
@@ -126,7 +126,7 @@ class GuardedStream(HttpStream):
             self._held_bytes.clear()
 
     def paused(self) -> Unsent:
-        """What of the request's body came while a hook looks at it."""
+        """Keep what comes of the request's body while a hook looks at it."""
         return Unsent.of(
             [event for event in self._paused_event_queue if isinstance(event, RequestData)]
         )
@@ -184,7 +184,7 @@ class GuardedStream(HttpStream):
         return piece.is_seen
 
     def _cut_off(self) -> layer.CommandGenerator[None]:
-        """End it, in its midst, with its client's connection."""
+        """End the stream half-way, with its client's connection."""
         exchange.of(self.flow).is_cut = True
         yield commands.CloseConnection(self.context.client)
 
@@ -239,7 +239,7 @@ class GuardedStream(HttpStream):
         return True
 
     def check_body_size(self, request: bool) -> layer.CommandGenerator[bool]:
-        """What must be seen whole is held instead of streamed."""
+        """Hold what must be seen whole, instead of streaming it."""
         held = held_bodies.of(self.flow)
         if not request or held is None:
             return (yield from super().check_body_size(request))
@@ -265,13 +265,13 @@ class GuardedStream(HttpStream):
     def handle_protocol_error(
         self, event: RequestProtocolError | ResponseProtocolError
     ) -> layer.CommandGenerator[None]:
-        """An origin that gave no response is answered for, with the reason that the addon finds."""
+        """Answer for an origin that gave no response, with the addon's reason."""
         exchange.of(self.flow).gave_up = isinstance(event, RequestProtocolError)
         if (
             self.server_state == self.state_done
             and self.client_state == self.state_stream_request_body
         ):
-            # The rest of the request isn't wanted any more, or doesn't come, of which mitmproxy
+            # The rest of the request isn't wanted any more, or doesn't come, and mitmproxy
             # tells nobody.
             yield HttpErrorHook(self.flow)
             if isinstance(event, RequestProtocolError):
@@ -384,8 +384,8 @@ class GuardedHttpLayer(HttpLayer):
                 del self.connections[one]
 
     def _withdraw(self, flow_id: str) -> layer.CommandGenerator[None]:
-        """End a request as if its client had given it up, which everything here knows how to
-        end, and tell the client."""
+        """End a request as if its client had given it up, and tell the client. Everything here
+        knows how to end that."""
         for stream_id, stream in list(self.streams.items()):
             if stream.flow.id == flow_id:
                 told = ResponseProtocolError(stream_id, _WITHDRAWN, ErrorCode.CANCEL)
@@ -394,7 +394,7 @@ class GuardedHttpLayer(HttpLayer):
                 yield from self.event_to_child(stream, given_up)
 
     def _waiting(self, stream_id: int) -> Unsent:
-        """What of a request's body hasn't gone on yet."""
+        """Return how much of a request's body hasn't gone on yet."""
         stream = self.streams.get(stream_id)
         if not isinstance(stream, GuardedStream):
             return Unsent()  # over: what an origin left lying of it goes nowhere
@@ -437,7 +437,7 @@ class BoundedClientTLS(ClientTLSLayer):
 
 
 class RefuseLayer(layer.Layer):
-    """What is neither TLS nor HTTP: the client is cut off, and nothing is ever dialled."""
+    """Cut off a client that speaks neither TLS nor HTTP. Nothing is ever dialled."""
 
     def _handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
         if isinstance(event, events.Start):

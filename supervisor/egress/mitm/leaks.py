@@ -98,7 +98,7 @@ class Leaks:
         *,
         is_for_model: bool,
     ) -> str | None:
-        """A request was let through: look at what follows. Why it may not be sent after all: its
+        """Look at what follows an allowed request. Return why it may not be sent after all: its
         body can't be looked through."""
         headers, session = flow.request.headers, connection.session
         # An agent tells its model what it sees, its own environment too; a placeholder opens
@@ -173,14 +173,14 @@ class Leaks:
         )
 
     async def look_at_request(self, flow: http.HTTPFlow) -> None:
-        """Look at all of it."""
+        """Look at the whole request."""
         look = exchange.of(flow).up.look
         assert look is not None
         await look.in_steps(flow.request.raw_content or b"")
 
     def requested(self, flow: http.HTTPFlow) -> str | None:
-        """The request is whole, and was looked at: why it may not be sent. Of one that streams
-        only its trailers are left, and it is cut off instead."""
+        """Return why a whole request that was looked at may not be sent. One that streamed is cut
+        off instead; only its trailers are left."""
         watch = flow.metadata.get(_KEY)
         if not isinstance(watch, _Watch):
             return None
@@ -198,8 +198,8 @@ class Leaks:
         return None
 
     def answered(self, flow: http.HTTPFlow) -> str | None:
-        """The head of the answer: why it may not be passed on. Its body is looked through on its
-        way."""
+        """Return why the answer may not be passed on, by its head. Its body is looked through on
+        its way."""
         watch, response = flow.metadata.get(_KEY), flow.response
         if not isinstance(watch, _Watch) or response is None:
             return None
@@ -225,7 +225,7 @@ class Leaks:
         return why or None
 
     def _tell(self, watch: _Watch, why: str) -> None:
-        """Put it on record, and count it."""
+        """Record it, and count it."""
         if why == secrets.ECHOED:
             watch.connection.session.beginnings.echoes += 1
         self._admission.refused(watch.connection, watch.action, why)
@@ -273,15 +273,15 @@ class Leaks:
         return not response.stream and response.status_code != _SWITCHED
 
     async def look_at_answer(self, flow: http.HTTPFlow) -> None:
-        """Look at all of it."""
+        """Look at the whole answer."""
         look = exchange.of(flow).down.look
         assert look is not None
         assert flow.response is not None
         await look.in_steps(flow.response.raw_content or b"")
 
     def ended(self, flow: http.HTTPFlow) -> str | None:
-        """The answer is whole, and was looked at: why it may not be passed on. Of one that
-        streamed only its trailers are left, and it is cut off instead."""
+        """Return why a whole answer that was looked at may not be passed on. One that streamed is
+        cut off instead; only its trailers are left."""
         watch, response = flow.metadata.get(_KEY), flow.response
         if not isinstance(watch, _Watch) or not watch.back or response is None:
             return None
@@ -322,7 +322,7 @@ class Leaks:
         state.passes = passes
 
     def said(self, flow: http.HTTPFlow, message: WebSocketMessage) -> None:
-        """A message of a WebSocket, either way, was looked at."""
+        """Take a looked-at message of a WebSocket, either way."""
         watch = flow.metadata.get(_KEY)
         if not isinstance(watch, _Watch):
             return
@@ -340,7 +340,7 @@ class Leaks:
 
 
 def _hide_length(flow: http.HTTPFlow, response: http.Response) -> None:
-    """Pass an answer on without saying how long it is, its coding included. What has no body
+    """Pass an answer on without stating its length: chunked in HTTP/1.1. A response without a body
     ends with its head (RFC 9112 6.3)."""
     had_length = response.headers.pop("content-length", None) is not None
     has_body = flow.request.method != "HEAD" and response.status_code not in _WITHOUT_BODY

@@ -77,8 +77,8 @@ class Meter:
     def over_websocket(
         self, flow: http.HTTPFlow, host: str, *, is_upgrade: bool
     ) -> RefusalBody | None:
-        """The refusal of a request for a WebSocket to send calls over, whatever the rules say of
-        it; None for any other request."""
+        """Refuse a WebSocket for model calls, whatever the rules say of it; None for any other
+        request."""
         if not is_upgrade or self._api(flow, host, is_upgrade=True) in (None, "unmetered"):
             return None
         exchange.of(flow).model_error = plain_requests_only()
@@ -112,8 +112,8 @@ class Meter:
     def denial(
         self, flow: http.HTTPFlow, host: str, answer: Answer, *, is_upgrade: bool
     ) -> ModelError | None:
-        """What a request reads that a budget doesn't allow, where by its head it calls a model:
-        the provider's own error."""
+        """Return the provider's own error where a budget denies a request that calls a model by its
+        head."""
         api = self._api(flow, host, is_upgrade=is_upgrade)
         return None if api is None else _refused(flow, api, host, answer)
 
@@ -149,7 +149,7 @@ class Meter:
         return None
 
     def answered(self, flow: http.HTTPFlow) -> None:
-        """The head of the answer: read the rest while it streams through."""
+        """Read the rest of the answer while it streams through."""
         metered = flow.metadata.get(CALL)
         response = flow.response
         if not isinstance(metered, Metered) or metered.answer is None or response is None:
@@ -164,7 +164,7 @@ class Meter:
         metered.look.add(metered.reader.feed)
 
     def end(self, flow: http.HTTPFlow, *, complete: bool) -> None:
-        """The answer is over, or never came."""
+        """Report a call whose answer is over, or never came."""
         metered = flow.metadata.get(CALL)
         if not isinstance(metered, Metered):
             return
@@ -176,7 +176,7 @@ class Meter:
             self._report(metered, None)
 
     def client_left(self, connection: ClientConnection) -> None:
-        """The client's connection is over: whatever of it wasn't reported yet is now."""
+        """Report what is left of a client whose connection is over."""
         for metered in list(self._open.get(connection, ())):
             self._report(metered, _end_of(metered, complete=False))
 
@@ -234,14 +234,14 @@ def _path(flow: http.HTTPFlow) -> str:
 
 
 def _refused(flow: http.HTTPFlow, api: Api, host: str, answer: Answer) -> ModelError:
-    """The provider's own error for a call that doesn't go out."""
+    """Return the provider's own error for a call that doesn't go out."""
     return budget_error(
         api, answer.why, answer.remedy, answer.request_id, host=host, path=_path(flow)
     )
 
 
 def _end_of(metered: Metered, *, complete: bool) -> Usage | None:
-    """What a call used, as far as its answer said; None where there was none."""
+    """Return a call's usage, as far as its answer said; None where there was none."""
     if metered.reader is None or metered.look is None:
         return None
     return metered.reader.end(complete=complete, was_read=not metered.look.why)

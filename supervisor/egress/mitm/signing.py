@@ -42,12 +42,12 @@ class Signer:
         self._held_bodies = held_bodies
 
     def wanted(self, flow: http.HTTPFlow, keys: str) -> None:
-        """The request is to be signed with these keys."""
+        """Have the request signed with these keys."""
         flow.metadata[_KEY] = _Wanted(keys)
 
     def at_head(self, flow: http.HTTPFlow, connection: ClientConnection) -> RefusalBody | None:
-        """The rest of the head is as it goes out: sign it, or have its body held. Why it must
-        not go out."""
+        """Sign the head, which is as it goes out, or have the body held. Return why it must not go
+        out."""
         if _KEY not in flow.metadata:
             return None
         if sigv4.HASH in flow.request.headers:
@@ -56,7 +56,7 @@ class Signer:
         return None
 
     def at_end(self, flow: http.HTTPFlow) -> RefusalBody | None:
-        """The request is whole: sign what wasn't yet. Why it must not go out."""
+        """Sign a whole request that wasn't signed yet. Return why it must not go out."""
         return _sign(flow, flow.request.raw_content or b"") if _KEY in flow.metadata else None
 
 

@@ -101,7 +101,7 @@ class BoundedConnection(_websocket.WebsocketConnection):
             yield event
 
     def _room(self) -> int:
-        """How much more of a message may be kept."""
+        """Return how much more of a message may be kept."""
         if self.session is None:
             return 0
         return min(
@@ -120,7 +120,7 @@ class BoundedConnection(_websocket.WebsocketConnection):
         )
 
     def let_go(self) -> None:
-        """What was kept is sent on, or dropped."""
+        """Release what was kept: it is sent on, or dropped."""
         if self.session is not None:
             self.session.message_bytes -= self._kept_bytes
         self._kept_bytes = 0
@@ -131,7 +131,7 @@ def _length_bytes(data: str | bytes) -> int:
 
 
 def _said(event: Any) -> bytes:
-    """What a frame says that is no part of a message: RFC 6455 5.5."""
+    """Return what a frame says that is no part of a message: RFC 6455 5.5."""
     if isinstance(event, events.Ping | events.Pong):
         return bytes(event.payload)
     return (event.reason or "").encode() if isinstance(event, events.CloseConnection) else b""
@@ -205,6 +205,6 @@ class BoundedWebsocket(_websocket.WebsocketLayer):
 
 
 def install() -> None:
-    """mitmproxy gives no way to choose either: both are found by these names."""
+    """Put ours in mitmproxy's place by name: there is no way to choose them."""
     _websocket.WebsocketConnection = BoundedConnection  # type: ignore[misc,assignment]
     _websocket.WebsocketLayer = BoundedWebsocket  # type: ignore[misc]

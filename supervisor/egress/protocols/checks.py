@@ -77,7 +77,7 @@ class Head:
         return Network(operation="connect", host=host, port=port), connect(self, host, port)
 
     def values(self, name: bytes) -> list[str]:
-        """The values of a header, in order."""
+        """Return the values of a header, in order."""
         return [value.decode("latin-1") for key, value in self.headers if key.lower() == name]
 
 
@@ -106,7 +106,7 @@ def shown_headers(
 
 
 def canonical_host(text: str) -> str | None:
-    """The host as rules see it and as it is dialled, or None where it isn't a valid name or
+    """Return the host as rules see it and as it is dialled, or None where it isn't a valid name or
     address."""
     try:
         return hosts.canonical_host(text)

@@ -62,7 +62,7 @@ class HelloReader:
         self._message = bytearray()
 
     def read(self, data: bytearray) -> ClientHello | None:
-        """The hello at the start of `data`, which only grows between calls; None until it is
+        """Return the hello at the start of `data`, which only grows between calls; None until it is
         whole. `HelloError` for all else."""
         while True:
             body = self._record(data)
@@ -83,7 +83,7 @@ class HelloReader:
                 return ClientHello(_server_name(bytes(message[4:])), self._at)
 
     def _record(self, data: bytearray) -> bytes | None:
-        """The content of the next handshake record; None until it is whole."""
+        """Return the content of the next handshake record; None until it is whole."""
         header = data[self._at : self._at + _HEADER_BYTES]
         kind = header[0] if header else _HANDSHAKE
         says_nothing = self._is_second and not self._message and kind in _NOTHING_YET
@@ -139,7 +139,7 @@ def _vector(data: bytes, at: int, length_bytes: int) -> tuple[int, int]:
 
 
 def _server_name(body: bytes) -> str | None:
-    """The server name in the body of a ClientHello."""
+    """Return the server name in the body of a ClientHello."""
     session_id, session_id_end = _vector(body, _SESSION_ID_AT, 1)
     ciphers, ciphers_end = _vector(body, session_id_end, 2)
     compressions, end = _vector(body, ciphers_end, 1)
@@ -156,7 +156,7 @@ def _server_name(body: bytes) -> str | None:
 
 
 def _extension_of_name(body: bytes, at: int) -> bytes | None:
-    """The extension `server_name` among those from here to the end, each of which is there once."""
+    """Return the extension `server_name`; each extension from here to the end may occur once."""
     found, kinds, end = None, set(), len(body)
     while at < end:
         if end - at < _EXTENSION.size:
@@ -176,7 +176,7 @@ def _extension_of_name(body: bytes, at: int) -> bytes | None:
 
 
 def _host_name(extension: bytes) -> str:
-    """The one name of the extension `server_name`."""
+    """Return the one name of the extension `server_name`."""
     kind_at, end = _vector(extension, 0, 2)
     begin, name_end = _vector(extension, kind_at + 1, 2)
     if not name_end == end == len(extension) or extension[kind_at] != _HOST_NAME:

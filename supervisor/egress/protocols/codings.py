@@ -170,8 +170,8 @@ _WIDE = ("br", "zstd")
 
 
 class Decoder:
-    """One body, piece by piece. `why` is why it can't be read, once that is so: its coding isn't
-    known, it wasn't coded so, or unpacks to too much."""
+    """One body, piece by piece. `why` is set once it can't be read: its coding isn't known, it
+    wasn't coded so, or it unpacks to too much."""
 
     def __init__(self, coding: str) -> None:
         names = [name for part in coding.split(",") if (name := part.strip().lower()) not in _PLAIN]
@@ -188,7 +188,7 @@ class Decoder:
 
     @property
     def is_readable(self) -> bool:
-        """Whether all of the body that came so far could be read."""
+        """Whether the body could be read so far."""
         return not self.why
 
     def decode(self, piece: bytes) -> Iterator[bytes]:
@@ -205,7 +205,7 @@ class Decoder:
                 if sum(map(len, parts)) >= STEP_BYTES or count % _MOST_SILENT_STEPS == 0:
                     yield b"".join(parts)
                     parts.clear()
-                    if self.why:  # refused by whoever took that step
+                    if self.why:  # the caller refused it
                         return
         except ValueError as error:
             self.why = str(error)
