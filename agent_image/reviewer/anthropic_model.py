@@ -57,7 +57,8 @@ class AnthropicModel:
         )
 
     def reply(self, request: Request, say: Callable[[str], None]) -> Reply:
-        """The model's next turn. Raises `ModelError` when it can't be had within the retries."""
+        """Return the model's next turn. Raises `ModelError` when it can't be had within the
+        retries."""
         import anthropic
 
         attempt = 0
@@ -160,8 +161,8 @@ class AnthropicModel:
         ) from error
 
     def _refusal_of_connect(self, error: Exception) -> str | None:
-        """The proxy's reason where it refused the connection: asked once more by hand, since the
-        SDK drops its words."""
+        """Return the proxy's reason where it refused the connection: asked once more by hand, since
+        the SDK drops its words."""
         cause = error.__cause__
         if cause is None or "403" not in str(cause) or not proxy_is_set():
             return None

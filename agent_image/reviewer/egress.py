@@ -107,7 +107,7 @@ def _exchange(
 
 
 def _refusal(status: int, body: bytes) -> dict[str, Any] | None:
-    """The refusal of egress, or None where a 403 is the server's own."""
+    """Return the refusal of egress, or None where a 403 is the server's own."""
     if status != 403:
         return None
     try:
@@ -123,5 +123,5 @@ def _target(url: str) -> str:
 
 
 def proxy_is_set() -> bool:
-    """Whether the environment names a proxy for HTTPS."""
+    """Return whether the environment names a proxy for HTTPS."""
     return bool(os.environ.get("HTTPS_PROXY") or os.environ.get("https_proxy"))

@@ -37,7 +37,7 @@ class Ask(msgspec.Struct, frozen=True):
 
     @property
     def is_granted(self) -> bool:
-        """Whether a rule or a person said yes."""
+        """Return whether a rule or a person said yes."""
         return self.status in ("allowed", "approved", "used")
 
     @property
@@ -119,7 +119,7 @@ class Gatehouse:
         return self._ask("/v1/policy-proposals", {"effect": effect, "rule": rule, "why": why})
 
     def session(self) -> dict[str, Any]:
-        """The session's facts."""
+        """Return the session's facts."""
         facts = self._call("GET", "/v1/session")
         return facts if isinstance(facts, dict) else {}
 

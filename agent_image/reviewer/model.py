@@ -32,12 +32,12 @@ class Reply(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """The words of the reply, without tool calls."""
+        """Return the words of the reply, without tool calls."""
         return "".join(block["text"] for block in self.content if block["type"] == "text")
 
     @property
     def calls(self) -> tuple[Block, ...]:
-        """The tool calls of the reply, in order."""
+        """Return the tool calls of the reply, in order."""
         return tuple(block for block in self.content if block["type"] == "tool_use")
 
 
@@ -57,6 +57,6 @@ class Model(Protocol):
     name: str
 
     def reply(self, request: Request, say: Callable[[str], None]) -> Reply:
-        """The next turn; `say` gets a line for the person while it takes long. Raises
+        """Return the next turn; `say` gets a line for the person while it takes long. Raises
         `ModelError`."""
         ...

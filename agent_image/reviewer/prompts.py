@@ -36,7 +36,7 @@ CUT_CALL = "not done: the reply was cut at its length limit in this call; make i
 
 
 def system(quarantine: Quarantine, turns: int) -> str:
-    """The instructions of a review of `turns` turns."""
+    """Return the instructions of a review of `turns` turns."""
     return _SYSTEM.format(mark=quarantine.mark, turns=turns)
 
 

@@ -37,7 +37,8 @@ class RecordedModel:
         self._numbers = itertools.count(1)
 
     def reply(self, request: Request, say: Callable[[str], None]) -> Reply:
-        """The script's next turn: the one after as many as the conversation already holds."""
+        """Return the script's next turn: the one after as many as the conversation already
+        holds."""
         position = sum(message["role"] == "assistant" for message in request.messages)
         if position >= len(self._turns):
             raise ModelError(

@@ -71,7 +71,7 @@ class Repository:
         self.exists = (root / ".git").exists() and self._run("rev-parse", "--git-dir").code == 0
 
     def change(self, base: str) -> Change:
-        """The change since `base`: a revision, `none`, or `auto`, which finds one. Raises
+        """Return the change since `base`: a revision, `none`, or `auto`, which finds one. Raises
         `GitError`."""
         if base == "none" or (base == "auto" and not self.exists):
             return Change(None, None)
@@ -94,8 +94,8 @@ class Repository:
         )
 
     def diff(self, change: Change, paths: list[str], limit_bytes: int) -> Output:
-        """The diff of the working copy against the change's base, of `paths` only where any are
-        given."""
+        """Return the diff of the working copy against the change's base, of `paths` only where any
+        are given."""
         if change.base is None:
             raise GitError("there is no base to compare with; read the files instead")
         return self._run(

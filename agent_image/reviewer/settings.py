@@ -103,7 +103,7 @@ def hide_from_siblings() -> None:
 
 
 def tool_environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The environment of git and ripgrep: a path and a locale, nothing of the session."""
+    """Return the environment of git and ripgrep: a path and a locale, nothing of the session."""
     return {
         "PATH": environ.get("PATH", "/usr/local/bin:/usr/bin:/bin"),
         "LC_ALL": "C.UTF-8",

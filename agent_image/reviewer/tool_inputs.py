@@ -112,7 +112,7 @@ RECORDED_TOOLS: dict[str, tuple[type[Input], str]] = {
 
 
 def definitions(tools: dict[str, tuple[type[Input], str]]) -> list[dict[str, Any]]:
-    """The tools as the Messages API wants them."""
+    """Return the tools as the Messages API wants them."""
     return [
         {"name": name, "description": description, "input_schema": _schema(kind)}
         for name, (kind, description) in tools.items()

@@ -78,7 +78,7 @@ class Tools:
         }
 
     def run(self, calls: Sequence[Block]) -> list[Result]:
-        """The results of one turn's calls, in their order."""
+        """Return the results of one turn's calls, in their order."""
         results: list[Result | None] = [None] * len(calls)
         waiting: list[threading.Thread] = []
 

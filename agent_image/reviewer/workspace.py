@@ -44,7 +44,8 @@ class Workspace:
         return PurePosixPath(resolved.relative_to(self.root)).as_posix()
 
     def read(self, name: str, limit_bytes: int) -> tuple[bytes, int]:
-        """The first `limit_bytes` bytes of a file, and its whole size. Raises `PathError`."""
+        """Return the first `limit_bytes` bytes of a file, and its whole size. Raises
+        `PathError`."""
         descriptor = self._open(self.relative(name), name, _FILE)
         try:
             facts = os.fstat(descriptor)

@@ -186,7 +186,7 @@ class SupervisorParts:
         self._register_brokers()
 
     def workspace_of(self, session_id: str) -> WorkspaceChannel | None:
-        """The workspace channel of a session that hasn't ended."""
+        """Return the workspace channel of a session that hasn't ended."""
         return self.surroundings.channel(session_id)
 
     def undoing(self, session_id: str) -> AbstractAsyncContextManager[Undo]:
@@ -303,7 +303,7 @@ class Supervisor:
 
     @property
     def stopping(self) -> bool:
-        """Whether somebody asked for the end."""
+        """Return whether somebody asked for the end."""
         return self._stop.is_set()
 
     def request_stop(self) -> None:
@@ -497,7 +497,7 @@ def handle_signals(supervisor: Supervisor) -> None:
 
 
 def _model_hosts(settings: Settings) -> tuple[str, ...]:
-    """The host of another address of the Messages API, without its port, and those that are
+    """Return the host of another address of the Messages API, without its port, and those that are
     named."""
     host = _host_of_base(settings.anthropic_base_url) if settings.anthropic_base_url else None
     named = [_model_host(one.strip()) for one in settings.model_hosts.split(",") if one.strip()]

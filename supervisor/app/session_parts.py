@@ -106,7 +106,7 @@ class SessionSetup:
         self.exec_broker: ExecBroker | None = None
 
     def channel(self, session_id: str) -> WorkspaceChannel | None:
-        """The workspace channel of a session that hasn't ended."""
+        """Return the workspace channel of a session that hasn't ended."""
         parts = self._parts.get(session_id)
         return parts.channel if parts else None
 
@@ -141,7 +141,8 @@ class SessionSetup:
     # -- session_manager.Surroundings -------------------------------------------------------------
 
     async def plan(self, wanted: StartSession) -> dict[str, Any]:
-        """The facts of a session that its kind brings; `UserError` where it can't be started so."""
+        """Return the facts of a session that its kind brings; `UserError` where it can't be started
+        so."""
         self._check_expected(wanted)
         caller = _caller(wanted)
         limits = parse_budget(
@@ -181,13 +182,13 @@ class SessionSetup:
         }
 
     def spec(self, session: Session, token: str, *, tty: bool) -> Spec:
-        """The agent's sandbox."""
+        """Return the agent's sandbox."""
         return self._sandboxes.of_agent(
             session, token, self._within(session), self._caller(session), tty=tty
         )
 
     def tool_spec(self, session: Session, action: Exec) -> Spec:
-        """The sandbox of one command."""
+        """Return the sandbox of one command."""
         return self._sandboxes.of_tool(
             session, action, self._within(session), self._caller(session)
         )
@@ -276,7 +277,8 @@ class SessionSetup:
             await self._parts[session.id].channel.final_pass(why)
 
     def waits_for_person(self, session_id: str) -> bool:
-        """Whether a change of a file waits for an answer, or an approved one for being applied."""
+        """Return whether a change of a file waits for an answer, or an approved one for being
+        applied."""
         return any(_is_change(request) for request in self._open_requests(session_id))
 
     async def until_something_is_answered(self, session_id: str) -> None:
@@ -381,7 +383,7 @@ def _is_change(request: Request) -> bool:
 
 
 def _model_policy(url: str) -> str:
-    """The session's own rules: its agent may reach its model. Everything else stays as the
+    """Return the session's own rules: its agent may reach its model. Everything else stays as the
     policy says."""
     calls = f"POST {url.rstrip('/')}/v1/messages"
     data = {

@@ -37,7 +37,7 @@ def opened(path: Path, flags: int = 0) -> int:
 
 
 def read_bytes(path: Path) -> bytes:
-    """The whole of a file."""
+    """Return the whole of a file."""
     with os.fdopen(opened(path), "rb") as file:
         return file.read()
 

@@ -281,12 +281,13 @@ async def run(
 
 
 def exit_code(returncode: int) -> int:
-    """The shell's convention (POSIX 2.8.2): 128 + number where a signal ended the program."""
+    """Return the shell's convention (POSIX 2.8.2): 128 + number where a signal ended the
+    program."""
     return 128 - returncode if returncode < 0 else returncode
 
 
 def children(pid: int) -> list[int]:
-    """The direct children of all threads of a process (needs CONFIG_PROC_CHILDREN,
+    """Return the direct children of all threads of a process (needs CONFIG_PROC_CHILDREN,
     proc_pid_children(5))."""
     found: list[int] = []
     with contextlib.suppress(OSError):

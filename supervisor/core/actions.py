@@ -260,7 +260,7 @@ def is_read_with_body(action: Network) -> bool:
 
 
 def category_of(action: Action) -> Category:
-    """The action's category, one of `CATEGORIES`."""
+    """Return the action's category, one of `CATEGORIES`."""
     category: Category = action.__struct_config__.tag  # type: ignore[assignment]
     return category
 
@@ -326,8 +326,8 @@ def _subject_of(path: str) -> str:
 
 
 def targets(subject: str) -> tuple[str, ...]:
-    """The subjects that a newer request must not share with one that waits: a move's are those
-    of both of its paths."""
+    """Return the subjects that a newer request must not share with one that waits: a move's are
+    those of both of its paths."""
     if not subject.startswith(MOVES):
         return (subject,)
     return msgspec.json.decode(subject.removeprefix(MOVES), type=tuple[str, str])
@@ -401,11 +401,11 @@ def _paths(number: int) -> str:
 
 
 def encode(action: Action) -> str:
-    """The action as JSON, for records."""
+    """Return the action as JSON, for records."""
     return msgspec.json.encode(action).decode()
 
 
 def decode(text: str | bytes) -> Action:
-    """The action that `encode` wrote; `msgspec.ValidationError` names the field where it isn't
-    one."""
+    """Return the action that `encode` wrote; `msgspec.ValidationError` names the field where it
+    isn't one."""
     return msgspec.json.decode(text, type=Action)  # type: ignore[no-any-return]

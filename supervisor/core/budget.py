@@ -139,7 +139,7 @@ def format_budget(limits: Limits) -> str:
 def first_over(
     limits: Mapping[Scope, Limits], used: Mapping[Scope, Amounts], wanted: Amounts
 ) -> Over | None:
-    """The first limit that `wanted` would pass; None where it fits everywhere."""
+    """Return the first limit that `wanted` would pass; None where it fits everywhere."""
     for scope in SCOPES:
         for kind in KINDS:
             most = getattr(limits[scope], kind)

@@ -26,7 +26,7 @@ _BARE_LINK = re.compile(r"\b(https?|ftp|mailto|xmpp)(:)|\b(www)(\.)", re.IGNOREC
 
 
 def review_markdown(review: Mapping[str, Any]) -> str:
-    """The document; `review` has the fields of the agent API's `ReviewBody`."""
+    """Return the document; `review` has the fields of the agent API's `ReviewBody`."""
     findings = sorted(review["findings"], key=lambda one: SEVERITIES.index(one["severity"]))
     compared = f"{review.get('base') or 'nothing'} to {review.get('head') or 'the working tree'}"
     lines = [

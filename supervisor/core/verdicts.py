@@ -95,7 +95,7 @@ class Context(NamedTuple):
     disputed: frozenset[str] = frozenset()
 
     def is_active(self, rule: Rule) -> bool:
-        """Whether a rule is in force here and now."""
+        """Return whether a rule is in force here and now."""
         if rule.expires_at is not None and self.is_over(rule):
             return False
         if rule.session is not None and rule.session != self.session_id:
@@ -133,10 +133,10 @@ class Judge[Seen](ABC):
 
     @abstractmethod
     def decide(self, seen: Seen, mode: Effect, context: Context) -> Verdict:
-        """The verdict on an action in its canonical form."""
+        """Return the verdict on an action in its canonical form."""
 
     def judge(self, action: Action, mode: Effect, context: Context) -> Verdict:
-        """The verdict on an action of this category."""
+        """Return the verdict on an action of this category."""
         seen = self.canonical(action)
         return seen if isinstance(seen, Verdict) else self.decide(seen, mode, context)
 
@@ -146,10 +146,10 @@ class Sought[Pattern](Protocol):
     and ask."""
 
     def is_covered(self, pattern: Pattern) -> bool:
-        """Whether an allow rule covers it."""
+        """Return whether an allow rule covers it."""
 
     def is_touched(self, pattern: Pattern) -> bool:
-        """Whether a deny or ask rule is about it."""
+        """Return whether a deny or ask rule is about it."""
 
 
 class CompiledRule[Pattern]:
@@ -229,15 +229,15 @@ class Matches:
 def verdict_of(
     rules: Sequence[Rule], forced: Sequence[Forced], category: Category, mode: Effect
 ) -> Verdict:
-    """The verdict where these rules match: `Matches` knows the order, which most actions don't
-    need."""
+    """Return the verdict where these rules match: `Matches` knows the order, which most actions
+    don't need."""
     if forced or len(rules) > 1:
         return Matches(rules, forced).verdict(category, mode)
     return by_rules(rules[0].effect, rules) if rules else by_mode(category, mode)
 
 
 def by_rules(decision: Effect, rules: Sequence[Rule], why: str = "") -> Verdict:
-    """The verdict that rules make: all are named, the first in alphabetical order leads."""
+    """Return the verdict that rules make: all are named, the first in alphabetical order leads."""
     ordered = rules if len(rules) == 1 else sorted(rules, key=lambda rule: (rule.text, rule.id))
     lead = ordered[0]
     reason = f": {lead.why}" if lead.why and decision != "allow" else ""
@@ -256,7 +256,7 @@ def by_rules(decision: Effect, rules: Sequence[Rule], why: str = "") -> Verdict:
 
 @cache
 def by_mode(category: Category, mode: Effect) -> Verdict:
-    """The verdict where no rule matches."""
+    """Return the verdict where no rule matches."""
     return Verdict(
         mode,
         f"no rule matches; {category} {_MODE_VERB[mode]}",
@@ -265,7 +265,7 @@ def by_mode(category: Category, mode: Effect) -> Verdict:
 
 
 def combine(verdicts: Iterable[Verdict]) -> Verdict:
-    """The strictest of several verdicts on parts of one action; all that are as strict are
+    """Return the strictest of several verdicts on parts of one action; all that are as strict are
     named."""
     parts = list(dict.fromkeys(verdicts))
     if len(parts) == 1:

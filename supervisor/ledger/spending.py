@@ -57,7 +57,7 @@ class BudgetRefusal(NamedTuple):
 
 
 class BudgetStanding(NamedTuple):
-    """Use of each budget. `near` are the limits of which 80 % is used."""
+    """Use of each budget. `near` are the limits that are used to 80 % or more."""
 
     used: dict[Scope, Amounts]
     limits: dict[Scope, Limits]
@@ -65,7 +65,7 @@ class BudgetStanding(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """A session's spending for the pages. `near` are the limits of which 80 % is used."""
+    """A session's spending for the pages. `near` are the limits that are used to 80 % or more."""
 
     used: dict[Scope, Amounts]
     limits: dict[Scope, Limits]
@@ -125,7 +125,8 @@ class Spending:
         )
 
     def reserve(self, session_id: str, host: str, call: ModelCall) -> str | Over | BudgetRefusal:
-        """The reservation's id, or why there is none. `StorageError` where it can't be recorded."""
+        """Return the reservation's id, or why there is none. `StorageError` where it can't be
+        recorded."""
         budget = self._budgets.get(session_id)
         if budget is None:
             return BudgetRefusal("the session has ended", "start a new session")
@@ -229,7 +230,7 @@ class Spending:
         return len(left)
 
     def is_priced(self, model: str) -> bool:
-        """Whether the price table has a model; any other costs its highest prices."""
+        """Return whether the price table has a model; any other costs its highest prices."""
         return self._table.find(model)[1]
 
     def raise_limit(self, session_id: str, over: Over, by: int, of: str) -> None:
@@ -249,8 +250,8 @@ class Spending:
             )
 
     def is_raised(self, session_id: str, over: Over, of: str) -> bool:
-        """Whether somebody added to a limit of the same session or day since it was found to be
-        reached."""
+        """Return whether somebody added to a limit of the same session or day since it was found to
+        be reached."""
         budgets = self._fixed | {"session": self._budgets.get(session_id, Limits())}
         with self._engine.connect() as connection:
             limits = budgets[over.scope].raised(store.raises(connection, over.scope, of))
@@ -366,7 +367,7 @@ class Spending:
 
 
 def read_prices(path: Path) -> PriceTable:
-    """The price table of a file; `UserError` where it can't be read or used."""
+    """Return the price table of a file; `UserError` where it can't be read or used."""
     try:
         return parse_prices(plain_files.read_text(path), str(path))
     except (OSError, UnicodeDecodeError) as error:

@@ -133,7 +133,7 @@ class Running(Protocol):
 
     @property
     def truncated(self) -> bool:
-        """Whether output was dropped."""
+        """Return whether output was dropped."""
 
     async def wait(self) -> int:
         """Wait until every process in it is gone and all output was passed on; the command's

@@ -154,7 +154,7 @@ class Bubblewrap:
         self._dir = self._host = None
 
     def found(self) -> str:
-        """The program. Raises SandboxError where there is none."""
+        """Return the program. Raises SandboxError where there is none."""
         if self.program is None:
             raise SandboxError(
                 "bubblewrap isn't installed", "install it (Debian, Ubuntu: apt install bubblewrap)"
@@ -311,7 +311,7 @@ class _Start:
         return out, err
 
     async def _introduce(self) -> tuple[int, dict[str, int]]:
-        """The sandbox's init as bubblewrap names it, held by a pidfd from here on, and the
+        """Return the sandbox's init as bubblewrap names it, held by a pidfd from here on, and the
         inodes of its namespaces."""
         assert self._child is not None
         try:

@@ -54,7 +54,7 @@ class Cgroup:
         return tuple(f"cgroup-v{self._version}:{name}" for name in sorted(self._directories))
 
     def bounds(self, controller: str) -> bool:
-        """Whether the kernel itself bounds this (`memory`, `pids`) or counts it (`cpu`)."""
+        """Return whether the kernel itself bounds this (`memory`, `pids`) or counts it (`cpu`)."""
         return controller in self._directories
 
     def add(self, pids: Sequence[int]) -> None:
@@ -84,7 +84,7 @@ class Cgroup:
         return max(0, _number(directory / names[0]) - cache)
 
     def out_of_memory(self) -> bool:
-        """Whether the kernel has killed something in it for its memory."""
+        """Return whether the kernel has killed something in it for its memory."""
         directory = self._directories.get("memory")
         events = "memory.oom_control" if self._version == 1 else "memory.events"
         return directory is not None and _field(directory / events, "oom_kill") > 0
@@ -175,6 +175,7 @@ def _words(path: Path) -> list[str]:
 
 
 def _field(path: Path, name: str) -> int:
-    """The value of `name value` in a flat keyed file (cgroup-v2.rst); 0 where there is none."""
+    """Return the value of `name value` in a flat keyed file (cgroup-v2.rst); 0 where there is
+    none."""
     words = _words(path)
     return int(words[words.index(name) + 1]) if name in words else 0

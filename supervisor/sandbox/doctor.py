@@ -135,7 +135,7 @@ async def trial(backend: Sandbox) -> CheckResult:
 
 
 async def redirection(backend: Sandbox) -> CheckResult:
-    """Whether connections of programs that know no proxy can be redirected: nftables, in a
+    """Return whether connections of programs that know no proxy can be redirected: nftables, in a
     sandbox's own network."""
     name = "transparent network"
     with tempfile.TemporaryDirectory(

@@ -24,7 +24,7 @@ def findings() -> list[CheckResult]:
 
 
 def kernel(release: str) -> CheckResult:
-    """The kernel's version."""
+    """Return the kernel's version."""
     found = re.match(r"(\d+)\.(\d+)", release)
     ok = found is not None and tuple(int(part) for part in found.groups()) >= AT_LEAST
     least = ".".join(str(part) for part in AT_LEAST)
@@ -37,7 +37,7 @@ def kernel(release: str) -> CheckResult:
 
 
 def user_namespaces(sysctl: Path) -> CheckResult:
-    """Whether an ordinary user may make user namespaces."""
+    """Return whether an ordinary user may make user namespaces."""
     name = "user namespaces"
     switch = _read(sysctl / "kernel/unprivileged_userns_clone")
     most = _read(sysctl / "user/max_user_namespaces")

@@ -70,8 +70,8 @@ class Watched:
 
 
 def rlimits(limits: SandboxLimits) -> dict[int, int]:
-    """The per-process bounds, by resource. NPROC counts the sandbox's own user namespace (Linux
-    5.14), but not for root."""
+    """Return the per-process bounds, by resource. NPROC counts the sandbox's own user namespace
+    (Linux 5.14), but not for root."""
     bounds = {
         resource.RLIMIT_CORE: 0,
         resource.RLIMIT_NPROC: limits.processes,
@@ -147,7 +147,7 @@ class Watchdog:
 
 
 def exceeded(one: Watched, now: Sample) -> str:
-    """The bound that is exceeded, in words; "" where none is."""
+    """Return the bound that is exceeded, in words; "" where none is."""
     limits = one.limits
     if one.cgroup is not None and one.cgroup.out_of_memory():
         return f"memory above {limits.memory_bytes} bytes"
@@ -223,7 +223,7 @@ def _memory_bytes(pids: list[int], limit_bytes: int) -> int:
 
 
 def _kilobytes(path: Path, *names: str) -> tuple[int, ...]:
-    """The values of `Name:  N kB` lines, in bytes; zeros where the file can't be read."""
+    """Return the values of `Name:  N kB` lines, in bytes; zeros where the file can't be read."""
     try:
         found = {
             line.split()[0]: int(line.split()[1]) * 1024

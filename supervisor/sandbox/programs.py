@@ -22,7 +22,7 @@ _HOME_MARKS = (".local", ".config", ".ssh", ".gnupg", ".aws", ".bashrc", ".profi
 def find_program(
     name: str, search_path: str, home: Path
 ) -> tuple[str, tuple[tuple[Path, str], ...]]:
-    """The path to run inside, and the (host path, path inside) pairs to bind read-only.
+    """Return the path to run inside, and the (host path, path inside) pairs to bind read-only.
     `UserError` where there is none."""
     found = shutil.which(name, path=search_path)
     if found is None:
@@ -51,8 +51,8 @@ def _is_shown(path: Path) -> bool:
 
 
 def _link_chain(path: Path) -> list[Path]:
-    """The path and every symlink's target on the way to the real file; at most 40, the kernel's
-    own limit."""
+    """Return the path and every symlink's target on the way to the real file; at most 40, the
+    kernel's own limit."""
     chain = [path]
     while chain[-1].is_symlink() and len(chain) < 40:
         target = chain[-1].parent / chain[-1].readlink()
@@ -74,8 +74,8 @@ def _install_root(path: Path, home: Path) -> Path:
 
 
 def _is_too_wide(prefix: Path, home: Path) -> bool:
-    """Whether the folder is a home, lies above one, or holds what programs of a whole home keep
-    (`.local/share`: keyrings too)."""
+    """Return whether the folder is a home, lies above one, or holds what programs of a whole home
+    keep (`.local/share`: keyrings too)."""
     real = prefix.resolve()
     if any(
         one.is_relative_to(folder) for one in (home, home.resolve()) for folder in (prefix, real)

@@ -127,7 +127,7 @@ def _message(kind: int, flags: int, *content: bytes) -> bytes:
 
 
 def _own(family: int) -> tuple[bytes, int]:
-    """The sandbox's address, and its length in bits."""
+    """Return the sandbox's address, and its length in bits."""
     text, bits = _OWN_ADDRESSES[socket.AddressFamily(family)]
     return socket.inet_pton(family, text), bits
 

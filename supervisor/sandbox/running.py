@@ -121,7 +121,7 @@ class BubblewrapRunning:
 
     @property
     def truncated(self) -> bool:
-        """Whether output was dropped."""
+        """Return whether output was dropped."""
         return self._budget.truncated
 
     @property

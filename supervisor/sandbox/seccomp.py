@@ -159,7 +159,7 @@ SHM_BYTES = 64 * 1024
 
 @functools.cache
 def programs() -> tuple[bytes, bytes]:
-    """The two programs for this machine, as `struct sock_filter` arrays. Raises SandboxError
+    """Return the two programs for this machine, as `struct sock_filter` arrays. Raises SandboxError
     where they can't be built."""
     machine = platform.machine()
     if machine not in SUPPORTED:
@@ -184,8 +184,8 @@ def programs() -> tuple[bytes, bytes]:
 
 
 def _number(lib: Any, name: str) -> int | None:
-    """The call's number here; None where libseccomp doesn't know it or this architecture doesn't
-    have it (negative)."""
+    """Return the call's number here; None where libseccomp doesn't know it or this architecture
+    doesn't have it (negative)."""
     number = int(lib.resolve_syscall(lib.Arch.NATIVE, name))
     number = number - (1 << 64) if number >= 1 << 63 else number
     number = number - (1 << 32) if number >= 1 << 31 else number
@@ -302,7 +302,7 @@ def _refuse_set_id(lib: Any, program: Any) -> None:
 
 
 def _export(program: Any) -> bytes:
-    """The compiled program. libseccomp writes to a descriptor only."""
+    """Return the compiled program. libseccomp writes to a descriptor only."""
     descriptor = os.memfd_create("seccomp", os.MFD_CLOEXEC)
     with os.fdopen(descriptor, "w+b") as file:
         program.export_bpf(file)

@@ -211,7 +211,7 @@ async def _of_command(binding: Binding, told_in: Path) -> str:
 
 
 async def _host_of(binding: Binding) -> str:
-    """The host that a package manager of this machine, not of the folder that Gatehouse is
+    """Return the host that a package manager of this machine, not of the folder that Gatehouse is
     started in, is set up with: Gatehouse names none by itself."""
     command = _HOST_OF[binding.asks]
     remedy = "write `hosts:` in credentials.yaml, with the host that takes what is published"

@@ -59,7 +59,7 @@ class SessionSupport(Protocol):
         `UserError` for bad input."""
 
     def spec(self, session: Session, token: str, *, tty: bool) -> Spec:
-        """The sandbox of the agent."""
+        """Return the sandbox of the agent."""
 
     def open(self, session: Session, wanted: StartSession | None = None) -> None:
         """The session's actions may be judged from now on. `wanted`: it is to be started."""
@@ -80,7 +80,7 @@ class SessionSupport(Protocol):
         """Compare the whole copy with the host once more."""
 
     def waits_for_person(self, session_id: str) -> bool:
-        """Whether changes of a session whose agent is done still wait for an answer, or for
+        """Return whether changes of a session whose agent is done still wait for an answer, or for
         being applied."""
 
     async def until_something_is_answered(self, session_id: str) -> None:
@@ -137,7 +137,7 @@ class SessionManager:
     # -- asking -----------------------------------------------------------------------------------
 
     def get(self, session_id: str) -> Session:
-        """The session with all its facts, or `NotFoundError`."""
+        """Return the session with all its facts, or `NotFoundError`."""
         with self._engine.connect() as connection:
             session = store.get(connection, session_id)
         if session is None:
@@ -147,12 +147,13 @@ class SessionManager:
         return session
 
     def recent(self, limit: int = 100) -> list[Session]:
-        """The newest sessions first."""
+        """Return the newest sessions first."""
         with self._engine.connect() as connection:
             return store.newest(connection, limit)
 
     def authenticate(self, session_id: str, token: str) -> bool:
-        """Whether `token` is the agent's token of this session, and the session hasn't ended."""
+        """Return whether `token` is the agent's token of this session, and the session hasn't
+        ended."""
         session = self.get(session_id)
         matches = hmac.compare_digest(session.token_hash, content_hash(token.encode()))
         return matches and session.ended_at is None
@@ -177,7 +178,7 @@ class SessionManager:
         return live.progress if live else None
 
     def running(self, session_id: str) -> Running | None:
-        """The sandbox of a session while it runs."""
+        """Return the sandbox of a session while it runs."""
         live = self._live.get(session_id)
         return live.running if live else None
 

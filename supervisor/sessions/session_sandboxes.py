@@ -93,7 +93,7 @@ class SessionSandboxes:
     def of_agent(
         self, session: Session, token: str, within: Within, caller: StartingShell, *, tty: bool
     ) -> Spec:
-        """The agent's sandbox."""
+        """Return the agent's sandbox."""
         command, binds = self._program(session, caller)
         door = f"http://127.0.0.1:{AGENT_PORT}"
         env = self._environment(session, caller) | {
@@ -125,8 +125,8 @@ class SessionSandboxes:
         return self._settings.anthropic_base_url or "https://api.anthropic.com"
 
     def model_credentials(self) -> tuple[Credential, ...]:
-        """The model's key, in either of the headers that clients of the Messages API send it in;
-        none where there is no key."""
+        """Return the model's key, in either of the headers that clients of the Messages API send it
+        in; none where there is no key."""
         if not self._settings.anthropic_api_key:
             return ()
         scheme, _, rest = self.model_url.partition("://")
@@ -220,7 +220,8 @@ class SessionSandboxes:
 
 
 def _reviewer(base: str | None) -> tuple[tuple[str, ...], tuple[tuple[Path, str], ...]]:
-    """The review agent's command, and the Python and libraries that it needs, shown read-only."""
+    """Return the review agent's command, and the Python and libraries that it needs, shown
+    read-only."""
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     prefix = Path(sys.base_prefix).resolve()
     libraries = Path(sys.prefix) / "lib" / version / "site-packages"

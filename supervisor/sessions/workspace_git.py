@@ -16,7 +16,8 @@ _CREDENTIALS = re.compile(r"(?<=://)[^/@\s]*@")
 
 
 async def remotes(workspace: Path) -> tuple[str, ...]:
-    """The names and URLs of the remotes that the host's repository knows; empty outside one."""
+    """Return the names and URLs of the remotes that the host's repository knows; empty outside
+    one."""
     listed = await _git(workspace, "config", "--null", "--get-regexp", r"^remote\..*\.url$")
     found: dict[str, None] = {}
     for entry in listed.stdout.decode(errors="replace").split("\0"):
@@ -32,7 +33,7 @@ async def remotes(workspace: Path) -> tuple[str, ...]:
 
 
 async def checked_base(workspace: Path, base: str | None) -> str | None:
-    """The base revision, `auto` where none was given, None outside a git repository."""
+    """Return the base revision, `auto` where none was given, None outside a git repository."""
     inside = await _git(workspace, "rev-parse", "--git-dir")
     if not inside.ok:
         if base not in (None, "none"):

@@ -21,7 +21,7 @@ class AuditHead(NamedTuple):
 
 
 def read(connection: Connection) -> AuditHead | None:
-    """The head; None before the first was kept."""
+    """Return the head; None before the first was kept."""
     row = connection.execute(
         select(audit_head.c.seq, audit_head.c.hash, audit_head.c.signature)
     ).first()
@@ -35,8 +35,8 @@ def write(connection: Connection, head: AuditHead) -> None:
 
 
 def peek(path: Path) -> AuditHead | None:
-    """The head in a database file that is neither made nor migrated by this; None where there is
-    none."""
+    """Return the head in a database file that is neither made nor migrated by this; None where
+    there is none."""
     if not path.exists():
         return None
     uri = f"file:{quote(str(path))}?mode=ro"

@@ -16,8 +16,8 @@ from supervisor.errors import StorageError
 
 
 def open_database(path: Path) -> Engine:
-    """The engine, migrated. `StorageError` where the file can't be opened, or was written by a
-    newer Gatehouse."""
+    """Return the engine, migrated. `StorageError` where the file can't be opened, or was written by
+    a newer Gatehouse."""
     engine = create_engine(f"sqlite:///{path}", connect_args={"timeout": 10})
     event.listen(engine, "connect", _set_pragmas)
     try:

@@ -70,7 +70,7 @@ def get_all(connection: Connection, request_ids: Sequence[str]) -> list[Request]
 
 
 def pending_ids(connection: Connection) -> list[str]:
-    """The ids of all that wait, oldest first."""
+    """Return the ids of all that wait, oldest first."""
     return list(
         connection.execute(select(table.c.id).where(_PENDING).order_by(table.c.asked_at)).scalars()
     )
@@ -82,7 +82,7 @@ def pending(connection: Connection, session_id: str | None = None) -> list[Reque
 
 
 def pending_in(connection: Connection, category: Category, limit: int) -> list[Request]:
-    """The first of a category that wait, oldest first."""
+    """Return the first of a category that wait, oldest first."""
     return _select(connection, and_(_PENDING, table.c.category == category), None, limit)
 
 
@@ -154,7 +154,7 @@ def pending_but(
     limit: int,
     now: float,
 ) -> list[Request]:
-    """The first that wait, without the changed files of these sessions: those that somebody
+    """Return the first that wait, without the changed files of these sessions: those that somebody
     waits for still, then those that were left; each oldest first."""
     condition = and_(_PENDING, not_(and_(_IS_CHANGE, table.c.session_id.in_(without_changes_of))))
     return _select(connection, condition, session_id, limit, (_left_by(now),))
@@ -163,7 +163,7 @@ def pending_but(
 def pending_ids_but(
     connection: Connection, without_changes_of: Sequence[str], session_id: str | None, now: float
 ) -> list[str]:
-    """The ids of all of these, in the same order."""
+    """Return the ids of all of these, in the same order."""
     condition = and_(_PENDING, not_(and_(_IS_CHANGE, table.c.session_id.in_(without_changes_of))))
     if session_id is not None:
         condition = and_(condition, table.c.session_id == session_id)

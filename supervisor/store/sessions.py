@@ -19,7 +19,7 @@ def get(connection: Connection, session_id: str) -> Session | None:
 
 
 def newest(connection: Connection, limit: int = 100) -> list[Session]:
-    """The last `limit` sessions, newest first."""
+    """Return the last `limit` sessions, newest first."""
     return [
         _session(row)
         for row in connection.execute(

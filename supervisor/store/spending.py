@@ -63,7 +63,7 @@ def add(connection: Connection, tokens: Tokens, **facts: object) -> None:
 
 
 def unsettled(connection: Connection, reservation_id: str | None = None) -> list[UnsettledCall]:
-    """The calls without an end: one of them, or all."""
+    """Return the calls without an end: one of them, or all."""
     query = select(spending.c.id, spending.c.session_id, spending.c.call, spending.c.reserved)
     query = query.where(spending.c.settled_at.is_(None)).order_by(spending.c.asked_at)
     if reservation_id is not None:

@@ -114,7 +114,8 @@ class WorkspaceChannel:
 
     @property
     def within(self) -> tuple[int, int] | None:
-        """The namespaces that a sandbox over this copy must be started in (`Spec.within`)."""
+        """Return the namespaces that a sandbox over this copy must be started in
+        (`Spec.within`)."""
         return None if self._mounted is None else (self._mounted.user_fd, self._mounted.mount_fd)
 
     async def _refresh_view(self, watcher: Watcher) -> None:

@@ -93,8 +93,8 @@ def make_card(
     host_token: str | None,
     redactor: Redactor | None = None,
 ) -> ChangeCard:
-    """The card of an action. `old` and `new` are None where there is no file; `host_token` names
-    the host's state now. Without a `redactor` only the shapes of secrets are known."""
+    """Return the card of an action. `old` and `new` are None where there is no file; `host_token`
+    names the host's state now. Without a `redactor` only the shapes of secrets are known."""
     notes = [HAZARD_NOTES[hazard] for hazard in action.hazards if hazard in HAZARD_NOTES]
     notes += notes_of_folders(action.folders)
     notes += [note_of_repository(one) for one in action.repositories]
@@ -142,7 +142,8 @@ def note_of_repository(folder: str) -> str:
 
 
 def _may_choose(action: FileChange, compared: TextDiff, is_stale: bool) -> bool:
-    """Whether there is more than one answer to give, and at least one hunk that is shown whole."""
+    """Return whether there is more than one answer to give, and at least one hunk that is shown
+    whole."""
     if is_stale or action.operation not in ("write", "edit") or action.before is None:
         return False
     number = len(compared.hunks) + compared.truncated  # what isn't shown at all can only be left

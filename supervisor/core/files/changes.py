@@ -103,13 +103,13 @@ def link_token(target: str) -> str:
 
 
 def is_content(token: str) -> bool:
-    """Whether a state's name is that of a file's content, and not of a folder, a link or
+    """Return whether a state's name is that of a file's content, and not of a folder, a link or
     anything else."""
     return token not in ("dir", *SPECIAL) and ":" not in token
 
 
 def kind_of(mode: int) -> Kind:
-    """The kind that `st_mode` names."""
+    """Return the kind that `st_mode` names."""
     kinds: dict[int, Kind] = {
         stat.S_IFREG: "file",
         stat.S_IFDIR: "dir",
@@ -121,7 +121,7 @@ def kind_of(mode: int) -> Kind:
 
 
 def signature_of(status: os.stat_result) -> Signature:
-    """The signature of a stat result."""
+    """Return the signature of a stat result."""
     return (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_mode)
 
 
@@ -205,7 +205,7 @@ def create_or_change(known: Known | None, mine: Seen, host: Seen | None) -> Want
 
 
 def may_swap(known: Known | None, mine: Seen | None, host: Seen | None) -> bool:
-    """Whether `want` is a swap, told without a digest: so the agent's file in the place of a
+    """Return whether `want` is a swap, told without a digest: so the agent's file in the place of a
     folder of the person's counts as changed as soon as its signature is another."""
     if mine is None or not _is_in_place_of(mine, host):
         return False
@@ -283,8 +283,8 @@ def conflict(known: Known | None, host: Seen | None, mine: Seen | None = None) -
 
 
 def to_action(name: str, wanted: Want) -> FileChange:
-    """The action for a path as the system names it (`name`: surrogate escapes stand for bytes
-    that aren't UTF-8)."""
+    """Return the action for a path as the system names it (`name`: surrogate escapes stand for
+    bytes that aren't UTF-8)."""
     shown, encoded = name_fields(name)
     return FileChange(
         operation=wanted.operation,
@@ -309,13 +309,13 @@ def name_fields(name: str) -> tuple[str, str | None]:
 
 
 def is_text(name: str) -> bool:
-    """Whether a name of the file system's is UTF-8, as a link's target must be."""
+    """Return whether a name of the file system's is UTF-8, as a link's target must be."""
     return name_fields(name)[1] is None
 
 
 def name_of(action: FileChange) -> str:
-    """The name that the file system knows an action's path by. Raises ValueError for a broken
-    `path_b64`."""
+    """Return the name that the file system knows an action's path by. Raises ValueError for a
+    broken `path_b64`."""
     return _name(action.path, action.path_b64)
 
 
@@ -324,7 +324,7 @@ def _name(shown: str, encoded: str | None) -> str:
 
 
 def rename_of(old: str, new: str, token: str, hazards: tuple[str, ...] = ()) -> FileChange:
-    """The action that gives a path another name, where it holds `token`. Names are as in
+    """Return the action that gives a path another name, where it holds `token`. Names are as in
     `to_action`."""
     shown, encoded = name_fields(old)
     to, to_encoded = name_fields(new)
@@ -341,7 +341,7 @@ def rename_of(old: str, new: str, token: str, hazards: tuple[str, ...] = ()) -> 
 
 
 def names_of(action: FileChange) -> tuple[str, ...]:
-    """The names of every path that an action changes: a rename's are two, a swap's all."""
+    """Return the names of every path that an action changes: a rename's are two, a swap's all."""
     below = [_name(step.path, step.path_b64) for step in action.steps]
     to = [] if action.to is None else [_name(action.to, action.to_b64)]
     return (name_of(action), *to, *below)

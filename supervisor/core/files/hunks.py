@@ -34,8 +34,8 @@ class HunkSpan(msgspec.Struct, frozen=True):
 
 
 def pieces(old: bytes, new: bytes) -> tuple[HunkSpan, ...]:
-    """The hunks of two contents, in order; none where they are equal, or have too many lines to be
-    compared.
+    """Return the hunks of two contents, in order; none where they are equal, or have too many lines
+    to be compared.
 
     An id is the same in a newer version of either file as long as the hunk reads the same, its
     context included. Hunks of one file that read the same are told apart by their place in the

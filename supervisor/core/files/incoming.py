@@ -56,7 +56,7 @@ def incoming(known: Known | None, mine: Seen | None, host: Seen | None) -> Incom
 
 
 def is_known_of(known: Known, mine: Seen, host: Seen | None) -> bool:
-    """Whether an agreement is exactly about these two states: then there is nothing to write
+    """Return whether an agreement is exactly about these two states: then there is nothing to write
     down."""
     if mine.kind == "dir":
         has_looked = known.kind == "dir" and known.host_signature is not None

@@ -19,12 +19,12 @@ type FolderModes = tuple[tuple[str, int], ...]
 
 
 def meant(mode: int) -> int:
-    """The permissions of a folder of the copy's as a `FolderModes` has them."""
+    """Return the permissions of a folder of the copy's as a `FolderModes` has them."""
     return ANY_MODE if is_usual(mode) else mode & PERMISSIONS
 
 
 def with_way(action: FileChange, way: FolderModes) -> FileChange:
-    """The action with the folders on the way to it that it makes."""
+    """Return the action with the folders on the way to it that it makes."""
     made = tuple(
         NewFolder(path=name_fields(name)[0], mode=mode) for name, mode in way if mode != ANY_MODE
     )
@@ -39,9 +39,9 @@ def holds_for(before: FolderModes, now: FolderModes) -> bool:
 
 
 def modes_on_way(action: FileChange) -> dict[int, int]:
-    """The permissions that each folder above the path is made with, by its depth: 0 is in the
-    workspace's own folder. One that is to keep out its owner doesn't yet: it is shut by a change
-    of its own."""
+    """Return the permissions that each folder above the path is made with, by its depth: 0 is in
+    the workspace's own folder. One that is to keep out its owner doesn't yet: it is shut by a
+    change of its own."""
     return {folder.path.count("/"): folder.mode | OWNER for folder in action.folders}
 
 

@@ -44,7 +44,8 @@ def going(known: Known | None, host: Seen) -> Want:
 
 
 def whole(name: str, wanted: Want, below: Iterable[Below]) -> FileChange:
-    """The action for a path that is swapped (`wanted`) with all that goes and comes below it."""
+    """Return the action for a path that is swapped (`wanted`) with all that goes and comes below
+    it."""
     parts = sorted(below, key=lambda one: one[0])
     gone = [one for one in reversed(parts) if one[1].operation == "delete"]
     steps = tuple(

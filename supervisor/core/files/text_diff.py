@@ -82,7 +82,7 @@ class TextDiff(msgspec.Struct, frozen=True):
 
 
 def diff(old: bytes, new: bytes) -> TextDiff:
-    """The difference of two files' contents; binary where either isn't UTF-8 text or holds a
+    """Return the difference of two files' contents; binary where either isn't UTF-8 text or holds a
     NUL."""
     if old == new:
         return TextDiff()
@@ -118,7 +118,7 @@ def count_lines(old: bytes, new: bytes) -> tuple[int, int] | None:
 
 
 def unified(result: TextDiff, old_name: str, new_name: str) -> str:
-    """The diff as `diff -u` writes it; empty where there are no hunks."""
+    """Return the diff as `diff -u` writes it; empty where there are no hunks."""
     if not result.hunks:
         return ""
     marks = {"context": " ", "added": "+", "removed": "-", "note": ""}
@@ -174,7 +174,7 @@ def _mark(old: Sequence[TextLine], new: Sequence[TextLine]) -> str:
 
 
 def changed_blocks(old: Sequence[TextLine], new: Sequence[TextLine]) -> list[Block]:
-    """The replaced parts, in order, none touching the next."""
+    """Return the replaced parts, in order, none touching the next."""
     start = 0
     while start < min(len(old), len(new)) and old[start] == new[start]:
         start += 1
@@ -241,7 +241,7 @@ def grouped(blocks: list[Block]) -> list[list[Block]]:
 
 
 def with_context(group: list[Block], old_lines: int) -> Block:
-    """The lines of a hunk on both sides, context included."""
+    """Return the lines of a hunk on both sides, context included."""
     old_start = max(0, group[0][0] - CONTEXT_LINES)
     new_start = group[0][2] - (group[0][0] - old_start)
     old_end = min(old_lines, group[-1][1] + CONTEXT_LINES)
@@ -259,7 +259,8 @@ class _Writer:
         self.truncated = False
 
     def hunk(self, group: list[Block], name: str) -> Hunk | None:
-        """The hunk of some neighbouring blocks; None, and `truncated`, where the card is full."""
+        """Return the hunk of some neighbouring blocks; None, and `truncated`, where the card is
+        full."""
         if self._shown >= MOST_SHOWN_LINES:
             self.truncated = True
             return None
@@ -325,8 +326,8 @@ class _Writer:
 
 
 def highlight(old: str, new: str) -> tuple[tuple[Span, ...], tuple[Span, ...]]:
-    """The two lines in spans, with the words marked that differ. Nothing is marked where little
-    is common."""
+    """Return the two lines in spans, with the words marked that differ. Nothing is marked where
+    little is common."""
     left, right = _WORD.findall(old), _WORD.findall(new)
     plain = ((old, False),), ((new, False),)
     if old == new or max(len(left), len(right)) > MOST_WORDS_PER_LINE:

@@ -86,7 +86,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 def chosen(history: Sequence[Effect], selection: Selection) -> list[Effect]:
-    """The effects that a selection means."""
+    """Return the effects that a selection means."""
     if selection.ids:
         ids = frozenset(selection.ids)
         return [effect for effect in history if effect.request in ids]
@@ -117,7 +117,7 @@ def is_as(seen: Seen | None, held: HeldContent | None) -> bool:
 
 
 def is_same(one: HeldContent | None, other: HeldContent | None) -> bool:
-    """Whether two states are one to a person."""
+    """Return whether two states are one to a person."""
     if one is None or other is None:
         return one is None and other is None
     if one.kind != other.kind or one.token != other.token:
@@ -194,8 +194,8 @@ def with_open_folders(steps: Iterable[Restoration]) -> list[Restoration]:
 
 
 def kept_out_of(steps: Iterable[Restoration], name: str) -> bool:
-    """Whether a path can't be looked at only for a folder above it that these steps open before
-    they come to the path."""
+    """Return whether a path can't be looked at only for a folder above it that these steps open
+    before they come to the path."""
     above = set(_above(name))
     return any(
         one.name in above
@@ -213,7 +213,7 @@ def _opened(held: HeldContent | None) -> HeldContent | None:
 
 
 def made_folders(history: Iterable[Effect]) -> set[str]:
-    """The folders that weren't there before the session."""
+    """Return the folders that weren't there before the session."""
     first: dict[str, Effect] = {}
     for effect in history:
         first.setdefault(effect.name, effect)
@@ -293,7 +293,7 @@ def _without(stack: _Stack | None, ids: Collection[str]) -> _Stack | None:
 
 
 def is_mode_of_folder(one: HeldContent | None, other: HeldContent | None) -> bool:
-    """Whether one state and the other differ in the permissions of a folder alone."""
+    """Return whether one state and the other differ in the permissions of a folder alone."""
     return one is not None and other is not None and one.kind == other.kind == "dir"
 
 

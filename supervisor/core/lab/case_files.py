@@ -47,7 +47,7 @@ class Case(NamedTuple):
 
     @property
     def has_policy(self) -> bool:
-        """Whether it carries its own policy."""
+        """Return whether it carries its own policy."""
         return self.fields.get("policy") is not None
 
 
@@ -195,7 +195,7 @@ class _Reader:
         )
 
     def fields(self, node: yaml.Node) -> dict[str, Any]:
-        """The keys and values of a case; each key is one that the case, or a line of its
+        """Return the keys and values of a case; each key is one that the case, or a line of its
         category, may have."""
         if not isinstance(node, yaml.MappingNode):
             raise self.fail(

@@ -176,14 +176,15 @@ def _verdict(
 def surroundings(
     fields: Mapping[str, Any], workspace: str | None
 ) -> tuple[str, frozenset[str] | None]:
-    """The workspace and the git remotes that a line is about; `ValueError` (a whole why) where
-    it says them wrongly."""
+    """Return the workspace and the git remotes that a line is about; `ValueError` (a whole why)
+    where it says them wrongly."""
     root = _get(fields, "workspace", str, None) or workspace or WORKSPACE
     return root, frozenset(_list(fields, "remotes")) if "remotes" in fields else None
 
 
 def _folders(action: Exec, root: str) -> set[str]:
-    """The folders, relative to the workspace, that a command line which is allowed may run in."""
+    """Return the folders, relative to the workspace, that a command line which is allowed may run
+    in."""
     from supervisor.core.shell.shell import parse
 
     root = posixpath.normpath(root)
@@ -234,7 +235,8 @@ def _own_policy(encoded: bytes) -> Policy:
 
 
 def action_of(fields: Mapping[str, Any]) -> Action:
-    """The action that a line describes; `ValueError` (a whole why) where it describes none."""
+    """Return the action that a line describes; `ValueError` (a whole why) where it describes
+    none."""
     category = fields.get("category", _MISSING)
     if category not in RULE_CATEGORIES or not isinstance(category, str):
         raise _Misunderstood(

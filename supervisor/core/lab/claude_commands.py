@@ -83,8 +83,8 @@ def _plain(spec: str) -> str:
 
 
 def allow(spec: str) -> tuple[str, str]:
-    """The pattern of an exec rule that allows nothing which `Bash(spec)` doesn't, and how it is
-    narrower. `NoCounterpartError`."""
+    """Return the pattern of an exec rule that allows nothing which `Bash(spec)` doesn't, and how it
+    is narrower. `NoCounterpartError`."""
     if _PARAMETER.match(spec):
         raise NoCounterpartError("an allow rule about a parameter says nothing there either")
     text = _plain(spec)
@@ -142,7 +142,8 @@ def _narrowed(pattern: ExecPattern) -> tuple[str, str]:
 
 
 def _ends_in_a_word(word: PatternWord) -> bool:
-    """Whether the word is some text, ending in a letter or digit, with a `*` right behind it."""
+    """Return whether the word is some text, ending in a letter or digit, with a `*` right behind
+    it."""
     if word.literal is not None or len(word.parts) != 2 or word.parts[1]:
         return False
     return word.parts[0][-1:].isalnum()
@@ -179,7 +180,7 @@ def _refuse_traps(text: str) -> None:
 
 
 def strict(spec: str) -> tuple[str, str]:
-    """The pattern of an exec rule that touches whatever `Bash(spec)` matches, and how it is
+    """Return the pattern of an exec rule that touches whatever `Bash(spec)` matches, and how it is
     wider. `NoCounterpartError`."""
     if _PARAMETER.match(spec):
         raise NoCounterpartError("is about a parameter of the tool, which commands here don't have")
@@ -254,7 +255,7 @@ def _cut(text: str) -> tuple[str, str]:
 
 
 def elsewhere(pattern: str) -> str | None:
-    """The git or package rule for what else an ask or deny rule forbids there: a push or an
+    """Return the git or package rule for what else an ask or deny rule forbids there: a push or an
     install needn't be a command here."""
     words = pattern.split()
     if words[0] == "git":
@@ -285,8 +286,8 @@ def _packages(manager: str, words: list[str]) -> str | None:
 def _widest_said(
     category: str, words: list[str], first: int, options: frozenset[str]
 ) -> str | None:
-    """The rule that says most of the words, from `first` on, and covers whatever comes behind
-    them."""
+    """Return the rule that says most of the words, from `first` on, and covers whatever comes
+    behind them."""
     kept = list(
         takewhile(
             lambda word: "*" not in word and (not word.startswith("-") or word in options), words

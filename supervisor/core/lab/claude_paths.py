@@ -39,8 +39,8 @@ class SettingsPlace(NamedTuple):
 
 
 def patterns(spec: str, place: SettingsPlace, *, allows: bool) -> tuple[str, ...]:
-    """The patterns of filesystem rules for `Edit(spec)`. `NoCounterpartError` where there are
-    none."""
+    """Return the patterns of filesystem rules for `Edit(spec)`. `NoCounterpartError` where there
+    are none."""
     found = tuple(dict.fromkeys(_anchored(spec.strip(), place, allows=allows)))
     return tuple(_checked(one, allows=allows) for one in found)
 
@@ -97,7 +97,7 @@ def _relative(spec: str, segments: list[str], *, allows: bool) -> str:
 
 
 def _below(segments: list[str], *, is_folder: bool, allows: bool) -> str:
-    """The pattern at its place; for ask and deny, and for a folder, with all below it."""
+    """Return the pattern at its place; for ask and deny, and for a folder, with all below it."""
     if allows and is_folder and segments[-1:] in (["*"], ["**"]):
         # `*/` and `**/` are every folder, so not what lies beside them.
         return "/".join([*segments[:-1], "*", "**"])

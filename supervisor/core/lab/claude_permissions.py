@@ -103,8 +103,8 @@ def translate(text: str, source: str, place: SettingsPlace) -> Imported:
 
 
 def _permissions(text: str, source: str) -> dict[str, Any]:
-    """The `permissions` of the settings. Comments are passed over; whatever stands twice could
-    hide what stands first."""
+    """Return the `permissions` of the settings. Comments are passed over; whatever stands twice
+    could hide what stands first."""
     plain = _COMMENT.sub(
         lambda found: found[0] if found[0][0] == '"' else re.sub(r"[^\n]", " ", found[0]), text
     )
@@ -290,7 +290,7 @@ class _Reader:
         return Imported(tuple(kept), tuple(dict.fromkeys(self.left)), self.modes)
 
     def opened_by(self, one: Carried) -> str | None:
-        """The ask or deny rule without which this allow rule would allow more than there."""
+        """Return the ask or deny rule without which this allow rule would allow more than there."""
         rule = parse_rule(one.rule, "allow")
         names = [WHOLE_CATEGORY]
         if rule.category == "exec":

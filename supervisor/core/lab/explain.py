@@ -44,7 +44,7 @@ def explain(
     configured_remotes: frozenset[str] | None = None,
     uses: Mapping[str, int] | None = None,
 ) -> Explanation:
-    """The verdict of `evaluate` for the same arguments, and why. Pure, and never raises."""
+    """Return the verdict of `evaluate` for the same arguments, and why. Pure, and never raises."""
     remotes = ORIGIN if configured_remotes is None else configured_remotes
     context = Context(now, workspace, session_id, forbidden_endpoints, remotes, uses)
 
@@ -74,7 +74,7 @@ def explain(
 
 
 def read(policy: Policy, action: Action, context: Context) -> Reading:
-    """The reading of an action of a category that rules speak of."""
+    """Return the reading of an action of a category that rules speak of."""
     match category_of(action):
         case "exec":
             from supervisor.core.lab import explain_exec

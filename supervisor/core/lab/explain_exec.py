@@ -99,7 +99,7 @@ class ExecReading:
         )
 
     def _alone(self, step: JudgedCommand[int]) -> Exec | None:
-        """The command as a line of its own, in the folder where it runs."""
+        """Return the command as a line of its own, in the folder where it runs."""
         here = next(iter(step.here)) if len(step.here) == 1 else self.watch.cwd
         return Exec(command=_line(step.words), cwd=here) if step.is_judged else None
 
@@ -205,7 +205,7 @@ class ExecReading:
         return list(self._said(watch, rule, 0))
 
     def _taking(self, rule: Rule, pattern: ExecPattern, at: int) -> str:
-        """The exception that takes a command out of a rule; the first, where only several
+        """Return the exception that takes a command out of a rule; the first, where only several
         together do."""
         for one in rule.exceptions:
             if at not in dict(self._tried(rule, pattern, (one,))):

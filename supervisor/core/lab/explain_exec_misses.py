@@ -34,12 +34,12 @@ class View(NamedTuple):
     outside: frozenset[int]
 
     def is_covered(self, pattern: ExecPattern) -> bool:
-        """Whether a pattern covers it."""
+        """Return whether a pattern covers it."""
         return covers(pattern, self.words, self.inside, opaque=self.opaque, outside=self.outside)
 
     def starts_covered(self, pattern: ExecPattern, count: int) -> bool:
-        """Whether its first words are covered, however it goes on: once they aren't, more aren't
-        either."""
+        """Return whether its first words are covered, however it goes on: once they aren't, more
+        aren't either."""
         has_tail = pattern.has_tail and count > len(pattern.words)
         stays = has_tail and pattern.stays_inside
         start = replace(pattern, words=pattern.words[:count], has_tail=has_tail, stays_inside=stays)

@@ -61,7 +61,7 @@ class FilesystemReading:
         return Topic("path", path.text, notes, tuple(forced), alone=alone)
 
     def _is_spelled(self, policy: Policy, at: int, context: Context) -> bool:
-        """Whether a rule spells the path out, so that its protected name is this rule's to
+        """Return whether a rule spells the path out, so that its protected name is this rule's to
         answer."""
         return self.protected[at] is not None and any(
             rule.effect != "deny"
@@ -137,7 +137,7 @@ def _miss(rule: Rule, path: WorkspacePath) -> RuleLook:
 
 
 def _difference(pattern: str, path: str) -> RuleLook:
-    """The first place where a glob and a path part; only called where they do."""
+    """Return the first place where a glob and a path part; only called where they do."""
     wanted, given = pattern.split("/"), path.split("/")
     for at, segment in enumerate(wanted):
         if segment == "**":
@@ -171,7 +171,7 @@ def _too_deep(wanted: Sequence[str], given: Sequence[str]) -> RuleLook:
 
 
 def _behind_stars(wanted: Sequence[str], at: int, given: Sequence[str]) -> RuleLook:
-    """The text behind the first `**` isn't found."""
+    """Return the text behind the first `**` isn't found."""
     rest = "/".join(wanted[at + 1 :])
     is_near = at > 0 or _same_name(wanted[-1], given[-1])
     where = f" below `{'/'.join(wanted[:at])}`" if at else ""

@@ -198,8 +198,8 @@ def _cover_miss(pattern: GitPattern, case: _Case) -> RuleLook:
 
 
 def _words_miss(pattern: GitPattern, case: _Case) -> RuleLook:
-    """The first word that differs from the nearest of the names that an action has; a fit where
-    none does."""
+    """Return the first word that differs from the nearest of the names that an action has; a fit
+    where none does."""
     words = pattern.words
     alike = [name for name in subjects(*case) if len(name) == len(words)]
     if not alike:

@@ -221,7 +221,7 @@ def _how(pattern: NetworkPattern, target: Target) -> str:
 
 
 def _miss(pattern: NetworkPattern, target: Target, effect: Effect) -> RuleLook:
-    """The first part of a rule that differs, in the order host, port, URL; the later, the
+    """Return the first part of a rule that differs, in the order host, port, URL; the later, the
     nearer."""
     broad = effect != "allow"
     if not pattern.names_host(target, broad=broad):

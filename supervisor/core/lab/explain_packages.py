@@ -156,7 +156,7 @@ def _facts(action: Packages) -> list[tuple[str, str]]:
 
 
 def _miss(pattern: PackagePattern, action: Packages, item: Item | None, *, broad: bool) -> RuleLook:
-    """The first part that differs, in the order manager, operation, package, flags."""
+    """Return the first part that differs, in the order manager, operation, package, flags."""
     if not fits(pattern.manager, action.manager):
         if not action.manager:
             return miss("the command can't be read, so only deny rules are asked", FAR)

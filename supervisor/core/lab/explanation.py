@@ -55,19 +55,19 @@ class RuleLook(NamedTuple):
 
     @property
     def counts(self) -> bool:
-        """Whether the rule speaks of the part, as long as it is in force."""
+        """Return whether the rule matches the part, as long as it is in force."""
         return self.fits and self.stopped is None
 
 
 def excepted(exception: str) -> RuleLook:
-    """The look of a rule that fits but for one of its exceptions."""
+    """Return the look of a rule that fits but for one of its exceptions."""
     return RuleLook(
         True, f"fits, but its exception `{exception}` takes this out", stopped="excepted"
     )
 
 
 def miss(why: str, distance: int = NEAR) -> RuleLook:
-    """The look of a rule that doesn't fit."""
+    """Return the look of a rule that doesn't fit."""
     return RuleLook(False, why, distance)
 
 

@@ -78,7 +78,7 @@ class Past(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def was_asked(self) -> bool:
-        """Whether it was a card in the inbox.
+        """Return whether it was a card in the inbox.
 
         An `ask` without a request was none: the request in a connection that a person had
         approved, or that has a card next.
@@ -87,7 +87,7 @@ class Past(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def persons_answer(self) -> Answer | None:
-        """The answer, where a person gave it and not a rule."""
+        """Return the answer, where a person gave it and not a rule."""
         return self.answer if self.answer is not None and is_by_person(self.answered_by) else None
 
 
@@ -99,14 +99,14 @@ class Answered(NamedTuple):
 
 
 def is_by_person(by: str | None) -> bool:
-    """Whether the `by` of an answer names a person: not rules that changed while it waited, nor
-    Gatehouse."""
+    """Return whether the `by` of an answer names a person: not rules that changed while it waited,
+    nor Gatehouse."""
     return not (by or "gatehouse").startswith(_NO_PERSON)
 
 
 def is_redacted(action: Action, mark: str) -> bool:
-    """Whether a secret was cut out of a stored action. `mark` is the fingerprint of the action as
-    it was judged.
+    """Return whether a secret was cut out of a stored action. `mark` is the fingerprint of the
+    action as it was judged.
 
     Both are looked at: an agent can write the mark of redaction itself, and a later version may
     compute other fingerprints. Of an address a query's values are hidden, and no rule compares
@@ -205,8 +205,8 @@ class _Reader:
         self._requests: set[str] = set()
 
     def read(self, raw: bytes, only: tuple[str, ...] | None = None) -> Past | None:
-        """The judgement that a line holds; None where it holds none. `only`: other events are
-        passed over."""
+        """Return the judgement that a line holds; None where it holds none. `only`: other events
+        are passed over."""
         self.line += 1
         event = self._decode(raw, _Event).event
         if only is not None and event not in only:

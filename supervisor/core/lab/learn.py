@@ -82,7 +82,7 @@ class Learned(msgspec.Struct, frozen=True, kw_only=True):
     asked_after: int
 
     def policy(self) -> Policy:
-        """The proposed rules alone."""
+        """Return the proposed rules alone."""
         return policy_of(one.rule for one in self.rules)
 
 
@@ -203,7 +203,7 @@ class _Chooser:
                 self.offered.setdefault(rule, []).append(request)
 
     def is_proven(self, rule: str) -> bool:
-        """Whether enough different things were approved that the rule would answer."""
+        """Return whether enough different things were approved that the rule would answer."""
         return len(self.evidence[rule]) >= self.options[rule].least
 
     def is_safe(self, rules: Iterable[str], added: str) -> bool:
@@ -230,7 +230,7 @@ class _Chooser:
         )
 
     def chosen(self) -> tuple[str, ...]:
-        """The rules to propose, in the order of their names."""
+        """Return the rules to propose, in the order of their names."""
         kept = frozenset(self.cover())
         # Fewer rules are easier to read, so a narrow one goes where a wider one is needed anyway.
         for rule in sorted(kept, key=lambda rule: (self.options[rule].weight, rule)):
@@ -269,7 +269,7 @@ class _Chooser:
         return (-count / weight, weight, rule)
 
     def lost(self, rules: frozenset[str], rule: str) -> list[_Request]:
-        """The requests that the rules answer, and without this one don't."""
+        """Return the requests that the rules answer, and without this one don't."""
         others = rules - {rule}
         return [
             request

@@ -91,7 +91,8 @@ def _spelled(words: tuple[Word, ...]) -> Iterator[Option]:
 
 
 def _is_in_workspace(path: str) -> bool:
-    """Whether a relative path stays below where it is used; where that is, the engine knows."""
+    """Return whether a relative path stays below where it is used; where that is, the engine
+    knows."""
     return bool(path) and path[0] not in "/~" and ".." not in posixpath.normpath(path).split("/")
 
 

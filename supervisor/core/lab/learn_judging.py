@@ -41,7 +41,7 @@ def policy_of(rules: Iterable[str]) -> Policy:
 
 
 def is_fit(rule: str) -> bool:
-    """Whether the text is a rule, and one without a warning (a bare one has one)."""
+    """Return whether the text is a rule, and one without a warning (a bare one has one)."""
     try:
         return not policy_of([rule]).warnings
     except PolicyError:
@@ -66,7 +66,7 @@ class Judging:
         self._covered: dict[tuple[str, str], frozenset[WishKey]] = {}
 
     def under(self, rules: frozenset[str]) -> Policy:
-        """The base with some rules beside it."""
+        """Return the base with some rules beside it."""
         if not rules:
             return self.base
         if rules not in self._policies:
@@ -81,7 +81,7 @@ class Judging:
         return self._verdict(self._asking, past)
 
     def allows(self, rules: frozenset[str], past: Past) -> bool:
-        """Whether the base allows it with the rules beside it. Only rules of the action's
+        """Return whether the base allows it with the rules beside it. Only rules of the action's
         category can tell."""
         own = self._of(category_of(past.action), rules)
         place = (own, _asked(past))
@@ -153,8 +153,8 @@ class Judging:
         return self._single[rule]
 
     def _open(self, policy: Policy, action: Exec) -> tuple[tuple[Word, ...], ...] | None:
-        """The commands of a line that no rule covers; None where something else than a missing
-        rule stands against it."""
+        """Return the commands of a line that no rule covers; None where something else than a
+        missing rule stands against it."""
         judge = policy.judge_for("exec")
         assert isinstance(judge, CommandJudge)
         judgement = judge.judgement(

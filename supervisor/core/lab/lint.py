@@ -34,8 +34,8 @@ class Report(msgspec.Struct, frozen=True):
 
 
 def lint(policy: Policy, history: Iterable[Past] | None, now: float) -> Report:
-    """The findings of a policy. `history` is the record, None where there is none; `now` is in
-    seconds since the epoch."""
+    """Return the findings of a policy. `history` is the record, None where there is none; `now` is
+    in seconds since the epoch."""
     active = [rule for rule in policy.rules if not has_expired(rule, now)]
     files = policy.judge_for("filesystem")
     assert isinstance(files, FileJudge)
@@ -81,7 +81,8 @@ def _expired(rule: Rule) -> RuleFinding:
 def _unused(
     policy: Policy, rules: Sequence[Rule], history: Iterable[Past] | None, now: float
 ) -> tuple[frozenset[int], list[str]]:
-    """The rules (by identity) that decided nothing for 30 days, and what couldn't be told."""
+    """Return the rules (by identity) that decided nothing for 30 days, and what couldn't be
+    told."""
     if history is None:
         return frozenset(), ["there is no record, so nothing can be said of rules that aren't used"]
     since = now - _UNUSED_S

@@ -19,5 +19,5 @@ _OWN = re.compile(
 
 
 def was_by_policy(rule: str | None, why: str) -> bool:
-    """Whether rules or modes made the verdict that was explained so."""
+    """Return whether rules or modes made the verdict that was explained so."""
     return rule is not None or _OWN.fullmatch(why) is None

@@ -138,7 +138,8 @@ def why_not(past: Past) -> Reason | None:
 
 
 def replay(history: Iterable[Past], policy: Policy) -> Replay:
-    """The record under `policy`. `history` is read once, in its order, and needn't fit into memory.
+    """Return the record under `policy`. `history` is read once, in its order, and needn't fit into
+    memory.
 
     `PolicyError` where the rules that a session alone had can't be read back.
     """

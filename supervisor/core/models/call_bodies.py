@@ -233,7 +233,7 @@ def has_too_many_values(text: bytes) -> bool:
 
 
 def _largest(api: Api, body: bytes, path: str, host: str, *, at_model_host: bool) -> ModelCall:
-    """Return the call for a body of which only length and address are known: it may use any tool,
+    """Return the call for a body whose length and address alone are known: it may use any tool,
     even one that costs more than tokens."""
     choices = MOST_CHOICES if api == "chat" else 1
     others = tuple(filter(None, models_named(path, "")))
@@ -252,7 +252,7 @@ def _largest(api: Api, body: bytes, path: str, host: str, *, at_model_host: bool
 
 
 def _holds(value: object) -> bool:
-    """Whether it is a part of Bedrock's converse that has a file in it."""
+    """Return whether it is a part of Bedrock's converse that has a file in it."""
     return isinstance(value, dict) and "source" in value
 
 
@@ -266,7 +266,7 @@ def _is_read_otherwise(body: bytes, headers: tuple[tuple[str, str], ...]) -> boo
 
 
 def _is_form(body: bytes) -> bool:
-    """Whether there are words of a call in it for who reads it as a form."""
+    """Return whether there are words of a call in it for who reads it as a form."""
     try:
         fields = parse_qsl(
             body.decode("latin-1"), keep_blank_values=True, max_num_fields=MOST_FIELDS
@@ -303,8 +303,8 @@ def _is_shaped(api: Api, root: dict[str, Any]) -> bool:
 
 
 def _is_told_not_to_think(api: Api, host: str, root: dict[str, Any]) -> bool:
-    """Whether it says so where its API reads it. Anywhere else the words are passed over, and
-    the model thinks."""
+    """Return whether it says so where its API reads it. Anywhere else the words are passed over,
+    and the model thinks."""
     if api == "chat":
         # Another server that speaks OpenAI's API may ask a model that ignores it.
         return is_openai(host) and root.get("reasoning_effort") == "none"
@@ -316,7 +316,7 @@ def _is_told_not_to_think(api: Api, host: str, root: dict[str, Any]) -> bool:
 
 
 def _tier(root: dict[str, Any], headers: tuple[tuple[str, str], ...]) -> Tier:
-    """The dearest tier that it asks for, wherever that is said."""
+    """Return the dearest tier that it asks for, wherever that is said."""
     tier, latency = root.get("serviceTier"), root.get("performanceConfig")
     said = [root.get("speed"), root.get("service_tier")]
     said += [tier.get("type")] if isinstance(tier, dict) else []
@@ -326,7 +326,7 @@ def _tier(root: dict[str, Any], headers: tuple[tuple[str, str], ...]) -> Tier:
 
 
 def _limit(api: Api, root: dict[str, Any]) -> int | None:
-    """The least generous reading of a body's own limit: the largest that it names, and none
+    """Return the least generous reading of a body's own limit: the largest that it names, and none
     where a number isn't plainly one."""
     parts = (
         (root.get("inferenceConfig"), root.get("additionalModelRequestFields"))

@@ -58,8 +58,8 @@ _SEVERAL = ","
 
 
 def models_named(path: str, said: str) -> list[str]:
-    """The models that may be meant, the likeliest first: those that the path names, by each way
-    to read it, the one that the body says (`said`), and those of the query. A server that goes
+    """Return the models that may be meant, the likeliest first: those that the path names, by each
+    way to read it, the one that the body says (`said`), and those of the query. A server that goes
     by the one may pass over the other, and one that resolves `/x/..` over what another finds
     there."""
     names: list[str] = []
@@ -75,7 +75,7 @@ def models_named(path: str, said: str) -> list[str]:
 
 
 def others_named(root: dict[str, Any], headers: Headers) -> tuple[str, ...]:
-    """The other models that a request says may answer; an empty name stands for any."""
+    """Return the other models that a request says may answer; an empty name stands for any."""
     found: list[object] = ["" for _ in _routes(headers)]
     for key in OTHER_MODELS:
         value = root.get(key)
@@ -118,7 +118,7 @@ def key_of(field: str) -> str:
 
 
 def _in_path(reading: str) -> list[str]:
-    """The models that a path names."""
+    """Return the models that a path names."""
     return [
         found[1]
         for pattern in _IN_PATHS
@@ -127,6 +127,6 @@ def _in_path(reading: str) -> list[str]:
 
 
 def _in_query(query: str) -> list[str]:
-    """The models that a query names, by whatever stands between its parts."""
+    """Return the models that a query names, by whatever stands between its parts."""
     fields = parse_qsl(query.replace(";", "&"))
     return [value for name, value in fields if key_of(name) == _IN_QUERIES]

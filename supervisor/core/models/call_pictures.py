@@ -17,12 +17,12 @@ _INLINE = re.compile(r"data:image/(?:png|jpe?g|gif|webp);base64,")
 
 
 def is_openai_picture(part: dict[str, Any]) -> bool:
-    """Whether a part is a picture as OpenAI's APIs take it."""
+    """Return whether a part is a picture as OpenAI's APIs take it."""
     return part.get("type") in _OPENAI_TYPES
 
 
 def inline_picture(part: dict[str, Any]) -> str:
-    """The picture that such a part holds; empty where it stands somewhere else."""
+    """Return the picture that such a part holds; empty where it stands somewhere else."""
     link = part.get("image_url")
     address = link.get("url") if isinstance(link, dict) else link
     is_inline = isinstance(address, str) and part.get("file_id") is None and _INLINE.match(address)
@@ -59,7 +59,7 @@ def _parts(value: object) -> list[dict[str, Any]]:
 
 
 def _anthropic_picture(part: dict[str, Any]) -> str:
-    """The picture that a part is, as base64; empty where it is none."""
+    """Return the picture that a part is, as base64; empty where it is none."""
     source = part.get("source")
     if (
         part.get("type") != "image"

@@ -57,7 +57,7 @@ COMPACTING_STEPS = 2
 
 
 def tools_of(root: dict[str, Any]) -> list[dict[str, Any]]:
-    """The tools that a body names, those of a namespace with it."""
+    """Return the tools that a body names, those of a namespace with it."""
     config = root.get("toolConfig")
     named = _listed(root.get("tools")) + _listed(
         config.get("tools") if isinstance(config, dict) else None
@@ -80,8 +80,8 @@ def runs_elsewhere(tool: dict[str, Any], host: str) -> bool:
 
 
 def searches(api: Api, root: dict[str, Any], tools: list[dict[str, Any]]) -> int:
-    """The most searches that it may be billed: by the limit of each tool, or of the call, where
-    its API reads one."""
+    """Return the most searches that it may be billed: by the limit of each tool, or of the call,
+    where its API reads one."""
     found = 0
     for tool in tools:
         if str(tool.get("type")).startswith(_SEARCHES):
@@ -92,7 +92,7 @@ def searches(api: Api, root: dict[str, Any], tools: list[dict[str, Any]]) -> int
 
 
 def previews(tool: dict[str, Any]) -> bool:
-    """Whether it is OpenAI's older web search, which has prices of its own."""
+    """Return whether it is OpenAI's older web search, which has prices of its own."""
     return str(tool.get("type")).startswith("web_search_preview")
 
 
@@ -142,7 +142,7 @@ def always_search(models: tuple[str, ...]) -> bool:
 def bills_more(
     root: dict[str, Any], tools: list[dict[str, Any]], models: tuple[str, ...], host: str
 ) -> bool:
-    """Whether it may cost what no count of tokens or searches tells."""
+    """Return whether it may cost what no count of tokens or searches tells."""
     return (
         is_kept(root, models)
         or any(root.get(key) not in (None, []) for key in BILL_MORE_KEYS)

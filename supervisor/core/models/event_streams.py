@@ -126,7 +126,7 @@ class AwsEvents:
 
 
 def _kind_of(head: bytes) -> str:
-    """The event's name, from a frame's headers; empty where they can't be read."""
+    """Return the event's name, from a frame's headers; empty where they can't be read."""
     at = 0
     while at < len(head):
         name_end = at + 1 + head[at]

@@ -151,7 +151,7 @@ def dearest_tier(*said: object) -> Tier:
 
 
 def is_model_host(host: str, others: frozenset[str] = frozenset()) -> bool:
-    """Whether a host is known to serve models: the public APIs, and those of `others` (a
+    """Return whether a host is known to serve models: the public APIs, and those of `others` (a
     gateway's; `*.` means all below a name)."""
     return (
         _VENDOR.fullmatch(host) is not None
@@ -166,23 +166,23 @@ def is_openai(host: str) -> bool:
 
 
 def is_anthropic(host: str) -> bool:
-    """Whether it is Anthropic's own host."""
+    """Return whether it is Anthropic's own host."""
     return host == _ANTHROPIC or host.endswith(f".{_ANTHROPIC}")
 
 
 def is_bedrock(host: str) -> bool:
-    """Whether it is a host of Amazon Bedrock."""
+    """Return whether it is a host of Amazon Bedrock."""
     return _BEDROCK.fullmatch(host) is not None
 
 
 def is_openrouter(host: str) -> bool:
-    """Whether it is OpenRouter's own host."""
+    """Return whether it is OpenRouter's own host."""
     return host == _OPENROUTER or host.endswith(f".{_OPENROUTER}")
 
 
 def says_what_answered(host: str) -> bool:
-    """Whether the model that an answer names is the one that made it. Gateways may put the name
-    there that the body asked for, whatever they went by."""
+    """Return whether the model that an answer names is the one that made it. Gateways may put the
+    name there that the body asked for, whatever they went by."""
     return (
         _VENDOR.fullmatch(host) is not None
         or is_bedrock(host)
@@ -191,7 +191,7 @@ def says_what_answered(host: str) -> bool:
 
 
 def is_regional(host: str, path: str, model: str) -> bool:
-    """Whether a call is bound to a region by where it is sent, which costs more: to OpenAI's
+    """Return whether a call is bound to a region by where it is sent, which costs more: to OpenAI's
     host of a region, at Bedrock by a profile that isn't the global one, at Vertex by its path.
     Sources: the three vendors' pages of prices."""
     if is_bedrock(host):
@@ -232,7 +232,7 @@ def api_of(
 
 
 def _apis_in(reading: str) -> set[Api]:
-    """The APIs that a path names anywhere in it."""
+    """Return the APIs that a path names anywhere in it."""
     found: set[Api] = set()
     for before, part, api in _PARTS:
         at = reading.find(before)

@@ -26,7 +26,7 @@ class ModelError(NamedTuple):
 
 
 def plain_requests_only() -> ModelError:
-    """The response to who asks for a WebSocket to send model calls over.
+    """Return the response to who asks for a WebSocket to send model calls over.
 
     426 (RFC 9110 15.5.22) is what makes Codex go on with plain requests at once; after any other
     it tries the same again for some seconds.
@@ -47,7 +47,7 @@ def plain_requests_only() -> ModelError:
 def budget_error(
     api: Api, why: str, remedy: str, request_id: str | None = None, *, host: str, path: str
 ) -> ModelError:
-    """The response to a call that the budget doesn't allow."""
+    """Return the response to a call that the budget doesn't allow."""
     form = api if api != "unmetered" else _form(host, path)
     message = f"{why}; {remedy}" if remedy else why
     ours = {"why": why, "remedy": remedy, "rule": None, "request_id": request_id}
@@ -78,7 +78,7 @@ def budget_error(
 
 
 def _form(host: str, path: str) -> Api:
-    """The API whose errors a host speaks, where the call itself doesn't tell; most speak as
+    """Return the API whose errors a host speaks, where the call itself doesn't tell; most speak as
     OpenAI does."""
     if is_anthropic(host) or "/messages" in path:
         return "messages"

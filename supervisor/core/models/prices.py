@@ -103,7 +103,7 @@ class PriceTable(msgspec.Struct, frozen=True, kw_only=True):
     server_steps: int
 
     def find(self, model: str) -> Found:
-        """The row for a model's name, in whatever spelling a provider takes it."""
+        """Return the row for a model's name, in whatever spelling a provider takes it."""
         for name in _names(model):
             if name in self.models:
                 return Found(self.models[name], is_known=True)
@@ -130,7 +130,7 @@ class PriceTable(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _names(model: str) -> list[str]:
-    """The spellings of a model's name to look for, nearest first."""
+    """Return the spellings of a model's name to look for, nearest first."""
     name = model.strip().lower().rpartition("/")[2]
     found = [model, name]
     name = _REGION.sub("", name)
@@ -144,8 +144,8 @@ def _names(model: str) -> list[str]:
 
 
 def parse_prices(text: str, source: str) -> PriceTable:
-    """The table that a file holds; `PolicyError` with file, line and a remedy where it can't be
-    used."""
+    """Return the table that a file holds; `PolicyError` with file, line and a remedy where it can't
+    be used."""
     root = _fields(policy_yaml.load(text, source), source, "the table", _TABLE_KEYS)
     if root.get("version") != "1":
         raise _fail(source, root, "`version` is not 1", "write `version: 1`")

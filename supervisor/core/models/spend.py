@@ -39,8 +39,8 @@ class Charge(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def bound(call: ModelCall, table: PriceTable) -> Charge:
-    """The most that a call can be billed, by the dearest of the models that may answer, and with
-    those that it asks beside."""
+    """Return the most that a call can be billed, by the dearest of the models that may answer, and
+    with those that it asks beside."""
     parts = [
         _most(call, (call.model, *call.others), table),
         *(_most(call, (name,), table) for name in call.advisors),
@@ -56,8 +56,8 @@ def bound(call: ModelCall, table: PriceTable) -> Charge:
 
 
 def _most(call: ModelCall, names: tuple[str, ...], table: PriceTable) -> Charge:
-    """The most that one of these models can be billed. The longest prompt may be one's and the
-    highest price another's."""
+    """Return the most that one of these models can be billed. The longest prompt may be one's and
+    the highest price another's."""
     found = [(*table.find(name), "claude" in name.lower()) for name in names]
     sizes = [
         _size(call, price, table, is_known=is_known, is_claude=is_claude)
@@ -81,7 +81,7 @@ def _most(call: ModelCall, names: tuple[str, ...], table: PriceTable) -> Charge:
 def _size(
     call: ModelCall, price: Price, table: PriceTable, *, is_known: bool, is_claude: bool
 ) -> tuple[int, int]:
-    """The most tokens that one model can take in and give."""
+    """Return the most tokens that one model can take in and give."""
     picture = CLAUDE_PICTURE_TOKENS if is_known and is_claude else PICTURE_TOKENS
     in_body = call.body_bytes - call.picture_bytes + ADDED_TOKENS + call.pictures * picture
     steps = min(call.steps, table.server_steps)

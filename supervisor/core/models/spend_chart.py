@@ -125,7 +125,7 @@ def width_for(length_s: float) -> int:
 
 
 def draw(parts: Iterable[ColumnPart], count: int) -> Chart:
-    """The chart of `count` columns; parts outside of them are at their nearest."""
+    """Return the chart of `count` columns; parts outside of them are at their nearest."""
     found = [part._replace(column=min(max(part.column, 0), count - 1)) for part in parts]
     by_model: dict[str, list[ColumnPart]] = defaultdict(list)
     by_column: dict[int, list[ColumnPart]] = defaultdict(list)
@@ -146,7 +146,7 @@ def draw(parts: Iterable[ColumnPart], count: int) -> Chart:
 
 
 def _series(by_model: dict[str, list[ColumnPart]]) -> tuple[Series, ...]:
-    """The dearest first, the rest together last."""
+    """Return the dearest first, the rest together last."""
     names = sorted(
         by_model,
         key=lambda model: (model == OTHERS, -sum(part.cost for part in by_model[model]), model),
@@ -212,7 +212,7 @@ def _bars(costs: dict[int, int], highest: int) -> tuple[Bar, ...]:
 
 
 def _scale(most: int) -> tuple[int, tuple[Tick, ...]]:
-    """The scale's end, and its lines: a few round amounts, the least of them zero."""
+    """Return the scale's end, and its lines: a few round amounts, the least of them zero."""
     if most <= 0:
         return 1, (Tick(float(TOP + _PLOT_HEIGHT), "$0"),)
     step = _round_step(-(-most // _MOST_TICKS))
@@ -230,6 +230,6 @@ def _scale(most: int) -> tuple[int, tuple[Tick, ...]]:
 
 
 def _round_step(least: int) -> int:
-    """The next of 1, 2, 5, 10, 20 and so on."""
+    """Return the next of 1, 2, 5, 10, 20 and so on."""
     power: int = 10 ** (len(str(least)) - 1)
     return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least)

@@ -368,7 +368,7 @@ def _is_count(value: object) -> TypeIs[int]:
 
 
 def _tier(holder: dict[str, Any]) -> Tier:
-    """The tier that an answer says that it was served by: OpenAI, Anthropic, Bedrock."""
+    """Return the tier that an answer says that it was served by: OpenAI, Anthropic, Bedrock."""
     usage, tier = holder.get("usage"), holder.get("serviceTier")
     said = [holder.get("service_tier")]
     # Anthropic's own `service_tier` in there is no matter: it says what was paid beforehand.
@@ -378,7 +378,7 @@ def _tier(holder: dict[str, Any]) -> Tier:
 
 
 def _ends(event: dict[str, Any]) -> bool:
-    """Whether an event with a count is the last that has one."""
+    """Return whether an event with a count is the last that has one."""
     delta = event.get("delta")
     if isinstance(delta, dict):
         return bool(delta.get("stop_reason"))

@@ -51,7 +51,8 @@ def charset_of(data: bytes, media_type: str, *, is_cut: bool) -> str | None:
 
 
 def decoded(data: bytes, charset: str) -> str:
-    """The text, without a mark of its order of bytes and without half a character at its end."""
+    """Return the text, without a mark of its order of bytes and without half a character at its
+    end."""
     return codecs.getincrementaldecoder(charset)("replace").decode(data).removeprefix("\ufeff")
 
 

@@ -206,7 +206,7 @@ def authority(host: str, port: int | None) -> str:
 
 
 def check_secret(name: str, value: str, *, signs: bool = False) -> str:
-    """The value, if it can be one; `UserError`, which doesn't show it, where not."""
+    """Return the value, if it can be one; `UserError`, which doesn't show it, where not."""
     if signs and not _KEYS_OF_AWS.fullmatch(value):
         raise UserError(
             f"the value of the credential `{name}` is not `ACCESS:SECRET` or `ACCESS:SECRET:TOKEN`",
@@ -241,7 +241,7 @@ def credentials_of(binding: Binding, placeholder: str, secret: str) -> tuple[Cre
 
 
 def environment_of(binding: Binding, placeholder: str) -> dict[str, str]:
-    """The variables of the sandbox that hold the placeholder."""
+    """Return the variables of the sandbox that hold the placeholder."""
     found = dict.fromkeys(binding.variables, placeholder)
     if binding.git_user and "TWINE_PASSWORD" in found:
         found["TWINE_USERNAME"] = binding.git_user
@@ -270,7 +270,7 @@ def git_settings(bindings: dict[str, Binding]) -> dict[str, str]:
 
 
 def _prefixes(paths: tuple[str, ...]) -> list[str]:
-    """The folders that paths lie in, up to their first wildcard. INVARIANT: none is below
+    """Return the folders that paths lie in, up to their first wildcard. INVARIANT: none is below
     another: git sends the header of each that fits."""
     folders = []
     for path in paths or ("/**",):
@@ -471,8 +471,8 @@ def _check_source(source: str, fields: Any, kind: Source, where: str) -> None:
 
 
 def _for_a_shell(command: str, words: list[str]) -> str:
-    """The first word that was meant for a shell; empty where there is none, or the command itself
-    names one.
+    """Return the first word that was meant for a shell; empty where there is none, or the command
+    itself names one.
 
     What comes of such a word unread may look like a secret, and would go out as one.
     """

@@ -247,10 +247,10 @@ class Moving(_Message, frozen=True, kw_only=True, tag="moving"):
 
 
 class EgressRefused(_Message, frozen=True, kw_only=True, tag="refused"):
-    """Egress refused this by itself, before any rule: a contradiction in the request, or an address
+    """Egress refused this itself, before any rule: a contradiction in the request, or an address
     that is never dialled.
 
-    `count`: so many like it since that was said of them last, of which this is the newest.
+    `count`: the number of similar ones since the last such message, this newest one included.
     """
 
     session_id: str

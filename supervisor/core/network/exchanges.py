@@ -61,9 +61,9 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KeptBody(msgspec.Struct, frozen=True, kw_only=True):
-    """What a body begins with: `text`, in base64 where it is none. It came as `whole_bytes`, and
-    `read_bytes` were read of it, once it was decoded: none of what can't be. `is_cut`: there is
-    more of it."""
+    """The beginning of a body: `text`, in base64 where it is binary. It came as `whole_bytes`, of
+    which `read_bytes` were decoded and read: none where decoding failed. `is_cut`: there is
+    more."""
 
     media_type: str
     text: str
@@ -110,7 +110,7 @@ def by_host(exchanges: Iterable[Exchange]) -> list[HostTraffic]:
 
 
 def name_of(action: Network) -> str:
-    """The host as a person names it: with its port where that isn't the usual one."""
+    """Return the host as a person names it: with its port where that isn't the usual one."""
     host = f"[{action.host}]" if ":" in action.host else action.host
     usual = 80 if action.scheme == "http" else 443
     return host if action.port == usual else f"{host}:{action.port}"

@@ -86,7 +86,7 @@ def _our_own(one: Exchange) -> dict[str, Any]:
 
 
 def _header(headers: tuple[tuple[str, str], ...], wanted: str) -> str:
-    """The first value of this name; empty where there is none."""
+    """Return the first value of this name; empty where there is none."""
     return next((value for name, value in headers if name.lower() == wanted), "")
 
 
@@ -100,7 +100,7 @@ def _query(path: str) -> list[dict[str, str]]:
 
 
 def _post_data(body: KeptBody | None) -> dict[str, Any]:
-    """The format has no base64 for it, so that stands in a field of our own."""
+    """Return the format has no base64 for it, so that stands in a field of our own."""
     if body is None:
         return {}
     said = {"mimeType": body.media_type, "text": body.text} | _comment(body, is_broken=False)

@@ -61,7 +61,7 @@ class CommandJudge(Judge[_Seen]):
         return _Seen(action, read_line(action.command))
 
     def decide(self, seen: _Seen, mode: Effect, context: Context) -> Verdict:
-        """The verdict on a command line: every command in it must be allowed."""
+        """Return the verdict on a command line: every command in it must be allowed."""
         return self._verdict(self._judgement(seen, context), mode)
 
     def judgement(self, action: Exec, context: Context) -> Judgement[int]:
@@ -129,7 +129,7 @@ class CommandJudge(Judge[_Seen]):
 
     @staticmethod
     def _why(judgement: Judgement[int], rules: Sequence[Rule]) -> str:
-        """The judge's own words, with the rule's why behind them; empty: the usual words."""
+        """Return the judge's own words, with the rule's why behind them; empty: the usual words."""
         if judgement.decision == "allow" or not judgement.why:
             return ""
         lead = min(rules, key=lambda rule: (rule.text, rule.id))

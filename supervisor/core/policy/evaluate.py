@@ -68,8 +68,8 @@ def evaluate_in(policy: Policy, action: Action, context: Context) -> Verdict:
 
 
 def evaluate_reaching(policy: Policy, action: Network, context: Context) -> Verdict | None:
-    """The allow of a connection together with the addresses that it goes to (`Policy.reaching`),
-    None where each wants a verdict of its own."""
+    """Return the allow of a connection together with the addresses that it goes to
+    (`Policy.reaching`), None where each wants a verdict of its own."""
     try:
         return (
             None if policy.is_deny_all or not action.resolved else policy.reaching(action, context)
@@ -87,7 +87,7 @@ def mode_verdict(policy: Policy, action: Action) -> Verdict:
 def names_addresses(
     policy: Policy, action: Network, *, now: float, session_id: str | None = None
 ) -> bool:
-    """Whether rules name every private address that the action goes to, so that it may be
+    """Return whether rules name every private address that the action goes to, so that it may be
     dialled though private."""
     from supervisor.core.policy.network_rules import NetworkJudge
 

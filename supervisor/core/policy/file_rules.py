@@ -164,7 +164,7 @@ class _Index:
         endings.setdefault(_ending(glob), []).append(entry)
 
     def matching(self, place: "_Place", context: Context) -> list[Rule]:
-        """The rules in force that match."""
+        """Return the rules in force that match."""
         path, folded = place.path, place.folded
         entries = self._candidates(place.spelled)
         if folded is not place.spelled:
@@ -257,7 +257,7 @@ class _Names:
         )
 
     def of(self, place: "_Place") -> Protected | None:
-        """The strictest name that a path has."""
+        """Return the strictest name that a path has."""
         if place.is_git:
             return self.git
         if place.repository:
@@ -321,8 +321,8 @@ def _place(path: WorkspacePath, forced: Sequence[Forced] = (), repository: str =
 
 
 def _around(path: WorkspacePath, repositories: Sequence[str]) -> str:
-    """The first of these folders that a path is, or is in; an action names them as it shows its
-    paths."""
+    """Return the first of these folders that a path is, or is in; an action names them as it shows
+    its paths."""
     shown = path.text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
     return next(
         (
@@ -454,7 +454,7 @@ def hazards_of(action: FileChange) -> Iterator[Forced]:
 
 
 def fits(rule: Rule, path: WorkspacePath) -> bool:
-    """Whether a rule's pattern covers a path; its exceptions and how long it lasts are left
+    """Return whether a rule's pattern covers a path; its exceptions and how long it lasts are left
     aside."""
     return rule.pattern in ("*", "**") or _Entry(replace(rule, exceptions=())).matches(
         path, path.folded
@@ -462,7 +462,7 @@ def fits(rule: Rule, path: WorkspacePath) -> bool:
 
 
 def exception_for(rule: Rule, path: WorkspacePath) -> str | None:
-    """The exception that takes a path out of a rule, None where none does."""
+    """Return the exception that takes a path out of a rule, None where none does."""
     return next((one for one in rule.exceptions if _takes_out(rule, one, path)), None)
 
 
@@ -471,5 +471,5 @@ def _takes_out(rule: Rule, exception: str, path: WorkspacePath) -> bool:
 
 
 def spells_out(rule: Rule, path: WorkspacePath) -> bool:
-    """Whether a rule names exactly this path: only such a rule lifts a protected name."""
+    """Return whether a rule names exactly this path: only such a rule lifts a protected name."""
     return _tidy_literal(rule) == path.text

@@ -125,7 +125,7 @@ def parse_command(command: str, cwd: str = ".") -> Git:
 
 
 def is_git(word: str) -> bool:
-    """Whether a command's name is git's: `git`, or that name in a system folder."""
+    """Return whether a command's name is git's: `git`, or that name in a system folder."""
     return word == "git" or (
         posixpath.basename(word) == "git" and posixpath.dirname(word) in SYSTEM_FOLDERS
     )
@@ -136,7 +136,7 @@ def _unread(why: str, command: str, cwd: str) -> Git:
 
 
 def from_words(words: Sequence[str], command: str | None = None, cwd: str = ".") -> Git:
-    """The git action of the words after `git`."""
+    """Return the git action of the words after `git`."""
     flags: list[str] = []
     at = 0
     while at < len(words) and words[at].startswith("-"):
@@ -219,8 +219,8 @@ def harmless(operation: str) -> frozenset[str]:
 
 
 def _options(operation: str, word: str) -> tuple[list[str], bool]:
-    """The canonical flags of an option word that aren't harmless, and whether the next word is a
-    value of the last."""
+    """Return the canonical flags of an option word that aren't harmless, and whether the next word
+    is a value of the last."""
     if word.startswith("--"):
         name, equals, value = word.partition("=")
         if operation == "push":
@@ -274,7 +274,7 @@ def agrees(action: Git) -> bool:
 
 
 def special_flags(action: Git) -> frozenset[str]:
-    """The options that only a rule which says so matches, canonical, those that fields and
+    """Return the options that only a rule which says so matches, canonical, those that fields and
     refspecs imply included."""
     found = _said(action) if action.flags else set[str]()
     if action.operation == "push":

@@ -76,7 +76,7 @@ class GitPattern(NamedTuple):
 # A pattern is checked, tried on its examples and indexed: that reads it once.
 @lru_cache(maxsize=32_768)
 def compile_pattern(text: str) -> GitPattern:
-    """The pattern of `git(text)`; `PolicyError` where it is none."""
+    """Return the pattern of `git(text)`; `PolicyError` where it is none."""
     words = list(split_pattern(text, f"git({text})"))
     if words[0] == "git" and len(words) > 1:
         raise PolicyError(
@@ -153,11 +153,11 @@ class _Sought(NamedTuple):
     texts: frozenset[str]
 
     def is_covered(self, pattern: GitPattern) -> bool:
-        """Whether an allow rule covers it."""
+        """Return whether an allow rule covers it."""
         return covers(pattern, self.action, self.ref, self.flags, called=self.subjects)
 
     def is_touched(self, pattern: GitPattern) -> bool:
-        """Whether a deny or ask rule is about it."""
+        """Return whether a deny or ask rule is about it."""
         return touches(pattern, self.action, self.ref, self.flags)
 
 
@@ -314,7 +314,7 @@ def why_unread(action: Git) -> str | None:
 
 
 def names_a_branch(pattern: GitPattern) -> bool:
-    """Whether a deny or ask rule is about a branch, so that a push which doesn't say its
+    """Return whether a deny or ask rule is about a branch, so that a push which doesn't say its
     branches is at least asked."""
     first, last = pattern.words[0], pattern.words[-1]
     return not is_star(last) and (
@@ -368,7 +368,7 @@ def covers(
 
 
 def options_agree(wanted: frozenset[str], given: frozenset[str], operation: str) -> bool:
-    """Whether a rule's options are the special ones that an action of this operation has."""
+    """Return whether a rule's options are the special ones that an action of this operation has."""
     if not wanted and not given:
         return True
     special = wanted - harmless(operation)
@@ -428,7 +428,7 @@ def word_covers(pattern: str, word: str) -> bool:
 
 
 def touches(pattern: GitPattern, action: Git, ref: Ref | None, flags: frozenset[str]) -> bool:
-    """Whether a deny or ask rule is about one ref of an action, however it is spelled and
+    """Return whether a deny or ask rule is about one ref of an action, however it is spelled and
     whatever else is said."""
     names = {flag.partition("=")[0] for flag in flags} | flags
     if names & FORCES:

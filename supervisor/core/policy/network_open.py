@@ -16,8 +16,9 @@ MOST_RULES = 3
 
 
 def open_near(action: Network, judge: Callable[[Network], Verdict], rules: Sequence[str]) -> str:
-    """The methods that are allowed on the same path, else `rules`, those that allow something at
-    the same host; empty where there is nothing. `judge` gives the verdict on another method."""
+    """Return the methods that are allowed on the same path, else `rules`, those that allow
+    something at the same host; empty where there is nothing. `judge` gives the verdict on another
+    method."""
     others = [one for one in METHODS if action.operation == "request" and one != action.method]
     open_ones = [
         one

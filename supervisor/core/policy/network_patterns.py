@@ -81,11 +81,11 @@ class NetworkPattern(NamedTuple):
 
     @property
     def is_every_host(self) -> bool:
-        """Whether it speaks of no host in particular."""
+        """Return whether it names no host in particular."""
         return self.host is None and self.suffix is None and self.network is None
 
     def names_host(self, target: Target, *, broad: bool) -> bool:
-        """Whether the target's host, or (broad) one of its addresses, is meant."""
+        """Return whether the target's host, or (broad) one of its addresses, is meant."""
         if self.host is not None:
             return target.host == self.host
         if self.suffix is not None:
@@ -95,7 +95,7 @@ class NetworkPattern(NamedTuple):
         return broad
 
     def names_port(self, target: Target, *, broad: bool) -> bool:
-        """Whether the port is meant."""
+        """Return whether the port is meant."""
         if self.port is not None:
             return target.port == self.port
         if broad:
@@ -104,7 +104,7 @@ class NetworkPattern(NamedTuple):
         return target.port == default if default else target.port in WEB_PORTS
 
     def matches(self, target: Target, *, broad: bool) -> bool:
-        """Whether the pattern covers the target as a whole. A URL never matches a mere
+        """Return whether the pattern covers the target as a whole. A URL never matches a mere
         connection."""
         if not self.names_port(target, broad=broad) or not self.names_host(target, broad=broad):
             return False
@@ -153,8 +153,8 @@ def spellings(path: Path) -> tuple[tuple[str, str], ...]:
 
 
 def _addresses(target: Target, *, broad: bool) -> tuple[Address, ...]:
-    """The addresses that a rule about addresses is compared with: broad, every one that could be
-    meant."""
+    """Return the addresses that a rule about addresses is compared with: broad, every one that
+    could be meant."""
     own = () if target.address is None else (target.address,)
     if not broad:
         return own
@@ -169,7 +169,7 @@ def _is_in(address: Address, network: AnyNetwork) -> bool:
 # A pattern is checked, tried on its examples and indexed: that reads it once.
 @lru_cache(maxsize=32_768)
 def parse(text: str) -> NetworkPattern:
-    """The pattern of `network(text)`; `PolicyError` with a remedy where it is none."""
+    """Return the pattern of `network(text)`; `PolicyError` with a remedy where it is none."""
     url = _URL.match(text) if "://" in text else None
     if url is not None:
         return _parse_url(text, url)
@@ -226,7 +226,8 @@ def _methods(text: str | None, rule: str) -> frozenset[str] | None:
 
 
 def _decoded(path: str, rule: str) -> str:
-    """The path glob without its leading slash, normalised as the paths that it is compared with."""
+    """Return the path glob without its leading slash, normalised as the paths that it is compared
+    with."""
     if "%" in path or "\\" in path:
         # An encoded character is literal: only an unencoded one is a wildcard. A bare `?` is one,
         # and ends no path here.

@@ -90,12 +90,12 @@ class _Entry:
 
     @property
     def is_about_requests(self) -> bool:
-        """Whether its pattern or one of its exceptions speaks of requests."""
+        """Return whether its pattern or one of its exceptions is about requests."""
         return any(one.glob is not None for one in (self.pattern, *self.exceptions))
 
     @property
     def may_close(self) -> bool:
-        """Whether it denies every request to some host."""
+        """Return whether it denies every request to some host."""
         pattern = self.pattern
         is_every_request = (
             pattern.glob is not None
@@ -105,8 +105,8 @@ class _Entry:
         return self.rule.effect == "deny" and is_every_request
 
     def closes(self, target: Target) -> bool:
-        """Whether it denies every request of its scheme that could follow on this connection,
-        none excepted."""
+        """Return whether it denies every request of its scheme that could follow on this
+        connection, none excepted."""
         return (
             self.may_close
             and self.pattern.names_port(target, broad=True)
@@ -143,8 +143,8 @@ class _Index:
             self.every.append(entry)
 
     def about_host(self, host: str, path: Path | None = None) -> list[_Entry]:
-        """The entries whose pattern could name this host; with a path, only those that could be
-        about it."""
+        """Return the entries whose pattern could name this host; with a path, only those that could
+        be about it."""
         found = [*self.every]
         if host in self.by_host:
             found += self._about_path(host, self.by_host[host], path)
@@ -174,8 +174,8 @@ class _Index:
                 yield from of_length.get(int(address) >> shift << shift, ())
 
     def about(self, target: Target, path: Path | None = None) -> list[_Entry]:
-        """The entries that could be about a target: by its host, or by any address that could be
-        meant."""
+        """Return the entries that could be about a target: by its host, or by any address that
+        could be meant."""
         found = self.about_host(target.host, path)
         if self.by_network and (target.address is not None or target.resolved):
             addresses = (
@@ -188,8 +188,8 @@ class _Index:
         return found
 
     def closing(self, target: Target, context: Context) -> list[Rule]:
-        """The deny rules in force that leave a connection no request to be asked about, let alone
-        allowed; none for a request.
+        """Return the deny rules in force that leave a connection no request to be asked about, let
+        alone allowed; none for a request.
 
         A CONNECT to port 443 is for https and one to port 80 for http; on any other port it may
         be either.
@@ -207,7 +207,7 @@ class _Index:
         return found if closed == spoken else []
 
     def matching(self, target: Target, context: Context) -> list[Rule]:
-        """The rules in force that match: narrow where they allow, else broad."""
+        """Return the rules in force that match: narrow where they allow, else broad."""
         return self.closing(target, context) + [
             entry.rule
             for entry in self.about(target, target.path)
@@ -226,7 +226,7 @@ class _ByPath:
         self._broad = Prefixes((one.pattern.broad_start, one) for one in entries if one.is_broad)
 
     def about(self, path: Path) -> list[_Entry]:
-        """The entries that could cover a path."""
+        """Return the entries that could cover a path."""
         return self._narrow.starting([path.text]) + self._broad.starting(
             letters for _, letters in spellings(path)
         )
@@ -282,7 +282,7 @@ class NetworkJudge(Judge[_Seen]):
         return _Seen(target, contradiction, refusal, forced, is_plain)
 
     def decide(self, seen: _Seen, mode: Effect, context: Context) -> Verdict:
-        """The verdict on a connection or a request."""
+        """Return the verdict on a connection or a request."""
         target = seen.target
         rules = self._index.matching(target, context)
         if target.is_read_with_body and not rules:
@@ -365,18 +365,19 @@ class NetworkJudge(Judge[_Seen]):
         return found
 
     def closing(self, target: Target, context: Context) -> list[Rule]:
-        """The rules that deny a connection because they deny every request that could follow on
-        it."""
+        """Return the rules that deny a connection because they deny every request that could follow
+        on it."""
         return self._index.closing(target, context)
 
     def names_addresses(self, action: Network, context: Context) -> bool:
-        """Whether rules name every address of the action that isn't public, and there is one."""
+        """Return whether rules name every address of the action that isn't public, and there is
+        one."""
         target = target_of(action)
         private = [address for address in _addresses(target) if address_class(address) != "public"]
         return bool(private) and self._naming(target, context).keys() >= set(private)
 
     def allowing(self, action: Network, is_active: Callable[[Rule], bool]) -> list[str]:
-        """The allow rules in force that name the action's host, as they are written."""
+        """Return the allow rules in force that name the action's host, as they are written."""
         try:
             target = target_of(action)
         except ValueError:
@@ -390,8 +391,8 @@ class NetworkJudge(Judge[_Seen]):
         ]
 
     def looks_into(self, host: str) -> bool:
-        """Whether a rule of any effect, or an exception of one, speaks of requests to this host;
-        True for what isn't a host."""
+        """Return whether a rule of any effect, or an exception of one, is about requests to this
+        host; True for an invalid host."""
         try:
             name = canonical_host(host)
         except ValueError:
@@ -401,7 +402,7 @@ class NetworkJudge(Judge[_Seen]):
 
 
 def is_nowhere_public(network: ipaddress.IPv4Network | ipaddress.IPv6Network) -> bool:
-    """Whether a network lies within private space, so that naming it means its private
+    """Return whether a network lies within private space, so that naming it means its private
     addresses."""
     ends = {address_class(network[0]), address_class(network[-1])}
     # Python takes what was once a site's own (RFC 3879) for global.
@@ -411,12 +412,12 @@ def is_nowhere_public(network: ipaddress.IPv4Network | ipaddress.IPv6Network) ->
 
 
 def as_literal(target: Target, address: Address) -> Target:
-    """The target as if its host had been written as one of its addresses."""
+    """Return the target as if its host had been written as one of its addresses."""
     return target._replace(host=str(address), address=address)
 
 
 def names_address(pattern: NetworkPattern, literal: Target) -> bool:
-    """Whether an allow rule with this pattern names an address that isn't public (see
+    """Return whether an allow rule with this pattern names an address that isn't public (see
     `as_literal`)."""
     return (
         pattern.network is not None
@@ -437,7 +438,7 @@ def forced_of(target: Target) -> list[Forced]:
 
 
 def target_of(action: Network) -> Target:
-    """The canonical target; `ValueError` (a whole why) where the action can't be judged."""
+    """Return the canonical target; `ValueError` (a whole why) where the action can't be judged."""
     try:
         host = canonical_host(action.host)
     except ValueError as error:
@@ -537,8 +538,8 @@ def _refusal(target: Target, context: Context, named: Mapping[Address, object]) 
 
 
 def _is_own(address: Address, port: int, endpoints: frozenset[tuple[str, int]]) -> bool:
-    """Whether it is one of Gatehouse's listeners, in any form of the address; loopback is one
-    machine, whatever its spelling."""
+    """Return whether it is one of Gatehouse's listeners, in any form of the address; loopback is
+    one machine, whatever its spelling."""
     if not endpoints:
         return False
     forms = {str(address), *(str(one) for one in embedded(address))}

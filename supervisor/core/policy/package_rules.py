@@ -65,7 +65,7 @@ class PackagePattern(NamedTuple):
 # A pattern is checked, tried on its examples and indexed: that reads it once.
 @lru_cache(maxsize=32_768)
 def compile_pattern(text: str) -> PackagePattern:
-    """The pattern of `packages(text)`; `PolicyError` where it is none."""
+    """Return the pattern of `packages(text)`; `PolicyError` where it is none."""
     rule = f"packages({text})"
     words = split_pattern(text, rule)
     short = _SHORT.match(words[0]) if len(words) == 1 else None
@@ -132,11 +132,11 @@ class _Sought(NamedTuple):
     forced: Sequence[Forced]
 
     def is_covered(self, pattern: PackagePattern) -> bool:
-        """Whether an allow rule covers it."""
+        """Return whether an allow rule covers it."""
         return covers(pattern, self.action, self.item, spec=self.spec)
 
     def is_touched(self, pattern: PackagePattern) -> bool:
-        """Whether a deny or ask rule is about it."""
+        """Return whether a deny or ask rule is about it."""
         return touches(pattern, self.action, self.item)
 
 
@@ -206,7 +206,7 @@ class PackageJudge(Judge[_Seen]):
         return verdict_of(self._matching(sought, context), sought.forced, "packages", mode)
 
     def _matching(self, sought: _Sought, context: Context) -> list[Rule]:
-        """The rules in force that match."""
+        """Return the rules in force that match."""
         found: list[Rule] = []
         manager = sought.action.manager
         for name in ("", manager) if manager else ("",):
@@ -245,8 +245,8 @@ def _rough(action: Packages) -> tuple[_Sought, ...]:
 
 
 def canonical_action(action: Packages) -> Packages:
-    """The action with the names that the table gives to manager and operation (fields may come
-    in other spellings)."""
+    """Return the action with the names that the table gives to manager and operation (fields may
+    come in other spellings)."""
     manager = manager_named(action.manager) or action.manager
     operation = operation_named(manager, action.operation) or action.operation
     table = managers().get(manager)
@@ -316,8 +316,8 @@ def origin_of(item: Item | None) -> list[Forced]:
 def covers(
     pattern: PackagePattern, action: Packages, item: Item | None, *, spec: str | None = None
 ) -> bool:
-    """Whether an allow rule covers one package of an action. `spec`: its `folded_spec`, where
-    the caller has it already."""
+    """Return whether an allow rule covers one package of an action. `spec`: its `folded_spec`,
+    where the caller has it already."""
     if (
         pattern.is_bare
         or not fits(pattern.manager, action.manager)
@@ -344,7 +344,7 @@ def covers(
 
 
 def touches(pattern: PackagePattern, action: Packages, item: Item | None) -> bool:
-    """Whether a deny or ask rule is about one package, with any version and in any case."""
+    """Return whether a deny or ask rule is about one package, with any version and in any case."""
     if pattern.is_bare:
         return True
     if not fits(pattern.manager, action.manager):

@@ -92,12 +92,12 @@ def _operation_names() -> dict[str, dict[str, str]]:
 
 
 def manager_named(word: str) -> str | None:
-    """The canonical name of a package manager's program, None where it is none."""
+    """Return the canonical name of a package manager's program, None where it is none."""
     return _by_program().get(word)
 
 
 def operation_named(manager: str, word: str) -> str | None:
-    """The canonical name of an operation, None where the table doesn't know it."""
+    """Return the canonical name of an operation, None where the table doesn't know it."""
     return _operation_names().get(manager, {}).get(word)
 
 
@@ -193,8 +193,8 @@ def agrees(action: Packages) -> bool:
 
 
 def risky_flags(action: Packages) -> list[str]:
-    """The options that aren't known as harmless, as they are shown. The manager is one that is
-    known."""
+    """Return the options that aren't known as harmless, as they are shown. The manager is one that
+    is known."""
     table = managers()[action.manager]
     found = []
     for flag in action.flags:
@@ -220,7 +220,7 @@ def risky_flags(action: Packages) -> list[str]:
 
 
 def items_of(action: Packages) -> list[Item]:
-    """The packages and files of requirements, one by one. `ValueError` (a whole why) where a
+    """Return the packages and files of requirements, one by one. `ValueError` (a whole why) where a
     word can't be either."""
     table = managers()[action.manager]
     found = [_item(action.manager, table, name) for name in action.names]

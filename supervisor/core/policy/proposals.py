@@ -15,7 +15,8 @@ _ASKED = Verdict("ask", "a change of the policy is always asked", sticky=True)
 
 
 def judge(policy: Policy, proposal: Proposal, now: float) -> Verdict:
-    """The verdict on a proposal beside the rules in force. `now` is in seconds since the epoch."""
+    """Return the verdict on a proposal beside the rules in force. `now` is in seconds since the
+    epoch."""
     try:
         rule = parse_rule(proposal.rule, proposal.effect)
     except PolicyError as error:

@@ -29,7 +29,7 @@ class ProtectedEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @cache
 def entries() -> dict[ProtectionLevel, tuple[ProtectedEntry, ...]]:
-    """The table as it is written."""
+    """Return the table as it is written."""
     return msgspec.convert(
         table("protected"), dict[ProtectionLevel, tuple[ProtectedEntry, ...]], strict=True
     )

@@ -116,8 +116,8 @@ def _of_network(action: Network) -> Likeness:
 
 
 def _programs(command: str) -> Iterable[str]:
-    """The commands of a line, word by word; a line that can't be told so is itself, whatever its
-    spaces."""
+    """Return the commands of a line, word by word; a line that can't be told so is itself, whatever
+    its spaces."""
     script = parse(command)
     if script.constructs:
         yield " ".join(command.split())

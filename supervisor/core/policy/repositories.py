@@ -47,12 +47,12 @@ type Pieces = Mapping[str, RepositoryPiece]
 
 
 def piece_of(leaf: str) -> str | None:
-    """The piece that some file system takes a name for; None for all others."""
+    """Return the piece that some file system takes a name for; None for all others."""
     return _BY_SPELLING.get(fold(leaf))
 
 
 def has_piece(name: str) -> bool:
-    """Whether a path that comes to be could complete a repository's folder above it."""
+    """Return whether a path that comes to be could complete a repository's folder above it."""
     return any(map(piece_of, name.split("/")))
 
 
@@ -66,7 +66,7 @@ def is_head(piece: RepositoryPiece) -> bool:
 
 
 def is_repository(pieces: Pieces) -> bool:
-    """Whether git takes a folder with these in it for a repository's own."""
+    """Return whether git takes a folder with these in it for a repository's own."""
     head = pieces.get(HEAD)
     return (
         head is not None

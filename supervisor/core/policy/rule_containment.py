@@ -45,12 +45,12 @@ class Compiled(NamedTuple):
 
     @property
     def is_allow(self) -> bool:
-        """Whether it matches narrowly."""
+        """Return whether it matches narrowly."""
         return self.rule.effect == "allow"
 
     @property
     def is_unconditional(self) -> bool:
-        """Whether it is in force always, everywhere and any number of times."""
+        """Return whether it is in force always, everywhere and any number of times."""
         rule = self.rule
         return (
             rule.expires_at is None
@@ -61,7 +61,7 @@ class Compiled(NamedTuple):
 
 
 def compiled(rule: Rule) -> Compiled:
-    """The rule with its pattern; a policy holds only rules whose pattern can be read."""
+    """Return the rule with its pattern; a policy holds only rules whose pattern can be read."""
     match rule.category:
         case "exec":
             return Compiled(rule, exec_patterns.compile_pattern(rule.pattern))
@@ -77,8 +77,8 @@ def compiled(rule: Rule) -> Compiled:
 
 
 def contains(outer: Compiled, inner: Compiled, is_protected: IsProtected) -> bool:
-    """Whether `outer`, while it is in force, makes `inner` say nothing new. False for an `outer`
-    that is less strict.
+    """Return whether `outer`, while it is in force, makes `inner` say nothing new. False for an
+    `outer` that is less strict.
 
     `is_protected` tells of a path whether it has a protected name: then a rule that spells it
     out lifts something.
@@ -134,7 +134,7 @@ def _filesystem(outer: Compiled, inner: Compiled, is_protected: IsProtected) -> 
 
 
 def path_in_path(wide: str, narrow: str) -> bool:
-    """Whether every path that the glob `narrow` matches is matched by `wide`."""
+    """Return whether every path that the glob `narrow` matches is matched by `wide`."""
     outer, inner = wide.split("/"), narrow.split("/")
     if outer[-1] != "**" and not _segment_in(outer[-1], inner[-1]):
         # Most pairs end differently.
@@ -229,7 +229,7 @@ def _ports_in(
 
 
 def _own_ports(pattern: NetworkPattern) -> frozenset[int]:
-    """The ports of an allow rule (and of any rule that names one)."""
+    """Return the ports of an allow rule (and of any rule that names one)."""
     if pattern.port is not None:
         return frozenset({pattern.port})
     default = DEFAULT_PORTS.get(pattern.scheme or "")
@@ -280,8 +280,8 @@ def _git(outer: Compiled, inner: Compiled) -> bool:
 
 
 def _special(pattern: GitPattern) -> frozenset[str]:
-    """The options without which a rule says nothing; where a wildcard leaves the operation open,
-    those of any."""
+    """Return the options without which a rule says nothing; where a wildcard leaves the operation
+    open, those of any."""
     words = pattern.words
     return pattern.options - harmless(
         "push" if len(words) == 1 and words[0] not in git_rules.OPERATIONS else words[0]
@@ -313,8 +313,8 @@ def _subjects_in(wide: Sequence[str], narrow: Sequence[str], options: frozenset[
 
 
 def _word_in(wide: str, narrow: str) -> bool:
-    """Whether a word of a pattern covers all that another one covers: never into a mapping or
-    another namespace."""
+    """Return whether a word of a pattern covers all that another one covers: never into a mapping
+    or another namespace."""
     if wide == narrow:
         return True
     if "*" not in narrow:
@@ -395,7 +395,7 @@ def _item_in(wide: PackagePattern, narrow: PackagePattern) -> bool:
 
 
 def plain_name(pattern: PackagePattern) -> str:
-    """The package's name without its version, empty where it isn't spelled out."""
+    """Return the package's name without its version, empty where it isn't spelled out."""
     if (
         pattern.item is None
         or "*" in pattern.item + pattern.manager

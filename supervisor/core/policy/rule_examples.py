@@ -62,7 +62,7 @@ def _seen(
 
 
 def action_of(category: Category, example: str) -> Action:
-    """The action that an example stands for; `PolicyError` where it can't be one."""
+    """Return the action that an example stands for; `PolicyError` where it can't be one."""
     match category:
         case "exec":
             return Exec(command=example)

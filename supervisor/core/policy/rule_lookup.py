@@ -62,8 +62,8 @@ def keys_above(rule: Compiled) -> Iterator[Hashable]:
 
 
 def _spelled_segments(glob: Glob) -> list[str]:
-    """The segments without a wildcard, and nothing: a segment that one glob spells out, every
-    glob in it spells out too."""
+    """Return the segments without a wildcard, and nothing: a segment that one glob spells out,
+    every glob in it spells out too."""
     return ["", *(one for one in glob.text.split("/") if not has_wildcard(one))]
 
 

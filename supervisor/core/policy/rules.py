@@ -96,7 +96,7 @@ class Policy:
         return "ask" if mode == "allow" and category in ("exec", "packages") else mode
 
     def of(self, category: Category, effect: Effect | None = None) -> tuple[Rule, ...]:
-        """The rules of a category, those of one effect where it is given."""
+        """Return the rules of a category, those of one effect where it is given."""
         return tuple(
             rule
             for rule in self.rules
@@ -104,7 +104,7 @@ class Policy:
         )
 
     def judge_for(self, category: Category) -> Judge[Any]:
-        """The category's judge, indexed at the first call."""
+        """Return the category's judge, indexed at the first call."""
         judge = self._judges.get(category)
         if judge is None:
             judge = self._judges[category] = judge_of(category, self.of(category), self.protection)
@@ -122,8 +122,8 @@ class Policy:
         return verdict
 
     def reaching(self, action: Network, context: Context) -> Verdict | None:
-        """The verdict on a connection with its addresses, where one rule allows its name and these
-        in the same words; else None.
+        """Return the verdict on a connection with its addresses, where one rule allows its name and
+        these in the same words; else None.
 
         INVARIANT: both hang on nothing but what each alone is remembered by, so both are
         remembered as one.
@@ -142,7 +142,7 @@ class Policy:
         return whole
 
     def is_limited(self, category: Category, rule: str) -> bool:
-        """Whether any rule of this text ends at some time, or after some uses."""
+        """Return whether any rule of this text ends at some time, or after some uses."""
         return any(one.text == rule for one in self._verdicts.ending(category))
 
     def _passing(self, host: str, rule: str | None) -> Passing:
@@ -151,10 +151,10 @@ class Policy:
         return Passing(self.looks_into(host), rule is not None and self.is_limited("network", rule))
 
     def looks_into(self, host: str) -> bool:
-        """Whether any rule speaks of the host's requests by method or path: it is always decrypted,
-        never tunnelled.
+        """Return whether any rule judges the host's requests by method or path: it is always
+        decrypted, never tunnelled.
 
-        True for what isn't a valid host.
+        True for an invalid host.
         """
         from supervisor.core.policy.network_rules import NetworkJudge
 
@@ -170,7 +170,7 @@ class InForce(NamedTuple):
     over: frozenset[str]
 
     def is_same(self, other: "InForce | None") -> bool:
-        """Whether what goes on needs no other verdict than it had by the other."""
+        """Return whether what goes on needs no other verdict than it had by the other."""
         return (
             other is not None
             and self.policy is not None
@@ -187,8 +187,8 @@ def allowing_near(
     session_id: str,
     disputed: frozenset[str] = frozenset(),
 ) -> list[str]:
-    """The text of every allow rule in force, without a limit of uses, that names the action's
-    host."""
+    """Return the text of every allow rule in force, without a limit of uses, that names the
+    action's host."""
     from supervisor.core.policy.network_rules import NetworkJudge
 
     judge = policy.judge_for("network")

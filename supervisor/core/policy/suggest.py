@@ -70,7 +70,7 @@ def suggest(action: Action, *, workspace: str = WORKSPACE) -> tuple[Candidate, .
 
 
 def _holds(candidate: Candidate, action: Action, workspace: str) -> bool:
-    """Whether the rule alone allows the action, without a warning."""
+    """Return whether the rule alone allows the action, without a warning."""
     try:
         policy = policy_from_data({"allow": [candidate.rule]})
     except PolicyError:

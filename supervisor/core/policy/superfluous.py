@@ -60,7 +60,7 @@ def adds_nothing(policy: Policy, rule: Rule, now: float) -> RuleFinding | None:
 
 
 def has_expired(rule: Rule, now: float) -> bool:
-    """Whether the rule ended at or before `now`, in seconds since the epoch."""
+    """Return whether the rule ended at or before `now`, in seconds since the epoch."""
     return rule.expires_at is not None and now >= rule.expires_at
 
 

@@ -64,7 +64,7 @@ class VerdictCache:
         )
 
     def ending(self, category: Category) -> Sequence[Rule]:
-        """The rules of a category that end at some time, or after some uses."""
+        """Return the rules of a category that end at some time, or after some uses."""
         return self._limits_in(category).ending
 
     def _limits_in(self, category: Category) -> _Limits:
@@ -76,7 +76,7 @@ class VerdictCache:
         return limits
 
     def get(self, key: Hashable) -> Verdict | None:
-        """The verdict that was given, if it is still known."""
+        """Return the verdict that was given, if it is still known."""
         try:
             found = self._verdicts.get(key)
         except TypeError:  # an action with something in it that can still change
@@ -104,8 +104,8 @@ def _limits_of(rules: Sequence[Rule]) -> _Limits:
 
 
 def _is_small(action: Action) -> bool:
-    """Whether an action is made of few characters, and of nothing that can still change (a list
-    where a tuple belongs)."""
+    """Return whether an action is made of few characters, and of nothing that can still change (a
+    list where a tuple belongs)."""
     chars = 0
     for value in msgspec.structs.astuple(action):
         if isinstance(value, str):

@@ -147,7 +147,8 @@ def words_without_secrets(words: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def secrets_in(action: Action) -> tuple[str, ...]:
-    """The credentials that an action's command has, for texts beside it. The longest first."""
+    """Return the credentials that an action's command has, for texts beside it. The longest
+    first."""
     text = getattr(action, "command", None) or ""
     values = {text[start:end] for start, end in _found(text)} if text else set()
     return tuple(sorted((one for one in values if len(one) >= _LEAST_CHARS), key=len, reverse=True))
@@ -161,7 +162,7 @@ def without(text: str, secrets: Iterable[str]) -> str:
 
 
 def hidden(action: Action) -> Action:
-    """The action as it may be stored and shown."""
+    """Return the action as it may be stored and shown."""
     match action:
         case Exec():
             shown = without_secrets(action.command)
@@ -318,7 +319,7 @@ def _in_words(words: tuple[LooseWord, ...], run: frozenset[str]) -> Iterator[Sec
 
 
 def _under(entry: _Entry, words: tuple[LooseWord, ...], at: int) -> int | None:
-    """The position that the entry holds from; None where it doesn't."""
+    """Return the position that the entry holds from; None where it doesn't."""
     for wanted in entry.under:
         at = next((i + 1 for i in range(at, len(words)) if re.fullmatch(wanted, words[i].text)), 0)
         if at == 0:

@@ -152,7 +152,7 @@ def as_digits(reading: DecodedText) -> DecodedText:
 
 
 def digits(text: bytes) -> bytes:
-    """The hexadecimal digits of a text as they are searched for."""
+    """Return the hexadecimal digits of a text as they are searched for."""
     return text.translate(_TO_LOWER, _NO_DIGITS)
 
 

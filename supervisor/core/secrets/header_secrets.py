@@ -60,7 +60,7 @@ _AMOUNT = re.compile(
 
 
 def authenticates(name: bytes, value: bytes) -> bool:
-    """Whether who has this value could pass for who sent it, as far as the name tells."""
+    """Return whether who has this value could pass for who sent it, as far as the name tells."""
     if len(name) > _MOST_KEPT_BYTES:
         return _has_word(name)
     open_to = _open_to(name.lower())

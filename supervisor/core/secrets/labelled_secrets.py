@@ -65,7 +65,7 @@ MOST_NAME_CHARS = 120
 
 @lru_cache(maxsize=4096)
 def names_secret(name: str) -> bool:
-    """Whether a variable, an option or a field of this name holds what authenticates."""
+    """Return whether a variable, an option or a field of this name holds what authenticates."""
     if len(name) > MOST_NAME_CHARS or name in ("PWD", "OLDPWD", "pwd", "pass"):
         return False
     words = [word.lower() for word in _WORD.findall(name.rpartition("/")[2])]
@@ -78,7 +78,7 @@ def names_secret(name: str) -> bool:
 
 
 def is_value(value: str) -> bool:
-    """Whether it may be a secret: not a switch, or nothing to speak of."""
+    """Return whether it may be a secret: not a switch, or something trivial."""
     return len(value) > 2 and _SWITCHES.fullmatch(value) is None
 
 

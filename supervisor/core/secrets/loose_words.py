@@ -267,7 +267,8 @@ class _Reader:
 
 
 def _closing(text: str, start: int, end: int) -> int:
-    """The offset behind the parenthesis that closes the one at `start`; the end where none does."""
+    """Return the offset behind the parenthesis that closes the one at `start`; the end where none
+    does."""
     open_ones = 0
     for i in range(start, end):
         open_ones += (text[i] == "(") - (text[i] == ")")

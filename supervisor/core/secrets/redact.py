@@ -69,7 +69,7 @@ class Redactor:
         return self._forms.without(value, mark)
 
     def is_clean(self, value: Any) -> bool:
-        """Whether data, or a Struct, has nothing in it that could be a secret. False doesn't
+        """Return whether data, or a Struct, has nothing in it that could be a secret. False doesn't
         mean that it has."""
         try:
             encoded = _encode(value)
@@ -131,8 +131,8 @@ def _texts(value: Any) -> list[str]:
 
 
 def hidden(action: Action) -> Action:
-    """The action without what authenticates by where it stands: in an address, or on a command
-    line."""
+    """Return the action without what authenticates by where it stands: in an address, or on a
+    command line."""
     return (
         url_secrets.hidden(action)
         if isinstance(action, Network)
@@ -141,7 +141,7 @@ def hidden(action: Action) -> Action:
 
 
 def redacted(action: Action, redactor: Redactor) -> Action:
-    """The action as it may be stored and shown."""
+    """Return the action as it may be stored and shown."""
     action = hidden(action)
     if redactor.is_clean(action):
         return action

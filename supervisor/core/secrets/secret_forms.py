@@ -114,7 +114,7 @@ class _Needles:
         self._cores = tuple(one.core for one in self.all)
 
     def are_in(self, reading: DecodedText) -> bool:
-        """Whether any is. Without generators, which take three times as long: this is done
+        """Return whether any is. Without generators, which take three times as long: this is done
         several times for each verdict."""
         text = reading.text
         for part in self._cores if reading.is_unescaped else self._whole:  # noqa: SIM110
@@ -147,7 +147,7 @@ class SecretForms:
         return not self._is_empty
 
     def is_in(self, text: bytes, layers: int = MOST_LAYERS) -> bool:
-        """Whether the text has one of them in it."""
+        """Return whether the text has one of them in it."""
         return not self._is_empty and any(
             needles.are_in(one) for one, needles in self._searched(text, layers)
         )
@@ -218,7 +218,7 @@ class SecretSearch:
         self._seen_bytes = 0
 
     def finds(self, piece: bytes) -> bool:
-        """Whether what came so far holds one."""
+        """Return whether what came so far holds one."""
         text = self._tail + piece
         self._seen_bytes += len(piece)
         self._tail = text[max(0, len(text) - self._forms.reach) :]

@@ -56,7 +56,7 @@ _END_IN_TEXT = re.compile(r"[&#\s\"'<>]|\Z")
 
 
 def hidden(action: Network) -> Network:
-    """The action as it may be stored and shown."""
+    """Return the action as it may be stored and shown."""
     path = None if action.path is None else in_target(action.path)
     return action if path == action.path else msgspec.structs.replace(action, path=path)
 
@@ -89,15 +89,15 @@ def _without(text: str, names: re.Pattern[str], ends: re.Pattern[str]) -> str:
 
 
 def authenticates(name: str, value: str) -> bool:
-    """Whether who has this value of a query, with this name as it is written, could pass for who
-    sent it."""
+    """Return whether who has this value of a query, with this name as it is written, could pass for
+    who sent it."""
     return is_secret(name) or (
         _kind(name) == "code" and _RANDOM.match(unquote_plus(value)) is not None
     )
 
 
 def is_secret(name: str) -> bool:
-    """Whether any value of this name does, whether it looks random or not."""
+    """Return whether any value of this name does, whether it looks random or not."""
     return _kind(name) == "secret"
 
 

@@ -26,7 +26,7 @@ _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f]")
 
 
 def quote(word: str) -> str:
-    """The word as one pattern word that means exactly these characters."""
+    """Return the word as one pattern word that means exactly these characters."""
     if PLAIN.match(word) and word not in RESERVED:
         return word
     if _UNPRINTABLE.search(word):

@@ -38,7 +38,7 @@ class ExecCommand:
 
     @cached_property
     def is_program(self) -> bool:
-        """Whether its name is certain, and runs a program rather than changing the shell."""
+        """Return whether its name is certain, and runs a program rather than changing the shell."""
         name = self.words[0]
         if not name.is_literal or not name.text or is_shell_state(name.text):
             return False
@@ -46,22 +46,22 @@ class ExecCommand:
 
     @cached_property
     def is_spelled_out(self) -> bool:
-        """Whether no word holds an expansion."""
+        """Return whether no word holds an expansion."""
         return all(word.is_literal for word in self.words)
 
     @cached_property
     def arguments(self) -> str:
-        """The words behind the name, joined."""
+        """Return the words behind the name, joined."""
         return SEPARATOR.join([word.text for word in self.words[1:]])
 
     @cached_property
     def operands(self) -> frozenset[str]:
-        """The texts behind the name, each once."""
+        """Return the texts behind the name, each once."""
         return frozenset([word.text for word in self.words[1:] if word.text])
 
     @cached_property
     def opaque(self) -> frozenset[int]:
-        """The positions of the words that only a rule which spells them out may cover."""
+        """Return the positions of the words that only a rule which spells them out may cover."""
         return opaque_words(self.words)
 
     @cached_property
@@ -71,14 +71,14 @@ class ExecCommand:
 
     @cached_property
     def plain(self) -> "tuple[ExecCommand, list[str]] | None":
-        """The command without what changes nothing, and the folders of its `-C DIR`; None where
-        there is nothing of the kind."""
+        """Return the command without what changes nothing, and the folders of its `-C DIR`; None
+        where there is nothing of the kind."""
         found = plain_form(self.words) if program_name(self.words[0].text) else None
         return None if found is None else (ExecCommand(found[0]), found[1])
 
     @cached_property
     def shown(self) -> str:
-        """The command in one line, for a reason."""
+        """Return the command in one line, for a reason."""
         return show(self.words)
 
 
@@ -100,7 +100,7 @@ class ParsedLine:
 
 
 def read_line(text: str) -> ParsedLine:
-    """The line that rules are asked about, with all that no rule changes found out."""
+    """Return the line that rules are asked about, with all that no rule changes found out."""
     line = ParsedLine(parse(text))
     for command in line.commands:
         if command.is_program and command.unwrapped is None:

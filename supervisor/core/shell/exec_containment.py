@@ -54,7 +54,7 @@ def allow_in_allow(outer: ExecPattern, inner: ExecPattern) -> bool:
 
 
 def strict_in_strict(outer: ExecPattern, inner: ExecPattern) -> bool:
-    """Whether the deny or ask rule `outer` touches every command that the deny or ask rule
+    """Return whether the deny or ask rule `outer` touches every command that the deny or ask rule
     `inner` touches, or may touch."""
     if outer.is_bare:
         return True
@@ -77,7 +77,7 @@ def strict_in_strict(outer: ExecPattern, inner: ExecPattern) -> bool:
 
 
 def allow_in_strict(outer: ExecPattern, inner: ExecPattern) -> bool:
-    """Whether the deny or ask rule `outer` touches every command that the allow rule `inner`
+    """Return whether the deny or ask rule `outer` touches every command that the allow rule `inner`
     covers."""
     if outer.is_bare:
         return True
@@ -100,7 +100,7 @@ def allow_in_strict(outer: ExecPattern, inner: ExecPattern) -> bool:
 
 
 def _skipped(program: Program) -> frozenset[str]:
-    """The options before a subcommand that `touches` passes over."""
+    """Return the options before a subcommand that `touches` passes over."""
     return program.free_flags if program.globals else frozenset()
 
 
@@ -119,7 +119,7 @@ def _is_same(outer: ExecPattern, inner: ExecPattern) -> bool:
 
 
 def _has_room(outer: ExecPattern, inner: ExecPattern, *, allows: bool = False) -> bool:
-    """Whether the outer pattern takes as many words as the inner one."""
+    """Return whether the outer pattern takes as many words as the inner one."""
     if outer.stays_inside and allows:
         # Whether a word lies inside depends on where the command runs.
         return len(outer.words) == len(inner.words) and (inner.stays_inside or not inner.has_tail)
@@ -133,7 +133,7 @@ def _is_whole_program(pattern: ExecPattern) -> bool:
 
 
 def _literal_lead(pattern: ExecPattern) -> list[str]:
-    """The words that are spelled out before the first wildcard."""
+    """Return the words that are spelled out before the first wildcard."""
     lead: list[str] = []
     for word in pattern.words:
         if word.literal is None:
@@ -157,8 +157,8 @@ def _as_text(word: PatternWord) -> str:
 
 
 def _speaks_of_a_payload(pattern: ExecPattern) -> bool:
-    """Whether the rule could say something of a command that its own command runs; True where
-    that can't be told."""
+    """Return whether the rule could say something of a command that its own command runs; True
+    where that can't be told."""
     name = pattern.words[0].literal or ""
     wrapper = tables().wrappers.get(basename(name))
     if wrapper is None:

@@ -138,7 +138,7 @@ class Rules[K: Hashable]:
         ]
 
     def covering(self, command: ExecCommand) -> Sequence[ExecRule[K]]:
-        """The rules that could cover this command."""
+        """Return the rules that could cover this command."""
         named = self.by_name.get(command.name)
         if named is None:
             return self.anywhere
@@ -148,7 +148,7 @@ class Rules[K: Hashable]:
     def touching(
         self, command: ExecCommand, anywhere: Sequence[ExecRule[K]] | None = None
     ) -> Sequence[ExecRule[K]]:
-        """The rules that could touch this command; `anywhere`: those with a wildcard in the
+        """Return the rules that could touch this command; `anywhere`: those with a wildcard in the
         name, where fewer will do."""
         others = self.anywhere if anywhere is None else anywhere
         named = self.by_name.get(command.name)

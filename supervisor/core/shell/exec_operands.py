@@ -48,7 +48,7 @@ def operands(command: str, cwd: str = ".", root: str = WORKSPACE) -> tuple[Opera
 
 
 def looks_like_script(path: str, start: bytes) -> bool:
-    """Whether a file of this name that begins so is a script."""
+    """Return whether a file of this name that begins so is a script."""
     stem, _, suffix = basename(path).rpartition(".")
     return start.startswith(b"#!") or (bool(stem) and suffix.lower() in _SUFFIXES)
 

@@ -48,11 +48,11 @@ class PatternWord(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_star(self) -> bool:
-        """Whether it is nothing but a wildcard."""
+        """Return whether it is nothing but a wildcard."""
         return self.literal is None and not any(self.parts)
 
     def matches(self, text: str) -> bool:
-        """Whether the text is covered: `*` stands for any characters, `/` included."""
+        """Return whether the text is covered: `*` stands for any characters, `/` included."""
         if self.literal is not None:
             return text == self.literal
         first, last = self.parts[0], self.parts[-1]
@@ -87,16 +87,16 @@ class ExecPattern(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def has_options(self) -> bool:
-        """Whether it spells out an option, or how one starts."""
+        """Return whether it spells out an option, or how one starts."""
         return any(_starts_with_dash(word) for word in self.words[1:])
 
     @property
     def is_exact(self) -> bool:
-        """Whether every word is spelled out."""
+        """Return whether every word is spelled out."""
         return not self.has_tail and all(word.literal is not None for word in self.words)
 
     def behind(self, start: int) -> "ExecPattern | None":
-        """The pattern from word `start` on, None where that word isn't spelled out."""
+        """Return the pattern from word `start` on, None where that word isn't spelled out."""
         if start >= len(self.words) or self.words[start].literal is None:
             return None
         return ExecPattern(
@@ -110,7 +110,7 @@ class ExecPattern(msgspec.Struct, frozen=True, gc=False):
 
 @lru_cache(maxsize=32_768)
 def compile_pattern(text: str) -> ExecPattern:
-    """The pattern of `exec(text)`; PolicyError with a remedy where it isn't the words of one
+    """Return the pattern of `exec(text)`; PolicyError with a remedy where it isn't the words of one
     command."""
     source = to_bytes_text(text.strip())
     if not source:
@@ -193,7 +193,8 @@ def covers(
     outside: frozenset[int] | None = None,
     is_exception: bool = False,
 ) -> bool:
-    """Whether the pattern allows the command; the words `inside` a payload are judged elsewhere.
+    """Return whether the pattern allows the command; the words `inside` a payload are judged
+    elsewhere.
 
     `opaque`: `opaque_words(words)` where the caller has it already. `outside`:
     `outside_words(...)`; without it a pattern that stays inside covers no argument.
@@ -273,8 +274,8 @@ def could_touch(pattern: ExecPattern, name: Word) -> bool:
 
 
 def touches(pattern: ExecPattern, words: Sequence[Word]) -> bool:
-    """Whether a deny or ask rule means this command: as written, or with its options in another
-    form or place."""
+    """Return whether a deny or ask rule means this command: as written, or with its options in
+    another form or place."""
     if pattern.is_bare:
         return True
     if not _touches_name(pattern.words[0], words[0]):
@@ -287,7 +288,7 @@ def touches(pattern: ExecPattern, words: Sequence[Word]) -> bool:
 
 
 def might_touch(pattern: ExecPattern, words: Sequence[Word]) -> bool:
-    """Whether an expansion could make the command one that the rule means."""
+    """Return whether an expansion could make the command one that the rule means."""
     if all(word.is_literal for word in words) or not _touches_name(pattern.words[0], words[0]):
         return False
     for wanted, word in zip(pattern.words[1:], words[1:], strict=False):
@@ -312,8 +313,8 @@ def _touches_name(wanted: PatternWord, name: Word) -> bool:
 
 
 def _forms(words: Sequence[Word]) -> list[Sequence[Word]]:
-    """The arguments as written, and without the options that may stand before a subcommand (`git
-    -C x push`)."""
+    """Return the arguments as written, and without the options that may stand before a subcommand
+    (`git -C x push`)."""
     forms: list[Sequence[Word]] = [words[1:]]
     program = tables().programs.get(basename(words[0].text))
     if program is not None and program.globals:
@@ -386,8 +387,8 @@ def _has_option(name: str, option: str, letters: set[str], longs: Sequence[str])
 
 
 def _operands_fit(wanted: Sequence[PatternWord], words: Sequence[Word], *, has_tail: bool) -> bool:
-    """Whether the operands begin with the wanted ones, where a word behind an option may be that
-    option's value."""
+    """Return whether the operands begin with the wanted ones, where a word behind an option may be
+    that option's value."""
     reached = {0}
     for i in range(1, len(words)):
         if words[i].text.startswith("-"):

@@ -22,8 +22,8 @@ _CLIMBS = re.compile(r"(?:\A|[/,{])\.[.*?\[{]|[$`]")
 def outside_words(
     words: Sequence[Word], places: Collection[str], roots: Sequence[str]
 ) -> frozenset[int]:
-    """The positions (from 1) of the words that may name something outside of the workspace, or the
-    workspace itself.
+    """Return the positions (from 1) of the words that may name something outside of the workspace,
+    or the workspace itself.
 
     `places`: every folder that the command may run in.
     """
@@ -59,12 +59,12 @@ def _below(path: str, roots: Sequence[str]) -> bool:
 
 @lru_cache(maxsize=64)
 def normal(roots: tuple[str, ...]) -> tuple[str, ...]:
-    """The roots as folders are compared with them."""
+    """Return the roots as folders are compared with them."""
     return tuple([posixpath.normpath(root) for root in roots])
 
 
 def join(base: str, path: str) -> str:
-    """The folder that `path` means in folder `base`."""
+    """Return the folder that `path` means in folder `base`."""
     return posixpath.normpath(posixpath.join(base, path))
 
 
@@ -76,7 +76,7 @@ def path_from_root(name: str, place: str, roots: Sequence[str]) -> str | None:
 
 
 def within(path: str, roots: Sequence[str]) -> bool:
-    """Whether the path is one of the roots or below."""
+    """Return whether the path is one of the roots or below."""
     for root in roots:  # noqa: SIM110 (asked for every command line: a generator would take longer than the rest)
         if path == root or path.startswith(root.rstrip("/") + "/"):
             return True
@@ -92,8 +92,8 @@ _MAY_MOVE = MOVES | _SAME_SHELL
 
 
 def may_move(commands: Iterable[Command]) -> bool:
-    """Whether any of the commands could change the folder; where none does, they all run where
-    the first one does."""
+    """Return whether any of the commands could change the folder; where none does, they all run
+    where the first one does."""
     for command in commands:  # noqa: SIM110 (asked for every command line)
         if command.words[0].text in _MAY_MOVE:
             return True
@@ -124,7 +124,8 @@ class Places:
             self.sure = set(self.maybe)
 
     def is_free(self, command: Command) -> bool:
-        """Whether the command is a `cd` that surely stays inside; where it leads is noted."""
+        """Return whether the command is a `cd` that surely stays inside; where it leads is
+        noted."""
         words = command.words
         if words[0].text != "cd" or not words[0].is_literal:
             if words[0].text in MOVES or (

@@ -358,8 +358,8 @@ class LineJudge[K: Hashable]:
     # -- rules
 
     def covering(self, command: ExecCommand, inside: frozenset[int]) -> list[tuple[K, ExecPattern]]:
-        """The allow rules that cover the command, the words `inside` a payload left out of the
-        opaque check."""
+        """Return the allow rules that cover the command, the words `inside` a payload left out of
+        the opaque check."""
         seen = self.from_root(command)
         if seen is not None:
             # The forms that an exception may match: as written, and with the name as a rule means
@@ -422,8 +422,8 @@ class LineJudge[K: Hashable]:
         return False
 
     def forms(self, command: ExecCommand, inside: frozenset[int]) -> tuple[ExecCommand, ...]:
-        """The command, and the command without what changes nothing: `--no-pager`, and `-C DIR`
-        into the workspace, which is `cd DIR` and free."""
+        """Return the command, and the command without what changes nothing: `--no-pager`, and `-C
+        DIR` into the workspace, which is `cd DIR` and free."""
         if inside or command.plain is None:
             return (command,)
         form, folders = command.plain
@@ -434,7 +434,7 @@ class LineJudge[K: Hashable]:
         return (command, form) if is_free else (command,)
 
     def from_root(self, command: ExecCommand) -> ExecCommand | None:
-        """The command with its name as a rule means it: `./run` in a rule is the workspace's
+        """Return the command with its name as a rule means it: `./run` in a rule is the workspace's
         own, whatever `cd` or `cwd` came before. None where that can't be told."""
         if not command.has_path or self.here <= set(self.roots[:1]):
             return command

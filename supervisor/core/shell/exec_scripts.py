@@ -16,7 +16,7 @@ _SED_END = re.compile(r"[ \t]*(?:[;\n}]+[ \t;\n}]*|\Z)")
 
 
 def _delimited(text: str, start: int, parts: int) -> int:
-    """The offset behind `parts` parts that are closed by the delimiter at `start`, or -1."""
+    """Return the offset behind `parts` parts that are closed by the delimiter at `start`, or -1."""
     delimiter = text[start : start + 1]
     if not delimiter or delimiter in "\\\n" or delimiter.isalnum() or not delimiter.isascii():
         return -1
@@ -33,8 +33,8 @@ def _delimited(text: str, start: int, parts: int) -> int:
 
 
 def is_plain_sed(text: str) -> bool:
-    """Whether a sed script holds only printing, deleting, hold-space commands, `s` without `e`/`w`,
-    and `y`.
+    """Return whether a sed script holds only printing, deleting, hold-space commands, `s` without
+    `e`/`w`, and `y`.
 
     Bracket expressions that hold the delimiter are read differently by sed; a script with the
     delimiter inside brackets is not called plain. Source of the commands: the GNU sed 4.9
@@ -111,7 +111,7 @@ _AWK_REFUSED = re.compile(
 
 
 def is_plain_awk(text: str) -> bool:
-    """Whether an awk program only computes and prints to standard output.
+    """Return whether an awk program only computes and prints to standard output.
 
     No `system`, `getline`, pipe, output redirection, indirect call or function of its own.
     Strings and regular expressions aren't told from code (awk's own rule for `/` is too fine to

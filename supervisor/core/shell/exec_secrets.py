@@ -56,7 +56,7 @@ def _secrets() -> tuple[tuple[str, re.Pattern[str]], ...]:
 
 
 def names_a_secret(text: str) -> bool:
-    """Whether the word is the name of a file that holds keys or passwords."""
+    """Return whether the word is the name of a file that holds keys or passwords."""
     return bool(_naming((text,)))
 
 
@@ -75,8 +75,8 @@ def _naming(texts: Sequence[str]) -> list[int]:
 
 
 def _may_become_one(text: str) -> bool:
-    """Whether the shell may make such a name of a word with braces or wildcards. It errs to the
-    side of "yes"."""
+    """Return whether the shell may make such a name of a word with braces or wildcards. It errs to
+    the side of "yes"."""
     if len(text) > _MAX_NAME_CHARS:
         return True
     spellings = _spellings(text.translate(_UNQUOTED))
@@ -126,7 +126,7 @@ def _finds_one(pattern: str) -> bool:
 
 
 def secret_words(words: Sequence[Word]) -> frozenset[int]:
-    """The positions (from 1) of the words that name a secret which the command would read or
+    """Return the positions (from 1) of the words that name a secret which the command would read or
     hand on."""
     found = [i for i in _naming([word.text for word in words]) if i]
     if any(word.globs for word in words):
@@ -162,8 +162,8 @@ _FLAGS = re.compile(
 
 
 def _sought(words: Sequence[Word]) -> int:
-    """The position of the text that a searching program looks for; 0 where an option may have
-    given it."""
+    """Return the position of the text that a searching program looks for; 0 where an option may
+    have given it."""
     for i, word in enumerate(words[1:], start=1):
         if not word.text.startswith("-"):
             return i

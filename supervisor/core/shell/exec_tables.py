@@ -132,12 +132,12 @@ def tables() -> _Tables:
 
 
 def basename(name: str) -> str:
-    """The last part of a command's name."""
+    """Return the last part of a command's name."""
     return name.rpartition("/")[2] if "/" in name else name
 
 
 def program_name(name: str) -> str | None:
-    """The program that a command's name means for an allow rule: None for a path outside the
+    """Return the program that a command's name means for an allow rule: None for a path outside the
     system directories."""
     if "/" not in name:
         return name
@@ -146,12 +146,13 @@ def program_name(name: str) -> str | None:
 
 
 def is_shell_state(name: str) -> bool:
-    """Whether a command of this name changes how the shell reads or finds what comes after it."""
+    """Return whether a command of this name changes how the shell reads or finds what comes after
+    it."""
     return name in tables().shell_state
 
 
 def runs_input(words: Sequence[Word]) -> bool:
-    """Whether the command is an interpreter that reads its program from standard input."""
+    """Return whether the command is an interpreter that reads its program from standard input."""
     name = basename(words[0].text)
     if not tables().stdin.get(name):
         return False
@@ -209,7 +210,8 @@ def _searcher(patterns: tuple[str, ...]) -> re.Pattern[str]:
 
 
 def opaque_words(words: Sequence[Word]) -> frozenset[int]:
-    """The positions (from 1) of the words that only a rule which spells them out may cover."""
+    """Return the positions (from 1) of the words that only a rule which spells them out may
+    cover."""
     if len(words) == 1:
         return frozenset()
     whatever = secret_words(words) | _climbing_words(words)
@@ -236,8 +238,8 @@ def _climbing_words(words: Sequence[Word]) -> frozenset[int]:
 
 
 def plain_form(words: tuple[Word, ...]) -> tuple[tuple[Word, ...], list[str]] | None:
-    """The command without the first options that change nothing, and the folders of `-C DIR` and
-    the like among them.
+    """Return the command without the first options that change nothing, and the folders of `-C DIR`
+    and the like among them.
 
     `-C DIR` is the same as `cd DIR` before the command: whether it is free is the caller's to
     say. None where there are none.
@@ -259,8 +261,8 @@ def plain_form(words: tuple[Word, ...]) -> tuple[tuple[Word, ...], list[str]] | 
 
 
 def subcommand_at(program: Program, words: Sequence[Word]) -> int:
-    """The position of the first word that is neither an option nor an option's value; the end
-    where there is none."""
+    """Return the position of the first word that is neither an option nor an option's value; the
+    end where there is none."""
     i = 1
     while i < len(words) and words[i].is_literal and words[i].text.startswith("-"):
         i += 2 if words[i].text in program.globals else 1
@@ -321,8 +323,8 @@ def _may_take_value(word: Word) -> bool:
 def _is_opaque(
     program: Program, word: Word, *, is_first: bool, options_ended: bool
 ) -> tuple[bool, bool]:
-    """Whether the word is (or could become) an opaque argument, and whether the next word may be
-    its value."""
+    """Return whether the word is (or could become) an opaque argument, and whether the next word
+    may be its value."""
     text = word.text
     if not word.is_literal and not word.splits and re.match(r"--[a-z][a-z-]*=", word.prefix):
         # `--grep="$X"` is that one option, whatever is in it.
@@ -358,8 +360,8 @@ def _is_opaque(
 
 
 def _could_match(patterns: Sequence[str], word: Word) -> bool:
-    """Whether an expansion could make the word match one of the patterns, as far as the start of
-    both tells."""
+    """Return whether an expansion could make the word match one of the patterns, as far as the
+    start of both tells."""
     for pattern in patterns:
         head = re.match(r"\^([A-Za-z0-9_:/-]*)(?![*?+{|])", pattern)
         start = head[1] if head else ""
@@ -378,7 +380,7 @@ def _opaque_bundle(program: Program, letters: str) -> bool:
 
 
 def _script_words(kind: str, words: Sequence[Word], start: int) -> set[int]:
-    """The words of sed and awk that hold a program which does more than read and print."""
+    """Return the words of sed and awk that hold a program which does more than read and print."""
     is_plain = is_plain_sed if kind == "sed" else is_plain_awk
     found: set[int] = set()
     has_script = False

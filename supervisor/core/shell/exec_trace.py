@@ -68,7 +68,7 @@ class Trace[K: Hashable](LineJudge[K]):
         self._contexts = contexts(text)
 
     def judge(self) -> Judgement[K]:
-        """The judgement; afterwards the steps tell how it came to be."""
+        """Return the judgement; afterwards the steps tell how it came to be."""
         found = super().judge()
         # A bare rule speaks of every command; others that are in no step match somewhere in a text
         # that can't be read.
@@ -80,7 +80,7 @@ class Trace[K: Hashable](LineJudge[K]):
         return found
 
     def by_key(self, key: K) -> Sequence[int]:
-        """The steps that a rule covers or is about."""
+        """Return the steps that a rule covers or is about."""
         if not self._by_key:
             for at, step in enumerate(self.steps):
                 for one in (*step.covering, *step.against):

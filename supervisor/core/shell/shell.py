@@ -163,15 +163,15 @@ def _parser() -> "Parser":
 
 
 def hidden_character(text: str) -> str | None:
-    """The first character that must not be in a command line (control, bidi, zero-width), as
+    """Return the first character that must not be in a command line (control, bidi, zero-width), as
     `U+XXXX`."""
     found = first_hidden(text, kept="\t\n")
     return f"U+{ord(found):04X}" if found is not None else None
 
 
 def without_hidden(text: str) -> str:
-    """The text as it would look and, at best, run: CR is a newline, the other hidden characters
-    are nothing."""
+    """Return the text as it would look and, at best, run: CR is a newline, the other hidden
+    characters are nothing."""
     text = _CONTROL.sub("", text.replace("\r", "\n").replace("\v", " ").replace("\f", " "))
     if text.isascii():
         return text
@@ -179,7 +179,7 @@ def without_hidden(text: str) -> str:
 
 
 def parse(text: str) -> Script:
-    """The commands of a bash text. Never raises; see `Script`."""
+    """Return the commands of a bash text. Never raises; see `Script`."""
     if len(text) > MAX_CHARS:
         return Script(
             (), (f"too long to judge: {len(text)} characters, at most {MAX_CHARS}",), (text,)
@@ -258,7 +258,8 @@ def _command(source: str, simple: Simple) -> Command:
 
 
 def _mask(source: str, reading: Outline) -> str:
-    """The text with the here-documents that are only data painted over, at the same offsets."""
+    """Return the text with the here-documents that are only data painted over, at the same
+    offsets."""
     for start, end, filler in reading.data:
         source = source[:start] + filler * (end - start) + source[end:]
     return source
@@ -361,7 +362,7 @@ class _Tree:
 
 
 def _command_spans(node: "Node", children: "list[Node]") -> list[Span]:
-    """The words of a `command` node, and those that the grammar files under the redirections
+    """Return the words of a `command` node, and those that the grammar files under the redirections
     behind it: behind the whole list where the command is the last of one."""
     words = [
         (c.start_byte, c.end_byte) for c in children if c.is_named and c.type not in _NOT_WORDS

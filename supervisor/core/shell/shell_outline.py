@@ -79,8 +79,8 @@ class Outline(msgspec.Struct, frozen=True, gc=False):
 
 
 def word_end(source: str, start: int) -> int:
-    """The offset behind the word at `start`; raises GiveUp at anything that is more than text or
-    a simple expansion."""
+    """Return the offset behind the word at `start`; raises GiveUp at anything that is more than
+    text or a simple expansion."""
     i = start
     while True:
         run = _RUN.match(source, i)
@@ -424,8 +424,8 @@ def redirection_problem(operator: str, target: Word) -> str | None:
 
 
 def outline(source: str) -> Outline:
-    """The commands' words of byte text `source`; raises GiveUp where it leaves the part of bash
-    that is read here."""
+    """Return the commands' words of byte text `source`; raises GiveUp where it leaves the part of
+    bash that is read here."""
     reader = _Reader(source)
     try:
         return reader.read()
@@ -435,7 +435,8 @@ def outline(source: str) -> Outline:
 
 
 def spans(source: str, start: int, end: int) -> tuple[Span, ...]:
-    """The words between two offsets, cut at blanks only; raises GiveUp where one can't be read."""
+    """Return the words between two offsets, cut at blanks only; raises GiveUp where one can't be
+    read."""
     found: list[Span] = []
     i = start
     while i < end:

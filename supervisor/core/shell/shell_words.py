@@ -74,8 +74,8 @@ def to_bytes_text(text: str) -> str:
 
 
 def from_bytes_text(text: str) -> str:
-    """The reverse. Bytes that are no UTF-8 are kept as surrogates, so that they equal nothing
-    that was typed."""
+    """Return the reverse. Bytes that are no UTF-8 are kept as surrogates, so that they equal
+    nothing that was typed."""
     return (
         text
         if text.isascii()
@@ -119,7 +119,7 @@ def ansi_c(body: str) -> str | None:
 
 
 def ansi_c_end(source: str, start: int) -> int:
-    """The offset behind the quote that closes `$'` at `start`, or -1."""
+    """Return the offset behind the quote that closes `$'` at `start`, or -1."""
     i = start + 2
     while i < len(source):
         if source[i] == "\\":
@@ -237,7 +237,7 @@ def _dollar(raw: str, i: int, *, quoted: bool) -> Generator[WordPiece, None, int
 
 
 def resolve(raw: str) -> Word:
-    """The word that byte text `raw` stands for."""
+    """Return the word that byte text `raw` stands for."""
     if PLAIN.match(raw):
         return Word(raw)
     return _often(raw) if len(raw) <= _SHORT_CHARS else _read(raw)

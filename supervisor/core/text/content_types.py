@@ -72,7 +72,7 @@ def type_of(data: bytes) -> str:
 
 
 def image_of(data: bytes, size_bytes: int) -> Image | None:
-    """The image that this is, where it may be shown; `data` may be the beginning of
+    """Return the image that this is, where it may be shown; `data` may be the beginning of
     `size_bytes`."""
     name = type_of(data)
     if name not in _MEDIA_TYPES or size_bytes > MOST_IMAGE_BYTES:
@@ -101,8 +101,8 @@ def _gif(data: bytes) -> tuple[int, int]:
 
 
 def _jpeg(data: bytes) -> tuple[int, int] | None:
-    """The size is in the start-of-frame segment; each segment before it says how long it is (ITU
-    T.81, annex B)."""
+    """Return the size is in the start-of-frame segment; each segment before it says how long it is
+    (ITU T.81, annex B)."""
     at = 2
     while at + 9 <= len(data) and data[at] == 0xFF:
         marker = data[at + 1]

@@ -34,7 +34,7 @@ def visible(text: str, *, one_line: bool = False) -> str:
 
 
 def is_stacked(char: str) -> bool:
-    """Whether a character takes no place of its own, but stands on the one before."""
+    """Return whether a character takes no place of its own, but stands on the one before."""
     return char > "\u02ff" and unicodedata.category(char) in ("Mn", "Me")
 
 

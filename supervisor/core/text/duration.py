@@ -17,8 +17,8 @@ LONGEST_S = 366 * 24 * 3600.0
 
 
 def parse_duration(text: str, name: str = "duration") -> float:
-    """The duration in seconds, more than zero and at most a year; `UserError` shows the forms
-    that are taken."""
+    """Return the duration in seconds, more than zero and at most a year; `UserError` shows the
+    forms that are taken."""
     stripped = text.strip()
     if re.fullmatch(r"\d{1,15}", stripped, re.ASCII):
         seconds = int(stripped) / 1000
@@ -34,7 +34,7 @@ def parse_duration(text: str, name: str = "duration") -> float:
 
 
 def format_duration(seconds: float) -> str:
-    """The duration for people, in its two largest units: `1h 05m`, `3m 20s`, `12s`."""
+    """Return the duration for people, in its two largest units: `1h 05m`, `3m 20s`, `12s`."""
     whole = max(0, int(seconds))
     hours, minutes, rest = whole // 3600, whole % 3600 // 60, whole % 60
     if hours:

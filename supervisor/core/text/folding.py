@@ -75,7 +75,7 @@ class Folded(NamedTuple):
 
 
 def fold(text: str, room: FoldSize = CARD) -> Folded:
-    """The text as it is shown: whole where there is room, else its beginning and its end."""
+    """Return the text as it is shown: whole where there is room, else its beginning and its end."""
     if not is_folded(text, room):
         return Folded(marked(text, one_line=room.one_line))
     first = _fitting(text, room.head, room.one_line)
@@ -89,12 +89,13 @@ def fold(text: str, room: FoldSize = CARD) -> Folded:
 
 
 def is_folded(text: str, room: FoldSize = CARD) -> bool:
-    """Whether `fold` leaves something out."""
+    """Return whether `fold` leaves something out."""
     return _fitting(text, room.whole, room.one_line) < len(text)
 
 
 def line(text: str, room: FoldSize = LINE) -> str:
-    """The text on one line, folded where it is long: for lists, terminals and notifications."""
+    """Return the text on one line, folded where it is long: for lists, terminals and
+    notifications."""
     found = fold(text, room)
     return (
         found.head

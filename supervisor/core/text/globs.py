@@ -55,7 +55,7 @@ class Glob:
         )
 
     def matches(self, path: str) -> bool:
-        """Whether a canonical path matches."""
+        """Return whether a canonical path matches."""
         if self.literal is not None:
             return path == self.literal
         if self._fits is None:
@@ -64,12 +64,13 @@ class Glob:
 
 
 def has_wildcard(text: str) -> bool:
-    """Whether a pattern has a wildcard that isn't spelled as one literal character (`[[]`)."""
+    """Return whether a pattern has a wildcard that isn't spelled as one literal character
+    (`[[]`)."""
     return any(_unescaped(segment) is None for segment in text.split("/"))
 
 
 def escape(path: str) -> str:
-    """The pattern that matches exactly this path."""
+    """Return the pattern that matches exactly this path."""
     return _MAGIC.sub(lambda found: f"[{found[0]}]", path)
 
 
@@ -106,7 +107,8 @@ def _unclosed(segment: str) -> bool:
 
 
 def _class_end(segment: str, start: int) -> int:
-    """The index of the `]` that ends the class which starts at `start`; -1 where there is none."""
+    """Return the index of the `]` that ends the class which starts at `start`; -1 where there is
+    none."""
     first = start + 1 + (segment[start + 1 : start + 2] in ("!", "^"))
     return segment.find("]", first + 1)
 
@@ -119,8 +121,8 @@ def _unescaped(segment: str) -> str | None:
 
 
 def inner_expression(text: str) -> str:
-    """The regular expression of a glob, without anchors, for use inside of another. `**` in it
-    is any number of whole segments."""
+    """Return the regular expression of a glob, without anchors, for use inside of another. `**` in
+    it is any number of whole segments."""
     parts = [
         r"(?:[^/]*/)*" if segment == "**" else _segment(segment) + "/"
         for segment in text.split("/")
@@ -166,8 +168,8 @@ def _takes(step: GlobStep, name: str) -> bool:
 
 
 def steps_fit(steps: Sequence[GlobStep], path: Sequence[str]) -> bool:
-    """Whether segments match steps: a text that they equal, a check, or None for any number of them
-    (`**`).
+    """Return whether segments match steps: a text that they equal, a check, or None for any number
+    of them (`**`).
 
     Only the last `**` is ever stretched, so it takes n * m steps at most.
     """

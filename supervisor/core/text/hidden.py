@@ -18,8 +18,8 @@ _INVISIBLE = re.compile(
 
 
 def first_hidden(text: str, *, kept: str = "") -> str | None:
-    """The first character that must not be in the text, None where there is none. `kept`: those
-    that may be."""
+    """Return the first character that must not be in the text, None where there is none. `kept`:
+    those that may be."""
     found = (
         next((one for one in _ASCII.findall(text) if one not in kept), None)
         if _ASCII.search(text)

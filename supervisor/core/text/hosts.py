@@ -46,8 +46,8 @@ LIFTABLE: frozenset[AddressClass] = frozenset({"loopback", "link-local", "privat
 
 
 def is_named(host: str, name: str) -> bool:
-    """Whether a name means a host: itself, or where it begins with `*.` those at any depth below
-    it, as in a rule. Both are canonical."""
+    """Return whether a name means a host: itself, or where it begins with `*.` those at any depth
+    below it, as in a rule. Both are canonical."""
     return host.endswith(name[1:]) if name.startswith(EVERY) else host == name
 
 
@@ -144,7 +144,7 @@ def _ipv6(text: str) -> str:
 
 @lru_cache(maxsize=8192)
 def as_address(host: str) -> Address | None:
-    """The address that a canonical host is, None where it is a name."""
+    """Return the address that a canonical host is, None where it is a name."""
     if ":" not in host and not host[-1:].isdigit():
         return None
     try:
@@ -154,7 +154,7 @@ def as_address(host: str) -> Address | None:
 
 
 def embedded(address: Address) -> tuple[ipaddress.IPv4Address, ...]:
-    """The IPv4 addresses that an IPv6 address stands for on some network."""
+    """Return the IPv4 addresses that an IPv6 address stands for on some network."""
     if isinstance(address, ipaddress.IPv4Address):
         return ()
     value = int(address)
@@ -219,12 +219,12 @@ def _class(address: Address) -> AddressClass:
 
 
 def is_metadata_name(host: str) -> bool:
-    """Whether a canonical name is that of a cloud metadata service, or below one."""
+    """Return whether a canonical name is that of a cloud metadata service, or below one."""
     return any(host == name or host.endswith(f".{name}") for name in _metadata()[1])
 
 
 def is_local_name(host: str) -> bool:
-    """Whether a canonical name is loopback by definition (RFC 6761)."""
+    """Return whether a canonical name is loopback by definition (RFC 6761)."""
     return host in ("localhost", "localhost.localdomain") or host.endswith(".localhost")
 
 
@@ -239,20 +239,20 @@ def _suffixes() -> "object":
 
 
 def public_suffix(host: str) -> str:
-    """The public suffix of a canonical name, by the Public Suffix List with its private part; an
-    unknown last label is one."""
+    """Return the public suffix of a canonical name, by the Public Suffix List with its private
+    part; an unknown last label is one."""
     return str(_suffixes().publicsuffix(host) or host)  # type: ignore[attr-defined]
 
 
 def registrable_domain(host: str) -> str | None:
-    """The registrable domain of a canonical name; None where it is a public suffix itself, or
-    has one label."""
+    """Return the registrable domain of a canonical name; None where it is a public suffix itself,
+    or has one label."""
     found = _suffixes().privatesuffix(host)  # type: ignore[attr-defined]
     return str(found) if found else None
 
 
 def is_shared_by_strangers(name: str) -> bool:
-    """Whether names below this one belong to people who don't know each other: some public
+    """Return whether names below this one belong to people who don't know each other: some public
     suffix is at it or below it."""
     if registrable_domain(name) is None:
         return True

@@ -45,7 +45,7 @@ class WorkspacePath(msgspec.Struct, frozen=True):
 
 
 def canonical(path: str, path_b64: str | None = None) -> WorkspacePath:
-    """The canonical path; `ValueError` (a whole why) for what leaves the workspace or is no
+    """Return the canonical path; `ValueError` (a whole why) for what leaves the workspace or is no
     path. `path_b64` wins where it is given."""
     if path_b64 is None and _PLAIN.match(path) and len(path) <= MAX_PATH_CHARS:
         return WorkspacePath(path)
@@ -77,8 +77,8 @@ def canonical(path: str, path_b64: str | None = None) -> WorkspacePath:
 
 
 def leaves(path: str, link_target: str) -> bool:
-    """Whether a symlink at canonical `path` with this target points out of the workspace, by its
-    letters alone."""
+    """Return whether a symlink at canonical `path` with this target points out of the workspace, by
+    its letters alone."""
     if link_target.startswith("/") or "\x00" in link_target:
         return True
     depth = path.count("/")
@@ -94,8 +94,8 @@ def leaves(path: str, link_target: str) -> bool:
 
 @lru_cache(maxsize=8192)
 def fold(path: str) -> str:
-    """The path without regard to case, Unicode composition, invisible characters, and trailing
-    dots and spaces."""
+    """Return the path without regard to case, Unicode composition, invisible characters, and
+    trailing dots and spaces."""
     if (
         path.isascii()
         and ". " not in path
@@ -118,8 +118,8 @@ def _fold_name(name: str) -> str:
 
 
 def is_git_name(name: str) -> bool:
-    """Whether some file system takes this name for `.git`: case, trailing dots and spaces, short
-    names, streams, invisible characters."""
+    """Return whether some file system takes this name for `.git`: case, trailing dots and spaces,
+    short names, streams, invisible characters."""
     for part in name.split("\\"):
         plain = _fold_name(part.split(":", 1)[0])
         if plain == ".git" or _SHORT_GIT.match(plain):

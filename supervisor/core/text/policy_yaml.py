@@ -42,13 +42,13 @@ class Fields(dict[Any, Any]):
 
 
 def line_of(value: Any) -> int:
-    """The line that a value stands on, 0 where it comes from no text."""
+    """Return the line that a value stands on, 0 where it comes from no text."""
     line: int = getattr(value, "line", 0)
     return line
 
 
 def load(text: str, source: str) -> Any:
-    """The data of one YAML document: `Fields`, `Items`, `Text`, or None for nothing.
+    """Return the data of one YAML document: `Fields`, `Items`, `Text`, or None for nothing.
     `PolicyError` where it isn't that."""
     if len(text) > MAX_CHARS:
         raise PolicyError(f"{source}: longer than {MAX_CHARS} characters", "split the policy")

@@ -31,7 +31,7 @@ class Prefixes[T]:
             self._by_letter.setdefault(prefix[0], _Sorted()).append(prefix, by_prefix[prefix])
 
     def starting(self, texts: Iterable[str]) -> list[T]:
-        """The items whose prefix one of the texts starts with, none twice."""
+        """Return the items whose prefix one of the texts starts with, none twice."""
         parts: list[list[T]] = [self._every] if self._every else []
         by_letter = self._by_letter
         for text in texts:

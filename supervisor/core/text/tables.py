@@ -15,7 +15,7 @@ _FOLDER = Path(__file__).parent / "data"
 
 @cache
 def table(name: str) -> Any:
-    """The content of `core/text/data/NAME.yaml`. Shared: never change it."""
+    """Return the content of `core/text/data/NAME.yaml`. Shared: never change it."""
     # The C loader is safe too, and ten times faster; it is missing where PyYAML was built without
     # libyaml.
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

@@ -48,7 +48,7 @@ class Path(msgspec.Struct, frozen=True):
 
 
 def split_url(text: str) -> Url:
-    """The parts of an absolute http or https URL; `ValueError` (a sentence part) where it is
+    """Return the parts of an absolute http or https URL; `ValueError` (a sentence part) where it is
     anything else."""
     found = _URL.match(text)
     if found is None:
@@ -82,7 +82,7 @@ def split_authority(text: str) -> tuple[str, int | None]:
 
 @lru_cache(maxsize=4096)
 def normalise_path(target: str) -> Path:
-    """The path of a request target (`/path?query`). Never raises."""
+    """Return the path of a request target (`/path?query`). Never raises."""
     raw = target.partition("?")[0].partition("#")[0]
     if len(raw) > MAX_PATH_CHARS:
         return Path("/", "the path is too long to judge", ("/",))
@@ -100,7 +100,7 @@ def normalise_path(target: str) -> Path:
 
 
 def _decode(raw: str) -> tuple[str, str]:
-    """The path decoded once, and what makes it ambiguous."""
+    """Return the path decoded once, and what makes it ambiguous."""
     if not raw.startswith("/"):
         return f"/{raw}", "a target that is not a path"
     if _BAD_ESCAPE.search(raw):
@@ -164,5 +164,5 @@ def _readings(raw: str, decoded: str, text: str) -> tuple[str, ...]:
 
 
 def same_letters(path: str) -> str:
-    """The path for deny and ask rules: without regard to case and Unicode composition."""
+    """Return the path for deny and ask rules: without regard to case and Unicode composition."""
     return unicodedata.normalize("NFKC", path).casefold()

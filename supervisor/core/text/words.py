@@ -16,8 +16,8 @@ _PLAIN = re.compile(r"[A-Za-z0-9_@%+=:,./^\[\]*?-]+\Z")
 
 
 def split_command(text: str) -> list[str]:
-    """The words of one simple command; `ValueError` (a sentence part) where a shell would see
-    more than words in it."""
+    """Return the words of one simple command; `ValueError` (a sentence part) where a shell would
+    see more than words in it."""
     if len(text) > MAX_CHARS:
         raise ValueError("is too long")
     # Braille's blank is left to the parsers, which refuse it in names; here it could only be asked.
@@ -81,7 +81,8 @@ def _double_quoted(text: str, at: int) -> tuple[str, int]:
 
 
 def split_pattern(text: str, rule: str) -> tuple[str, ...]:
-    """The words of a pattern; `PolicyError` where they aren't words. `rule` is what to show."""
+    """Return the words of a pattern; `PolicyError` where they aren't words. `rule` is what to
+    show."""
     try:
         words = split_command(text)
     except ValueError as error:
@@ -92,12 +93,12 @@ def split_pattern(text: str, rule: str) -> tuple[str, ...]:
 
 
 def is_star(word: str) -> bool:
-    """Whether a word of a pattern is nothing but a wildcard."""
+    """Return whether a word of a pattern is nothing but a wildcard."""
     return bool(word) and not word.strip("*")
 
 
 def fits(pattern: str, word: str) -> bool:
-    """Whether a word of a pattern covers a word. `*` is any characters; a word of nothing is
+    """Return whether a word of a pattern covers a word. `*` is any characters; a word of nothing is
     covered by no wildcard."""
     if "*" not in pattern:
         return pattern == word
@@ -105,8 +106,8 @@ def fits(pattern: str, word: str) -> bool:
 
 
 def stars_fit(parts: Sequence[str], text: str) -> bool:
-    """Whether a text is the parts in order, with anything between them. Of each the leftmost is
-    taken, so it takes linear steps."""
+    """Return whether a text is the parts in order, with anything between them. Of each the leftmost
+    is taken, so it takes linear steps."""
     first, last = parts[0], parts[-1]
     if len(text) < len(first) + len(last) or not text.startswith(first) or not text.endswith(last):
         return False

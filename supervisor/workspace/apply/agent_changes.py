@@ -286,7 +286,8 @@ class AgentChanges:
         return data
 
     def _host_text(self, name: str) -> _Text:
-        """The host's file. `UserError` where there is no such file, or it is too large to edit."""
+        """Return the host's file. `UserError` where there is no such file, or it is too large to
+        edit."""
         host = self._seen_by_agent(name, self._look_at_host(name), "edit")
         try:
             data = read_file(self._sides.host, name)

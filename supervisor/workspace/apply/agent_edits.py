@@ -55,7 +55,7 @@ class AgentEdits:
             del self._by_name[next(iter(self._by_name))]
 
     def of(self, name: str, request_id: str) -> Edits | None:
-        """The edits of a request; None where it holds none, or they are no longer known."""
+        """Return the edits of a request; None where it holds none, or they are no longer known."""
         found = self._by_name.get(name)
         return found if found is not None and found.request_id == request_id else None
 

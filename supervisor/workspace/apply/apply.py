@@ -195,8 +195,8 @@ class Applier:
             return self._stage(action, name, host, request_id, use, mtime_ns)
 
     def _is_in_the_way(self, name: str) -> bool:
-        """Whether something that is no folder is where one on the way should be, or that one may
-        not be written to (yet)."""
+        """Return whether something that is no folder is where one on the way should be, or that one
+        may not be written to (yet)."""
         try:
             with self._root.parent(name) as (fd, _):
                 return not os.access(".", os.W_OK | os.X_OK, dir_fd=fd, effective_ids=True)
@@ -261,8 +261,8 @@ class Applier:
             )
 
     def _is_unfinished(self, action: FileChange, host: Seen | None, request_id: str) -> bool:
-        """Whether this is a folder that this request made before a crash, which it hasn't given
-        its permissions yet."""
+        """Return whether this is a folder that this request made before a crash, which it hasn't
+        given its permissions yet."""
         if not _makes_folder(action) or host is None or host.kind != "dir":
             return False
         is_begun = self._placer.done_before(request_id, name_of(action), None).changed

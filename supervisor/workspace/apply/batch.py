@@ -374,6 +374,6 @@ def _is_folder(held: HeldContent | None) -> bool:
 
 
 def _is_swap(intent: Intent) -> bool:
-    """Whether a folder took the place of something else, or the other way round."""
+    """Return whether a folder took the place of something else, or the other way round."""
     before, after = intent.before, intent.after
     return before is not None and after is not None and _is_folder(before) != _is_folder(after)

@@ -338,7 +338,7 @@ class Effects:
                 await self._effect(*one)
 
     def action_of(self, request: Request) -> FileChange:
-        """The request's action, which is one of files."""
+        """Return the request's action, which is one of files."""
         action = self._gate.action_of(request)
         if not isinstance(action, FileChange):
             raise TypeError(f"the workspace was given {type(action).__name__}")

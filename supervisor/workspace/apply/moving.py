@@ -110,8 +110,8 @@ class Mover:
         return begun._replace(known=known, folders=there.folders)
 
     def _has_both_names(self, request_id: str, to: str, ends: Ends) -> bool:
-        """Whether this request's move was cut short where the file system takes two steps for
-        it."""
+        """Return whether this request's move was cut short where the file system takes two steps
+        for it."""
         if ends.old is None or ends.new is None or ends.old.signature != ends.new.signature:
             return False
         return self._placer.done_before(request_id, to, None).changed
@@ -160,7 +160,7 @@ def look_at_ends(root: Root, action: FileChange) -> Ends:
 
 
 def is_moved(action: FileChange, ends: Ends) -> bool:
-    """Whether the paths are as the action would make them."""
+    """Return whether the paths are as the action would make them."""
     return ends.old is None and ends.new is not None and ends.new.token == action.after
 
 

@@ -51,8 +51,8 @@ class PartAnswered(msgspec.Struct, frozen=True):
 
 
 class _Chosen(NamedTuple):
-    """What the file becomes, with which permissions and hazards, by how many of its hunks; and
-    the hazards of what is left."""
+    """The resulting file, with its permissions and hazards, and the number of its hunks; and the
+    hazards of the rest."""
 
     content: bytes
     mode: int | None
@@ -170,7 +170,7 @@ class PartialAnswers:
         return part, left
 
     def _derived(self, action: FileChange, after: str, chosen: _Chosen) -> FileChange:
-        """The action of the chosen hunks alone."""
+        """Return the action of the chosen hunks alone."""
         hazards = tuple(hazard for hazard in chosen.hazards if hazard not in _OF_THE_MODE)
         derived = msgspec.structs.replace(action, after=after, mode=chosen.mode, hazards=hazards)
         return Repositories(self._sides).noted(derived)
@@ -232,8 +232,8 @@ class PartialAnswers:
         return _Chosen(content, mode, len(hunks), len(pieces(old, new)), hazards, left)
 
     def _host_file(self, action: FileChange) -> tuple[bytes, int | None]:
-        """The content that the request is about to replace, and its permissions: the part leaves
-        these as they are."""
+        """Return the content that the request is about to replace, and its permissions: the part
+        leaves these as they are."""
         name = name_of(action)
         try:
             host = look(self._sides.host, name)

@@ -296,8 +296,8 @@ class Placer:
         return _StagingIn(self, name, temporary, there, modes)
 
     def was_there(self, name: str) -> bool:
-        """Whether the folder that holds a path was there a moment ago, when something was made
-        ready or placed in it."""
+        """Return whether the folder that holds a path was there a moment ago, when something was
+        made ready or placed in it."""
         folder = name.rpartition("/")[0]
         return folder in self._there or (self._postponed is not None and folder in self._postponed)
 
@@ -419,7 +419,7 @@ class Placer:
             os.close(fd)
 
     def _missing_folders(self, name: str) -> tuple[str, ...]:
-        """The folders on the way that aren't there, outermost first."""
+        """Return the folders on the way that aren't there, outermost first."""
         if self.was_there(name):
             return ()
         parts = split(name)[:-1]
@@ -459,8 +459,8 @@ def is_identical(status: os.stat_result, signature: Signature) -> bool:
 
 
 def holds(folder: int, leaf: str, digest: str | None, size_bytes: int) -> bool:
-    """Whether a file's content is this one, and can be read; True where none is told, as of a
-    link. `size_bytes`: by its stat."""
+    """Return whether a file's content is this one, and can be read; True where none is told, as of
+    a link. `size_bytes`: by its stat."""
     if digest is None:
         return True
     try:

@@ -237,7 +237,7 @@ def piece_held(held: HeldContent, history: History) -> RepositoryPiece:
 
 
 def _mode_for(held: HeldContent, uid: int) -> int:
-    """The permissions as they were; a set-id bit only for the owner that it was set for."""
+    """Return the permissions as they were; a set-id bit only for the owner that it was set for."""
     return stat.S_IMODE(held.mode) & (
         PERMISSIONS | SET_ID | stat.S_ISVTX if uid == held.uid else PERMISSIONS
     )

@@ -22,7 +22,7 @@ MOST_BELOW = 40
 
 
 def card_of(sides: Sides, action: FileChange, redactor: Redactor) -> ChangeCard:
-    """The card of an action. Reads at most a megabyte of each side, and of each of a swap's
+    """Return the card of an action. Reads at most a megabyte of each side, and of each of a swap's
     first steps."""
     whole, *steps = single_changes(action)
     card = _card(sides, whole, redactor)

@@ -163,7 +163,7 @@ class Comparison:
         await to_end(lambda: self._examiner.ahead.look(names))
 
     def is_stuck(self) -> bool:
-        """Whether something is held back and there is still no room for it."""
+        """Return whether something is held back and there is still no room for it."""
         return self.holds_back and self._free() <= 0
 
     def look_at(self, name: str) -> None:
@@ -288,13 +288,13 @@ class Comparison:
         return ToAsk(old, key, mark, with_way(action, finding.way), new, finding.way)
 
     async def _noted(self, actions: Sequence[FileChange]) -> list[FileChange]:
-        """The actions with the repositories that their paths are in, as things are now."""
+        """Return the actions with the repositories that their paths are in, as things are now."""
         looking = Repositories(self._sides)
         return await asyncio.to_thread(lambda: [looking.noted(action) for action in actions])
 
     def _renamed_with(self, name: str) -> str | None:
-        """The other path of the rename that a path was last asked about as; empty where that was
-        no rename."""
+        """Return the other path of the rename that a path was last asked about as; empty where that
+        was no rename."""
         asked = self._asked.get(name)
         return None if asked is None else asked.other
 
@@ -388,8 +388,8 @@ class Comparison:
         self._withdraw(name, "the private copy is as the host again")
 
     async def _holds_something(self, folder: str) -> bool:
-        """Whether a new folder has anything in it but git's and ours: it comes with that, or is
-        ignored with it. Of one that can't be read nothing comes until it can."""
+        """Return whether a new folder has anything in it but git's and ours: it comes with that, or
+        is ignored with it. Of one that can't be read nothing comes until it can."""
         found = await asyncio.to_thread(readable_entries, self._sides.copy, folder)
         return any(not self._side.is_hidden(leaf) for leaf, _ in found)
 
@@ -448,8 +448,8 @@ class Comparison:
         return next((why for name in one.names if (why := self._problems.get(name))), "")
 
     def _must_wait(self, one: ToAsk, earlier: Request | None) -> bool:
-        """Whether one more card is too many now. What needs no card, or takes the place of one,
-        goes on."""
+        """Return whether one more card is too many now. What needs no card, or takes the place of
+        one, goes on."""
         if earlier is not None and status(earlier) == "pending":
             return False
         if self._gate.rulings.verdict(one.action, self._session_id).decision != "ask":

@@ -28,7 +28,7 @@ class PathFinding(msgspec.Struct):
 
     @property
     def is_creation(self) -> bool:
-        """Whether it is a new file where nothing is on the host."""
+        """Return whether it is a new file where nothing is on the host."""
         wanted, mine = self.wanted, self.mine
         return (
             mine is not None
@@ -54,7 +54,7 @@ class Renames:
 
     @property
     def holds_any(self) -> bool:
-        """Whether a new file may be one that was deleted elsewhere."""
+        """Return whether a new file may be one that was deleted elsewhere."""
         return bool(self._gone)
 
     def may_come_from(self, finding: PathFinding) -> bool:

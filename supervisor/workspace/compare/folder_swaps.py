@@ -75,8 +75,8 @@ class FolderSwaps:
         self._last: dict[str, tuple[object, Swap]] = {}
 
     def gather(self, found: dict[str, bool]) -> tuple[dict[str, bool], set[str]]:
-        """The paths to look at, with each that belongs to a swapped one replaced by that; and
-        those that were. Blocking."""
+        """Return the paths to look at, with each that belongs to a swapped one replaced by that;
+        and those that were. Blocking."""
         looked: dict[str, str] = {}
         kept: dict[str, bool] = {}
         ended = [name for name in self._last if not self._is_swapped(name)]
@@ -94,7 +94,7 @@ class FolderSwaps:
         return kept, taken - kept.keys()
 
     def _top(self, folder: str, looked: dict[str, str]) -> str:
-        """The outermost swapped path among a folder and those above it; empty where there is
+        """Return the outermost swapped path among a folder and those above it; empty where there is
         none."""
         if not folder:
             return ""

@@ -65,8 +65,8 @@ def failure(request: Request) -> str:
 
 
 def is_due(request: Request, tries: int, now: float) -> bool:
-    """Whether a request that failed after `tries` others for the same is to be asked once more.
-    `now`: seconds since the epoch."""
+    """Return whether a request that failed after `tries` others for the same is to be asked once
+    more. `now`: seconds since the epoch."""
     if not failure(request) or request.settled_at is None:
         return False
     waited_s = now - request.settled_at
@@ -75,7 +75,7 @@ def is_due(request: Request, tries: int, now: float) -> bool:
 
 
 def still_speaks(request: Request, before: LastAsked, now: ToAsk, *, last: bool) -> bool:
-    """Whether what became of an earlier request for the same change holds for it still."""
+    """Return whether what became of an earlier request for the same change holds for it still."""
     if before.key != now.key or not holds_for(before.way, now.way):
         return False
     if before.repositories != now.action.repositories:

@@ -160,7 +160,7 @@ class FolderContents:
     def _list(
         self, fd: int, folder: str, installed: list[str] | None
     ) -> tuple[list[str], list[str]]:
-        """The leaves in a folder, and the folders to go into."""
+        """Return the leaves in a folder, and the folders to go into."""
         prefix = f"{folder}/" if folder else ""
         asks = not self._own.keeps_all(folder)
         leaves: list[str] = []
@@ -187,8 +187,8 @@ class FolderContents:
         return sorted(leaves), sorted(inner, reverse=True)
 
     def _checked(self, groups: Folders) -> list[FolderBatch]:
-        """Without the names that sync never speaks of: too long, or git's own in some file
-        system's eyes."""
+        """Drop the names that sync never handles: too long, or git's own in some file system's
+        eyes."""
         out: list[FolderBatch] = []
         for folder, leaves in groups.items():
             together = "\0".join(leaves)

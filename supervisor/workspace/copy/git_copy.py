@@ -73,8 +73,8 @@ class GitFolder(msgspec.Struct, frozen=True):
 
 
 async def find(repository: Path, notes: list[str]) -> GitFolder | None:
-    """The git folder of this very folder (a repository around it doesn't count); None, with a
-    note, where it can't be used."""
+    """Return the git folder of this very folder (a repository around it doesn't count); None, with
+    a note, where it can't be used."""
     found = await asyncio.to_thread(_find, repository)
     if isinstance(found, str):
         notes.append(found)

@@ -215,7 +215,7 @@ def _no_copy(error: OSError) -> StorageError:
 
 
 def readable(workspace: Path) -> Path:
-    """The real folder. UserError where there is none that can be read."""
+    """Return the real folder. UserError where there is none that can be read."""
     try:
         with os.scandir(workspace):
             return workspace.resolve()

@@ -78,18 +78,18 @@ class Root:
     def parent(
         self, name: str, *, create: Create | None = None, modes: Modes = AS_UMASK
     ) -> "_Parent":
-        """The descriptor of the folder that holds `name`, and its last component. As
+        """Return the descriptor of the folder that holds `name`, and its last component. As
         `directory`; with `create`, missing folders are made."""
         return _Parent(self, name, create, modes)
 
     def is_forbidden(self, status: os.stat_result) -> bool:
-        """Whether this is one of the folders that are out of bounds."""
+        """Return whether this is one of the folders that are out of bounds."""
         return (status.st_dev, status.st_ino) in self.forbidden
 
     def open(
         self, folders: Sequence[str], create: Create | None = None, modes: Modes = AS_UMASK
     ) -> int:
-        """The last of these folders, each in the one before it."""
+        """Return the last of these folders, each in the one before it."""
         if not folders:
             return os.dup(self.fd)
         fd = self._enter(self.fd, folders[0], create, modes.get(0))
@@ -205,8 +205,8 @@ class Neighbours:
 
 @functools.lru_cache(maxsize=8192)  # one effect opens its path some ten times
 def split(name: str) -> tuple[str, ...]:
-    """The components of a relative path. PathError where one isn't a plain name, or names git's
-    own folder."""
+    """Return the components of a relative path. PathError where one isn't a plain name, or names
+    git's own folder."""
     parts = name.split("/")
     if len(parts) > MOST_PARTS or len(os.fsencode(name)) > LONGEST_PATH_BYTES:
         raise PathError(
@@ -223,7 +223,7 @@ def split(name: str) -> tuple[str, ...]:
 
 
 def is_git_name(part: str) -> bool:
-    """Whether some file system takes this name for `.git`: by case, Unicode form, ignored
+    """Return whether some file system takes this name for `.git`: by case, Unicode form, ignored
     characters (HFS+), trailing dots and spaces, streams or short names (NTFS). The list is git's
     own (`is_hfs_dotgit`, `is_ntfs_dotgit`)."""
     if part == ".git":
@@ -237,5 +237,5 @@ def is_git_name(part: str) -> bool:
 
 
 def is_regular(status: os.stat_result) -> bool:
-    """Whether it is a regular file."""
+    """Return whether it is a regular file."""
     return stat.S_ISREG(status.st_mode)

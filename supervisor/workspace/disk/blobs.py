@@ -73,7 +73,7 @@ class BlobStore(ContentFolder):
             return digest
 
     def has(self, digest: str) -> bool:
-        """Whether the content is here."""
+        """Return whether the content is here."""
         try:
             os.stat(self._at(_name(digest)), dir_fd=self._fd, follow_symlinks=False)
         except FileNotFoundError:

@@ -46,7 +46,7 @@ def why_unfit(workspace: Path, folder: Path) -> str:
 
 
 def kind_of(path: Path) -> int:
-    """The type that statfs(2) gives, which Python's own `statvfs` leaves out."""
+    """Return the type that statfs(2) gives, which Python's own `statvfs` leaves out."""
     words = (ctypes.c_long * _STATFS_WORDS)()
     if _libc.statfs(os.fsencode(path), ctypes.byref(words)):
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(path))

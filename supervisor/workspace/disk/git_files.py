@@ -48,7 +48,7 @@ MOST_RESTARTS = 16
 
 
 def git_environment() -> dict[str, str]:
-    """The whole environment that git gets."""
+    """Return the whole environment that git gets."""
     return {
         "PATH": search_path(),
         "HOME": "/nonexistent",
@@ -65,8 +65,8 @@ def git_environment() -> dict[str, str]:
 
 
 def git_command(folder: Path, *words: str, top: Path | None = None) -> list[str]:
-    """The argument list of a git command in this repository and no other. `top`: the folder of
-    the repository that `folder` is a part of, where it isn't one itself; git then speaks of
+    """Return the argument list of a git command in this repository and no other. `top`: the folder
+    of the repository that `folder` is a part of, where it isn't one itself; git then speaks of
     `folder` alone, by paths relative to it."""
     repository = top or folder
     switches = [
@@ -155,7 +155,7 @@ class Listed(NamedTuple):
         return [os.fsdecode(line.rpartition(b"\t")[2]) for line in found]
 
     def holds(self, leaf: str) -> bool:
-        """Whether a file of this name is among those that belong, in any folder."""
+        """Return whether a file of this name is among those that belong, in any folder."""
         name = os.fsencode(leaf) + b"\0"
         return any(before + name in b"\0" + self.belonging for before in (b"\0", b"\t", b"/"))
 
@@ -217,7 +217,8 @@ async def ignored(folder: Path, names: Sequence[str], top: Path | None = None) -
 
 
 async def clean_config(config: Path, of_worktree: Path) -> str:
-    """The text of a repository's configuration with only `_KEPT_KEYS`, credentials in URLs removed.
+    """Return the text of a repository's configuration with only `_KEPT_KEYS`, credentials in URLs
+    removed.
 
     `of_worktree` counts where `extensions.worktreeConfig` says so (git-worktree(1)): a sparse
     checkout is written down there.

@@ -26,8 +26,8 @@ class HeldFolders:
         self._folders: dict[str, str] = {}
 
     def opened(self, folder: str) -> int | None:
-        """The descriptor of the folder that had this path when a file was made in it, if it is
-        held."""
+        """Return the descriptor of the folder that had this path when a file was made in it, if it
+        is held."""
         return self._fds.get(folder)
 
     def keep(self, temporary: str, folder: str, fd: int) -> None:

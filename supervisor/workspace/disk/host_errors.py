@@ -17,7 +17,7 @@ class StaleError(GatehouseError):
 
 
 def stale(name: str) -> StaleError:
-    """The error for a path that changed on the host."""
+    """Return the error for a path that changed on the host."""
     return StaleError(
         f"`{name}` changed on the host since; nothing was overwritten", "look at it and ask again"
     )

@@ -19,5 +19,5 @@ NAMES = frozenset(
 
 
 def is_left_out(name: str) -> bool:
-    """Whether a path is such a folder, or lies in one. A folder's name ends with a slash."""
+    """Return whether a path is such a folder, or lies in one. A folder's name ends with a slash."""
     return not NAMES.isdisjoint(name.split("/")[:-1])

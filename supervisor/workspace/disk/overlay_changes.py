@@ -88,8 +88,8 @@ class Upper:
         return None
 
     def covers(self, folder: str) -> bool:
-        """Whether nothing of the host's shines through in this folder: it was deleted, replaced,
-        or made anew."""
+        """Return whether nothing of the host's shines through in this folder: it was deleted,
+        replaced, or made anew."""
         return self._is_covered(folder.split("/") if folder else [])
 
     def _is_covered(self, parts: Sequence[str]) -> bool:

@@ -145,7 +145,7 @@ def digest_fd(fd: int, size_bytes: int = LARGEST_FILE_BYTES) -> str:
 
 
 def signature_at(root: Root, name: str) -> Signature | None:
-    """The signature of a path without reading it; None where `look` would give None."""
+    """Return the signature of a path without reading it; None where `look` would give None."""
     try:
         with root.parent(name) as (fd, leaf):
             return signature_of(os.stat(leaf, dir_fd=fd, follow_symlinks=False))

@@ -46,7 +46,7 @@ class Spellings:
         return None
 
     def _is_folding(self, folder: str, leaf: str) -> bool:
-        """Whether a folder of the host finds a name that it has in another spelling, too."""
+        """Return whether a folder of the host finds a name that it has in another spelling, too."""
         if folder not in self._folds:
             prefix = f"{folder}/" if folder else ""
             others = _variants(leaf)

@@ -158,8 +158,8 @@ def _give_back(folder: int, temporary: str, leaf: str, ours: int) -> None:
 
 
 def _pinned(folder: int, name: str, pins: contextlib.ExitStack) -> int:
-    """The inode's number, which stands for this very file: it isn't given to another as long as
-    it is open."""
+    """Return the inode's number, which stands for this very file: it isn't given to another as long
+    as it is open."""
     fd = os.open(name, _PIN, dir_fd=folder)
     pins.callback(os.close, fd)
     return os.fstat(fd).st_ino

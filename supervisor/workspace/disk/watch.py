@@ -123,7 +123,7 @@ class Watcher:
         return watch
 
     def is_watched(self, folder: str) -> bool:
-        """Whether events of this folder come."""
+        """Return whether events of this folder come."""
         return folder in self._watched
 
     def keep_only(self, folders: Iterable[str]) -> None:

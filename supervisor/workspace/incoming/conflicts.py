@@ -48,7 +48,7 @@ class _Merge(msgspec.Struct):
 
     @property
     def mode(self) -> int | None:
-        """The agent's permissions where it changed them, else the host's."""
+        """Return the agent's permissions where it changed them, else the host's."""
         if (
             self.host is None
             or self.known is None

@@ -133,7 +133,7 @@ class HostChanges:
         self._watcher.close()
 
     async def wait(self) -> set[str] | None:
-        """The folders that are to be looked at next; None: all of them."""
+        """Return the folders that are to be looked at next; None: all of them."""
         if self._later:
             patience_s = IMPATIENT_S
         elif self._watcher.is_partial:
@@ -255,9 +255,9 @@ class HostChanges:
         return ""
 
     def _believed(self, gone: list[str]) -> list[str]:
-        """The vanished paths that may be deleted from the copy now. Many at once must stay away
-        for a while first; where most of the workspace is gone, the copy keeps its own. What only
-        shone through an overlay it has lost already."""
+        """Return the vanished paths that may be deleted from the copy now. Many at once must stay
+        away for a while first; where most of the workspace is gone, the copy keeps its own. What
+        only shone through an overlay it has lost already."""
         known = [
             name
             for name in gone

@@ -64,7 +64,7 @@ class KeptContents(ContentFolder):
         return set(self._sizes)
 
     def has(self, digest: str) -> bool:
-        """Whether the content is here."""
+        """Return whether the content is here."""
         return (
             digest in self._sizes
             or digest in self._unnamed
@@ -164,7 +164,8 @@ class KeptContents(ContentFolder):
             ) from None
 
     def _small(self, digest: str) -> bytes | None:
-        """The whole content, where it is small: without what takes longer than reading it."""
+        """Return the whole content, where it is small: without what takes longer than reading
+        it."""
         size = self._sizes.get(digest, 0)
         if size > SMALL_BYTES:
             return None

@@ -75,7 +75,7 @@ class History:
         self.kept.close()
 
     def now(self) -> float:
-        """The time as lines carry it."""
+        """Return the time as lines carry it."""
         return round(self._clock.now(), 3)
 
     def adopt(self, digest: str) -> bool:
@@ -114,8 +114,8 @@ class History:
             self._unuse(old)
 
     def consents(self, name: str) -> frozenset[str]:
-        """The repositories that changes of this path were judged in: it may be changed in them,
-        and put back."""
+        """Return the repositories that changes of this path were judged in: it may be changed in
+        them, and put back."""
         return self._consents.get(encode_name(name), frozenset())
 
     def _note_consent(self, intent: Intent) -> None:
@@ -125,16 +125,18 @@ class History:
             )
 
     def intended(self, request: str, name: str) -> Intent | None:
-        """The intent of an effect that nothing more is known of, from before a crash perhaps."""
+        """Return the intent of an effect that nothing more is known of, from before a crash
+        perhaps."""
         return self.open.get((request, encode_name(name)))
 
     def has_before(self, intent: Intent) -> bool:
-        """Whether what an effect was to replace is kept."""
+        """Return whether what an effect was to replace is kept."""
         digest = _digest(intent)
         return digest is None or self.kept.has(digest)
 
     def has_all(self, request: str, names: Iterable[str]) -> bool:
-        """Whether a request's effects on all of these paths are on record, as begun or as done."""
+        """Return whether a request's effects on all of these paths are on record, as begun or as
+        done."""
         done = {one.name for one in self.done if one.request == request}
         return all((request, name) in self.open or name in done for name in map(encode_name, names))
 

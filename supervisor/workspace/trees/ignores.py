@@ -87,7 +87,7 @@ class Ignores:
         return self._repository_of(name) or ""
 
     def _repository_of(self, name: str) -> str | None:
-        """The folder of the repository that speaks for a path, None where there is none: the
+        """Return the folder of the repository that speaks for a path, None where there is none: the
         innermost one."""
         if self._is_git:
             return ""

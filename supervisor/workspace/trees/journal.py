@@ -216,7 +216,7 @@ def of_batch(intents: Iterable[tuple[str, str]], batch: BatchBegun) -> list[tupl
 
 
 def of_undo(intents: Iterable[tuple[str, str]], undo_id: str) -> list[tuple[str, str]]:
-    """The keys of the intents that an undo's steps had and that nothing more is known of."""
+    """Return the keys of the intents that an undo's steps had and that nothing more is known of."""
     return [key for key in intents if key[0] == undo_id]
 
 
@@ -263,5 +263,5 @@ def encode_name(name: str) -> str:
 
 @functools.lru_cache(maxsize=8192)
 def decode_name(text: str) -> str:
-    """The name that `encode_name` wrote."""
+    """Return the name that `encode_name` wrote."""
     return os.fsdecode(base64.b64decode(text))

@@ -45,5 +45,5 @@ def decode(data: bytes) -> str:
 
 
 def encode(text: str) -> bytes:
-    """The bytes that `decode` was given."""
+    """Return the bytes that `decode` was given."""
     return text.encode("utf-8", "surrogateescape")

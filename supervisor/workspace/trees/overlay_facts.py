@@ -16,8 +16,8 @@ FACTS = "overlay.msgpack"
 
 class OverlayFacts(msgspec.Struct, frozen=True):
     """`start_ns` is a change time right before the start, 0 once the baseline is written down
-    whole; `apart` are paths that neither direction speaks of (hidden, or what git ignores and
-    the agent has as its own), in the file system's bytes."""
+    whole; `apart` are paths that neither direction compares (hidden, or ignored by git and the
+    agent's own), in the file system's bytes."""
 
     start_ns: int
     apart: tuple[bytes, ...]

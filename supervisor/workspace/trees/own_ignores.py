@@ -36,8 +36,8 @@ class _Line(NamedTuple):
     is_inside: bool
 
     def matches(self, path: str, leaf: str) -> bool:
-        """Whether it is about this very path, not one of the folders on the way. A folder's ends
-        with a slash."""
+        """Return whether it is about this very path, not one of the folders on the way. A folder's
+        ends with a slash."""
         text = path if self.is_anchored else leaf
         found = self.regex.search(text)
         if found is None:
@@ -75,13 +75,14 @@ class OwnIgnores:
         return above if said is None else said
 
     def keeps_all(self, folder: str) -> bool:
-        """Whether nothing is said about anything directly in a folder: no need to ask for each."""
+        """Return whether nothing is said about anything directly in a folder: no need to ask for
+        each."""
         return self._of_folder(folder) is None and not any(
             self._read(base) for base in _bases(folder)
         )
 
     def says_to_keep(self) -> bool:
-        """Whether any of the files that were read has a line that begins with `!`."""
+        """Return whether any of the files that were read has a line that begins with `!`."""
         return any(not line.leaves_out for lines in self._lines.values() for line in lines)
 
     def _of_folder(self, folder: str) -> bool | None:
@@ -123,7 +124,7 @@ class OwnIgnores:
 
 
 def _bases(folder: str) -> list[str]:
-    """The folder and all that it is in, innermost first."""
+    """Return the folder and all that it is in, innermost first."""
     found = [folder]
     while folder:
         folder = folder.rpartition("/")[0]

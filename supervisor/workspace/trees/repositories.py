@@ -66,7 +66,7 @@ class Repositories:
         self._accounts: dict[tuple[str, bool], list[Pieces]] = {}
 
     def noted(self, action: FileChange) -> FileChange:
-        """The action with the repositories around its paths."""
+        """Return the action with the repositories around its paths."""
         made = self._waiting | made_by(self._sides.host, action, self._begins)
         found = repositories(names_of(action), made, self._held)
         return msgspec.structs.replace(action, repositories=shown(found))
@@ -160,8 +160,8 @@ def shown(folders: Iterable[str]) -> tuple[str, ...]:
 
 
 def has_head_around(root: Root, name: str) -> bool:
-    """Whether a folder on the way to a path, or the path itself, holds anything named HEAD. Each
-    is opened once."""
+    """Return whether a folder on the way to a path, or the path itself, holds anything named HEAD.
+    Each is opened once."""
     try:
         parts = split(name) if name else ()
     except PathError:

@@ -47,7 +47,8 @@ def _read(copy: Root, path: str) -> bytes | None:
 
 
 def _through_link(copy: Root, path: str) -> str | None:
-    """The path behind the first link on the way; None where there is none, or it leads out."""
+    """Return the path behind the first link on the way; None where there is none, or it leads
+    out."""
     parts = path.split("/")
     for depth in range(1, len(parts) + 1):
         try:

@@ -113,11 +113,11 @@ class Sides:
         return known
 
     def children(self, folder: str) -> set[str]:
-        """The paths directly in a folder that both sides once agreed on."""
+        """Return the paths directly in a folder that both sides once agreed on."""
         return self._children.get(folder, set())
 
     def holds_known(self, name: str) -> bool:
-        """Whether there are such paths in it."""
+        """Return whether there are such paths in it."""
         return bool(self._children.get(name))
 
     def agreed(
@@ -338,8 +338,8 @@ class Sides:
         )
 
     def is_seen_by_agent(self, name: str) -> bool:
-        """Whether the agent's copy had a path from the beginning, or shows it now because the
-        host has it."""
+        """Return whether the agent's copy had a path from the beginning, or shows it now because
+        the host has it."""
         return self.known(name) is not None or (
             self.upper is not None and signature_at(self.copy, name) is not None
         )
@@ -370,7 +370,8 @@ class Sides:
 
     @property
     def is_meeting_host(self) -> bool:
-        """Whether a walk over the host is to call `met_on_host`, and `met_all` at its end."""
+        """Return whether a walk over the host is to call `met_on_host`, and `met_all` at its
+        end."""
         return self._since is not None
 
     def met_on_host(self, name: str, status: os.stat_result) -> None:

@@ -32,16 +32,16 @@ class WalkSide(Protocol):
         """Return known paths in a folder that are missing from `entries`. Called in a thread."""
 
     def is_hidden(self, leaf: str) -> bool:
-        """Whether a name is passed over, whatever folder it is in."""
+        """Return whether a name is passed over, whatever folder it is in."""
 
     def agreed(self, name: str, known: Known | None) -> Signature | None:
-        """The signature with which a file or link needs no look."""
+        """Return the signature with which a file or link needs no look."""
 
     def differs(self, known: Known | None, mode: int) -> bool:
-        """Whether a folder with this `st_mode` needs a look itself."""
+        """Return whether a folder with this `st_mode` needs a look itself."""
 
     def enters(self, known: Known | None) -> bool:
-        """Whether to go into a folder even where its own events come."""
+        """Return whether to go into a folder even where its own events come."""
 
     def is_gone(self, name: str) -> None:
         """A path that isn't ignored was among those that `gone` gave."""
@@ -117,7 +117,7 @@ class Walk:
         return out
 
     def _look(self, folder: str) -> _Folder:
-        """The loop that a pass over an unchanged tree consists of."""
+        """Return the loop that a pass over an unchanged tree consists of."""
         side, is_hidden, agreed, known_of = (
             self._side,
             self._side.is_hidden,

@@ -126,7 +126,7 @@ def _operation(effects: list[Effect], names: list[str]) -> str:
 
 
 def _told(effects: list[Effect]) -> list[str]:
-    """The paths that a person thinks of: not the folders on the way, unless there is nothing
+    """Return the paths that a person thinks of: not the folders on the way, unless there is nothing
     else."""
     names = dict.fromkeys(one.name for one in effects)
     files = dict.fromkeys(one.name for one in effects if "dir" not in _kinds(one))

@@ -73,7 +73,7 @@ class UndoPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def effective(self) -> list[UndoFile]:
-        """The paths that would change."""
+        """Return the paths that would change."""
         return [file for file in self.files if file.doing not in ("stays", "nothing", "refused")]
 
 
@@ -121,7 +121,7 @@ class UndoPlanner:
         return UndoPlan(what=what, of=of, files=tuple(files), token=token, forgotten=forgotten)
 
     def card(self, file: UndoFile) -> ChangeCard:
-        """The difference that an undo would make to a path."""
+        """Return the difference that an undo would make to a path."""
         now, to = file.now, file.to
         operation: Literal["write", "delete", "symlink", "mkdir"] = (
             "delete"
