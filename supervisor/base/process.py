@@ -281,8 +281,8 @@ async def run(
 
 
 def exit_code(returncode: int) -> int:
-    """Return the shell's convention (POSIX 2.8.2): 128 + number where a signal ended the
-    program."""
+    """Return the exit status by the shell's convention (POSIX 2.8.2): 128 + number where a signal
+    ended the program."""
     return 128 - returncode if returncode < 0 else returncode
 
 

@@ -147,7 +147,7 @@ class SessionManager:
         return session
 
     def recent(self, limit: int = 100) -> list[Session]:
-        """Return the newest sessions first."""
+        """Return the sessions, newest first."""
         with self._engine.connect() as connection:
             return store.newest(connection, limit)
 

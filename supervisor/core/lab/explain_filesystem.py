@@ -171,7 +171,7 @@ def _too_deep(wanted: Sequence[str], given: Sequence[str]) -> RuleLook:
 
 
 def _behind_stars(wanted: Sequence[str], at: int, given: Sequence[str]) -> RuleLook:
-    """Return the text behind the first `**` isn't found."""
+    """Explain that the text behind the first `**` isn't found."""
     rest = "/".join(wanted[at + 1 :])
     is_near = at > 0 or _same_name(wanted[-1], given[-1])
     where = f" below `{'/'.join(wanted[:at])}`" if at else ""

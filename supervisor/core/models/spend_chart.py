@@ -146,7 +146,7 @@ def draw(parts: Iterable[ColumnPart], count: int) -> Chart:
 
 
 def _series(by_model: dict[str, list[ColumnPart]]) -> tuple[Series, ...]:
-    """Return the dearest first, the rest together last."""
+    """Sort models: the dearest first, the rest together last."""
     names = sorted(
         by_model,
         key=lambda model: (model == OTHERS, -sum(part.cost for part in by_model[model]), model),

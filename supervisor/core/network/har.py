@@ -100,7 +100,8 @@ def _query(path: str) -> list[dict[str, str]]:
 
 
 def _post_data(body: KeptBody | None) -> dict[str, Any]:
-    """Return the format has no base64 for it, so that stands in a field of our own."""
+    """Return the post data. The format has no base64 for it: its encoding has a field of our
+    own."""
     if body is None:
         return {}
     said = {"mimeType": body.media_type, "text": body.text} | _comment(body, is_broken=False)
