@@ -162,7 +162,7 @@ async def our_rounds(
             await page.recv()
             asks.append((time.perf_counter() - start) * 1000)
             request_id = json.loads(await posted)["id"]
-            shown = json.dumps({"fingerprint": parts.gate.get(request_id).fingerprint}).encode()
+            shown = json.dumps({"fingerprint": parts.queue.get(request_id).fingerprint}).encode()
             parked = asyncio.ensure_future(waiter.call("GET", f"/v1/requests/{request_id}?wait=60"))
             while request_id not in parts.queue._waiters:
                 await asyncio.sleep(0)

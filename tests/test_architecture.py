@@ -523,13 +523,13 @@ def test_only_one_module_touches_it(kind: str, pattern: re.Pattern[str], owner: 
     assert not judged(found(), f"{kind} "), f"this belongs to {owner}"
 
 
-def test_only_the_gate_makes_a_grant() -> None:
+def test_only_the_gate_makes_a_proof() -> None:
     """A constructor call anywhere else would be a way around the rules."""
     makers = [
         module.name
         for module in supervisor_sources()
         for node in ast.walk(module.tree)
-        if isinstance(node, ast.Call) and _dotted(node.func).split(".")[-1] == "Grant"
+        if isinstance(node, ast.Call) and _dotted(node.func).split(".")[-1] in {"Grant", "Lease"}
     ]
     assert set(makers) <= {"supervisor.gate.gate"}
 

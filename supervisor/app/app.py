@@ -223,7 +223,7 @@ class SupervisorParts:
     def close(self) -> None:
         """Give back what `__init__` took."""
         with contextlib.suppress(StorageError):
-            self.gate.write_hits()
+            self.gate.pending_writes.write()
         self.audit.close()
         self.engine.dispose()
         os.close(self._lock)
@@ -350,7 +350,7 @@ class Supervisor:
                 )
             self.findings += parts.sessions.take_up_sessions()
             await parts.end_cut_undos()
-            parts.gate.offer_ready()
+            parts.gate.answers.offer_ready()
             parts.drop_ended_rules()
             self._rejudge(
                 "the rules as they were at the start"
@@ -404,7 +404,7 @@ class Supervisor:
                 self.parts.drop_ended_rules()
                 self.parts.network.reconsider()  # a rule may have run out
                 self._app.state["refused_attempts"].tell()
-                self.parts.gate.write_hits()
+                self.parts.gate.pending_writes.write()
             except Exception as error:  # a full disk, mostly: it must not end the supervisor
                 log.error("housekeeping failed", error=str(error))
 
@@ -434,7 +434,7 @@ class Supervisor:
         """Let the rules as they are answer what waits, in turns."""
 
         async def rejudge() -> None:
-            await self.parts.gate.rejudge_pending(by)
+            await self.parts.gate.answers.rejudge(by)
 
         self.parts.gate.handlers.run(rejudge(), "rejudge")
 

@@ -293,7 +293,7 @@ class SessionSetup:
         go on waiting."""
         if self.exec_broker is not None:
             self.exec_broker.stop_session(session_id)
-        self._gate.close_requests(
+        self._gate.answers.close_session(
             session_id, why, keep=_is_change if keep_changes else lambda request: False
         )
 

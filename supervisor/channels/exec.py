@@ -57,7 +57,7 @@ class ExecBroker:
             grant = self._gate.claim(request.id, request.session_id)
             if isinstance(grant, Refused):
                 return
-            action = self._gate.action_of(request)
+            action = self._gate.queue.action_of(request)
             if not isinstance(action, Exec):
                 raise TypeError(f"the exec broker was given {type(action).__name__}")
             # A task of its own, so that the end of the session can cancel it and nothing else.

@@ -19,7 +19,7 @@ class ProposalBroker:
         grant = self._gate.claim(request.id, request.session_id)
         if isinstance(grant, Refused):
             return
-        action = self._gate.action_of(request)
+        action = self._gate.queue.action_of(request)
         if not isinstance(action, Proposal):
             raise TypeError(f"the proposal broker was given {type(action).__name__}")
         by = f"{request.answered_by}, on a proposal of session {request.session_id}"
@@ -30,7 +30,7 @@ class ProposalBroker:
             self._gate.settle(grant, "failed", {"error": str(error)})
             return
         self._gate.settle(grant, "done", {"rule_id": rule_id})
-        await self._gate.rejudge_pending(by=f"rule {rule_id}")
+        await self._gate.answers.rejudge(by=f"rule {rule_id}")
 
     def _save(self, action: Proposal, request: Request, by: str) -> str:
         """The new rule's id. Its why comes from the request, which holds it redacted."""

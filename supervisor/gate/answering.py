@@ -1,4 +1,4 @@
-"""Answers to waiting requests, written down: at once, many in turns, or many as one.
+"""The end of waiting: answers at once, many in turns or many as one; answers by rules; closing.
 
     now        one step of the event loop, one transaction
     in turns   some at a time, each part one transaction; between two parts everybody else is
@@ -6,8 +6,8 @@
     as one     all in one transaction, offered together; reading, audit lines and telling watchers
                are done in turns around it
 
-It decides nothing: `gate` and the operator do. INVARIANT: each answer is a compare-and-swap:
-only what is pending still is answered.
+It decides nothing: rules and the operator do. INVARIANT: each answer is a compare-and-swap: only
+what is pending still is answered.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,9 +19,11 @@ import structlog
 from supervisor.base.clock import Clock
 from supervisor.base.slices import slices
 from supervisor.core.approvals import Answer, Request, status
+from supervisor.core.policy.rules import Policy
 from supervisor.errors import ChangedError, StorageError
 from supervisor.gate import audit_lines
 from supervisor.gate.handlers import Handlers
+from supervisor.gate.judging import Rulings
 from supervisor.records.approval_queue import ApprovalQueue
 from supervisor.records.audit import Audit
 
@@ -35,7 +37,7 @@ PREPARED = 100
 
 
 class Answering(NamedTuple):
-    """What is to be said of a request. `rule`: the one that says it. `in_part`: as in `Request`."""
+    """An answer to a request. `rule`: the one that gives it. `in_part`: as in `Request`."""
 
     request_id: str
     answer: Answer
@@ -45,22 +47,21 @@ class Answering(NamedTuple):
 
 
 class Answers:
-    """One per gate. `forget(request_id)` drops what is known of a request that nothing more
-    comes of."""
+    """One per gate."""
 
     def __init__(
         self,
         queue: ApprovalQueue,
         audit: Audit,
         handlers: Handlers,
+        rulings: Rulings,
         clock: Clock,
-        forget: Callable[[str], object],
     ) -> None:
         self._queue = queue
         self._audit = audit
         self._handlers = handlers
+        self._rulings = rulings
         self._clock = clock
-        self._forget = forget
 
     def now(self, answering: Sequence[Answering], by: str) -> list[Request]:
         """Answer those that are pending still, as one step; those answered."""
@@ -104,6 +105,64 @@ class Answers:
                 self._queue.announce(request)
         return answered
 
+    async def rejudge(self, by: str) -> list[Request]:
+        """Answer the waiting requests that the rules, as they are now, decide. For every change of
+        the policy. Return those answered.
+
+        Some at a time; but of what is carried out as all or nothing, all of a session's in one
+        transaction.
+        """
+        answered: list[Request] = []
+        judged_by: dict[str, Policy] = {}
+        together: dict[str, list[Answering]] = {}
+        async for part in slices(self._queue.pending_ids(), IN_TURN):
+            alone: list[Answering] = []
+            for request in self._queue.get_all(part):
+                session_id = request.session_id
+                judged_by.setdefault(session_id, self._rulings.policies_of(session_id).current())
+                if said := self._by_rules(request):
+                    is_together = self._handlers.is_together(request)
+                    (together.setdefault(session_id, []) if is_together else alone).append(said)
+            answered += self.now(alone, by)
+        for session_id, of_session in together.items():
+            # Else whoever changed it judges anew.
+            if self._rulings.policies_of(session_id).current() is judged_by[session_id]:
+                answered += await self.as_one(of_session, by, all_of_them=False)
+        return answered
+
+    def _by_rules(self, request: Request) -> Answering | None:
+        """Return the rules' answer to a request; None where they ask, or it waits no more."""
+        if status(request) != "pending" or not self._rulings.is_open(request.session_id):
+            return None
+        verdict = self._rulings.verdict(self._queue.action_of(request), request.session_id)
+        if verdict.decision == "ask":
+            return None
+        said: Answer = "approved" if verdict.decision == "allow" else "denied"
+        return Answering(request.id, said, verdict.why, verdict.rule)
+
+    def close(self, why: str, *request_ids: str) -> None:
+        """End requests that nobody needs an answer to any more, in one transaction and one write
+        to the record."""
+        closed = self._queue.close_all(request_ids, why, self._clock.now())
+        self._audit.record_all([audit_lines.request_closed(one, why) for one in closed])
+
+    def close_session(
+        self, session_id: str, why: str, *, keep: Callable[[Request], bool] = lambda request: False
+    ) -> int:
+        """End every request of a session that is pending or ready, but those that `keep` names.
+        Return how many."""
+        left = self._queue.pending(session_id) + self._queue.ready(session_id)
+        closing = [request.id for request in left if not keep(request)]
+        self.close(why, *closing)
+        return len(closing)
+
+    def offer_ready(self) -> None:
+        """Offer every request that may be carried out and wasn't to its channel: at start-up,
+        after a crash."""
+        self._handlers.offer(
+            [one for one in self._queue.ready() if self._rulings.is_open(one.session_id)]
+        )
+
     def _made(
         self, answering: Sequence[Answering], by: str, at: float
     ) -> list[tuple[Request, dict[str, Any]]]:
@@ -135,7 +194,4 @@ class Answers:
             log.error("answers not recorded", error=str(error), number=len(lines))
 
     def _end(self, answered: Sequence[Request]) -> None:
-        for request in answered:
-            if request.answer == "denied":
-                self._forget(request.id)
         self._handlers.offer([request for request in answered if request.answer == "approved"])

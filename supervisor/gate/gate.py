@@ -1,20 +1,23 @@
-"""The gate: `ask` turns what an agent wants into a recorded verdict, and `claim` is the ONE place
-that makes a Grant.
+"""The gate: turns what an agent wants into a recorded verdict, and alone makes proofs of it.
 
     ask      kill switch -> rules (pure) -> audit record -> Request: allowed, denied or pending
     resolve  the operator's answer to a pending request (never the agent's: no agent route leads
              here)
     claim    allowed or approved -> Grant, once
+    decide   ask, wait for the answer, claim; `decide_by_rules` where rules alone answer
+    lease    what belongs to something granted and still open -> Lease
     Grant.use(action)   right before the effect: the action, built anew from what would be done,
                         must be the judged one
     settle   what came of it -> audit record
 
 Every way to fail ends in a denial with a why (law 3). The gate holds no channel and carries
-nothing out itself: what became ready goes to the `handlers` that channels register, and
-`offer_ready` offers what a crash left behind.
+nothing out itself: what became ready goes to the `handlers` that channels register. Its parts:
+
+    queue     the requests as stored        rulings         what rules say, unrecorded
+    handlers  who carries out what          answers         closing, judging anew
+    repeats   what is asked again           pending_writes  facts not in the database yet
 """
 
-import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -28,24 +31,24 @@ from supervisor.base.slices import slices
 from supervisor.core.actions import Action, fingerprint
 from supervisor.core.approvals import SUPERSEDED, Answer, Origin, Request, explanation, status
 from supervisor.core.policy.refusals import INBOX_FULL, SESSION_ENDED
-from supervisor.core.policy.rules import Policy, Verdict
+from supervisor.core.policy.rules import Verdict
 from supervisor.core.secrets.redact import Redactor
-from supervisor.errors import ChangedError, NotFoundError, StorageError
+from supervisor.errors import ChangedError, StorageError
 from supervisor.gate import audit_lines
-from supervisor.gate.answering import IN_TURN, PREPARED, Answering, Answers
-from supervisor.gate.grants import Grant, Refused, taken, unanswered
+from supervisor.gate.answering import PREPARED, Answering, Answers
+from supervisor.gate.grants import Grant, Lease, Refused, refused_by, taken, unanswered
 from supervisor.gate.handlers import Handlers
 from supervisor.gate.judging import Rulings
-from supervisor.gate.pending_writes import Outcome, Unwritten, outcome_of
+from supervisor.gate.pending_writes import Outcome, PendingWrites, outcome_of
 from supervisor.gate.repeats import Repeats
 from supervisor.gate.request_terms import RequestTerms
-from supervisor.gate.verdict_lines import VerdictLines
+from supervisor.gate.verdict_lines import VerdictLines, record_refusal
 from supervisor.records.approval_queue import ApprovalQueue
 from supervisor.records.audit import Audit, Encoded
 from supervisor.records.kill_switch import KillSwitch
 from supervisor.records.policy_files import PolicyFiles
 
-__all__ = ["Gate", "Grant", "Outcome", "Refused"]
+__all__ = ["Gate", "Grant", "Lease", "Outcome", "Refused"]
 
 log = structlog.get_logger("gate")
 
@@ -71,30 +74,15 @@ class Gate:
         self.audit = audit
         self._clock = clock
         self.redactor = redactor
-        self._actions: dict[str, Action] = {}
         self._begun: set[str] = set()
-        self._unwritten = Unwritten(queue, clock)
-        self.handlers = Handlers(redactor, self._unwritten.settle)
-        self.rulings = Rulings(policies, kill_switch, clock, self._unwritten.uses, own_files)
+        self.pending_writes = PendingWrites(queue, clock)
+        self.handlers = Handlers(redactor, self.pending_writes.settle)
+        self.rulings = Rulings(policies, kill_switch, clock, self.pending_writes.uses, own_files)
         self._lines = VerdictLines(audit, redactor)
-        self._answers = Answers(
-            queue, audit, self.handlers, clock, lambda one: self._actions.pop(one, None)
-        )
-        self.repeats = Repeats(queue, clock, redactor, self.rulings.is_open, self.close)
+        self.answers = Answers(queue, audit, self.handlers, self.rulings, clock)
+        self.repeats = Repeats(queue, clock, redactor, self.rulings, self.answers.close)
 
     # -- asking -----------------------------------------------------------------------------------
-
-    def judge(self, action: Action, session_id: str, *, is_running: bool = False) -> Verdict:
-        """What the rules say, recorded; asks nobody, never raises. `is_running`: part of what
-        was allowed, no use of its own."""
-        verdict = self.rulings.verdict(action, session_id, is_running=is_running)
-        return self._on_record(action, session_id, verdict, is_use=not is_running)
-
-    def record_refusal(self, action: Action, session_id: str, why: str) -> None:
-        """A channel refused by itself, before any rule: it is on record like a verdict. Never
-        raises."""
-        with contextlib.suppress(StorageError):
-            self._lines.write(action, Verdict(decision="deny", why=why), session_id, by="gatehouse")
 
     def ask(
         self,
@@ -151,7 +139,7 @@ class Gate:
         origin: Origin,
         held_up: bool = False,
     ) -> tuple[list[Request], dict[str, Grant]]:
-        """`ask_all`, and in the same two writes `claim_all` of what rules allow now: these
+        """`ask_all`, and in the same two writes `claim` of what rules allow now: these
         requests are used, and their grants are given by id. The caller carries out what is
         ready, these and others. `held_up`: as in `Request`."""
         terms = RequestTerms(session_id, reason, origin, claims=True, held_up=held_up)
@@ -163,7 +151,7 @@ class Gate:
         session_id = terms.session_id
         found: dict[int, Request] = {}
         new: dict[int, Request] = {}
-        verdicts = self.rulings.verdicts(actions, session_id, used=self._unwritten.count)
+        verdicts = self.rulings.verdicts(actions, session_id, used=self.pending_writes.count)
         marks = {
             at: fingerprint(actions[at])
             for at, verdict in enumerate(verdicts)
@@ -178,19 +166,19 @@ class Gate:
                 ):
                     found[at] = known
                     if status(known) == "denied" and terms.origin != "workspace":
-                        self.record_refusal(action, session_id, explanation(known))
+                        record_refusal(self.audit, action, session_id, explanation(known))
                     continue
                 room -= 1
                 verdict = verdict if room >= 0 else FULL
             if verdict.rule_id is not None and verdict.decision != "allow":
-                self._unwritten.count(verdict.rule_id)
+                self.pending_writes.count(verdict.rule_id)
             new[at] = terms.request(action, verdict, self.redactor, self._clock.now())
         recorded = dict(
             zip(new, self._record_requests(list(new.values()), superseding), strict=True)
         )
         for at, request in recorded.items():
             if request.decision != "deny":
-                self._actions[request.id] = actions[at]
+                self.queue.keep_as_asked(request.id, actions[at])
         grants: dict[str, Grant] = {
             one.id: self._grant(one) for one in recorded.values() if one.used_at is not None
         }
@@ -206,13 +194,49 @@ class Gate:
             return None
         verdict = self._on_record(action, session_id, verdict)
         if verdict.decision == "deny":
-            return Refused(why=verdict.why, rule=verdict.rule, remedy=verdict.remedy)
+            return refused_by(verdict)
         return Grant(
             session_id=session_id,
             bound_to=action,
             request_id=None,
             rule=verdict.rule,
             why=verdict.why,
+        )
+
+    def lease(
+        self,
+        action: Action,
+        session_id: str,
+        *,
+        covers: Callable[[Verdict], bool] = lambda verdict: False,
+        is_use: bool = True,
+    ) -> Lease | Refused | None:
+        """Return a lease on what belongs to something already granted and still open, or the
+        rules' denial; None where a person is to be asked. The verdict is on record.
+
+        `covers(verdict)`: whether what was granted covers an action that the rules ask about.
+        `is_use` False: the action was counted as a use of its rule when it was granted.
+        """
+        verdict = self.rulings.verdict(action, session_id, is_running=not is_use)
+        verdict = self._on_record(action, session_id, verdict, is_use=is_use)
+        if verdict.decision == "deny":
+            return refused_by(verdict)
+        if verdict.decision == "ask" and not covers(verdict):
+            return None
+        return Lease(session_id=session_id, bound_to=action, verdict=verdict)
+
+    def lease_traffic(self, session_id: str) -> Lease | Refused:
+        """Return a lease on a portion of a session's traffic, or of its model calls; a refusal
+        while everything is stopped, and once the session is over. The ledger counts the portion."""
+        why = self.rulings.why_stopped()
+        if why is None and not self.rulings.is_open(session_id):
+            why = SESSION_ENDED
+        if why is not None:
+            return Refused(why=why, remedy="the operator can resume, or start a new session")
+        return Lease(
+            session_id=session_id,
+            bound_to=None,
+            verdict=Verdict(decision="allow", why="the session is open", by_policy=False),
         )
 
     async def decide(
@@ -228,13 +252,10 @@ class Gate:
         agent meanwhile."""
         at_once = self.decide_by_rules(action, session_id)
         if at_once is None:
-            crowded, left_s = await self.repeats.until_room(
-                action, session_id, hold_s, self.rulings.verdict
-            )
-            if (
-                crowded is not None and crowded.decision == "ask"
-            ):  # a person's denial of all that waits is on record already
-                self.record_refusal(action, session_id, crowded.why)
+            crowded, left_s = await self.repeats.until_room(action, session_id, hold_s)
+            # A person's denial of all that waits is on record already.
+            if crowded is not None and crowded.decision == "ask":
+                record_refusal(self.audit, action, session_id, crowded.why)
             at_once = crowded or self.decide_by_rules(action, session_id)
         if at_once is not None:
             return at_once
@@ -256,25 +277,11 @@ class Gate:
         # nothing.
         deadline = self._clock.monotonic() + timeout_s
         while True:
-            request = self.get(request_id)
+            request = self.queue.get(request_id)
             left_s = deadline - self._clock.monotonic()
             if status(request) != "pending" or left_s <= 0:
                 return request
             await self.queue.next_change(request_id, left_s)
-
-    def get(self, request_id: str) -> Request:
-        """The request, or `NotFoundError`."""
-        request = self.queue.get(request_id)
-        if request is None:
-            raise NotFoundError(
-                f"no request has the id `{request_id[:64]}`",
-                "see the inbox or `gatehouse approvals`",
-            )
-        return request
-
-    def get_all(self, request_ids: Iterable[str]) -> list[Request]:
-        """Those of the requests that there are."""
-        return self.queue.get_all(list(request_ids))
 
     # -- answering: only ever called for the operator, or by the gate itself ----------------------
 
@@ -290,35 +297,28 @@ class Gate:
     ) -> Request:
         """Answer a pending request. `ChangedError` where it is no longer pending, or isn't the
         one that was shown. `in_part`: as in `Request`."""
-        request = self.get(request_id)
+        request = self.queue.get(request_id)
         if shown_fingerprint is not None and shown_fingerprint != request.fingerprint:
             raise ChangedError.other()
         said = self._said([request_id], answer, reason, in_part=in_part)
-        answered = self._answers.now(said, by)
+        answered = self.answers.now(said, by)
         if not answered:
-            raise ChangedError.already(status(self.get(request_id)))
+            raise ChangedError.already(status(self.queue.get(request_id)))
         return answered[0]
-
-    def resolve_all(
-        self, request_ids: Iterable[str], answer: Answer, *, by: str, reason: str = ""
-    ) -> list[Request]:
-        """Answer those that are pending still, as one step, and offer together what is approved:
-        for a few. Those answered."""
-        return self._answers.now(self._said(request_ids, answer, reason), by)
 
     async def resolve_in_turns(
         self, request_ids: Sequence[str], answer: Answer, *, by: str, reason: str = ""
     ) -> list[Request]:
         """Answer those that are pending still, some at a time, so that no other session waits
         for all of them. Those answered."""
-        return await self._answers.in_turns(self._said(request_ids, answer, reason), by)
+        return await self.answers.in_turns(self._said(request_ids, answer, reason), by)
 
     async def resolve_as_one(
         self, request_ids: Sequence[str], answer: Answer, *, by: str, reason: str = ""
     ) -> list[Request]:
         """Answer all in one transaction, and offer together what is approved. `ChangedError`
         where one isn't pending any more."""
-        return await self._answers.as_one(
+        return await self.answers.as_one(
             self._said(request_ids, answer, reason), by, all_of_them=True
         )
 
@@ -332,102 +332,27 @@ class Gate:
         )
         return [Answering(one, answer, said, in_part=in_part) for one in request_ids]
 
-    async def rejudge_pending(self, by: str) -> list[Request]:
-        """Answer the waiting requests that the rules, as they are now, decide. For every change of
-        the policy.
-
-        Some at a time; but of what is carried out as all or nothing, all of a session's in one
-        transaction.
-        """
-        answered: list[Request] = []
-        judged_by: dict[str, Policy] = {}
-        together: dict[str, list[Answering]] = {}
-        async for part in slices(self.queue.pending_ids(), IN_TURN):
-            alone: list[Answering] = []
-            for request in self.queue.get_all(part):
-                judged_by.setdefault(
-                    request.session_id, self.rulings.policies_of(request.session_id).current()
-                )
-                if said := self._by_rules(request):
-                    is_together = self.handlers.is_together(request)
-                    (together.setdefault(request.session_id, []) if is_together else alone).append(
-                        said
-                    )
-            answered += self._answers.now(alone, by)
-        for session_id, of_session in together.items():
-            # Else whoever changed it judges anew.
-            if self.rulings.policies_of(session_id).current() is judged_by[session_id]:
-                answered += await self._answers.as_one(of_session, by, all_of_them=False)
-        return answered
-
-    def _by_rules(self, request: Request) -> Answering | None:
-        """What the rules answer to a request that waits; None where they don't, or it waits no
-        more."""
-        if status(request) != "pending" or not self.rulings.is_open(request.session_id):
-            return None
-        verdict = self.rulings.verdict(self.action_of(request), request.session_id)
-        said: Answer = "approved" if verdict.decision == "allow" else "denied"
-        return (
-            None
-            if verdict.decision == "ask"
-            else Answering(request.id, said, verdict.why, verdict.rule)
-        )
-
-    def close(self, request_id: str, why: str) -> None:
-        """End a request that nobody needs an answer to any more."""
-        self.close_all([request_id], why)
-
-    def close_all(self, request_ids: Sequence[str], why: str) -> None:
-        """`close` for each, in one transaction and one write to the record."""
-        closed = self.queue.close_all(request_ids, why, self._clock.now())
-        for request in closed:
-            self._actions.pop(request.id, None)
-        self.audit.record_all([audit_lines.request_closed(one, why) for one in closed])
-
-    def close_requests(
-        self, session_id: str, why: str, *, keep: Callable[[Request], bool] = lambda request: False
-    ) -> int:
-        """End every request of a session that is pending or ready, but those that `keep` names;
-        how many."""
-        left = self.queue.pending(session_id) + self.queue.ready(session_id)
-        closing = [request for request in left if not keep(request)]
-        self.close_all([request.id for request in closing], why)
-        return len(closing)
-
     # -- acting -----------------------------------------------------------------------------------
 
     def claim(self, request_id: str, session_id: str) -> Grant | Refused:
         """The grant of an allowed or approved request, once; the reason why not for any other."""
-        return self.claim_all([request_id], session_id)[0]
-
-    def claim_all(self, request_ids: Sequence[str], session_id: str) -> list[Grant | Refused]:
-        """`claim` for each, in one write to the record and one to the database."""
-        requests = self.queue.get_all(request_ids)
-        if len(requests) != len(set(request_ids)):
-            self.get(
-                next(one for one in request_ids if one not in {request.id for request in requests})
-            )
+        request = self.queue.get(request_id)
         if stopped := self.rulings.why_stopped():
-            return [Refused(why=stopped, request_id=one) for one in request_ids]
-        refused = {
-            request.id: why for request in requests if (why := self._why_not(request, session_id))
-        }
-        begun = self._begin_all(
-            [request for request in requests if request.id not in refused], resumed=False
-        )
-        return [(refused | begun)[request_id] for request_id in request_ids]
+            return Refused(why=stopped, request_id=request_id)
+        why = self._why_not(request, session_id)
+        return why or self._begin_all([request], resumed=False)[request_id]
 
     async def claim_together(
         self, request_ids: Sequence[str], session_id: str
     ) -> list[Grant | Refused]:
-        """`claim_all` for thousands: all of them in one transaction still, but what is read,
-        judged and encoded before it in turns."""
+        """`claim` for thousands: all of them in one write to the record and one transaction, but
+        what is read, judged and encoded before it in turns."""
         while True:
             policy, requests = self.rulings.policies_of(session_id).current(), list[Request]()
             refused: dict[str, Grant | Refused] = {}
             lines: dict[str, Encoded | None] = {}
             async for part in slices(request_ids, PREPARED):
-                for request in self.get_all(part):
+                for request in self.queue.get_all(part):
                     if why := self._why_not(request, session_id):
                         refused[request.id] = why
                     else:
@@ -444,74 +369,44 @@ class Gate:
                     Refused(why=stopped or SESSION_ENDED, request_id=one) for one in request_ids
                 ]
             found = refused | self._begin_all(requests, resumed=False, lines=lines)
-            return [found.get(one) or self._refused(self.get(one)) for one in request_ids]
+            return [found.get(one) or self._refused(self.queue.get(one)) for one in request_ids]
 
     def _why_not(self, request: Request, session_id: str) -> Refused | None:
         if status(request) not in ("allowed", "approved") or session_id != request.session_id:
             return self._refused(request)
         # A denial that came after the answer, while the request waited for its turn, holds too.
-        verdict = self.rulings.verdict(self.action_of(request), session_id)
+        verdict = self.rulings.verdict(self.queue.action_of(request), session_id)
         if verdict.decision == "deny":
-            self.close(request.id, verdict.why)
-            return Refused(
-                why=verdict.why, rule=verdict.rule, remedy=verdict.remedy, request_id=request.id
-            )
+            self.answers.close(verdict.why, request.id)
+            return refused_by(verdict, request.id)
         return None
 
     def _refused(self, request: Request) -> Refused:
         if status(request) == "used":
             return taken(request)
-        remedy = self.remedy_of(request)
+        remedy = self.repeats.remedy_of(request)
         return Refused(
             why=explanation(request), rule=request.rule, remedy=remedy, request_id=request.id
         )
 
-    def remedy_of(self, request: Request) -> str:
-        """What an agent may do about a request. What rules deny by now (`deny --always`) may not
-        be asked again, whoever denied it."""
-        ruled = self.ruled_out(request)
-        return self.repeats.remedy_of(request) if ruled is None else ruled.remedy
+    def resume_all(
+        self, session_id: str, which: Callable[[Request], bool]
+    ) -> list[tuple[Request, Grant | Refused]]:
+        """Grant anew, once, what an earlier run of the supervisor began for this session and died
+        before it knew the outcome; of that, what `which` names. Return these requests, each with
+        its grant.
 
-    def ruled_out(self, request: Request) -> Verdict | None:
-        """What the rules say of a request that a person denied, where they deny it, too."""
-        if request.answer != "denied":
-            return None
-        verdict = self.rulings.verdict(self.action_of(request), request.session_id)
-        return verdict if verdict.decision == "deny" else None
-
-    def unsettled(self, session_id: str) -> list[Request]:
-        """What an earlier run of the supervisor began for this session, and died before it knew
-        the outcome."""
-        left = self.queue.unsettled()
-        return [
+        Only for effects that can be found done, and not be done twice.
+        """
+        left = [
             request
-            for request in left
-            if request.session_id == session_id and request.id not in self._begun
+            for request in self.queue.unsettled()
+            if request.session_id == session_id and request.id not in self._begun and which(request)
         ]
-
-    def resume(self, request_id: str, session_id: str) -> Grant | Refused:
-        """The grant of an `unsettled` request anew, once: only for effects that can be found
-        done and not be done twice."""
-        return self.resume_all([request_id], session_id)[0]
-
-    def resume_all(self, request_ids: Sequence[str], session_id: str) -> list[Grant | Refused]:
-        """`resume` for each, in one write to the record."""
         if stopped := self.rulings.why_stopped():
-            return [Refused(why=stopped, request_id=one) for one in request_ids]
-        wanted = set(request_ids)
-        found = self._begin_all(
-            [one for one in self.unsettled(session_id) if one.id in wanted], resumed=True
-        )
-        why = "this request isn't one that a crash left"
-        return [
-            found.get(one) or Refused(why=why, remedy="ask again", request_id=one)
-            for one in request_ids
-        ]
-
-    def action_of(self, request: Request) -> Action:
-        """The action as it was asked. After a restart one that held a secret is only known
-        redacted, and no grant fits it."""
-        return self._actions.get(request.id, request.action)
+            return [(one, Refused(why=stopped, request_id=one.id)) for one in left]
+        grants = self._begin_all(left, resumed=True)
+        return [(one, grants[one.id]) for one in left]
 
     def settle(self, grant: Grant, outcome: Outcome, detail: dict[str, Any]) -> None:
         """Record what came of an effect. It has happened: an audit that can't be written stops
@@ -522,14 +417,12 @@ class Gate:
         """`settle` for each, in one write to the record and one to the database."""
         redactor = self.redactor
         facts = [
-            (grant, outcome_of(self._actions.get(grant.request_id or ""), said, detail, redactor))
+            (grant, outcome_of(self.queue.as_asked(grant.request_id or ""), said, detail, redactor))
             for grant, said, detail in settled
         ]
-        self._unwritten.settle(
+        self.pending_writes.settle(
             {grant.request_id: fact for grant, fact in facts if grant.request_id is not None}
         )
-        for grant, _ in facts:
-            self._actions.pop(grant.request_id or "", None)
         try:
             self.audit.record_all(
                 [audit_lines.effect_settled(grant, fact) for grant, fact in facts]
@@ -540,24 +433,6 @@ class Gate:
                 error=str(error),
                 requests=[grant.request_id for grant, _ in facts],
             )
-
-    def note_taken_back(self, whys: Mapping[str, str | None]) -> None:
-        """Say with requests, by id, that the operator took back what they did; None: it is in
-        force again."""
-        self._unwritten.write()
-        self.queue.note_taken_back(whys)
-
-    def offer_ready(self) -> None:
-        """Offer every request that may be carried out and wasn't to its channel: at start-up,
-        after a crash."""
-        self.handlers.offer(
-            [request for request in self.queue.ready() if self.rulings.is_open(request.session_id)]
-        )
-
-    def write_hits(self) -> None:
-        """Put what isn't in the database yet into it (see `Unwritten.write`); called now and
-        then, and at the end."""
-        self._unwritten.write()
 
     # -- inside -----------------------------------------------------------------------------------
 
@@ -632,8 +507,6 @@ class Gate:
                 "used_at": None,
             }
             return [msgspec.structs.replace(request, **denial) for request in requests]
-        for older, _ in superseded:
-            self._actions.pop(older.id, None)
         self.audit.record_all(
             [audit_lines.request_superseded(older.id, newer) for older, newer in superseded]
         )
@@ -648,5 +521,5 @@ class Gate:
         except StorageError as error:
             return Verdict(decision="deny", why=error.message, remedy=error.remedy)
         if verdict.rule_id is not None and is_use:
-            self._unwritten.count(verdict.rule_id)
+            self.pending_writes.count(verdict.rule_id)
         return verdict

@@ -1,8 +1,11 @@
-"""What the gate gives: a `Grant`, the right to do exactly one action once, or `Refused`, with the
-why.
+"""The gate's answers: the two proofs, `Grant` and `Lease`, and `Refused`, with the why.
 
-INVARIANT: only `gate` makes a Grant; `tests/test_architecture.py` holds it. Channels import both
-from `gate`.
+    Grant   the right to do exactly one action once
+    Lease   the right to go on with what belongs to something granted and still open: a request
+            inside an allowed tunnel, a portion of the traffic of a session
+
+INVARIANT: only `gate` makes a proof; `tests/test_architecture.py` holds it. Channels import all
+three from `gate`.
 """
 
 import functools
@@ -12,6 +15,7 @@ import msgspec
 
 from supervisor.core.actions import Action, Effect, fingerprint, title
 from supervisor.core.approvals import Request
+from supervisor.core.verdicts import Verdict
 from supervisor.errors import RefusedError
 
 
@@ -28,8 +32,13 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True):
     is_taken: bool = False
 
 
+def refused_by(verdict: Verdict, request_id: str | None = None) -> Refused:
+    """Return the no of the rules."""
+    return Refused(why=verdict.why, rule=verdict.rule, remedy=verdict.remedy, request_id=request_id)
+
+
 def unanswered(request: Request, held_s: float) -> Refused:
-    """The no of a request that was held in vain."""
+    """Return the no of a request that was held in vain."""
     return Refused(
         why=f"nobody answered within {held_s:g} s: {request.why}",
         decision="ask",
@@ -40,7 +49,7 @@ def unanswered(request: Request, held_s: float) -> Refused:
 
 
 def taken(request: Request) -> Refused:
-    """The no to whoever comes second for a request's one grant."""
+    """Return the no to the second claim on a request's one grant."""
     return Refused(
         why="it was approved once, and another exactly like it went out by that",
         rule=request.rule,
@@ -72,7 +81,7 @@ class Grant:
 
     @functools.cached_property
     def id(self) -> str:
-        """What tells it from every other on record, once it stands there."""
+        """Its own id on record, once it stands there."""
         return os.urandom(8).hex()
 
     def use(self, action: Action) -> None:
@@ -98,3 +107,32 @@ class Grant:
                 "ask again",
                 request_id=self.request_id,
             )
+
+
+class Lease:
+    """The right to go on with what belongs to something granted. Only `Gate` makes one.
+
+    It ends when the rules that gave it change: its holder then asks for another, or ends what it
+    covers.
+    """
+
+    def __init__(self, *, session_id: str, bound_to: Action | None, verdict: Verdict) -> None:
+        """`bound_to` is the action that was judged; None for a portion of traffic, which belongs
+        to whatever the session has open."""
+        self.session_id = session_id
+        self.verdict = verdict
+        self._bound_to = bound_to
+
+    @property
+    def by_rules(self) -> bool:
+        """Return whether rules allow it, apart from what was granted before."""
+        return self.verdict.decision == "allow"
+
+    def use(self, session_id: str, action: Action | None = None) -> None:
+        """Go on with `action`; `RefusedError` where the lease is for something else.
+
+        INVARIANT: a lease covers only the session and the action that were judged (law 2).
+        """
+        if session_id != self.session_id or action != self._bound_to:
+            what = "another session's traffic" if action is None else f"`{title(action)}`"
+            raise RefusedError(f"{what} is not what was judged", "ask again")

@@ -37,12 +37,12 @@ class Handlers:
         self._tasks: asyncio.TaskGroup | None = None
 
     def on_ready(self, category: Category, origin: Origin, handler: ReadyHandler) -> None:
-        """What carries out requests of this kind once they are allowed or approved."""
+        """Have requests of this kind carried out once they are allowed or approved."""
         self._each[category, origin] = handler
         self._impossible.pop((category, origin), None)
 
     def on_ready_together(self, category: Category, origin: Origin, handler: GroupHandler) -> None:
-        """What carries out several requests of one session that became ready at once, as all or
+        """Have several requests of one session that became ready at once carried out as all or
         nothing."""
         self._together[category, origin] = handler
 

@@ -1,5 +1,4 @@
-"""What the rules say of a session's action, here and now: kill switch, the policy in force, our own
-files.
+"""Verdicts here and now: kill switch, the policy in force for a session, our own files.
 
 Apart from `gate`, which records and grants: nothing here is recorded, and nothing that comes
 from here lets a channel act. Whatever goes wrong in here is a denial (law 3).
@@ -90,8 +89,8 @@ class Rulings:
         return None if reason is None else f"{STOPPED}: {reason}"
 
     def verdict(self, action: Action, session_id: str, *, is_running: bool = False) -> Verdict:
-        """What is said of an action now. `is_running`: it began when it was allowed, so the use
-        it took doesn't count. Never raises."""
+        """Return the verdict on an action now. `is_running`: it began when it was allowed, so
+        the use it took doesn't count. Never raises."""
         return self.verdicts([action], session_id, is_running=is_running)[0]
 
     def verdicts(
@@ -102,9 +101,9 @@ class Rulings:
         is_running: bool = False,
         used: Callable[[str], None] = lambda rule_id: None,
     ) -> list[Verdict]:
-        """What is said of each at this one moment. `used` is told of the rule that allows one,
-        by its id, before the next is looked at: a limit of its uses holds among them, too. Never
-        raises."""
+        """Return the verdict on each at this one moment. `used` is told of the rule that allows
+        one, by its id, before the next is looked at: a limit of its uses holds among them, too.
+        Never raises."""
         stopped = self.why_stopped()
         if stopped is not None:
             return [_own_denial(stopped, "the operator can resume")] * len(actions)
@@ -126,8 +125,7 @@ class Rulings:
             return [_own_denial(f"{NOT_EVALUATED}: {type(error).__name__}")] * len(actions)
 
     def in_force(self, session_id: str) -> InForce:
-        """What the verdict on something of this session's that goes on depends on, besides
-        itself. Never raises."""
+        """Return what the verdicts on what a session has open depend on. Never raises."""
         session = self._sessions.get(session_id)
         try:
             policy = (
@@ -146,7 +144,7 @@ class Rulings:
         )
 
     def reaching(self, action: Action, session_id: str) -> Verdict:
-        """What is said of a connection together with the addresses that it goes to, where one
+        """Return the verdict on a connection together with the addresses that it goes to, where one
         rule allows both in the same words; else to ask, which says nothing but that each wants a
         verdict of its own. Never raises."""
         session = self._sessions.get(session_id)
@@ -163,8 +161,8 @@ class Rulings:
             return _EACH_BY_ITSELF
 
     def passing(self, host: str, rule: str | None, session_id: str) -> Passing:
-        """What is to be known of a connection that was just allowed, by the rules that did; the
-        stricter where that can't be said."""
+        """Return what is to be known of a connection that was just allowed, by the rules that
+        did; the stricter where that can't be said."""
         session = self._sessions.get(session_id)
         if session is None:
             return Passing(looks_inside=True, is_limited=True)
@@ -181,8 +179,8 @@ class Rulings:
         return otherwise if own is None else own
 
     def open_near(self, action: Network, session_id: str) -> str:
-        """What the rules allow near a request or connection that was denied; empty where that is
-        nothing, or can't be said."""
+        """Return what the rules allow near a request or connection that was denied; empty where
+        that is nothing, or can't be said."""
         session = self._sessions.get(session_id)
         if session is None or self.why_stopped() is not None:
             return ""
@@ -200,8 +198,8 @@ class Rulings:
     def under(
         self, policy: Policy, action: Action, session_id: str, uses: Mapping[str, int] | None = None
     ) -> Verdict:
-        """What `policy`, which need not be in force, says of an action. `uses` as they were
-        counted by default."""
+        """Return the verdict of `policy`, which need not be in force, on an action. `uses` as
+        they were counted by default."""
         verdict = evaluate_in(policy, action, self._context(policy, session_id, uses))
         own = self._own_in.get(session_id)
         if (

@@ -1,5 +1,5 @@
-"""What the gate knows and the database doesn't yet: how often rules matched, and outcomes that a
-full disk kept out of it.
+"""Facts that the database is to hold and doesn't yet: how often rules matched, and outcomes that
+a full disk kept out of it.
 
 Counting in memory keeps a write out of each verdict. An outcome is of an effect that has
 happened, so it must not be lost because the disk is full just then. It decides nothing.
@@ -23,7 +23,7 @@ log = structlog.get_logger("gate")
 type Outcome = Literal["done", "failed"]
 
 
-class Unwritten:
+class PendingWrites:
     """`uses` is how often each rule matched, by its id, ever."""
 
     def __init__(self, queue: ApprovalQueue, clock: Clock) -> None:
@@ -54,8 +54,15 @@ class Unwritten:
             self._owed |= new
             log.error("outcomes not stored", error=str(error), requests=list(new))
 
+    def note_taken_back(self, whys: Mapping[str, str | None]) -> None:
+        """Say with requests, by id, that the operator took back what they did; None: it is in
+        force again."""
+        self.write()
+        self._queue.note_taken_back(whys)
+
     def write(self) -> None:
-        """Write all of it. `StorageError` where that still can't be; nothing of it is lost then."""
+        """Write all of it, now and then and at the end. `StorageError` where that still can't be;
+        nothing of it is lost then."""
         self._queue.settle_all(self._owed, self._clock.now())
         self._owed.clear()
         if self._hits:
@@ -66,7 +73,7 @@ class Unwritten:
 def outcome_of(
     action: Action | None, said: Outcome, detail: Mapping[str, Any], redactor: Redactor
 ) -> dict[str, Any]:
-    """What came of an effect, without secrets: those of its own command, which programs say
+    """Return what came of an effect, without secrets: those of its own command, which programs say
     again, too."""
     known = () if action is None else command_secrets.secrets_in(action)
     texts = {

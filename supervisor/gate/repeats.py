@@ -1,5 +1,4 @@
-"""What an agent asks again: what it asked already, what was denied a while ago, and more than a
-person can look at.
+"""Repeated requests: asked already, denied a while ago, or more than a person can look at.
 
     identical, and it waits      one card with a count
     alike, and denied            denied at once for a while, with when it may be asked again; a
@@ -35,6 +34,7 @@ from supervisor.core.text.duration import format_duration
 from supervisor.core.verdicts import Verdict
 from supervisor.errors import StorageError
 from supervisor.gate.grants import Refused
+from supervisor.gate.judging import Rulings
 from supervisor.records.approval_queue import ApprovalQueue
 
 log = structlog.get_logger("gate")
@@ -62,7 +62,7 @@ class Denied(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Quiet(msgspec.Struct, frozen=True, kw_only=True):
-    """What a session asks without a card of its own. `held` are the titles of what waits for
+    """The requests of a session that have no card. `held` are the titles of what waits for
     room, the first of so many."""
 
     session_id: str
@@ -87,7 +87,7 @@ class _Card(NamedTuple):
 
 @dataclass(eq=False)
 class _Waiter:
-    """What waits for room. `turned_away`: why a person denied it meanwhile."""
+    """A request that waits for room. `turned_away`: why a person denied it meanwhile."""
 
     action: Action
     name: str
@@ -136,21 +136,21 @@ class _Session:
 
 class Repeats:
     """One per gate. `on_change(session_id)` is called when what `quiet` says of a session may be
-    another. `close(request_id, why)` ends a request."""
+    another. `close(why, request_id)` ends a request."""
 
     def __init__(
         self,
         queue: ApprovalQueue,
         clock: Clock,
         redactor: Redactor,
-        is_open: Callable[[str], bool],
+        rulings: Rulings,
         close: Callable[[str, str], None],
     ) -> None:
         self._close = close
         self._queue = queue
         self._clock = clock
         self._redactor = redactor
-        self._is_open = is_open
+        self._rulings = rulings
         self._sessions: dict[str, _Session] = {}
         self._waits: dict[str, list[float]] = {}
         self.on_change: Callable[[str], None] = lambda session_id: None
@@ -175,13 +175,23 @@ class Repeats:
         return None
 
     def remedy_of(self, request: Request) -> str:
-        """What an agent may do about a request: what was said with it, else of a person's denial
-        when it may be asked again."""
+        """Return what an agent may do about a request: what was said with it, else of a person's
+        denial when it may be asked again. What rules deny by now (`deny --always`) may not be."""
+        if (ruled := self._ruled_out(request)) is not None:
+            return ruled.remedy
         like = likeness(request.action)
         denied = None if like is None else self._of(request.session_id).denied.get(like)
         if request.remedy or not denied or request.id not in denied:
             return request.remedy
         return remedy(_standing(denied).until, self._clock.now())
+
+    def _ruled_out(self, request: Request) -> Verdict | None:
+        """Return what the rules say of a request that a person denied, where they deny it, too."""
+        if request.answer != "denied":
+            return None
+        action = self._queue.action_of(request)
+        verdict = self._rulings.verdict(action, request.session_id)
+        return verdict if verdict.decision == "deny" else None
 
     def lift(self, request: Request, why: str) -> list[Request]:
         """A wish that was denied may be asked again at once: the denials that no longer stand."""
@@ -236,8 +246,8 @@ class Repeats:
         if not left:
             return False
         self._close(
-            min(left, key=left.__getitem__),
             "nobody waited for an answer any more, and another request needed the place",
+            min(left, key=left.__getitem__),
         )
         return True
 
@@ -246,7 +256,6 @@ class Repeats:
         action: Action,
         session_id: str,
         hold_s: float,
-        verdict: Callable[[Action, str], Verdict],
     ) -> tuple[Refused | None, float]:
         """Wait, at most `hold_s` seconds, while this would be asked and there is no room for its
         card: the refusal where there is none still, and how many seconds are left."""
@@ -260,7 +269,7 @@ class Repeats:
                     ),
                     0.0,
                 )
-            asked = verdict(action, session_id)
+            asked = self._rulings.verdict(action, session_id)
             crowded = self.crowd(action, session_id) if asked.decision == "ask" else None
             left_s = max(0.0, deadline - self._clock.monotonic())
             if crowded is None:
@@ -331,7 +340,7 @@ class Repeats:
             self.on_change(session_id)
 
     def held_connections(self, session_id: str) -> list[Action]:
-        """What of a session waits for room to be asked about, and is for the network."""
+        """Return the connections of a session that wait for room to be asked about."""
         return [one.action for one in self._of(session_id).held if isinstance(one.action, Network)]
 
     def turn_away(self, session_id: str, why: str) -> None:
@@ -344,11 +353,12 @@ class Repeats:
     # -- for the person ---------------------------------------------------------------------------
 
     def quiet(self) -> list[Quiet]:
-        """What the open sessions ask without a card, of those that do."""
+        """Return what the open sessions ask without a card, of those that do; without denials
+        that a rule took over since, for these don't run out by themselves."""
         found = [
             self._quiet(one, session)
             for one, session in self._sessions.items()
-            if self._is_open(one)
+            if self._rulings.is_open(one)
         ]
         return [one for one in found if one.denied or one.held_count]
 
@@ -358,8 +368,8 @@ class Repeats:
         for like, count in session.again.items():
             of_wish = session.denied[like]
             until = _standing(of_wish).until
-            if until > now:
-                last = max(of_wish.values(), key=_denied_at)
+            last = max(of_wish.values(), key=_denied_at)
+            if until > now and not self._ruled_out(last):
                 name, at = title(last.action), _denied_at(last)
                 end = None if until == math.inf else until
                 denied.append(
@@ -375,10 +385,11 @@ class Repeats:
     # -- inside -----------------------------------------------------------------------------------
 
     def _of(self, session_id: str) -> _Session:
-        """What is known of a session, from the database where it is asked for the first time."""
+        """Return what is known of a session, from the database where it is asked for the first
+        time."""
         found = self._sessions.get(session_id)
         if found is None:
-            for over in [one for one in self._sessions if not self._is_open(one)]:
+            for over in [one for one in self._sessions if not self._rulings.is_open(one)]:
                 del self._sessions[over]
             found = _Session()
             waiting = self._queue.pending_but(

@@ -1,5 +1,4 @@
-"""What becomes of an action that is asked for: the `Request` that is recorded, as far as it doesn't
-hang on anything else.
+"""The `Request` that is recorded of an action, as far as it hangs on nothing else.
 
 Apart from `gate`, which judges and records: nothing here decides. It must never put into a
 request what holds a secret.
@@ -17,7 +16,7 @@ MOST_REASON_CHARS = 2000
 
 
 class RequestTerms(NamedTuple):
-    """What requests that are asked for together have in common. With `claims` those that rules
+    """The common terms of requests that are asked for together. With `claims` those that rules
     allow begin at once. `held_up`: as in `Request`."""
 
     session_id: str

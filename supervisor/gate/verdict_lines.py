@@ -7,17 +7,25 @@ grants nothing, and from `audit` because that knows no actions. It must never ke
 each verdict is written, by itself, before this returns.
 """
 
+import contextlib
 from typing import NamedTuple
 
 from supervisor.core.actions import Action, Network
 from supervisor.core.secrets.redact import Redactor
 from supervisor.core.verdicts import Verdict
+from supervisor.errors import StorageError
 from supervisor.gate import audit_lines
 from supervisor.records.audit import Audit, Encoded
 
 MOST_KEPT = 256
 # What is longer is made anew each time: what agents send must not fill the memory.
 MOST_BYTES = 4096
+
+
+def record_refusal(audit: Audit, action: Action, session_id: str, why: str) -> None:
+    """Record that a channel refused by itself, before any rule. Never raises."""
+    with contextlib.suppress(StorageError):
+        audit.record_all([audit_lines.refused(action, session_id, why, by="gatehouse")])
 
 
 class _Judged(NamedTuple):
@@ -35,15 +43,12 @@ class VerdictLines:
         self._known_secrets = redactor.changes
         self._kept: dict[_Judged, Encoded] = {}
 
-    def write(
-        self, action: Action, verdict: Verdict, session_id: str, by: str | None = None
-    ) -> None:
-        """Put a verdict on record; `by` is who refused, where no rules were asked.
-        `StorageError` where it can't be written."""
-        if by is None and isinstance(action, Network) and action.operation == "connect":
+    def write(self, action: Action, verdict: Verdict, session_id: str) -> None:
+        """Put a verdict on record. `StorageError` where it can't be written."""
+        if isinstance(action, Network) and action.operation == "connect":
             fields: audit_lines.LineFields = self._fields(_Judged(action, verdict, session_id))
         else:
-            fields = audit_lines.judged(action, verdict, session_id, by)
+            fields = audit_lines.judged(action, verdict, session_id)
         self._audit.record_all([audit_lines.verdict_given(fields)])
 
     def _fields(self, judged: _Judged) -> Encoded | dict[str, object]:

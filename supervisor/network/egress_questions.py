@@ -36,6 +36,7 @@ from supervisor.core.verdicts import Passing
 from supervisor.errors import StorageError
 from supervisor.gate import audit_lines
 from supervisor.gate.gate import Gate, Grant, Refused
+from supervisor.gate.verdict_lines import record_refusal
 
 log = structlog.get_logger("network")
 
@@ -233,7 +234,7 @@ class EgressQuestions:
         if not found.is_told:
             self._under_way[question_id] = msgspec.structs.replace(found, is_told=True)
             if question_id not in self._grants:
-                self._gate.record_refusal(found.action, found.session_id, why)
+                record_refusal(self._gate.audit, found.action, found.session_id, why)
         return CloseConnection(
             session_id=found.session_id,
             connection_id=found.connection_id,
@@ -279,14 +280,7 @@ class EgressQuestions:
                 action, session_id, self._gate.rulings.hold_s(session_id, self._hold_s)
             )
         if isinstance(grant, Refused):
-            return Answer(
-                question_id=question.question_id,
-                decision="ask_timeout" if grant.decision == "ask" else "deny",
-                why=grant.why,
-                remedy=grant.remedy,
-                rule=grant.rule,
-                request_id=grant.request_id,
-            )
+            return _refusal(question, grant)
         return self._granted(question, grant, action, action)
 
     async def _held(self, action: Network, session_id: str, hold_s: float) -> Grant | Refused:
@@ -388,19 +382,28 @@ class EgressQuestions:
 
     async def _judge_inside(self, question: Question) -> Answer:
         action = question.action
-        verdict = self._gate.judge(action, question.session_id)
-        if verdict.decision == "deny":
-            return _of_verdict(question, verdict)
-        if verdict.decision == "allow":
-            self._goes_on(question, action, action, by_person=False)
-            return _of_verdict(question, verdict)
-        if self._is_covered(question.connection_id, action, verdict):
-            self._goes_on(question, action, action, by_person=True)
-            why = "covered by the approval of its connection"
-            return Answer(question_id=question.question_id, decision="allow", why=why, settle=True)
-        # The name first, without the addresses: they may differ at the next try, and an approval is
-        # bound to the action.
-        return await self._decide_with_addresses(question)
+        lease = self._gate.lease(
+            action,
+            question.session_id,
+            covers=lambda verdict: self._is_covered(question.connection_id, action, verdict),
+        )
+        if lease is None:
+            # The name first, without the addresses: they may differ at the next try, and an
+            # approval is bound to the action.
+            return await self._decide_with_addresses(question)
+        if isinstance(lease, Refused):
+            return _refusal(question, lease)
+        lease.use(question.session_id, action)
+        self._goes_on(question, action, action, by_person=not lease.by_rules)
+        why = lease.verdict.why if lease.by_rules else "covered by the approval of its connection"
+        # Its end is reported, though there is no grant that it would settle.
+        return Answer(
+            question_id=question.question_id,
+            decision="allow",
+            why=why,
+            rule=lease.verdict.rule if lease.by_rules else None,
+            settle=True,
+        )
 
     def _is_covered(self, connection_id: str, action: Network, verdict: Verdict) -> bool:
         """Whether a request that is asked needs no question of its own: a person approved the
@@ -419,29 +422,32 @@ class EgressQuestions:
         grant = self._grants.get(after)
         if grant is None or not question.action.resolved:
             return deny(question, "these addresses belong to nothing that was allowed", "ask again")
-        verdict = self._gate.judge(question.action, question.session_id, is_running=True)
-        if verdict.decision == "deny":
-            return _of_verdict(question, verdict)
+        # A written ask rule may name the address of a name that a rule allowed: only then is there
+        # something to ask. All else is covered by the grant.
+        lease = self._gate.lease(
+            question.action,
+            question.session_id,
+            covers=lambda verdict: (
+                not verdict.sticky or verdict.rule is None or grant.request_id is not None
+            ),
+            is_use=False,
+        )
+        if isinstance(lease, Refused):
+            return _refusal(question, lease)
         self._addresses_judged(after, question.action)
-        if (
-            verdict.decision == "ask"
-            and verdict.sticky
-            and verdict.rule is not None
-            and grant.request_id is None
-        ):
-            # A written ask rule names the address of a name that a rule allowed: only now is there
-            # something to ask.
+        if lease is None:
             decided = await self._decide(question, question.action)
             if decided.decision == "allow" and question.question_id != after:
                 self._of_addresses[after] = question.question_id
             return msgspec.structs.replace(decided, private_ok=decided.decision == "allow")
+        lease.use(question.session_id, question.action)
         # INVARIANT (core.network_rules): a verdict other than deny means that rules name every
         # address that isn't public.
         return Answer(
             question_id=question.question_id,
             decision="allow",
             why=grant.why,
-            rule=verdict.rule,
+            rule=lease.verdict.rule,
             private_ok=True,
         )
 
@@ -451,14 +457,12 @@ def deny(question: Question | Reserve | Draw, why: str, remedy: str) -> Answer:
     return Answer(question_id=question.question_id, decision="deny", why=why, remedy=remedy)
 
 
-def _of_verdict(question: Question, verdict: Verdict) -> Answer:
-    """An allow or a denial by rules. The end of what is allowed is reported, though there is no
-    grant that it would settle."""
+def _refusal(question: Question, refused: Refused) -> Answer:
     return Answer(
         question_id=question.question_id,
-        decision="allow" if verdict.decision == "allow" else "deny",
-        why=verdict.why,
-        remedy=verdict.remedy,
-        rule=verdict.rule,
-        settle=verdict.decision == "allow",
+        decision="ask_timeout" if refused.decision == "ask" else "deny",
+        why=refused.why,
+        remedy=refused.remedy,
+        rule=refused.rule,
+        request_id=refused.request_id,
     )

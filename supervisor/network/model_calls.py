@@ -16,7 +16,7 @@ from supervisor.core.models.spend import Charge
 from supervisor.core.network.egress_wire import TELL_OPERATOR, Answer, Draw, Reserve, Spent, Used
 from supervisor.core.text.display import visible
 from supervisor.errors import StorageError
-from supervisor.gate.gate import Gate, Grant
+from supervisor.gate.gate import Gate, Grant, Refused
 from supervisor.ledger.spending import BudgetRefusal, Spending
 
 log = structlog.get_logger("spending")
@@ -157,6 +157,10 @@ class ModelCalls:
     ) -> T | Answer:
         """Return the ledger's answer, after a person raised a limit where needed; or the denial."""
         for _ in range(MOST_RAISES):
+            lease = self._gate.lease_traffic(wanted.session_id)
+            if isinstance(lease, Refused):
+                return _deny(wanted, lease.why, lease.remedy)
+            lease.use(wanted.session_id)
             found = take()
             if isinstance(found, BudgetRefusal):
                 return self._refuse(wanted, found.why, found.remedy)

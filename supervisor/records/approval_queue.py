@@ -1,7 +1,8 @@
 """Requests that wait: keeps their facts in the database, wakes whoever waits, and tells whoever
 watches.
 
-It decides nothing: `gate` does. Waiting needs no state of its own. A waiter looks at the facts,
+It decides nothing: `gate` does. Kept in memory alone is the action as it was asked, since the
+database must hold no secret. Waiting needs no state of its own. A waiter looks at the facts,
 sleeps until some fact of its request changes, and looks again; so a wait that is begun anew
 after a restart finds the same answer.
 """
@@ -13,9 +14,11 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Engine
 
-from supervisor.core.actions import Category, targets
-from supervisor.core.approvals import SUPERSEDED, Origin, Request
+from supervisor.core.actions import Action, Category, targets
+from supervisor.core.approval_states import FINAL
+from supervisor.core.approvals import SUPERSEDED, Origin, Request, status
 from supervisor.core.files.change_tree import Waiting
+from supervisor.errors import NotFoundError
 from supervisor.store import requests as store
 from supervisor.store import rule_hits
 
@@ -41,13 +44,14 @@ class ApprovalQueue:
         self._session_waiters: dict[str, asyncio.Event] = {}
         self._watchers: list[Callable[[Request], None]] = []
         self._joint: _Joint | None = None
+        self._as_asked: dict[str, Action] = {}
 
     def on_change(self, callback: Callable[[Request], None]) -> None:
         """Call `callback(request)`, in the event loop, after each change. It must not block or
         raise."""
         self._watchers.append(callback)
 
-    # -- facts: each is one transaction, and a compare-and-swap that gives None where another was f
+    # -- facts: each is one transaction, and a compare-and-swap: None where another was first
 
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
@@ -136,13 +140,36 @@ class ApprovalQueue:
         force again."""
         return self._change_all(lambda c: store.note_taken_back(c, whys))
 
-    def get(self, request_id: str) -> Request | None:
-        """The request with all its facts, or None."""
+    def find(self, request_id: str) -> Request | None:
+        """Return the request with all its facts, or None."""
         return self.read(lambda c: store.get(c, request_id))
 
-    def get_all(self, request_ids: Sequence[str]) -> list[Request]:
-        """Those of the requests that there are, in the order of their ids."""
-        return self.read(lambda c: store.get_all(c, request_ids))
+    def get(self, request_id: str) -> Request:
+        """Return the request with all its facts, or raise `NotFoundError`."""
+        request = self.find(request_id)
+        if request is None:
+            raise NotFoundError(
+                f"no request has the id `{request_id[:64]}`",
+                "see the inbox or `gatehouse approvals`",
+            )
+        return request
+
+    def get_all(self, request_ids: Collection[str]) -> list[Request]:
+        """Return those of the requests that there are, in the order of their ids."""
+        return self.read(lambda c: store.get_all(c, list(request_ids)))
+
+    def keep_as_asked(self, request_id: str, action: Action) -> None:
+        """Keep the action, secrets and all, until its request is over."""
+        self._as_asked[request_id] = action
+
+    def as_asked(self, request_id: str) -> Action | None:
+        """Return the action that was kept; None after the request's end, and after a restart."""
+        return self._as_asked.get(request_id)
+
+    def action_of(self, request: Request) -> Action:
+        """Return the action as it was asked. After a restart one that held a secret is only known
+        redacted, and no grant fits it."""
+        return self._as_asked.get(request.id, request.action)
 
     def pending_about(self, session_id: str, subjects: Collection[str]) -> list[Request]:
         """Those of a session that wait and are about any of these: what a new request about them
@@ -277,6 +304,8 @@ class ApprovalQueue:
 
     def announce(self, request: Request) -> None:
         """Wake the waiters of a request and tell the watchers."""
+        if status(request) in FINAL or request.settled_at is not None:
+            self._as_asked.pop(request.id, None)
         for event in self._waiters.get(request.id, ()):
             event.set()
         waiting = self._session_waiters.pop(request.session_id, None)

@@ -176,7 +176,7 @@ class Site:
     async def _apply(self, request: Request) -> None:
         grant = self.parts.gate.claim(request.id, request.session_id)
         if not isinstance(grant, Refused):
-            grant.use(self.parts.gate.action_of(request))
+            grant.use(self.parts.queue.action_of(request))
             self.parts.gate.settle(grant, "done", {"applied": True})
 
 

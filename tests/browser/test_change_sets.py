@@ -36,7 +36,7 @@ def ask(site: Site, actions: list[FileChange]) -> list[Request]:
 
 
 def states(site: Site, requests: list[Request]) -> list[str]:
-    return [status(site.parts.gate.get(one.id)) for one in requests]
+    return [status(site.parts.queue.get(one.id)) for one in requests]
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -65,7 +65,7 @@ async def test_open_deny_one_approve_a_folder_approve_the_rest(
     await expect(third.locator(".change")).to_contain_text("x = 1")
     await third.get_by_role("button", name="Deny this").click()
     await expect(card.locator("[data-role=sum]")).to_have_text("59 files changed")
-    assert status(site.parts.gate.get(requests[23].id)) == "denied"
+    assert status(site.parts.queue.get(requests[23].id)) == "denied"
     # What was open stays open.
     await expect(card.locator(f'details[data-file="{requests[24].id}"]')).to_be_visible()
     await card.get_by_role("button", name="Approve deep/", exact=True).click()
@@ -95,7 +95,7 @@ async def test_what_changes_meanwhile_is_told_and_never_answered(
     await card.get_by_role("button", name="Approve all").click()
     await page.locator("#confirm-yes").click()
     await expect(card).to_have_attribute("data-status", "done")
-    assert status(site.parts.gate.get(newer.id)) == "used"
+    assert status(site.parts.queue.get(newer.id)) == "used"
 
 
 async def test_later_ones_stay_and_hazards_must_be_ticked(

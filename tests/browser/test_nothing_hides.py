@@ -146,7 +146,7 @@ async def press_approve(site: Site, page: Page, request: Request) -> bool:
         return False
     await expect(card.locator("[data-folded]")).to_have_count(0)
     await expect(page.locator("#quietly")).to_contain_text("All of its text is shown now")
-    assert status(site.parts.gate.get(request.id)) == "pending"
+    assert status(site.parts.queue.get(request.id)) == "pending"
     return True
 
 
@@ -193,7 +193,7 @@ async def test_keys_unfold_before_they_approve(site: Site, page: Page) -> None:
             await page.keyboard.press("j")
     await expect(card.locator("[data-folded]")).to_have_count(0)
     await expect(card.locator("[data-role=action]")).to_contain_text(" x" * 1500)
-    assert status(site.parts.gate.get(request.id)) == "pending"
+    assert status(site.parts.queue.get(request.id)) == "pending"
     await steady(card)
     await page.keyboard.press("a")
     assert status(await site.parts.gate.wait(request.id, PATIENCE_S)) in ("approved", "used")
@@ -211,7 +211,7 @@ async def test_a_folded_text_is_not_approved_with_all_of_its_kind(site: Site, pa
     await page.locator("#confirm-yes").click()
     for request in (plain, other):
         assert status(await site.parts.gate.wait(request.id, PATIENCE_S)) in ("approved", "used")
-    assert status(site.parts.gate.get(long.id)) == "pending"
+    assert status(site.parts.queue.get(long.id)) == "pending"
 
 
 async def test_all_of_a_kind_are_left_out_where_each_is_folded(site: Site, page: Page) -> None:
@@ -221,7 +221,7 @@ async def test_all_of_a_kind_are_left_out_where_each_is_folded(site: Site, page:
     await section.get_by_role("button", name="Approve all").click()
     await expect(page.locator("#quietly")).to_contain_text("The text of each is folded")
     await expect(page.locator("dialog")).not_to_be_visible()
-    assert {status(site.parts.gate.get(one.id)) for one in requests} == {"pending"}
+    assert {status(site.parts.queue.get(one.id)) for one in requests} == {"pending"}
 
 
 @pytest.mark.parametrize("window", WINDOWS)
@@ -248,13 +248,13 @@ async def test_long_names_among_many_files_are_answered_on_their_own(
     await card.get_by_role("button", name="Approve all").click()
     await page.locator("#confirm-yes").click()
     await expect(card.locator("[data-role=sum]")).to_have_text("2 files changed")
-    assert {status(site.parts.gate.get(one.id)) for one in ordinary} == {"used"}
+    assert {status(site.parts.queue.get(one.id)) for one in ordinary} == {"used"}
     row = card.locator(f'.careful details[data-file="{hidden[1].id}"]')
     await row.locator("summary").click(position={"x": 5, "y": 5})
     await steady(card)
     await row.get_by_role("button", name="Approve this").click()
     await expect(row.locator("summary [data-folded]")).to_have_count(0)
-    assert {status(site.parts.gate.get(one.id)) for one in hidden} == {"pending"}
+    assert {status(site.parts.queue.get(one.id)) for one in hidden} == {"pending"}
     await nothing_is_cut_off(page, [])
     await steady(card)
     await row.get_by_role("button", name="Approve this").click()

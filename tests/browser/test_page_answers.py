@@ -45,7 +45,7 @@ async def test_approve_lets_the_waiting_agent_go_on(site: Site, page: Page) -> N
         await expect(shown.locator("[data-role=status]")).to_have_text("approved")
         await expect(shown.locator("[data-role=delivery]")).to_have_text("done, exit code 0")
     assert site.parts.carried_out == [asked["id"]]
-    assert site.parts.gate.get(asked["id"]).answered_by == "operator (browser)"
+    assert site.parts.queue.get(asked["id"]).answered_by == "operator (browser)"
 
 
 async def test_deny_tells_the_agent_why(site: Site, page: Page) -> None:
@@ -118,7 +118,7 @@ async def test_always_allow_shows_the_rule_and_answers_what_else_it_matches(
         await expect(page.locator(f"#request-{request.id} [data-role=status]")).to_have_text(
             "approved"
         )
-    assert status(site.parts.gate.get(other.id)) == "pending"
+    assert status(site.parts.queue.get(other.id)) == "pending"
     await expect(page.locator(f"#request-{other.id}")).to_have_attribute("data-status", "pending")
     assert [
         one.text for one in site.parts.policies.current().rules if one.category == "network"
@@ -157,11 +157,11 @@ async def test_always_deny_with_a_rule_of_ones_own(site: Site, page: Page) -> No
         "answers 1 waiting now: npm publish --tag b"
     )
     await expect(shown.get_by_label("a rule of your own")).to_be_checked()
-    assert status(site.parts.gate.get(request.id)) == "pending"
+    assert status(site.parts.queue.get(request.id)) == "pending"
     await own.fill("exec(npm view *)")
     await shown.get_by_role("button", name="Save the rule and deny").click()
     await expect(shown.locator("form .error")).to_contain_text("would not deny this")
-    assert status(site.parts.gate.get(request.id)) == "pending"
+    assert status(site.parts.queue.get(request.id)) == "pending"
     await shown.get_by_label("The text of your own rule").fill("exec(npm publish *)")
     await shown.get_by_role("button", name="Save the rule and deny").click()
     assert status(await answered(site, request)) == status(await answered(site, second)) == "denied"
@@ -195,7 +195,7 @@ async def test_all_of_a_category_are_those_that_were_shown(site: Site, page: Pag
         assert status(await answered(site, request)) in ("approved", "used")
     await expect(section.locator(".card.answered")).to_have_count(3)
     assert (
-        status(site.parts.gate.get(late.id)) == status(site.parts.gate.get(other.id)) == "pending"
+        status(site.parts.queue.get(late.id)) == status(site.parts.queue.get(other.id)) == "pending"
     )
 
 
@@ -214,7 +214,7 @@ async def test_of_all_that_were_shown_none_is_answered_where_one_is_another_by_n
         card = page.locator(f"#request-{request.id}")
         await expect(card.locator(".error")).to_contain_text("what waits is not what was shown")
         await expect(card.get_by_role("button", name="Approve", exact=True)).to_be_visible()
-    assert {status(site.parts.gate.get(one.id)) for one in shown[1:]} == {"pending"}
+    assert {status(site.parts.queue.get(one.id)) for one in shown[1:]} == {"pending"}
     assert site.parts.carried_out == []
 
 
@@ -225,7 +225,7 @@ async def test_cancelled_means_nothing_happened(site: Site, page: Page) -> None:
     await page.keyboard.press("Escape")
     await expect(page.locator("dialog")).not_to_be_visible()
     await expect(section.get_by_role("button", name="Deny all")).to_be_focused()
-    assert {status(site.parts.gate.get(one.id)) for one in requests} == {"pending"}
+    assert {status(site.parts.queue.get(one.id)) for one in requests} == {"pending"}
 
 
 async def test_two_tabs_show_the_same(site: Site, page: Page, context: BrowserContext) -> None:
@@ -252,7 +252,7 @@ async def test_an_answer_from_elsewhere_updates_the_card(site: Site, page: Page)
     # The focus stays: the key that a person is about to press must not answer another request.
     await expect(shown).to_be_focused()
     await page.keyboard.press("a")
-    assert status(site.parts.gate.get(next_one.id)) == "pending"
+    assert status(site.parts.queue.get(next_one.id)) == "pending"
 
 
 async def test_an_answer_that_comes_too_late_says_so(site: Site, page: Page, watch: Watch) -> None:
@@ -323,7 +323,7 @@ async def test_more_than_a_page_holds_follow(site: Site, page: Page) -> None:
     await section.get_by_role("button", name="Deny all").click()
     await page.locator("#confirm-yes").click()
     await expect(page.locator('.card[data-status="pending"]')).to_have_count(15)
-    assert status(site.parts.gate.get(requests[-1].id)) == "pending"
+    assert status(site.parts.queue.get(requests[-1].id)) == "pending"
 
 
 async def test_everything_can_be_stopped_and_resumed(
@@ -382,7 +382,7 @@ async def test_what_cannot_be_carried_out_has_no_approve_and_no_key(site: Site, 
     await section.get_by_role("button", name="Deny all").click()
     await page.locator("#confirm-yes").click()
     assert status(await answered(site, installs[1])) == "denied"
-    assert status(site.parts.gate.get(push.id)) == "pending"
+    assert status(site.parts.queue.get(push.id)) == "pending"
 
 
 async def test_a_dangerous_push_is_marked(site: Site, page: Page) -> None:

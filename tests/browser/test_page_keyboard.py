@@ -61,7 +61,7 @@ async def test_a_key_that_is_held_down_answers_one(site: Site, page: Page) -> No
         await page.keyboard.down("a")  # without `up` in between these are repeats
     await site.parts.gate.wait(requests[0].id, PATIENCE_S)
     await settled_on(page, requests[1])
-    assert {status(site.parts.gate.get(one.id)) for one in requests[1:]} == {"pending"}
+    assert {status(site.parts.queue.get(one.id)) for one in requests[1:]} == {"pending"}
 
 
 async def test_keys_do_nothing_without_a_card_or_with_a_modifier(site: Site, page: Page) -> None:
@@ -71,7 +71,7 @@ async def test_keys_do_nothing_without_a_card_or_with_a_modifier(site: Site, pag
     await page.keyboard.press("j")
     for key in ("Control+a", "Alt+d", "x"):
         await page.keyboard.press(key)
-    assert status(site.parts.gate.get(request.id)) == "pending"
+    assert status(site.parts.queue.get(request.id)) == "pending"
 
 
 async def test_what_moves_under_the_pointer_takes_no_click(site: Site, page: Page) -> None:

@@ -11,6 +11,7 @@ from supervisor.core.sessions import Session
 from supervisor.server.operator import undoing
 from tests.browser.conftest import SHOWN
 from tests.browser.session_page import page_of
+from tests.fakes.gated import answer_all
 from tests.fakes.supervised import Supervised, make_repository, settings_in, supervised
 
 MANY = 24
@@ -32,7 +33,7 @@ async def session(running: Supervised, tmp_path: Path) -> Session:
     waiting = await running.until(
         lambda: found if len(found := parts.queue.pending(session.id)) == MANY else None
     )
-    parts.gate.resolve_all([one.id for one in waiting], "approved", by="operator")
+    answer_all(parts.gate, [one.id for one in waiting], "approved", by="operator")
     return await running.ended(session)
 
 

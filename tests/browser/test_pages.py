@@ -126,11 +126,11 @@ async def test_rules_are_added_and_removed(site: Site, context: BrowserContext) 
     await expect(page.locator("#rule-seen")).to_contain_text(
         "answers 1 waiting now: connect a.packages.example.org:443"
     )
-    assert status(site.parts.gate.get(waiting.id)) == "pending"
+    assert status(site.parts.queue.get(waiting.id)) == "pending"
     await page.get_by_label("Why").fill("the team's index")
     await page.get_by_role("button", name="Add").click()
     await expect(page.locator("#rules-said .good")).to_contain_text("It answered 1 that waited")
-    assert status(site.parts.gate.get(waiting.id)) == "approved"
+    assert status(site.parts.queue.get(waiting.id)) == "approved"
     await expect(page.get_by_role("textbox", name="Rule")).to_be_empty()
     await expect(page.locator("#rule-seen")).to_be_empty()
     for one in (page, other):
@@ -180,7 +180,7 @@ async def test_many_rules_are_folded_and_found_by_words(
 
 async def test_rules_say_what_happens_without_them(site: Site, context: BrowserContext) -> None:
     site.ask(Exec(command="git status"))
-    site.parts.gate.write_hits()
+    site.parts.gate.pending_writes.write()
     page = await opened(context, site, "/rules")
     await expect(page.locator("tr", has_text="exec(git status)")).to_contain_text("1 times")
     await expect(page.locator("tr", has_text="exec(make deploy)")).to_contain_text(

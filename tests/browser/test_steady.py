@@ -48,7 +48,7 @@ async def said(page: Page) -> str:
 
 
 def is_pending(site: Site, request: Request) -> bool:
-    return status(site.parts.gate.get(request.id)) == "pending"
+    return status(site.parts.queue.get(request.id)) == "pending"
 
 
 @pytest.mark.parametrize("how", ["key", "deny", "enter", "click"])

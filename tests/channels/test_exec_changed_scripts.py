@@ -57,7 +57,7 @@ def copy_of(running: Supervised, session: Session) -> Path:
 
 async def settled(running: Supervised, request: Request) -> Request:
     def found() -> Request | None:
-        now = running.parts.gate.get(request.id)
+        now = running.parts.queue.get(request.id)
         return now if now.settled_at is not None else None
 
     return await running.until(found, "the outcome of a command")
@@ -80,7 +80,7 @@ async def test_a_script_that_changed_since_it_was_shown_is_asked_again(
         assert not first["ok"], command
         assert "changed since the command was shown" in first["error"]
         assert "exit_code" not in first, "it didn't run"
-        again = running.parts.gate.get(str(first["asked_again"]))
+        again = running.parts.queue.get(str(first["asked_again"]))
         assert status(again) == "pending"
         running.approve(again)
         second = (await settled(running, again)).outcome or {}

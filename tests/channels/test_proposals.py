@@ -19,8 +19,8 @@ async def proposed(at: Office, action: Proposal) -> Request:
     at.open("session-1")
     request = at.gate.ask(action, session_id="session-1")
     at.gate.resolve(request.id, "approved", by="tester")
-    await ProposalBroker(at.gate).carry_out(at.gate.get(request.id))
-    return at.gate.get(request.id)
+    await ProposalBroker(at.gate).carry_out(at.gate.queue.get(request.id))
+    return at.gate.queue.get(request.id)
 
 
 def saved(at: Office) -> str:

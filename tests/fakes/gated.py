@@ -2,14 +2,16 @@
 claims and of repeats."""
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from supervisor.core.actions import Action, Network
-from supervisor.core.approvals import Request
+from supervisor.core.approvals import Answer, Request
 from supervisor.core.secrets.redact import Redactor
 from supervisor.core.sessions import Session, SessionId
-from supervisor.gate.gate import Gate, Grant, Refused
+from supervisor.gate.answering import Answering
+from supervisor.gate.gate import Gate, Grant, Lease, Refused
 from supervisor.records.approval_queue import ApprovalQueue
 from supervisor.records.audit import Audit
 from supervisor.records.kill_switch import KillSwitch
@@ -87,11 +89,18 @@ class World:
             self.engine.dispose()
 
 
+def answer_all(
+    gate: Gate, request_ids: Iterable[str], answer: Answer, *, by: str, reason: str = ""
+) -> list[Request]:
+    """Answer as one step what a person is given in turns."""
+    return gate.answers.now([Answering(one, answer, reason) for one in request_ids], by)
+
+
 def granted(result: Grant | Refused) -> Grant:
     assert isinstance(result, Grant), result
     return result
 
 
-def refused(result: Grant | Refused) -> Refused:
+def refused(result: Grant | Lease | Refused) -> Refused:
     assert isinstance(result, Refused)
     return result

@@ -294,7 +294,7 @@ class FakeParts:
         grant = self.gate.claim(request.id, request.session_id)
         if isinstance(grant, Refused):
             return
-        grant.use(self.gate.action_of(request))
+        grant.use(self.gate.queue.action_of(request))
         self.carried_out.append(request.id)
         self.gate.settle(grant, "done", {"exit_code": 0, "stdout": "done"})
 

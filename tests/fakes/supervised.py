@@ -163,7 +163,7 @@ class Supervised:
         settled."""
 
         def found() -> Request | None:
-            now = self.parts.gate.get(request.id)
+            now = self.parts.queue.get(request.id)
             fits = status(now) in wanted if wanted else status(now) != "pending"
             return now if fits and (not settled or now.settled_at is not None) else None
 

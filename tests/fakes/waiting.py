@@ -17,7 +17,6 @@ async def settled(queue: ApprovalQueue, request_id: str, timeout_s: float) -> Re
     async with asyncio.timeout(timeout_s):
         while True:
             request = queue.get(request_id)
-            assert request is not None, request_id
             if is_settled(request):
                 return request
             await queue.next_change(request_id, timeout_s)

@@ -46,7 +46,7 @@ def ask_all(world: World, actions: Sequence[Action], **more: str) -> list[str]:
 
 
 def states(world: World, ids: Sequence[str]) -> list[str]:
-    return [status(one) for one in world.gate.get_all(ids)]
+    return [status(one) for one in world.gate.queue.get_all(ids)]
 
 
 async def served_during(world: World, work: Awaitable[object], ids: Sequence[str]) -> list[int]:
@@ -91,7 +91,7 @@ async def test_another_session_is_served_while_a_new_rule_answers_what_waits(wor
     rule_id = world.gate.rulings.policies.add_rule(
         "deny", "network(*.example.net)", why="", by="operator"
     )
-    waited = await served_during(world, world.gate.rejudge_pending(f"rule {rule_id}"), ids)
+    waited = await served_during(world, world.gate.answers.rejudge(f"rule {rule_id}"), ids)
     assert set(waited) >= set(range(IN_TURN, MANY, IN_TURN))
     assert states(world, ids) == ["denied"] * MANY
 
@@ -100,7 +100,7 @@ async def test_another_session_is_served_while_a_rule_that_answers_nothing_is_tr
     world: World,
 ) -> None:
     ids = ask_all(world, hosts(MANY))
-    waited = await served_during(world, world.gate.rejudge_pending("a rule"), ids)
+    waited = await served_during(world, world.gate.answers.rejudge("a rule"), ids)
     assert waited.count(MANY) >= MANY // IN_TURN
 
 
@@ -161,7 +161,7 @@ def as_one(world: World, ids: Sequence[str]) -> Awaitable[object]:
 
 def by_a_rule(world: World, ids: Sequence[str]) -> Awaitable[object]:
     world.gate.rulings.policies.add_rule("allow", "filesystem(src/*)", why="", by="operator")
-    return world.gate.rejudge_pending("the rule")
+    return world.gate.answers.rejudge("the rule")
 
 
 @pytest.mark.parametrize("answer", [as_one, by_a_rule])
@@ -238,7 +238,7 @@ async def test_a_denial_that_comes_while_thousands_are_claimed_counts(world: Wor
     world.gate.rulings.policies.add_rule("deny", "filesystem(src/0.py)", why="", by="operator")
     claimed = await task
     assert [one.why for one in claimed if "denied" in one.why] == [claimed[0].why]
-    assert status(world.gate.get(ids[0])) == "expired"
+    assert status(world.gate.queue.get(ids[0])) == "expired"
 
 
 # -- over HTTP ------------------------------------------------------------------------------------

@@ -12,11 +12,13 @@ import pytest
 from supervisor.core.actions import Exec, FileChange, Git, Network, Proposal, fingerprint, title
 from supervisor.core.approvals import Request, status
 from supervisor.core.lab.history import read_history
+from supervisor.core.policy.refusals import SESSION_ENDED
 from supervisor.errors import NotFoundError, RefusedError, StorageError, UserError
-from supervisor.gate.gate import Grant, Refused
+from supervisor.gate.gate import Grant, Lease, Refused
+from supervisor.gate.verdict_lines import record_refusal
 from supervisor.records.approval_queue import MOST_PENDING_PER_SESSION
 from supervisor.store import requests as store
-from tests.fakes.gated import World, connect, granted, refused, session
+from tests.fakes.gated import World, answer_all, connect, granted, refused, session
 
 
 @pytest.fixture
@@ -78,7 +80,7 @@ def test_a_grant_is_given_once_and_used_once(world: World) -> None:
     grant = granted(world.gate.claim(request.id, "s1"))
     assert (
         "used" in refused(world.gate.claim(request.id, "s1")).why
-        or status(world.gate.get(request.id)) == "used"
+        or status(world.gate.queue.get(request.id)) == "used"
     )
     grant.use(action)
     with pytest.raises(RefusedError, match="used before"):
@@ -109,7 +111,7 @@ def test_a_grant_is_for_the_judged_action_only(world: World) -> None:
             )
         )
     with pytest.raises(RefusedError, match="used before"):  # a wrong try spends it
-        grant.use(world.gate.action_of(request))
+        grant.use(world.gate.queue.action_of(request))
 
 
 def test_pending_denied_expired_and_foreign_requests_give_no_grant(world: World) -> None:
@@ -119,7 +121,7 @@ def test_pending_denied_expired_and_foreign_requests_give_no_grant(world: World)
     refused(world.gate.claim(pending.id, "s2"))
     granted(world.gate.claim(pending.id, "s1"))
     closed = world.ask(connect("closed.example.net"))
-    world.gate.close(closed.id, "the session ended")
+    world.gate.answers.close("the session ended", closed.id)
     assert refused(world.gate.claim(closed.id, "s1")).why == "the session ended"
     with pytest.raises(NotFoundError):
         world.gate.claim("nonsense", "s1")
@@ -152,12 +154,12 @@ def test_an_answer_to_another_request_than_was_shown_is_refused(world: World) ->
     request = world.ask(connect("other.example.net"))
     with pytest.raises(UserError, match="not the request that was shown"):
         world.gate.resolve(request.id, "approved", by="operator", shown_fingerprint="0" * 64)
-    assert status(world.gate.get(request.id)) == "pending"
+    assert status(world.gate.queue.get(request.id)) == "pending"
 
 
 def test_a_superseded_or_expired_request_can_not_be_approved(world: World) -> None:
     older = world.ask(Exec(command="x"))
-    world.gate.close(older.id, "expired")
+    world.gate.answers.close("expired", older.id)
     with pytest.raises(UserError, match="already expired"):
         world.gate.resolve(older.id, "approved", by="operator")
 
@@ -181,7 +183,7 @@ def test_a_newer_change_of_the_same_file_supersedes_the_older(world: World) -> N
     world.policy.write_text("version: 1\nmodes: {filesystem: ask}\n")
     older = world.ask(FileChange(operation="write", path="a.txt", after="1" * 64))
     newer = world.ask(FileChange(operation="write", path="a.txt", after="2" * 64))
-    older = world.gate.get(older.id)
+    older = world.gate.queue.get(older.id)
     assert status(older) == "superseded"
     assert older.superseded_by == newer.id
     assert older.answer == "denied"
@@ -203,8 +205,8 @@ async def test_a_new_rule_answers_the_waiting_requests_that_it_matches(world: Wo
     rule_id = world.gate.rulings.policies.add_rule(
         "allow", "network(*.example.net)", why="", by="operator"
     )
-    await world.gate.rejudge_pending(by=f"rule {rule_id}")
-    assert [status(world.gate.get(request.id)) for request in asked] == [
+    await world.gate.answers.rejudge(by=f"rule {rule_id}")
+    assert [status(world.gate.queue.get(request.id)) for request in asked] == [
         "approved",
         "approved",
         "pending",
@@ -219,6 +221,65 @@ def test_a_flood_is_denied_and_not_queued(world: World) -> None:
     assert status(world.ask(connect("one-more.example.net"), session_id="s2")) == "pending"
 
 
+# -- leases ---------------------------------------------------------------------------------------
+
+
+def leased(world: World, host: str, session_id: str = "s1") -> str:
+    """Why what belongs to something granted may not go on; empty where it may, `ask` where a
+    person is to be asked."""
+    found = world.gate.lease(connect(host), session_id)
+    return "ask" if found is None else "" if isinstance(found, Lease) else found.why
+
+
+@pytest.mark.parametrize(
+    ("host", "covered", "expected"),
+    [
+        ("allowed.example.org", False, "rules"),
+        ("allowed.example.org", True, "rules"),
+        ("other.example.net", False, "ask"),
+        ("other.example.net", True, "grant"),
+        ("denied.example.org", True, "denied by network(denied.example.org): it tracks people"),
+    ],
+)
+def test_a_lease_covers_what_rules_allow_and_what_was_granted_but_no_denial(
+    world: World, host: str, covered: bool, expected: str
+) -> None:
+    found = world.gate.lease(connect(host), "s1", covers=lambda verdict: covered)
+    if isinstance(found, Lease):
+        assert ("rules" if found.by_rules else "grant") == expected
+    else:
+        assert ("ask" if found is None else found.why) == expected
+    assert [one["fingerprint"] for one in world.events("verdict_given")] == [
+        fingerprint(connect(host))
+    ]
+
+
+def test_a_lease_is_for_its_session_and_action(world: World) -> None:
+    lease = world.gate.lease(connect("allowed.example.org"), "s1")
+    traffic = world.gate.lease_traffic("s1")
+    assert isinstance(lease, Lease)
+    assert isinstance(traffic, Lease)
+    lease.use("s1", connect("allowed.example.org"))
+    traffic.use("s1")
+    for wrong in (
+        lambda: lease.use("s2", connect("allowed.example.org")),
+        lambda: lease.use("s1", connect("other.example.net")),
+        lambda: lease.use("s1"),
+        lambda: traffic.use("s2"),
+        lambda: traffic.use("s1", connect("allowed.example.org")),
+    ):
+        with pytest.raises(RefusedError, match="is not what was judged"):
+            wrong()
+
+
+def test_a_lease_on_what_runs_takes_no_use_of_its_rule(world: World) -> None:
+    action = connect("allowed.example.org")
+    for is_use, hits in ((False, []), (True, [1])):
+        world.gate.lease(action, "s1", is_use=is_use)
+        world.gate.pending_writes.write()
+        assert [count for count, _ in world.queue.rule_hits().values()] == hits
+
+
 # -- failing closed -------------------------------------------------------------------------------
 
 
@@ -226,16 +287,19 @@ def test_the_kill_switch_denies_everything_and_voids_approvals(world: World) -> 
     approved = world.ask(connect("other.example.net"))
     world.gate.resolve(approved.id, "approved", by="operator")
     world.kill_switch.stop("look into this")
-    assert world.gate.judge(connect("allowed.example.org"), "s1").decision == "deny"
+    assert "look into this" in leased(world, "allowed.example.org")
+    assert "look into this" in refused(world.gate.lease_traffic("s1")).why
     assert "look into this" in refused(world.gate.claim(approved.id, "s1")).why
     world.kill_switch.resume()
     granted(world.gate.claim(approved.id, "s1"))
 
 
 def test_an_unknown_or_ended_session_is_denied(world: World) -> None:
-    assert world.gate.judge(connect("allowed.example.org"), "nobody").decision == "deny"
+    assert leased(world, "allowed.example.org", "nobody") == SESSION_ENDED
+    assert isinstance(world.gate.lease_traffic("s1"), Lease)
     world.gate.rulings.close_session("s1")
     assert status(world.ask(connect("allowed.example.org"))) == "denied"
+    assert refused(world.gate.lease_traffic("s1")).why == SESSION_ENDED
 
 
 async def test_without_an_audit_nothing_is_allowed(
@@ -248,7 +312,7 @@ async def test_without_an_audit_nothing_is_allowed(
         raise StorageError("the audit log can't be written: No space left on device")
 
     monkeypatch.setattr(world.audit, "record_all", fails)
-    assert world.gate.judge(connect("allowed.example.org"), "s1").decision == "deny"
+    assert "can't be written" in leased(world, "allowed.example.org")
     assert status(world.ask(connect("allowed.example.org"))) == "denied"
     assert "can't be written" in refused(world.gate.claim(approved.id, "s1")).why
     assert (
@@ -286,16 +350,15 @@ def test_an_exception_in_the_rules_is_a_denial(
         raise ZeroDivisionError
 
     monkeypatch.setattr("supervisor.gate.judging.evaluate_in", fails)
-    verdict = world.gate.judge(connect("allowed.example.org"), "s1")
-    assert (verdict.decision, "ZeroDivisionError" in verdict.why) == ("deny", True)
+    assert "ZeroDivisionError" in leased(world, "allowed.example.org")
     monkeypatch.setattr("supervisor.gate.judging.evaluate_reaching", fails)
     assert world.gate.decide_by_rules(connect("allowed.example.org"), "s1", reaching=True) is None
 
 
 def test_a_policy_that_breaks_keeps_the_last_good_one(world: World) -> None:
     world.policy.write_text("version: 1\nallow: [network(*.com)")
-    assert world.gate.judge(connect("allowed.example.org"), "s1").decision == "allow"
-    assert world.gate.judge(connect("denied.example.org"), "s1").decision == "deny"
+    assert not leased(world, "allowed.example.org")
+    assert leased(world, "denied.example.org")
     assert world.gate.rulings.policies.banner is not None
 
 
@@ -312,7 +375,7 @@ async def test_decide_waits_for_the_answer(world: World, tasks: asyncio.TaskGrou
     grant = granted(await deciding)
     grant.use(connect("other.example.net"))
     world.gate.settle(grant, "done", {"status": 200})
-    assert world.gate.get(request.id).outcome == {"ok": True, "status": 200}
+    assert world.gate.queue.get(request.id).outcome == {"ok": True, "status": 200}
 
 
 async def test_a_hold_that_runs_out_leaves_the_request_in_the_inbox_and_a_later_try_finds_the_answer(  # noqa: E501
@@ -323,7 +386,7 @@ async def test_a_hold_that_runs_out_leaves_the_request_in_the_inbox_and_a_later_
     )
     assert first.decision == "ask"
     assert first.request_id is not None
-    assert status(world.gate.get(first.request_id)) == "pending"
+    assert status(world.gate.queue.get(first.request_id)) == "pending"
     world.gate.resolve(first.request_id, "approved", by="operator")
     granted(await world.gate.decide(connect("other.example.net"), session_id="s1", hold_s=0))
     again = refused(
@@ -346,18 +409,18 @@ async def test_ready_requests_are_carried_out_and_again_offered_after_a_restart(
     async def carry_out(ready: Request) -> None:
         carried.append(ready)
         grant = granted(reborn.gate.claim(ready.id, ready.session_id))
-        grant.use(reborn.gate.action_of(ready))
+        grant.use(reborn.gate.queue.action_of(ready))
         reborn.gate.settle(grant, "done", {})
 
     async with asyncio.TaskGroup() as tasks:
         reborn.gate.handlers.on_ready("exec", "agent_api", carry_out)
         reborn.gate.handlers.run_in(tasks)
-        reborn.gate.offer_ready()
+        reborn.gate.answers.offer_ready()
     assert [one.id for one in carried] == [request.id]
-    assert status(reborn.gate.get(request.id)) == "used"
+    assert status(reborn.gate.queue.get(request.id)) == "used"
     async with asyncio.TaskGroup() as tasks:
         reborn.gate.handlers.run_in(tasks)
-        reborn.gate.offer_ready()
+        reborn.gate.answers.offer_ready()
     assert len(carried) == 1
     reborn.close()
 
@@ -372,7 +435,7 @@ def test_a_deny_rule_that_comes_after_the_answer_holds(world: World) -> None:
         world.gate.rulings.policies.add_rule("deny", f"network({host})", why="", by="operator")
     for request in (approved, allowed):
         assert "network(" in (refused(world.gate.claim(request.id, "s1")).rule or "")
-        assert status(world.gate.get(request.id)) == "expired"
+        assert status(world.gate.queue.get(request.id)) == "expired"
     assert not world.events("effect_started")
 
 
@@ -433,7 +496,7 @@ async def test_a_channel_that_fails_is_said_and_takes_nobody_along(world: World)
         world.gate.handlers.on_ready("exec", "agent_api", fails)
         world.gate.handlers.run_in(tasks)
         world.gate.resolve(request.id, "approved", by="operator")
-    outcome = world.gate.get(request.id).outcome
+    outcome = world.gate.queue.get(request.id).outcome
     assert outcome == {"ok": False, "error": "carrying it out failed: no [redacted] here"}
 
 
@@ -447,7 +510,7 @@ def test_a_secret_in_an_action_is_stored_nowhere_yet_the_action_can_be_carried_o
     request = world.ask(action, reason="with hunter2hunter2")
     world.gate.resolve(request.id, "approved", by="operator", reason="hunter2hunter2 is fine")
     grant = granted(world.gate.claim(request.id, "s1"))
-    grant.use(world.gate.action_of(request))
+    grant.use(world.gate.queue.action_of(request))
     world.gate.settle(grant, "done", {"stdout": "hunter2hunter2"})
     world.close()
     for path in tmp_path.iterdir():
@@ -469,15 +532,15 @@ def test_what_authenticates_in_an_address_is_stored_nowhere_yet_the_request_can_
     assert title(request.action) == "GET https://example.org/?access_token=[hidden]&a=1"
     world.gate.resolve(request.id, "approved", by="operator", shown_fingerprint=fingerprint(action))
     grant = granted(world.gate.claim(request.id, "s1"))
-    grant.use(world.gate.action_of(request))
+    grant.use(world.gate.queue.action_of(request))
     again = world.ask(action)
     world.gate.resolve(again.id, "approved", by="operator")
     with pytest.raises(
         RefusedError
     ):  # a grant is for the address as it is, not for what is shown of it
         granted(world.gate.claim(again.id, "s1")).use(again.action)
-    world.gate.record_refusal(action, "s1", "for once")
-    world.gate.judge(action, "s1")
+    record_refusal(world.gate.audit, action, "s1", "for once")
+    world.gate.lease(action, "s1")
     world.close()
     log = (tmp_path / "audit.log").read_bytes().splitlines(keepends=True)
     assert len(log) > 3
@@ -562,15 +625,15 @@ async def test_what_is_approved_together_is_carried_out_together(
     other = world.gate.ask_all(changes(1), session_id="s2", origin="workspace")
     world.gate.resolve(asked[0].id, "denied", by="operator")
     ids = [request.id for request in (*asked, *other)]
-    answered = world.gate.resolve_all(ids, "approved", by="operator", reason="formatted")
+    answered = answer_all(world.gate, ids, "approved", by="operator", reason="formatted")
     assert [request.id for request in answered] == ids[1:]
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert sorted(offered) == sorted([ids[1:4], ids[4:]])
     assert [record["request"] for record in world.events("request_answered")] == ids
-    claimed = world.gate.claim_all(ids[:4], "s1")
+    claimed = await world.gate.claim_together(ids[:4], "s1")
     assert [isinstance(one, Grant) for one in claimed] == [False, True, True, True]
-    assert not any(isinstance(one, Grant) for one in world.gate.claim_all(ids[:4], "s1"))
+    assert not any(isinstance(one, Grant) for one in await world.gate.claim_together(ids[:4], "s1"))
     world.gate.settle_all([(granted(one), "done", {}) for one in claimed[1:]])
     assert [record["request"] for record in world.events("effect_settled")] == ids[1:4]
     assert world.queue.unsettled() == []

@@ -43,7 +43,7 @@ def test_only_what_rules_allow_is_claimed(world: World) -> None:
     requests, grants = claim(world, *actions)
     assert [status(request) for request in requests] == ["used", "denied", "pending", "used"]
     assert list(grants) == [requests[0].id, requests[3].id]
-    assert [status(world.gate.get(request.id)) for request in requests] == [
+    assert [status(world.gate.queue.get(request.id)) for request in requests] == [
         "used",
         "denied",
         "pending",
@@ -87,9 +87,8 @@ def test_it_is_given_out_once(world: World) -> None:
     (request,), _ = claim(world, change("free/a"))
     assert isinstance(world.gate.claim(request.id, "s1"), Refused)
     assert world.queue.ready() == []
-    assert (
-        world.gate.unsettled("s1") == []
-    )  # it is being carried out: nobody else finds it left over
+    # It is being carried out: nobody else finds it left over.
+    assert world.gate.resume_all("s1", lambda one: True) == []
 
 
 def test_a_crash_leaves_what_can_be_taken_up_again(world: World, tmp_path: Path) -> None:
@@ -97,8 +96,12 @@ def test_a_crash_leaves_what_can_be_taken_up_again(world: World, tmp_path: Path)
     (request,), _ = claim(world, action)
     world.close()
     again = World(tmp_path)
-    assert [one.id for one in again.gate.unsettled("s1")] == [request.id]
-    granted(again.gate.resume(request.id, "s1")).use(action)
+    assert again.gate.resume_all("s1", lambda one: False) == []
+    assert again.gate.resume_all("s2", lambda one: True) == []
+    ((left, grant),) = again.gate.resume_all("s1", lambda one: True)
+    assert left.id == request.id
+    granted(grant).use(action)
+    assert again.gate.resume_all("s1", lambda one: True) == []
     again.close()
 
 
@@ -136,7 +139,7 @@ def test_what_waits_for_the_same_path_is_superseded(world: World) -> None:
     assert status(older) == "pending"
     (newer,), grants = claim(world, change("free/a"))
     assert list(grants) == [newer.id]
-    assert world.gate.get(older.id).superseded_by == newer.id
+    assert world.gate.queue.get(older.id).superseded_by == newer.id
 
 
 def test_a_secret_of_one_is_hidden_and_the_others_stay(world: World) -> None:
@@ -170,4 +173,4 @@ def test_only_the_caller_says_that_a_change_was_held_up_and_an_answer_is_in_part
     said = "in part, as I read it"
     whole = world.gate.resolve(by_agent.id, "approved", by="operator", reason=said)
     part = world.gate.resolve(by_us.id, "approved", by="operator", reason=said, in_part=True)
-    assert [world.gate.get(one.id).in_part for one in (whole, part)] == [False, True]
+    assert [world.gate.queue.get(one.id).in_part for one in (whole, part)] == [False, True]

@@ -56,9 +56,9 @@ async def test_asks_are_denied_with_the_reason_and_outcomes_are_stored_later(
             assert "database" in denied.why
             gate.settle(grant, "done", {"found": 1})
             with pytest.raises(StorageError):
-                gate.write_hits()
-        gate.write_hits()
-        assert gate.get(asked.id).outcome == {"ok": True, "found": 1}
+                gate.pending_writes.write()
+        gate.pending_writes.write()
+        assert gate.queue.get(asked.id).outcome == {"ok": True, "found": 1}
         assert status(gate.ask(Exec(command="echo three"), session_id=session.id)) == "allowed"
 
 

@@ -110,7 +110,7 @@ def test_a_person_can_lift_it_and_that_survives_a_restart(world: World, tmp_path
         "/search?q=2",
     }
     assert {status(one) for one in lifted} == {"denied"}
-    assert remedy(world.gate, world.gate.get(denied.id)) == ""
+    assert remedy(world.gate, world.gate.queue.get(denied.id)) == ""
     world.close()
     again = World(tmp_path, world.policy)
     assert status(again.ask(search("3"))) == "pending"
@@ -145,7 +145,7 @@ def test_a_changed_file_that_was_denied_stays_denied(world: World) -> None:
 
 def test_what_was_superseded_or_expired_was_denied_by_nobody(world: World) -> None:
     request = world.ask(Exec(command="make a"))
-    world.gate.close(request.id, "nobody needs it")
+    world.gate.answers.close("nobody needs it", request.id)
     assert status(world.ask(Exec(command="make  a"))) == "pending"
 
 
@@ -161,7 +161,7 @@ def test_the_person_sees_what_is_asked_in_vain(world: World) -> None:
     assert (denied.title, denied.asked_again) == ("GET https://api.example.net/search?q=1", 3)
     assert denied.until == world.clock.now() + BACK_OFF_S[0]
     assert seen == ["s1"] * 3
-    world.gate.repeats.lift(world.gate.get(denied.request_id), "by operator")
+    world.gate.repeats.lift(world.gate.queue.get(denied.request_id), "by operator")
     assert world.gate.repeats.quiet() == []
     assert seen[3:]
     world.gate.rulings.close_session("s1")
@@ -240,7 +240,7 @@ async def test_a_loop_over_one_path_makes_few_cards_and_a_rule_answers_all_of_it
     world.gate.rulings.policies.add_rule(
         "allow", "network(GET https://api.example.net/search)", why="", by="operator"
     )
-    await world.gate.rejudge_pending(by="rule")
+    await world.gate.answers.rejudge(by="rule")
     assert {type(await one) for one in asking} == {Grant}
 
 
@@ -327,10 +327,10 @@ async def test_a_card_whose_clients_hung_up_says_so_at_once_and_waits_again_at_t
     assert card.hold_until == asked_at + 40
     second.cancel()
     await settle()
-    assert world.gate.get(card.id).hold_until == asked_at + 30  # as long as the other waits
+    assert world.gate.queue.get(card.id).hold_until == asked_at + 30  # as long as the other waits
     first.cancel()
     await settle()
-    assert world.gate.get(card.id).hold_until == world.clock.now()
+    assert world.gate.queue.get(card.id).hold_until == world.clock.now()
     found = world.queue.pending_but([], "s1", limit=9, now=world.clock.now())
     assert [one.action.host for one in found if isinstance(one.action, Network)] == [
         "other.example.net",
@@ -338,7 +338,7 @@ async def test_a_card_whose_clients_hung_up_says_so_at_once_and_waits_again_at_t
     ]
     third = ask("left.example.net")
     await settle()
-    again = world.gate.get(card.id)
+    again = world.gate.queue.get(card.id)
     assert (again.hold_until, again.asked_times) == (world.clock.now() + 30, 3)
     answer_all(world, "approved", "left.example.net", "other.example.net")
     assert {type(await one) for one in (third, other)} == {Grant}

@@ -100,7 +100,7 @@ async def test_a_rule_that_is_saved_from_the_card_lets_all_of_them_through(
     place.office.policies.add_rule(
         "allow", f"network(origin.test:{http.port})", why="", by="tester"
     )
-    await place.office.gate.rejudge_pending("tester")
+    await place.office.gate.answers.rejudge("tester")
     assert [status_of(one) for one in await asyncio.gather(*sending)] == [200] * 3
     assert place.office.pending() == []
 
@@ -112,7 +112,7 @@ async def test_a_card_whose_client_hung_up_is_left_at_once(place: Setting, http:
     assert card.hold_until is not None
     sending.cancel()
     async with asyncio.timeout(PATIENCE_S):
-        while (left := place.office.gate.get(card.id)).hold_until == card.hold_until:
+        while (left := place.office.gate.queue.get(card.id)).hold_until == card.hold_until:
             await place.office.queue.next_change(card.id, PATIENCE_S)
     assert left.hold_until is not None
     assert left.hold_until <= place.office.clock.now()

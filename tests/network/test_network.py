@@ -264,8 +264,8 @@ async def test_a_rule_for_a_path_that_answers_a_waiting_connect_opens_it_for_tha
         place.office.policies.add_rule(
             "allow", f"network(GET {url}/public/**)", why="", by="tester"
         )
-        await place.office.gate.rejudge_pending(by="the new rule")
-        assert status(place.office.gate.get(request.id)) in ("approved", "used")
+        await place.office.gate.answers.rejudge(by="the new rule")
+        assert status(place.office.gate.queue.get(request.id)) in ("approved", "used")
         inside = await place.office.asked()  # no rule is about this path, and nobody says yes
         place.office.gate.resolve(inside.id, "denied", by="tester")
         assert (await sending)[1].endswith("403 200")
@@ -382,7 +382,7 @@ async def test_a_client_that_leaves_does_not_take_its_request_along(
         await asyncio.sleep(0.01)
     place.office.gate.resolve(request.id, "approved", by="tester")
     assert status_of(await send(place, get(http))) == 200
-    assert status(place.office.gate.get(request.id)) == "used"
+    assert status(place.office.gate.queue.get(request.id)) == "used"
 
 
 async def test_egress_killed_is_started_again_and_lets_nothing_through_meanwhile(
@@ -429,7 +429,7 @@ async def test_an_approval_dies_with_the_connection_that_used_it(
     os.kill(pid, signal.SIGKILL)
     assert await waiting == b""
     await place.broker.wait_healthy(after_starts=starts)
-    facts = place.office.gate.get(request.id)
+    facts = place.office.gate.queue.get(request.id)
     assert status(facts) == "used"
     assert facts.outcome == {"ok": False, "error": "egress ended"}
 

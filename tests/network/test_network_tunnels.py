@@ -202,7 +202,7 @@ async def test_a_tunnel_that_a_saved_rule_let_through_while_it_was_asked_about_e
         saved = place.office.policies.add_rule(
             "allow", f"network(origin.test:{https.port})", why="", by="tester"
         )
-        await place.office.gate.rejudge_pending(by="the new rule")
+        await place.office.gate.answers.rejudge(by="the new rule")
         return saved
 
     saving = asyncio.create_task(save())

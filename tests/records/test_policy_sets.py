@@ -84,8 +84,8 @@ async def test_a_new_rule_answers_what_waits_in_the_sessions_that_it_holds_in(wo
     world.gate.rulings.policies_of("mine").add_rule(
         "allow", "network(new.example.org)", why="", by="operator"
     )
-    await world.gate.rejudge_pending(by="the new rule")
-    assert (status(world.gate.get(mine.id)), status(world.gate.get(other.id))) == (
+    await world.gate.answers.rejudge(by="the new rule")
+    assert (status(world.gate.queue.get(mine.id)), status(world.gate.queue.get(other.id))) == (
         "approved",
         "pending",
     )

@@ -96,8 +96,8 @@ async def test_the_recorded_model_asks_for_all_six_kinds_at_once_and_goes_on_whe
         assert session.exit_code == 0, running.story()
         assert "second" in (await running.done(log))["stdout"]
         assert "hello from the tool sandbox" in (await running.done(python))["stdout"]
-        assert status(running.parts.gate.get(waiting["packages"][0].id)) == "denied"
-        assert status(running.parts.gate.get(waiting["git"][0].id)) == "denied"
+        assert status(running.parts.queue.get(waiting["packages"][0].id)) == "denied"
+        assert status(running.parts.queue.get(waiting["git"][0].id)) == "denied"
         assert "exec(git log *)" in (running.parts.settings.data_dir / "policy.yaml").read_text()
         notes = (changed / "REVIEW_NOTES.md").read_text()
         assert "src/app.py" in notes

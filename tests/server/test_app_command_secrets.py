@@ -65,7 +65,7 @@ async def test_a_credential_of_a_command_is_nowhere(
         for command in some:
             why = f"because `{command}` is needed"
             for action in actions_of(command):
-                parts.gate.judge(action, "one")
+                parts.gate.lease(action, "one")
                 parts.gate.ask(action, session_id="one", reason=why)
             answer = await agent.post("/v1/exec", json={"command": command, "reason": why})
             seen["agent"] = seen.get("agent", "") + answer.text
@@ -114,7 +114,7 @@ async def test_what_was_asked_runs_and_its_output_says_no_secret(
     asked = Exec(command=command)
     request = parts.gate.ask(asked, session_id="one")
     assert request.fingerprint == fingerprint(asked)
-    assert parts.gate.action_of(request) == asked
+    assert parts.queue.action_of(request) == asked
     answer = await cli.post(
         f"/api/requests/{request.id}/approve", json={"fingerprint": request.fingerprint}
     )
@@ -126,7 +126,7 @@ async def test_what_was_asked_runs_and_its_output_says_no_secret(
     parts.gate.settle(
         claimed, "done", {"exit_code": 1, "stdout": "login Zq7hunter failed\nDB_PASSWORD=other99\n"}
     )
-    outcome = parts.gate.get(grant.id).outcome
+    outcome = parts.queue.get(grant.id).outcome
     assert outcome is not None
     assert outcome["stdout"] == "login [hidden] failed\nDB_PASSWORD=[hidden]\n"
 
@@ -169,5 +169,5 @@ async def test_after_a_restart_a_command_with_a_credential_is_carried_out_by_no_
     with pytest.raises(
         RefusedError, match=r"`mysql -p\[hidden\] app` is not the action that was judged"
     ):
-        grant.use(after.gate.action_of(request))
+        grant.use(after.gate.queue.action_of(request))
     after.close()

@@ -187,7 +187,7 @@ class World(msgspec.Struct):
         if intent.request in sides.history.undos:
             assert self.undos, "an undo that nobody asked for"
             return
-        request = gate.get(intent.request)
+        request = gate.queue.get(intent.request)
         action = request.action
         assert isinstance(action, FileChange)
         assert status(request) == "used", (name, request)

@@ -75,7 +75,7 @@ async def test_a_change_taken_back_closes_its_request(desk: Desk) -> None:
         (desk.copy / "fresh.py").unlink()
         await desk.until(lambda: not desk.pending())
         for request in (first, second):
-            closed = desk.gate.get(request.id)
+            closed = desk.gate.queue.get(request.id)
             assert status(closed) == "expired"
             assert "as the host again" in closed.closed_why
 
@@ -86,7 +86,7 @@ async def test_a_newer_version_supersedes_the_card_and_only_it_can_be_applied(de
         first = await desk.asked("src/app.py")
         (desk.copy / "src/app.py").write_text("second\n")
         await desk.until(lambda: desk.pending()["src/app.py"].id != first.id)
-        assert status(desk.gate.get(first.id)) == "superseded"
+        assert status(desk.gate.queue.get(first.id)) == "superseded"
         with pytest.raises(UserError):
             desk.approve(first)
         second = desk.pending()["src/app.py"]
@@ -253,8 +253,8 @@ async def test_a_newer_request_for_a_file_supersedes_the_older_at_once(desk: Des
     async with desk.running():
         first = await desk.channel.edit("src/app.py", "two = 2", "two = 20", False, "a")
         second = await desk.channel.write("src/app.py", b"whole\n", "b")
-        assert status(desk.gate.get(first.id)) == "superseded"
-        assert desk.gate.get(first.id).answer == "denied"
+        assert status(desk.gate.queue.get(first.id)) == "superseded"
+        assert desk.gate.queue.get(first.id).answer == "denied"
         desk.approve(second)
         await desk.settled(second)
         assert (desk.host / "src/app.py").read_text() == "whole\n"
@@ -267,7 +267,7 @@ async def test_an_edit_keeps_what_the_agent_wrote_in_its_copy(desk: Desk) -> Non
         async with desk.channel._turn:
             pass
         await desk.until(lambda: len(desk.requests()) == 2 or "src/app.py" in desk.pending())
-        if status(desk.gate.get(request.id)) == "pending":
+        if status(desk.gate.queue.get(request.id)) == "pending":
             desk.approve(request)
             await desk.settled(request)
             assert (desk.host / "src/app.py").read_text() == "one = 1\ntwo = 20\nthree = 3\n"
@@ -378,7 +378,7 @@ async def test_the_final_pass_loses_nothing(desk: Desk) -> None:
         await desk.channel.final_pass("the end")
         assert (desk.host / "free/late.txt").read_text() == "late\n"
         assert list(desk.pending()) == ["src/app.py"]
-        desk.gate.close_requests("session-of-this-test", "the end")
+        desk.gate.answers.close_session("session-of-this-test", "the end")
         await desk.channel.final_pass("the end")
         assert not desk.pending()
         assert len(desk.requests()) == 2

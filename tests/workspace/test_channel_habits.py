@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.core.approvals import Request, status
+from tests.fakes.gated import answer_all
 from tests.workspace.conftest import Desk, git
 
 MANY = 200
@@ -63,7 +64,7 @@ async def quiet(desk: Desk) -> dict[str, Request]:
 async def approve_as_one(desk: Desk) -> list[Request]:
     """All that waits, with one answer, carried out."""
     ids = [one.id for one in (await quiet(desk)).values()]
-    done = [await desk.settled(one) for one in desk.gate.resolve_all(ids, "approved", by="tester")]
+    done = [await desk.settled(one) for one in answer_all(desk.gate, ids, "approved", by="tester")]
     assert all(one.outcome is not None and one.outcome["ok"] for one in done), [
         one.outcome for one in done
     ]

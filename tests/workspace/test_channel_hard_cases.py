@@ -22,6 +22,7 @@ from supervisor.core.files.undoing import Selection
 from supervisor.records import approval_queue
 from supervisor.workspace.disk import blobs
 from supervisor.workspace.disk.beneath import LONGEST_PATH_BYTES
+from tests.fakes.gated import answer_all
 from tests.workspace.conftest import Desk
 
 GIGABYTE = 1 << 30
@@ -58,7 +59,7 @@ async def approve_until_quiet(desk: Desk) -> None:
         ids = [one.id for one in desk.pending().values()]
         if not ids:
             return
-        for request in desk.gate.resolve_all(ids, "approved", by="tester"):
+        for request in answer_all(desk.gate, ids, "approved", by="tester"):
             await desk.settled(request)
     raise AssertionError(f"still asked: {list(desk.pending())}")
 

@@ -32,6 +32,7 @@ from supervisor.records.audit_check import verify
 from supervisor.sandbox.overlay_mount import make_removable, mount_overlay
 from supervisor.workspace.trees.trees import COPY
 from tests.examples import examples
+from tests.fakes.gated import answer_all
 from tests.fakes.own_process import KILLED, heard
 from tests.workspace.conftest import SESSION, Desk
 from tests.workspace.model_steps import (
@@ -76,7 +77,7 @@ class Life:
         async with self.desk.channel._turn:
             opened = await self.desk.channel._open()
         opened.sides.fill_digests(opened.sides.without_digest())
-        self.desk.gate.offer_ready()
+        self.desk.gate.answers.offer_ready()
         await self.settle(meanwhile)
         self.world.note_folders(self.desk.host, self.desk.copy)
 
@@ -166,8 +167,8 @@ class Life:
                 )
                 gate.resolve(request.id, said, by="model", shown_fingerprint=request.fingerprint)
             case "approve-all" | "deny-all":
-                gate.resolve_all(
-                    ids, "approved" if step.how == "approve-all" else "denied", by="model"
+                answer_all(
+                    gate, ids, "approved" if step.how == "approve-all" else "denied", by="model"
                 )
             case "merge":
                 card = await channel.conflict_card(request)
@@ -257,7 +258,7 @@ class Life:
             # Together, and the next time each for itself: where one can't be done, the others wait
             # for it no longer.
             for some in [ids] if number % 2 == 0 else [[one] for one in ids]:
-                self.desk.gate.resolve_all(some, "approved", by="model")
+                answer_all(self.desk.gate, some, "approved", by="model")
                 await self.settle()
             if not ids and before == (read_tree(self.desk.host), read_tree(self.desk.copy)):
                 break

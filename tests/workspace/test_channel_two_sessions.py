@@ -70,7 +70,7 @@ async def test_they_meet_at_the_host_like_two_people(tmp_path: Path) -> None:
                 request.session_id == two.id and "conflict" in request.action.hazards
             ),  # type: ignore[union-attr]
         )
-        assert status(running.parts.gate.get(second.id)) == "superseded"
+        assert status(running.parts.queue.get(second.id)) == "superseded"
         assert (host / "shared.txt").read_text() == "first\nby one\n"
         assert in_copy(running, two, "shared.txt").read_text() == "first\nby two\n"
         workspace = running.parts.workspace_of(two.id)

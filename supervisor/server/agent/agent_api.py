@@ -102,10 +102,10 @@ class _KeyedCalls:
         )
         async with self._keyed:
             if known := self._remembered.get(mark):
-                return calls.parts.gate.get(known)
+                return calls.parts.queue.get(known)
             calls.spend()
             asked = await ask(data)
-            if calls.parts.queue.get(asked.id) is not None:
+            if calls.parts.queue.find(asked.id) is not None:
                 self._remembered[mark] = asked.id
                 while len(self._remembered) > MOST_REMEMBERED:
                     self._remembered.popitem(last=False)

@@ -150,7 +150,7 @@ class AgentCalls:
         first: str | None = None
         left = parts.clock.monotonic() + wait_s
         while True:
-            found = parts.queue.get(request_id)
+            found = parts.queue.find(request_id)
             if found is None or found.session_id != self._session_id:
                 raise NotFoundError(
                     f"this session has no request `{request_id[:64]}`", "list its requests"
@@ -160,7 +160,7 @@ class AgentCalls:
             if is_settled(found) or status(found) != first or left_s <= 0:
                 return found
             if not await parts.queue.next_change(request_id, left_s):
-                return parts.queue.get(request_id) or found
+                return parts.queue.find(request_id) or found
 
     def facts(self) -> SessionFacts:
         """The session's facts."""
@@ -193,7 +193,7 @@ class AgentCalls:
 
     def view(self, request: approvals.Request) -> AgentRequest:
         """A request as the agent sees it."""
-        remedy = self.parts.gate.remedy_of(request)
+        remedy = self.parts.gate.repeats.remedy_of(request)
         if status(request) == "pending" and (
             why := self.parts.gate.handlers.why_impossible(request)
         ):

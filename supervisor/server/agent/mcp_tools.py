@@ -145,7 +145,7 @@ async def _ask_and_wait[Body](
     """The request when it is settled, or as it is after `WAIT_S` seconds."""
     request = await call(data)
     left_at = calls.parts.clock.monotonic() + WAIT_S
-    while not is_settled(request) and calls.parts.queue.get(request.id) is not None:
+    while not is_settled(request) and calls.parts.queue.find(request.id) is not None:
         left_s = left_at - calls.parts.clock.monotonic()
         if left_s <= 0:
             break

@@ -79,7 +79,7 @@ async def answer(
     (`fingerprint`; empty: none was), `UserError` where the rule can't be made of it; then
     nothing was answered and nothing saved.
     """
-    request = parts.gate.get(request_id)
+    request = parts.queue.get(request_id)
     if shown_by(fingerprint) != request.fingerprint:
         raise ChangedError.other()
     holds = until(parts, lasts, request.session_id)
@@ -105,7 +105,7 @@ async def answer(
     )
     saved_in = str(policies.saved_file)
     return AnswerResult(
-        request=parts.gate.get(request_id), rule_id=rule_id, also=tuple(also), saved_in=saved_in
+        request=parts.queue.get(request_id), rule_id=rule_id, also=tuple(also), saved_in=saved_in
     )
 
 
@@ -134,7 +134,7 @@ async def answer_category(
     if not shown or not all(shown.values()):
         raise ChangedError.unsaid(_WHERE_ALL)
     waiting = {
-        one.id: one.fingerprint for one in parts.gate.get_all(shown) if _waits_in(one, category)
+        one.id: one.fingerprint for one in parts.queue.get_all(shown) if _waits_in(one, category)
     }
     if waiting != dict(shown):
         raise ChangedError.several()
@@ -166,13 +166,13 @@ async def deny_held(parts: Parts, session_id: str, *, by: str) -> int:
 def suggestions(parts: Parts, request_id: str, effect: Effect) -> list[SavableRule]:
     """The rules that may be made of an answer, the default first; none where "always" may not be
     offered (law 9)."""
-    request = parts.gate.get(request_id)
+    request = parts.queue.get(request_id)
     if effect == "ask" or request.sticky or category_of(request.action) == "sandbox":
         return []
     if effect == "allow" and parts.gate.handlers.why_impossible(request):
         return []
     found = []
-    for candidate in suggest(parts.gate.action_of(request)):
+    for candidate in suggest(parts.queue.action_of(request)):
         try:
             check_candidate(parts, request, effect, candidate.rule)
         except GatehouseError:
@@ -210,7 +210,7 @@ def check_candidate(parts: Parts, request: Request, effect: Effect, rule: str) -
         raise UserError(
             f"`{rule}` is not about {category}", "choose a rule that matches the request"
         )
-    action = parts.gate.action_of(request)
+    action = parts.queue.action_of(request)
     if parts.redactor.said(rule, action) != rule:
         raise UserError("the rule holds a secret", "write one without it")
     verdict = parts.gate.rulings.under(
@@ -242,7 +242,7 @@ def until(parts: Parts, lasts: str, session_id: str | None) -> Until:
 def lift_denial(parts: Parts, request_id: str, *, by: str) -> list[Request]:
     """Let what was denied be asked again at once: the requests whose denials no longer stand.
     `UserError` where none stood."""
-    request = parts.gate.get(request_id)
+    request = parts.queue.get(request_id)
     if status(request) != "denied" or request.answer != "denied":
         raise UserError(
             f"this request is {status(request)}, and nobody denied it",
@@ -306,7 +306,7 @@ async def add_rule(
     except StorageError:
         policies.remove_rule(rule_id)  # a rule that isn't on record must not be in force
         raise
-    return rule_id, await parts.gate.rejudge_pending(by=f"rule {rule_id}, saved by {by}")
+    return rule_id, await parts.gate.answers.rejudge(by=f"rule {rule_id}, saved by {by}")
 
 
 async def remove_rule(parts: Parts, rule_id: str, *, by: str) -> str:
@@ -319,7 +319,7 @@ async def remove_rule(parts: Parts, rule_id: str, *, by: str) -> str:
             f"the rule can't be removed: {error.strerror}", "free or repair the data folder"
         ) from error
     parts.audit.record("rule_removed", rule_id=rule_id, rule=rule, by=by)
-    await parts.gate.rejudge_pending(by=f"the removal of rule {rule_id} by {by}")
+    await parts.gate.answers.rejudge(by=f"the removal of rule {rule_id} by {by}")
     return rule
 
 
@@ -346,7 +346,7 @@ def resume(parts: Parts, *, by: str) -> None:
         raise StorageError(
             f"the stop file can't be removed: {error.strerror}", "remove it by hand"
         ) from error
-    parts.gate.offer_ready()
+    parts.gate.answers.offer_ready()
 
 
 def _holder_of(parts: Parts, rule_id: str) -> PolicyFiles:

@@ -194,7 +194,7 @@ def list_requests(
 def get_request(request: AnyRequest, request_id: FromPath[str]) -> RequestDetail:
     """One request, with what the workspace shows of it."""
     parts = parts_of(request)
-    found = parts.gate.get(request_id)
+    found = parts.queue.get(request_id)
     workspace = parts.workspace_of(found.session_id) if found.origin != "egress" else None
     is_file = (
         workspace is not None

@@ -51,7 +51,7 @@ def of_rule(parts: Parts, effect: Effect, text: str, *, leaving_out: str = "") -
     rule = parse_rule(text, effect)
     rulings = parts.gate.rulings
     policies = (
-        rulings.policies_of(parts.gate.get(leaving_out).session_id)
+        rulings.policies_of(parts.queue.get(leaving_out).session_id)
         if leaving_out
         else parts.policies
     )
@@ -102,7 +102,7 @@ def _waiting(parts: Parts, rule: Rule, saved_with: PolicyFiles) -> list[Request]
             )
         if (
             rulings.under(
-                in_force[one.session_id], parts.gate.action_of(one), one.session_id
+                in_force[one.session_id], parts.queue.action_of(one), one.session_id
             ).decision
             == rule.effect
         ):

@@ -184,7 +184,7 @@ def _session_of(parts: Parts, any_id: str) -> Session:
     """Whose a session's, an undo's or a request's id is."""
     if any_id.startswith(("undo-", "batch-")):
         return parts.sessions.get(any_id.partition("-")[2].rpartition("-")[0])
-    request = parts.queue.get(any_id)
+    request = parts.queue.find(any_id)
     try:
         return parts.sessions.get(request.session_id if request is not None else any_id)
     except NotFoundError:

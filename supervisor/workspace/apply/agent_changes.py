@@ -30,6 +30,7 @@ from supervisor.core.files.new_folders import with_way
 from supervisor.core.policy.repositories import has_piece
 from supervisor.errors import RefusedError, UserError
 from supervisor.gate.gate import Gate
+from supervisor.gate.verdict_lines import record_refusal
 from supervisor.workspace.apply.agent_edits import Edits
 from supervisor.workspace.apply.effects import Effects
 from supervisor.workspace.disk.beneath import PathError
@@ -133,10 +134,10 @@ class AgentChanges:
         if host is None:
             for older in self._pending(name):
                 if older.origin == "agent_api" and self._effects.action_of(older).to is None:
-                    self._gate.close(
-                        older.id, "the agent asked to delete it before it was answered"
+                    self._gate.answers.close(
+                        "the agent asked to delete it before it was answered", older.id
                     )
-                    return self._gate.get(older.id)
+                    return self._gate.queue.get(older.id)
         host = self._seen_by_agent(name, host, "delete")
         if host.kind == "dir" and await asyncio.to_thread(self._holds_something, name):
             raise UserError(
@@ -314,7 +315,7 @@ class AgentChanges:
             )  # a write names its content
         for name in names_of(action):
             if why := await asyncio.to_thread(self._why_unreachable, name):
-                self._gate.record_refusal(action, self._session_id, why)
+                record_refusal(self._gate.audit, action, self._session_id, why)
                 raise RefusedError(
                     f"`{name}` can't be reached: {why}",
                     "name a path below the workspace's own folders",
@@ -379,7 +380,7 @@ class AgentChanges:
             return
         why = await asyncio.to_thread(self._effects.why_stale, request, action)
         if why and (held is None or not await self._edit_anew(name, held)):
-            self._gate.close(request.id, why)
+            self._gate.answers.close(why, request.id)
 
     async def _edit_anew(self, name: str, held: Edits) -> bool:
         """Apply the same edits to the host's new content; return whether they fit."""

@@ -95,14 +95,14 @@ class Effects:
 
     async def carry_out(self, request: Request) -> None:
         """Carry out a request that is allowed or approved. A second call finds it used."""
-        request = self._gate.get(request.id)
+        request = self._gate.queue.get(request.id)
         if status(request) not in ("allowed", "approved"):
             return
         action = self.action_of(request)
         if request.origin == "agent_api" and (
             why := await asyncio.to_thread(self.why_stale, request, action)
         ):
-            self._gate.close(request.id, why)
+            self._gate.answers.close(why, request.id)
             return
         grant = self._gate.claim(request.id, self._session_id)
         if isinstance(grant, Grant):
@@ -144,7 +144,7 @@ class Effects:
 
     async def _ready_of(self, requests: Sequence[Request]) -> AsyncIterator[Request]:
         async for part in slices(requests, SETTLED):
-            for request in self._gate.get_all([one.id for one in part]):
+            for request in self._gate.queue.get_all([one.id for one in part]):
                 if status(request) in _READY:
                     yield request
 
@@ -313,22 +313,20 @@ class Effects:
         self._sides.left_behind |= await asyncio.to_thread(
             lambda: clean_leftovers(self._sides.host, intents, anywhere=True)
         )
-        left = [
-            request
-            for request in self._gate.unsettled(self._session_id)
-            if isinstance(request.action, FileChange) and request.origin != "egress"
-        ]
-        grants = self._gate.resume_all([request.id for request in left], self._session_id)
+        left = self._gate.resume_all(
+            self._session_id,
+            lambda one: isinstance(one.action, FileChange) and one.origin != "egress",
+        )
         granted = [
             Granted(request, self.action_of(request), grant)
-            for request, grant in zip(left, grants, strict=True)
+            for request, grant in left
             if isinstance(grant, Grant)
         ]
         # `apply` finds each done already, or finds `before` still there and does it, or finds
         # neither and refuses.
         batch = self._sides.history.open_batch
         ids = set(batch.requests) if batch is not None else set()
-        if batch is not None and any(request.id in ids for request in left):
+        if batch is not None and any(request.id in ids for request, _ in left):
             if together := [one for one in granted if one.request.id in ids]:
                 await self._as_one(batch, together)
         elif batch is not None:
@@ -339,7 +337,7 @@ class Effects:
 
     def action_of(self, request: Request) -> FileChange:
         """Return the request's action, which is one of files."""
-        action = self._gate.action_of(request)
+        action = self._gate.queue.action_of(request)
         if not isinstance(action, FileChange):
             raise TypeError(f"the workspace was given {type(action).__name__}")
         return action

@@ -126,7 +126,7 @@ class PartialAnswers:
             part, left = self._answer_together(request, action, derived, chosen, rest, by)
             self._at("part answered")
         await self._effects.carry_out(part)
-        part = self._gate.get(part.id)
+        part = self._gate.queue.get(part.id)
         if part.outcome is None or not part.outcome.get("ok"):
             self._ask_again(name_of(action))
         elif chosen.taken < chosen.hunks and rest == "pending" and request.origin == "agent_api":
@@ -190,7 +190,7 @@ class PartialAnswers:
         )
 
     def _pending(self, request_id: str, fingerprint: str) -> tuple[Request, FileChange]:
-        request = self._gate.get(request_id)
+        request = self._gate.queue.get(request_id)
         if request.session_id != self._session_id:
             raise UserError("this request is another session's", "reload the inbox")
         if fingerprint != request.fingerprint:

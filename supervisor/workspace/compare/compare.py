@@ -37,6 +37,7 @@ from supervisor.core.files.incoming import is_known_of
 from supervisor.core.files.new_folders import holds_for, with_way
 from supervisor.core.files.swaps import made_by
 from supervisor.gate.gate import Gate, Grant
+from supervisor.gate.verdict_lines import record_refusal
 from supervisor.workspace.compare.copy_side import CopySide
 from supervisor.workspace.compare.examining import Examiner
 from supervisor.workspace.compare.findings import PathFinding, Renames
@@ -193,7 +194,7 @@ class Comparison:
     def reconsider(self) -> None:
         """Ask again about what rules denied: they are others now."""
         asked = list(self._asked.items())
-        requests = self._gate.get_all({one.request_id for _, one in asked})
+        requests = self._gate.queue.get_all({one.request_id for _, one in asked})
         denied = {
             request.id
             for request in requests
@@ -216,7 +217,9 @@ class Comparison:
     def _take_back_pending(self) -> None:
         """Keep forgotten requests whose cards still wait: such a card must keep its owner."""
         let_go, self._let_go = self._let_go, {}
-        requests = self._gate.get_all({one.request_id for one in let_go.values()}) if let_go else []
+        requests = (
+            self._gate.queue.get_all({one.request_id for one in let_go.values()}) if let_go else []
+        )
         pending = {request.id for request in requests if status(request) == "pending"}
         for name, asked in let_go.items():
             if asked.request_id in pending:
@@ -399,7 +402,9 @@ class Comparison:
             return
         self._room = self._free()
         asked = [self._asked[one.name].request_id for one in wanted if one.name in self._asked]
-        earlier: dict[str, Request] = {request.id: request for request in self._gate.get_all(asked)}
+        earlier: dict[str, Request] = {
+            request.id: request for request in self._gate.queue.get_all(asked)
+        }
         is_tight = not last and self._room < len(wanted)
         to_ask: list[ToAsk] = []
         for one in wanted:
@@ -467,7 +472,7 @@ class Comparison:
         self._refused[name] = RefusedPath(now, why)
         if now is not None:
             self._compared[name] = now
-        self._gate.record_refusal(action, self._session_id, why)
+        record_refusal(self._gate.audit, action, self._session_id, why)
 
     def _withdraw(self, name: str, why: str, *, keep_refusal: bool = False) -> None:
         asked = self._asked.pop(name, None)
@@ -478,7 +483,7 @@ class Comparison:
             and not self._is_other_end_of(asked)
             and self._state(asked) == "pending"
         ):
-            self._gate.close(asked.request_id, why)
+            self._gate.answers.close(why, asked.request_id)
 
     def _is_other_end_of(self, asked: LastAsked) -> bool:
         """Return whether the request is a rename that still covers this path as its other end."""
@@ -486,7 +491,7 @@ class Comparison:
         return other is not None and other.request_id == asked.request_id
 
     def _state(self, asked: LastAsked) -> str:
-        return status(self._gate.get(asked.request_id))
+        return status(self._gate.queue.get(asked.request_id))
 
     def _free(self) -> int:
         return self._gate.queue.room(self._session_id, "workspace")

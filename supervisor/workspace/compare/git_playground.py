@@ -9,6 +9,7 @@ import os
 
 from supervisor.core.files.changes import Signature, Want, signature_of, to_action
 from supervisor.gate.gate import Gate
+from supervisor.gate.verdict_lines import record_refusal
 from supervisor.workspace.disk.beneath import DIRECTORY, Root
 
 MOST_ATTEMPTS = 50
@@ -35,8 +36,11 @@ class SessionGit:
             if seen[name] != before.get(name) and self._attempts < MOST_ATTEMPTS:
                 self._attempts += 1
                 action = to_action(name, Want("write", None))
-                self._gate.record_refusal(
-                    action, self._session_id, "git's own folder in the copy never leaves it"
+                record_refusal(
+                    self._gate.audit,
+                    action,
+                    self._session_id,
+                    "git's own folder in the copy never leaves it",
                 )
 
     def _signatures(self) -> dict[str, Signature]:

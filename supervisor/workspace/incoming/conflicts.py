@@ -106,7 +106,7 @@ class Conflicts:
         """Return the merged content with its permissions, where it is the one that was shown.
         Doesn't block: git is given time."""
         self._pending(request_id, fingerprint)
-        merge = await self._merge(self._gate.get(request_id))
+        merge = await self._merge(self._gate.queue.get(request_id))
         if merge.content is None:
             raise UserError(
                 f"there is no merge: {merge.why_not}", "approve the agent's version, or deny it"
@@ -164,7 +164,7 @@ class Conflicts:
         return mine, host
 
     def _pending(self, request_id: str, fingerprint: str) -> FileChange:
-        request = self._gate.get(request_id)
+        request = self._gate.queue.get(request_id)
         if fingerprint != request.fingerprint:
             raise ChangedError.other()
         if status(request) != "pending":

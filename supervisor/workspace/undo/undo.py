@@ -320,7 +320,9 @@ class Undo:
         again = [one for one in after - before if one not in undos]
         why = f"taken back by {undo.by}; it is not applied again unless you change it again"
         try:
-            self._gate.note_taken_back({**dict.fromkeys(gone, why), **dict.fromkeys(again)})
+            self._gate.pending_writes.note_taken_back(
+                {**dict.fromkeys(gone, why), **dict.fromkeys(again)}
+            )
         except StorageError as failure:
             log.error("requests don't say that they were undone", undo=undo.id, error=str(failure))
 

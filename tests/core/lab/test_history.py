@@ -34,6 +34,7 @@ from supervisor.core.network.egress_wire import Question
 from supervisor.core.secrets.token_shapes import MARK
 from supervisor.errors import UserError
 from supervisor.gate.gate import Gate, Refused
+from supervisor.gate.verdict_lines import record_refusal
 from supervisor.network.egress_questions import EgressQuestions
 from supervisor.records import approval_queue
 from supervisor.records.audit import EVENTS
@@ -77,7 +78,7 @@ def ask(parts: FakeParts, action: Action, session: str = "one") -> str:
 
 def test_what_rules_said_at_once(parts: FakeParts) -> None:
     for command in ("git status", "rm -rf /tmp/x"):
-        parts.gate.judge(run(command), "one")
+        parts.gate.lease(run(command), "one")
     allowed, denied = history(parts)
     assert (allowed.verdict, allowed.rule, allowed.was_asked, allowed.by_policy) == (
         "allow",
@@ -119,7 +120,7 @@ def test_requests_and_what_a_person_answered(parts: FakeParts) -> None:
 
 async def test_answers_in_bulk_are_a_persons(parts: FakeParts) -> None:
     ids = [ask(parts, run(f"make {number}")) for number in range(3)]
-    shown = {one: parts.gate.get(one).fingerprint for one in ids}
+    shown = {one: parts.queue.get(one).fingerprint for one in ids}
     await decisions.answer_category(parts, "exec", "approved", by=BY, shown=shown)
     assert [past.persons_answer for past in history(parts)] == ["approved"] * 3
 
@@ -130,7 +131,7 @@ async def test_answers_of_rules_that_changed_while_something_waited_are_nobodys(
     """Each way in which rules answer what waits, by the code that does it: none may look like a
     person's answer."""
     first, second = ask(parts, run("npm test a")), ask(parts, run("npm test b"))
-    mark = parts.gate.get(first).fingerprint
+    mark = parts.queue.get(first).fingerprint
     await decisions.answer(
         parts, first, "approved", by=BY, fingerprint=mark, always="exec(npm test *)"
     )
@@ -138,7 +139,7 @@ async def test_answers_of_rules_that_changed_while_something_waited_are_nobodys(
     rule_id, _ = await decisions.add_rule(parts, "ask", "exec(make removed)", why="", by=BY)
     parts.settings.policy_file.write_text("version: 1\nmodes: {exec: deny}\n")
     await decisions.remove_rule(parts, rule_id, by=BY)
-    await parts.gate.rejudge_pending(by="a change of the policy file")  # what app does
+    await parts.gate.answers.rejudge(by="a change of the policy file")  # what app does
     by_command = {
         past.action.command: past for past in history(parts) if isinstance(past.action, Exec)
     }
@@ -153,8 +154,8 @@ async def test_answers_by_the_policy_file_and_by_proposals_are_nobodys(parts: Fa
     waiting = ask(parts, run("make lint"))
     proposal = ask(parts, Proposal(effect="allow", rule="exec(make lint)"))
     parts.gate.resolve(proposal, "approved", by=BY)
-    await ProposalBroker(parts.gate).carry_out(parts.gate.get(proposal))
-    assert parts.gate.get(waiting).answer == "approved"
+    await ProposalBroker(parts.gate).carry_out(parts.queue.get(proposal))
+    assert parts.queue.get(waiting).answer == "approved"
     past = of(parts, run("make lint"))
     assert (past.answer, past.persons_answer) == ("approved", None)
     proposed = of(parts, Proposal(effect="allow", rule="exec(make lint)"))
@@ -184,7 +185,7 @@ def test_what_was_superseded_or_closed_has_no_answer(parts: FakeParts) -> None:
     ask(parts, older)
     ask(parts, newer)
     closed = ask(parts, run("make late"))
-    parts.gate.close(closed, "the agent has exited")
+    parts.gate.answers.close("the agent has exited", closed)
     assert [(past.answer, past.outcome) for past in history(parts)] == [(None, "ask")] * 3
 
 
@@ -240,18 +241,18 @@ def test_every_kind_of_action_comes_back(parts: FakeParts) -> None:
 
 def stopped(parts: FakeParts) -> None:
     decisions.stop_all(parts, by=BY, reason="lunch\nbreak")
-    parts.gate.judge(run("git status"), "one")
+    parts.gate.lease(run("git status"), "one")
     ask(parts, run("git status"))
 
 
 def ended(parts: FakeParts) -> None:
-    parts.gate.judge(run("git status"), "no such session")
+    parts.gate.lease(run("git status"), "no such session")
 
 
 def nothing_in_force(parts: FakeParts) -> None:
     (parts.settings.data_dir / "policy.yaml").write_text("nonsense: [")
     again = FakeParts(parts.settings.data_dir)
-    again.gate.judge(run("git status"), "one")
+    again.gate.lease(run("git status"), "one")
     again.close()
 
 
@@ -262,7 +263,7 @@ def full(parts: FakeParts) -> None:
 
 def failing(parts: FakeParts) -> None:
     parts.gate.rulings.policies.for_session = None  # type: ignore[assignment, method-assign]
-    parts.gate.judge(run("git status"), "one")
+    parts.gate.lease(run("git status"), "one")
 
 
 def refused_by_egress(parts: FakeParts) -> None:
@@ -273,14 +274,17 @@ def refused_by_egress(parts: FakeParts) -> None:
 
 
 def refused_by_the_workspace(parts: FakeParts) -> None:
-    parts.gate.record_refusal(
-        FileChange(operation="write", path=".git/config"), "one", "git's own folder"
+    record_refusal(
+        parts.gate.audit,
+        FileChange(operation="write", path=".git/config"),
+        "one",
+        "git's own folder",
     )
 
 
 def own_listener(parts: FakeParts) -> None:
     parts.gate.rulings.forbid_endpoints(frozenset({("127.0.0.1", 41234)}))
-    parts.gate.judge(Network(operation="connect", host="127.0.0.1", port=41234), "one")
+    parts.gate.lease(Network(operation="connect", host="127.0.0.1", port=41234), "one")
 
 
 @pytest.mark.parametrize(
@@ -333,7 +337,7 @@ def test_a_change_of_own_files_is_an_ask_of_no_policy(parts: FakeParts, tmp_path
 def test_an_agent_can_not_make_a_verdict_look_like_gatehouse_own(
     parts: FakeParts, action: Action
 ) -> None:
-    parts.gate.judge(action, "one")
+    parts.gate.lease(action, "one")
     assert [past.by_policy for past in history(parts)] == [True]
 
 
@@ -343,9 +347,9 @@ def test_an_agent_can_not_make_a_verdict_look_like_gatehouse_own(
 def test_an_action_with_a_secret_is_marked(parts: FakeParts) -> None:
     secret, plain = run(f"curl -H 'token: {SECRET}' https://a.example.org"), run(f"echo {MARK}")
     ask(parts, secret)
-    parts.gate.judge(secret, "one")
+    parts.gate.lease(secret, "one")
     ask(parts, plain)
-    parts.gate.judge(run("git status"), "one")
+    parts.gate.lease(run("git status"), "one")
     asked, judged, typed, clean = history(parts)
     assert asked.is_redacted
     assert judged.is_redacted

@@ -52,7 +52,7 @@ async def test_an_ask_becomes_a_request_that_waits(
         False,
         False,
     )
-    kept = parts.gate.get(shown["id"])
+    kept = parts.queue.get(shown["id"])
     assert (kept.session_id, kept.origin) == ("one", "agent_api")
     assert kept.reason == ("often" if "proposals" in path else "because")
 
@@ -192,7 +192,7 @@ async def test_there_is_no_route_to_an_answer(
     answer = await agent.request(method, path.format(id=request_id), json={})
     assert answer.status_code in (404, 405), answer.text
     assert answer.json()["error"] in ("not found", "method not allowed")
-    assert status(parts.gate.get(request_id)) == "pending"
+    assert status(parts.queue.get(request_id)) == "pending"
 
 
 def test_the_routes_are_these(parts: FakeParts) -> None:
@@ -233,7 +233,7 @@ async def test_actions_say_what_was_asked(agent: httpx.AsyncClient, parts: FakeP
     async def action(route: str, **body: Any) -> Any:
         answer = await agent.post(route, json=body)
         assert answer.status_code == 202, answer.text
-        return parts.gate.get(answer.json()["id"]).action
+        return parts.queue.get(answer.json()["id"]).action
 
     assert await action(
         "/v1/exec", command="ls", cwd="/workspace/merged/src/../lib", timeout_s=5

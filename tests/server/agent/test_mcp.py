@@ -105,7 +105,7 @@ async def test_what_asks_becomes_a_request_of_this_session(
 ) -> None:
     async with client_at(agent_door.url) as client:
         shown = data_of(await client.call_tool(name, arguments))
-    kept = running.gate.get(shown["id"])
+    kept = running.gate.queue.get(shown["id"])
     assert (shown["status"], status(kept), kept.session_id, kept.origin) == (
         "pending",
         "pending",

@@ -247,7 +247,7 @@ async def test_stopping_does_not_wait_for_parked_waits(
         await door.stop()
         with contextlib.suppress(httpx.TransportError):
             assert (await waiting).status_code >= 500
-    assert running.gate.get(request.id).answer is None
+    assert running.gate.queue.get(request.id).answer is None
 
 
 async def test_an_agents_socket_may_be_made_elsewhere(running: FakeParts) -> None:

@@ -53,8 +53,8 @@ async def test_approving_is_refused_at_every_door(
         with pytest.raises(UserError, match="doesn't carry out"):
             await given
     with pytest.raises(UserError, match="doesn't carry out"):
-        parts.gate.resolve_all([request.id], "approved", by=BY)
-    assert status(parts.gate.get(request.id)) == "pending"
+        parts.gate.resolve(request.id, "approved", by=BY)
+    assert status(parts.queue.get(request.id)) == "pending"
     assert (
         await cli.get(f"/api/requests/{request.id}/suggestions", params={"effect": "allow"})
     ).json() == []
@@ -62,7 +62,7 @@ async def test_approving_is_refused_at_every_door(
         await cli.get(f"/api/requests/{request.id}/suggestions", params={"effect": "deny"})
     ).json()
     assert (await cli.post(f"/api/requests/{request.id}/deny", json=shown)).status_code == 200
-    assert status(parts.gate.get(request.id)) == "denied"
+    assert status(parts.queue.get(request.id)) == "denied"
 
 
 @pytest.mark.parametrize(("action", "why"), ACTIONS)
@@ -131,8 +131,8 @@ async def test_what_a_rule_allows_is_settled_truthfully(parts: FakeParts) -> Non
     async with parts.running():
         await decisions.add_rule(parts, "allow", "git(feature/x)", why="", by=BY)
         request = parts.gate.ask(PUSH, session_id="one")
-        while parts.gate.get(request.id).settled_at is None:
+        while parts.queue.get(request.id).settled_at is None:
             await parts.queue.next_change(request.id, 5.0)
-    outcome = parts.gate.get(request.id).outcome or {}
+    outcome = parts.queue.get(request.id).outcome or {}
     assert (outcome["ok"], outcome["carried_out"]) == (False, False)
     assert "so nothing was changed" in outcome["error"]

@@ -218,7 +218,7 @@ async def test_a_command_that_failed_reads_as_failed_everywhere(
     request = ask(running)
     body = {"fingerprint": request.fingerprint}
     assert (await cli.post(f"/api/requests/{request.id}/approve", json=body)).status_code == 200
-    while running.gate.get(request.id).settled_at is None:
+    while running.gate.queue.get(request.id).settled_at is None:
         await asyncio.sleep(0)
     seen = (await cli.get(f"/api/requests/{request.id}")).json()["request"]
     assert (seen["failure"], seen["delivery"]) == ("exit code 3", "failed: exit code 3")
@@ -236,7 +236,7 @@ async def test_a_command_that_failed_reads_as_failed_everywhere(
 async def test_one_that_went_well_does_not(running: FakeParts, cli: httpx.AsyncClient) -> None:
     request = ask(running)
     await cli.post(f"/api/requests/{request.id}/approve", json={"fingerprint": request.fingerprint})
-    while running.gate.get(request.id).settled_at is None:
+    while running.gate.queue.get(request.id).settled_at is None:
         await asyncio.sleep(0)
     seen = (await cli.get(f"/api/requests/{request.id}")).json()["request"]
     assert (seen["failure"], seen["delivery"]) == ("", "done, exit code 0")

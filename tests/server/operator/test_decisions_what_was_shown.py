@@ -29,7 +29,7 @@ class Door:
         return self.parts.gate.ask(action, session_id="one")
 
     def waits(self) -> bool:
-        return status(self.parts.gate.get(self.request.id)) == "pending"
+        return status(self.parts.queue.get(self.request.id)) == "pending"
 
     async def rules(self) -> set[str]:
         return {one["rule"] for one in (await self.cli.get("/api/rules")).json()}
@@ -122,7 +122,7 @@ async def test_of_several_none_is_answered_where_one_is_another_by_now(door: Doo
         assert (answer.status_code, "not what was shown" in answer.json()["why"]) == (409, True)
     wrong_kind = body | {"shown": {door.request.id: door.request.fingerprint}}
     assert (await door.cli.post("/api/requests/bulk", json=wrong_kind)).status_code == 409
-    assert [status(door.parts.gate.get(one.id)) for one in (older, newer, other)] == [
+    assert [status(door.parts.queue.get(one.id)) for one in (older, newer, other)] == [
         "superseded",
         "pending",
         "pending",
@@ -142,7 +142,7 @@ async def test_an_answer_to_a_version_that_was_superseded_is_a_conflict(door: Do
         409,
         "this request was already superseded",
     )
-    assert status(door.parts.gate.get(newer.id)) == "pending"
+    assert status(door.parts.queue.get(newer.id)) == "pending"
 
 
 async def test_a_set_and_an_undo_name_what_was_shown_too(door: Door) -> None:

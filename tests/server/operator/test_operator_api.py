@@ -90,9 +90,9 @@ async def test_approve_records_the_authenticated_caller(
         f"/api/requests/{by_cli.id}/deny",
         json={"fingerprint": by_cli.fingerprint, "reason": "use make test"},
     )
-    assert parts.gate.get(by_page.id).answered_by == "operator (browser)"
-    assert parts.gate.get(by_cli.id).answered_by == "operator (cli)"
-    assert parts.gate.get(by_cli.id).answer_reason == "use make test"
+    assert parts.queue.get(by_page.id).answered_by == "operator (browser)"
+    assert parts.queue.get(by_cli.id).answered_by == "operator (cli)"
+    assert parts.queue.get(by_cli.id).answer_reason == "use make test"
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ async def test_a_body_cannot_say_who_answers(
         answer = await cli.post(f"/api/requests/{request.id}/{verb}", json={field: "somebody"})
         assert answer.status_code == 400
         assert field in answer.json()["why"]
-    assert status(parts.gate.get(request.id)) == "pending"
+    assert status(parts.queue.get(request.id)) == "pending"
 
 
 async def test_a_request_is_answered_once(cli: httpx.AsyncClient, parts: FakeParts) -> None:
@@ -120,7 +120,7 @@ async def test_a_request_is_answered_once(cli: httpx.AsyncClient, parts: FakePar
         f"/api/requests/{request.id}/approve", json={"fingerprint": request.fingerprint}
     )
     assert (second.status_code, second.json()["why"]) == (409, "this request was already denied")
-    assert status(parts.gate.get(request.id)) == "denied"
+    assert status(parts.queue.get(request.id)) == "denied"
 
 
 async def test_of_two_tabs_at_once_one_wins(
@@ -160,7 +160,7 @@ async def test_superseded_and_closed_requests_cannot_be_approved(
     assert (
         await cli.post(f"/api/requests/{older.id}/approve", json={"fingerprint": older.fingerprint})
     ).json()["why"] == ("this request was already superseded")
-    parts.gate.close(newer.id, "MAX_UPTIME was reached")
+    parts.gate.answers.close("MAX_UPTIME was reached", newer.id)
     assert (
         await cli.post(f"/api/requests/{newer.id}/approve", json={"fingerprint": newer.fingerprint})
     ).json()["why"] == ("this request was already expired")
@@ -196,8 +196,8 @@ async def test_always_allow_answers_what_else_waits(
     )
     assert answer.status_code == 200, answer.text
     assert [one["id"] for one in answer.json()["also"]] == [same.id]
-    assert status(parts.gate.get(same.id)) == "approved"
-    assert status(parts.gate.get(other.id)) == "pending"
+    assert status(parts.queue.get(same.id)) == "approved"
+    assert status(parts.queue.get(other.id)) == "pending"
     later = parts.gate.ask(fetch("later.example.com"), session_id="two", origin="egress")
     assert status(later) == "allowed"
     records = audit_chain.newest_first(parts.settings.data_dir / "audit.log", 100)
@@ -225,7 +225,7 @@ async def test_a_rule_for_a_time_or_for_the_session(
             json={"fingerprint": mine.fingerprint, "always": rule, "lasts": lasts},
         )
         assert answer.status_code == 200, answer.text
-        assert status(parts.gate.get(other.id)) == ("approved" if span else "pending")
+        assert status(parts.queue.get(other.id)) == ("approved" if span else "pending")
         (listed,) = [one for one in (await cli.get("/api/rules")).json() if one["rule"] == rule]
         assert listed["expires_at"] == (parts.clock.now() + span if span else None)
         assert listed["session_id"] == (None if span else session_id)
@@ -246,7 +246,7 @@ async def test_a_time_that_is_none_answers_and_saves_nothing(
         "/api/rules", json={"effect": "allow", "rule": "exec(ls)", "lasts": lasts}
     )
     assert answer.status_code == 400
-    assert status(parts.gate.get(mine.id)) == "pending"
+    assert status(parts.queue.get(mine.id)) == "pending"
     assert not [one for one in (await cli.get("/api/rules")).json() if one["can_remove"]]
 
 
@@ -268,8 +268,8 @@ async def test_always_deny_answers_what_else_waits(
         json={"fingerprint": mine.fingerprint, "always": "network(*.ads.example.com)"},
     )
     assert answer.status_code == 200, answer.text
-    assert status(parts.gate.get(mine.id)) == status(parts.gate.get(same.id)) == "denied"
-    assert status(parts.gate.get(other.id)) == "pending"
+    assert status(parts.queue.get(mine.id)) == status(parts.queue.get(same.id)) == "denied"
+    assert status(parts.queue.get(other.id)) == "pending"
 
 
 async def test_what_a_written_rule_asks_takes_no_always(
@@ -288,7 +288,7 @@ async def test_what_a_written_rule_asks_takes_no_always(
         answer = await cli.post(f"/api/requests/{request.id}/{verb}", json=body)
         assert answer.status_code == 400
         assert "asks for this every time" in answer.json()["why"]
-    assert status(parts.gate.get(request.id)) == "pending"
+    assert status(parts.queue.get(request.id)) == "pending"
     assert (
         await cli.post(
             f"/api/requests/{request.id}/approve", json={"fingerprint": request.fingerprint}
@@ -304,7 +304,7 @@ async def test_a_proposal_takes_no_always(cli: httpx.AsyncClient, parts: FakePar
         json={"fingerprint": request.fingerprint, "always": "exec(ls)"},
     )
     assert answer.status_code == 400
-    assert status(parts.gate.get(request.id)) == "pending"
+    assert status(parts.queue.get(request.id)) == "pending"
 
 
 @pytest.mark.parametrize(
@@ -321,7 +321,7 @@ async def test_always_takes_only_a_rule_that_fits(
         body = {"fingerprint": request.fingerprint, "always": rule}
         answer = await cli.post(f"/api/requests/{request.id}/{verb}", json=body)
         assert answer.status_code == 400, (verb, rule, answer.text)
-    assert status(parts.gate.get(request.id)) == "pending"
+    assert status(parts.queue.get(request.id)) == "pending"
     assert not (parts.settings.data_dir / "policy.yaml").exists()
 
 
@@ -361,7 +361,7 @@ async def test_bulk_answers_only_what_was_shown(cli: httpx.AsyncClient, parts: F
     }
     answered = (await cli.post("/api/requests/bulk", json=body)).json()
     assert {one["id"] for one in answered} == {one.id for one in seen}
-    assert status(parts.gate.get(unseen.id)) == status(parts.gate.get(other.id)) == "pending"
+    assert status(parts.queue.get(unseen.id)) == status(parts.queue.get(other.id)) == "pending"
     body = {
         "category": "exec",
         "answer": "denied",
@@ -369,8 +369,8 @@ async def test_bulk_answers_only_what_was_shown(cli: httpx.AsyncClient, parts: F
         "shown": {unseen.id: unseen.fingerprint},
     }
     await cli.post("/api/requests/bulk", json=body)
-    assert parts.gate.get(unseen.id).answer_reason == "no"
-    assert status(parts.gate.get(other.id)) == "pending"
+    assert parts.queue.get(unseen.id).answer_reason == "no"
+    assert status(parts.queue.get(other.id)) == "pending"
 
 
 async def test_rules_are_listed_added_and_removed(cli: httpx.AsyncClient, parts: FakeParts) -> None:
@@ -399,7 +399,7 @@ async def test_rules_are_listed_added_and_removed(cli: httpx.AsyncClient, parts:
 async def test_hits_of_rules_are_shown(cli: httpx.AsyncClient, parts: FakeParts) -> None:
     ask(parts, "git status")
     ask(parts, "git status")
-    parts.gate.write_hits()
+    parts.gate.pending_writes.write()
     listed = {one["rule"]: one for one in (await cli.get("/api/rules")).json()}
     assert listed["exec(git status)"]["hits"] == 2
     assert listed["exec(git status)"]["last_at"] == parts.clock.now()

@@ -49,7 +49,7 @@ async def test_superseded_closed_and_ruled_requests_are_nobodys_answer(parts: Fa
     for after in ("1", "2"):
         parts.gate.ask(FileChange(operation="write", path="src/a", after=after), session_id="one")
     second = parts.queue.pending()[0]
-    parts.gate.close(second.id, "the agent has exited")
+    parts.gate.answers.close("the agent has exited", second.id)
     past = rule_previews.of_rule(parts, "allow", "filesystem(src/*)").past
     assert (past.asked, past.unanswered.count, past.denied.count) == (2, 2, 0)
     ask(parts, "npm test")

@@ -100,6 +100,6 @@ async def test_one_that_came_to_be_covered_while_it_waited_is_refused_then(
 ) -> None:
     request = propose(parts, "allow", "exec(npm ci)")
     await decisions.add_rule(parts, "allow", "exec(npm *)", why="", by=BY)
-    found = parts.gate.get(request.id)
+    found = parts.queue.get(request.id)
     assert status(found) == "denied"
     assert "allow exec(npm *) answers all that exec(npm ci) is about" in found.answer_reason

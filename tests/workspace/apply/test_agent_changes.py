@@ -330,16 +330,16 @@ async def test_a_move_is_about_both_of_its_paths(desk: Desk) -> None:
         other = await desk.channel.write("lib/x.py", b"x\n", "")
         move = await desk.channel.move(APP, "lib/x.py", "")
         for older in (edit, other):
-            assert status(desk.gate.get(older.id)) == "superseded"
-            assert desk.gate.get(older.id).superseded_by == move.id
-            assert explanation(desk.gate.get(older.id)) == MOVED
+            assert status(desk.gate.queue.get(older.id)) == "superseded"
+            assert desk.gate.queue.get(older.id).superseded_by == move.id
+            assert explanation(desk.gate.queue.get(older.id)) == MOVED
         second = await desk.channel.move("src/util.py", "lib/x.py", "")
-        assert status(desk.gate.get(move.id)) == "superseded"
+        assert status(desk.gate.queue.get(move.id)) == "superseded"
         third = await desk.channel.write("lib/x.py", b"y\n", "")
-        assert status(desk.gate.get(second.id)) == "superseded"
+        assert status(desk.gate.queue.get(second.id)) == "superseded"
         fourth = await desk.channel.move("src/util.py", "lib/y.py", "")
         fifth = await desk.channel.delete("src/util.py", "")
-        assert status(desk.gate.get(fourth.id)) == "superseded"
+        assert status(desk.gate.queue.get(fourth.id)) == "superseded"
         assert {one.id for one in desk.pending().values()} == {third.id, fifth.id}
 
 
@@ -349,9 +349,9 @@ async def test_the_copys_own_change_supersedes_a_move_and_the_other_way_round(de
         (desk.copy / "lib").mkdir()
         (desk.copy / "lib/x.py").write_text("own\n")
         own = await desk.asked("lib/x.py")
-        assert status(desk.gate.get(move.id)) == "superseded"
+        assert status(desk.gate.queue.get(move.id)) == "superseded"
         again = await desk.channel.move(APP, "lib/x.py", "")
-        assert status(desk.gate.get(own.id)) == "superseded"
+        assert status(desk.gate.queue.get(own.id)) == "superseded"
         assert again.id != move.id
 
 

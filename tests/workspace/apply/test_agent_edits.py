@@ -18,8 +18,8 @@ async def test_edits_of_one_file_compose_into_one_request(desk: Desk) -> None:
     async with desk.running():
         first = await desk.channel.edit(APP, "two = 2", "two = 22", False, "a")
         second = await desk.channel.edit(APP, "two = 22\nthree", "two = 22\nTHREE", False, "b")
-        assert status(desk.gate.get(first.id)) == "superseded"
-        assert explanation(desk.gate.get(first.id)) == CONTAINED
+        assert status(desk.gate.queue.get(first.id)) == "superseded"
+        assert explanation(desk.gate.queue.get(first.id)) == CONTAINED
         assert change(second).before == content_hash(TEXT.encode())
         assert second.reason == "2 edits of this file: b; a"
         card = desk.channel.card(second)
@@ -38,7 +38,7 @@ async def test_an_edit_that_does_not_fit_leaves_what_waits(desk: Desk) -> None:
             UserError, match=content_hash(TEXT.replace("two = 2", "two = 22").encode())
         ):
             await desk.channel.edit(APP, "gone", "new", False, "b")
-        assert status(desk.gate.get(first.id)) == "pending"
+        assert status(desk.gate.queue.get(first.id)) == "pending"
         assert (await done(desk, first)).outcome["ok"]
 
 
@@ -99,7 +99,7 @@ async def test_edits_that_a_rule_allows_are_done_in_turn(desk: Desk) -> None:
         )
         for request in requests:
             assert (await desk.settled(request)).outcome["ok"], explanation(
-                desk.gate.get(request.id)
+                desk.gate.queue.get(request.id)
             )
         assert (desk.host / APP).read_text() == TEXT.replace("=", "==")
 

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from supervisor.core.approvals import Request, status
+from tests.fakes.gated import answer_all
 from tests.fakes.own_process import KILLED, KilledAt, exit_code
 from tests.fakes.waiting import settled
 from tests.workspace.conftest import Desk
@@ -89,8 +90,8 @@ def work(copy: Path) -> None:
 
 def approve_together(desk: Desk) -> list[Request]:
     """All that waits, as one answer."""
-    return desk.gate.resolve_all(
-        [one.id for one in desk.pending().values()], "approved", by="tester"
+    return answer_all(
+        desk.gate, [one.id for one in desk.pending().values()], "approved", by="tester"
     )
 
 

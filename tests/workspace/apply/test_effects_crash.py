@@ -135,7 +135,7 @@ def test_an_approval_that_was_not_yet_begun_is_carried_out_later(
     async def second() -> None:
         desk = Desk(tmp_path / "data", host)
         async with desk.running(copy=False, start=False):
-            desk.gate.offer_ready()
+            desk.gate.answers.offer_ready()
             (request,) = desk.requests()
             assert (await desk.settled(request)).outcome["ok"]
         desk.close()

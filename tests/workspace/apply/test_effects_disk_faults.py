@@ -12,6 +12,7 @@ import pytest
 from supervisor.core.approvals import status
 from supervisor.core.files.undoing import Selection
 from supervisor.errors import GatehouseError
+from tests.fakes.gated import answer_all
 from tests.fakes.own_process import exit_code
 from tests.workspace.apply.test_batch import tree_of
 from tests.workspace.conftest import Desk, make_repository
@@ -71,8 +72,8 @@ async def test_a_read_only_host_is_said_and_left(
         await desk.compared()
         assert len(desk.pending()) == 1 + together
         remount(disk, "ro")
-        answered = desk.gate.resolve_all(
-            [one.id for one in desk.pending().values()], "approved", by="tester"
+        answered = answer_all(
+            desk.gate, [one.id for one in desk.pending().values()], "approved", by="tester"
         )
         for request in answered:
             done = await desk.settled(request)

@@ -9,6 +9,7 @@ import pytest
 
 from supervisor.core.approvals import Request
 from supervisor.core.files.undoing import Selection
+from tests.fakes.gated import answer_all
 from tests.fakes.nobody import as_before, become_nobody
 from tests.fakes.own_process import KILLED, KilledAt, exit_code
 from tests.workspace.compare.test_compare_folder_modes import action, brought, mode, take_all_back
@@ -201,7 +202,7 @@ async def test_one_of_many_that_were_answered_together_takes_all_of_them_back(pl
         before = tree(desk.host)
         asked = list(desk.pending().values())
         assert len(asked) == 8
-        desk.gate.resolve_all([one.id for one in asked], "approved", by="tester")
+        answer_all(desk.gate, [one.id for one in asked], "approved", by="tester")
         for one in asked:
             done = await desk.settled(one)
             assert done.outcome is not None

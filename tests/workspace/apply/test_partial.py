@@ -72,7 +72,7 @@ async def test_the_chosen_hunk_is_applied_and_the_rest_is_asked_anew(desk: Desk)
         assert on_host(desk) == changed(5)
         assert (desk.host / PATH).stat().st_mode & 0o777 == 0o640
         assert (desk.copy / PATH).read_text() == changed(5, 50)
-        old = desk.gate.get(request.id)
+        old = desk.gate.queue.get(request.id)
         assert (status(old), old.superseded_by) == ("superseded", done.part.id)
         assert (done.part.answered_by, status(done.part)) == ("tester", "used")
         assert "1 of 2 changes" in explanation(done.part)
@@ -277,7 +277,7 @@ async def test_a_rule_that_came_meanwhile_denies_the_part_too(desk: Desk) -> Non
         with pytest.raises(RefusedError, match="enough"):
             await answer(desk, request, 0, rest="drop")
         assert on_host(desk) == OLD
-        assert status(desk.gate.get(request.id)) == "pending"
+        assert status(desk.gate.queue.get(request.id)) == "pending"
         assert not [one for one in desk.requests(PATH) if one.answer == "approved"]
 
 
@@ -332,7 +332,7 @@ def test_kill_at_each_step(tmp_path: Path, host: Path, step: str) -> None:
     async def next_start() -> None:
         desk = Desk(tmp_path / "data", host)
         async with desk.running(copy=False, start=False):
-            desk.gate.offer_ready()
+            desk.gate.answers.offer_ready()
             if step == "part answered":  # what was begun is finished by `start`, before it compares
                 await desk.until(lambda: on_host(desk) == changed(5))
             await desk.channel.start()

@@ -17,6 +17,7 @@ from supervisor.core.files.undoing import Selection
 from supervisor.workspace.apply.placing import TEMPORARY_PREFIX
 from supervisor.workspace.disk import syncing
 from supervisor.workspace.trees.before_contents import BEFORE
+from tests.fakes.gated import answer_all
 from tests.workspace.conftest import Desk
 
 MANY = 20
@@ -146,7 +147,7 @@ async def test_nothing_is_done_on_what_could_be_lost(
         disk.write_back(host)
         disk.write_back(desk.folder / BEFORE)
         asked = list(desk.pending().values())
-        desk.gate.resolve_all([one.id for one in asked], "approved", by="tester")
+        answer_all(desk.gate, [one.id for one in asked], "approved", by="tester")
         for request in asked:
             assert (await desk.settled(request)).outcome["ok"]
         assert lost == []

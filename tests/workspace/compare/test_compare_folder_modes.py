@@ -12,6 +12,7 @@ from supervisor.core.actions import FileChange
 from supervisor.core.approvals import Request, status
 from supervisor.core.files.undoing import Selection
 from supervisor.workspace.undo.undo import UndoRefusedError
+from tests.fakes.gated import answer_all
 from tests.workspace.conftest import Desk
 
 
@@ -83,7 +84,7 @@ async def test_a_denied_change_is_left_and_one_taken_back_asks_nothing(desk: Des
         (desk.copy / "src").chmod(0o755)
         await desk.compared()
         assert desk.pending() == {}
-        assert status(desk.gate.get(request.id)) != "pending"
+        assert status(desk.gate.queue.get(request.id)) != "pending"
         assert mode(desk.host / "src") == 0o755
 
 
@@ -304,7 +305,7 @@ async def test_a_folder_opened_or_shut_and_changed_is_done_and_undone_as_one(
         await desk.compared()
         asked = list(desk.pending().values())
         assert len(asked) == 4
-        desk.gate.resolve_all([one.id for one in asked], "approved", by="tester")
+        answer_all(desk.gate, [one.id for one in asked], "approved", by="tester")
         for one in asked:
             assert (await desk.settled(one)).outcome["ok"]  # type: ignore[index]
         assert sorted(path.name for path in (desk.host / "src").iterdir()) == ["app.py", "new.py"]
@@ -375,7 +376,7 @@ async def test_where_one_of_several_fails_the_folder_is_as_it_was(
         (src / "util.py").write_text("changed, too\n")
         await desk.compared()
         asked = list(desk.pending().values())
-        desk.gate.resolve_all([one.id for one in asked], "approved", by="tester")
+        answer_all(desk.gate, [one.id for one in asked], "approved", by="tester")
         for one in asked:
             assert not (await desk.settled(one)).outcome["ok"]  # type: ignore[index]
         assert (desk.host / "src/app.py").read_text().startswith("one")

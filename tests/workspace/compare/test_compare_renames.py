@@ -15,6 +15,7 @@ from supervisor.core.files.changes import names_of
 from supervisor.core.files.undoing import Selection
 from supervisor.errors import UserError
 from supervisor.workspace.compare import compare
+from tests.fakes.gated import answer_all
 from tests.workspace.conftest import Desk, make_repository
 from tests.workspace.undo.test_undo import plan, tree, undo
 
@@ -153,8 +154,8 @@ async def test_a_folder_of_many_files(desk: Desk) -> None:
         assert waiting(desk) == sorted(
             ("rename", f"many/{name}", f"other/{name}") for name in wanted
         )
-        answered = desk.gate.resolve_all(
-            [one.id for one in desk.pending().values()], "approved", by="tester"
+        answered = answer_all(
+            desk.gate, [one.id for one in desk.pending().values()], "approved", by="tester"
         )
         for request in answered:
             assert (await desk.settled(request)).outcome["ok"]
@@ -273,11 +274,11 @@ async def test_renamed_again_edited_and_moved_back(desk: Desk) -> None:
         first = await asked_once(desk, APP, "second.py")
         moved(desk, "second.py", "third.py")
         second = await asked_once(desk, APP, "third.py")
-        assert status(desk.gate.get(first.id)) == "superseded"
+        assert status(desk.gate.queue.get(first.id)) == "superseded"
         (desk.copy / "third.py").write_text("edited\n")
         await desk.compared()
         assert waiting(desk) == [("delete", APP, None), ("write", "third.py", None)]
-        assert status(desk.gate.get(second.id)) == "superseded"
+        assert status(desk.gate.queue.get(second.id)) == "superseded"
         (desk.copy / "third.py").unlink()
         (desk.copy / APP).write_bytes((desk.host / APP).read_bytes())
         await desk.compared()
@@ -378,8 +379,8 @@ async def test_one_that_can_not_be_done_keeps_the_others_of_its_answer(tmp_path:
         assert len(desk.pending()) == 3
         async with desk.channel._turn:
             (desk.host / "moved.txt").write_text("person\n")
-            answered = desk.gate.resolve_all(
-                [one.id for one in desk.pending().values()], "approved", by="tester"
+            answered = answer_all(
+                desk.gate, [one.id for one in desk.pending().values()], "approved", by="tester"
             )
         for request in answered:
             done = await desk.settled(request)

@@ -29,7 +29,7 @@ async def clock_of(desk: Desk) -> FakeClock:
     async with desk.channel._turn:
         comparison = (await desk.channel._open()).comparison
     clock = FakeClock()
-    comparison._clock = desk.gate._unwritten._clock = clock
+    comparison._clock = desk.gate.pending_writes._clock = clock
     return clock
 
 

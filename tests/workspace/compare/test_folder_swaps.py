@@ -186,11 +186,11 @@ async def test_a_newer_version_takes_the_cards_place_and_swapping_back_withdraws
         first = await asked(desk)
         (desk.copy / "src").write_text("flatter\n")
         second = await asked(desk)
-        assert status(desk.gate.get(first.id)) == "superseded"
+        assert status(desk.gate.queue.get(first.id)) == "superseded"
         (desk.copy / "src").unlink()
         shutil.move(desk.folder / "aside", desk.copy / "src")
         await desk.compared()
-        assert status(desk.gate.get(second.id)) not in ("pending", "approved")
+        assert status(desk.gate.queue.get(second.id)) not in ("pending", "approved")
         assert list(desk.pending()) == ["src/app.py"]
 
 
@@ -401,7 +401,7 @@ def test_kill_at_each_point(
     async def next_start() -> None:
         desk = Desk(tmp_path / "data", host)
         async with desk.running(copy=False, start=False):
-            desk.gate.offer_ready()
+            desk.gate.answers.offer_ready()
             await desk.compared()
             request = desk.requests()[0]
             done = await desk.settled(request)

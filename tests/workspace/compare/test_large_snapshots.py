@@ -65,7 +65,7 @@ async def test_when_the_session_ends_with_its_card_open(desk: Desk) -> None:
     async with desk.running(start=False):
         swapped(desk, A)
         await desk.compared()
-        desk.gate.close_requests(desk.requests()[0].session_id, "the session ended")
+        desk.gate.answers.close_session(desk.requests()[0].session_id, "the session ended")
         assert kept(desk) == {"a"}
     assert kept(desk) == set()
 
@@ -129,7 +129,7 @@ async def test_what_was_applied_stays_for_undo_unless_nothing_reads_that_much(de
             "h" + "\0" * MOST_MERGED_BYTES
         )  # no text, which isn't searched for secrets
         await desk.compared()
-        desk.gate.write_hits()  # what rules allow is on record as done a little later
+        desk.gate.pending_writes.write()  # what rules allow is on record as done a little later
         assert all(one.outcome for one in desk.requests())
         await desk.compared()
         assert kept(desk) == {"a"}

@@ -18,6 +18,7 @@ from supervisor.core.files.undoing import Selection
 from supervisor.errors import GatehouseError, SandboxError
 from supervisor.workspace.copy.snapshot import make_copy
 from tests.fakes import folding_files
+from tests.fakes.gated import answer_all
 from tests.workspace import test_channel_hard_cases
 from tests.workspace.conftest import POLICY, Desk, make_repository
 from tests.workspace.test_channel_hard_cases import change, leaves_of
@@ -68,7 +69,7 @@ async def test_twins_of_a_name_on_a_host_that_folds_case(folding: Path, tmp_path
         await desk.compared()
         ids = [desk.pending()[name].id for name in ("New", "new")]
         done = [
-            await desk.settled(one) for one in desk.gate.resolve_all(ids, "approved", by="tester")
+            await desk.settled(one) for one in answer_all(desk.gate, ids, "approved", by="tester")
         ]
         # Together they can't be what was approved: nothing of it is there.
         assert not any(one.outcome["ok"] for one in done), [one.outcome for one in done]

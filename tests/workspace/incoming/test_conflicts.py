@@ -50,7 +50,7 @@ async def both_edited(desk: Desk) -> Request:
     first = await desk.asked(APP)
     (desk.host / APP).write_text(LONG.replace("line 0\n", "person 0\n"))
     request = await conflict_over(desk, APP)
-    assert status(desk.gate.get(first.id)) == "superseded"
+    assert status(desk.gate.queue.get(first.id)) == "superseded"
     return request
 
 
@@ -89,7 +89,7 @@ async def test_the_merge_reaches_both_sides(long: Desk) -> None:
         merged = await desk.channel.apply_merge(
             request.id, card.merged, by="tester", fingerprint=request.fingerprint
         )
-        assert status(desk.gate.get(request.id)) == "superseded"
+        assert status(desk.gate.queue.get(request.id)) == "superseded"
         assert merged.answered_by == "tester"
         assert merged.action.after == card.merged  # type: ignore[union-attr]
         assert (await desk.settled(merged)).outcome["ok"]  # type: ignore[index]
@@ -236,7 +236,7 @@ async def test_the_same_change_on_both_sides_is_agreed_in_silence(desk: Desk) ->
         (desk.host / "new.py").write_text("same\n")
         (desk.copy / "new.py").write_text("same\n")
         await desk.until(lambda: not desk.pending())
-        assert status(desk.gate.get(first.id)) == "expired"
+        assert status(desk.gate.queue.get(first.id)) == "expired"
         await desk.compared()
         assert not desk.pending()
         (desk.host / APP).write_text("then the person alone\n")
@@ -404,7 +404,7 @@ async def test_a_write_by_the_api_that_waits_becomes_a_conflict(desk: Desk) -> N
         (desk.host / APP).write_text("person\n")
         request = await conflict_over(desk, APP)
         assert (request.origin, request.reason) == ("agent_api", "a reason")
-        assert status(desk.gate.get(first.id)) == "superseded"
+        assert status(desk.gate.queue.get(first.id)) == "superseded"
         await desk.until(lambda: (desk.copy / APP).read_text() == "person\n")
         desk.approve(request)
         assert (await desk.settled(request)).outcome["ok"]  # type: ignore[index]
@@ -421,8 +421,8 @@ async def test_an_edit_by_the_api_that_waits_goes_along_with_the_host(desk: Desk
         request = desk.pending()[APP]
         assert request.reason == "a reason"
         assert "conflict" not in request.action.hazards  # type: ignore[union-attr]
-        await desk.until(lambda: status(desk.gate.get(other.id)) == "expired")
-        why = desk.gate.get(other.id).closed_why
+        await desk.until(lambda: status(desk.gate.queue.get(other.id)) == "expired")
+        why = desk.gate.queue.get(other.id).closed_why
         assert f"its content is now {content_hash(b'y = 1\n')}" in why
         assert "the old text isn't in the file" in why
         desk.approve(request)

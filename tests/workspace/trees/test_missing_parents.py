@@ -147,7 +147,7 @@ async def test_changed_before_the_answer_it_is_asked_anew(
             await desk.channel._now.comparison.run({""})
         now = desk.pending()["keys/x"]
         assert now.id != before.id
-        assert status(desk.gate.get(before.id)) == "superseded"
+        assert status(desk.gate.queue.get(before.id)) == "superseded"
         assert action(now).folders == (
             () if then == 0o755 else (NewFolder(path="keys", mode=then),)
         )

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from supervisor.core.approvals import explanation, status
 from supervisor.store import requests as store
+from tests.fakes.gated import answer_all
 from tests.workspace.conftest import SESSION, Desk
 
 SHARE = 150
@@ -173,7 +174,7 @@ async def test_no_way_of_piecing_a_repository_together_lands(tmp_path: Path) -> 
             for _ in range(2):  # what always needs a person's look, a link say, the person takes
                 await desk.compared()
                 waiting = list(desk.pending().values())
-                desk.gate.resolve_all([one.id for one in waiting], "approved", by="tester")
+                answer_all(desk.gate, [one.id for one in waiting], "approved", by="tester")
                 for one in waiting:
                     await desk.settled(one)
             assert not taken_for_repositories(host, names)

@@ -7,6 +7,7 @@ from supervisor.core.files.undoing import Selection
 from supervisor.errors import NotFoundError
 from supervisor.workspace.undo.timeline import Row
 from supervisor.workspace.undo.undo_plan import UndoPlan
+from tests.fakes.gated import answer_all
 from tests.workspace.conftest import Desk
 
 ONLY_COPIED = "the history is the same in both modes"
@@ -17,7 +18,7 @@ async def answered(desk: Desk, *names: str) -> None:
     """The person approves what waits about these as one."""
     await desk.compared()
     requests = [desk.pending()[name] for name in names]
-    desk.gate.resolve_all([one.id for one in requests], "approved", by="tester")
+    answer_all(desk.gate, [one.id for one in requests], "approved", by="tester")
     for request in requests:
         await desk.settled(request)
 
@@ -117,7 +118,7 @@ async def test_what_came_to_nothing_is_no_row(desk: Desk) -> None:
         await desk.compared()
         requests = list(desk.pending().values())
         (desk.host / "src/app.py").write_text("person\n")
-        desk.gate.resolve_all([one.id for one in requests], "approved", by="tester")
+        answer_all(desk.gate, [one.id for one in requests], "approved", by="tester")
         for request in requests:
             await desk.settled(request)
         assert await rows(desk) == []

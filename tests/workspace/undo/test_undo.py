@@ -16,6 +16,7 @@ from supervisor.errors import GatehouseError, NotFoundError, StorageError, UserE
 from supervisor.workspace.disk.host_errors import StaleError
 from supervisor.workspace.undo.undo import MARK, UndoRefusedError
 from supervisor.workspace.undo.undo_plan import UndoPlan
+from tests.fakes.gated import answer_all
 from tests.workspace.conftest import Desk
 
 ALL = Selection()
@@ -174,7 +175,7 @@ async def test_the_copys_state_is_not_applied_again_until_the_agent_changes_it(d
         assert (desk.host / "free/a.txt").read_text() == "a\n"
         assert not (desk.host / "free/fresh").exists()
         assert len(desk.requests()) == number
-        told = desk.gate.get(request.id)
+        told = desk.gate.queue.get(request.id)
         assert "taken back by tester" in explanation(told)
         (desk.copy / "free/a.txt").write_text("agent again\n")
         await desk.until(
@@ -404,10 +405,10 @@ async def test_the_timeline_tells_what_is_in_force(desk: Desk) -> None:
         assert shown[2].by == "tester"
         (made,) = desk.requests("made/x.txt")
         assert status(made) == "used"
-        assert "taken back" in explanation(desk.gate.get(made.id))
+        assert "taken back" in explanation(desk.gate.queue.get(made.id))
         await undo(desk, Selection(ids=(shown[2].id,)))
         assert (desk.host / "made/x.txt").read_text() == "x\n"
-        assert "taken back" not in explanation(desk.gate.get(made.id))
+        assert "taken back" not in explanation(desk.gate.queue.get(made.id))
         async with desk.channel.undoing() as it:
             assert [row.in_force for row in it.timeline().rows] == [True, True, False, True]
 
@@ -429,7 +430,7 @@ async def test_what_is_no_longer_kept_is_said(desk: Desk) -> None:
         (*_, last) = desk.requests("big.bin")
         await undo(desk)
         assert (desk.host / "big.bin").stat().st_size == 700_001
-        assert "taken back" in explanation(desk.gate.get(last.id))
+        assert "taken back" in explanation(desk.gate.queue.get(last.id))
 
 
 async def test_a_full_disk_in_the_middle_ends_the_undo_later(
@@ -498,7 +499,7 @@ async def test_files_that_became_folders_in_one_answer_come_back(desk: Desk) -> 
         await desk.compared()
         ids = [one.id for one in desk.pending().values()][::-1]  # whatever the order of the answers
         done = [
-            await desk.settled(one) for one in desk.gate.resolve_all(ids, "approved", by="tester")
+            await desk.settled(one) for one in answer_all(desk.gate, ids, "approved", by="tester")
         ]
         assert all(one.outcome and one.outcome["ok"] for one in done), [one.outcome for one in done]
         assert (desk.host / "thing3/inner.txt").read_text() == "in thing3\n"

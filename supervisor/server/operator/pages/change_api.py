@@ -57,7 +57,7 @@ async def approve_part(
 ) -> PartView:
     """Approve some hunks of a file's change and apply them. The rest waits on, or is denied."""
     parts = parts_of(request)
-    workspace = _workspace(parts, parts.gate.get(request_id))
+    workspace = _workspace(parts, parts.queue.get(request_id))
     fingerprint = shown_by(data.fingerprint)
     done = await workspace.answer_part(
         request_id, data.hunks, data.rest, by=caller(request).name, fingerprint=fingerprint
@@ -77,7 +77,7 @@ async def image(
     """What an image is, or would become. Nothing but a PNG, JPEG, GIF or WebP image of bounded
     size is served."""
     parts = parts_of(request)
-    asked = parts.gate.get(request_id)
+    asked = parts.queue.get(request_id)
     found = await asyncio.to_thread(_workspace(parts, asked).image, asked, side)
     if found is None:
         raise NotFoundError("this image can't be shown", "see the sizes and hashes on the card")
@@ -95,7 +95,7 @@ async def answer_hunks(
     """Approve what is ticked: the card of what was approved, in the place of the one that was
     answered. Where the answer didn't count that one, with its ticks."""
     parts = parts_of(request)
-    asked = parts.gate.get(request_id)
+    asked = parts.queue.get(request_id)
     chosen = [one for one in data.get("hunks", "").split(",")[:MOST_HUNKS] if one]
     rest: Rest = "drop" if data.get("rest") == "drop" else "pending"
     try:
@@ -107,7 +107,7 @@ async def answer_hunks(
     except NotFoundError:
         raise
     except GatehouseError as error:
-        shown = card(parts, parts.gate.get(request_id)) | {"error": str(error)}
+        shown = card(parts, parts.queue.get(request_id)) | {"error": str(error)}
         return page_values.html("parts/some_cards.html", error, cards=[shown])
     # The part's own card, as every page shows it: the request that was shown is superseded by it.
     shown = card(parts, done.part) | {"takes_place_of": request_id}

@@ -65,7 +65,7 @@ async def merge(
     """Apply the merge that was shown, on the host and in the agent's copy: the request that
     stands for it."""
     parts = parts_of(request)
-    workspace = _workspace(parts, parts.gate.get(request_id))
+    workspace = _workspace(parts, parts.queue.get(request_id))
     mark = shown_by(data.fingerprint)
     made = await workspace.apply_merge(
         request_id, data.merged, by=caller(request).name, fingerprint=mark
@@ -79,7 +79,7 @@ async def give_host(
 ) -> OperatorRequest:
     """Deny, and give the host's version to the agent's copy."""
     parts = parts_of(request)
-    workspace = _workspace(parts, parts.gate.get(request_id))
+    workspace = _workspace(parts, parts.queue.get(request_id))
     denied = await workspace.give_host(
         request_id, by=caller(request).name, fingerprint=shown_by(data.fingerprint)
     )
@@ -100,7 +100,7 @@ async def conflict_part(request: AnyRequest, request_id: FromPath[str]) -> Respo
     return page_values.html(
         "parts/conflict.html",
         id=request_id,
-        fingerprint=parts.gate.get(request_id).fingerprint,
+        fingerprint=parts.queue.get(request_id).fingerprint,
         conflict=shown,
         why_not=parts.redactor.text(shown.why_not),
         host_did=_WORDS[shown.host_did],
@@ -123,7 +123,7 @@ async def answer_conflict(
     """Merge, or give the agent the host's version: the cards as they are afterwards."""
     parts = parts_of(request)
     by = caller(request).name
-    asked = parts.gate.get(request_id)
+    asked = parts.queue.get(request_id)
     try:
         workspace, fingerprint = _workspace(parts, asked), shown_by(data.get("fingerprint", ""))
         if how == "merge":
@@ -135,10 +135,10 @@ async def answer_conflict(
     except NotFoundError:
         raise
     except GatehouseError as error:
-        shown = card(parts, parts.gate.get(request_id)) | {"error": str(error)}
+        shown = card(parts, parts.queue.get(request_id)) | {"error": str(error)}
         return page_values.html("parts/some_cards.html", error, cards=[shown])
     return page_values.html(
-        "parts/some_cards.html", cards=[card(parts, parts.gate.get(request_id))]
+        "parts/some_cards.html", cards=[card(parts, parts.queue.get(request_id))]
     )
 
 
@@ -151,7 +151,7 @@ def handlers() -> list[ControllerRouterHandler]:
 
 
 async def _card(parts: Parts, request_id: str) -> ConflictCard:
-    asked = parts.gate.get(request_id)
+    asked = parts.queue.get(request_id)
     return await _workspace(parts, asked).conflict_card(asked)
 
 

@@ -64,7 +64,7 @@ async def answer(
     except GatehouseError as error:
         return _unanswered(parts, request_id, error)
     return page_values.html(
-        "parts/some_cards.html", cards=[card(parts, parts.gate.get(request_id))]
+        "parts/some_cards.html", cards=[card(parts, parts.queue.get(request_id))]
     )
 
 
@@ -163,7 +163,7 @@ def preview_rule(
     parts, text = parts_of(request), (own or rule).strip()
     try:
         if request_id:
-            decisions.check_candidate(parts, parts.gate.get(request_id), _effect(effect), text)
+            decisions.check_candidate(parts, parts.queue.get(request_id), _effect(effect), text)
         seen = rule_previews.of_rule(parts, _effect(effect), text, leaving_out=request_id)
     except GatehouseError as error:
         return page_values.html("parts/error.html", error=str(error))
@@ -256,7 +256,7 @@ def _cards(
 ) -> Response[str]:
     """Cards as they are now, each with the error where there is one."""
     said, budget = {} if error is None else {"error": str(error)}, DiffTime(parts)
-    shown = [card(parts, one, budget) | said for one in parts.gate.get_all(request_ids)]
+    shown = [card(parts, one, budget) | said for one in parts.queue.get_all(request_ids)]
     return page_values.html("parts/some_cards.html", error, cards=shown)
 
 
@@ -270,7 +270,7 @@ def _always(
 ) -> Response[str]:
     """`filled` is the form as it was sent, where it is shown again with an error."""
     sent = filled or {}
-    found = parts.gate.get(request_id)
+    found = parts.queue.get(request_id)
     if status(found) != "pending":
         return page_values.html("parts/some_cards.html", cards=[card(parts, found)])
     offered = [

@@ -110,7 +110,7 @@ def history(request: AnyRequest) -> Response[str]:
 def cards_part(request: AnyRequest, ids: FromQuery[str]) -> Response[str]:
     """The cards with these ids, comma-separated, as they are now; unknown ones are left out."""
     parts = parts_of(request)
-    found = [parts.queue.get(one) for one in ids.split(",")[:MOST_CARDS]]
+    found = [parts.queue.find(one) for one in ids.split(",")[:MOST_CARDS]]
     budget = DiffTime(parts)
     return page_values.html(
         "parts/some_cards.html",
@@ -123,7 +123,7 @@ def change_part(request: AnyRequest, request_id: FromPath[str]) -> Response[str]
     """The whole diff of a card."""
     parts = parts_of(request)
     return page_values.html(
-        "parts/change.html", change=change(parts, parts.gate.get(request_id), whole=True)
+        "parts/change.html", change=change(parts, parts.queue.get(request_id), whole=True)
     )
 
 

@@ -7,7 +7,6 @@ that is held, is `decisions`'.
 
 from typing import Any
 
-import msgspec
 from litestar import Response, get, post
 from litestar.params import FromPath
 from litestar.types import ControllerRouterHandler
@@ -118,16 +117,8 @@ def _all_held(parts: Parts, session_id: str) -> int:
 
 
 def seen(parts: Parts) -> list[Quiet]:
-    """As a person may see it, without denials that a rule took over since: these don't run out
-    by themselves."""
-    found = []
-    for one in parts.gate.repeats.quiet():
-        denied = tuple(
-            each for each in one.denied if not parts.gate.ruled_out(parts.gate.get(each.request_id))
-        )
-        if denied or one.held_count:
-            found.append(_shown(msgspec.structs.replace(one, denied=denied), parts))
-    return found
+    """Return what a person may see of it."""
+    return [_shown(one, parts) for one in parts.gate.repeats.quiet()]
 
 
 def _shown(one: Quiet, parts: Parts) -> Quiet:

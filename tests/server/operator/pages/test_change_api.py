@@ -130,7 +130,7 @@ async def test_what_was_not_shown_is_not_answered(
     is_other = body.get("fingerprint") != "{mark}" or body.get("hunks") == ["0" * 32]
     assert answer.status_code == (409 if is_other else 400), answer.text
     assert answer.json()["remedy"] or answer.json()["why"]
-    assert status(desk.parts.gate.get(request.id)) == "pending"
+    assert status(desk.parts.queue.get(request.id)) == "pending"
     assert (desk.host / "a.txt").read_text() == OLD
 
 
@@ -180,7 +180,7 @@ async def test_the_form_of_the_page(
     missing = await browser.post(f"/requests/{request.id}/hunks", data={"hunks": first})
     assert missing.status_code == 409
     assert "say what was shown" in missing.text
-    assert status(desk.parts.gate.get(request.id)) == "pending"
+    assert status(desk.parts.queue.get(request.id)) == "pending"
     done = await browser.post(
         f"/requests/{request.id}/hunks",
         data={"hunks": first, "fingerprint": request.fingerprint, "rest": "pending"},
@@ -188,7 +188,7 @@ async def test_the_form_of_the_page(
     assert "approved in part" in done.text
     assert "1 of 2 changes; the other waits" in done.text
     # And so it stays: the page draws it anew when it hears of it.
-    part = desk.parts.gate.get(request.id).superseded_by
+    part = desk.parts.queue.get(request.id).superseded_by
     again = await browser.get("/parts/cards", params={"ids": part})
     assert row_of(again.text) == row_of(done.text)
     assert (desk.host / "a.txt").read_text() == "".join([*LINES[:3], "A\n", *LINES[4:]])

@@ -123,12 +123,12 @@ async def test_the_page_shows_three_sides_and_both_buttons(
     done = await browser.post(f"/requests/{request.id}/conflict/host", data={})
     assert done.status_code == 409
     assert "say what was shown" in done.text
-    assert status(world.parts.gate.get(request.id)) == "pending"
+    assert status(world.parts.queue.get(request.id)) == "pending"
     shown = await world.channel.conflict_card(request)
     form = {"fingerprint": request.fingerprint, "merged": shown.merged or ""}
     done = await browser.post(f"/requests/{request.id}/conflict/merge", data=form)
     assert done.status_code == 200
-    assert status(world.parts.gate.get(request.id)) == "superseded"
+    assert status(world.parts.queue.get(request.id)) == "superseded"
 
 
 async def test_what_is_no_conflict_has_no_such_answers(
@@ -149,7 +149,7 @@ async def test_what_is_no_conflict_has_no_such_answers(
         ),
     ):
         assert answer.status_code == 400, answer.text
-    assert status(world.parts.gate.get(request.id)) == "pending"
+    assert status(world.parts.queue.get(request.id)) == "pending"
 
 
 async def test_the_agent_hears_of_it_and_can_answer_nothing(
@@ -167,7 +167,7 @@ async def test_the_agent_hears_of_it_and_can_answer_nothing(
     assert all(len(one["hash"]) == 64 for one in told["changes"])
     for path in (f"/api/requests/{request.id}/merge", f"/api/requests/{request.id}/give-host"):
         assert (await agent.post(path, json={"merged": "0" * 64})).status_code in (401, 403, 404)
-    assert status(world.parts.gate.get(request.id)) == "pending"
+    assert status(world.parts.queue.get(request.id)) == "pending"
 
 
 async def test_the_sessions_page_says_what_is_not_synced(

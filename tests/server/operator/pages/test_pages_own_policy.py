@@ -36,7 +36,7 @@ async def test_always_says_where_it_saves_and_answers_only_there(
         json={"always": "exec(make docs)", "fingerprint": mine.fingerprint},
     )
     assert answer.json()["saved_in"] == str(saved)
-    assert (status(parts.gate.get(other.id)), answer.json()["also"]) == ("pending", [])
+    assert (status(parts.queue.get(other.id)), answer.json()["also"]) == ("pending", [])
     form = await browser.get(f"/requests/{other.id}/always/allow")
     assert f'<code data-role="saved-in">{parts.settings.saved_rules_file}</code>' in form.text
     await cli.delete(f"/api/rules/{answer.json()['rule_id']}")
@@ -50,7 +50,7 @@ async def test_the_agents_proposal_is_saved_for_its_own_policy(parts: FakeParts,
     proposal = Proposal(effect="allow", rule="exec(make docs)", why="often")
     request = parts.gate.ask(proposal, session_id="apart")
     parts.gate.resolve(request.id, "approved", by="operator")
-    await ProposalBroker(parts.gate).carry_out(parts.gate.get(request.id))
+    await ProposalBroker(parts.gate).carry_out(parts.queue.get(request.id))
     assert "make docs" in own.with_name("saved-strict.yaml").read_text()
     assert parts.gate.rulings.verdict(Exec(command="make docs"), "one").decision == "ask"
 

@@ -124,7 +124,7 @@ async def test_all_that_is_held_is_denied_at_once_each_with_one_verdict(
         assert (one.decision, "with all that was held" in one.why) == ("deny", True), one
     assert sorted(verdicts()) == sorted(f"h{number}.example.net" for number in range(count))
     assert (await cli.get("/api/quiet")).json() == []
-    assert status(parts.gate.get(command.id)) == "pending"
+    assert status(parts.queue.get(command.id)) == "pending"
     assert not other.done()
     assert "are held" not in (await browser.post("/sessions/two/held/deny")).text
     assert isinstance(await asyncio.wait_for(other, PATIENCE_S), Refused)
