@@ -138,12 +138,12 @@ class ExecBroker:
 
 
 def _problem(result: ToolResult) -> str:
-    """Why the command counts as failed; empty where it went well."""
+    """Return why the command counts as failed; empty where it went well."""
     return result.killed_why or (f"exit code {result.exit_code}" if result.exit_code else "")
 
 
 def _outcome(result: ToolResult) -> dict[str, object]:
-    """What the agent is told: exit code and the end of each stream, as text."""
+    """Return what the agent is told: exit code and the end of each stream, as text."""
     return {
         "exit_code": result.exit_code,
         "stdout": _end(result.stdout),

@@ -258,7 +258,7 @@ def _hunk_lines(card: dict[str, Any], only: frozenset[str] | None = None) -> lis
 
 
 def _approved_by(request: dict[str, Any]) -> list[str]:
-    """How a request is approved that lists fold."""
+    """Return how a request is approved that lists fold."""
     if request["status"] != "pending" or not has_folds(request):
         return []
     seen = request["fingerprint"][:_SEEN_CHARS]
@@ -283,7 +283,7 @@ def _must_be_seen(request: dict[str, Any], seen: str | None) -> None:
 
 
 def _facts(card: dict[str, Any]) -> list[str]:
-    """What isn't text: notes, types, sizes, hashes, modes."""
+    """Return what isn't text: notes, types, sizes, hashes, modes."""
     found = [_one(note) for note in (*card["notes"], card["mark"]) if note]
     for name, lines in (card["flags"] | card["layout"]).items():
         if lines:

@@ -49,7 +49,7 @@ def this_python() -> CheckResult:
 
 
 def interpreter(version: str, prefix: str, configured: str) -> CheckResult:
-    """How this Python was built: where it lies, and its configure's arguments.
+    """Return how this Python was built: where it lies, and its configure's arguments.
 
     Without --enable-optimizations (docs.python.org/3/using/configure.html), as pyenv builds
     unless it is told, it needs up to twice the time. Debian optimises its own by hand, so a

@@ -95,8 +95,8 @@ def _program(command: tuple[str, ...]) -> list[str]:
 
 
 def _output(client: Client, path: str, offset: int, *, is_shown: bool) -> dict[str, Any]:
-    """What the agent printed from there on; nothing where the terminal is its own, and shows it
-    as it comes."""
+    """Return what the agent printed from there on; nothing where the terminal is its own, and
+    shows it as it comes."""
     nothing = {"text": "", "next_offset": offset}
     part: dict[str, Any] = client.get(f"{path}/output", offset=offset) if is_shown else nothing
     return part

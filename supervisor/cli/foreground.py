@@ -167,7 +167,7 @@ class _Teller:
                     say(line)
 
     def say_the_rest(self) -> None:
-        """What couldn't be said while the agent had the terminal."""
+        """Say what couldn't be said while the agent had the terminal."""
         if self._raw:
             for line in self._told:
                 say(line)

@@ -51,7 +51,7 @@ def approval_lines(
 
 
 def has_folds(request: dict[str, Any]) -> bool:
-    """Whether a list leaves out some of what a request says."""
+    """Return whether a list leaves out some of what a request says."""
     return any(is_folded(request[name], TERMINAL) for name in ("title", "why", "reason"))
 
 
@@ -66,7 +66,7 @@ def _in_list(text: str) -> str:
 
 
 def _countdown(request: dict[str, Any], left_s: Mapping[str, float]) -> str:
-    """How long there is to answer; empty where that isn't known."""
+    """Return how long there is to answer; empty where that isn't known."""
     if request["hold_until"] is not None:
         held_s = request["hold_until"] - RealClock().now()
         gone = "the agent stopped waiting; your answer counts at its next try"
@@ -85,7 +85,7 @@ def time_left(client: "Client") -> dict[str, float]:
 
 
 def outcome_line(request: dict[str, Any]) -> str:
-    """What became of a request: the answer, and what came of it."""
+    """Return what became of a request: the answer, and what came of it."""
     answer = request["answer"] or request["status"]
     if request["status"] in ("expired", "superseded"):
         return f"{request['status']}: {_one(request['why'])}"
@@ -93,13 +93,13 @@ def outcome_line(request: dict[str, Any]) -> str:
 
 
 def ready_line(request: dict[str, Any]) -> str:
-    """What was approved and isn't carried out yet."""
+    """Return what was approved and isn't carried out yet."""
     return f"{request['id']}  {outcome_line(request)}: {_one(request['title'])}"
 
 
 def is_under_way(request: dict[str, Any]) -> bool:
-    """Whether more will come of an answer by itself. What egress asked goes on when the agent
-    tries again, if it does."""
+    """Return whether more will come of an answer by itself. What egress asked goes on when the
+    agent tries again, if it does."""
     is_allowed = request["status"] in ("allowed", "approved", "used")
     return is_allowed and not request["settled"] and request["origin"] != "egress"
 
@@ -133,7 +133,7 @@ def change_set_lines(one: dict[str, Any]) -> str:
 
 
 def changes_answered_line(seen: dict[str, Any], done: dict[str, Any], answer: str) -> str:
-    """What was answered, and what was left out."""
+    """Return what was answered, and what was left out."""
     folder = seen["level"]["folder"]
     said = f"{answer}: {done['answered']} of {_counts(folder)}"
     left = folder["careful"] if answer == "approved" else 0
@@ -143,8 +143,8 @@ def changes_answered_line(seen: dict[str, Any], done: dict[str, Any], answer: st
 
 
 def change_lines(seen: dict[str, Any], answer: str) -> str:
-    """What an answer for changed files covers: the folders with how many, and each file that is
-    listed by name."""
+    """Return what an answer for changed files covers: the folders with how many, and each file
+    that is listed by name."""
     level = seen["level"]
     lines = [f"    {_one(one['path'])}/  {_counts(one)}" for one in level["folders"]]
     kept = [one for one in level["files"] if answer == "denied" or not one["notes"]]
@@ -193,8 +193,8 @@ def rule_line(rule: dict[str, Any]) -> str:
 
 
 def rule_preview_lines(seen: dict[str, Any]) -> str:
-    """What a rule would have answered before, and by title what a person had answered the other
-    way."""
+    """Return what a rule would have answered before, and by title what a person had answered the
+    other way."""
     lines = [_one(seen["summary"])]
     said = "denied" if seen["effect"] == "allow" else "approved"
     for words, group in (
@@ -219,7 +219,7 @@ def audit_line(record: dict[str, Any]) -> str:
 
 
 def checked_lines(checked: "Checked", outside: "Outside") -> list[str]:
-    """What `gatehouse audit --verify` says of a good log."""
+    """Return what `gatehouse audit --verify` says of a good log."""
     lines = [f"{checked.last.seq} records, unbroken"]
     if checked.signed_from is None or outside.key is None:
         lines.append("none of them is signed")

@@ -65,7 +65,7 @@ def undo(
 
 
 def preview_text(seen: dict[str, Any]) -> str:
-    """What would be done: every path, then the differences."""
+    """Return what would be done: every path, then the differences."""
     lines = [
         f"session {seen['session_id']} on {marked(seen['workspace'], one_line=True)}",
         f"taking back {seen['what']}:",

@@ -67,7 +67,7 @@ STATES: tuple[State, ...] = (
 
 
 class Change(NamedTuple):
-    """What an event may come upon, a status and further facts, and the facts that it sets."""
+    """An event: the statuses and facts that it may come upon, and the facts that it sets."""
 
     statuses: tuple[Status, ...]
     sets: Facts
@@ -113,7 +113,7 @@ def begun(decision: str) -> dict[str, Value]:
 
 
 def may_come(event: Event, fact: Callable[[str], object]) -> bool:
-    """Whether the event may come upon a request with these facts."""
+    """Return whether the event may come upon a request with these facts."""
     change = EVENTS[event]
     return status_of(fact) in change.statuses and all(
         fact(name) == value for name, value in change.needs.items()

@@ -70,12 +70,13 @@ def status(request: Request) -> Status:
 
 
 def is_settled(request: Request) -> bool:
-    """Whether nothing more can come of it: it was refused or closed, or its outcome is known."""
+    """Return whether nothing more can come of it: it was refused or closed, or its outcome is
+    known."""
     return request.settled_at is not None or status(request) in FINAL
 
 
 def failure(request: Request) -> str:
-    """Why carrying it out failed; empty where it didn't, or isn't known yet."""
+    """Return why carrying it out failed; empty where it didn't, or isn't known yet."""
     outcome = request.outcome or {}
     # Of a command that ran: what older supervisors stored says `ok` however it ended.
     ran_badly = f"exit code {outcome['exit_code']}" if outcome.get("exit_code") else ""

@@ -154,7 +154,8 @@ class Egress:
             self._ended.set()
 
     async def _look_inside(self) -> "Inspector":
-        """What looks into connections, started by the first that needs it; the others wait."""
+        """Return what looks into connections, started by the first that needs it; the others
+        wait."""
         async with self._starting:
             if self._inspector is None:
                 assert self._configured is not None

@@ -28,7 +28,7 @@ class Likely:
         self._clock = clock
 
     def is_allowed(self, session: EgressSession, action: Network) -> bool:
-        """Whether a connection is likely to be allowed, reached and covered."""
+        """Return whether a connection is likely to be allowed, reached and covered."""
         return (
             session.likely.get((action.host, action.port), 0.0) > self._clock.monotonic()
             and session.left["requests"] >= 1

@@ -57,7 +57,7 @@ _A_PROXY = (
 
 
 class Inspecting(Protocol):
-    """What looks into connections: `inspector.Inspector`."""
+    """The inspector of connections: `inspector.Inspector`."""
 
     async def serve(self, connection: ClientConnection, client: HeldEnd) -> None:
         """Serve a client, what it said so far first, to its end; inside of `connection.target`
@@ -243,7 +243,7 @@ class Front:
         return action
 
     def _looks_inside(self, connection: ClientConnection, action: Network) -> bool:
-        """Whether egress itself has something to do inside, whatever the rules say."""
+        """Return whether egress itself has something to do inside, whatever the rules say."""
         return (
             action.port
             # spoken in the clear: there is nothing to decrypt, and each request is judged

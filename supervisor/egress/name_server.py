@@ -159,7 +159,7 @@ async def _in_turn(
 
 
 def _length(data: bytearray) -> int:
-    """How long the query is that begins here. `GoneError` where it is longer than any."""
+    """Return how long the query is that begins here. `GoneError` where it is longer than any."""
     length = int.from_bytes(data[:2])
     if length > MOST_QUERY_BYTES:
         raise GoneError
@@ -211,7 +211,7 @@ def _answer(query: bytes, asked: dns.rrset.RRset, names: Names, refuse: Refuse) 
 def _message(
     query: bytes, code: dns.rcode.Rcode, question: bytes = b"", record: bytes = b""
 ) -> bytes:
-    """What is said to a query."""
+    """Return what is said to a query."""
     flags = bytes([_RESPONSE | query[2] & _RECURSION_DESIRED, _RECURSION_AVAILABLE | code])
     return query[:2] + flags + _COUNTS.pack(bool(question), bool(record), 0, 0) + question + record
 

@@ -183,7 +183,7 @@ class Tunnels:
     def _not_tls(
         self, client: HeldEnd, connection: ClientConnection, action: Network, why: str
     ) -> RefusedConnectionError:
-        """What is no TLS is told so in its own words, as far as they are known."""
+        """Return what is no TLS is told so in its own words, as far as they are known."""
         if client.data[:1] == bytes([_TLS_HANDSHAKE]):
             return self._refused(connection, action, why, _NOT_READABLE)
         why = f"{why}: only TLS is tunnelled"

@@ -47,8 +47,8 @@ class Handlers:
         self._together[category, origin] = handler
 
     def is_together(self, request: Request) -> bool:
-        """Whether such requests are carried out as all or nothing where several became ready at
-        once."""
+        """Return whether such requests are carried out as all or nothing where several became
+        ready at once."""
         return (category_of(request.action), request.origin) in self._together
 
     def cannot(self, category: Category, origin: Origin, why: str) -> None:
@@ -56,8 +56,8 @@ class Handlers:
         self._impossible[category, origin] = why
 
     def why_impossible(self, request: Request) -> str:
-        """Why a yes to this request would come to nothing; empty where a channel carries it out.
-        The one place that says so."""
+        """Return why a yes to this request would come to nothing; empty where a channel carries
+        it out. The one place that says so."""
         return self.why_not(category_of(request.action), request.origin)
 
     def check_possible(self, requests: Iterable[Request]) -> None:

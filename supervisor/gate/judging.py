@@ -76,7 +76,7 @@ class Rulings:
         return self._set_of.get(session_id, self.policies)
 
     def is_open(self, session_id: str) -> bool:
-        """Whether the session may ask at all."""
+        """Return whether the session may ask at all."""
         return session_id in self._sessions
 
     def forbid_endpoints(self, endpoints: frozenset[tuple[str, int]]) -> None:
@@ -84,7 +84,7 @@ class Rulings:
         self._own_endpoints = endpoints
 
     def why_stopped(self) -> str | None:
-        """Why everything is denied just now; None while it isn't."""
+        """Return why everything is denied just now; None while it isn't."""
         reason = self._kill_switch.reason()
         return None if reason is None else f"{STOPPED}: {reason}"
 
@@ -169,7 +169,7 @@ class Rulings:
         return self._set_of[session_id].known_for_session(session.policy_text).passing(host, rule)
 
     def hold_s(self, session_id: str, otherwise: float) -> float:
-        """How long an asked connection of the session is held for an answer: what its policy
+        """Return how long an asked connection of the session is held for an answer: what its policy
         says, else its own limit, else `otherwise`."""
         session = self._sessions.get(session_id)
         if session is None:

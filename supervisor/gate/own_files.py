@@ -32,8 +32,8 @@ def own_paths(workspace: Path, own_files: Iterable[Path]) -> frozenset[str]:
 
 
 def touches(action: FileChange, own: frozenset[str]) -> bool:
-    """Whether the change is of an own path, of something below one, or of a folder above one.
-    `ValueError` for what is no path."""
+    """Return whether the change is of an own path, of something below one, or of a folder above
+    one. `ValueError` for what is no path."""
     named = [canonical(action.path, action.path_b64).folded]
     if action.to is not None:
         named.append(canonical(action.to, action.to_b64).folded)

@@ -215,8 +215,9 @@ class Repeats:
     # -- too much at once -------------------------------------------------------------------------
 
     def crowd(self, action: Action, session_id: str) -> str | None:
-        """Why there is no room for a card for this; None where there is, where it has one, and
-        where it was denied. What nobody waits for any more is ended where it takes the room."""
+        """Return why there is no room for a card for this; None where there is, where it has
+        one, and where it was denied. What nobody waits for any more is ended where it takes the
+        room."""
         waiting = self._of(session_id).waiting
         mark = fingerprint(action)
         if any(mark == one.fingerprint for one in waiting.values()):
@@ -240,7 +241,8 @@ class Repeats:
         return None
 
     def _makes_room(self, cards: dict[str, _Card]) -> bool:
-        """Whether one of these was left by whoever asked: the one that was asked first is ended."""
+        """Return whether one of these was left by whoever asked: the one that was asked first is
+        ended."""
         now = self._clock.now()
         left = {known: one.asked_at for known, one in cards.items() if one.has_place_to_give(now)}
         if not left:

@@ -258,7 +258,7 @@ class EgressQuestions:
         return "a rule looks into this host now" if looks_inside else None
 
     def _by_person(self, found: _UnderWay, verdict: Verdict) -> bool:
-        """Whether a person allowed it, or the connection that it is inside of."""
+        """Return whether a person allowed it, or the connection that it is inside of."""
         return found.by_person or (
             found.action.operation == "request"
             and self._is_covered(found.connection_id, found.action, verdict)
@@ -305,8 +305,8 @@ class EgressQuestions:
         *,
         private_ok: bool = False,
     ) -> Answer:
-        """What was allowed may go out: `judged` is the action with as much of its addresses as
-        was judged."""
+        """Return what was allowed may go out: `judged` is the action with as much of its
+        addresses as was judged."""
         # What egress does when it is allowed is exactly this: it asked with what it is about to do.
         grant.use(judged)
         self._grants[question.question_id] = grant
@@ -406,8 +406,8 @@ class EgressQuestions:
         )
 
     def _is_covered(self, connection_id: str, action: Network, verdict: Verdict) -> bool:
-        """Whether a request that is asked needs no question of its own: a person approved the
-        connection that it is inside of."""
+        """Return whether a request that is asked needs no question of its own: a person approved
+        the connection that it is inside of."""
         approved = self._approved.get(connection_id)
         if approved is None or (approved.host, approved.port) != (action.host, action.port):
             return False

@@ -50,7 +50,7 @@ def give_up(lent: Lent) -> None:
 
 
 def is_same(one: socket.socket, other: socket.socket) -> bool:
-    """Whether two descriptors are the same socket."""
+    """Return whether two descriptors are the same socket."""
     if other.fileno() < 0:
         return False
     return os.path.sameopenfile(one.fileno(), other.fileno())

@@ -137,7 +137,7 @@ class NetworkBroker:
 
     @property
     def healthy(self) -> bool:
-        """Whether an egress process serves."""
+        """Return whether an egress process serves."""
         return self._run is not None and self._run.serves
 
     @property
@@ -147,7 +147,7 @@ class NetworkBroker:
 
     @property
     def open_questions(self) -> int:
-        """How many questions of egress wait for an answer now."""
+        """Return how many questions of egress wait for an answer now."""
         return len(self._run.asking) if self._run is not None else 0
 
     async def start(self, tasks: asyncio.TaskGroup) -> None:

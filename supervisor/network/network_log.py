@@ -53,7 +53,7 @@ MOST_BODIES_CHARS = 16 * 1024 * 1024
 
 
 class SessionLog(NamedTuple):
-    """What is held of a session, as it is now; what is logged later changes none of it, so that it
+    """The log of a session as it is now; what is logged later changes none of it, so that it
     can be read in a thread.
 
     `exchanges` are newest first, `cut` is how many older ones are held no more. `places`: by a

@@ -189,11 +189,11 @@ class ApprovalQueue:
         return self.read(store.pending_ids)
 
     def waiting(self) -> int:
-        """How many wait for an answer."""
+        """Return how many wait for an answer."""
         return self.read(store.count_waiting)
 
     def waiting_changes(self) -> dict[str, int]:
-        """How many changed files wait, by session."""
+        """Return how many changed files wait, by session."""
         return self.read(store.waiting_changes)
 
     def pending_but(
@@ -257,8 +257,8 @@ class ApprovalQueue:
         return self.read(lambda c: store.latest_for_fingerprints(c, session_id, fingerprints))
 
     def room(self, session_id: str, origin: Origin) -> int:
-        """How many further requests of the session may wait. Changed files have room of their
-        own: they are shown as one."""
+        """Return how many further requests of the session may wait. Changed files have room of
+        their own: they are shown as one."""
         is_change = origin == "workspace"
         waiting = self.read(lambda c: store.count_pending(c, session_id, of_workspace=is_change))
         return (MOST_CHANGES_PER_SESSION if is_change else MOST_PENDING_PER_SESSION) - waiting

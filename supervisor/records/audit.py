@@ -163,7 +163,7 @@ class Audit:
 
     @property
     def failure(self) -> str | None:
-        """Why nothing can be written, and so nothing is allowed."""
+        """Return why nothing can be written, and so nothing is allowed."""
         return self._write_failure or (
             "the audit log can't be written: its disk is full" if self._is_disk_full else None
         )
@@ -269,7 +269,8 @@ class Audit:
             self._write_failure = f"the audit log can't be written: {error.strerror}"
 
     def _is_signed(self) -> bool:
-        """Whether any record has a signature; asked only where nothing else is known of the log."""
+        """Return whether any record has a signature; asked only where nothing else is known of
+        the log."""
         with self._path.open("rb") as file:
             return any(b'"signed":"' in line for line in file)
 
@@ -358,7 +359,7 @@ class Audit:
             self._changed_at = os.fstat(self._descriptor).st_ctime_ns
 
     def _found(self) -> os.stat_result | None:
-        """What lies in the log's place, and is no link to it."""
+        """Return what lies in the log's place, and is no link to it."""
         with contextlib.suppress(FileNotFoundError):
             return os.stat(self._name, follow_symlinks=False)  # noqa: PTH116  # before every line, and a Path takes as long as the kernel
         return None

@@ -30,7 +30,7 @@ _REMEDY = "compare with a copy; keep this log, and move it away to begin a new o
 
 
 class CheckedLine(msgspec.Struct):
-    """What counts of a record here."""
+    """The parts of a record that count here."""
 
     seq: int
     prev: str
@@ -40,7 +40,8 @@ class CheckedLine(msgspec.Struct):
 
 
 class Outside(NamedTuple):
-    """What is kept of a log outside of it. INVARIANT: read before the log is, which only grows."""
+    """The facts about a log that are kept outside of it. INVARIANT: read before the log is,
+    which only grows."""
 
     key: SigningKey | None
     head: AuditHead | None
@@ -48,7 +49,7 @@ class Outside(NamedTuple):
 
     @classmethod
     def read(cls, log: Path, database: Path) -> "Outside":
-        """What lies beside a log, with the head of a database file."""
+        """Return what lies beside a log, with the head of a database file."""
         return cls(
             SigningKey.read(key_path(log)), audit_head.peek(database), read_mark(mark_path(log))
         )
@@ -64,8 +65,8 @@ class Checked(NamedTuple):
 
 
 def verify(path: Path, outside: Outside | None = None) -> Checked:
-    """How far a log goes, when nothing of it was changed, removed or added. `StorageError` says
-    where and what is wrong.
+    """Return how far a log goes, when nothing of it was changed, removed or added. `StorageError`
+    says where and what is wrong.
 
     Without `outside`, as for a copy, only the chain is checked. A last line without its line
     break is being written, or a crash cut it off: it counts for nothing.

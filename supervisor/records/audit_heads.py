@@ -102,7 +102,7 @@ class SigningKey:
         return base64.b64encode(self._private.sign(_message(point))).decode()
 
     def has_signed(self, point: Point, signature: str) -> bool:
-        """Whether a signature is of this key and this head."""
+        """Return whether a signature is of this key and this head."""
         try:
             self._private.public_key().verify(
                 base64.b64decode(signature, validate=True), _message(point)
@@ -118,7 +118,7 @@ class SigningKey:
 
 
 class Mark(NamedTuple):
-    """What `audit.end` says: how far the log went, in which boot of the machine."""
+    """The content of `audit.end`: how far the log went, in which boot of the machine."""
 
     point: Point
     boot: str
@@ -126,7 +126,7 @@ class Mark(NamedTuple):
 
 
 class Heads:
-    """What is kept of one log beside it. `key` is there once it was begun."""
+    """The files kept beside one log. `key` is there once it was begun."""
 
     def __init__(self, log: Path, engine: Engine) -> None:
         self._log = log
@@ -209,7 +209,7 @@ class Heads:
 
 
 class LogSeen(NamedTuple):
-    """What was seen of a log: its last record's number, the hash of any line, whether any record
+    """The facts seen in a log: its last record's number, the hash of any line, whether any record
     has a signature."""
 
     seq: int
@@ -218,7 +218,8 @@ class LogSeen(NamedTuple):
 
 
 def problem(key: SigningKey, head: AuditHead | None, mark: Mark | None, log: LogSeen) -> str | None:
-    """Why a log isn't the one that was written, by what is kept outside of it; None where it is."""
+    """Return why a log isn't the one that was written, by what is kept outside of it; None where
+    it is."""
     if head is not None:
         point = Point(head.seq, head.hash)
         if not key.has_signed(point, head.signature):
@@ -239,8 +240,8 @@ def problem(key: SigningKey, head: AuditHead | None, mark: Mark | None, log: Log
 
 
 def read_mark(path: Path) -> Mark | None:
-    """What `audit.end` says; None where there is none. What is none of ours has a MAC that fits
-    nothing."""
+    """Return what `audit.end` says; None where there is none. What is none of ours has a MAC
+    that fits nothing."""
     try:
         descriptor = plain_files.opened(path, os.O_NOFOLLOW)
     except FileNotFoundError:

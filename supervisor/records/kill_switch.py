@@ -20,8 +20,8 @@ class KillSwitch:
         self.on_stop: Callable[[], None] | None = None
 
     def reason(self) -> str | None:
-        """Why everything is stopped; None while it isn't. A file that can't be read counts as on
-        (law 3)."""
+        """Return why everything is stopped; None while it isn't. A file that can't be read
+        counts as on (law 3)."""
         try:
             os.stat(self._name)  # noqa: PTH116  # asked before every verdict: a file that isn't there costs least so
             return self._path.read_text(errors="replace").strip() or "stopped by hand"

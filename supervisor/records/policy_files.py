@@ -157,7 +157,7 @@ class PolicyFiles:
 
     @property
     def banner(self) -> str | None:
-        """What is wrong with a policy file; None while all is well."""
+        """Return what is wrong with a policy file; None while all is well."""
         self._refresh()
         errors = [file.error for file in (self._base, self._saved) if file.error]
         if not errors:
@@ -167,12 +167,12 @@ class PolicyFiles:
         return f"{'; '.join(errors)} ({kept})"
 
     def current(self) -> Policy:
-        """What is in force for every session."""
+        """Return what is in force for every session."""
         self._refresh()
         return self._merged
 
     def for_session(self, policy_text: str) -> Policy:
-        """What is in force for a session that has rules of its own, as policy text."""
+        """Return what is in force for a session that has rules of its own, as policy text."""
         self._refresh()
         return self.known_for_session(policy_text)
 
@@ -220,7 +220,7 @@ class PolicyFiles:
         )
 
     def has_saved(self, rule_id: str) -> bool:
-        """Whether `remove_rule` knows this id."""
+        """Return whether `remove_rule` knows this id."""
         return any(rule.id == rule_id for rule in self._saved_rules())
 
     def drop_ended(self, is_over: Callable[[str], bool]) -> list[Rule]:

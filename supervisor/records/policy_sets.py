@@ -58,7 +58,7 @@ class PolicySets:
 
     @property
     def banner(self) -> str | None:
-        """What is wrong with the policy files in use; None while all is well."""
+        """Return what is wrong with the policy files in use; None while all is well."""
         return "; ".join(filter(None, (one.banner for one in self.all()))) or None
 
     def wanted(self, policy: Path | None) -> dict[str, Any]:

@@ -37,7 +37,7 @@ class RuleEnds:
         return _NONE if not policy.ending else self._disputed(policy.ending)
 
     def is_over(self, rule: Rule) -> bool:
-        """Whether a rule's time is over, the stricter of both clocks."""
+        """Return whether a rule's time is over, the stricter of both clocks."""
         now = self._clock.now()
         return Context(
             now, "", None, frozenset(), frozenset(), None, self._disputed([rule])

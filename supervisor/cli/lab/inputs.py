@@ -24,7 +24,8 @@ def read_policy(path: str) -> Policy:
 
 
 def policy_in_force(settings: Settings) -> Policy:
-    """What a session would start with now: the policy file and the operator's saved rules."""
+    """Return what a session would start with now: the policy file and the operator's saved
+    rules."""
     base = parse_policy(
         read_text(settings.policy_file, "give a policy with --policy"), str(settings.policy_file)
     )

@@ -73,7 +73,7 @@ def _entry(learned: LearnedRule) -> dict[str, Any]:
 
 
 def summary(learned: Learned) -> str:
-    """What the proposal changes, and what stays asked and why."""
+    """Return what the proposal changes, and what stays asked and why."""
     requests = f"{_count(learned.approved, 'request')} approved and {learned.denied} denied"
     them = "it" if len(learned.rules) == 1 else "them"
     proposed = f"{_count(len(learned.rules), 'rule')} proposed"

@@ -49,7 +49,7 @@ class Waiting(NamedTuple):
 
     @property
     def what(self) -> What:
-        """What the change does to the path, in a word."""
+        """Return what the change does to the path, in a word."""
         action = self.action
         if action.operation == "rename":
             return "renamed"
@@ -59,9 +59,9 @@ class Waiting(NamedTuple):
 
 
 class Shown(msgspec.Struct, frozen=True, kw_only=True):
-    """What a person saw, to be given back with the answer: the changes that were asked up to
-    `until` (seconds since the epoch), the digest of those that an approval covers, and that of
-    those that need a look of their own."""
+    """The state that a person saw, to be given back with the answer: the changes that were asked
+    up to `until` (seconds since the epoch), the digest of those that an approval covers, and
+    that of those that need a look of their own."""
 
     until: float
     plain: str
@@ -136,7 +136,7 @@ class ChangeSet:
         }
 
     def level(self, below: str = "") -> Level:
-        """What is in a folder."""
+        """Return what is in a folder."""
         inside = self.below(below)
         start = len(below) + 1 if below else 0
         folders: dict[str, list[Waiting]] = {}
@@ -178,7 +178,7 @@ class ChangeSet:
         ]
 
     def shown(self, inside: Sequence[Waiting]) -> Shown:
-        """What these changes are known by."""
+        """Return what these changes are known by."""
         plain = digest(one for one in inside if one.id not in self.notes)
         careful = digest(one for one in inside if one.id in self.notes)
         return Shown(until=self.until, plain=plain, careful=careful)

@@ -71,7 +71,7 @@ def keys_of(category: str) -> frozenset[str]:
 
 
 class OnDisk(NamedTuple):
-    """What the disk says of a path: why it leaves the workspace by a link, its name without links
+    """A path as it is on the disk: why it leaves the workspace by a link, its name without links
     where that differs, and whether it is a link itself."""
 
     why: str | None = None

@@ -261,7 +261,7 @@ def _numbers(parts: Sequence[int]) -> str:
 
 
 def _inactive(rule: Rule, context: Context) -> str:
-    """Why a rule isn't in force here and now."""
+    """Return why a rule isn't in force here and now."""
     if rule.expires_at is not None and context.is_over(rule):
         return f"expired {datetime.fromtimestamp(rule.expires_at, UTC):%Y-%m-%d %H:%M} UTC"
     if rule.session is not None and rule.session != context.session_id:

@@ -215,7 +215,7 @@ class ExecReading:
     # -- why a rule doesn't
 
     def _missing(self, effect: Effect, pattern: ExecPattern, at: int) -> RuleLook:
-        """Why a rule about the same program says nothing of a command; found once for all
+        """Return why a rule about the same program says nothing of a command; found once for all
         commands that are alike."""
         alike = self.alike[at]
         if alike >= MOST_ALIKE:

@@ -116,7 +116,7 @@ def _other_word(wanted: PatternWord | None, word: Word, at: int, *, is_opaque: b
 
 
 def touch_miss(pattern: ExecPattern, words: tuple[Word, ...]) -> RuleLook:
-    """Why a deny or ask rule isn't about a command."""
+    """Return why a deny or ask rule isn't about a command."""
     name = replace(pattern, words=pattern.words[:1], has_tail=True, stays_inside=False)
     if not touches(name, words[:1]):
         return other_program(pattern.words[0])

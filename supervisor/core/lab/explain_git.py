@@ -184,7 +184,7 @@ def _notes(ref: Ref | None) -> tuple[str, ...]:
 
 
 def _cover_miss(pattern: GitPattern, case: _Case) -> RuleLook:
-    """Why an allow rule doesn't cover one ref: a word first, then the options."""
+    """Return why an allow rule doesn't cover one ref: a word first, then the options."""
     if pattern.is_bare and not case.flags:
         return miss("a wildcard alone covers plain pushes and fetches of branches only", 2)
     words = RuleLook(True, "") if pattern.is_bare else _words_miss(pattern, case)
@@ -238,7 +238,7 @@ def _hint(wanted: str, word: str) -> str:
 
 
 def _touch_miss(pattern: GitPattern, case: _Case) -> RuleLook:
-    """Why a deny or ask rule isn't about one ref."""
+    """Return why a deny or ask rule isn't about one ref."""
     words, operation = pattern.words, case.action.operation
     if touches(pattern._replace(options=frozenset()), *case):
         missing = sorted(pattern.options - harmless(operation))

@@ -290,7 +290,7 @@ class _Chooser:
         )
 
     def why_not(self, request: _Request) -> str:
-        """Why a request stays asked, though the base only lacks a rule."""
+        """Return why a request stays asked, though the base only lacks a rule."""
         need = next((need for need in request.needs if not request.reach.get(need.key)), None)
         if need is None:
             return DENIED_TOO

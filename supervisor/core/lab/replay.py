@@ -131,7 +131,7 @@ class Again:
 
 
 def why_not(past: Past) -> Reason | None:
-    """Why a judgement can't be made anew; None where it can."""
+    """Return why a judgement can't be made anew; None where it can."""
     if not past.by_policy and past.verdict == "deny":
         return "not_by_policy"
     return "redacted" if past.is_redacted else None

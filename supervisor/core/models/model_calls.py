@@ -73,7 +73,7 @@ MOST_NAME_CHARS = 200
 
 
 class ModelCall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a request says of its cost before it goes out.
+    """A request's cost as far as it is known before it goes out.
 
     `max_output_tokens` None: it says none. `beyond_body`: input that isn't in the body counts
     too, `steps` times at most: a provider that runs tools by itself has the model read

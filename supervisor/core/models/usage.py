@@ -55,8 +55,8 @@ class Beside(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the provider said that a call used. `has_input`, `has_output`: whether it said so to the
-    end. `only_began`: of the input it said no more than what it began with; with tools of the
+    """The usage of a call as the provider gave it. `has_input`, `has_output`: whether it said so to
+    the end. `only_began`: of the input it said no more than what it began with; with tools of the
     provider's own that grows.
 
     `tells_writes`: it said of what was put into the cache how long it lasts. `tier`: what served

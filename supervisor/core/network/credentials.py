@@ -64,7 +64,7 @@ _KEYS_OF_AWS = re.compile(r"[^:]+:[^:]{8,}(?::.+)?")
 
 
 class Preset(NamedTuple):
-    """What is known of a service. `asks`: its hosts are those that this program is set up with.
+    """A known service. `asks`: its hosts are those that this program is set up with.
     `git_user`: git sends it as a password, with this name, or where its value begins so with
     another (`git_users`). `other_headers` and `query_names` are where it takes keys, too (as
     `Credential` has them): by its documentation of REST authentication, and what that calls

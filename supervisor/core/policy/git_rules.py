@@ -306,7 +306,7 @@ def _anchor(pattern: GitPattern) -> str:
 
 
 def why_unread(action: Git) -> str | None:
-    """Why no git operation can be made out in an action, None where one can."""
+    """Return why no git operation can be made out in an action, None where one can."""
     for flag in action.flags:
         if flag.startswith(UNREAD):
             return flag.removeprefix(UNREAD) or "no git operation is named"
@@ -328,8 +328,8 @@ def _remotes(action: Git) -> tuple[str, ...]:
 
 
 def _refusal(seen: _Seen, context: Context) -> str | None:
-    """Why the remote is none that may be reached, None where it is (or where the operation has
-    none)."""
+    """Return why the remote is none that may be reached, None where it is (or where the
+    operation has none)."""
     for remote in seen.remotes:
         if remote.startswith("-"):
             return f"the remote `{remote}` could be taken for an option"

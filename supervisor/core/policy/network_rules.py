@@ -483,7 +483,8 @@ def _addresses(target: Target) -> tuple[Address, ...]:
 
 
 def _contradiction(action: Network, target: Target) -> str:
-    """Why TLS or Host names another place than the one that is dialled; empty where all agree."""
+    """Return why TLS or Host names another place than the one that is dialled; empty where all
+    agree."""
     for kind, text in (("TLS", action.sni), ("the Host header", action.host_header)):
         if text is None:
             continue

@@ -50,7 +50,7 @@ class RuleFinding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def adds_nothing(policy: Policy, rule: Rule, now: float) -> RuleFinding | None:
-    """Why one of the policy's rules says nothing, or nothing new, None where it does."""
+    """Return why one of the policy's rules says nothing, or nothing new, None where it does."""
     files = policy.judge_for("filesystem")
     assert isinstance(files, FileJudge)
     others = [
@@ -86,7 +86,7 @@ class Superfluous:
                 self.found[own_key(one)].append(one)
 
     def of(self, rule: Rule) -> RuleFinding | None:
-        """Why the rule says nothing, or nothing new."""
+        """Return why the rule says nothing, or nothing new."""
         inner = compiled(rule)
         remark = never(inner, self.protected_by, self.policy.mode_of(rule.category))
         if remark is not None:

@@ -403,7 +403,8 @@ _REDIRECTIONS = ("&>>", "&>", "<<<", "<<-", "<<", "<>", "<&", ">>", ">&", ">|", 
 
 
 def redirection_problem(operator: str, target: Word) -> str | None:
-    """Why no rule may allow this redirection, None where it does nothing but drop, copy or read."""
+    """Return why no rule may allow this redirection, None where it does nothing but drop, copy
+    or read."""
     if not target.is_literal:
         return "a redirection whose target is expanded"
     if operator in ("<&", ">&") and re.fullmatch(r"[0-9]+-?|-", target.text):

@@ -42,7 +42,7 @@ class Admission:
 
     @property
     def is_busy(self) -> bool:
-        """Whether nothing new can be admitted now."""
+        """Return whether nothing new can be admitted now."""
         return self._questions.is_busy
 
     def forbid(self, endpoints: frozenset[tuple[str, int]]) -> None:

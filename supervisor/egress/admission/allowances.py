@@ -30,7 +30,7 @@ class _Drawing(NamedTuple):
 
 
 def _is_as_much(count: int, denied: int) -> bool:
-    """Whether who needs so much may take the denial of the other for one's own.
+    """Return whether who needs so much may take the denial of the other for one's own.
 
     By powers of two: of those who ask for a little less each time only so many ask the supervisor.
     """

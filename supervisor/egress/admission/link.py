@@ -59,7 +59,7 @@ class Link:
 
     @property
     def is_full(self) -> bool:
-        """Whether the supervisor doesn't read as fast as it is told."""
+        """Return whether the supervisor doesn't read as fast as it is told."""
         return len(self._queue) >= MOST_QUEUED
 
     def send(self, message: FromEgress, *, always: bool = False) -> None:

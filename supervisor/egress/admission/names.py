@@ -47,7 +47,7 @@ class NoneLeftError(Exception):
 
 
 def is_given(address: hosts.Address) -> bool:
-    """Whether an address can only stand for a name."""
+    """Return whether an address can only stand for a name."""
     return address in (V4_RANGE if address.version == 4 else V6_RANGE)
 
 

@@ -64,12 +64,12 @@ class Questions:
 
     @property
     def is_busy(self) -> bool:
-        """Whether new questions are refused because the supervisor doesn't keep up."""
+        """Return whether new questions are refused because the supervisor doesn't keep up."""
         return self.link is not None and self.link.is_full
 
     @property
     def is_alone(self) -> bool:
-        """Whether the supervisor is gone: nothing is let through any more."""
+        """Return whether the supervisor is gone: nothing is let through any more."""
         return self.link is None
 
     async def ask(
@@ -101,7 +101,7 @@ class Questions:
     async def reserve(
         self, connection: ClientConnection, host: str, call: ModelCall, of: int
     ) -> Answer:
-        """Whether a model call may go out, whose request was allowed as the question `of`;
+        """Return whether a model call may go out, whose request was allowed as the question `of`;
         `spent` must follow an allow. Never raises but when it is cancelled."""
         session_id = connection.session.id
         connection.quiet.add(of)

@@ -149,7 +149,7 @@ def _why_not(credential: Credential, request: Head, host: str, port: int) -> str
 
 
 def has_any(credentials: tuple[Credential, ...], host: str, port: int) -> bool:
-    """Whether a credential belongs to this host and port, so that its connections are looked
+    """Return whether a credential belongs to this host and port, so that its connections are looked
     into."""
     return any(_bound(credential, credential.scheme, host, port) for credential in credentials)
 
@@ -218,9 +218,9 @@ def _other_place(credential: Credential, request: Head) -> str | None:
 
 
 def _signs_for_it(credential: Credential, request: Head, host: str, port: int) -> bool:
-    """Whether a request is signed for the service that a host belongs to, where that may be a
-    stranger's: a function of anybody's gets the signature that its caller sent. What is signed
-    for S3 is of use at its own bucket only."""
+    """Return whether a request is signed for the service that a host belongs to, where that may
+    be a stranger's: a function of anybody's gets the signature that its caller sent. What is
+    signed for S3 is of use at its own bucket only."""
     signed = sigv4.parse(request.values(credential.header.lower().encode())[0])
     names = [
         text.removeprefix(EVERY).partition(":")[0] for text in _binding(credential, host, port)
@@ -249,7 +249,7 @@ def _binding(credential: Credential, host: str, port: int) -> Iterator[str]:
 
 
 def _is_presigned(request: Head, placeholders: tuple[str, ...]) -> bool | None:
-    """Whether the address itself is signed with one of these, which AWS's libraries call
+    """Return whether the address itself is signed with one of these, which AWS's libraries call
     presigned; None where it isn't signed at all."""
     query = request.path.partition(b"?")[2]
     read = unquote_to_bytes(query).lower()
@@ -280,7 +280,7 @@ def _swapped(request: Head, credential: Credential) -> str | None:
 
 
 def _why_not_swapped(request: Head, credential: Credential, where: str) -> str:
-    """Why a header's value can't be made one with the secret."""
+    """Return why a header's value can't be made one with the secret."""
     values = request.values(credential.header.lower().encode())
     if not any(value.strip().lower().startswith("basic ") for value in values):
         return f"a placeholder is only replaced where it is all of the header {where}"
@@ -307,14 +307,14 @@ def _swapped_basic(encoded: str, credential: Credential) -> str | None:
 
 
 def _is_key(user: str) -> bool:
-    """Whether the user of Basic credentials is a key by itself: GitHub takes one there, too,
+    """Return whether the user of Basic credentials is a key by itself: GitHub takes one there, too,
     with `x-oauth-basic` as its password."""
     return _OLD_KEY.fullmatch(user) is not None or _redactor.text(user) != user
 
 
 def _covers(credential: Credential, request: Head) -> bool:
-    """Whether a credential is for this method and path of its host. A path that can be read in
-    two ways is none of its."""
+    """Return whether a credential is for this method and path of its host. A path that can be
+    read in two ways is none of its."""
     if credential.methods and request.method not in credential.methods:
         return False
     if not credential.paths:
@@ -348,7 +348,7 @@ class BodyScan:
 
 
 def hold(fields: Iterable[tuple[bytes, bytes]], forms: SecretForms) -> bool:
-    """Whether a name or a value of headers has a secret in it."""
+    """Return whether a name or a value of headers has a secret in it."""
     return bool(forms) and forms.is_in(_APART.join(part for field in fields for part in field))
 
 
@@ -383,8 +383,9 @@ def back(
 def is_for_s3(
     credentials: tuple[Credential, ...], authorization: str, host: str, port: int
 ) -> bool:
-    """Whether a request is signed for S3, and nothing else is ever sent to its host: no object
-    has in it what was sent with the request for it, and AWS's programs load long ones in parts."""
+    """Return whether a request is signed for S3, and nothing else is ever sent to its host: no
+    object has in it what was sent with the request for it, and AWS's programs load long ones in
+    parts."""
     signed = sigv4.parse(authorization)
     own = [one for one in credentials if _bound(one, one.scheme, host, port)]
     return signed is not None and signed.service in sigv4.OF_S3 and all(one.signs for one in own)
@@ -407,7 +408,7 @@ def _password(encoded: str) -> str:
 
 
 def _mentions(request: Head, placeholders: tuple[str, ...]) -> bool:
-    """Whether a placeholder is anywhere in the head, in any form."""
+    """Return whether a placeholder is anywhere in the head, in any form."""
     fields = (*request.headers, (request.path, request.authority.encode("utf-8", "replace")))
     return hold(fields, _forms(placeholders))
 

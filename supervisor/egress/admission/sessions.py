@@ -54,7 +54,7 @@ Kind = Literal["requests", "bytes_out"]
 
 
 class Server(Protocol):
-    """What serves one socket."""
+    """A server of one socket."""
 
     def close(self) -> None:
         """Serve no more."""
@@ -84,12 +84,12 @@ class Beginnings:
 
     @property
     def are_guesses(self) -> bool:
-        """Whether there are more than chance makes."""
+        """Return whether there are more than chance makes."""
         return len(self.lengths_bytes) > MOST_BEGINNINGS
 
     @property
     def are_echoes(self) -> bool:
-        """Whether so many answers had one that somebody may want to learn something from how
+        """Return whether so many answers had one that somebody may want to learn something from how
         they end."""
         return self.echoes >= MOST_ECHOES
 
@@ -165,8 +165,8 @@ class EgressSession:
         self.hides = SecretForms(self._placeholders | with_halves(in_any_case(self._real)))
 
     def forms_of(self, texts: frozenset[str]) -> SecretForms:
-        """What finds these of its placeholders and secrets; kept, since its requests are much
-        alike."""
+        """Return what finds these of its placeholders and secrets; kept, since its requests are
+        much alike."""
         if len(self._forms) > _MOST_FORMS:
             self._forms.clear()
         if texts not in self._forms:
@@ -174,7 +174,7 @@ class EgressSession:
         return self._forms[texts]
 
     def may_unpack(self, decoder: Decoder) -> bool:
-        """Whether one more body may be on its way that much is kept of."""
+        """Return whether one more body may be on its way that much is kept of."""
         if not decoder.is_wide:
             return True
         if sum(one.is_wide for one in self.wide) >= _MOST_WIDE:
@@ -229,7 +229,7 @@ class Room:
 
 
 class RoomShare:
-    """What one of those who fill a room holds there."""
+    """The share of a room that one of its users holds."""
 
     def __init__(self, room: Room) -> None:
         self._room = room
@@ -303,12 +303,12 @@ class ClientConnection:
     unread: Room = field(default_factory=lambda: Room(MOST_UNREAD_BYTES))
 
     def moved(self) -> Moved:
-        """What went over it so far."""
+        """Return what went over it so far."""
         in_tunnel = self.in_tunnel()
         return Moved(self.up_bytes + in_tunnel.up_bytes, self.down_bytes + in_tunnel.down_bytes)
 
     def moved_for(self, unsettled: OpenQuestion) -> Moved:
-        """What of that is said to be of one of its questions."""
+        """Return what of that is said to be of one of its questions."""
         moved, before = self.moved(), Moved() if unsettled.is_all else self.ended
         return Moved(moved.up_bytes - before.up_bytes, moved.down_bytes - before.down_bytes)
 
@@ -404,8 +404,8 @@ class Sessions:
         return connection
 
     def reach_another(self, session: EgressSession) -> bool:
-        """Whether a client may reach one origin more than are counted with it; `leave_another`
-        follows. It counts as a connection."""
+        """Return whether a client may reach one origin more than are counted with it;
+        `leave_another` follows. It counts as a connection."""
         if not self._has_room(session):
             return False
         self._open_connections += 1

@@ -69,13 +69,13 @@ def _read(address: str) -> _Literal | None:
 
 
 def _is_any_own(every: tuple[hosts.Address, ...]) -> bool:
-    """What is this machine's in one form is so in each: a gateway (NAT64, 6to4) leads back to
-    it."""
+    """Return what is this machine's in one form is so in each: a gateway (NAT64, 6to4) leads
+    back to it."""
     return any(map(is_own, every))
 
 
 def is_own(address: hosts.Address) -> bool:
-    """Whether this is an address of this machine: only such an address can be bound."""
+    """Return whether this is an address of this machine: only such an address can be bound."""
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as probe:

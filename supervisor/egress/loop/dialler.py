@@ -28,8 +28,8 @@ MOST_ANSWERED = 1024
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """What one host and port may be dialled at. `private_ok`: a rule names these addresses.
-    `judged_at` is monotonic."""
+    """The addresses that one host and port may be dialled at. `private_ok`: a rule names these
+    addresses. `judged_at` is monotonic."""
 
     host: str
     port: int

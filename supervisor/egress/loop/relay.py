@@ -321,7 +321,7 @@ class Tunnel:
         self._timer: asyncio.TimerHandle | None = None
 
     def moved(self) -> Moved:
-        """What went over it so far."""
+        """Return what went over it so far."""
         return Moved(self._up.moved_bytes, self._down.moved_bytes)
 
     async def run(self) -> str:

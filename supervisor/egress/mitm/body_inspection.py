@@ -47,7 +47,7 @@ class Inspection:
 
     @property
     def is_coded(self) -> bool:
-        """Whether the body is coded."""
+        """Return whether the body is coded."""
         return self._decoder.is_coded
 
     def add(
@@ -156,8 +156,8 @@ def look_at(way: Direction, headers: http.Headers, session: EgressSession) -> In
 async def said_by(
     flow: http.HTTPFlow, session: EgressSession, may_hold: Callable[[int], bool]
 ) -> bytes | None:
-    """What the body of a request says that is held whole; None where that can't be told, or where
-    `may_hold` allows not so many bytes of both forms.
+    """Return what the body of a request says that is held whole; None where that can't be told, or
+    where `may_hold` allows not so many bytes of both forms.
 
     Only codings are undone that no text looks like: an origin may read a body as it is, whatever
     its head says of it.

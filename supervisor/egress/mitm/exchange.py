@@ -94,7 +94,7 @@ def of(flow: mitm_flow.Flow) -> LiveExchange:
 
 
 def is_open_ended(request: http.Request) -> bool:
-    """Whether nothing says how long the body will be."""
+    """Return whether nothing says how long the body will be."""
     return "transfer-encoding" in request.headers or (
         request.is_http2 and "content-length" not in request.headers
     )

@@ -186,7 +186,8 @@ class Guard:
             held_bodies.let_go(flow)
 
     def _may_go_out(self, flow: http.HTTPFlow) -> bool:
-        """Whether nothing was found in a whole request. Takes it back where something was."""
+        """Return whether nothing was found in a whole request. Takes it back where something
+        was."""
         why = self._leaks.requested(flow)
         refusal = self._signer.at_end(flow) if why is None else refusals.of_credential(why)
         if refusal is not None:

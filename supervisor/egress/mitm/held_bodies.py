@@ -30,8 +30,8 @@ class HeldBody:
         self._is_over = False
 
     def may_hold(self, body_bytes: int) -> bool:
-        """Whether so much of the body may be held, beside the session's other bodies. Nothing of
-        one that was let go of, by whoever still reads it."""
+        """Return whether so much of the body may be held, beside the session's other bodies.
+        Nothing of one that was let go of, by whoever still reads it."""
         if self._is_over:
             return False
         others = self._held.get(self._session_id, 0) - self._bytes

@@ -310,7 +310,7 @@ class BoundedHttp2Server(Http2Server):
             yield from super()._handle_event(event)
 
     def _has_all(self, stream_id: int) -> bool:
-        """Whether all of a response was sent, and its request goes on."""
+        """Return whether all of a response was sent, and its request goes on."""
         return (
             not self.is_closed(stream_id)
             and not self.is_open_for_us(stream_id)
@@ -339,8 +339,8 @@ class BoundedHttp2Server(Http2Server):
         return (yield from super().handle_h2_event(event))
 
     def _is_cut_short(self, event: RequestReceived | TrailersReceived) -> bool:
-        """Whether a request ends before as much of its body came as its head says, which h2 looks
-        for in pieces of a body alone: RFC 9113 8.1.1.
+        """Return whether a request ends before as much of its body came as its head says, which h2
+        looks for in pieces of a body alone: RFC 9113 8.1.1.
 
         INVARIANT: it isn't passed on. Behind an origin that makes HTTP/1 of it, the next request
         would be taken for the rest of it.
@@ -408,7 +408,7 @@ def forget_over(origin: layer.Layer) -> None:
 
 
 def goes_away(origin: layer.Layer) -> bool:
-    """Whether an origin takes no more requests over this connection."""
+    """Return whether an origin takes no more requests over this connection."""
     found = _http2_of(origin)
     return found is not None and found.h2_conn.goes_away
 

@@ -69,7 +69,7 @@ def action_of(
 
 
 def is_inside(state: LiveExchange, connection: ClientConnection) -> bool:
-    """Whether the request belongs to the connection that was judged when it began."""
+    """Return whether the request belongs to the connection that was judged when it began."""
     return state.in_tunnel and not connection.is_plain
 
 

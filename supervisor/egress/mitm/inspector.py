@@ -204,7 +204,8 @@ class Handler(ProxyConnectionHandler):
             self._connection.cut()
 
     async def _is_covered(self, connection: ClientConnection, count: int) -> bool:
-        """Whether what the client sent may be passed on to the layers; where not, it is cut off.
+        """Return whether what the client sent may be passed on to the layers; where not, it is cut
+        off.
 
         INVARIANT: what wasn't covered, and lies in the layers until its request is judged, is
         covered before anything that comes later.

@@ -163,8 +163,8 @@ class Leaks:
         return None
 
     def looks_at_request(self, flow: http.HTTPFlow) -> bool:
-        """Whether a request that is whole is to be looked at now (`look_at_request`), and didn't
-        stream."""
+        """Return whether a request that is whole is to be looked at now (`look_at_request`), and
+        didn't stream."""
         watch = flow.metadata.get(_KEY)
         return (
             isinstance(watch, _Watch)
@@ -233,7 +233,7 @@ class Leaks:
     def _passing(
         self, flow: http.HTTPFlow, watch: _Watch, look: Inspection, others: Stream
     ) -> Callable[[bytes], list[bytes]]:
-        """What passes an answer's pieces on to `others`, once they were looked at.
+        """Return what passes an answer's pieces on to `others`, once they were looked at.
 
         INVARIANT: a piece that ends in the beginning of a credential waits for the next one: or an
         agent that chooses what comes before it (an echo of what it sent) would have it up to its
@@ -265,8 +265,8 @@ class Leaks:
         return passed
 
     def looks_at_answer(self, flow: http.HTTPFlow) -> bool:
-        """Whether an answer that is whole is to be looked at now (`look_at_answer`), and didn't
-        stream."""
+        """Return whether an answer that is whole is to be looked at now (`look_at_answer`), and
+        didn't stream."""
         watch, response = flow.metadata.get(_KEY), flow.response
         if not isinstance(watch, _Watch) or not watch.back or response is None:
             return False
@@ -349,7 +349,7 @@ def _hide_length(flow: http.HTTPFlow, response: http.Response) -> None:
 
 
 def _by(stream: Stream, piece: bytes) -> Iterable[bytes]:
-    """What a stream function makes of a piece."""
+    """Return what a stream function makes of a piece."""
     found = stream(piece) if callable(stream) else piece
     return [found] if isinstance(found, bytes) else found
 

@@ -71,7 +71,7 @@ class Meter:
         self._open: dict[ClientConnection, set[Metered]] = {}
 
     def is_model_host(self, host: str) -> bool:
-        """Whether a host is known to serve models."""
+        """Return whether a host is known to serve models."""
         return is_model_host(host, self._model_hosts)
 
     def over_websocket(
@@ -118,8 +118,8 @@ class Meter:
         return None if api is None else _refused(flow, api, host, answer)
 
     def may_be_call(self, flow: http.HTTPFlow) -> bool:
-        """Whether a request that was let through, and is whole, may be a call: `reserve` reads
-        it, and asks."""
+        """Return whether a request that was let through, and is whole, may be a call: `reserve`
+        reads it, and asks."""
         return CALL in flow.metadata
 
     async def reserve(self, flow: http.HTTPFlow) -> ModelError | None:

@@ -136,7 +136,7 @@ _split_kept = functools.lru_cache(maxsize=1024)(_split)
 
 
 def connect(request: Head, host: str, port: int) -> str | None:
-    """Whether a CONNECT and its headers say one thing. `host` is canonical."""
+    """Return whether a CONNECT and its headers say one thing. `host` is canonical."""
     if request.http_version not in SPOKEN:
         return "this version of HTTP is not spoken here"
     why = headers(request)
@@ -150,13 +150,13 @@ def connect(request: Head, host: str, port: int) -> str | None:
 
 
 def says_body(fields: tuple[tuple[bytes, bytes], ...]) -> bool:
-    """Whether the headers speak of a body that isn't empty."""
+    """Return whether the headers speak of a body that isn't empty."""
     said = {name.lower(): value for name, value in fields}
     return b"transfer-encoding" in said or said.get(b"content-length", b"0").strip(b"0 \t") != b""
 
 
 def head(request: Head) -> str | None:
-    """Whether the head can be read in one way only."""
+    """Return whether the head can be read in one way only."""
     if not (request.is_http2 or request.http_version in SPOKEN):
         return "this version of HTTP is not spoken here"
     if not _METHOD.fullmatch(request.method) or request.method in _NEVER_METHODS:
@@ -169,8 +169,8 @@ def head(request: Head) -> str | None:
 
 
 def _override(request: Head) -> str | None:
-    """Whether a header says another method or path, which the rules then judged in vain. A CGI
-    reads `_` as `-` (RFC 3875 4.1.18)."""
+    """Return whether a header says another method or path, which the rules then judged in vain.
+    A CGI reads `_` as `-` (RFC 3875 4.1.18)."""
     for written, value in request.headers:
         name = written.lower().replace(b"_", b"-")
         if name in _OVERRIDES_METHOD and value.strip().upper() != request.method.encode():
@@ -187,7 +187,8 @@ def _override(request: Head) -> str | None:
 
 
 def headers(request: Head) -> str | None:
-    """Whether the headers frame the request in one way only, and ask for no other protocol."""
+    """Return whether the headers frame the request in one way only, and ask for no other
+    protocol."""
     if len(request.headers) > MOST_HEADERS:
         return f"the request has more than {MOST_HEADERS} headers"
     if sum(len(k) + len(v) for k, v in request.headers) > MOST_HEAD_BYTES:
@@ -213,8 +214,8 @@ def headers(request: Head) -> str | None:
 
 
 def destination(request: Head, host: str, port: int) -> str | None:
-    """Whether Host and `:authority` name exactly the host and port that is dialled. `host` is
-    canonical."""
+    """Return whether Host and `:authority` name exactly the host and port that is dialled.
+    `host` is canonical."""
     said = request.values(b"host")
     if len(said) > 1:
         return "the Host header is said twice"
@@ -232,7 +233,8 @@ def destination(request: Head, host: str, port: int) -> str | None:
 
 
 def server_name(sni: str | None, host: str, *, was_sent: bool = False) -> str | None:
-    """Whether the TLS server name is the host of the CONNECT; none at all contradicts nothing.
+    """Return whether the TLS server name is the host of the CONNECT; none at all contradicts
+    nothing.
 
     `was_sent`: the client sent one, readable or not (mitmproxy gives None for one that isn't a
     valid name).

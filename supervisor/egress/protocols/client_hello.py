@@ -110,7 +110,7 @@ class HelloReader:
 
 
 def asks_again(data: bytes) -> bool | None:
-    """Whether a server's first bytes ask the client for another hello; None until they tell.
+    """Return whether a server's first bytes ask the client for another hello; None until they tell.
     `HelloError` where they aren't TLS."""
     kind = data[0] if data else _HANDSHAKE
     if kind not in (_HANDSHAKE, _ALERT) or (len(data) > 1 and data[1] != _TLS_MAJOR):

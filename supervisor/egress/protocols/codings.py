@@ -102,8 +102,8 @@ class _Zlib:
         return self._begun
 
     def _of_member(self, left: bytes) -> bytes:
-        """What is left, where it belongs to a member or begins another of gzip's (RFC 1952 2.2).
-        Whatever else follows an end, readers pass over it.
+        """Return what is left, where it belongs to a member or begins another of gzip's (RFC 1952
+        2.2). Whatever else follows an end, readers pass over it.
 
         INVARIANT: past its end an inflater is given nothing: it would keep all of that, and copy
         it with each piece.
@@ -188,7 +188,7 @@ class Decoder:
 
     @property
     def is_readable(self) -> bool:
-        """Whether the body could be read so far."""
+        """Return whether the body could be read so far."""
         return not self.why
 
     def decode(self, piece: bytes) -> Iterator[bytes]:
@@ -222,8 +222,8 @@ class Decoder:
         self.is_wide = False
 
     def _through(self, piece: bytes, number: int) -> Iterator[bytes]:
-        """What a piece stands for that the codings before this one were undone of. A step of any
-        is counted, and is a step."""
+        """Return what a piece stands for that the codings before this one were undone of. A step
+        of any is counted, and is a step."""
         if number == len(self._codings):
             yield piece
             return

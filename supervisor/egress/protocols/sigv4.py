@@ -39,7 +39,7 @@ class Keys(NamedTuple):
 
 
 class Signed(NamedTuple):
-    """What a request says of its signature. `access` is the key that it claims to be signed
+    """A request's signature. `access` is the key that it claims to be signed
     with."""
 
     access: str
@@ -70,7 +70,7 @@ def parse(authorization: str) -> Signed | None:
 
 
 def is_in_pieces(headers: dict[str, str]) -> bool:
-    """Whether each piece of the body has a signature of its own, made of the one before."""
+    """Return whether each piece of the body has a signature of its own, made of the one before."""
     digest = headers.get(HASH, "")
     return digest.startswith("STREAMING-") and digest != _UNSIGNED_PIECES
 

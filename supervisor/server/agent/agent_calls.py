@@ -50,7 +50,8 @@ MOST_REFUSED = 300
 
 
 class SessionFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What an agent may know of its session. `deadline_at` is in seconds since the epoch."""
+    """The facts of a session that its agent may know. `deadline_at` is in seconds since the
+    epoch."""
 
     id: str
     state: State
@@ -176,7 +177,7 @@ class AgentCalls:
         )
 
     def host_changes(self) -> HostChangesView:
-        """What the person changed on the host, and what of the agent's never gets there."""
+        """Return what the person changed on the host, and what of the agent's never gets there."""
         workspace, redactor = self.parts.workspace_of(self._session_id), self.parts.redactor
         found = workspace.host_changes() if workspace is not None else None
         refused = workspace.refused() if workspace is not None else {}

@@ -41,7 +41,7 @@ _FILE_VERBS = {
 
 
 def asks(action: Action) -> str:
-    """What the agent wants, as the rest of a sentence that begins with "the agent"."""
+    """Return what the agent wants, as the rest of a sentence that begins with "the agent"."""
     match action:
         case Exec():
             return "wants to run a command"
@@ -133,7 +133,7 @@ def details(action: Action) -> list[tuple[str, str]]:
 
 
 def warnings(action: Action) -> list[tuple[str, str]]:
-    """What a person must not overlook: a word, and what it means."""
+    """Return what a person must not overlook: a word, and what it means."""
     match action:
         case FileChange():
             return [
@@ -153,8 +153,8 @@ def warnings(action: Action) -> list[tuple[str, str]]:
 
 
 def delivery(request: Request) -> str:
-    """What came of a yes; empty for everything else. An answer that went nowhere must not look
-    like one that did."""
+    """Return what came of a yes; empty for everything else. An answer that went nowhere must not
+    look like one that did."""
     current = status(request)
     if current in ("approved", "allowed"):
         return (

@@ -140,8 +140,8 @@ class OperatorAuth:
         return Operator(name="operator (cli)", via="cli")
 
     def still_valid(self, caller: Operator) -> bool:
-        """Whether a caller that was let in earlier, on a connection that stays open, would be
-        let in now."""
+        """Return whether a caller that was let in earlier, on a connection that stays open,
+        would be let in now."""
         return caller.via == "cli" or self._is_signed_in(caller.cookie_hash)
 
     def _is_signed_in(self, mark: str) -> bool:
@@ -152,7 +152,7 @@ class OperatorAuth:
 
 
 def same(first: str, second: str) -> bool:
-    """Whether two secrets are equal, in constant time and whatever characters they hold."""
+    """Return whether two secrets are equal, in constant time and whatever characters they hold."""
     return hmac.compare_digest(
         first.encode(errors="surrogatepass"), second.encode(errors="surrogatepass")
     )

@@ -38,7 +38,7 @@ class OpenConnection(Protocol):
 
 
 def agent_room() -> int:
-    """How many connections all agents together may hold."""
+    """Return how many connections all agents together may hold."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return MOST_AGENT_CONNECTIONS
@@ -57,7 +57,8 @@ _agents: WeakSet[OpenConnection] = WeakSet()
 
 
 def admit_agent(connection: OpenConnection) -> bool:
-    """Whether there is room for one more of any agent's. It is counted until `forget_agent`."""
+    """Return whether there is room for one more of any agent's. It is counted until
+    `forget_agent`."""
     if len(_agents) >= agent_room():
         return False
     _agents.add(connection)

@@ -31,7 +31,7 @@ def as_text(data: bytes, redactor: Redactor) -> str:
 
 
 def _whole_characters(data: bytes) -> int:
-    """How much of `data` ends with a whole UTF-8 character."""
+    """Return how much of `data` ends with a whole UTF-8 character."""
     for back in range(1, min(4, len(data)) + 1):
         byte = data[-back]
         if byte < 0x80:

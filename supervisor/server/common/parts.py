@@ -28,7 +28,7 @@ from supervisor.workspace.undo.undo import Undo
 
 
 class SessionControl(Protocol):
-    """What the doors use of `SessionManager`."""
+    """The part that the doors use of `SessionManager`."""
 
     async def start(self, wanted: StartSession) -> Session: ...
     async def stop(self, session_id: str, *, reason: str, by: str) -> None: ...
@@ -46,7 +46,7 @@ class SessionControl(Protocol):
 
 
 class Workspace(Protocol):
-    """What the doors use of a session's `WorkspaceChannel`."""
+    """The part that the doors use of a session's `WorkspaceChannel`."""
 
     async def write(self, path: str, content: bytes, reason: str) -> Request: ...
     async def edit(
@@ -99,7 +99,7 @@ class Parts(Protocol):
     def spending(self) -> Spending: ...
     @property
     def files_banner(self) -> str | None:
-        """What is wrong with prices and credentials."""
+        """Return what is wrong with prices and credentials."""
 
     def workspace_of(self, session_id: str) -> Workspace | None: ...
     def undoing(self, session_id: str) -> AbstractAsyncContextManager[Undo]: ...

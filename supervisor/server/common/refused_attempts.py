@@ -20,7 +20,7 @@ MOST_CHARS = 200
 
 @dataclass
 class _Window:
-    """What was counted since the line that opened it, and the newest of that."""
+    """The counts since the line that opened it, and the newest of that."""
 
     ends_at: float
     count: int = 0

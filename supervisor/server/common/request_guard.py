@@ -250,7 +250,7 @@ def _has_csrf_token(scope: Scope, caller: Operator) -> bool:
 
 
 def _is_change(scope: Scope) -> bool:
-    """Whether it may change something, or goes on: what only reads says nothing of what was
+    """Return whether it may change something, or goes on: what only reads says nothing of what was
     answered."""
     return scope["type"] == "websocket" or scope["method"] not in _SAFE_METHODS
 

@@ -26,7 +26,7 @@ CALL_WORDS = FLAG_WORDS | {
 
 
 class TokensOfModel(msgspec.Struct, frozen=True, kw_only=True):
-    """What one model's calls used: all `tokens`, and each in one kind only."""
+    """The tokens of one model's calls: all `tokens`, and each in one kind only."""
 
     tokens: int
     input_tokens: int
@@ -103,7 +103,7 @@ def by_kind(tokens: Tokens) -> dict[str, int]:
 
 
 def notice(found: BudgetStanding | Summary, scope: Scope, kind: Kind) -> str:
-    """How much of a limit is used."""
+    """Return how much of a limit is used."""
     most, have = getattr(found.limits[scope], kind), getattr(found.used[scope], kind)
     return f"{amount(kind, have)} of {amount(kind, most)} of the budget of {
         SCOPE_WORDS[scope]

@@ -12,7 +12,7 @@ def clock_text(at: float) -> str:
 
 
 def duration_text(seconds: float) -> str:
-    """How long something took: in milliseconds below a second."""
+    """Return how long something took: in milliseconds below a second."""
     if seconds < 0.9995:
         return f"{seconds * 1000:.0f} ms"
     return f"{seconds:.1f} s" if seconds < 59.95 else format_duration(round(seconds))

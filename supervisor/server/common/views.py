@@ -135,8 +135,8 @@ class SessionView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def may_always(request: Request) -> bool:
-    """Whether "always" may be offered: not for what a written ask rule asks, nor for a change of
-    the policy itself (law 9)."""
+    """Return whether "always" may be offered: not for what a written ask rule asks, nor for a
+    change of the policy itself (law 9)."""
     return (
         status(request) == "pending"
         and not request.sticky
@@ -145,7 +145,8 @@ def may_always(request: Request) -> bool:
 
 
 def width_of(action: Action) -> str:
-    """How wide a proposed rule is, in words; empty for everything else, and for what is no rule."""
+    """Return how wide a proposed rule is, in words; empty for everything else, and for what is
+    no rule."""
     if not isinstance(action, Proposal):
         return ""
     from supervisor.core.policy.rule_width import width

@@ -36,7 +36,7 @@ MOST_REMEMBERED = 100_000
 
 
 class LastAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of the changes that were answered last, together or alone. `problem` is the
+    """The outcome of the changes that were answered last, together or alone. `problem` is the
     first failure's why."""
 
     answer: Answer
@@ -59,7 +59,8 @@ class SetView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Found(NamedTuple):
-    """What a person must not overlook in a new content, and how many lines are new and gone."""
+    """The flags of a new content that a person must not overlook, and how many lines are new and
+    gone."""
 
     flags: tuple[str, ...]
     lines: tuple[int, int] | None = None
@@ -70,7 +71,7 @@ type _Contents = tuple[str | None, str | None]
 
 
 class Flagged:
-    """What changed contents have that a person must know of: looked at once, since what a hash
+    """The flags of changed contents: looked at once, since what a hash
     names never changes."""
 
     def __init__(self, redactor: Redactor) -> None:
@@ -148,7 +149,7 @@ class ChangeSets:
             await asyncio.to_thread(self._flagged.learn, workspace, unknown)
 
     async def read(self, session_id: str, until: float | None = None) -> ChangeSet:
-        """What waits now, or what of it was asked until then."""
+        """Return what waits now, or what of it was asked until then."""
         return await asyncio.to_thread(self._read, session_id, until)
 
     def _read(self, session_id: str, until: float | None = None) -> ChangeSet:
@@ -156,7 +157,7 @@ class ChangeSets:
         return ChangeSet(waiting, self._flagged.notes(waiting), until, self._flagged.lines(waiting))
 
     async def view(self, session_id: str, below: str = "") -> SetView:
-        """What waits, as a person sees it before answering."""
+        """Return what waits, as a person sees it before answering."""
         return await asyncio.to_thread(
             lambda: self.view_of(self._read(session_id), session_id, below)
         )
@@ -220,7 +221,7 @@ class ChangeSets:
         )
 
     def last(self, session_id: str) -> LastAnswer | None:
-        """What came of the last answer; None where there was none."""
+        """Return what came of the last answer; None where there was none."""
         found = self._parts.queue.last_answered_changes(session_id)
         if not found:
             return None

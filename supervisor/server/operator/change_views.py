@@ -29,8 +29,8 @@ FIRST_LINES = 60
 
 
 def change(parts: Parts, request: Request, *, whole: bool = False) -> dict[str, Any] | None:
-    """What a request would change in a file; None where it is about no file, or its session is
-    gone."""
+    """Return what a request would change in a file; None where it is about no file, or its
+    session is gone."""
     workspace = parts.workspace_of(request.session_id)
     if workspace is None or not isinstance(request.action, FileChange):
         return None
@@ -56,7 +56,7 @@ def change(parts: Parts, request: Request, *, whole: bool = False) -> dict[str, 
 def _swap(
     parts: Parts, shown: ChangeCard, below: list[dict[str, Any]], rest: Sequence[FileStep]
 ) -> dict[str, Any]:
-    """What goes and what comes with a path that is swapped: nothing where it isn't."""
+    """Return what goes and what comes with a path that is swapped: nothing where it isn't."""
     if shown.operation != "swap":
         return {}
     gone = sum(one["is_gone"] for one in below) + sum(step.operation == "delete" for step in rest)
@@ -70,7 +70,7 @@ def _swap(
 
 
 def _of_step(parts: Parts, step: FileStep) -> dict[str, Any]:
-    """What is said of a path below a swapped one whose content isn't read."""
+    """Return what is said of a path below a swapped one whose content isn't read."""
     is_gone = step.operation == "delete"
     state = (step.before if is_gone else step.after) or ""
     return {
@@ -86,7 +86,7 @@ def _of_step(parts: Parts, step: FileStep) -> dict[str, Any]:
 
 
 def _what(state: str, mode: int | None, target: str | None, size: int | None = None) -> str:
-    """What a path is, in some words; `state` is a token as in `before` and `after`."""
+    """Return what a path is, in some words; `state` is a token as in `before` and `after`."""
     what = "folder" if state == "dir" else "file" if is_content(state) else state.partition(":")[0]
     facts = [what if target is None else f"link -> {target}"]
     facts += [f"{size:,} bytes"] if size is not None else []
@@ -274,7 +274,7 @@ def _mode_note(shown: ChangeCard) -> list[str]:
 
 
 def _replaced(shown: ChangeCard) -> str:
-    """What of another kind stands in this path now."""
+    """Return what of another kind stands in this path now."""
     before = shown.before or ""
     if shown.operation == "swap":
         return ""  # the title says it
@@ -299,7 +299,7 @@ def mode_words(old: int, new: int) -> str:
 
 
 def _sides(shown: ChangeCard) -> list[dict[str, Any]]:
-    """What is said of content that isn't shown as text: before and after."""
+    """Return what is said of content that isn't shown as text: before and after."""
     if shown.content not in ("binary", "large"):
         return []
     sides = [

@@ -42,7 +42,7 @@ _BARE = re.compile(r"\s*[a-z]+\s*(?:\([\s*?/.:]*\)\s*)?", re.ASCII)
 
 
 class AnswerResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a decision did. `also` are other waiting requests that the saved rule answered,
+    """The result of a decision. `also` are other waiting requests that the saved rule answered,
     `saved_in` is the rule's file."""
 
     request: Request
@@ -224,7 +224,7 @@ def check_candidate(parts: Parts, request: Request, effect: Effect, rule: str) -
 
 
 def until(parts: Parts, lasts: str, session_id: str | None) -> Until:
-    """How long a rule is to hold: `always`, `session` (this one), or for a duration such as
+    """Return how long a rule is to hold: `always`, `session` (this one), or for a duration such as
     `15m`. `UserError` for anything else."""
     match lasts.strip():
         case "always":
@@ -258,7 +258,7 @@ def lift_denial(parts: Parts, request_id: str, *, by: str) -> list[Request]:
 
 
 def is_bare(rule: str) -> bool:
-    """Whether a rule matches everything of its category, in whichever spelling."""
+    """Return whether a rule matches everything of its category, in whichever spelling."""
     return _BARE.fullmatch(rule) is not None
 
 
@@ -356,7 +356,7 @@ def _holder_of(parts: Parts, rule_id: str) -> PolicyFiles:
 
 
 def _with_rule(parts: Parts, request: Request, effect: Effect, rule: str) -> Policy:
-    """What would be in force for the request's session, were the rule saved."""
+    """Return what would be in force for the request's session, were the rule saved."""
     session = parts.sessions.get(request.session_id)
     text = yaml.safe_dump({"version": 1, effect: [rule]})
     policies = parts.gate.rulings.policies_of(request.session_id)

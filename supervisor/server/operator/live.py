@@ -45,7 +45,7 @@ CLOSE_SERVICE_RESTART, CLOSE_TRY_AGAIN_LATER, CLOSE_SIGNED_OUT = 1012, 1013, 440
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
-    """What the page shows above all else. Each is a sentence, or None while all is well."""
+    """The banners of the page. Each is a sentence, or None while all is well."""
 
     version: str
     banner: str | None
@@ -91,7 +91,7 @@ class OutputGrew(msgspec.Struct, frozen=True, kw_only=True, tag="output", tag_fi
 
 
 class RulesEvent(msgspec.Struct, frozen=True, kw_only=True, tag="rules", tag_field="type"):
-    """What is in force changed: `GET /api/rules` has it."""
+    """The rules in force changed: `GET /api/rules` has them."""
 
 
 class NetworkChanged(msgspec.Struct, frozen=True, kw_only=True, tag="network", tag_field="type"):
@@ -184,7 +184,7 @@ class Live:
         parts.gate.repeats.on_change = self._quiet_changed
 
     def status(self) -> Status:
-        """What the page shows above all else, now."""
+        """Return what the page shows above all else, now."""
         banner = self._parts.gate.rulings.policy_sets.banner
         files = self._parts.files_banner
         return Status(
@@ -225,7 +225,8 @@ class Live:
             client.put(text, merge)
 
     def policy_changed(self) -> None:
-        """What is in force changed, or the banner did. For `PolicyFiles.on_change`."""
+        """Tell watchers that the rules in force or the banner changed. For
+        `PolicyFiles.on_change`."""
         self.publish(RulesEvent())
         self.status_changed()
 

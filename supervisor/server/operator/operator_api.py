@@ -95,7 +95,7 @@ def caller(request: AnyRequest) -> Operator:
 
 @get("/health", opt={"public": True}, sync_to_thread=False)
 def health() -> Ok:
-    """Whether the server answers. Says nothing else."""
+    """Return whether the server answers. Says nothing else."""
     return Ok()
 
 
@@ -309,8 +309,8 @@ def preview_rule(
     effect: FromQuery[Effect],
     rule: Annotated[str, QueryParameter(min_length=1, max_length=4000)],
 ) -> rule_previews.RulePreview:
-    """What a rule would answer that waits, and would have answered of the last requests. Nothing
-    is saved."""
+    """Return what a rule would answer that waits, and would have answered of the last requests.
+    Nothing is saved."""
     return rule_previews.of_rule(parts_of(request), effect, rule)
 
 
@@ -360,7 +360,7 @@ async def stop_session(
 def session_output(
     request: AnyRequest, session_id: FromPath[str], offset: Annotated[int, QueryParameter(ge=0)] = 0
 ) -> Output:
-    """What the agent printed from byte `offset` on, as far as its lines are complete."""
+    """Return what the agent printed from byte `offset` on, as far as its lines are complete."""
     parts = parts_of(request)
     has_ended = state(parts.sessions.get(session_id)) == "ended"
     data, after = parts.sessions.output(session_id, offset)

@@ -53,7 +53,7 @@ def rules(parts: Parts) -> list[RuleView]:
 
 
 def warnings(parts: Parts) -> tuple[str, ...]:
-    """What the policy's writer should know, such as rules that never match."""
+    """Return what the policy's writer should know, such as rules that never match."""
     sets = parts.gate.rulings.policy_sets.all()
     found = dict.fromkeys(warning for policies in sets for warning in policies.current().warnings)
     return tuple(shown(warning, parts.redactor) for warning in found)

@@ -75,7 +75,7 @@ class Terminals:
         return 1000, ""
 
     async def _relay(self, socket: WebSocket[Any, Any, Any], session_id: str) -> bool:
-        """Whether the agent was done first."""
+        """Return whether the agent was done first."""
         async with asyncio.TaskGroup() as tasks:
             printing = tasks.create_task(self._print(socket, session_id))
             typing = tasks.create_task(self._type(socket, session_id))

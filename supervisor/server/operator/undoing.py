@@ -30,7 +30,7 @@ _ID = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 
 
 class UndoBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What to take back. `id`: a request, an undo or a whole session. `since`: what came after
+    """A request for undo. `id`: a request, an undo or a whole session. `since`: what came after
     that time, in seconds since the epoch; `after`: after that place of the timeline. `session`
     is the newest with changes where nothing names it."""
 
@@ -61,7 +61,7 @@ class UndoFileView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UndoView(msgspec.Struct, frozen=True, kw_only=True):
-    """What would be done, or was, by `undo`. `count` is of all paths; the first of them are
+    """The effect of `undo`, done or previewed. `count` is of all paths; the first of them are
     listed, problems before the rest. `forgotten` says that older changes can't be taken back any
     more."""
 
@@ -77,9 +77,9 @@ class UndoView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TimelineRow(msgspec.Struct, frozen=True, kw_only=True):
-    """What one request, several that were answered as one, or one undo did. `number` is its
-    place; to rewind to it is to undo what came after. Of `requests` more than one the rows are
-    had one by one with `of`."""
+    """One step of the timeline: a request, several that were answered as one, or an undo.
+    `number` is its place; to rewind to it is to undo what came after. Of `requests` more than
+    one the rows are had one by one with `of`."""
 
     id: str
     number: int
@@ -108,7 +108,7 @@ class TimelineView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def preview(parts: Parts, body: UndoBody) -> UndoView:
-    """What taking it back would do now."""
+    """Return what taking it back would do now."""
     session, selection = await _meant(parts, body)
     async with parts.undoing(session.id) as undo:
         plan = await undo.plan(selection, merge=body.merge)
@@ -146,7 +146,7 @@ async def for_page(
 async def timeline(
     parts: Parts, session_id: str, limit: int, skip: int = 0, of: str = ""
 ) -> TimelineView:
-    """What a session applied, with the lines that each change added and removed, without the
+    """Return what a session applied, with the lines that each change added and removed, without the
     `skip` newest; with `of` one by one what was answered as one."""
     async with parts.undoing(session_id) as undo:
         found = undo.timeline(of)

@@ -328,7 +328,8 @@ class AgentChanges:
         return None
 
     def _why_unreachable(self, name: str) -> str:
-        """Why no file can be at the path; empty where one can, or where nothing is there yet."""
+        """Return why no file can be at the path; empty where one can, or where nothing is there
+        yet."""
         try:
             with self._sides.host.parent(name):
                 return ""

@@ -116,5 +116,5 @@ class IntoCopy:
 
 
 def token_of(seen: Seen | None) -> str | None:
-    """How an action names a state that may be nothing."""
+    """Return how an action names a state that may be nothing."""
     return seen.token if seen is not None else None

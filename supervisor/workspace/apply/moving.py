@@ -37,7 +37,7 @@ from supervisor.workspace.trees.repositories import piece_at
 
 
 class Ends(NamedTuple):
-    """What is at the two paths of a move."""
+    """The contents of the two paths of a move."""
 
     old: Seen | None
     new: Seen | None
@@ -60,7 +60,7 @@ class Mover:
         self._at = at
 
     def check(self, action: FileChange, request_id: str) -> Ends:
-        """What is at both paths, where the action fits it or is done. Raises StaleError,
+        """Return what is at both paths, where the action fits it or is done. Raises StaleError,
         PathError or OSError."""
         name, to = _paths(action)
         ends = look_at_ends(self._root, action)
@@ -154,7 +154,8 @@ class Mover:
 
 
 def look_at_ends(root: Root, action: FileChange) -> Ends:
-    """What is at both paths of a rename. Raises as `look`, PathError where one is no path."""
+    """Return what is at both paths of a rename. Raises as `look`, PathError where one is no
+    path."""
     name, to = _paths(action)
     return Ends(look(root, name), look(root, to))
 

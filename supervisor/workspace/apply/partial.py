@@ -66,7 +66,7 @@ class _Chosen(NamedTuple):
         return f"{self.taken} of {self.hunks} changes of this file"
 
     def answer(self, rest: Rest) -> str:
-        """What is said of the part, wherever it is shown, and to the agent."""
+        """Return what is said of the part, wherever it is shown, and to the agent."""
         left = self.hunks - self.taken
         others = "the other" if left == 1 else f"the other {left}"
         became = (

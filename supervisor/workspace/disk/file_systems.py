@@ -25,7 +25,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def why_unfit(workspace: Path, folder: Path) -> str:
-    """Why an overlay in `folder` can't stand for the workspace; empty where nothing speaks
+    """Return why an overlay in `folder` can't stand for the workspace; empty where nothing speaks
     against trying."""
     if folder.resolve().is_relative_to(workspace):
         return "the data folder lies in it (set GATEHOUSE_DATA to another place)"

@@ -31,7 +31,7 @@ def look(root: str, path: str) -> OnDisk:
 
 
 def why_outside(root: str, path: str) -> str | None:
-    """Why `path`, relative to `root`, leaves it by a symlink or a hard link; None where it
+    """Return why `path`, relative to `root`, leaves it by a symlink or a hard link; None where it
     doesn't, or nothing is there."""
     base = Path(root).resolve()
     try:

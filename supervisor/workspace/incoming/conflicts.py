@@ -215,7 +215,7 @@ class Conflicts:
 
 
 def _why_not(merge: _Merge) -> str:
-    """Why these can't be merged by content; empty where git may try."""
+    """Return why these can't be merged by content; empty where git may try."""
     action, host, contents = merge.action, merge.host, merge.contents
     if (host.token if host is not None else None) != action.before:
         return "the host changed again since; a new card comes"

@@ -237,7 +237,7 @@ class HostChanges:
         self._dead = self._walk.dead
 
     def _why_missing(self) -> str:
-        """Why nothing can be said about the host's folder; empty where it is there."""
+        """Return why nothing can be said about the host's folder; empty where it is there."""
         try:
             if os.fstat(self._sides.host.fd).st_nlink == 0:
                 return (

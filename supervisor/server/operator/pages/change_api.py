@@ -74,8 +74,8 @@ async def approve_part(
 async def image(
     request: AnyRequest, request_id: FromPath[str], side: FromPath[Literal["old", "new"]]
 ) -> Response[bytes]:
-    """What an image is, or would become. Nothing but a PNG, JPEG, GIF or WebP image of bounded
-    size is served."""
+    """Return what an image is, or would become. Nothing but a PNG, JPEG, GIF or WebP image of
+    bounded size is served."""
     parts = parts_of(request)
     asked = parts.queue.get(request_id)
     found = await asyncio.to_thread(_workspace(parts, asked).image, asked, side)

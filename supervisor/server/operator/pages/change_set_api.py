@@ -123,7 +123,7 @@ async def set_part(
 async def folder_part(
     request: AnyRequest, session_id: FromPath[str], below: FromQuery[str]
 ) -> Response[str]:
-    """What is in one folder."""
+    """Return what is in one folder."""
     await sets_of(request).learn(session_id)
     found, folder = await sets_of(request).read(session_id), _decode(below)
     level = await asyncio.to_thread(found.level, folder)
@@ -138,7 +138,7 @@ async def news_part(
     plain: FromQuery[str],
     careful: FromQuery[str],
 ) -> Response[str]:
-    """Whether what is shown is still what waits; the card itself is only replaced when the
+    """Return whether what is shown is still what waits; the card itself is only replaced when the
     person says so."""
     now, before = [await sets_of(request).read(session_id, one) for one in (None, until)]
     later = len(now.waiting) - len(before.waiting)

@@ -51,7 +51,8 @@ class GiveHostBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 @get("/api/requests/{request_id:str}/conflict")
 async def get_conflict(request: AnyRequest, request_id: FromPath[str]) -> dict[str, Any]:
-    """What each side did since they last agreed, and the merge of both where git can make one."""
+    """Return what each side did since they last agreed, and the merge of both where git can make
+    one."""
     parts = parts_of(request)
     shown = await _card(parts, request_id)
     data: dict[str, Any] = shown_data(msgspec.to_builtins(shown), parts.redactor)

@@ -50,7 +50,7 @@ def record_data(
 
 
 def _about(record: dict[str, Any], titles: Mapping[str, str]) -> tuple[str, str]:
-    """What the record is about, and the field that said so."""
+    """Return what the record is about, and the field that said so."""
     if isinstance(record.get("action"), dict):
         try:
             action: Action = msgspec.convert(record["action"], Action)
@@ -74,7 +74,7 @@ def _outcome(record: dict[str, Any]) -> list[str]:
 
 
 def _exit_code(record: dict[str, Any]) -> int | None:
-    """How a command, or an agent, ended."""
+    """Return how a command, or an agent, ended."""
     detail = record.get("detail")
     code = (detail if isinstance(detail, dict) else record).get("exit_code")
     return code if isinstance(code, int) else None

@@ -43,7 +43,7 @@ class ExchangeView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NetworkView(msgspec.Struct, frozen=True, kw_only=True):
-    """What a session sent where since Gatehouse was started: sums by host, the last used first, and
+    """The traffic of a session since Gatehouse was started: sums by host, the last used first, and
     the exchanges, newest first.
 
     `cut` older ones are held no more, and in no sum.
@@ -91,7 +91,7 @@ async def network_part(
 
 @get("/api/sessions/{session_id:str}/network")
 async def list_exchanges(request: AnyRequest, session_id: FromPath[str]) -> NetworkView:
-    """What the session sent where since Gatehouse was started."""
+    """Return what the session sent where since Gatehouse was started."""
     parts = parts_of(request)
     held = parts.network_log.held(parts.sessions.get(session_id).id)
     return await asyncio.to_thread(_as_data, held, parts)
@@ -172,7 +172,7 @@ def keep_bodies(
 
 @get("/api/sessions/{session_id:str}/network.har")
 async def archive(request: AnyRequest, session_id: FromPath[str]) -> Stream:
-    """What was looked into, as an HTTP Archive (HAR 1.2), to open in a browser's developer
+    """Return what was looked into, as an HTTP Archive (HAR 1.2), to open in a browser's developer
     tools."""
     parts = parts_of(request)
     session = parts.sessions.get(session_id)
@@ -267,7 +267,7 @@ async def _in_thread(made: Iterator[bytes]) -> AsyncIterator[bytes]:
 
 
 def _keeping(parts: Parts, session_id: str, error: str = "") -> dict[str, Any]:
-    """What the switch shows."""
+    """Return what the switch shows."""
     session = parts.sessions.get(session_id)
     has_ended = session.ended_at is not None
     return {

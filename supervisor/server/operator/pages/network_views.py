@@ -133,7 +133,7 @@ def _host(redactor: Redactor, host: HostTraffic, found: list[Exchange]) -> dict[
 
 
 def call_words(call: CallOfModel) -> str:
-    """What a call of a model used and cost, in words."""
+    """Return what a call of a model used and cost, in words."""
     cached = [
         f"{count:,} {words}"
         for count, words in (

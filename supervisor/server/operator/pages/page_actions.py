@@ -158,8 +158,8 @@ def preview_rule(
     own: FromQuery[str] = "",
     request_id: FromQuery[str] = "",
 ) -> Response[str]:
-    """What a rule that was typed would have answered; nothing is saved. `own` is its name in the
-    form of the card `request_id`."""
+    """Return what a rule that was typed would have answered; nothing is saved. `own` is its name
+    in the form of the card `request_id`."""
     parts, text = parts_of(request), (own or rule).strip()
     try:
         if request_id:

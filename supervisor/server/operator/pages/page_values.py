@@ -37,7 +37,7 @@ def page(request: AnyRequest, template: str, name: str, **values: Any) -> Respon
 
 
 def frame(request: AnyRequest, name: str) -> dict[str, Any]:
-    """What the frame of each page is given."""
+    """Return what the frame of each page is given."""
     parts = parts_of(request)
     return {
         "page": name,

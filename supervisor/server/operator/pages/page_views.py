@@ -54,7 +54,7 @@ class DiffTime:
         self._until = parts.clock.monotonic() + DIFFS_S
 
     def is_left(self) -> bool:
-        """Whether another diff may be begun."""
+        """Return whether another diff may be begun."""
         return self._clock.monotonic() < self._until
 
 
@@ -157,8 +157,8 @@ def _status_word(request: Request) -> str:
 
 
 def _about(request: Request) -> str:
-    """What a newer card is about, too, that takes this one's place on the page, or follows it;
-    empty where none does."""
+    """Return what a newer card is about, too, that takes this one's place on the page, or
+    follows it; empty where none does."""
     is_followed = status(request) == "pending" or request.superseded_by or request.in_part
     return (
         f"{request.session_id} {subject(request.action)}"
@@ -172,7 +172,7 @@ def _problems(request: Request, redact: Callable[[str], str]) -> list[tuple[str,
 
 
 def _proposed(parts: Parts, request: Request, budget: DiffTime | None) -> list[tuple[str, str]]:
-    """What a proposed rule would have answered before, and what it would answer now."""
+    """Return what a proposed rule would have answered before, and what it would answer now."""
     if budget is not None and not budget.is_left():
         return [("on record", "not counted: there are too many cards at once")]
     seen = of_proposal(parts, request)

@@ -30,7 +30,7 @@ OUTPUT_TAIL_BYTES = 256 * 1024
 
 
 def error_page(code: int, body: ErrorBody) -> str:
-    """What a browser is shown that is turned away, or whose page can't be made."""
+    """Return what a browser is shown that is turned away, or whose page can't be made."""
     heading = {401: "Not signed in", 403: "Not let in", 404: "Not found"}.get(
         code, "That did not work"
     )
@@ -48,7 +48,7 @@ def error_page(code: int, body: ErrorBody) -> str:
 
 @get("/", include_in_schema=False, sync_to_thread=False)
 def inbox(request: AnyRequest) -> Response[str]:
-    """What waits, by category."""
+    """Return what waits, by category."""
     parts = parts_of(request)
     values = page_values.cards(parts) | quiet_page.values(parts)
     return page_values.page(

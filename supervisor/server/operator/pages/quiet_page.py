@@ -67,8 +67,8 @@ async def deny_held(request: AnyRequest, session_id: FromPath[str]) -> HeldDenie
 
 @get("/api/quiet", sync_to_thread=False)
 def list_quiet(request: AnyRequest) -> list[Quiet]:
-    """What the open sessions ask without a card: repeats of what was denied, and what waits for
-    room in the inbox."""
+    """Return what the open sessions ask without a card: repeats of what was denied, and what
+    waits for room in the inbox."""
     return seen(parts_of(request))
 
 
@@ -111,7 +111,7 @@ def values(parts: Parts, error: str = "") -> dict[str, Any]:
 
 
 def _all_held(parts: Parts, session_id: str) -> int:
-    """How many connections of a session are held, with a card and without."""
+    """Return how many connections of a session are held, with a card and without."""
     cards = sum(one.origin == "egress" for one in parts.queue.pending(session_id))
     return cards + len(parts.gate.repeats.held_connections(session_id))
 

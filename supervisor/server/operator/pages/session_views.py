@@ -81,8 +81,8 @@ def session_data(parts: Parts, session: Session) -> dict[str, Any]:
 
 
 def _of_the_host(parts: Parts, session: Session) -> list[str]:
-    """What keeps the person's own changes from the agent's copy, or the agent's from the host,
-    with nobody asked."""
+    """Return what keeps the person's own changes from the agent's copy, or the agent's from the
+    host, with nobody asked."""
     workspace = parts.workspace_of(session.id)
     if workspace is None:
         return []

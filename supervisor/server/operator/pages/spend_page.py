@@ -51,7 +51,7 @@ _MOST_LABELS = 8
 
 
 class SpendOfModel(TokensOfModel, frozen=True, kw_only=True):
-    """What calls of one model used and cost; that of all but the dearest is one, named `all
+    """The usage and cost of one model's calls; that of all but the dearest is one, named `all
     others`."""
 
     model: str
@@ -60,7 +60,7 @@ class SpendOfModel(TokensOfModel, frozen=True, kw_only=True):
 
 
 class SpendOfTime(msgspec.Struct, frozen=True, kw_only=True):
-    """What all calls of one stretch of time cost; `at` is where it begins, in seconds since the
+    """The cost of all calls in one stretch of time; `at` is where it begins, in seconds since the
     epoch."""
 
     at: float
@@ -70,7 +70,7 @@ class SpendOfTime(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SpendOverTime(msgspec.Struct, frozen=True, kw_only=True):
-    """What models cost over a time: by stretches of it, of which there are at most 48, and by
+    """The cost of models over a time: by stretches of it, of which there are at most 48, and by
     model, the dearest first."""
 
     calls: int
@@ -117,8 +117,8 @@ def spend_part(
 def spend_over_time(
     request: AnyRequest, session: FromQuery[str] = "", span: FromQuery[Span] = "all"
 ) -> SpendOverTime:
-    """What models cost over time: of one session (`span=session`), or of all today, in the last
-    30 days, or ever."""
+    """Return what models cost over time: of one session (`span=session`), or of all today, in
+    the last 30 days, or ever."""
     parts = parts_of(request)
     chart, window = _chart(parts, parts.sessions.get(session) if session else None, span)
     return SpendOverTime(

@@ -34,14 +34,14 @@ async def get_timeline(
     skip: _Skip = 0,
     of: FromQuery[str] = "",
 ) -> undoing.TimelineView:
-    """What a session applied to the host and can be taken back, newest first, without the `skip`
-    newest. `of`: the id of several that were answered as one, to have these one by one."""
+    """Return what a session applied to the host and can be taken back, newest first, without the
+    `skip` newest. `of`: the id of several that were answered as one, to have these one by one."""
     return await undoing.timeline(parts_of(request), session_id, limit, skip, of)
 
 
 @post("/api/undo/preview", status_code=200)
 async def preview_undo(request: AnyRequest, data: JSONBody[undoing.UndoBody]) -> undoing.UndoView:
-    """What taking it back would do. Nothing is done."""
+    """Return what taking it back would do. Nothing is done."""
     return await undoing.preview(parts_of(request), data)
 
 
@@ -58,7 +58,7 @@ async def undo(request: AnyRequest, data: JSONBody[undoing.UndoNowBody]) -> undo
 async def timeline_part(
     request: AnyRequest, session_id: FromPath[str], skip: _Skip = 0, of: FromQuery[str] = ""
 ) -> Response[str]:
-    """What was applied, newest first; a page of it, or of what was answered as one."""
+    """Return what was applied, newest first; a page of it, or of what was answered as one."""
     try:
         found = await undoing.timeline(parts_of(request), session_id, TIMELINE_ROWS, skip, of)
     except NotFoundError as error:
@@ -83,7 +83,7 @@ async def undo_part(
     after: FromQuery[str] = "",
     merge: FromQuery[str] = "",
 ) -> Response[str]:  # fmt: skip
-    """What an undo would do, and the button that has it done."""
+    """Return what an undo would do, and the button that has it done."""
     return await _undo_part(request, session_id, of=of, after=after, merge=merge)
 
 
