@@ -1,7 +1,7 @@
 """Every golden case, as somebody outside asks it: one JSON line of `gatehouse policy check`, one
 answer.
 
-`core/case_files.py` tells the form of a case. Each file keeps ordinary actions among the
+`core/lab/case_files.py` tells the form of a case. Each file keeps ordinary actions among the
 attacks, so that strictness can't be bought with questions.
 """
 
