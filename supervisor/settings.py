@@ -305,6 +305,19 @@ def everything() -> dict[str, str]:
     return dict(os.environ)
 
 
+def for_own_git() -> dict[str, str]:
+    """The environment of the person's own git, which knows their credentials: without the model's
+    key, without what points git elsewhere, and without prompts."""
+    kept = ("GIT_SSH", "GIT_ASKPASS", "GIT_SSL", "GIT_CONFIG", "GIT_HTTP", "GIT_PROXY")
+    env = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("GIT_") or name.startswith(kept)
+    }
+    env.pop("ANTHROPIC_API_KEY", None)
+    return env | {"GIT_TERMINAL_PROMPT": "0"}
+
+
 def for_our_python() -> dict[str, str]:
     """What a Python of ours needs to start where ours did: a Python that was moved finds its
     library so."""

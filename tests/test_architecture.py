@@ -35,6 +35,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "core.shell": {"errors", "core", "core.text"},
     "core.policy": {"errors", "core", "core.text", "core.shell"},
     "core.files": {"errors", "core", "core.text", "core.secrets", "core.policy"},
+    "core.git": {"errors", "core", "core.text", "core.secrets", "core.policy", "core.files"},
     "core.models": {"errors", "core", "core.text", "core.policy"},
     "core.network": {"errors", "core", "core.text", "core.models", "core.policy"},
     "core.lab": {"errors", "core", "core.text", "core.secrets", "core.shell", "core.policy"},

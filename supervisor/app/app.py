@@ -29,6 +29,7 @@ from supervisor.app.session_parts import SessionSetup
 from supervisor.base import whole_files
 from supervisor.base.clock import Clock, RealClock
 from supervisor.channels.exec import ExecBroker
+from supervisor.channels.git import GitBroker
 from supervisor.channels.not_carried_out import RecordedBroker
 from supervisor.channels.proposals import ProposalBroker
 from supervisor.core.actions import Exec, FileChange
@@ -244,6 +245,14 @@ class SupervisorParts:
             self.gate, self.sandbox, tool_spec, self.surroundings.lend_proxy, self._with_scripts
         )
         RecordedBroker(self.gate).register()
+        self.pushes = GitBroker(
+            self.gate,
+            self.sandbox,
+            tool_spec,
+            lambda session_id: Path(self.sessions.get(session_id).workspace),
+            lambda session_id: self.settings.sessions_dir / session_id,
+        )
+        self.gate.handlers.on_ready("git", "agent_api", self.pushes.carry_out)
         self.surroundings.exec_broker = run
         self.gate.handlers.on_ready("exec", "agent_api", run.carry_out)
         self.gate.handlers.on_ready("sandbox", "agent_api", ProposalBroker(self.gate).carry_out)

@@ -1,5 +1,5 @@
-"""Git operations at a remote and package managers: asked, answered and recorded. This version
-doesn't carry them out, and says so beforehand.
+"""Package managers: asked, answered and recorded. This version doesn't carry them out, and says so
+beforehand.
 
 What has no channel is told to `handlers`, the one place that says so of a request: no Approve is
 offered for it. What a rule allows is settled at once, without an effect. A channel that is
@@ -11,9 +11,6 @@ from supervisor.core.approvals import Request
 from supervisor.gate.gate import Gate, Refused
 
 WHY: dict[Category, str] = {
-    "git": (
-        "this version of Gatehouse doesn't carry out pushes and other git operations at a remote"
-    ),
     "packages": "this version of Gatehouse doesn't carry out installs",
 }
 

@@ -12,6 +12,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from supervisor.base.clock import RealClock
+from supervisor.cli.push_text import push_lines
 from supervisor.cli.terminal import (
     approval_lines,
     change_lines,
@@ -46,7 +47,7 @@ _SEEN_CHARS = 12
 
 def show(client: "Client", request_id: str) -> int:
     """Print a request whole, with what became of it. 2 where that failed."""
-    seen = client.get(f"/api/requests/{request_id}")
+    seen = _seen(client, f"/api/requests/{request_id}")
     print(request_text(seen))
     return 2 if seen["request"]["failure"] else 0
 
@@ -72,7 +73,7 @@ def answer(client: "Client", any_id: str, options: argparse.Namespace, verb: str
                 "answer it once, or write the rule with `gatehouse rules add`",
             )
         rule = candidates[0]["rule"]
-    seen = client.get(path)
+    seen = _seen(client, path)
     if verb == "approve":
         _must_be_seen(seen["request"], options.seen)
     print(request_text(seen, with_ways=False))
@@ -213,6 +214,14 @@ def chosen_ids(card: dict[str, Any] | None, numbers: str) -> list[str]:
     return list(dict.fromkeys(ids))
 
 
+def _seen(client: "Client", path: str) -> dict[str, Any]:
+    """Return a request as the operator's API tells it, of a push with its card."""
+    seen: dict[str, Any] = client.get(path)
+    if seen["request"]["action"].get("updates"):
+        seen["push"] = client.get(f"{path}/push")
+    return seen
+
+
 def request_text(seen: dict[str, Any], *, with_ways: bool = True) -> str:
     """A request with what it would change and what became of it, for a person; `with_ways`: and
     how to approve some of it."""
@@ -220,25 +229,21 @@ def request_text(seen: dict[str, Any], *, with_ways: bool = True) -> str:
     lines = [approval_lines(request, is_whole=True), f"    status: {outcome_line(request)}"]
     if seen.get("preview") is not None:
         lines.append(f"    on record: {rule_preview_lines(seen['preview'])}")
-    if card is None:
+    if "push" in seen:
+        lines += push_lines(seen["push"])
+    elif card is None:
         facts = [
             (name, value)
             for name, value in request["action"].items()
             if value not in (None, "", [], False)
         ]
-        return "\n".join(
-            [
-                *lines,
-                *(f"    {name}: {whole(str(value))}" for name, value in facts),
-                *(_approved_by(request) if with_ways else ()),
-            ]
-        )
-    lines += [f"    {fact}" for fact in _facts(card)]
-    lines += _hunk_lines(card)
-    if with_ways and card["may_choose"] and request["status"] == "pending":
-        lines.append(
-            f"approve some of it: gatehouse approve {request['id']} --hunks 1,2 [--drop-rest]"
-        )
+        lines += [f"    {name}: {whole(str(value))}" for name, value in facts]
+    else:
+        lines += [*(f"    {fact}" for fact in _facts(card)), *_hunk_lines(card)]
+        if with_ways and card["may_choose"] and request["status"] == "pending":
+            lines.append(
+                f"approve some of it: gatehouse approve {request['id']} --hunks 1,2 [--drop-rest]"
+            )
     return "\n".join([*lines, *(_approved_by(request) if with_ways else ())])
 
 

@@ -161,6 +161,15 @@ class Network(
     has_body: bool = False
 
 
+class RefUpdate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One ref that a push moves at the remote: `old` and `new` are object ids in hex, empty where
+    there is no such ref before, or after."""
+
+    ref: str
+    old: str
+    new: str
+
+
 class Git(
     msgspec.Struct,
     frozen=True,
@@ -173,7 +182,8 @@ class Git(
     from, if any.
 
     `refspecs` are the words after the remote, as written; `flags` every option word that isn't
-    harmless.
+    harmless. `updates` are exactly what a push moves, and `url` is where to: found by us when it
+    is asked for, never told by the agent.
     """
 
     operation: str
@@ -184,6 +194,8 @@ class Git(
     flags: tuple[str, ...] = ()
     command: str | None = None
     cwd: str = "."
+    url: str = ""
+    updates: tuple[RefUpdate, ...] = ()
 
 
 class Packages(

@@ -1,5 +1,5 @@
-"""Takes docs/inbox.png and docs/session.png; with a folder as argument also a picture of every
-page in light, dark and narrow, to look at.
+"""Takes docs/inbox.png, docs/session.png and docs/push.png; with a folder as argument also a
+picture of every page in light, dark and narrow, to look at.
 
 python -m tests.browser.screenshots [FOLDER]
 """
@@ -16,7 +16,8 @@ from supervisor.core.actions import Exec, Network
 from tests.browser.conftest import ARGS
 from tests.browser.operator_site import Site, fill, serving
 from tests.browser.session_page import page_of
-from tests.fakes.supervised import make_repository, settings_in, supervised
+from tests.fakes.sandboxed_agent import agent_command
+from tests.fakes.supervised import git, make_repository, settings_in, supervised
 
 TOKENS = """\
 import re
@@ -55,6 +56,7 @@ async def main() -> None:
             requests = fill(site)
             await _inbox(browser, site, ROOT / "docs" / "inbox.png")
             await _session(browser, Path(data), ROOT / "docs" / "session.png")
+            await _push(browser, Path(data), ROOT / "docs" / "push.png")
             if folder is not None:
                 _use(site, [request.id for request in requests])
                 for name, look in LOOKS.items():
@@ -168,6 +170,37 @@ async def _session(browser: Browser, folder: Path, target: Path) -> None:
             await page.get_by_role("button", name="Undo src/parser/tokens.py").click()
             await page.locator("[data-role=undo-now]").wait_for()
             await page.screenshot(path=target, full_page=True)
+
+
+async def _push(browser: Browser, folder: Path, target: Path) -> None:
+    """The card of a push of a whole supervisor, before it is answered."""
+    remote, workspace = (
+        folder / "query-lang.git",
+        make_repository(folder / "pushing", {"a.py": "\n"}),
+    )
+    git(workspace, "init", "-q", "--bare", str(remote))
+    git(workspace, "remote", "add", "origin", str(remote))
+    git(workspace, "push", "-q", "origin", "HEAD:main")
+    work = (
+        "git checkout -q -b unquote-escapes"
+        " && printf 'import re\\n\\nESCAPE = re.compile(r\"x\")\\n' > a.py"
+        " && mkdir -p .github/workflows && echo 'on: push' > .github/workflows/test.yml"
+        " && git add ."
+        " && git -c user.name=Claude -c user.email=agent@example.org commit -q -m 'Keep escapes'"
+    )
+    calls = (("/v1/exec", {"command": work}), ("/v1/git", {"command": "git push -u origin HEAD"}))
+    (folder / "pushes").mkdir()
+    async with supervised(settings_in(folder / "pushes")) as running:
+        session = await running.start(workspace, *agent_command(*calls))
+        running.approve(await running.asked("exec"))
+        push = await running.asked("git")
+        async with page_of(browser, running, session) as page:
+            await page.goto(f"http://127.0.0.1:{running.supervisor.port}/")
+            card = page.locator(f"#request-{push.id}")
+            await card.locator(".commits").wait_for()
+            await page.wait_for_selector("[data-settling]", state="detached")
+            await card.screenshot(path=target)
+        running.deny(push)
 
 
 async def _all(browser: Browser, site: Site, folder: Path, name: str, look: dict) -> None:

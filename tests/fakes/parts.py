@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from supervisor.channels.not_carried_out import RecordedBroker
-from supervisor.core.actions import Exec, FileChange, content_hash
+from supervisor.core.actions import Exec, FileChange, Git, content_hash
 from supervisor.core.approvals import Request
 from supervisor.core.budget import Limits
 from supervisor.core.files.conflict_card import ConflictCard
+from supervisor.core.git.push_card import PushCard
 from supervisor.core.secrets.redact import Redactor
 from supervisor.core.sessions import Session, SessionId
 from supervisor.core.text.content_types import Image
@@ -166,6 +167,16 @@ class FakeSessions:
         return self.change(session_id, review=review)
 
 
+class FakePushes:
+    """Plans nothing: a push is asked as it came."""
+
+    async def planned(self, session_id: str, action: Git) -> Git:
+        return action
+
+    async def card(self, request: Request) -> PushCard:
+        raise UserError("this is no push that could be shown", "see what its request says")
+
+
 class FakeWorkspace:
     """Asks for changes of files; carries nothing out."""
 
@@ -268,6 +279,7 @@ class FakeParts:
                 self._open(self.sessions.get(name))
             else:
                 self.sessions.add(name)
+        self.pushes = FakePushes()
         self.files_banner: str | None = None
         self.carried_out: list[str] = []
         self.gate.handlers.on_ready("exec", "agent_api", self._run)

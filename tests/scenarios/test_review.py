@@ -3,6 +3,7 @@ loop over the Messages API."""
 
 import json
 import stat
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,8 @@ def files_of(running: Supervised, session: Session) -> tuple[dict[str, Any], str
 async def test_the_recorded_model_asks_for_all_six_kinds_at_once_and_goes_on_when_answered(
     start_supervisor: StartSupervisor, changed: Path
 ) -> None:
+    subprocess.run(["git", "init", "-q", "--bare", str(changed.parent / "remote.git")], check=True)
+    git(changed, "remote", "add", "origin", str(changed.parent / "remote.git"))
     async with start_supervisor(ASK_ALL) as running:
         session = await running.start(changed, kind="review")
 

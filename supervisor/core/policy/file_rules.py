@@ -299,6 +299,11 @@ def _names(ask: frozenset[str], deny: frozenset[str], lifted: frozenset[str]) ->
     )
 
 
+def protected_name(path: str) -> Protected | None:
+    """Return the strictest name of the built-in table that a path has, whatever a policy says."""
+    return _names(frozenset(), frozenset(), frozenset()).of(_place(WorkspacePath(path)))
+
+
 class _Place(NamedTuple):
     """One path of a change as rules see it: spelled, folded (the same object where equal), whether
     a name in it is git's own folder, and its hazards. `repository`: the folder around it that git

@@ -270,7 +270,7 @@ def agrees(action: Git) -> bool:
     if action.command is None:
         return True
     parsed = parse_command(action.command, action.cwd)
-    return parsed == action
+    return parsed == msgspec.structs.replace(action, url="", updates=())
 
 
 def special_flags(action: Git) -> frozenset[str]:

@@ -169,6 +169,8 @@ class _Seen(NamedTuple):
     remotes: tuple[str, ...]
     unread: str | None
     sought: tuple[_Sought, ...]
+    # Of a planned push, as it was written: a rule for `git push` still means that.
+    written: tuple[_Sought, ...] = ()
 
 
 class GitJudge(Judge[_Seen]):
@@ -194,7 +196,10 @@ class GitJudge(Judge[_Seen]):
         if unread is not None:
             return _Seen(action, remotes, unread, tuple(_rough(action)))
         try:
-            return _Seen(action, remotes, None, tuple(_sought(action)))
+            planned = as_planned(action)
+            unsaid = [ref.kind == "unknown" for ref in refs_of(action)]
+            written = tuple(_sought(action)) if action.updates and all(unsaid) else ()
+            return _Seen(action, remotes, None, tuple(_sought(planned)), written)
         except ValueError as error:
             return Verdict("deny", str(error), remedy="name the branch")
 
@@ -203,11 +208,17 @@ class GitJudge(Judge[_Seen]):
         if seen.unread is not None:
             return self._unread(seen, seen.unread, mode, context)
         refusal = _refusal(seen, context)
-        parts = [self._judge_ref(sought, mode, context) for sought in seen.sought]
-        verdict = parts[0] if len(parts) == 1 else combine(parts)
+        verdict = self._judge_refs(seen.sought, mode, context)
+        if seen.written and verdict.decision == "ask" and verdict.rule is None:
+            as_written = self._judge_refs(seen.written, mode, context)
+            verdict = as_written if as_written.decision == "allow" else verdict
         if refusal is not None and verdict.decision != "deny":
             return Verdict("deny", refusal, remedy="use a remote that the host's repository has")
         return verdict
+
+    def _judge_refs(self, every: Sequence[_Sought], mode: Effect, context: Context) -> Verdict:
+        parts = [self._judge_ref(sought, mode, context) for sought in every]
+        return parts[0] if len(parts) == 1 else combine(parts)
 
     def _unread(self, seen: _Seen, why: str, mode: Effect, context: Context) -> Verdict:
         """A command that can't be read is at most asked; deny rules see every operation that it
@@ -265,6 +276,24 @@ class GitJudge(Judge[_Seen]):
                 )
             ]
         return []
+
+
+def as_planned(action: Git) -> Git:
+    """Return a push with the refs that it was found to move in place of words that don't say so:
+    of `git push` and `HEAD` the branch, of a name the tag that it is."""
+    if not action.updates:
+        return action
+    moved = {one.ref for one in action.updates}
+    words = action.refspecs or ("HEAD",)
+    named = []
+    for word in words:
+        force, bare = "+" if word.startswith("+") else "", word.removeprefix("+")
+        if bare in ("HEAD", "@") and len(words) == 1:
+            bare = next(iter(moved)).removeprefix("refs/heads/")
+        elif f"refs/tags/{bare}" in moved and f"refs/heads/{bare}" not in moved:
+            bare = f"refs/tags/{bare}"
+        named.append(force + bare)
+    return replace(action, refspecs=tuple(named), updates=())
 
 
 def _sought(action: Git) -> Iterator[_Sought]:

@@ -110,7 +110,11 @@ class AgentCalls:
         return self._ask(packages_action(data), data.reason)
 
     async def git(self, data: GitBody) -> approvals.Request:
-        return self._ask(git_action(data), data.reason)
+        action = git_action(data)
+        verdict = self.parts.gate.rulings.verdict(action, self._session_id)
+        if verdict.decision != "deny":
+            action = await self.parts.pushes.planned(self._session_id, action)
+        return self._ask(action, data.reason)
 
     async def propose(self, data: ProposalBody) -> approvals.Request:
         if self.parts.redactor.said(data.rule) != data.rule:

@@ -14,6 +14,7 @@ from supervisor.core.actions import (
     Network,
     Packages,
     Proposal,
+    RefUpdate,
 )
 from supervisor.core.approvals import Request, failure, status
 from supervisor.core.budget import SCOPE_WORDS, amount
@@ -108,8 +109,9 @@ def details(action: Action) -> list[tuple[str, str]]:
             ]
         case Git():
             found = [
-                ("remote", action.remote),
+                ("remote", " ".join(filter(None, (action.remote, action.url)))),
                 ("refs", " ".join(action.refspecs)),
+                *(("moves", _moved(one)) for one in action.updates),
                 ("options", " ".join(action.flags)),
                 ("runs in", _folder(action.cwd) if action.cwd != "." else ""),
             ]
@@ -176,3 +178,9 @@ def delivery(request: Request) -> str:
 
 def _folder(cwd: str) -> str:
     return "the workspace's root" if cwd == "." else cwd
+
+
+def _moved(one: RefUpdate) -> str:
+    if not one.new:
+        return f"{one.ref}: deleted, it was {one.old[:12]}"
+    return f"{one.ref}: {one.old[:12] or 'new'} -> {one.new[:12]}"

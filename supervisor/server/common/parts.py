@@ -6,9 +6,10 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Literal, Protocol
 
 from supervisor.base.clock import Clock
-from supervisor.core.actions import Exec
+from supervisor.core.actions import Exec, Git
 from supervisor.core.approvals import Request
 from supervisor.core.files.conflict_card import ConflictCard
+from supervisor.core.git.push_card import PushCard
 from supervisor.core.secrets.redact import Redactor
 from supervisor.core.sessions import Session
 from supervisor.core.text.content_types import Image
@@ -72,6 +73,13 @@ class Workspace(Protocol):
     async def give_host(self, request_id: str, *, by: str, fingerprint: str) -> Request: ...
 
 
+class Pushes(Protocol):
+    """What the doors use of `GitBroker`."""
+
+    async def planned(self, session_id: str, action: Git) -> Git: ...
+    async def card(self, request: Request) -> PushCard: ...
+
+
 class Parts(Protocol):
     """The supervisor's parts, as `app.build` makes them."""
 
@@ -97,6 +105,8 @@ class Parts(Protocol):
     def sessions(self) -> SessionControl: ...
     @property
     def spending(self) -> Spending: ...
+    @property
+    def pushes(self) -> Pushes: ...
     @property
     def files_banner(self) -> str | None:
         """Return what is wrong with prices and credentials."""

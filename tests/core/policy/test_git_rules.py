@@ -4,8 +4,9 @@ that are known."""
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from supervisor.core.actions import Git
+from supervisor.core.actions import Git, RefUpdate
 from supervisor.core.policy.git_refs import parse_command
 from supervisor.core.policy.git_rules import compile_pattern
 from supervisor.core.policy.rules import Verdict
@@ -202,6 +203,36 @@ def test_a_push_that_does_not_say_which_branches_could_go_around_a_rule_about_on
     )
     ended = [{"rule": "git(main)", "expires": "2001-01-01"}]
     assert verdict("git push origin", allow=["git(push origin)"], deny=ended).decision == "allow"
+
+
+@pytest.mark.parametrize(
+    ("command", "moves", "rules", "expected"),
+    [
+        ("git push", ["refs/heads/feature/a"], {"allow": ["git(feature/*)"]}, "allow"),
+        ("git push origin HEAD", ["refs/heads/x"], {"allow": ["git(push origin x)"]}, "allow"),
+        ("git push origin +HEAD", ["refs/heads/x"], {"allow": ["git(push origin x)"]}, "ask"),
+        ("git push", ["refs/heads/main"], {"allow": ["git(push)"], "deny": ["git(main)"]}, "deny"),
+        ("git push", ["refs/heads/main"], {"allow": ["git(push)"], "ask": ["git(main)"]}, "ask"),
+        ("git push", ["refs/heads/x"], {"allow": ["git(push)"]}, "allow"),
+        ("git push", ["refs/heads/x"], {"allow": ["git(push)"], "deny": ["git(main)"]}, "ask"),
+        ("git push", ["refs/heads/x"], {}, "ask"),
+        # A tag is no branch, whatever the words say.
+        ("git push origin v1", ["refs/tags/v1"], {"allow": ["git(push origin v*)"]}, "ask"),
+        ("git push origin v1", ["refs/tags/v1"], {"allow": ["git(push origin tag v1)"]}, "allow"),
+        (
+            "git push origin v1 x",
+            ["refs/heads/v1", "refs/heads/x"],
+            {"allow": ["git(push origin *)"]},
+            "allow",
+        ),
+    ],
+)
+def test_a_planned_push_is_judged_by_what_it_moves(
+    command: str, moves: list[str], rules: dict[str, list[str]], expected: str
+) -> None:
+    updates = tuple(RefUpdate(ref, "", "b" * 40) for ref in moves)
+    planned = replace(parse_command(command), url="git@git.example.org:a", updates=updates)
+    assert verdict(planned, **rules).decision == expected
 
 
 def test_the_why_names_the_option_that_needs_a_rule() -> None:

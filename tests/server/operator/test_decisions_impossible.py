@@ -9,7 +9,7 @@ import pytest
 from msgspec import to_builtins as encoded
 
 from supervisor.cli import card_verbs, terminal
-from supervisor.core.actions import Action, Exec, Git, Packages
+from supervisor.core.actions import Action, Exec, Packages
 from supervisor.core.approvals import Request, status
 from supervisor.errors import UserError
 from supervisor.server.common.views import operator_request
@@ -18,13 +18,8 @@ from supervisor.server.operator.pages import page_views
 from tests.fakes.parts import FakeParts
 
 BY = "operator (browser)"
-PUSH = Git(operation="push", remote="origin", refspecs=("feature/x",))
 INSTALL = Packages(manager="pip", operation="install", names=("six",))
 ACTIONS: list[tuple[Action, str]] = [
-    (
-        PUSH,
-        "this version of Gatehouse doesn't carry out pushes and other git operations at a remote",
-    ),
     (INSTALL, "this version of Gatehouse doesn't carry out installs"),
 ]
 
@@ -38,7 +33,7 @@ async def test_approving_is_refused_at_every_door(
     for answer in (
         await cli.post(f"/api/requests/{request.id}/approve", json=shown),
         await cli.post(
-            f"/api/requests/{request.id}/approve", json={**shown, "always": "git(feature/x)"}
+            f"/api/requests/{request.id}/approve", json={**shown, "always": "packages(pip:six)"}
         ),
     ):
         assert answer.status_code == 400
@@ -80,7 +75,7 @@ async def test_it_is_said_before_anybody_tries(
     sections = {
         one["category"]: one["may_approve"] for one in page_views.sections(parts, [request])
     }
-    assert {category for category, may in sections.items() if not may} == {"git", "packages"}
+    assert {category for category, may in sections.items() if not may} == {"packages"}
 
 
 class Client:
@@ -100,11 +95,11 @@ class Client:
 
 
 def test_the_command_line_says_why(parts: FakeParts) -> None:
-    request = parts.gate.ask(PUSH, session_id="one")
+    request = parts.gate.ask(INSTALL, session_id="one")
     options = argparse.Namespace(
         changes=False, below=None, rule=None, always=False, lasts=None, reason="", seen=None
     )
-    with pytest.raises(UserError, match="doesn't carry out pushes"):
+    with pytest.raises(UserError, match="doesn't carry out installs"):
         card_verbs.answer(Client(parts, request), request.id, options, "approve")  # type: ignore[arg-type]
 
 
@@ -114,8 +109,8 @@ async def test_what_a_channel_carries_out_can_be_approved_as_soon_as_it_is_regis
     async def carry_out(request: Request) -> None:
         """Nothing, here."""
 
-    request = parts.gate.ask(PUSH, session_id="one")
-    parts.gate.handlers.on_ready("git", "agent_api", carry_out)
+    request = parts.gate.ask(INSTALL, session_id="one")
+    parts.gate.handlers.on_ready("packages", "agent_api", carry_out)
     assert page_views.card(parts, request)["impossible"] == ""
     done = await decisions.answer(
         parts, request.id, "approved", by=BY, fingerprint=request.fingerprint
@@ -129,8 +124,8 @@ async def test_what_a_channel_carries_out_can_be_approved_as_soon_as_it_is_regis
 
 async def test_what_a_rule_allows_is_settled_truthfully(parts: FakeParts) -> None:
     async with parts.running():
-        await decisions.add_rule(parts, "allow", "git(feature/x)", why="", by=BY)
-        request = parts.gate.ask(PUSH, session_id="one")
+        await decisions.add_rule(parts, "allow", "packages(pip:six)", why="", by=BY)
+        request = parts.gate.ask(INSTALL, session_id="one")
         while parts.queue.get(request.id).settled_at is None:
             await parts.queue.next_change(request.id, 5.0)
     outcome = parts.queue.get(request.id).outcome or {}

@@ -106,6 +106,7 @@ def card(parts: Parts, request: Request, budget: DiffTime | None = None) -> dict
         "change": change(parts, request) if is_now else None,
         "has_later_change": has_change and not is_now,
         "has_conflict": has_change and "conflict" in getattr(request.action, "hazards", ()),
+        "has_push": current == "pending" and bool(getattr(request.action, "updates", ())),
         "delivery": redact(action_words.delivery(request)),
         "superseded_by": request.superseded_by or "",
         "about": _about(request),

@@ -1,0 +1,223 @@
+"""A clean bare repository of our own, which commits leave the private copy through.
+
+    remote --fetch--> staging <--pack-- private copy (git runs in a tool sandbox)
+                      staging --push--> remote, with the person's credentials
+
+Only objects come from the private copy, checked as they arrive; never its hooks, filters,
+configuration or alternates. What the host's repository has is borrowed, not copied. The person's
+configuration, that of the host's repository included, is used where a remote is spoken to.
+"""
+
+import re
+from pathlib import Path
+
+from supervisor import settings as environment
+from supervisor.base.process import Completed, run
+from supervisor.errors import RefusedError, UserError
+
+LOCAL_S = 60.0
+REMOTE_S = 120.0
+_OID = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?\Z")
+_CREDENTIALS = re.compile(r"(?<=://)[^/@\s]*@")
+# Of the configurations that are in force these must not be.
+_OWN = (
+    "core.bare=true",
+    "core.hooksPath=/dev/null",
+    "core.fsmonitor=false",
+    "gc.auto=0",
+    "maintenance.auto=false",
+    "push.followTags=false",
+    "push.recurseSubmodules=no",
+    "fetch.recurseSubmodules=no",
+    "fetch.writeCommitGraph=false",
+    "safe.directory=*",
+)
+
+
+class Staging:
+    """The staging repository in `folder` for one repository of the host's, which `host_folder`
+    lies in."""
+
+    def __init__(self, folder: Path, host_folder: Path) -> None:
+        self.folder = folder
+        self._host_folder = host_folder
+        self._host_config: Path | None = None
+
+    async def open(self) -> None:
+        """Make it where it isn't there yet. `UserError` where the host has no repository."""
+        found = await self._on_host(
+            "rev-parse", "--path-format=absolute", "--git-path", "config", "--git-path", "objects"
+        )
+        if not found.ok:
+            raise UserError("the workspace is no git repository", "nothing can be pushed from it")
+        config, objects = found.stdout.decode(errors="surrogateescape").splitlines()
+        self._host_config = Path(config)
+        if not (self.folder / "HEAD").exists():
+            made = await self._run("git", "init", "--bare", "--quiet", str(self.folder))
+            _check(made, "a staging repository can't be made")
+            (self.folder / "objects" / "info" / "alternates").write_text(f"{objects}\n")
+
+    async def remote_url(self, wanted: str | None) -> str:
+        """Return where a push goes: to a remote of the host's repository, by its name or its URL,
+        else to the default one. `RefusedError` where there is none such."""
+        if wanted is None:
+            default = await self._on_host("config", "--get", "remote.pushDefault")
+            wanted = default.stdout.decode().strip() or "origin"
+        listed = await self._on_host("remote")
+        names = listed.stdout.decode(errors="replace").split()
+        for name in names:
+            found = await self._on_host("remote", "get-url", "--push", "--all", name)
+            urls = found.stdout.decode(errors="replace").splitlines()
+            if wanted == name or wanted in map(shown_url, urls):
+                if len(urls) != 1:
+                    raise RefusedError(
+                        f"the remote `{name}` has {len(urls)} URLs to push to", "give it one"
+                    )
+                return urls[0]
+        raise RefusedError(
+            f"`{wanted[:200]}` is no remote of the host's repository",
+            f"push to one that is: {', '.join(names) or 'there is none'}",
+        )
+
+    async def refs_at(self, url: str) -> dict[str, str]:
+        """Return the remote's refs, by full name, with their object ids; and `HEAD`."""
+        listed = await self.remotely("ls-remote", "--quiet", "--end-of-options", url)
+        _check(listed, "the remote can't be read")
+        found = {}
+        for line in listed.stdout.decode(errors="replace").splitlines():
+            oid, _, ref = line.partition("\t")
+            if _OID.match(oid) and not ref.endswith("^{}"):
+                found[ref] = oid
+        return found
+
+    async def fetch(self, url: str, refs: list[str]) -> None:
+        """Get the objects of these refs of the remote's."""
+        if refs:
+            got = await self.remotely(
+                "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--refmap=",
+                "--end-of-options", url,
+                *(f"+{ref}:refs/remote/{ref.removeprefix('refs/')}" for ref in refs),
+            )  # fmt: skip
+            _check(got, "the remote can't be read")
+
+    async def take_in(self, pack: bytes, tips: list[str], known: list[str]) -> None:
+        """Store what came out of the private copy. `RefusedError` where an object of it is broken,
+        or one is missing of what the tips need besides what is known."""
+        stored = await self._git(
+            "index-pack", "--stdin", "--fix-thin", "--strict", "--fsck-objects", stdin=pack
+        )
+        _check(stored, "the commits didn't pass git's check")
+        for oid in tips:
+            whole = await self._git("rev-list", "--objects", "--quiet", oid, "--not", *known)
+            _check(whole, f"what `{oid[:12]}` needs is not complete")
+            await self._git("update-ref", f"refs/taken/{oid}", oid)
+
+    async def is_ancestor(self, old: str, new: str) -> bool:
+        """Return whether `new` was made on top of `old`."""
+        return (await self._git("merge-base", "--is-ancestor", old, new)).ok
+
+    async def is_commit(self, oid: str) -> bool:
+        """Return whether the object is a commit, or a tag of one."""
+        return (await self._git("rev-parse", "--verify", "--quiet", f"{oid}^{{commit}}")).ok
+
+    async def has(self, oid: str) -> bool:
+        """Return whether the object is here, or in the host's repository."""
+        return (await self._git("cat-file", "-e", oid)).ok
+
+    async def base_of(self, new: str) -> str:
+        """Return what a new ref is compared with: the last commit that it has in common with the
+        remote's own refs, else the empty tree."""
+        listed = await self._git("for-each-ref", "--format=%(objectname)", "refs/remote/")
+        others = listed.stdout.decode().split()
+        found = await self._git("merge-base", "--octopus", new, *others) if others else None
+        if found is not None and found.ok:
+            return found.stdout.decode().strip()
+        return (await self.read("hash-object", "-t", "tree", "/dev/null")).decode().strip()
+
+    async def sizes(self, ids: list[str]) -> dict[str, int]:
+        """Return the sizes of objects in bytes."""
+        listed = await self._git(
+            "cat-file",
+            "--batch-check=%(objectname) %(objectsize)",
+            stdin="".join(f"{one}\n" for one in ids).encode(),
+            limit_bytes=16 * 1024 * 1024,
+        )
+        pairs = (line.split(" ") for line in listed.stdout.decode().splitlines())
+        return {one: int(size) for one, size in pairs if size != "missing"}
+
+    async def read(self, *words: str, limit_bytes: int = 1024 * 1024) -> bytes:
+        """Return what a git command that only reads prints. `RefusedError` where that is more than
+        the limit, or fails."""
+        done = await self._git(*words, limit_bytes=limit_bytes)
+        if done.truncated:
+            raise RefusedError("this push is too large to be shown", "push fewer commits at once")
+        _check(done, "the push can't be shown")
+        return done.stdout
+
+    async def remotely(self, *words: str) -> Completed:
+        """Run git with the person's configuration and credentials, where it speaks to a remote."""
+        config = (f"include.path={self._host_config}", *_OWN)
+        return await self._run(
+            "git",
+            f"--git-dir={self.folder}",
+            *(word for one in config for word in ("-c", one)),
+            *words,
+            env=environment.for_own_git(),
+            timeout_s=REMOTE_S,
+        )
+
+    async def _git(
+        self, *words: str, stdin: bytes | None = None, limit_bytes: int = 1024 * 1024
+    ) -> Completed:
+        """Run git on the staging repository alone: nobody's configuration."""
+        env = environment.inherited("PATH") | {
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "GIT_CONFIG_GLOBAL": "/dev/null",
+            "GIT_NO_REPLACE_OBJECTS": "1",
+        }
+        config = tuple(word for one in _OWN for word in ("-c", one))
+        return await self._run(
+            "git", f"--git-dir={self.folder}", *config, *words, env=env, stdin=stdin,
+            limit_bytes=limit_bytes,
+        )  # fmt: skip
+
+    async def _on_host(self, *words: str) -> Completed:
+        """Read the host's repository as the person has configured it; no hook of it is run."""
+        own = ("-c", "core.fsmonitor=false", "-c", "safe.directory=*")
+        return await self._run(
+            "git", "-C", str(self._host_folder), *own, *words, env=environment.for_own_git()
+        )
+
+    async def _run(
+        self,
+        *argv: str,
+        env: dict[str, str] | None = None,
+        stdin: bytes | None = None,
+        timeout_s: float = LOCAL_S,
+        limit_bytes: int = 1024 * 1024,
+    ) -> Completed:
+        return await run(
+            argv,
+            env=environment.inherited("PATH") if env is None else env,
+            stdin=stdin,
+            timeout_s=timeout_s,
+            output_limit_bytes=limit_bytes,
+        )
+
+
+def shown_url(url: str) -> str:
+    """Return a URL without user and password."""
+    return _CREDENTIALS.sub("", url)
+
+
+def is_oid(text: str) -> bool:
+    """Return whether a text is a whole object id, of SHA-1 or SHA-256."""
+    return _OID.match(text) is not None
+
+
+def _check(done: Completed, problem: str) -> None:
+    if done.timed_out:
+        raise RefusedError(f"{problem}: it took too long", "try again")
+    if done.exit_code != 0:
+        said = done.stderr.decode(errors="replace").strip()
+        raise RefusedError(f"{problem}: {said[-2000:]}", "see what git says")

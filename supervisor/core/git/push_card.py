@@ -1,0 +1,229 @@
+"""The card of a push: which refs move, with which commits, and what they change at the remote.
+
+Pure: git's output comes as bytes. It is separate from `channels.push_cards`, which runs git. The
+caller redacts secrets and makes hidden characters visible. INVARIANT: everything here is derived
+from the object ids that an approval would push, and from nothing else.
+
+Sources: git-log(1), git-diff-tree(1) "RAW OUTPUT FORMAT"; the LFS pointer is Git LFS's spec.md.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
+
+import msgspec
+
+from supervisor.core.actions import FileChange, RefUpdate, content_hash
+from supervisor.core.files.change_card import ChangeCard, Side, make_card
+from supervisor.core.policy.file_rules import protected_name
+from supervisor.core.secrets.redact import Redactor
+
+type Move = Literal["new", "moved", "rewritten", "deleted"]
+
+LOG_FORMAT = "%H%x00%an%x00%ae%x00%at%x00%s"
+GITLINK = 0o160000
+_SYMLINK = 0o120000
+_TYPE = 0o170000
+# A push that is larger is said in red, and so is a single file.
+LARGE_BYTES = 10 * 1024 * 1024
+LARGE_FILE_BYTES = 2 * 1024 * 1024
+_LFS = b"version https://git-lfs.github.com/spec/"
+_MOST_NAMED = 8
+
+
+class Commit(msgspec.Struct, frozen=True):
+    """One commit. `at` is when it was written, in seconds since the epoch."""
+
+    id: str
+    author: str
+    email: str
+    at: int
+    subject: str
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One path that differs between two trees. Modes are git's, 0 where there is nothing; ids of
+    blobs or, of a submodule, commits. `old_path` differs from `path` for a rename."""
+
+    status: str
+    old_mode: int
+    new_mode: int
+    old_id: str
+    new_id: str
+    old_path: str
+    path: str
+
+
+class RefMove(msgspec.Struct, frozen=True, kw_only=True):
+    """One ref that moves: the commits that it gains and loses, the first of each and how many there
+    are, and the changed files against `base`: the remote's own, or for a new ref the commit that
+    both have. `more_files` aren't shown."""
+
+    ref: str
+    old: str
+    new: str
+    how: Move
+    base: str = ""
+    commits: tuple[Commit, ...] = ()
+    commit_count: int = 0
+    lost: tuple[Commit, ...] = ()
+    lost_count: int = 0
+    files: tuple[ChangeCard, ...] = ()
+    more_files: int = 0
+
+
+class PushCard(msgspec.Struct, frozen=True, kw_only=True):
+    """`size` counts the bytes of all new contents. `flags` are what a person must not overlook:
+    a word, and what it means."""
+
+    url: str
+    moves: tuple[RefMove, ...]
+    size: int
+    flags: tuple[tuple[str, str], ...]
+
+
+def commits_in(log: bytes) -> tuple[Commit, ...]:
+    """Parse `git log -z --format=LOG_FORMAT`."""
+    fields = log.decode(errors="replace").split("\0")
+    whole = len(fields) // 5 * 5
+    return tuple(
+        Commit(fields[at], fields[at + 1], fields[at + 2], int(fields[at + 3]), fields[at + 4])
+        for at in range(0, whole, 5)
+    )
+
+
+def entries_in(raw: bytes) -> tuple[Entry, ...]:
+    """Parse `git diff-tree -r -z --raw -M`. A path that isn't UTF-8 has replacement characters."""
+    pieces = iter(raw.decode(errors="replace").split("\0"))
+    found = []
+    while head := next(pieces):
+        old_mode, new_mode, old_id, new_id, status = head.removeprefix(":").split(" ")
+        old_path = next(pieces)
+        path = next(pieces) if status[0] in "RC" else old_path
+        found.append(
+            Entry(status[0], int(old_mode, 8), int(new_mode, 8), old_id, new_id, old_path, path)
+        )
+    return tuple(found)
+
+
+def file_card(
+    entry: Entry, blobs: Mapping[str, bytes], sizes: Mapping[str, int], redactor: Redactor
+) -> ChangeCard:
+    """Return the card of one changed path. `blobs` have the contents that were read, `sizes` the
+    sizes of all, by id."""
+    old, new = (_side(one, blobs, sizes) for one in (_of_old(entry), _of_new(entry)))
+    before, after = (_token(one, side) for one, side in ((entry.old_id, old), (entry.new_id, new)))
+    is_link = entry.new_mode & _TYPE == _SYMLINK
+    action = FileChange(
+        operation="write" if entry.new_mode else "delete",
+        path=entry.path,
+        before=before if entry.old_mode else None,
+        after=after if entry.new_mode else None,
+        mode=entry.new_mode & 0o777 or None,
+        link_target=blobs.get(entry.new_id, b"").decode(errors="replace") if is_link else None,
+    )
+    made = make_card(action, old, new, action.before, redactor)
+    return msgspec.structs.replace(made, notes=(*made.notes, *_notes(entry, blobs)))
+
+
+def flags(
+    moves: Sequence[RefMove],
+    entries: Iterable[Entry],
+    cards: Iterable[ChangeCard],
+    sizes: Mapping[str, int],
+) -> tuple[tuple[str, str], ...]:
+    """Return what a person must not overlook in a push."""
+    entries, cards = list(entries), list(cards)
+    found = [said for move in moves for said in _of_move(move)]
+    protected = {
+        entry.path: name.why
+        for entry in entries
+        if (name := protected_name(entry.path)) is not None
+    }
+    found += [("runs or decides elsewhere", _named(protected))] if protected else []
+    for flag, word in (("secret", "looks like a secret"), ("hidden", "hidden characters")):
+        paths = [card.path for card in cards if flag in card.flags.names]
+        found += [(word, _named(dict.fromkeys(paths, "")))] if paths else []
+    large = {
+        entry.path: _megabytes(sizes[entry.new_id])
+        for entry in entries
+        if sizes.get(entry.new_id, 0) > LARGE_FILE_BYTES
+    }
+    found += [("large files", _named(large))] if large else []
+    total = sum(sizes.get(one, 0) for one in {entry.new_id for entry in entries})
+    found += [("large", f"{_megabytes(total)} of new contents")] if total > LARGE_BYTES else []
+    links = {
+        entry.path: f"at {entry.new_id[:12]}" for entry in entries if entry.new_mode == GITLINK
+    }
+    found += [("submodules", _named(links))] if links else []
+    return tuple(found)
+
+
+def move_of(update: RefUpdate, *, rewrites: bool) -> Move:
+    """Return how a ref moves."""
+    if not update.new:
+        return "deleted"
+    if not update.old:
+        return "new"
+    return "rewritten" if rewrites else "moved"
+
+
+def _of_move(move: RefMove) -> list[tuple[str, str]]:
+    name = move.ref.removeprefix("refs/heads/")
+    match move.how:
+        case "new":
+            what = "tag" if move.ref.startswith("refs/tags/") else "branch"
+            return [(f"new {what}", f"{name} is not at the remote yet")]
+        case "deleted":
+            return [("deletes", f"{name}, which is at {move.old[:12]}")]
+        case "rewritten":
+            subjects = _named({one.id[:12]: one.subject for one in move.lost})
+            return [("forces", f"{name} loses {move.lost_count} commits: {subjects}")]
+        case _:
+            return []
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1_000_000:.1f} MB"
+
+
+def _named(found: Mapping[str, str]) -> str:
+    """Some names with what is said of each, and how many more there are."""
+    named = [f"{name} ({why})" if why else name for name, why in list(found.items())[:_MOST_NAMED]]
+    more = len(found) - len(named)
+    return ", ".join(named) + (f" and {more} more" if more else "")
+
+
+def _notes(entry: Entry, blobs: Mapping[str, bytes]) -> list[str]:
+    notes = []
+    if entry.status == "R":
+        notes.append(f"renamed from {entry.old_path}")
+    if entry.new_mode == GITLINK:
+        notes.append(
+            f"a submodule, from {entry.old_id[:12]} to {entry.new_id[:12]}; its commits are not"
+            " part of this push"
+        )
+    if blobs.get(entry.new_id, b"").startswith(_LFS):
+        notes.append("a Git LFS pointer; the content that it names is not part of this push")
+    return notes
+
+
+def _of_old(entry: Entry) -> tuple[int, str]:
+    return entry.old_mode, entry.old_id
+
+
+def _of_new(entry: Entry) -> tuple[int, str]:
+    return entry.new_mode, entry.new_id
+
+
+def _side(
+    one: tuple[int, str], blobs: Mapping[str, bytes], sizes: Mapping[str, int]
+) -> Side | None:
+    mode, blob = one
+    if not mode or mode & _TYPE in (_SYMLINK, GITLINK & _TYPE):
+        return None
+    return Side(blobs.get(blob), sizes.get(blob), mode & 0o777)
+
+
+def _token(blob: str, side: Side | None) -> str:
+    """Return what a card says of a content: its hash where it was read, else git's id."""
+    return f"git:{blob}" if side is None or side.data is None else content_hash(side.data)

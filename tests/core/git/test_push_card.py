@@ -1,0 +1,146 @@
+"""The card of a push: git's output read whole, and everything in red that a person must not
+overlook."""
+
+import pytest
+
+from supervisor.core.actions import RefUpdate
+from supervisor.core.git.push_card import (
+    GITLINK,
+    LARGE_BYTES,
+    LARGE_FILE_BYTES,
+    Commit,
+    Entry,
+    Move,
+    RefMove,
+    commits_in,
+    entries_in,
+    file_card,
+    flags,
+    move_of,
+)
+from supervisor.core.secrets.redact import Redactor
+
+OLD, NEW, NONE = "a" * 40, "b" * 40, "0" * 40
+FILE = 0o100644
+TOKEN = b"key = ghp_" + b"a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8\n"
+
+
+def entry(path: str = "src/a.py", **changes: object) -> Entry:
+    facts = {
+        "status": "M", "old_mode": FILE, "new_mode": FILE, "old_id": OLD, "new_id": NEW,
+        "old_path": path, "path": path,
+    }  # fmt: skip
+    return Entry(**(facts | changes))  # type: ignore[arg-type]
+
+
+def card_of(one: Entry, **blobs: bytes) -> object:
+    found = {{"old": OLD, "new": NEW}[side]: data for side, data in blobs.items()}
+    return file_card(one, found, {name: len(data) for name, data in found.items()}, Redactor())
+
+
+def test_commits_are_read_as_git_prints_them() -> None:
+    log = b"\0".join([NEW.encode(), b"Ada", b"ada@example.org", b"1700000000", b"Add a | b", b""])
+    assert commits_in(log) == (Commit(NEW, "Ada", "ada@example.org", 1700000000, "Add a | b"),)
+    assert commits_in(b"") == ()
+
+
+def test_changed_paths_are_read_as_git_prints_them() -> None:
+    raw = (
+        f":100644 100755 {OLD} {NEW} M\0a file\0"
+        f":100644 100644 {OLD} {NEW} R090\0old\nname\0new\0"
+        f":000000 160000 {NONE} {NEW} A\0sub\0"
+    ).encode()
+    assert entries_in(raw) == (
+        entry("a file", new_mode=0o100755),
+        entry("new", status="R", old_path="old\nname"),
+        entry("sub", status="A", old_mode=0, new_mode=GITLINK, old_id=NONE),
+    )
+    assert entries_in(b"") == ()
+
+
+@pytest.mark.parametrize(
+    ("update", "rewrites", "how"),
+    [
+        (RefUpdate("r", "", NEW), False, "new"),
+        (RefUpdate("r", OLD, ""), False, "deleted"),
+        (RefUpdate("r", OLD, NEW), True, "rewritten"),
+        (RefUpdate("r", OLD, NEW), False, "moved"),
+    ],
+)
+def test_how_a_ref_moves(update: RefUpdate, rewrites: bool, how: Move) -> None:
+    assert move_of(update, rewrites=rewrites) == how
+
+
+def test_a_changed_file_has_its_difference() -> None:
+    made = card_of(entry(), old=b"one\ntwo\n", new=b"one\nthree\n")
+    assert (made.content, made.diff.added, made.diff.removed) == ("text", 1, 1)  # type: ignore[attr-defined]
+    gone = card_of(entry(new_mode=0), old=b"one\n")
+    assert (gone.operation, gone.diff.removed) == ("delete", 1)  # type: ignore[attr-defined]
+    fresh = card_of(entry(old_mode=0, new_mode=0o100755), new=b"one\n")
+    assert (fresh.old_size, fresh.new_mode, fresh.diff.added) == (None, 0o755, 1)  # type: ignore[attr-defined]
+
+
+def test_what_is_no_plain_file_is_said() -> None:
+    link = card_of(entry(old_mode=0, new_mode=0o120000), new=b"/etc/passwd")
+    assert (link.content, link.link_target) == ("none", "/etc/passwd")  # type: ignore[attr-defined]
+    sub = card_of(entry(new_mode=GITLINK, old_mode=GITLINK))
+    assert (
+        sub.notes
+        == (  # type: ignore[attr-defined]
+            f"a submodule, from {OLD[:12]} to {NEW[:12]}; its commits are not part of this push",
+        )
+    )
+    lfs = card_of(entry(), old=b"", new=b"version https://git-lfs.github.com/spec/v1\noid x\n")
+    assert "the content that it names is not part of this push" in lfs.notes[0]  # type: ignore[attr-defined]
+    moved = card_of(entry("b", status="R", old_path="a"), old=b"x\n", new=b"x\n")
+    assert moved.notes == ("renamed from a",)  # type: ignore[attr-defined]
+    unread = file_card(entry(), {}, {OLD: 5, NEW: 10**9}, Redactor())
+    assert (unread.content, unread.new_size) == ("large", 10**9)
+
+
+def move(how: Move, ref: str = "refs/heads/main", **changes: object) -> RefMove:
+    return RefMove(ref=ref, old=OLD, new=NEW, how=how, **changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("one", "flag"),
+    [
+        (move("moved"), None),
+        (move("new"), ("new branch", "main is not at the remote yet")),
+        (move("new", "refs/tags/v1"), ("new tag", "refs/tags/v1 is not at the remote yet")),
+        (move("deleted"), ("deletes", f"main, which is at {OLD[:12]}")),
+        (
+            move("rewritten", lost=(Commit(OLD, "a", "b", 1, "Theirs"),), lost_count=9),
+            ("forces", f"main loses 9 commits: {OLD[:12]} (Theirs)"),
+        ),
+    ],
+)
+def test_what_is_no_plain_move_is_in_red(one: RefMove, flag: tuple[str, str] | None) -> None:
+    assert flags([one], [], [], {}) == (() if flag is None else (flag,))
+
+
+def test_files_that_a_person_must_see_are_in_red() -> None:
+    every = [
+        entry(".github/workflows/ci.yaml"),
+        entry("big.bin", new_id="c" * 40),
+        entry("vendor", new_mode=GITLINK),
+        *(entry(f".github/workflows/{one}.yaml") for one in range(9)),
+    ]
+    sizes = {NEW: 10, "c" * 40: LARGE_BYTES + 1}
+    secret = card_of(entry("conf.py"), old=b"", new=TOKEN)
+    hidden = card_of(entry("x.py"), old=b"", new="a = 1  # \u202e\n".encode())
+    found = dict(flags([], every, [secret, hidden], sizes))  # type: ignore[list-item]
+    assert sorted(found) == [
+        "hidden characters", "large", "large files", "looks like a secret",
+        "runs or decides elsewhere", "submodules",
+    ]  # fmt: skip
+    assert found["looks like a secret"] == "conf.py"
+    assert found["large files"] == "big.bin (10.5 MB)"
+    assert found["submodules"] == f"vendor (at {NEW[:12]})"
+    assert ".github/workflows/ci.yaml (" in found["runs or decides elsewhere"]
+    assert found["runs or decides elsewhere"].endswith(" and 2 more")
+
+
+def test_a_plain_push_has_nothing_in_red() -> None:
+    plain = card_of(entry(), old=b"a\n", new=b"b\n")
+    assert flags([move("moved")], [entry()], [plain], {NEW: LARGE_FILE_BYTES}) == ()  # type: ignore[list-item]
