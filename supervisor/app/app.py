@@ -28,8 +28,10 @@ from supervisor.app import saved_files
 from supervisor.app.session_parts import SessionSetup
 from supervisor.base import whole_files
 from supervisor.base.clock import Clock, RealClock
+from supervisor.channels.branches import Branches
 from supervisor.channels.exec import ExecBroker
 from supervisor.channels.git import GitBroker
+from supervisor.channels.git_pack import CopiedCommits
 from supervisor.channels.not_carried_out import RecordedBroker
 from supervisor.channels.proposals import ProposalBroker
 from supervisor.core.actions import Exec, FileChange
@@ -245,13 +247,16 @@ class SupervisorParts:
             self.gate, self.sandbox, tool_spec, self.surroundings.lend_proxy, self._with_scripts
         )
         RecordedBroker(self.gate).register()
-        self.pushes = GitBroker(
-            self.gate,
+        commits = CopiedCommits(
             self.sandbox,
-            tool_spec,
+            lambda session_id, action: self.surroundings.copy_spec(
+                self.sessions.get(session_id), action
+            ),
             lambda session_id: Path(self.sessions.get(session_id).workspace),
             lambda session_id: self.settings.sessions_dir / session_id,
         )
+        self.pushes = GitBroker(self.gate, commits)
+        self.branches = Branches(self.gate, commits)
         self.gate.handlers.on_ready("git", "agent_api", self.pushes.carry_out)
         self.surroundings.exec_broker = run
         self.gate.handlers.on_ready("exec", "agent_api", run.carry_out)

@@ -44,6 +44,7 @@ from supervisor.sessions.start_session import StartSession
 from supervisor.settings import ROOT, TAKEN_OVER, Settings
 from supervisor.workspace.channel import WorkspaceChannel
 from supervisor.workspace.copy.private_copy import make_private_copy
+from supervisor.workspace.disk.overlay_changes import UPPER
 from supervisor.workspace.undo.undo import Undo, reopened
 
 # Serves programs that know no proxy, where the session's network is transparent.
@@ -192,6 +193,16 @@ class SessionSetup:
         return self._sandboxes.of_tool(
             session, action, self._within(session), self._caller(session)
         )
+
+    def copy_spec(self, session: Session, action: Exec) -> Spec:
+        """Return the sandbox of a command that only reads the private copy's repositories, also
+        once the session has ended: of an overlay that isn't mounted any more, its upper folder
+        has them whole."""
+        spec = self.tool_spec(session, action)
+        upper = self._settings.sessions_dir / session.id / UPPER
+        if session.id not in self._parts and upper.is_dir():
+            return msgspec.structs.replace(spec, workspace_merged=upper)
+        return spec
 
     def policy_on_record(self, session: Session) -> dict[str, Any]:
         """Path and hash of the files that judge it."""

@@ -9,64 +9,32 @@ copy. The person's credentials are used outside alone: no sandbox sees them.
 """
 
 import asyncio
-import shlex
 from collections import defaultdict
-from collections.abc import Callable
-from pathlib import Path
 
 import msgspec
 
 from supervisor.base.process import Completed
-from supervisor.channels.exec import SpecFor
-from supervisor.channels.git_staging import Staging, is_oid, shown_url
+from supervisor.channels.git_pack import MOST_KNOWN, CopiedCommits, CopiedHead
+from supervisor.channels.git_staging import Staging, shown_url
 from supervisor.channels.push_cards import push_card
-from supervisor.core.actions import Exec, Git, RefUpdate
+from supervisor.core.actions import Git, RefUpdate
 from supervisor.core.approvals import Request
 from supervisor.core.git.push_card import PushCard
 from supervisor.core.git.push_wishes import PushWish, push_wishes
 from supervisor.errors import GatehouseError, RefusedError, UserError
 from supervisor.gate.gate import Gate, Grant, Refused
-from supervisor.sandbox.base import Sandbox
 
-PACK_S = 120.0
 MOST_SAID = 16_000
 # git-push(1): what it says of a ref that isn't where the lease says.
 STALE = "stale info"
-# Printed in the sandbox before the pack: an object id and a full name for each source.
-_PACK = """
-set -euo pipefail
-for source in {sources}; do
-  id=$(git rev-parse --verify --quiet "$source") ||
-    {{ echo "no branch or tag is called $source" >&2; exit 3; }}
-  name=$(git rev-parse --symbolic-full-name "$source")
-  echo "$id ${{name:--}}"
-  ids="${{ids-}}$id
-"
-done
-echo
-{{ printf %s "$ids"
-  for known in {known}; do ! git cat-file -e "$known" 2>/dev/null || echo "^$known"; done
-}} | git pack-objects --revs --thin --stdout --delta-base-offset --quiet
-"""
 
 
 class GitBroker:
-    """`spec_for(session_id, action)` describes a tool sandbox; `host_folder(session_id)` is the
-    workspace, `own_folder(session_id)` where the session's staging repositories are kept."""
+    """One per supervisor."""
 
-    def __init__(
-        self,
-        gate: Gate,
-        sandbox: Sandbox,
-        spec_for: SpecFor,
-        host_folder: Callable[[str], Path],
-        own_folder: Callable[[str], Path],
-    ) -> None:
+    def __init__(self, gate: Gate, commits: CopiedCommits) -> None:
         self._gate = gate
-        self._sandbox = sandbox
-        self._spec_for = spec_for
-        self._host_folder = host_folder
-        self._own_folder = own_folder
+        self._commits = commits
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def planned(self, session_id: str, action: Git) -> Git:
@@ -81,18 +49,10 @@ class GitBroker:
         except ValueError as error:
             raise RefusedError(str(error), "push branches or tags by their names") from error
         async with self._turns[session_id]:
-            staging = await self._staging(session_id, action.cwd)
+            staging = await self._commits.staging(session_id, action.cwd)
             url = await staging.remote_url(action.remote)
             updates = await self._updates(session_id, action, staging, url, wishes)
         return msgspec.structs.replace(action, url=shown_url(url), updates=updates)
-
-    async def _staging(self, session_id: str, cwd: str) -> Staging:
-        folder = self._own_folder(session_id) / "git"
-        folder.mkdir(parents=True, exist_ok=True)
-        name = "root" if cwd in ("", ".") else cwd.replace("/", "%2F")
-        staging = Staging(folder / f"{name}.git", self._host_folder(session_id) / cwd)
-        await staging.open()
-        return staging
 
     async def _updates(
         self,
@@ -103,15 +63,17 @@ class GitBroker:
         wishes: tuple[PushWish, ...],
     ) -> tuple[RefUpdate, ...]:
         there = await staging.refs_at(url)
-        known = sorted(set(there.values()))
+        asked = {"HEAD", *(wish.target for wish in wishes)}
+        first = [oid for ref, oid in there.items() if ref in asked]
+        known = list(dict.fromkeys([*first, *there.values()]))[:MOST_KNOWN]
         sources = [wish.source for wish in wishes if wish.source]
-        heads: dict[str, tuple[str, str]] = {}
+        heads: dict[str, CopiedHead] = {}
         pack = b""
         if sources:
-            heads, pack = await self._pack(session_id, action.cwd, sources, known)
+            heads, pack = await self._commits.pack(session_id, action.cwd, sources, known)
         updates = []
         for wish in wishes:
-            new, name = heads.get(wish.source, ("", ""))
+            new, name = heads.get(wish.source, CopiedHead("", ""))
             ref = wish.target or name
             if not ref.startswith("refs/"):
                 raise RefusedError(
@@ -138,39 +100,13 @@ class GitBroker:
                 )
         return tuple(updates)
 
-    async def _pack(
-        self, session_id: str, cwd: str, sources: list[str], known: list[str]
-    ) -> tuple[dict[str, tuple[str, str]], bytes]:
-        """Return by source its object id and full name, and a pack of what isn't known."""
-        script = _PACK.format(sources=shlex.join(sources), known=shlex.join(known) or "")
-        spec = self._spec_for(session_id, Exec(command=script, cwd=cwd, timeout_s=int(PACK_S)))
-        made = await self._sandbox.run_tool(spec, timeout_s=PACK_S)
-        if made.truncated:
-            raise RefusedError(
-                f"the commits are larger than {spec.limits.output_bytes} bytes together",
-                "push fewer at once",
-            )
-        if made.exit_code != 0:
-            said = made.killed_why or made.stderr.decode(errors="replace").strip()[-500:]
-            raise RefusedError(
-                f"git can't pack these commits: {said}", "see `git log` in your copy"
-            )
-        head, _, pack = made.stdout.partition(b"\n\n")
-        heads = {}
-        for source, line in zip(sources, head.decode(errors="replace").split("\n"), strict=True):
-            oid, _, name = line.partition(" ")
-            if not is_oid(oid):
-                raise RefusedError(f"`{source}` is no object", "name a branch or a tag")
-            heads[source] = (oid, name)
-        return heads, pack
-
     async def card(self, request: Request) -> PushCard:
         """Return what a push would move, out of its staging repository. `UserError` where the
         request is none, or there is nothing of it."""
         action = request.action
         if not isinstance(action, Git) or not action.updates:
             raise UserError("this is no push that could be shown", "see what its request says")
-        staging = await self._staging(request.session_id, action.cwd)
+        staging = await self._commits.staging(request.session_id, action.cwd)
         return await push_card(staging, action, self._gate.redactor)
 
     async def carry_out(self, request: Request) -> None:
@@ -194,7 +130,7 @@ class GitBroker:
         self._gate.settle(grant, "failed" if "error" in facts else "done", facts)
 
     async def _push(self, grant: Grant, action: Git) -> Completed:
-        staging = await self._staging(grant.session_id, action.cwd)
+        staging = await self._commits.staging(grant.session_id, action.cwd)
         url = await staging.remote_url(action.remote)
         grant.use(msgspec.structs.replace(action, url=shown_url(url)))
         leases = [f"--force-with-lease={one.ref}:{one.old}" for one in action.updates]

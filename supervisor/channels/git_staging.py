@@ -10,6 +10,7 @@ configuration, that of the host's repository included, is used where a remote is
 
 import re
 from pathlib import Path
+from typing import NamedTuple
 
 from supervisor import settings as environment
 from supervisor.base.process import Completed, run
@@ -32,6 +33,13 @@ _OWN = (
     "fetch.writeCommitGraph=false",
     "safe.directory=*",
 )
+
+
+class HostBranch(NamedTuple):
+    """A branch of the host's repository: its commit, and whether a work tree has it checked out."""
+
+    oid: str
+    is_checked_out: bool
 
 
 class Staging:
@@ -123,6 +131,35 @@ class Staging:
     async def has(self, oid: str) -> bool:
         """Return whether the object is here, or in the host's repository."""
         return (await self._git("cat-file", "-e", oid)).ok
+
+    async def host_branches(self) -> dict[str, HostBranch]:
+        """Return the branches of the host's repository."""
+        listed = await self._on_host(
+            "for-each-ref", "--format=%(refname:lstrip=2)%00%(objectname)%00%(worktreepath)",
+            "refs/heads/",
+        )  # fmt: skip
+        _check(listed, "your repository's branches can't be read")
+        lines = listed.stdout.decode(errors="replace").splitlines()
+        found = (line.split("\0") for line in lines)
+        return {name: HostBranch(oid, bool(where)) for name, oid, where in found}
+
+    async def was_taken(self, oid: str) -> bool:
+        """Return whether the commit came out of the private copy before."""
+        return (await self._git("rev-parse", "--verify", "--quiet", f"refs/taken/{oid}")).ok
+
+    async def count_commits(self, oid: str, known: list[str]) -> int:
+        """Return how many commits `oid` has that none of the known has."""
+        return int(await self.read("rev-list", "--count", oid, "--not", *known))
+
+    async def into_host(self, oid: str, ref: str) -> None:
+        """Make a commit that was taken in a branch of the host's repository, or move one on. Git
+        refuses what is checked out and what would lose commits."""
+        done = await self._on_host(
+            *("-c", "core.hooksPath=/dev/null", "-c", "fetch.fsckObjects=true"),
+            *("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules"),
+            *("--refmap=", "--end-of-options", str(self.folder), f"refs/taken/{oid}:{ref}"),
+        )
+        _check(done, "git can't make the branch")
 
     async def base_of(self, new: str) -> str:
         """Return what a new ref is compared with: the last commit that it has in common with the

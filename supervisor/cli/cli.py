@@ -241,6 +241,11 @@ def _add_answering(verb: Callable[..., argparse.ArgumentParser]) -> None:
         "--merge", action="store_true", help="merge with what you edited since, where possible"
     )
     undoing.add_argument("--yes", action="store_true", help="don't ask")
+    taking = verb("take", verbs.take)
+    taking.add_argument("id", metavar="ID", help="a session")
+    taking.add_argument(
+        "--branch", metavar="NAME", help="a branch of the agent's (default: the checked-out one)"
+    )
     ending = verb("stop", verbs.stop)
     ending.add_argument("id", metavar="ID")
     ending.add_argument("--reason", metavar="TEXT", help="what the record says")

@@ -140,6 +140,18 @@ def stop(options: argparse.Namespace) -> int:
     return 0
 
 
+def take(options: argparse.Namespace) -> int:
+    """Take the agent's branch into your repository, as a branch."""
+    from supervisor.core.text.display import visible
+
+    path = f"/api/sessions/{_id(options.id)}/take"
+    taken = _client(options).post(path, branch=options.branch or "")
+    source, branch = (visible(taken[name], one_line=True) for name in ("source", "branch"))
+    count = taken["commits"]
+    print(f"{branch}: {count} commits of the agent's `{source}`, at {taken['commit'][:12]}")
+    return 0
+
+
 # -- rules ----------------------------------------------------------------------------------------
 
 

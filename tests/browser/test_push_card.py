@@ -1,5 +1,6 @@
 """The card of a push in the browser, over a whole supervisor and a real bare repository: it shows
-what would move, and its Approve moves exactly that."""
+what would move, and its Approve moves exactly that; and the session's button that takes the branch
+into the host's repository."""
 
 import subprocess
 from pathlib import Path
@@ -50,4 +51,12 @@ async def test_a_push_is_shown_and_approved(browser: Browser, tmp_path: Path) ->
         with running.answering(lambda one: "denied"):
             await running.ended(session)
         assert answers(running.output(session))[-1]["outcome"]["ok"]
+        async with page_of(browser, running, session) as page:
+            await page.get_by_role("button", name="Take into my repository").click()
+            await expect(page.locator("[data-role=taken]")).to_have_text("fix")
+            await page.get_by_role("button", name="Take into my repository").click()
+            await expect(page.locator("#taken [role=alert]")).to_contain_text(
+                "has all commits of `fix` already"
+            )
     assert git(remote, "log", "-1", "--format=%s", "fix") == "Fix <i>it</i>"
+    assert git(workspace, "rev-parse", "fix") == git(remote, "rev-parse", "fix")

@@ -16,10 +16,11 @@ from supervisor.core.approvals import Request
 from supervisor.core.budget import Limits
 from supervisor.core.files.conflict_card import ConflictCard
 from supervisor.core.git.push_card import PushCard
+from supervisor.core.git.taken_branch import TakenBranch
 from supervisor.core.secrets.redact import Redactor
 from supervisor.core.sessions import Session, SessionId
 from supervisor.core.text.content_types import Image
-from supervisor.errors import NotFoundError, UserError
+from supervisor.errors import NotFoundError, RefusedError, UserError
 from supervisor.gate.gate import Gate, Refused
 from supervisor.ledger.spending import Spending, read_prices
 from supervisor.network.network_log import NetworkLog
@@ -177,6 +178,13 @@ class FakePushes:
         raise UserError("this is no push that could be shown", "see what its request says")
 
 
+class FakeBranches:
+    """There is nothing to take."""
+
+    async def take(self, session_id: str, branch: str, *, by: str) -> TakenBranch:
+        raise RefusedError("your repository has all commits already", "")
+
+
 class FakeWorkspace:
     """Asks for changes of files; carries nothing out."""
 
@@ -280,6 +288,7 @@ class FakeParts:
             else:
                 self.sessions.add(name)
         self.pushes = FakePushes()
+        self.branches = FakeBranches()
         self.files_banner: str | None = None
         self.carried_out: list[str] = []
         self.gate.handlers.on_ready("exec", "agent_api", self._run)

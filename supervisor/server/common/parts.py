@@ -10,6 +10,7 @@ from supervisor.core.actions import Exec, Git
 from supervisor.core.approvals import Request
 from supervisor.core.files.conflict_card import ConflictCard
 from supervisor.core.git.push_card import PushCard
+from supervisor.core.git.taken_branch import TakenBranch
 from supervisor.core.secrets.redact import Redactor
 from supervisor.core.sessions import Session
 from supervisor.core.text.content_types import Image
@@ -80,6 +81,12 @@ class Pushes(Protocol):
     async def card(self, request: Request) -> PushCard: ...
 
 
+class BranchTaker(Protocol):
+    """The part that the doors use of `Branches`."""
+
+    async def take(self, session_id: str, branch: str, *, by: str) -> TakenBranch: ...
+
+
 class Parts(Protocol):
     """The supervisor's parts, as `app.build` makes them."""
 
@@ -107,6 +114,8 @@ class Parts(Protocol):
     def spending(self) -> Spending: ...
     @property
     def pushes(self) -> Pushes: ...
+    @property
+    def branches(self) -> BranchTaker: ...
     @property
     def files_banner(self) -> str | None:
         """Return what is wrong with prices and credentials."""

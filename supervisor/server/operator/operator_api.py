@@ -21,6 +21,7 @@ from supervisor.core.actions import Effect
 from supervisor.core.approvals import Answer
 from supervisor.core.approvals import Request as Asked
 from supervisor.core.files.change_card import ChangeCard
+from supervisor.core.git.taken_branch import TakenBranch
 from supervisor.core.sessions import state
 from supervisor.errors import RefusedError, StorageError
 from supervisor.records import audit_chain
@@ -50,6 +51,7 @@ from supervisor.server.operator.operator_bodies import (
     RuleBody,
     RuleSaved,
     StopBody,
+    TakeBody,
 )
 from supervisor.sessions.session_manager import StartSession
 
@@ -356,6 +358,17 @@ async def stop_session(
     return _session(parts, session_id)
 
 
+@post("/api/sessions/{session_id:str}/take", status_code=200)
+async def take_branch(
+    request: AnyRequest, session_id: FromPath[str], data: JSONBody[TakeBody | None] = None
+) -> TakenBranch:
+    """Make the agent's branch a branch of the host's repository; nothing else there changes."""
+    parts = parts_of(request)
+    session = parts.sessions.get(session_id)
+    branch = data.branch if data else ""
+    return await parts.branches.take(session.id, branch, by=caller(request).name)
+
+
 @get("/api/sessions/{session_id:str}/output", sync_to_thread=False)
 def session_output(
     request: AnyRequest, session_id: FromPath[str], offset: Annotated[int, QueryParameter(ge=0)] = 0
@@ -448,6 +461,7 @@ def handlers() -> list[ControllerRouterHandler]:
         start_session,
         get_session,
         stop_session,
+        take_branch,
         session_output,
         audit_records,
         get_status,

@@ -56,6 +56,12 @@ class KeepBodiesBody(_Body, frozen=True, kw_only=True):
     keep: bool
 
 
+class TakeBody(_Body, frozen=True, kw_only=True):
+    """`branch` of the agent's copy; the one that it has checked out where it is empty."""
+
+    branch: Annotated[str, msgspec.Meta(max_length=500)] = ""
+
+
 class StopBody(_Body, frozen=True, kw_only=True):
     reason: _Text = ""
 

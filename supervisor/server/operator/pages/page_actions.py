@@ -20,6 +20,7 @@ from supervisor.core.approvals import Answer, status
 from supervisor.core.text.duration import parse_duration
 from supervisor.errors import ChangedError, GatehouseError, NotFoundError, UserError
 from supervisor.server.common.parts import Parts
+from supervisor.server.common.views import shown
 from supervisor.server.operator import decisions, rule_previews
 from supervisor.server.operator.operator_api import AnyRequest, caller, live_of, parts_of
 from supervisor.server.operator.pages import page_values
@@ -205,6 +206,23 @@ async def stop_session(request: AnyRequest, session_id: FromPath[str]) -> Respon
     )
 
 
+@post("/sessions/{session_id:str}/take", include_in_schema=False, status_code=200)
+async def take_branch(request: AnyRequest, session_id: FromPath[str]) -> Response[str]:
+    """Make the agent's branch a branch of the host's repository."""
+    parts = parts_of(request)
+    session = parts.sessions.get(session_id)
+    try:
+        taken = await parts.branches.take(session.id, "", by=caller(request).name)
+    except GatehouseError as error:
+        return page_values.html("parts/taken.html", error=shown(str(error), parts.redactor))
+    return page_values.html(
+        "parts/taken.html",
+        branch=shown(taken.branch, parts.redactor),
+        source=shown(taken.source, parts.redactor),
+        commits=taken.commits,
+    )
+
+
 @post("/stop-all", include_in_schema=False, status_code=200, sync_to_thread=False)
 def stop_all(request: AnyRequest) -> Response[str]:
     """The kill switch."""
@@ -237,6 +255,7 @@ def handlers() -> list[ControllerRouterHandler]:
         remove_rule,
         start_session,
         stop_session,
+        take_branch,
         stop_all,
         resume,
     ]

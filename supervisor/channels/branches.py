@@ -1,0 +1,77 @@
+"""Takes an agent's branch into the host's repository, as a branch. The person's own act.
+
+INVARIANT: the checked-out tree, the index and existing branches stay as they are: the branch is a
+new one, or one of ours that only moves on.
+"""
+
+import asyncio
+from collections import defaultdict
+
+import msgspec
+
+from supervisor.channels.git_pack import MOST_KNOWN, CopiedCommits
+from supervisor.channels.git_staging import HostBranch, Staging
+from supervisor.core.git.taken_branch import TakenBranch
+from supervisor.errors import RefusedError
+from supervisor.gate.gate import Gate
+
+_BRANCHES = "refs/heads/"
+OURS = "gatehouse/"
+MOST_NAMES = 50
+
+
+class Branches:
+    """One per supervisor."""
+
+    def __init__(self, gate: Gate, commits: CopiedCommits) -> None:
+        self._gate = gate
+        self._commits = commits
+        self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    async def take(self, session_id: str, branch: str, *, by: str) -> TakenBranch:
+        """Take a branch of a session's copy, the checked-out one where `branch` is empty.
+        `RefusedError` where there is none such, or it has no commits that the host's repository
+        lacks."""
+        async with self._turns[session_id]:
+            staging = await self._commits.staging(session_id, ".")
+            theirs = await staging.host_branches()
+            wanted = f"{_BRANCHES}{branch}" if branch else "HEAD"
+            known = list(dict.fromkeys(one.oid for one in theirs.values()))[:MOST_KNOWN]
+            heads, pack = await self._commits.pack(session_id, ".", [wanted], known)
+            tip = heads[wanted]
+            await staging.take_in(pack, [tip.oid], known)
+            source = tip.ref.removeprefix(_BRANCHES)
+            if not tip.ref.startswith(_BRANCHES):
+                source = f"detached-{tip.oid[:8]}"
+            count = await staging.count_commits(tip.oid, known)
+            if not count:
+                raise RefusedError(
+                    f"your repository has all commits of `{source}` already",
+                    "what isn't committed comes by the cards of changed files",
+                )
+            name = await _free_name(staging, theirs, source, tip.oid)
+            await staging.into_host(tip.oid, f"{_BRANCHES}{name}")
+        taken = TakenBranch(source=source, branch=name, commit=tip.oid, commits=count)
+        self._gate.audit.record(
+            "branch_taken", session=session_id, by=by, **msgspec.structs.asdict(taken)
+        )
+        return taken
+
+
+async def _free_name(staging: Staging, theirs: dict[str, HostBranch], source: str, new: str) -> str:
+    """Return the first name that the host has no branch of, or one that was taken before and may
+    move on: the branch's own, then ours."""
+    for number in range(MOST_NAMES):
+        name = f"{OURS}{source}" if number else source
+        name += f"-{number}" if number > 1 else ""
+        found = theirs.get(name)
+        if found is None and not any(one.startswith(f"{name}/") for one in theirs):
+            return name
+        if (
+            found is not None
+            and not found.is_checked_out
+            and await staging.was_taken(found.oid)
+            and await staging.is_ancestor(found.oid, new)
+        ):
+            return name
+    raise RefusedError(f"there are {MOST_NAMES} branches like `{source}`", "delete some of them")
