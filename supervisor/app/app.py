@@ -30,6 +30,7 @@ from supervisor.base import whole_files
 from supervisor.base.clock import Clock, RealClock
 from supervisor.channels.branches import Branches
 from supervisor.channels.exec import ExecBroker
+from supervisor.channels.fetches import Fetches
 from supervisor.channels.git import GitBroker
 from supervisor.channels.git_pack import CopiedCommits
 from supervisor.channels.not_carried_out import RecordedBroker
@@ -255,7 +256,8 @@ class SupervisorParts:
             lambda session_id: Path(self.sessions.get(session_id).workspace),
             lambda session_id: self.settings.sessions_dir / session_id,
         )
-        self.pushes = GitBroker(self.gate, commits)
+        fetches = Fetches(self.gate, commits, self.settings.hold_s)
+        self.pushes = GitBroker(self.gate, commits, fetches)
         self.branches = Branches(self.gate, commits)
         self.gate.handlers.on_ready("git", "agent_api", self.pushes.carry_out)
         self.surroundings.exec_broker = run

@@ -11,13 +11,11 @@ import msgspec
 
 from supervisor.channels.git_pack import MOST_KNOWN, CopiedCommits
 from supervisor.channels.git_staging import HostBranch, Staging
-from supervisor.core.git.taken_branch import TakenBranch
+from supervisor.core.git.taken_branch import MOST_NAMES, TakenBranch, names_for
 from supervisor.errors import RefusedError
 from supervisor.gate.gate import Gate
 
 _BRANCHES = "refs/heads/"
-OURS = "gatehouse/"
-MOST_NAMES = 50
 
 
 class Branches:
@@ -61,9 +59,7 @@ class Branches:
 async def _free_name(staging: Staging, theirs: dict[str, HostBranch], source: str, new: str) -> str:
     """Return the first name that the host has no branch of, or one that was taken before and may
     move on: the branch's own, then ours."""
-    for number in range(MOST_NAMES):
-        name = f"{OURS}{source}" if number else source
-        name += f"-{number}" if number > 1 else ""
+    for name in names_for(source):
         found = theirs.get(name)
         if found is None and not any(one.startswith(f"{name}/") for one in theirs):
             return name

@@ -14,6 +14,7 @@ from collections import defaultdict
 import msgspec
 
 from supervisor.base.process import Completed
+from supervisor.channels.fetches import OPERATIONS, Fetches
 from supervisor.channels.git_pack import MOST_KNOWN, CopiedCommits, CopiedHead
 from supervisor.channels.git_staging import Staging, shown_url
 from supervisor.channels.push_cards import push_card
@@ -32,17 +33,21 @@ STALE = "stale info"
 class GitBroker:
     """One per supervisor."""
 
-    def __init__(self, gate: Gate, commits: CopiedCommits) -> None:
+    def __init__(self, gate: Gate, commits: CopiedCommits, fetches: Fetches) -> None:
         self._gate = gate
+        self._fetches = fetches
         self._commits = commits
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def planned(self, session_id: str, action: Git) -> Git:
-        """Return a push with exactly what it would do. `RefusedError` where it can't be done."""
+        """Return the action with exactly what it would do. `RefusedError` where it can't be
+        done."""
+        if action.operation in OPERATIONS:
+            return await self._fetches.planned(session_id, action)
         if action.operation != "push":
             raise RefusedError(
                 f"`git {action.operation}` is not carried out",
-                "push works; everything else works in your own copy",
+                "push, fetch, pull and ls-remote are; all else works in your own copy",
             )
         try:
             wishes = push_wishes(action)
@@ -50,7 +55,7 @@ class GitBroker:
             raise RefusedError(str(error), "push branches or tags by their names") from error
         async with self._turns[session_id]:
             staging = await self._commits.staging(session_id, action.cwd)
-            url = await staging.remote_url(action.remote)
+            url = (await staging.remote(action.remote, is_push=True)).url
             updates = await self._updates(session_id, action, staging, url, wishes)
         return msgspec.structs.replace(action, url=shown_url(url), updates=updates)
 
@@ -110,12 +115,15 @@ class GitBroker:
         return await push_card(staging, action, self._gate.redactor)
 
     async def carry_out(self, request: Request) -> None:
-        """Push what a ready request shows, and settle it with what git and the remote said."""
+        """Do what a ready request shows, and settle it with what git and the remote said."""
+        action = self._gate.queue.action_of(request)
+        assert isinstance(action, Git)
+        if action.operation in OPERATIONS:
+            await self._fetches.carry_out(request, action)
+            return
         grant = self._gate.claim(request.id, request.session_id)
         if isinstance(grant, Refused):
             return
-        action = self._gate.queue.action_of(request)
-        assert isinstance(action, Git)
         try:
             async with self._turns[request.session_id]:
                 done = await self._push(grant, action)
@@ -131,7 +139,7 @@ class GitBroker:
 
     async def _push(self, grant: Grant, action: Git) -> Completed:
         staging = await self._commits.staging(grant.session_id, action.cwd)
-        url = await staging.remote_url(action.remote)
+        url = (await staging.remote(action.remote, is_push=True)).url
         grant.use(msgspec.structs.replace(action, url=shown_url(url)))
         leases = [f"--force-with-lease={one.ref}:{one.old}" for one in action.updates]
         specs = [f"{one.new}:{one.ref}" for one in action.updates]

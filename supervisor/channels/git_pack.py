@@ -4,7 +4,9 @@ It is separate from `git_staging`, which stores the pack, because this is the on
 with the agent's configuration. It must never give the sandbox a network.
 """
 
+import asyncio
 import shlex
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -37,6 +39,20 @@ echo
   for known in {known}; do ! git cat-file -e "$known" 2>/dev/null || echo "^$known"; done
 }} | git pack-objects --revs --thin --stdout --delta-base-offset --quiet
 """
+
+
+_PUT = """
+set -euo pipefail
+[ ! -s {pack} ] || git index-pack --stdin --fix-thin --strict < {pack} > /dev/null
+printf %s {updates} | git update-ref --stdin
+"""
+_PULL = """
+set -euo pipefail
+ref={ref}
+[ -n "$ref" ] || ref=refs/remotes/{remote}/$(git symbolic-ref --short HEAD)
+git pull {joins} . "$ref" 2>&1
+"""
+_FETCHED = "/opt/gatehouse/fetched.pack"
 
 
 class CopiedHead(NamedTuple):
@@ -78,21 +94,8 @@ class CopiedCommits:
         """Return what each source stands for, and a pack of what these reach and `known` doesn't.
         `RefusedError` where a source is nothing, or it is too much."""
         script = _PACK.format(sources=shlex.join(sources), known=shlex.join(known))
-        spec = msgspec.structs.replace(
-            self._spec_for(session_id, Exec(command=script, cwd=cwd)), ports=(), redirected=False
-        )
-        made = await self._sandbox.run_tool(spec, timeout_s=PACK_S)
-        if made.truncated:
-            raise RefusedError(
-                f"the commits are larger than {spec.limits.output_bytes} bytes together",
-                "push fewer at once",
-            )
-        if made.exit_code != 0:
-            said = made.killed_why or made.stderr.decode(errors="replace").strip()[-500:]
-            raise RefusedError(
-                f"git can't pack these commits: {said}", "see `git log` in your copy"
-            )
-        head, _, pack = made.stdout.partition(b"\n\n")
+        made = await self._run(session_id, cwd, script, "git can't pack these commits")
+        head, _, pack = made.partition(b"\n\n")
         heads = {}
         for source, line in zip(sources, head.decode(errors="replace").split("\n"), strict=True):
             oid, _, name = line.partition(" ")
@@ -100,3 +103,51 @@ class CopiedCommits:
                 raise RefusedError(f"`{source}` is no object", "name a branch or a tag")
             heads[source] = CopiedHead(oid, name)
         return heads, pack
+
+    async def tips(self, session_id: str, cwd: str) -> list[str]:
+        """Return the commits that the copy's refs stand for, the first of them: what the copy has,
+        as it says itself."""
+        script = f"git for-each-ref --count={MOST_KNOWN} --format='%(objectname)'"
+        listed = await self._run(session_id, cwd, script, "the copy's refs can't be read")
+        return [one for one in listed.decode(errors="replace").split() if is_oid(one)]
+
+    async def put(self, session_id: str, cwd: str, pack: bytes, refs: dict[str, str]) -> None:
+        """Store a pack in the copy, and set these refs to their object ids."""
+        updates = "".join(f"update {ref} {oid}\n" for ref, oid in refs.items())
+        script = _PUT.format(pack=_FETCHED, updates=shlex.quote(updates))
+        with tempfile.NamedTemporaryFile(dir=self._own_folder(session_id) / "git") as file:
+            await asyncio.to_thread(file.write, pack)
+            file.flush()
+            await self._run(
+                *(session_id, cwd, script, "git can't store what came"),
+                binds=((Path(file.name), _FETCHED),),
+            )
+
+    async def pull(self, session_id: str, cwd: str, remote: str, ref: str, joins: list[str]) -> str:
+        """Join a ref that was put here, or the checked-out branch's, with what is checked out.
+        Return what git says."""
+        words = {"ref": shlex.quote(ref), "remote": shlex.quote(remote), "joins": shlex.join(joins)}
+        said = await self._run(session_id, cwd, _PULL.format(**words), "fetched, but not merged")
+        return said.decode(errors="replace")
+
+    async def _run(
+        self,
+        session_id: str,
+        cwd: str,
+        script: str,
+        problem: str,
+        binds: tuple[tuple[Path, str], ...] = (),
+    ) -> bytes:
+        """Run a script in the copy, without a network. Return its output."""
+        spec = self._spec_for(session_id, Exec(command=script, cwd=cwd))
+        spec = msgspec.structs.replace(
+            spec, ports=(), redirected=False, readonly_binds=(*spec.readonly_binds, *binds)
+        )
+        made = await self._sandbox.run_tool(spec, timeout_s=PACK_S)
+        if made.truncated:
+            limit = spec.limits.output_bytes
+            raise RefusedError(f"{problem}: it is larger than {limit} bytes", "do less at once")
+        if made.exit_code != 0:
+            said = made.killed_why or (made.stderr or made.stdout).decode(errors="replace").strip()
+            raise RefusedError(f"{problem}: {said[-2000:]}", "see `git log` in your copy")
+        return made.stdout

@@ -18,6 +18,7 @@ from supervisor.errors import RefusedError, UserError
 
 LOCAL_S = 60.0
 REMOTE_S = 120.0
+MOST_PACK_BYTES = 512 * 1024 * 1024
 _OID = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?\Z")
 _CREDENTIALS = re.compile(r"(?<=://)[^/@\s]*@")
 # Of the configurations that are in force these must not be.
@@ -33,6 +34,13 @@ _OWN = (
     "fetch.writeCommitGraph=false",
     "safe.directory=*",
 )
+
+
+class Remote(NamedTuple):
+    """A remote of the host's repository. The URL may hold a password."""
+
+    name: str
+    url: str
 
 
 class HostBranch(NamedTuple):
@@ -65,26 +73,25 @@ class Staging:
             _check(made, "a staging repository can't be made")
             (self.folder / "objects" / "info" / "alternates").write_text(f"{objects}\n")
 
-    async def remote_url(self, wanted: str | None) -> str:
-        """Return where a push goes: to a remote of the host's repository, by its name or its URL,
-        else to the default one. `RefusedError` where there is none such."""
+    async def remote(self, wanted: str | None, *, is_push: bool) -> Remote:
+        """Return a remote of the host's repository, by its name or its URL, else the default one.
+        `RefusedError` where there is none such."""
         if wanted is None:
             default = await self._on_host("config", "--get", "remote.pushDefault")
-            wanted = default.stdout.decode().strip() or "origin"
+            wanted = (default.stdout.decode().strip() if is_push else "") or "origin"
         listed = await self._on_host("remote")
         names = listed.stdout.decode(errors="replace").split()
         for name in names:
-            found = await self._on_host("remote", "get-url", "--push", "--all", name)
+            words = ("--push", "--all") if is_push else ()
+            found = await self._on_host("remote", "get-url", *words, name)
             urls = found.stdout.decode(errors="replace").splitlines()
             if wanted == name or wanted in map(shown_url, urls):
                 if len(urls) != 1:
-                    raise RefusedError(
-                        f"the remote `{name}` has {len(urls)} URLs to push to", "give it one"
-                    )
-                return urls[0]
+                    raise RefusedError(f"the remote `{name}` has {len(urls)} URLs", "give it one")
+                return Remote(name, urls[0])
         raise RefusedError(
             f"`{wanted[:200]}` is no remote of the host's repository",
-            f"push to one that is: {', '.join(names) or 'there is none'}",
+            f"name one that is: {', '.join(names) or 'there is none'}",
         )
 
     async def refs_at(self, url: str) -> dict[str, str]:
@@ -119,6 +126,20 @@ class Staging:
             whole = await self._git("rev-list", "--objects", "--quiet", oid, "--not", *known)
             _check(whole, f"what `{oid[:12]}` needs is not complete")
             await self._git("update-ref", f"refs/taken/{oid}", oid)
+
+    async def pack(self, oids: list[str], known: list[str]) -> bytes:
+        """Return a pack of what these reach and the known don't. `RefusedError` where it is too
+        large."""
+        revisions = "".join(f"{one}\n" for one in [*oids, *(f"^{oid}" for oid in known)])
+        made = await self._git(
+            *("pack-objects", "--revs", "--thin", "--stdout", "--delta-base-offset", "--quiet"),
+            stdin=revisions.encode(),
+            limit_bytes=MOST_PACK_BYTES,
+        )
+        if made.truncated:
+            raise RefusedError("what came is too large for the private copy", "fetch it yourself")
+        _check(made, "what came can't be packed")
+        return made.stdout
 
     async def is_ancestor(self, old: str, new: str) -> bool:
         """Return whether `new` was made on top of `old`."""

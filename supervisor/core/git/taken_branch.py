@@ -1,6 +1,11 @@
 """An agent's branch that the operator took into the host's repository."""
 
+from collections.abc import Iterator
+
 import msgspec
+
+OURS = "gatehouse/"
+MOST_NAMES = 50
 
 
 class TakenBranch(msgspec.Struct, frozen=True, kw_only=True):
@@ -11,3 +16,11 @@ class TakenBranch(msgspec.Struct, frozen=True, kw_only=True):
     branch: str
     commit: str
     commits: int
+
+
+def names_for(source: str) -> Iterator[str]:
+    """Yield the names that an agent's branch may get, in order: its own, then ours."""
+    yield source
+    yield f"{OURS}{source}"
+    for number in range(2, MOST_NAMES):
+        yield f"{OURS}{source}-{number}"

@@ -1,0 +1,134 @@
+"""Carries out fetches and pulls: the person's own git reads the remote, and what came is put into
+the private copy by git in a tool sandbox.
+
+    remote --person's git--> staging --pack--> private copy: objects, remote-tracking refs
+
+The host meets the network rules first. No sandbox sees the person's credentials or the remote.
+"""
+
+import asyncio
+
+import msgspec
+
+from supervisor.channels.git_pack import CopiedCommits
+from supervisor.channels.git_staging import Staging, shown_url
+from supervisor.core.actions import Git, Network
+from supervisor.core.approvals import Request
+from supervisor.core.git.fetch_wishes import (
+    JOINS,
+    check_flags,
+    remote_endpoint,
+    tracking_ref,
+    wanted_refs,
+)
+from supervisor.errors import GatehouseError, RefusedError
+from supervisor.gate.gate import Gate, Grant, Refused
+
+OPERATIONS = frozenset({"fetch", "pull", "ls-remote"})
+_MOST_SAID_REFS = 200
+
+
+class Fetches:
+    """One per supervisor. `hold_s`: how long a fetch waits where its host is asked about."""
+
+    def __init__(self, gate: Gate, commits: CopiedCommits, hold_s: float) -> None:
+        self._gate = gate
+        self._commits = commits
+        self._hold_s = hold_s
+
+    async def planned(self, session_id: str, action: Git) -> Git:
+        """Return the action with where it goes. `RefusedError` where it can't be done, or the
+        network rules deny the host."""
+        try:
+            check_flags(action)
+        except ValueError as error:
+            raise RefusedError(str(error), "leave the option out") from error
+        staging = await self._commits.staging(session_id, action.cwd)
+        remote = await staging.remote(action.remote, is_push=False)
+        endpoint = _endpoint(remote.url)
+        if endpoint is not None:
+            verdict = self._gate.rulings.verdict(endpoint, session_id)
+            if verdict.decision == "deny":
+                raise RefusedError(verdict.why, verdict.remedy, rule=verdict.rule)
+        return msgspec.structs.replace(action, url=shown_url(remote.url))
+
+    async def carry_out(self, request: Request, action: Git) -> None:
+        """Do what a ready request asks for, and settle it with what came."""
+        grant = self._gate.claim(request.id, request.session_id)
+        if isinstance(grant, Refused):
+            return
+        try:
+            facts: dict[str, object] = {"said": await self._fetch(grant, action, request)}
+        except GatehouseError as error:
+            facts = {"error": str(error)}
+        except ValueError as error:
+            facts = {"error": str(error)}
+        except asyncio.CancelledError:
+            self._gate.settle(grant, "failed", {"error": "Gatehouse stopped during the fetch"})
+            raise
+        self._gate.settle(grant, "failed" if "error" in facts else "done", facts)
+
+    async def _fetch(self, grant: Grant, action: Git, request: Request) -> str:
+        session_id = grant.session_id
+        staging = await self._commits.staging(session_id, action.cwd)
+        remote = await staging.remote(action.remote, is_push=False)
+        await self._check_host(remote.url, request)
+        grant.use(msgspec.structs.replace(action, url=shown_url(remote.url)))
+        there = await staging.refs_at(remote.url)
+        if action.operation == "ls-remote":
+            return "\n".join(f"{oid}\t{ref}" for ref, oid in there.items())
+        wanted = wanted_refs(action, there)
+        await staging.fetch(remote.url, list(wanted))
+        refs = {tracking_ref(remote.name, name): oid for name, oid in wanted.items()}
+        said = await self._bring(staging, action, session_id, refs)
+        if action.operation == "pull":
+            first = next(iter(refs)) if action.refspecs else ""
+            joins = [flag for flag in action.flags if flag in JOINS]
+            said += await self._commits.pull(session_id, action.cwd, remote.name, first, joins)
+        return said
+
+    async def _bring(
+        self, staging: Staging, action: Git, session_id: str, refs: dict[str, str]
+    ) -> str:
+        """Put the commits of these refs into the private copy; what is said of it."""
+        known = [
+            oid
+            for oid in await self._commits.tips(session_id, action.cwd)
+            if await staging.has(oid)
+        ]
+        pack = await staging.pack(sorted(set(refs.values())), known)
+        await self._commits.put(session_id, action.cwd, pack, refs)
+        lines = [f"{oid[:12]} {ref}" for ref, oid in refs.items()]
+        more = len(lines) - _MOST_SAID_REFS
+        return "\n".join(
+            [*lines[:_MOST_SAID_REFS], *([f"and {more} more"] if more > 0 else []), ""]
+        )
+
+    async def _check_host(self, url: str, request: Request) -> None:
+        """`RefusedError` where the network rules don't let the host be reached. A person who
+        approved the fetch saw where it goes; else a host that is asked about is asked for."""
+        endpoint = _endpoint(url)
+        if endpoint is None:
+            return
+        session_id = request.session_id
+        if request.answer == "approved":
+            verdict = self._gate.rulings.verdict(endpoint, session_id)
+            if verdict.decision == "deny":
+                raise RefusedError(verdict.why, verdict.remedy, rule=verdict.rule)
+            return
+        allowed = await self._gate.decide(
+            endpoint, session_id=session_id, origin="egress", hold_s=self._hold_s
+        )
+        if isinstance(allowed, Refused):
+            raise RefusedError(allowed.why, allowed.remedy, rule=allowed.rule)
+        allowed.use(endpoint)
+        self._gate.settle(allowed, "done", {})
+
+
+def _endpoint(url: str) -> Network | None:
+    """Return the connection that a remote needs; None for a path of this machine."""
+    try:
+        found = remote_endpoint(url)
+    except ValueError as error:
+        raise RefusedError(str(error), "fetch it yourself") from error
+    return None if found is None else Network(operation="connect", host=found[0], port=found[1])

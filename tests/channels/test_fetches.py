@@ -1,0 +1,238 @@
+"""Fetches and pulls that an agent asks for: the person's git reads the remote, the copy's git joins
+what came; over a path and over HTTP with a password that no sandbox sees."""
+
+import base64
+import os
+import subprocess
+import threading
+from collections.abc import AsyncIterator, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from supervisor.core.actions import Exec, Git
+from supervisor.core.approvals import Answer, Request
+from tests.fakes.sandboxed_agent import agent_command, answers
+from tests.fakes.supervised import Supervised, git, make_repository, settings_in, supervised
+
+pytestmark = [pytest.mark.xdist_group("scenarios"), pytest.mark.asyncio(loop_scope="module")]
+
+PASSWORD = "correct-horse-battery"
+BACKEND = "/usr/lib/git-core/git-http-backend"
+NAMED = "git config user.name agent && git config user.email agent@example.org"
+COMMIT = "git -c user.name=agent -c user.email=agent@example.org"
+
+
+class _Server(ThreadingHTTPServer):
+    root = Path("/nowhere")
+
+
+class _Backend(BaseHTTPRequestHandler):
+    """git's own HTTP backend behind a password."""
+
+    server: _Server
+
+    def _serve(self) -> None:
+        given = self.headers.get("authorization", "")
+        if given != "Basic " + base64.b64encode(f"ada:{PASSWORD}".encode()).decode():
+            self.send_response(401)
+            self.send_header("www-authenticate", 'Basic realm="git"')
+            self.send_header("content-length", "0")
+            self.end_headers()
+            return
+        path, _, query = self.path.partition("?")
+        body = self.rfile.read(int(self.headers.get("content-length") or 0))
+        if self.headers.get("transfer-encoding") == "chunked":
+            while size := int(self.rfile.readline(), 16):
+                body += self.rfile.read(size)
+                self.rfile.readline()
+        env = {
+            "PATH": os.environ["PATH"], "GIT_PROJECT_ROOT": str(self.server.root),
+            "GIT_HTTP_EXPORT_ALL": "1",
+            "REQUEST_METHOD": self.command, "PATH_INFO": path, "QUERY_STRING": query,
+            "CONTENT_TYPE": self.headers.get("content-type", ""), "REMOTE_USER": "ada",
+            "CONTENT_LENGTH": str(len(body)), "GIT_PROTOCOL": self.headers.get("git-protocol", ""),
+            "HTTP_CONTENT_ENCODING": self.headers.get("content-encoding", ""),
+            "GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.directory",
+            "GIT_CONFIG_VALUE_0": "*",
+        }  # fmt: skip
+        done = subprocess.run([BACKEND], input=body, env=env, capture_output=True, check=False)
+        head, _, content = done.stdout.partition(b"\r\n\r\n")
+        lines = dict(line.split(": ", 1) for line in head.decode().split("\r\n") if ": " in line)
+        self.send_response(int(lines.pop("Status", "200").split()[0]))
+        for name, value in lines.items():
+            self.send_header(name, value)
+        self.send_header("content-length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    do_GET = do_POST = _serve  # noqa: N815 (the base class's names)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 (the base class's name)
+        """Quiet."""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[_Server]:
+    with _Server(("127.0.0.1", 0), _Backend) as made:
+        threading.Thread(target=made.serve_forever, args=(0.05,), daemon=True).start()
+        yield made
+        made.shutdown()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def running(
+    tmp_path_factory: pytest.TempPathFactory, server: "_Server"
+) -> AsyncIterator[Supervised]:
+    policy = f"""
+version: 1
+allow: ["git(pull origin main)", "network(127.0.0.1:{server.server_address[1]})"]
+deny: [network(denied.test)]
+"""
+    async with supervised(settings_in(tmp_path_factory.mktemp("fetch"), policy)) as running:
+        yield running
+
+
+@pytest.fixture
+def remote(tmp_path: Path) -> Path:
+    made = tmp_path / "served" / "remote.git"
+    subprocess.run(["git", "init", "-q", "--bare", "-b", "main", str(made)], check=True)
+    git(made, "config", "http.receivepack", "true")
+    return made
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, remote: Path) -> Path:
+    made = make_repository(tmp_path / "project")
+    git(made, "branch", "-M", "main")
+    git(made, "remote", "add", "origin", str(remote))
+    git(made, "push", "-q", "origin", "main")
+    return made
+
+
+def theirs(remote: Path, folder: Path, branch: str = "main") -> str:
+    """Another person's commit at the remote."""
+    subprocess.run(["git", "clone", "-q", str(remote), str(folder)], check=True)
+    git(folder, "checkout", "-q", "-B", branch)
+    (folder / "theirs.txt").write_text("theirs\n")
+    git(folder, "add", ".")
+    git(folder, "-c", "user.name=o", "-c", "user.email=o@example.org", "commit", "-qm", "Theirs")
+    git(folder, "push", "-q", "origin", branch)
+    return git(folder, "rev-parse", "HEAD")
+
+
+async def ask(
+    running: Supervised, workspace: Path, *commands: str, answer: Answer = "approved"
+) -> list[dict[str, Any]]:
+    at_a_remote = ("git fetch", "git pull", "git push", "git ls-remote")
+    calls = [
+        ("/v1/git" if line.startswith(at_a_remote) else "/v1/exec", {"command": line})
+        for line in commands
+    ]
+
+    def answered(one: Request) -> Answer:
+        if isinstance(one.action, Git):
+            return answer
+        return "approved" if isinstance(one.action, Exec) else "denied"
+
+    with running.answering(answered):
+        _, output = await running.run(workspace, *agent_command(*calls))
+    return answers(output)
+
+
+async def test_a_fetch_brings_what_is_new_and_touches_nothing_else(
+    running: Supervised, workspace: Path, remote: Path, tmp_path: Path
+) -> None:
+    new = theirs(remote, tmp_path / "other", "feature")
+    fetched, seen, host = await ask(
+        running,
+        workspace,
+        "git fetch origin",
+        "git show origin/feature:theirs.txt && git rev-parse origin/feature && git fsck",
+        "git status --porcelain",
+    )
+    assert fetched["outcome"]["ok"], fetched
+    assert f"{new[:12]} refs/remotes/origin/feature" in fetched["outcome"]["said"]
+    assert seen["outcome"]["stdout"].splitlines()[:2] == ["theirs", new]
+    assert host["outcome"]["stdout"] == ""
+    assert git(workspace, "branch", "-r").strip() == "origin/main"
+
+
+async def test_a_pull_joins_what_came_by_the_copy_s_own_git(
+    running: Supervised, workspace: Path, remote: Path, tmp_path: Path
+) -> None:
+    new = theirs(remote, tmp_path / "other")
+    # A rule allows it: nobody is asked.
+    pulled, head = await ask(
+        running, workspace, "git pull origin main", "git rev-parse HEAD", answer="denied"
+    )
+    assert "Fast-forward" in pulled["outcome"]["said"]
+    assert head["outcome"]["stdout"].strip() == new
+    mine = f"{COMMIT} commit -q --allow-empty -m Mine && {NAMED}"
+    _, pulled, log = await ask(
+        running, workspace, mine, "git pull --rebase", "git log --format=%s -2"
+    )
+    assert pulled["outcome"]["ok"], pulled["outcome"]
+    assert log["outcome"]["stdout"].split() == ["Mine", "Theirs"]
+    _, pulled = await ask(running, workspace, mine, "git pull origin main")
+    assert "fetched, but not merged" in pulled["outcome"]["error"]
+    assert "divergent" in pulled["outcome"]["error"]
+
+
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        ("git fetch --depth=1 origin", "`--depth=1` is not carried out"),
+        ("git fetch origin nothere", "the remote has no branch or tag `nothere`"),
+        ("git fetch away", "the network of this session may not"),
+    ],
+)
+async def test_what_can_not_be_fetched_is_refused_with_a_reason(
+    running: Supervised, workspace: Path, command: str, why: str
+) -> None:
+    git(workspace, "remote", "add", "away", "https://denied.test/a.git")
+    (found,) = await ask(running, workspace, command)
+    said = found.get("why", "") + str((found.get("outcome") or {}).get("error", ""))
+    assert why in said or "denied by network(denied.test)" in said, found
+
+
+@pytest.fixture
+def served(server: "_Server", remote: Path) -> str:
+    server.root = remote.parent
+    return f"http://127.0.0.1:{server.server_address[1]}/remote.git"
+
+
+async def test_over_http_the_person_s_credential_helper_is_used_and_stays_outside(
+    running: Supervised,
+    workspace: Path,
+    remote: Path,
+    served: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    own = tmp_path / "gitconfig"
+    helper = f'!f() {{ echo username=ada; echo "password={PASSWORD}"; }}; f'
+    git(workspace, "config", "--file", str(own), "credential.helper", helper)
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(own))
+    new = theirs(remote, tmp_path / "other", "feature")
+    git(workspace, "remote", "set-url", "origin", served)
+    work = f"git checkout -q -b mine origin/feature && {COMMIT} commit -q --allow-empty -m Mine"
+    fetched, worked, pushed, seen = await ask(
+        running,
+        workspace,
+        "git fetch origin",
+        work,
+        "git push origin mine",
+        "git config --list; env; cat ~/.gitconfig; grep -rs correct-horse ~ /workspace /opt /etc",
+    )
+    assert fetched["outcome"]["ok"], fetched
+    assert worked["outcome"]["ok"], worked
+    assert pushed["outcome"]["ok"], pushed
+    assert git(remote, "rev-parse", "mine^") == new
+    assert PASSWORD not in str(seen["outcome"])
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
+    (refused,) = await ask(running, workspace, "git fetch origin")
+    assert "could not read Username" in refused["outcome"]["error"], refused
