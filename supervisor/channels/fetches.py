@@ -45,9 +45,9 @@ class Fetches:
             raise RefusedError(str(error), "leave the option out") from error
         staging = await self._commits.staging(session_id, action.cwd)
         remote = await staging.remote(action.remote, is_push=False)
-        endpoint = _endpoint(remote.url)
-        if endpoint is not None:
-            verdict = self._gate.rulings.verdict(endpoint, session_id)
+        host = endpoint(remote.url)
+        if host is not None:
+            verdict = self._gate.rulings.verdict(host, session_id)
             if verdict.decision == "deny":
                 raise RefusedError(verdict.why, verdict.remedy, rule=verdict.rule)
         return msgspec.structs.replace(action, url=shown_url(remote.url))
@@ -107,25 +107,25 @@ class Fetches:
     async def _check_host(self, url: str, request: Request) -> None:
         """`RefusedError` where the network rules don't let the host be reached. A person who
         approved the fetch saw where it goes; else a host that is asked about is asked for."""
-        endpoint = _endpoint(url)
-        if endpoint is None:
+        host = endpoint(url)
+        if host is None:
             return
         session_id = request.session_id
         if request.answer == "approved":
-            verdict = self._gate.rulings.verdict(endpoint, session_id)
+            verdict = self._gate.rulings.verdict(host, session_id)
             if verdict.decision == "deny":
                 raise RefusedError(verdict.why, verdict.remedy, rule=verdict.rule)
             return
         allowed = await self._gate.decide(
-            endpoint, session_id=session_id, origin="egress", hold_s=self._hold_s
+            host, session_id=session_id, origin="egress", hold_s=self._hold_s
         )
         if isinstance(allowed, Refused):
             raise RefusedError(allowed.why, allowed.remedy, rule=allowed.rule)
-        allowed.use(endpoint)
+        allowed.use(host)
         self._gate.settle(allowed, "done", {})
 
 
-def _endpoint(url: str) -> Network | None:
+def endpoint(url: str) -> Network | None:
     """Return the connection that a remote needs; None for a path of this machine."""
     try:
         found = remote_endpoint(url)

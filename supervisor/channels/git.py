@@ -14,7 +14,7 @@ from collections import defaultdict
 import msgspec
 
 from supervisor.base.process import Completed
-from supervisor.channels.fetches import OPERATIONS, Fetches
+from supervisor.channels.fetches import OPERATIONS, Fetches, endpoint
 from supervisor.channels.git_pack import MOST_KNOWN, CopiedCommits, CopiedHead
 from supervisor.channels.git_staging import Staging, shown_url
 from supervisor.channels.push_cards import push_card
@@ -56,8 +56,17 @@ class GitBroker:
         async with self._turns[session_id]:
             staging = await self._commits.staging(session_id, action.cwd)
             url = (await staging.remote(action.remote, is_push=True)).url
+            self._check_host(session_id, url)
             updates = await self._updates(session_id, action, staging, url, wishes)
         return msgspec.structs.replace(action, url=shown_url(url), updates=updates)
+
+    def _check_host(self, session_id: str, url: str) -> None:
+        """`RefusedError` where a deny rule names the host: planning a push reads the remote."""
+        host = endpoint(url)
+        if host is not None:
+            verdict = self._gate.rulings.verdict(host, session_id)
+            if verdict.decision == "deny" and verdict.rule is not None:
+                raise RefusedError(verdict.why, verdict.remedy, rule=verdict.rule)
 
     async def _updates(
         self,

@@ -80,11 +80,16 @@ class CopiedCommits:
         self._own_folder = own_folder
 
     async def staging(self, session_id: str, cwd: str) -> Staging:
-        """Return the staging repository for the repository that a folder of the workspace is in."""
+        """Return the staging repository for the repository that a folder of the workspace is in.
+        `RefusedError` where the folder is a link that leads out of it."""
+        workspace = self._host_folder(session_id)
+        there = workspace / cwd
+        if not there.resolve().is_relative_to(workspace.resolve()):
+            raise RefusedError(f"`{cwd}` leads out of the workspace", "name a folder in it")
         folder = self._own_folder(session_id) / "git"
         folder.mkdir(parents=True, exist_ok=True)
         name = "root" if cwd in ("", ".") else cwd.replace("/", "%2F")
-        staging = Staging(folder / f"{name}.git", self._host_folder(session_id) / cwd)
+        staging = Staging(folder / f"{name}.git", there)
         await staging.open()
         return staging
 

@@ -187,7 +187,8 @@ async def test_a_pull_joins_what_came_by_the_copy_s_own_git(
     [
         ("git fetch --depth=1 origin", "`--depth=1` is not carried out"),
         ("git fetch origin nothere", "the remote has no branch or tag `nothere`"),
-        ("git fetch away", "the network of this session may not"),
+        ("git fetch away", "denied by network(denied.test)"),
+        ("git push away main", "denied by network(denied.test)"),
     ],
 )
 async def test_what_can_not_be_fetched_is_refused_with_a_reason(
@@ -196,7 +197,22 @@ async def test_what_can_not_be_fetched_is_refused_with_a_reason(
     git(workspace, "remote", "add", "away", "https://denied.test/a.git")
     (found,) = await ask(running, workspace, command)
     said = found.get("why", "") + str((found.get("outcome") or {}).get("error", ""))
-    assert why in said or "denied by network(denied.test)" in said, found
+    assert why in said, found
+
+
+async def test_a_folder_that_leads_out_of_the_workspace_is_no_repository_of_it(
+    running: Supervised, workspace: Path, remote: Path, tmp_path: Path
+) -> None:
+    other = make_repository(tmp_path / "other")
+    git(other, "remote", "add", "origin", str(remote))
+    (workspace / "link").symlink_to(other)
+    calls = [
+        ("/v1/git", {"command": f"git {operation} origin", "cwd": "link"})
+        for operation in ("ls-remote", "fetch", "push")
+    ]
+    with running.answering(lambda one: "approved"):
+        _, output = await running.run(workspace, *agent_command(*calls))
+    assert {one["why"] for one in answers(output)} == {"`link` leads out of the workspace"}
 
 
 @pytest.fixture
