@@ -235,3 +235,60 @@ async def test_what_can_not_be_pushed_is_refused_with_a_reason(
     found, pushes = await ask(running, workspace, command)
     assert why in found[-1]["why"], found
     assert not [one for one in pushes if one.used_at]
+
+
+async def test_what_the_agent_commits_after_it_asked_is_not_pushed(
+    running: Supervised, workspace: Path, remote: Path
+) -> None:
+    calls = [
+        ("/v1/exec", {"command": BEGIN}),
+        ("/v1/git", {"command": "git push origin feature"}),
+    ]
+    session = await running.start(workspace, *agent_command(*calls))
+    running.approve(await running.asked("exec", where=lambda one: one.session_id == session.id))
+    push = await running.asked("git", where=lambda one: one.session_id == session.id)
+    copy = running.parts.settings.sessions_dir / session.id / "merged"
+    git(copy, "-c", "user.name=x", "-c", "user.email=x@y", "commit", "-q", "--amend", "-m", "Evil")
+    with running.answering(lambda one: "denied" if one.id != push.id else "approved"):
+        await running.ended(session)
+    assert git(remote, "log", "-1", "--format=%s", "feature") == "Add new"
+
+
+async def test_a_broken_object_and_a_hostile_submodule_are_refused(
+    running: Supervised, workspace: Path, remote: Path
+) -> None:
+    tree = "tree=$(git write-tree); parent=$(git rev-parse HEAD)"
+    bad = (
+        f"{tree}; printf 'tree %s\\nparent %s\\nauthor nobody\\ncommitter nobody\\n\\nx\\n'"
+        " $tree $parent > /tmp/c; git update-ref refs/heads/bad"
+        " $(git hash-object -t commit -w --literally /tmp/c)"
+    )
+    found, pushes = await ask(running, workspace, bad, "git push origin bad")
+    assert "didn't pass git's check" in found[-1]["why"], found
+    modules = (
+        "git checkout -q -b sub"
+        " && printf '[submodule \"x\"]\\n\\tpath = x\\n\\turl = --upload-pack=sh\\n'"
+        f" > .gitmodules && git add .gitmodules && {COMMIT} -m sub"
+    )
+    found, more = await ask(running, workspace, modules, "git push origin sub")
+    assert "didn't pass git's check" in found[-1]["why"], found
+    assert not [*pushes, *more]
+    assert git(remote, "for-each-ref", "--format=%(refname)") == "refs/heads/main"
+
+
+async def test_submodules_and_lfs_pointers_are_named(
+    running: Supervised, workspace: Path, remote: Path
+) -> None:
+    work = (
+        "git checkout -q -b big"
+        " && git update-index --add --cacheinfo 160000,$(git rev-parse HEAD),sub"
+        " && printf 'version https://git-lfs.github.com/spec/v1\\noid sha256:1\\nsize 9\\n'"
+        " > big.bin"
+        f" && git add big.bin && {COMMIT} -m Big"
+    )
+    _, (push,) = await ask(running, workspace, work, "git push origin big", answer="denied")
+    card = await running.parts.pushes.card(push)
+    notes = {one.path: one.notes for one in card.moves[0].files}
+    assert "a submodule" in notes["sub"][0]
+    assert "Git LFS" in notes["big.bin"][0]
+    assert "submodules" in dict(card.flags)
