@@ -56,6 +56,7 @@ from supervisor.records.kill_switch import KillSwitch
 from supervisor.records.policy_files import PolicyFiles
 from supervisor.sandbox.base import Sandbox, Spec
 from supervisor.sandbox.bubblewrap import Bubblewrap
+from supervisor.sandbox.containment import PROBE, Containment
 from supervisor.server.app import build_agent_app, build_operator_app
 from supervisor.server.common.auth import OperatorAuth
 from supervisor.server.common.listening import listen
@@ -259,6 +260,12 @@ class SupervisorParts:
         fetches = Fetches(self.gate, commits, self.settings.hold_s)
         self.pushes = GitBroker(self.gate, commits, fetches)
         self.branches = Branches(self.gate, commits)
+        self.containment = Containment(
+            self.sandbox,
+            lambda session_id: tool_spec(session_id, Exec(command=PROBE)),
+            self._containment_checked,
+        )
+        self.surroundings.containment = self.containment
         self.gate.handlers.on_ready("git", "agent_api", self.pushes.carry_out)
         self.surroundings.exec_broker = run
         self.gate.handlers.on_ready("exec", "agent_api", run.carry_out)
@@ -266,6 +273,11 @@ class SupervisorParts:
         self.gate.handlers.on_ready("filesystem", "agent_api", self._apply_change)
         self.gate.handlers.on_ready("filesystem", "workspace", self._apply_change)
         self.gate.handlers.on_ready_together("filesystem", "workspace", self._apply_changes)
+
+    def _containment_checked(self, session_id: str, problems: tuple[str, ...]) -> None:
+        with contextlib.suppress(StorageError):
+            self.audit.record("containment_checked", session=session_id, problems=problems)
+            self.gate.rulings.set_contained(session_id, is_contained=not problems)
 
     async def _with_scripts(self, session_id: str, action: Exec) -> Exec:
         channel = self.workspace_of(session_id)

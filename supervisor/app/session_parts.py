@@ -29,6 +29,7 @@ from supervisor.ledger.spending import Spending
 from supervisor.network.network import NetworkBroker
 from supervisor.records.approval_queue import ApprovalQueue
 from supervisor.sandbox.base import DOOR_PORT, NAMES_PORT, Spec
+from supervisor.sandbox.containment import Containment
 from supervisor.sandbox.programs import find_program
 from supervisor.sessions import workspace_git
 from supervisor.sessions.credentials import NamedSecrets
@@ -105,6 +106,7 @@ class SessionSetup:
             settings, named_secrets, ca_bundle, java_store, self._data_folders
         )
         self.exec_broker: ExecBroker | None = None
+        self.containment: Containment | None = None
 
     def channel(self, session_id: str) -> WorkspaceChannel | None:
         """Return the workspace channel of a session that hasn't ended."""
@@ -253,6 +255,9 @@ class SessionSetup:
             if port in listeners:
                 await self._network.open_session(session.id, listeners[port], kind=kind)
         parts.stop_door = await self._serve_agent(session.id, listeners[AGENT_PORT])
+        if self.containment is not None and self._gate.rulings.runs_contained(session.id):
+            check = self.containment.checked(session.id)
+            self._gate.handlers.run(_to_end(check), f"containment-{session.id}")
 
     async def lend_proxy(
         self, session_id: str, listeners: Mapping[int, socket.socket]
@@ -320,6 +325,8 @@ class SessionSetup:
         await self._network.close_session(session.id)
         if self.exec_broker is not None:
             self.exec_broker.forget_session(session.id)
+        if self.containment is not None:
+            self.containment.forget(session.id)
         if parts is not None:
             if parts.stop_door is not None:
                 await parts.stop_door()
@@ -377,6 +384,10 @@ class SessionSetup:
     def _within(self, session: Session) -> Within:
         parts = self._parts.get(session.id)
         return parts.channel.within if parts is not None else None
+
+
+async def _to_end(check: Awaitable[object]) -> None:
+    await check
 
 
 def _caller(wanted: StartSession | None) -> StartingShell:

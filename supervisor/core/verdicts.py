@@ -14,6 +14,10 @@ import msgspec
 
 from supervisor.core.actions import Action, Category, Effect
 
+# What a category does when no rule matches. `contained`, of exec alone: a command that can change
+# nothing outside runs without a question.
+type Mode = Effect | Literal["contained"]
+
 STRICTNESS: dict[Effect, int] = {"allow": 0, "ask": 1, "deny": 2}
 _PAST = {"allow": "allowed", "ask": "asked", "deny": "denied"}
 _MODE_VERB = {"allow": "allows", "ask": "asks", "deny": "denies"}
@@ -61,6 +65,8 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
     sticky: bool = False
     rules: tuple[str, ...] = ()
     by_policy: bool = True
+    # The command runs without a question because it is contained, and no rule allows it.
+    is_contained: bool = False
 
 
 # Of an action that came both as fields and as a command line.
@@ -83,7 +89,8 @@ class Context(NamedTuple):
     """Inputs of a verdict besides policy and action. `uses` is None where nobody counts them.
 
     `disputed` are the ids of rules that are over by `now` or by the elapsed time, but not by both
-    (`supervisor.records.rule_ends`).
+    (`supervisor.records.rule_ends`). `is_contained`: commands run where they can change nothing
+    outside, as a check at the session's start has found.
     """
 
     now: float
@@ -93,6 +100,7 @@ class Context(NamedTuple):
     remotes: frozenset[str]
     uses: Mapping[str, int] | None
     disputed: frozenset[str] = frozenset()
+    is_contained: bool = False
 
     def is_active(self, rule: Rule) -> bool:
         """Return whether a rule is in force here and now."""
@@ -132,10 +140,10 @@ class Judge[Seen](ABC):
         """Return the action in the one form that rules compare; a verdict where it has none."""
 
     @abstractmethod
-    def decide(self, seen: Seen, mode: Effect, context: Context) -> Verdict:
+    def decide(self, seen: Seen, mode: Mode, context: Context) -> Verdict:
         """Return the verdict on an action in its canonical form."""
 
-    def judge(self, action: Action, mode: Effect, context: Context) -> Verdict:
+    def judge(self, action: Action, mode: Mode, context: Context) -> Verdict:
         """Return the verdict on an action of this category."""
         seen = self.canonical(action)
         return seen if isinstance(seen, Verdict) else self.decide(seen, mode, context)
@@ -204,7 +212,7 @@ class Matches:
                 else self.ask
             ).append(rule)
 
-    def verdict(self, category: Category, mode: Effect) -> Verdict:
+    def verdict(self, category: Category, mode: Mode) -> Verdict:
         """INVARIANT: more matches in `deny`, `ask` or `forced` never give a looser verdict (law
         1)."""
         if self.deny:
@@ -227,7 +235,7 @@ class Matches:
 
 
 def verdict_of(
-    rules: Sequence[Rule], forced: Sequence[Forced], category: Category, mode: Effect
+    rules: Sequence[Rule], forced: Sequence[Forced], category: Category, mode: Mode
 ) -> Verdict:
     """Return the verdict where these rules match: `Matches` knows the order, which most actions
     don't need."""
@@ -254,9 +262,16 @@ def by_rules(decision: Effect, rules: Sequence[Rule], why: str = "") -> Verdict:
     )
 
 
+CONTAINED = Verdict("allow", "runs contained: nothing outside can change", is_contained=True)
+NOT_CONTAINED = "commands don't run contained here"
+
+
 @cache
-def by_mode(category: Category, mode: Effect) -> Verdict:
-    """Return the verdict where no rule matches."""
+def by_mode(category: Category, mode: Mode) -> Verdict:
+    """Return the verdict where no rule matches. `contained` asks: only a command line that can be
+    read is let through by it."""
+    if mode == "contained":
+        return Verdict("ask", f"no rule matches; {category} asks")
     return Verdict(
         mode,
         f"no rule matches; {category} {_MODE_VERB[mode]}",

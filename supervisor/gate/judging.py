@@ -47,6 +47,7 @@ class Rulings:
         self._uses = uses
         self._own_files = tuple(own_files)
         self._own_in: dict[str, frozenset[str]] = {}
+        self._contained: set[str] = set()
         self._sessions: dict[str, Session] = {}
         self._set_of: dict[str, PolicyFiles] = {}
         self._own_endpoints: frozenset[tuple[str, int]] = frozenset()
@@ -64,8 +65,21 @@ class Rulings:
             one.id: own_paths(Path(one.workspace), own) for one in self._sessions.values()
         }
 
+    def set_contained(self, session_id: str, *, is_contained: bool) -> None:
+        """Commands of this session run where they can change nothing outside, or not."""
+        (self._contained.add if is_contained else self._contained.discard)(session_id)
+
+    def runs_contained(self, session_id: str) -> bool:
+        """Return whether the session's policy lets contained commands run without a question."""
+        session = self._sessions.get(session_id)
+        if session is None:
+            return False
+        policy = self._set_of[session_id].known_for_session(session.policy_text)
+        return policy.mode_of("exec") == "contained"
+
     def close_session(self, session_id: str) -> None:
         """Everything that this session asks from now on is denied."""
+        self._contained.discard(session_id)
         self._sessions.pop(session_id, None)
         self._set_of.pop(session_id, None)
         self._own_in.pop(session_id, None)
@@ -224,6 +238,7 @@ class Rulings:
             frozenset(session.remotes) if session and session.remotes else ORIGIN,
             self._uses if uses is None else uses,
             self.policies_of(session_id).ends.disputed(policy),
+            session_id in self._contained,
         )
 
 

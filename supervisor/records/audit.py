@@ -66,6 +66,7 @@ Event = Literal[
     "egress_lost",
     "operator_signed_in",
     "operator_refused",
+    "containment_checked",
     "branch_taken",
     "review_recorded",
     "undo_started",

@@ -178,6 +178,16 @@ class FakePushes:
         raise UserError("this is no push that could be shown", "see what its request says")
 
 
+class FakeContainment:
+    """Nothing is checked, so that commands are asked about."""
+
+    async def checked(self, session_id: str) -> tuple[str, ...]:
+        return ("nothing is checked here",)
+
+    def result(self, session_id: str) -> tuple[str, ...] | None:
+        return None
+
+
 class FakeBranches:
     """There is nothing to take."""
 
@@ -289,6 +299,7 @@ class FakeParts:
                 self.sessions.add(name)
         self.pushes = FakePushes()
         self.branches = FakeBranches()
+        self.containment = FakeContainment()
         self.files_banner: str | None = None
         self.carried_out: list[str] = []
         self.gate.handlers.on_ready("exec", "agent_api", self._run)

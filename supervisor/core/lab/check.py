@@ -95,8 +95,8 @@ def answer_line(
     *,
     look: LookUp | None = None,
 ) -> dict[str, Any]:
-    """Answer one line: `id` as given, `verdict`, `rule` (None where none decided), `why`. Never
-    raises.
+    """Answer one line: `id` as given, `verdict`, `rule` (None where none decided), `why`; `mode`
+    where a command is allowed because it is contained. Never raises.
 
     `policy` and `workspace` are the tool's; a line's own take precedence. `look` may look at the
     disk.
@@ -116,7 +116,8 @@ def answer_line(
     except Exception as error:  # law 3
         verdict = Verdict("deny", f"the line could not be judged: {type(error).__name__}")
     given = fields.get("id") if isinstance(fields, dict) else None
-    return {"id": given, "verdict": verdict.decision, "rule": verdict.rule, "why": verdict.why}
+    answer = {"id": given, "verdict": verdict.decision, "rule": verdict.rule, "why": verdict.why}
+    return answer | ({"mode": "contained"} if verdict.is_contained else {})
 
 
 def answer(
@@ -152,6 +153,8 @@ def _verdict(
         forbidden_endpoints=OWN_LISTENERS,
         configured_remotes=remotes,
         uses={},
+        # From outside of a session: as where commands are contained.
+        is_contained=True,
     )
     verdict = judge(action)
     if look is not None and isinstance(action, FileChange) and verdict.decision != "deny":

@@ -46,7 +46,10 @@ def explain(
 ) -> Explanation:
     """Return the verdict of `evaluate` for the same arguments, and why. Pure, and never raises."""
     remotes = ORIGIN if configured_remotes is None else configured_remotes
-    context = Context(now, workspace, session_id, forbidden_endpoints, remotes, uses)
+    # From outside of a session: as where commands are contained.
+    context = Context(
+        now, workspace, session_id, forbidden_endpoints, remotes, uses, is_contained=True
+    )
 
     def judge(under: Policy) -> Verdict:
         return evaluate_in(under, action, context)

@@ -8,8 +8,8 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 import msgspec
 
-from supervisor.core.actions import Action, Category, Effect
-from supervisor.core.verdicts import Forced, Rule, Verdict
+from supervisor.core.actions import Action, Category
+from supervisor.core.verdicts import Forced, Mode, Rule, Verdict
 
 # What became of a rule, the most telling first.
 #   decides    it made the verdict
@@ -154,7 +154,7 @@ class Explanation(msgspec.Struct, frozen=True):
     action: str
     verdict: Verdict
     basis: Basis
-    mode: Effect
+    mode: Mode
     facts: tuple[tuple[str, str], ...] = ()
     parts: tuple[ActionPart, ...] = ()
     parts_left_out: int = 0

@@ -103,6 +103,7 @@ class Judging:
             now=self._now,
             workspace=self._workspace,
             configured_remotes=remotes,
+            is_contained=True,
         )
 
     def needs(self, past: Past) -> tuple[Need, ...]:

@@ -127,6 +127,7 @@ class Again:
             session_id=past.session,
             configured_remotes=frozenset(past.remotes) or None,
             uses=self._uses,
+            is_contained=True,
         )
 
 

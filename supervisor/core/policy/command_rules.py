@@ -14,8 +14,11 @@ from supervisor.core.shell.exec_patterns import compile_pattern
 from supervisor.core.shell.exec_rules import Judgement, Rules, judge
 from supervisor.core.verdicts import (
     ASK_FOR_A_RULE,
+    CONTAINED,
+    NOT_CONTAINED,
     Context,
     Judge,
+    Mode,
     Rule,
     Verdict,
     by_mode,
@@ -60,9 +63,12 @@ class CommandJudge(Judge[_Seen]):
         assert isinstance(action, Exec)
         return _Seen(action, read_line(action.command))
 
-    def decide(self, seen: _Seen, mode: Effect, context: Context) -> Verdict:
+    def decide(self, seen: _Seen, mode: Mode, context: Context) -> Verdict:
         """Return the verdict on a command line: every command in it must be allowed."""
-        return self._verdict(self._judgement(seen, context), mode)
+        judgement = self._judgement(seen, context)
+        if mode == "contained" and judgement.decision is None:
+            return _contained(judgement, context)
+        return self._verdict(judgement, mode)
 
     def judgement(self, action: Exec, context: Context) -> Judgement[int]:
         """Return the exec judgement of the command line, before it becomes a verdict."""
@@ -109,7 +115,7 @@ class CommandJudge(Judge[_Seen]):
                 )
         return {effect: Rules(entries) for effect, entries in lists.items()}  # type: ignore[arg-type]
 
-    def _verdict(self, judgement: Judgement[int], mode: Effect) -> Verdict:
+    def _verdict(self, judgement: Judgement[int], mode: Mode) -> Verdict:
         rules = [self._rules[key] for key in judgement.keys]
         if judgement.decision is None:
             verdict = by_mode("exec", mode)
@@ -138,3 +144,15 @@ class CommandJudge(Judge[_Seen]):
             if lead.why and lead.why not in judgement.why
             else judgement.why
         )
+
+
+def _contained(judgement: Judgement[int], context: Context) -> Verdict:
+    """Return the verdict on a command that no rule is about: it runs where it can change nothing
+    outside. INVARIANT: one that can't be read whole is asked, for deny and ask rules haven't seen
+    all of it."""
+    if judgement.unread:
+        return Verdict("ask", f"no rule may allow {judgement.unread}; exec asks", sticky=True)
+    if not context.is_contained:
+        why = f"{judgement.why}; {NOT_CONTAINED}, so exec asks"
+        return Verdict("ask", why, sticky=judgement.never_allow)
+    return CONTAINED

@@ -27,6 +27,7 @@ def evaluate(
     configured_remotes: frozenset[str] | None = None,
     uses: Mapping[str, int] | None = None,
     disputed: frozenset[str] = frozenset(),
+    is_contained: bool = False,
 ) -> Verdict:
     """Return the verdict on an action. Pure, and never raises: an exception inside is a denial (law
     3).
@@ -36,10 +37,12 @@ def evaluate(
     addresses of the machine's own interfaces belong there too. `configured_remotes` are the git
     remotes that the host's repository knows, by name or URL; None means only `origin`. `uses`
     says how often each rule with a limit matched so far, by rule id; None: nobody counts, so
-    they allow nothing. `disputed`: see `Context`.
+    they allow nothing. `disputed` and `is_contained`: see `Context`.
     """
     remotes = ORIGIN if configured_remotes is None else configured_remotes
-    context = Context(now, workspace, session_id, forbidden_endpoints, remotes, uses, disputed)
+    context = Context(
+        now, workspace, session_id, forbidden_endpoints, remotes, uses, disputed, is_contained
+    )
     return evaluate_in(policy, action, context)
 
 

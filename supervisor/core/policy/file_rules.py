@@ -24,6 +24,7 @@ from supervisor.core.verdicts import (
     Forced,
     Judge,
     Matches,
+    Mode,
     Rule,
     Verdict,
     combine,
@@ -383,13 +384,13 @@ class FileJudge(Judge[_Seen]):
             for path in paths
         ]
 
-    def decide(self, seen: _Seen, mode: Effect, context: Context) -> Verdict:
+    def decide(self, seen: _Seen, mode: Mode, context: Context) -> Verdict:
         """Return the verdict; where there are two paths, the stricter one."""
         if len(seen) == 1:
             return self._judge_path(seen[0], mode, context)
         return combine(self._judge_path(place, mode, context) for place in seen)
 
-    def _judge_path(self, place: _Place, mode: Effect, context: Context) -> Verdict:
+    def _judge_path(self, place: _Place, mode: Mode, context: Context) -> Verdict:
         rules = self._index.matching(place, context)
         protected = self._names.of(place)
         if protected is None:

@@ -40,6 +40,7 @@ from supervisor.core.verdicts import (
     Forced,
     Judge,
     Matches,
+    Mode,
     Rule,
     Verdict,
     by_rules,
@@ -203,7 +204,7 @@ class GitJudge(Judge[_Seen]):
         except ValueError as error:
             return Verdict("deny", str(error), remedy="name the branch")
 
-    def decide(self, seen: _Seen, mode: Effect, context: Context) -> Verdict:
+    def decide(self, seen: _Seen, mode: Mode, context: Context) -> Verdict:
         """Return the verdict; of several refs, the strictest."""
         if seen.unread is not None:
             return self._unread(seen, seen.unread, mode, context)
@@ -216,11 +217,11 @@ class GitJudge(Judge[_Seen]):
             return Verdict("deny", refusal, remedy="use a remote that the host's repository has")
         return verdict
 
-    def _judge_refs(self, every: Sequence[_Sought], mode: Effect, context: Context) -> Verdict:
+    def _judge_refs(self, every: Sequence[_Sought], mode: Mode, context: Context) -> Verdict:
         parts = [self._judge_ref(sought, mode, context) for sought in every]
         return parts[0] if len(parts) == 1 else combine(parts)
 
-    def _unread(self, seen: _Seen, why: str, mode: Effect, context: Context) -> Verdict:
+    def _unread(self, seen: _Seen, why: str, mode: Mode, context: Context) -> Verdict:
         """A command that can't be read is at most asked; deny rules see every operation that it
         might hold."""
         denied = [
@@ -237,7 +238,7 @@ class GitJudge(Judge[_Seen]):
         matches.forced = [Forced("ask", f"{why}, so no rule may allow it")]
         return matches.verdict("git", mode)
 
-    def _judge_ref(self, sought: _Sought, mode: Effect, context: Context) -> Verdict:
+    def _judge_ref(self, sought: _Sought, mode: Mode, context: Context) -> Verdict:
         flags = sought.flags
         entries = self._allow.starting(sought.starts) + self._strict.starting(sought.texts)
         rules = [

@@ -32,6 +32,7 @@ from supervisor.core.verdicts import (
     Forced,
     Judge,
     Matches,
+    Mode,
     Rule,
     Verdict,
     by_rules,
@@ -281,7 +282,7 @@ class NetworkJudge(Judge[_Seen]):
         is_plain = not (contradiction or refusal or forced or _addresses(target))
         return _Seen(target, contradiction, refusal, forced, is_plain)
 
-    def decide(self, seen: _Seen, mode: Effect, context: Context) -> Verdict:
+    def decide(self, seen: _Seen, mode: Mode, context: Context) -> Verdict:
         """Return the verdict on a connection or a request."""
         target = seen.target
         rules = self._index.matching(target, context)

@@ -35,6 +35,7 @@ from supervisor.core.verdicts import (
     Context,
     Forced,
     Judge,
+    Mode,
     Rule,
     Verdict,
     by_rules,
@@ -186,7 +187,7 @@ class PackageJudge(Judge[_Seen]):
             return _Seen((), rough, str(error))
         return _Seen(tuple(_sought(action, item, forced) for item in items or [None]), rough)
 
-    def decide(self, seen: _Seen, mode: Effect, context: Context) -> Verdict:
+    def decide(self, seen: _Seen, mode: Mode, context: Context) -> Verdict:
         """Return the verdict; of several packages, the strictest."""
         if seen.rough:
             denied = [
@@ -202,7 +203,7 @@ class PackageJudge(Judge[_Seen]):
         parts = [self._judge_item(sought, mode, context) for sought in seen.sought]
         return parts[0] if len(parts) == 1 else combine(parts)
 
-    def _judge_item(self, sought: _Sought, mode: Effect, context: Context) -> Verdict:
+    def _judge_item(self, sought: _Sought, mode: Mode, context: Context) -> Verdict:
         return verdict_of(self._matching(sought, context), sought.forced, "packages", mode)
 
     def _matching(self, sought: _Sought, context: Context) -> list[Rule]:

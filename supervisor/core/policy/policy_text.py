@@ -20,10 +20,12 @@ from supervisor.core.text import policy_yaml
 from supervisor.core.text.duration import parse_duration
 from supervisor.core.text.hidden import first_hidden
 from supervisor.core.text.policy_yaml import Text, line_of
-from supervisor.core.verdicts import STRICTNESS, Rule
+from supervisor.core.verdicts import Mode, Rule
 from supervisor.errors import PolicyError, UserError
 
 EFFECTS: tuple[Effect, ...] = ("allow", "ask", "deny")
+# From the loosest to the strictest.
+MODES: tuple[Mode, ...] = ("allow", "contained", "ask", "deny")
 _TOP_KEYS = ("version", "hold", "modes", "allow", "ask", "deny", "protected", "unprotected")
 _ENTRY_KEYS = (
     "rule", "why", "expires", "session", "uses", "except", "match", "not_match", "id", "added_by",
@@ -69,12 +71,12 @@ def merge(*policies: Policy) -> Policy:
     nothing in force keeps nothing in force."""
     if any(policy.is_deny_all for policy in policies):
         return DENY_ALL
-    modes: dict[Category, Effect] = {}
+    modes: dict[Category, Mode] = {}
     protection = Protection()
     for policy in policies:
         protection = protection.joined(policy.protection)
         for category, mode in policy.modes.items():
-            modes[category] = max(mode, modes.get(category, mode), key=STRICTNESS.__getitem__)
+            modes[category] = max(mode, modes.get(category, mode), key=MODES.index)
     return Policy(
         [rule for policy in policies for rule in policy.rules],
         modes,
@@ -190,13 +192,13 @@ class _Reader:
         self.check_examples(rules)
         return policy
 
-    def modes(self, data: Any) -> dict[Category, Effect]:
+    def modes(self, data: Any) -> dict[Category, Mode]:
         if data is None:
             return {}
         self.at(data)
         if not isinstance(data, dict):
             raise self.fail("`modes` is not a mapping", "write e.g. `modes: {network: ask}`")
-        found: dict[Category, Effect] = {}
+        found: dict[Category, Mode] = {}
         for category, mode in data.items():
             self.at(category)
             if category not in RULE_CATEGORIES:
@@ -204,16 +206,19 @@ class _Reader:
                     f"unknown category `{category}` in `modes`",
                     nearest(str(category), RULE_CATEGORIES),
                 )
-            if mode not in EFFECTS:
+            if mode not in MODES:
+                raise self.fail(f"unknown mode `{mode}` of `{category}`", nearest(str(mode), MODES))
+            if mode == "contained" and category != "exec":
                 raise self.fail(
-                    f"unknown mode `{mode}` of `{category}`", nearest(str(mode), EFFECTS)
+                    f"`{category}` can't have the mode `contained`",
+                    "only commands run contained: use `ask`",
                 )
             if mode == "allow" and category in ("exec", "packages"):
                 raise self.fail(
                     f"`{category}` can't have the mode `allow`",
                     "use `ask`, and allow rules for what is known",
                 )
-            found[cast("Category", str(category))] = cast("Effect", str(mode))
+            found[cast("Category", str(category))] = cast("Mode", str(mode))
         return found
 
     def hold(self, data: Any) -> float | None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import NamedTuple
 
-from supervisor.core.actions import WORKSPACE, Effect, Packages
+from supervisor.core.actions import WORKSPACE, Packages
 from supervisor.core.policy.file_rules import Protected
 from supervisor.core.policy.git_rules import GitPattern
 from supervisor.core.policy.network_patterns import NetworkPattern
@@ -29,6 +29,7 @@ from supervisor.core.text.globs import Glob
 from supervisor.core.text.hosts import address_class, is_metadata_name, is_shared_by_strangers
 from supervisor.core.text.tables import table
 from supervisor.core.text.words import is_star
+from supervisor.core.verdicts import Mode
 
 # A network of more addresses than this has many owners.
 _MANY = {4: 1 << 16, 6: 1 << 96}
@@ -45,7 +46,7 @@ class Remark(NamedTuple):
 # -- can never match ------------------------------------------------------------------------------
 
 
-def never(rule: Compiled, protected_by: ProtectedBy, mode: Effect) -> Remark | None:
+def never(rule: Compiled, protected_by: ProtectedBy, mode: Mode) -> Remark | None:
     """Return why the rule can match no action; None where that can't be told.
 
     `protected_by` returns the protected name of a path; `mode` is the category's mode.

@@ -16,7 +16,7 @@ import msgspec
 
 from supervisor.core.actions import Action, Category, Effect, Network
 from supervisor.core.policy.verdict_cache import VerdictCache
-from supervisor.core.verdicts import Context, Judge, Passing, Rule, Verdict
+from supervisor.core.verdicts import Context, Judge, Mode, Passing, Rule, Verdict
 
 __all__ = ["Policy", "Protection", "Rule", "Verdict", "judge_of"]
 
@@ -68,7 +68,7 @@ class Policy:
     def __init__(
         self,
         rules: Sequence[Rule] = (),
-        modes: Mapping[Category, Effect] = MappingProxyType({}),
+        modes: Mapping[Category, Mode] = MappingProxyType({}),
         *,
         protection: Protection | None = None,
         warnings: Sequence[str] = (),
@@ -78,7 +78,7 @@ class Policy:
     ) -> None:
         self.rules = tuple(rules)
         self.ending = tuple(rule for rule in self.rules if rule.expires_at is not None)
-        self.modes: Mapping[Category, Effect] = MappingProxyType(dict(modes))
+        self.modes: Mapping[Category, Mode] = MappingProxyType(dict(modes))
         self.protection = protection or Protection()
         self.warnings = tuple(warnings)
         self.source = source
@@ -89,10 +89,10 @@ class Policy:
         # Asked for each connection that is allowed, and the same for as long as this policy is.
         self.passing = functools.lru_cache(maxsize=1024)(self._passing)
 
-    def mode_of(self, category: Category) -> Effect:
+    def mode_of(self, category: Category) -> Mode:
         """Return the mode of a category: the explicit one, else ask. Never `allow` for exec and
         packages."""
-        mode: Effect = "deny" if self.is_deny_all else self.modes.get(category, "ask")
+        mode: Mode = "deny" if self.is_deny_all else self.modes.get(category, "ask")
         return "ask" if mode == "allow" and category in ("exec", "packages") else mode
 
     def of(self, category: Category, effect: Effect | None = None) -> tuple[Rule, ...]:

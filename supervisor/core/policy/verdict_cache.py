@@ -61,6 +61,7 @@ class VerdictCache:
             context.remotes,
             tuple(map(context.has_uses_left, limits.limited)),
             context.disputed if limits.moments else None,
+            context.is_contained,
         )
 
     def ending(self, category: Category) -> Sequence[Rule]:

@@ -59,7 +59,8 @@ class Judgement[K: Hashable](msgspec.Struct, frozen=True, gc=False):
 
     `never_allow`: the line holds something that no rule may allow, named in `why`. `commands`:
     every command found, as text. `open`: where only rules are missing, the uncovered commands, with
-    their names as a rule would have to spell them.
+    their names as a rule would have to spell them. `unread`: why the commands may not be all that
+    would run; empty where they are.
     """
 
     decision: Decision | None
@@ -68,6 +69,7 @@ class Judgement[K: Hashable](msgspec.Struct, frozen=True, gc=False):
     never_allow: bool = False
     commands: tuple[str, ...] = ()
     open: tuple[tuple[Word, ...], ...] = ()
+    unread: str = ""
 
 
 def _rules[K: Hashable](entries: "Sequence[IndexEntry[K]] | Rules[K]") -> Rules[K]:
@@ -127,6 +129,7 @@ class LineJudge[K: Hashable]:
         # Every folder that the command which is judged now may run in.
         self.here = frozenset((self.cwd,))
         self.problems: list[str] = []
+        self.unread = ""
         self.found: list[ExecCommand] = []
         self.denied: dict[K, str] = {}
         self.asked: dict[K, str] = {}
@@ -145,9 +148,8 @@ class LineJudge[K: Hashable]:
         if self.asked:
             return self.verdict("ask", self.asked, shown)
         if self.problems:
-            return Judgement(
-                None, why=f"no rule may allow {self.problems[0]}", never_allow=True, commands=shown
-            )
+            why = f"no rule may allow {self.problems[0]}"
+            return Judgement(None, why=why, never_allow=True, commands=shown, unread=self.unread)
         if self.open or not self.found:
             why = (
                 f"no rule allows `{next(iter(self.open.values()))}`"
@@ -170,6 +172,7 @@ class LineJudge[K: Hashable]:
         """Judge every command of a text; whether each is allowed."""
         script = line.script
         self.problems.extend(script.constructs)
+        self.unread = self.unread or script.unread
         for text in script.deny_texts:
             self.scan(text)
         is_allowed = True
@@ -207,6 +210,7 @@ class LineJudge[K: Hashable]:
         if depth < MAX_DEPTH and self.has_budget(text):
             self.visit(ParsedLine(parse(text)), depth + 1)
         else:
+            self.unread = self.unread or "too much text behind shells to judge"
             self.scan(text)
 
     def has_budget(self, text: str) -> bool:
@@ -216,9 +220,14 @@ class LineJudge[K: Hashable]:
     def note(self, command: ExecCommand) -> bool:
         self.found.append(command)
         if len(self.found) > MAX_JUDGED:
-            self.problem("too many commands to judge")
+            self.limit("too many commands to judge")
             return False
         return True
+
+    def limit(self, what: str) -> None:
+        """Note a limit: what is behind it wasn't read."""
+        self.problem(what)
+        self.unread = self.unread or what
 
     def problem(self, what: str) -> None:
         if what not in self.problems:
@@ -246,7 +255,7 @@ class LineJudge[K: Hashable]:
         self.nested_words += len(words) if depth else 0
         is_deep = depth >= MAX_DEPTH
         if is_deep or self.nested_words > MAX_NESTED_WORDS:
-            self.problem(
+            self.limit(
                 f"more than {MAX_DEPTH} levels of wrappers"
                 if is_deep
                 else "too many words behind wrappers"

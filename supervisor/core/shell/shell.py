@@ -142,7 +142,8 @@ class Script(msgspec.Struct, frozen=True, gc=False):
     `constructs`: names of parts that no rule may allow, with their place; empty means that
     `commands` is certainly complete. `deny_texts`: texts on which deny rules are also matched token
     by token, because the reading is doubtful. `bodies`: the here-documents and here-strings.
-    `has_input`: some command reads a pipe, a here-document, a here-string or a file.
+    `has_input`: some command reads a pipe, a here-document, a here-string or a file. `unread`: the
+    construct for which `commands` may not be what bash would run; empty where it is.
     """
 
     commands: tuple[Command, ...]
@@ -150,6 +151,7 @@ class Script(msgspec.Struct, frozen=True, gc=False):
     deny_texts: tuple[str, ...] = ()
     bodies: tuple[str, ...] = ()
     has_input: bool = False
+    unread: str = ""
 
 
 @cache
@@ -181,9 +183,7 @@ def without_hidden(text: str) -> str:
 def parse(text: str) -> Script:
     """Return the commands of a bash text. Never raises; see `Script`."""
     if len(text) > MAX_CHARS:
-        return Script(
-            (), (f"too long to judge: {len(text)} characters, at most {MAX_CHARS}",), (text,)
-        )
+        return _unread(f"too long to judge: {len(text)} characters, at most {MAX_CHARS}", text)
     return _parse(text)
 
 
@@ -198,6 +198,7 @@ def _parse(text: str) -> Script:
             inner,
             constructs=(f"the hidden character {hidden}", *inner.constructs),
             deny_texts=(clean, blanked, *inner.deny_texts),
+            unread=f"the hidden character {hidden}",
         )
     return _parse_clean(text)
 
@@ -205,8 +206,8 @@ def _parse(text: str) -> Script:
 def _parse_clean(text: str) -> Script:
     source = to_bytes_text(text)
     if len(_OPERATOR.findall(source)) > MAX_OPERATORS:
-        return Script((), (f"too complex to judge: more than {MAX_OPERATORS} operators",), (text,))
-    reading, so_far = None, None
+        return _unread(f"too complex to judge: more than {MAX_OPERATORS} operators", text)
+    reading, so_far, unread = None, None, ""
     constructs: list[str] = []
     try:
         so_far = reading = outline(source)
@@ -224,7 +225,9 @@ def _parse_clean(text: str) -> Script:
             and len(tree.commands) <= MAX_COMMANDS
         ):
             return _script(source, reading)
-        constructs.append("a line that two parsers read differently")
+        constructs.append(unread := "a line that two parsers read differently")
+    if tree.is_doubtful:
+        unread = unread or tree.doubt
     found = tuple(dict.fromkeys([*tree.constructs, *constructs]))
     simples = {words: Simple(words) for words in sorted(tree.commands)}
     simples.update({simple.words: simple for simple in (so_far.commands if so_far else ())})
@@ -241,7 +244,12 @@ def _parse_clean(text: str) -> Script:
             from_bytes_text(body) for body in (*tree.bodies, *(so_far.bodies if so_far else ()))
         ),
         has_input=True,
+        unread=unread or ("too many commands to judge" if len(simples) > MAX_COMMANDS else ""),
     )
+
+
+def _unread(why: str, text: str) -> Script:
+    return Script((), (why,), (text,), unread=why)
 
 
 def _script(source: str, reading: Outline) -> Script:
@@ -276,7 +284,12 @@ class _Tree:
         self.bodies: list[str] = []
         # Backquotes in an expanded here-document: the grammar finds only `$(` there.
         self.quoted: list[str] = []
-        self.is_doubtful = False
+        # The first construct for which the tree may not be what bash would read.
+        self.doubt = ""
+
+    @property
+    def is_doubtful(self) -> bool:
+        return bool(self.doubt)
 
     def walk(self, root: "Node") -> None:
         # MAX_CHARS bounds the tree: it has fewer parts than its text has characters, but for a few.
@@ -289,7 +302,7 @@ class _Tree:
                 self.visit(node, children)
             if node.is_missing:
                 self.note("something that can't be parsed", node)
-                self.is_doubtful = True
+                self.doubt = self.doubt or self.constructs[-1]
             if is_whole:
                 stack += [
                     child
@@ -314,7 +327,8 @@ class _Tree:
             self.add(_command_spans(node, children))
         elif kind in _CONSTRUCTS:
             self.note(_CONSTRUCTS[kind], node)
-            self.is_doubtful = self.is_doubtful or kind == "ERROR"
+            if kind == "ERROR":
+                self.doubt = self.doubt or self.constructs[-1]
         elif kind == "file_redirect":
             self.visit_redirect(node, children)
         elif kind == "test_command":
@@ -323,7 +337,7 @@ class _Tree:
             self.note("arithmetic", node)
         elif kind not in _STRUCTURE:
             self.note("something that isn't known here", node)
-            self.is_doubtful = True
+            self.doubt = self.doubt or self.constructs[-1]
         if kind in ("declaration_command", "unset_command"):
             self.add([(child.start_byte, child.end_byte) for child in children])
         elif kind == "heredoc_redirect":

@@ -101,6 +101,8 @@ class AgentCalls:
 
     async def exec(self, data: ExecBody) -> approvals.Request:
         action = Exec(command=data.command, cwd=folder(data.cwd), timeout_s=data.timeout_s)
+        if self.parts.gate.rulings.runs_contained(self._session_id):
+            await self.parts.containment.checked(self._session_id)
         workspace = self.parts.workspace_of(self._session_id)
         return self._ask(
             action if workspace is None else await workspace.with_scripts(action), data.reason

@@ -87,6 +87,13 @@ class BranchTaker(Protocol):
     async def take(self, session_id: str, branch: str, *, by: str) -> TakenBranch: ...
 
 
+class ContainmentChecks(Protocol):
+    """The part that the doors use of `Containment`."""
+
+    async def checked(self, session_id: str) -> tuple[str, ...]: ...
+    def result(self, session_id: str) -> tuple[str, ...] | None: ...
+
+
 class Parts(Protocol):
     """The supervisor's parts, as `app.build` makes them."""
 
@@ -116,6 +123,8 @@ class Parts(Protocol):
     def pushes(self) -> Pushes: ...
     @property
     def branches(self) -> BranchTaker: ...
+    @property
+    def containment(self) -> ContainmentChecks: ...
     @property
     def files_banner(self) -> str | None:
         """Return what is wrong with prices and credentials."""

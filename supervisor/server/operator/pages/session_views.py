@@ -42,6 +42,22 @@ _CONCLUSIONS = {
 }
 
 
+def _commands(parts: Parts, session: Session) -> str:
+    """Say whether commands run without a question, and why not; empty where the policy asks about
+    them anyway."""
+    if not parts.gate.rulings.runs_contained(session.id):
+        return ""
+    problems = parts.containment.result(session.id)
+    if problems is None:
+        return "asked until it is known whether they can change anything outside"
+    if problems:
+        return f"asked, since they don't run contained: {'; '.join(problems)}"
+    return (
+        "run contained, without a question: on the private copy, with this session's network"
+        " rules; of the host they see your workspace and system folders, read-only"
+    )
+
+
 def session_data(parts: Parts, session: Session) -> dict[str, Any]:
     """A session for strip, list and page."""
     now = parts.clock.now()
@@ -57,6 +73,7 @@ def session_data(parts: Parts, session: Session) -> dict[str, Any]:
         "base": redact(session.base or ""),
         "model": redact(session.model or ""),
         "network": session.network,
+        "commands": redact(_commands(parts, session)),
         "keep_bodies": session.keep_bodies,
         "policy_file": redact(session.policy_file),
         "limits": own_limits(session.limits),

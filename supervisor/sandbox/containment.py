@@ -1,0 +1,104 @@
+"""Checks that a command's sandbox is as it should be: it can change nothing outside.
+
+One harmless command in a tool sandbox of the session tells what it sees: mounts, variables, network
+interfaces, rights. It decides nothing: the gate asks about each command where the check fails, or
+wasn't made. INVARIANT: what can't be read counts as a problem.
+
+Sources: proc_pid_mountinfo(5), proc_pid_status(5).
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from supervisor.errors import GatehouseError
+from supervisor.sandbox.base import MERGED, Sandbox, Spec
+
+CHECK_S = 20.0
+_MARK = "--- next ---"
+_FILES = ("/proc/self/mountinfo", "/proc/net/dev", "/proc/self/status")
+PROBE = f"; echo '{_MARK}'; ".join((*(f"cat {file}" for file in _FILES), "compgen -e"))
+# No command may hold the right to ask in the agent's name, or a key.
+_FORBIDDEN_VARIABLES = frozenset({"GATEHOUSE_TOKEN", "GATEHOUSE_URL"})
+_RIGHTS = {"CapEff": "0000000000000000", "NoNewPrivs": "1", "Seccomp": "2"}
+
+type OnChecked = Callable[[str, tuple[str, ...]], None]
+
+
+class Containment:
+    """The checks of all sessions. `spec_for(session_id)` is the sandbox of `PROBE`, as any command
+    gets it; `on_checked(session_id, problems)` is told the result."""
+
+    def __init__(
+        self, sandbox: Sandbox, spec_for: Callable[[str], Spec], on_checked: OnChecked
+    ) -> None:
+        self._sandbox = sandbox
+        self._spec_for = spec_for
+        self._on_checked = on_checked
+        self._checks: dict[str, asyncio.Future[tuple[str, ...]]] = {}
+
+    async def checked(self, session_id: str) -> tuple[str, ...]:
+        """Return what isn't as it should be; nothing where commands are contained. The first call
+        checks, further ones wait for that."""
+        known = self._checks.get(session_id)
+        if known is None:
+            known = self._checks[session_id] = asyncio.get_running_loop().create_future()
+            problems: tuple[str, ...] = ("the check was cut short",)
+            try:
+                problems = await self._check(session_id)
+            finally:
+                known.set_result(problems)
+                self._on_checked(session_id, problems)
+        return await asyncio.shield(known)
+
+    def result(self, session_id: str) -> tuple[str, ...] | None:
+        """Return the result; None before there is one."""
+        known = self._checks.get(session_id)
+        return known.result() if known is not None and known.done() else None
+
+    def forget(self, session_id: str) -> None:
+        """The session has ended."""
+        self._checks.pop(session_id, None)
+
+    async def _check(self, session_id: str) -> tuple[str, ...]:
+        try:
+            made = await self._sandbox.run_tool(self._spec_for(session_id), timeout_s=CHECK_S)
+        except GatehouseError as error:
+            return (f"the check can't be made: {error.message}",)
+        if made.exit_code != 0:
+            return (f"the check failed: {made.killed_why or f'exit code {made.exit_code}'}",)
+        return problems_in(made.stdout.decode(errors="replace"))
+
+
+def problems_in(output: str) -> tuple[str, ...]:
+    """Return what `PROBE` printed that isn't as it should be."""
+    parts = output.split(f"{_MARK}\n")
+    if len(parts) != len(_FILES) + 1:
+        return ("the check printed something else",)
+    mounts, interfaces, status, variables = (part.splitlines() for part in parts)
+    found = [f"`{where}` of the host can be written to" for where in _writable(mounts)]
+    found += [
+        f"there is a network interface `{name}`"
+        for line in interfaces[2:]
+        if (name := line.partition(":")[0].strip()) != "lo"
+    ]
+    fields = dict(line.split(":\t", 1) for line in status if ":\t" in line)
+    found += [
+        f"{name} is {fields.get(name, 'missing')}"
+        for name, wanted in _RIGHTS.items()
+        if fields.get(name) != wanted
+    ]
+    found += [f"the variable {name} is set" for name in sorted(_FORBIDDEN_VARIABLES & {*variables})]
+    return tuple(found)
+
+
+def _writable(mounts: list[str]) -> list[str]:
+    """Return the mounts that can be written to and aren't the sandbox's own: neither the private
+    copy nor a whole file system in memory."""
+    found = []
+    for line in mounts:
+        fields = line.split(" ")
+        root, where, options, kind = *fields[3:6], fields[fields.index("-") + 1]
+        is_own = where == MERGED or (kind in ("tmpfs", "devpts") and root == "/")
+        if "rw" in options.split(",") and not is_own:
+            found.append(where)
+    return found or ([] if mounts else ["/"])
