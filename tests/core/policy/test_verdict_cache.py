@@ -188,6 +188,7 @@ def test_every_field_of_a_context_is_part_of_the_question() -> None:
         "remotes",
         "uses",
         "disputed",
+        "is_contained",
     )
     cache = VerdictCache(fresh().rules)
     plain = Context(0.0, "/w", None, frozenset(), frozenset(), {})
@@ -199,6 +200,7 @@ def test_every_field_of_a_context_is_part_of_the_question() -> None:
         "remotes": frozenset({"origin"}),
         "uses": {"status": 1, "net": 2, "pad": 3},
         "disputed": frozenset({"net"}),
+        "is_contained": True,
     }
     for field, value in others.items():
         seen = {
