@@ -61,17 +61,22 @@ class Staging:
 
     async def open(self) -> None:
         """Make it where it isn't there yet. `UserError` where the host has no repository."""
+        paths = (word for name in ("config", "objects", "shallow") for word in ("--git-path", name))
         found = await self._on_host(
-            "rev-parse", "--path-format=absolute", "--git-path", "config", "--git-path", "objects"
+            "rev-parse", "--show-object-format", "--path-format=absolute", *paths
         )
         if not found.ok:
             raise UserError("the workspace is no git repository", "nothing can be pushed from it")
-        config, objects = found.stdout.decode(errors="surrogateescape").splitlines()
-        self._host_config = Path(config)
+        said = found.stdout.decode(errors="surrogateescape").splitlines()
+        hashes, self._host_config, objects, shallow = said[0], *map(Path, said[1:])
         if not (self.folder / "HEAD").exists():
-            made = await self._run("git", "init", "--bare", "--quiet", str(self.folder))
+            made = await self._run(
+                *("git", "init", "--bare", "--quiet", f"--object-format={hashes}"), str(self.folder)
+            )
             _check(made, "a staging repository can't be made")
             (self.folder / "objects" / "info" / "alternates").write_text(f"{objects}\n")
+        if shallow.exists():  # else what the host's clone hasn't would be missing here
+            (self.folder / "shallow").write_bytes(shallow.read_bytes())
 
     async def remote(self, wanted: str | None, *, is_push: bool) -> Remote:
         """Return a remote of the host's repository, by its name or its URL, else the default one.

@@ -235,6 +235,11 @@ async def test_what_can_not_be_pushed_is_refused_with_a_reason(
     found, pushes = await ask(running, workspace, command)
     assert why in found[-1]["why"], found
     assert not [one for one in pushes if one.used_at]
+    session = running.parts.sessions.recent()[0].id
+    events = ("verdict_given", "request_asked")
+    (line,) = [one for event in events for one in running.audit(event, session=session)]
+    assert (line["verdict"], line["category"]) == ("deny", "git")
+    assert why in line["why"]
 
 
 async def test_what_the_agent_commits_after_it_asked_is_not_pushed(
@@ -292,3 +297,25 @@ async def test_submodules_and_lfs_pointers_are_named(
     assert "a submodule" in notes["sub"][0]
     assert "Git LFS" in notes["big.bin"][0]
     assert "submodules" in dict(card.flags)
+
+
+@pytest.mark.parametrize("hashes", ["sha1", "sha256"])
+async def test_other_hashes_and_shallow_clones(
+    running: Supervised, tmp_path: Path, hashes: str
+) -> None:
+    origin, clone = tmp_path / "origin.git", tmp_path / "clone"
+    source = tmp_path / "source"
+    for words in (
+        ("init", "-q", f"--object-format={hashes}", "-b", "main", str(source)),
+        ("-C", str(source), "-c", "user.name=o", "-c", "user.email=o@x.org", "commit", "-q",
+         "--allow-empty", "-m", "One"),
+        ("-C", str(source), "-c", "user.name=o", "-c", "user.email=o@x.org", "commit", "-q",
+         "--allow-empty", "-m", "Two"),
+        ("clone", "-q", "--bare", str(source), str(origin)),
+        ("clone", "-q", "--depth=1", f"file://{origin}", str(clone)),
+        ("-C", str(clone), "remote", "set-url", "origin", str(origin)),
+    ):  # fmt: skip
+        subprocess.run(["git", *words], check=True)
+    found, _ = await ask(running, clone, BEGIN, "git push origin feature")
+    assert found[-1].get("outcome", {}).get("ok"), found
+    assert git(origin, "log", "--format=%s", "feature").split("\n") == ["Add new", "Two", "One"]

@@ -22,6 +22,7 @@ from supervisor.core.files.changes import name_fields
 from supervisor.core.secrets.redact import Redactor
 from supervisor.core.sessions import State, remaining_s, state
 from supervisor.errors import NotFoundError, RefusedError, UserError
+from supervisor.gate.verdict_lines import record_refusal
 from supervisor.server.agent.agent_bodies import (
     DeleteBody,
     EditBody,
@@ -115,7 +116,11 @@ class AgentCalls:
         action = git_action(data)
         verdict = self.parts.gate.rulings.verdict(action, self._session_id)
         if verdict.decision != "deny":
-            action = await self.parts.pushes.planned(self._session_id, action)
+            try:
+                action = await self.parts.pushes.planned(self._session_id, action)
+            except RefusedError as error:
+                record_refusal(self.parts.audit, action, self._session_id, error.message)
+                raise
         return self._ask(action, data.reason)
 
     async def propose(self, data: ProposalBody) -> approvals.Request:
