@@ -10,56 +10,33 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple, Protocol
+from collections.abc import Callable
 
 import msgspec
 
-from supervisor.core.actions import FileChange, content_hash
+from supervisor.core.actions import FileChange
 from supervisor.core.files.changes import (
     OWNER,
     PERMISSIONS,
     Known,
     Seen,
-    link_token,
     name_fields,
     name_of,
 )
 from supervisor.core.files.new_folders import modes_on_way
 from supervisor.core.files.swaps import strays
-from supervisor.core.files.undoing import HeldContent, held_link
+from supervisor.core.files.undoing import HeldContent
 from supervisor.core.policy.repositories import MOST_HEAD_BYTES
 from supervisor.errors import GatehouseError
 from supervisor.workspace.apply.moving import Mover
-from supervisor.workspace.apply.placing import Applied, Placer, copy_verified, keep_owner
+from supervisor.workspace.apply.placing import Applied, Placer
+from supervisor.workspace.apply.rebuilding import rebuilt
+from supervisor.workspace.apply.staging import EffectContents, Staged, Stager, Use, folder_mode_of
 from supervisor.workspace.disk.beneath import DIRECTORY, Root, split
 from supervisor.workspace.disk.host_errors import StaleError, as_errors, stale
-from supervisor.workspace.disk.scan import BLOCK_BYTES, digest_fd, each_name, look
+from supervisor.workspace.disk.scan import each_name, look
 from supervisor.workspace.trees.history import History
 from supervisor.workspace.trees.one_file import look_quietly
-
-NEW_FILE_MODE = 0o644
-# Largest content read as a whole.
-SMALL_BYTES = 256 * 1024
-# `use` of a grant: called right before the effect, with what is about to be done.
-type Use = Callable[[FileChange], None]
-
-
-class EffectContents(Protocol):
-    """Source of an effect's content: snapshots, or the host's file for the copy. Read bytes are
-    hashed anew."""
-
-    def open(self, digest: str) -> int: ...
-
-
-class Staged(NamedTuple):
-    """A file or link that is finished, under a temporary name beside its place. `begun` is what
-    `place` completes."""
-
-    name: str
-    host: Seen | None
-    temporary: str
-    begun: Applied
 
 
 class Applier:
@@ -83,6 +60,7 @@ class Applier:
         self._blobs = blobs
         self._at = at
         self._placer = Placer(root, history, at, durable=durable)
+        self._stager = Stager(blobs, self._placer, at)
         self._mover = Mover(root, self._placer, at)
 
     def apply(
@@ -192,7 +170,7 @@ class Applier:
                 return None  # it may go with the other changes
             if action.operation == "chmod" and host is not None:
                 mtime_ns = host.signature[1]
-            return self._stage(action, name, host, request_id, use, mtime_ns)
+            return self._stager.stage(action, name, host, request_id, use, mtime_ns)
 
     def _is_in_the_way(self, name: str) -> bool:
         """Return whether something that is no folder is where one on the way should be, or that one
@@ -247,7 +225,7 @@ class Applier:
         `apply`."""
         if not _makes_folder(action):
             return applied
-        name, mode = name_of(action), _folder_mode_of(action)
+        name, mode = name_of(action), folder_mode_of(action)
         with as_errors(name):
             host = look(self._root, name)
             if host is None or host.kind != "dir" or host.mode & PERMISSIONS & ~(mode | OWNER):
@@ -266,7 +244,7 @@ class Applier:
         if not _makes_folder(action) or host is None or host.kind != "dir":
             return False
         is_begun = self._placer.done_before(request_id, name_of(action), None).changed
-        return is_begun and not host.mode & PERMISSIONS & ~(_folder_mode_of(action) | OWNER)
+        return is_begun and not host.mode & PERMISSIONS & ~(folder_mode_of(action) | OWNER)
 
     def found_done(self, action: FileChange, request_id: str, use: Use) -> Applied | None:
         """Return the outcome of an action that was carried out before a crash; None where the path
@@ -300,12 +278,16 @@ class Applier:
                     f"`{name}` is a folder on the host; nothing was changed", "choose another name"
                 )
             case "write" | "edit" | "symlink" | "swap":
-                return self._place(self._stage(action, name, host, request_id, use, mtime_ns))
+                return self._place(
+                    self._stager.stage(action, name, host, request_id, use, mtime_ns)
+                )
             case "chmod" if host is not None and host.kind == "dir":
                 return self._folder_mode(action, name, host, request_id, use)
             case "chmod":
                 kept_ns = host.signature[1] if host is not None else None
-                return self._place(self._stage_file(action, name, host, request_id, use, kept_ns))
+                return self._place(
+                    self._stager.stage_file(action, name, host, request_id, use, kept_ns)
+                )
             case "mkdir":
                 return self._make_folder(action, name, request_id, use)
             case "delete":
@@ -317,102 +299,10 @@ class Applier:
 
     # -- effects ----------------------------------------------------------------------------------
 
-    def _begin(
-        self,
-        request_id: str,
-        action: FileChange,
-        host: Seen | None,
-        after: HeldContent | None,
-        temporary: str = "",
-    ) -> Applied:
-        name, around = name_of(action), action.repositories
-        return self._placer.begin(
-            request_id, name, action.operation, host, after, temporary, around
-        )
-
-    def _stage(
-        self,
-        action: FileChange,
-        name: str,
-        host: Seen | None,
-        request_id: str,
-        use: Use,
-        mtime_ns: int | None,
-    ) -> Staged:
-        if action.link_target is not None:
-            return self._stage_link(action, name, host, request_id, use)
-        if action.after == "dir":
-            return self._stage_folder(action, name, host, request_id, use)
-        return self._stage_file(action, name, host, request_id, use, mtime_ns)
-
-    def _stage_file(
-        self,
-        action: FileChange,
-        name: str,
-        host: Seen | None,
-        request_id: str,
-        use: Use,
-        mtime_ns: int | None,
-    ) -> Staged:
-        mode = (action.mode if action.mode is not None else NEW_FILE_MODE) & PERMISSIONS
-        with self._content(action) as (blocks, digest):
-            use(_rebuilt(action, name, host, after=digest, mode=action.mode))
-            temporary = self._placer.temporary()
-            begun = self._begin(
-                request_id, action, host, HeldContent("file", mode, digest), temporary
-            )
-            with self._placer.staging(name, temporary, modes_on_way(action)) as (fd, _):
-                flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-                writing = os.open(temporary, flags, 0o600, dir_fd=fd)
-                try:
-                    self._at("created")
-                    copy_verified(blocks, writing, digest)
-                    keep_owner(writing, host)
-                    os.fchmod(writing, mode)
-                    _set_time(writing, mtime_ns, None if action.operation == "chmod" else host)
-                    self._placer.sync(writing)
-                finally:
-                    os.close(writing)
-                self._at("written")
-        seen_mode = mode | (stat.S_ISUID if "setuid" in action.hazards else 0)
-        return Staged(name, host, temporary, begun._replace(known=Known("file", seen_mode, digest)))
-
-    def _stage_link(
-        self, action: FileChange, name: str, host: Seen | None, request_id: str, use: Use
-    ) -> Staged:
-        target = action.link_target or ""
-        use(_rebuilt(action, name, host, after=link_token(target), link_target=target))
-        temporary = self._placer.temporary()
-        begun = self._begin(request_id, action, host, held_link(target), temporary)
-        with self._placer.staging(name, temporary, modes_on_way(action)) as (fd, _):
-            os.symlink(target, temporary, dir_fd=fd)
-            self._at("written")
-        return Staged(
-            name, host, temporary, begun._replace(known=Known("symlink", 0o777, None, target))
-        )
-
-    def _stage_folder(
-        self, action: FileChange, name: str, host: Seen | None, request_id: str, use: Use
-    ) -> Staged:
-        """An empty one, for the place of something else."""
-        use(_rebuilt(action, name, host, after="dir", mode=action.mode))
-        mode = _folder_mode_of(action)
-        temporary = self._placer.temporary()
-        begun = self._begin(request_id, action, host, HeldContent("dir", mode), temporary)
-        with self._placer.staging(name, temporary) as (fd, _):
-            os.mkdir(temporary, 0o700, dir_fd=fd)
-            made = os.open(temporary, DIRECTORY, dir_fd=fd)
-            try:
-                os.fchmod(made, mode | OWNER)
-            finally:
-                os.close(made)
-            self._at("written")
-        return Staged(name, host, temporary, begun._replace(known=Known("dir", mode)))
-
     def _make_folder(self, action: FileChange, name: str, request_id: str, use: Use) -> Applied:
-        use(_rebuilt(action, name, None, after="dir", mode=action.mode))
-        mode = _folder_mode_of(action)
-        begun = self._begin(request_id, action, None, HeldContent("dir", mode))
+        use(rebuilt(action, name, None, after="dir", mode=action.mode))
+        mode = folder_mode_of(action)
+        begun = self._stager.begin(request_id, action, None, HeldContent("dir", mode))
         making = self._root.parent(name, create=self._placer.sync, modes=modes_on_way(action))
         with self._placer.naming(name), making as (fd, leaf):
             # As near to it as the umask lets, should a crash come right after.
@@ -429,10 +319,10 @@ class Applier:
     def _folder_mode(
         self, action: FileChange, name: str, host: Seen, request_id: str, use: Use
     ) -> Applied:
-        use(_rebuilt(action, name, host, after="dir", mode=action.mode))
+        use(rebuilt(action, name, host, after="dir", mode=action.mode))
         # Set-id and sticky bits are the side's own: they decide the group of new entries.
-        mode = _folder_mode_of(action) | (host.mode & ~PERMISSIONS)
-        begun = self._begin(request_id, action, host, HeldContent("dir", mode))
+        mode = folder_mode_of(action) | (host.mode & ~PERMISSIONS)
+        begun = self._stager.begin(request_id, action, host, HeldContent("dir", mode))
         return begun._replace(known=self._set_folder_mode(name, mode, host))
 
     def _set_folder_mode(self, name: str, mode: int, host: Seen | None = None) -> Known:
@@ -442,8 +332,8 @@ class Applier:
     def _delete(
         self, action: FileChange, name: str, host: Seen | None, request_id: str, use: Use
     ) -> Applied:
-        use(_rebuilt(action, name, host, after=None))
-        begun = self._begin(request_id, action, host, None)
+        use(rebuilt(action, name, host, after=None))
+        begun = self._stager.begin(request_id, action, host, None)
         if host is not None:
             self._placer.remove(name, host)
         return begun
@@ -474,25 +364,6 @@ class Applier:
         with self._root.directory(folder) as fd, os.scandir(fd) as listing:
             return next(listing, None) is None
 
-    @contextlib.contextmanager
-    def _content(self, action: FileChange) -> Iterator[tuple[Iterable[bytes], str]]:
-        """Return the snapshot that the action is bound to, and the hash of its real content."""
-        try:
-            fd = self._blobs.open(action.after or "")
-        except FileNotFoundError:
-            raise GatehouseError(
-                "the content of this request is no longer kept", "make the change again"
-            ) from None
-        try:
-            first = os.read(fd, SMALL_BYTES)
-            if len(first) < SMALL_BYTES and not os.read(fd, 1):  # all of it: read once
-                yield [first], content_hash(first)
-            else:
-                os.lseek(fd, 0, os.SEEK_SET)
-                yield _blocks(fd), digest_fd(fd)
-        finally:
-            os.close(fd)
-
 
 def _is_done(action: FileChange, host: Seen | None) -> bool:
     """Return whether the host already has the action's result, mode included."""
@@ -516,65 +387,5 @@ def _known(action: FileChange, host: Seen | None) -> Known | None:
     )
 
 
-def _rebuilt(
-    action: FileChange,
-    name: str,
-    host: Seen | None,
-    *,
-    after: str | None,
-    mode: int | None = None,
-    link_target: str | None = None,
-) -> FileChange:
-    """Rebuild the action from what is about to be done. INVARIANT: nothing in it that takes effect
-    comes unchecked from the request (law 2): the state before comes from the host now, the content
-    from the bytes that will be written."""
-    shown, encoded = name_fields(name)
-    hazards = action.hazards
-    was_executable = host is not None and host.kind == "file" and host.mode & 0o111
-    writes = action.operation in ("write", "edit", "chmod", "swap") and after != "dir"
-    if writes and (mode or 0) & 0o111 and not was_executable and "new-executable" not in hazards:
-        hazards = (*hazards, "new-executable")
-    if link_target is not None and "symlink" not in hazards:
-        hazards = (*hazards, "symlink")
-    return FileChange(
-        operation=action.operation,
-        path=shown,
-        path_b64=encoded,
-        before=host.token if host else None,
-        after=after,
-        mode=mode,
-        link_target=link_target,
-        hazards=hazards,
-        steps=(
-            action.steps if action.operation == "swap" else ()
-        ),  # each is looked at when it is done
-        folders=action.folders,  # and each of these when it is made
-        # no others: looked at in `check`, and when the name is given
-        repositories=action.repositories,
-    )
-
-
 def _makes_folder(action: FileChange) -> bool:
     return action.operation == "mkdir" or (action.operation == "swap" and action.after == "dir")
-
-
-def _folder_mode_of(action: FileChange) -> int:
-    return (action.mode if action.mode is not None else 0o755) & PERMISSIONS
-
-
-def _blocks(fd: int) -> Iterator[bytes]:
-    os.lseek(fd, 0, os.SEEK_SET)
-    while block := os.read(fd, BLOCK_BYTES):
-        yield block
-
-
-def _set_time(fd: int, mtime_ns: int | None, host: Seen | None) -> None:
-    """Set the new file's time; to now where that lies ahead, or isn't after that of the file it
-    replaces: programs that go by times (make, rsync) must see the change."""
-    now_ns = os.fstat(fd).st_mtime_ns
-    if (
-        mtime_ns is not None
-        and mtime_ns < now_ns
-        and (host is None or mtime_ns > host.signature[1])
-    ):
-        os.utime(fd, ns=(now_ns, mtime_ns))

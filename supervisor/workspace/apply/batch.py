@@ -27,10 +27,11 @@ from supervisor.core.files.undoing import (
     lets_in,
 )
 from supervisor.errors import GatehouseError, StorageError
-from supervisor.workspace.apply.apply import Applier, Staged, Use
+from supervisor.workspace.apply.apply import Applier
 from supervisor.workspace.apply.crash_leftovers import clean_leftovers
 from supervisor.workspace.apply.placing import Applied
 from supervisor.workspace.apply.restore import Restorer
+from supervisor.workspace.apply.staging import Staged, Use
 from supervisor.workspace.disk.host_errors import StaleError, stale
 from supervisor.workspace.trees.history import History
 from supervisor.workspace.trees.journal import BatchBegun, Intent, decode_name, encode_name

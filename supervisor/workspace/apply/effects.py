@@ -30,12 +30,13 @@ from supervisor.core.files.swaps import single_changes
 from supervisor.errors import GatehouseError, RefusedError
 from supervisor.gate.gate import Gate, Grant, Outcome, Refused
 from supervisor.workspace.apply.agent_edits import AgentEdits
-from supervisor.workspace.apply.apply import Applier, Staged, Use
+from supervisor.workspace.apply.apply import Applier
 from supervisor.workspace.apply.batch import Batch, BatchChange, BatchError, order
 from supervisor.workspace.apply.crash_leftovers import clean_leftovers
 from supervisor.workspace.apply.into_copy import IntoCopy
 from supervisor.workspace.apply.moving import Ends, is_moved, look_at_ends
 from supervisor.workspace.apply.placing import Applied
+from supervisor.workspace.apply.staging import Staged, Use
 from supervisor.workspace.disk.host_errors import StaleError
 from supervisor.workspace.disk.scan import signature_at
 from supervisor.workspace.disk.uncancelled import to_end

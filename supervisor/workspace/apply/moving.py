@@ -84,7 +84,7 @@ class Mover:
         name, to = _paths(action)
         moved = ends.old or ends.new
         assert moved is not None
-        # Anew, from what is about to be done; see `apply`.
+        # Anew, from what is about to be done; see `rebuilding`.
         again = rename_of(name, to, moved.token, action.hazards)
         use(
             msgspec.structs.replace(again, folders=action.folders, repositories=action.repositories)

@@ -1,4 +1,4 @@
-"""Steps shared by all effects: intend, place, recheck, copy verified bytes.
+"""Steps shared by all effects: intend, place, recheck.
 
 A file is replaced by rename of a synced temporary file in the same folder, so a reader sees the old
 content or the new one, a hard link elsewhere keeps the old one, and kill -9 leaves at most a
@@ -13,10 +13,9 @@ is placed would be lost; the same holds for a deletion.
 """
 
 import contextlib
-import hashlib
 import os
 import secrets
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,7 +24,6 @@ from supervisor.core.files.undoing import HeldContent, held_of
 from supervisor.core.policy.repositories import FOLDER, UNKNOWN, RepositoryPiece
 from supervisor.errors import GatehouseError
 from supervisor.workspace.disk.beneath import AS_UMASK, FILE, Modes, Root, split
-from supervisor.workspace.disk.content_folder import write_all
 from supervisor.workspace.disk.held_folders import HeldFolders
 from supervisor.workspace.disk.host_errors import stale
 from supervisor.workspace.disk.scan import TooLargeError, digest_fd
@@ -504,16 +502,6 @@ def _is_same(signature: tuple[int, ...], host: Seen) -> bool:
     return (
         signature[3:] == host.signature[3:] if host.kind == "dir" else signature == host.signature
     )
-
-
-def copy_verified(blocks: Iterable[bytes], writing: int, digest: str) -> None:
-    """Copy all bytes, whose hash must be `digest`."""
-    state = hashlib.blake2b(digest_size=32)
-    for block in blocks:
-        state.update(block)
-        write_all(writing, block)
-    if state.hexdigest() != digest:
-        raise GatehouseError("the snapshot of this request is damaged", "make the change again")
 
 
 def keep_owner(writing: int, host: Seen | None) -> int:
