@@ -15,7 +15,8 @@ from collections.abc import Collection, Iterable, Mapping
 import structlog
 
 from supervisor.core.files.changes import name_fields
-from supervisor.workspace.apply.placing import TEMPORARY_PREFIX, holds
+from supervisor.workspace.apply.placing import TEMPORARY_PREFIX
+from supervisor.workspace.apply.rechecks import holds
 from supervisor.workspace.disk.beneath import PathError, Root, is_git_name
 from supervisor.workspace.disk.swap import aside_of, discard, move_new
 from supervisor.workspace.trees.journal import Intent, decode_name

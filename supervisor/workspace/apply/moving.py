@@ -28,7 +28,8 @@ from supervisor.core.files.new_folders import modes_on_way
 from supervisor.core.files.undoing import held_of
 from supervisor.core.policy.repositories import UNKNOWN
 from supervisor.errors import GatehouseError
-from supervisor.workspace.apply.placing import Applied, Placer, check_still, holds, is_identical
+from supervisor.workspace.apply.placing import Applied, Placer
+from supervisor.workspace.apply.rechecks import check_still, holds, is_identical
 from supervisor.workspace.disk.beneath import Modes, Root, split
 from supervisor.workspace.disk.host_errors import StaleError, stale
 from supervisor.workspace.disk.scan import look

@@ -1,4 +1,4 @@
-"""Steps shared by all effects: intend, place, recheck.
+"""Steps shared by all effects: intend, place, keep.
 
 A file is replaced by rename of a synced temporary file in the same folder, so a reader sees the old
 content or the new one, a hard link elsewhere keeps the old one, and kill -9 leaves at most a
@@ -23,10 +23,16 @@ from supervisor.core.files.changes import Known, Seen, Signature, signature_of
 from supervisor.core.files.undoing import HeldContent, held_of
 from supervisor.core.policy.repositories import FOLDER, UNKNOWN, RepositoryPiece
 from supervisor.errors import GatehouseError
+from supervisor.workspace.apply.rechecks import (
+    check_still,
+    holds,
+    identity,
+    is_identical,
+    is_same,
+)
 from supervisor.workspace.disk.beneath import AS_UMASK, FILE, Modes, Root, split
 from supervisor.workspace.disk.held_folders import HeldFolders
 from supervisor.workspace.disk.host_errors import stale
-from supervisor.workspace.disk.scan import TooLargeError, digest_fd
 from supervisor.workspace.disk.swap import discard, drop_folder, link_new, replace
 from supervisor.workspace.disk.syncing import Syncs
 from supervisor.workspace.trees.history import History
@@ -316,11 +322,11 @@ class Placer:
         it unseen.
         """
         with _PlacingIn(self, name, temporary) as (fd, leaf):
-            made = _identity(os.stat(temporary, dir_fd=fd, follow_symlinks=False))
+            made = identity(os.stat(temporary, dir_fd=fd, follow_symlinks=False))
             self._place(fd, temporary, leaf, name, host)
             with contextlib.suppress(FileNotFoundError):
                 status = os.stat(leaf, dir_fd=fd, follow_symlinks=False)
-                is_ours = _identity(status) == made and holds(fd, leaf, digest, status.st_size)
+                is_ours = identity(status) == made and holds(fd, leaf, digest, status.st_size)
                 return signature_of(status) if is_ours else None
             return None
 
@@ -339,9 +345,7 @@ class Placer:
     def _give_name(self, fd: int, temporary: str, leaf: str, name: str, host: Seen | None) -> None:
         check_still(fd, leaf, name, host)
         is_folder = host is not None and host.kind == "dir"
-        ours = (
-            _identity(os.stat(temporary, dir_fd=fd, follow_symlinks=False)) if is_folder else None
-        )
+        ours = identity(os.stat(temporary, dir_fd=fd, follow_symlinks=False)) if is_folder else None
         self.at("checked")
         with self.naming(name, lambda: piece_at(fd, temporary, leaf) or UNKNOWN):
             if host is None:
@@ -350,7 +354,7 @@ class Placer:
                 raise stale(name)
         if is_folder:
             self.at("swapped")
-            if not drop_folder(fd, temporary, leaf, lambda _, status: _identity(status) == ours):
+            if not drop_folder(fd, temporary, leaf, lambda _, status: identity(status) == ours):
                 raise stale(name)
         self.at("placed")
         self.sync_folder(fd, name)
@@ -376,7 +380,7 @@ class Placer:
         with self.root.parent(name) as (fd, leaf):
             folder = os.open(leaf, FOLDER_ITSELF, dir_fd=fd)
             try:
-                if host is not None and not _is_same(signature_of(os.fstat(folder)), host):
+                if host is not None and not is_same(signature_of(os.fstat(folder)), host):
                     raise stale(name)
                 self.at("checked")
                 self._set_mode(f"/proc/self/fd/{folder}", mode)
@@ -440,52 +444,13 @@ def _replace(fd: int, temporary: str, leaf: str, host: Seen) -> bool:
 
     def is_expected(leaf: str, status: os.stat_result) -> bool:
         if host.kind == "dir":
-            return _is_same(signature_of(status), host)
+            return is_same(signature_of(status), host)
         return is_identical(status, host.signature) and holds(fd, leaf, host.digest, status.st_size)
 
     try:
         return replace(fd, temporary, leaf, is_expected)
     except FileNotFoundError:
         return False
-
-
-def is_identical(status: os.stat_result, signature: Signature) -> bool:
-    """Return whether this is the same file, unmodified unless on purpose in secret: all of a
-    signature but the change time."""
-    size, mtime_ns, _, inode, mode = signature
-    return _identity(status) == (size, mtime_ns, inode, mode)
-
-
-def holds(folder: int, leaf: str, digest: str | None, size_bytes: int) -> bool:
-    """Return whether a file's content is this one, and can be read; True where none is told, as of
-    a link. `size_bytes`: by its stat."""
-    if digest is None:
-        return True
-    try:
-        fd = os.open(leaf, FILE, dir_fd=folder)
-        try:
-            return digest_fd(fd, size_bytes) == digest
-        finally:
-            os.close(fd)
-    except (OSError, TooLargeError):
-        return False
-
-
-def _identity(status: os.stat_result) -> tuple[int, int, int, int]:
-    """A signature without the change time: that is of the swap or the link itself."""
-    return status.st_size, status.st_mtime_ns, status.st_ino, status.st_mode
-
-
-def check_still(fd: int, leaf: str, name: str, host: Seen | None) -> None:
-    """Raise StaleError where the path has changed since it was seen."""
-    try:
-        status = os.stat(leaf, dir_fd=fd, follow_symlinks=False)
-    except FileNotFoundError:
-        if host is not None:
-            raise stale(name) from None
-        return
-    if host is None or not _is_same(signature_of(status), host):
-        raise stale(name)
 
 
 def _keep_open(folder: str, opened: contextlib.ExitStack) -> int | None:
@@ -495,13 +460,6 @@ def _keep_open(folder: str, opened: contextlib.ExitStack) -> int | None:
         return None
     opened.callback(os.close, fd)
     return fd
-
-
-def _is_same(signature: tuple[int, ...], host: Seen) -> bool:
-    # A folder's times change with what is in it: for a folder, being the same folder is enough.
-    return (
-        signature[3:] == host.signature[3:] if host.kind == "dir" else signature == host.signature
-    )
 
 
 def keep_owner(writing: int, host: Seen | None) -> int:
