@@ -6,9 +6,7 @@ content from the copy instead of the request's snapshot.
 """
 
 import asyncio
-import contextlib
 import secrets
-import stat
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
@@ -18,23 +16,20 @@ from supervisor.core.actions import FileChange, title
 from supervisor.core.approvals import Request, status
 from supervisor.core.files.changes import (
     EditError,
-    Known,
-    Want,
     apply_edits,
     name_of,
     names_of,
-    to_action,
 )
-from supervisor.core.files.new_folders import made_with
 from supervisor.core.files.swaps import single_changes
 from supervisor.errors import GatehouseError, RefusedError
 from supervisor.gate.gate import Gate, Grant, Outcome, Refused
 from supervisor.workspace.apply.agent_edits import AgentEdits
+from supervisor.workspace.apply.agreement import Agreement
 from supervisor.workspace.apply.apply import Applier
 from supervisor.workspace.apply.batch import Batch, BatchChange, BatchError, order
 from supervisor.workspace.apply.crash_leftovers import clean_leftovers
 from supervisor.workspace.apply.into_copy import IntoCopy
-from supervisor.workspace.apply.moving import Ends, is_moved, look_at_ends
+from supervisor.workspace.apply.moving import Ends, is_moved
 from supervisor.workspace.apply.placing import Applied
 from supervisor.workspace.apply.staging import Staged, Use
 from supervisor.workspace.disk.host_errors import StaleError
@@ -83,16 +78,11 @@ class Effects:
         self._settled = settled
         self._ask_again = ask_again
         self._applier = Applier(sides.host, sides.blobs, sides.history, at=at)
-        self._copy_applier = Applier(sides.copy, sides.blobs, None)
+        copy_applier = Applier(sides.copy, sides.blobs, None)
         self._batch = Batch(sides, self._applier, at)
         self.edits = AgentEdits()
-        self._into_copy = IntoCopy(sides, self._copy_applier, self.edits)
-        self._followers: dict[str, str | None] = {}
-
-    def follow_with_copy(self, request_id: str, expected: str | None) -> None:
-        """Once the request is carried out the copy gets its content, too, if it holds `expected`
-        (a token) still."""
-        self._followers[request_id] = expected
+        self._into_copy = IntoCopy(sides, copy_applier, self.edits)
+        self.agreement = Agreement(sides, copy_applier)
 
     async def carry_out(self, request: Request) -> None:
         """Carry out a request that is allowed or approved. A second call finds it used."""
@@ -224,7 +214,7 @@ class Effects:
                 if came is None:
                     self._sides.history.confirm_alone(one.request.id, name_of(one.action))
                 else:
-                    await self._agree(one.request, one.action, came)
+                    await self.agreement.record(one.request, one.action, came)
             part = [
                 one
                 for number, (one, _) in enumerate(done[at : at + SETTLED], at)
@@ -358,7 +348,7 @@ class Effects:
         detail = _success(action)
         if request.origin == "agent_api":
             detail["copy"] = await asyncio.to_thread(self._into_copy.bring, request, action)
-        await self._agree(request, action, applied)
+        await self.agreement.record(request, action, applied)
         if action.operation in ("delete", "rename"):
             detail["folders_removed"] = await asyncio.to_thread(self._prune, name, request.id)
         self._gate.settle(grant, "done", detail)
@@ -379,70 +369,6 @@ class Effects:
             else None
         )
         return mine[1] if mine else None
-
-    async def _agree(self, request: Request, action: FileChange, applied: Applied) -> None:
-        """Put on record what both sides agree on now. INVARIANT: after a conflict they do only
-        where the copy holds the same: else the copy's version would count as a change of the
-        agent's alone, and a rule could apply it over the person's."""
-        name = name_of(action)
-        if applied.folders:
-            await asyncio.to_thread(self._agree_on_folders, request, action, applied.folders)
-        if action.operation == "rename":
-            await asyncio.to_thread(self._agree_on_both, request, action, applied)
-        elif "conflict" not in action.hazards or await asyncio.to_thread(
-            self._copy_holds, request, action
-        ):
-            self._sides.agreed(
-                name, applied.known, request.id, by_agent=request.origin == "workspace"
-            )
-        else:
-            self._sides.history.confirm_alone(request.id, name)
-
-    def _agree_on_folders(self, request: Request, action: FileChange, made: Sequence[str]) -> None:
-        """Agree on new parent folders, with the permissions that they were made with: where the
-        copy's differ by now, or keep out their owner, that is a change to ask about. A folder that
-        the copy lacks is brought."""
-        by_agent = request.origin == "workspace"
-        for folder in made:
-            host = signature_at(self._sides.host, folder)
-            has_both = by_agent or signature_at(self._sides.copy, folder) is not None
-            if has_both and host is not None and stat.S_ISDIR(host[4]):
-                known = Known("dir", made_with(action, folder), host_signature=host)
-                self._sides.agreed(folder, known, by_agent=by_agent)
-
-    def _agree_on_both(self, request: Request, action: FileChange, applied: Applied) -> None:
-        """A rename: each of its two paths for itself. Where the copy has nothing at the new one,
-        an agent that asked for the move hasn't got it yet: nothing is agreed about it, so that
-        it counts as made on the host, and is brought. An agent that had it there deleted it
-        since."""
-        old, new = look_at_ends(self._sides.copy, action)
-        name, to = names_of(action)
-        has_all = old is None and new is not None and new.token == action.after
-        was_there = new is not None or request.origin == "workspace"
-        if was_there and (has_all or "conflict" not in action.hazards):
-            self._sides.agreed(
-                to, applied.known, request.id, by_agent=request.origin == "workspace"
-            )
-        else:
-            self._sides.history.confirm_alone(request.id, to)
-        if old is None or "conflict" not in action.hazards:
-            self._sides.agreed(name, None, request.id)
-        else:
-            self._sides.history.confirm_alone(request.id, name)
-
-    def _copy_holds(self, request: Request, action: FileChange) -> bool:
-        """Return whether the copy has the host's new state, bringing it there where it was to
-        follow."""
-        name = name_of(action)
-        mine = look_quietly(self._sides.copy, name)
-        if request.id in self._followers and self._followers.pop(request.id) == (
-            mine.token if mine else None
-        ):
-            wanted = Want("write", mine.token if mine else None, action.after, action.mode)
-            with contextlib.suppress(GatehouseError):  # the agent was faster: it stays a conflict
-                self._copy_applier.apply(to_action(name, wanted), request.id, lambda rebuilt: None)
-            mine = look_quietly(self._sides.copy, name)
-        return (mine.token if mine else None) == action.after
 
     def _prune(self, name: str, request_id: str) -> list[str]:
         removed = self._applier.prune(

@@ -130,7 +130,7 @@ class Conflicts:
         merged = self._gate.ask(
             noted, session_id=self._session_id, origin="workspace", reason=MERGED_REASON
         )
-        self._effects.follow_with_copy(merged.id, action.after)
+        self._effects.agreement.follow_with_copy(merged.id, action.after)
         if status(merged) != "pending":
             return merged  # what the gate allows or refuses by itself needs no answer
         return self._gate.resolve(
