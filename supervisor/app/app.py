@@ -10,23 +10,19 @@ Nothing is global: two supervisors on two data folders can run in one process.
 
 import asyncio
 import contextlib
-import fcntl
 import os
-import re
 import signal
 import socket
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from urllib.parse import urlsplit
 
-import msgspec
 import structlog
 
-from supervisor.app import saved_files
+from supervisor.app import data_folder, saved_files
+from supervisor.app.model_hosts import model_hosts_of
 from supervisor.app.session_parts import SessionSetup
-from supervisor.base import whole_files
 from supervisor.base.clock import Clock, RealClock
 from supervisor.channels.branches import Branches
 from supervisor.channels.exec import ExecBroker
@@ -40,8 +36,7 @@ from supervisor.core.approvals import Request
 from supervisor.core.budget import parse_budget
 from supervisor.core.network.credentials import check_secret
 from supervisor.core.secrets.redact import Redactor
-from supervisor.core.text.hosts import EVERY, canonical_host
-from supervisor.errors import GatehouseError, SandboxError, StorageError, UserError
+from supervisor.errors import GatehouseError, SandboxError, StorageError
 from supervisor.gate import audit_lines
 from supervisor.gate.gate import Gate
 from supervisor.ledger.spending import Spending, read_prices
@@ -72,16 +67,6 @@ from supervisor.workspace.undo.undo import MARK, Undo
 log = structlog.get_logger("app")
 HITS_EVERY_S = 2.0
 STOPPED = "Gatehouse was stopped"
-# An `@` before the path, also without a scheme, or with one slash too few, which some programs
-# mend.
-_WITH_USER = re.compile(r"[^/\\?#]*[/\\]*[^/\\?#]*@")
-
-
-class Contact(msgspec.Struct, frozen=True):
-    """`data/supervisor.json`: the address of this data folder's running supervisor."""
-
-    pid: int
-    port: int
 
 
 class SupervisorParts:
@@ -98,10 +83,10 @@ class SupervisorParts:
         self.settings = settings
         self.clock = clock or RealClock()
         self.redactor = Redactor([settings.anthropic_api_key])
-        _make_private(settings.data_dir)
-        _make_private(settings.sessions_dir)
-        _check_room(settings.data_dir)
-        self._lock = _lock(settings.data_dir / "lock")
+        data_folder.make_private(settings.data_dir)
+        data_folder.make_private(settings.sessions_dir)
+        data_folder.check_room(settings.data_dir)
+        self._lock = data_folder.lock(settings.data_dir)
         self.engine = open_database(settings.database)
         self.audit = Audit(
             settings.audit_log, self.clock, self.redactor, Heads(settings.audit_log, self.engine)
@@ -152,7 +137,7 @@ class SupervisorParts:
             hold_s=settings.hold_s,
             spending=self.spending,
             ask_at_limit=settings.ask_at_limit,
-            model_hosts=_model_hosts(settings),
+            model_hosts=model_hosts_of(settings),
             names=names,
         )
         self.tasks: asyncio.TaskGroup | None = None
@@ -362,7 +347,7 @@ class Supervisor:
             parts.network.forbid(own)
             parts.gate.rulings.forbid_endpoints(frozenset(own))
             await parts.network.start(self._tasks)
-            self._write_contact()
+            data_folder.write_contact(parts.settings.data_dir, self.port, self.auth.cli_token)
             with contextlib.suppress(StorageError):  # a page that says so helps more than no page
                 parts.audit.record(
                     "supervisor_started",
@@ -417,7 +402,7 @@ class Supervisor:
             with contextlib.suppress(StorageError):
                 parts.audit.record("supervisor_stopped")
         finally:
-            (parts.settings.data_dir / "supervisor.json").unlink(missing_ok=True)
+            data_folder.remove_contact(parts.settings.data_dir)
             parts.close()
 
     async def _keep_house(self) -> None:
@@ -487,13 +472,6 @@ class Supervisor:
                     " or may not have happened"
                 )
 
-    def _write_contact(self) -> None:
-        folder = self.parts.settings.data_dir
-        whole_files.replace(folder / "operator.token", self.auth.cli_token.encode())
-        whole_files.replace(
-            folder / "supervisor.json", msgspec.json.encode(Contact(os.getpid(), self._door.port))
-        )
-
 
 async def run_session(
     supervisor: Supervisor, wanted: StartSession, started: Callable[[str], None]
@@ -522,69 +500,3 @@ def handle_signals(supervisor: Supervisor) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, supervisor.request_stop)
-
-
-def _model_hosts(settings: Settings) -> tuple[str, ...]:
-    """Return the host of another address of the Messages API, without its port, and those that are
-    named."""
-    host = _host_of_base(settings.anthropic_base_url) if settings.anthropic_base_url else None
-    named = [_model_host(one.strip()) for one in settings.model_hosts.split(",") if one.strip()]
-    return (*([host] if host else []), *named)
-
-
-def _host_of_base(url: str) -> str | None:
-    """INVARIANT: the sandbox is told the address, so that there is no secret in it. Nor does an
-    error show it."""
-    if _WITH_USER.match(url):
-        raise UserError(
-            "ANTHROPIC_BASE_URL has a user or a password in it, which the sandbox would see",
-            "leave them out, and give the key as ANTHROPIC_API_KEY",
-        )
-    try:
-        return urlsplit(url).hostname
-    except ValueError:
-        raise UserError("ANTHROPIC_BASE_URL is no address", "give `https://host`") from None
-
-
-def _model_host(text: str) -> str:
-    try:
-        name = text.removeprefix(EVERY)
-        return canonical_host(name) if name == text else EVERY + canonical_host(name)
-    except ValueError:
-        raise UserError(
-            f"GATEHOUSE_MODEL_HOSTS: `{text}` is no host",
-            "write names without port and path, with commas between",
-        ) from None
-
-
-def _lock(path: Path) -> int:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        os.close(descriptor)
-        raise UserError(
-            f"another Gatehouse uses {path.parent}",
-            "stop it, or give another folder with --data-dir",
-        ) from error
-    return descriptor
-
-
-def _check_room(folder: Path) -> None:
-    """Refuse to start on a full disk: else the first failure would say it in other words."""
-    facts = os.statvfs(folder)
-    if (facts.f_bavail if os.geteuid() else facts.f_bfree) == 0:
-        raise StorageError(
-            f"the disk of the data folder {folder} is full", "free some room, then start again"
-        )
-
-
-def _make_private(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        folder.chmod(0o700)
-    except OSError as error:
-        raise UserError(
-            f"the data folder {folder} can't be made: {error.strerror}",
-            "give another one with --data-dir",
-        ) from error

@@ -1,8 +1,8 @@
-"""What the parts are given of the settings."""
+"""Hosts of model APIs, as the settings name them."""
 
 import pytest
 
-from supervisor.app.app import _model_hosts
+from supervisor.app.model_hosts import model_hosts_of
 from supervisor.errors import UserError
 from supervisor.settings import from_environment
 
@@ -11,7 +11,7 @@ def test_hosts_of_models_are_those_that_are_named_and_that_of_the_base_address()
     settings = from_environment()._replace(
         anthropic_base_url="https://gate.example.org:8443/x", model_hosts=" A.test, *.B.test,"
     )
-    assert _model_hosts(settings) == ("gate.example.org", "a.test", "*.b.test")
+    assert model_hosts_of(settings) == ("gate.example.org", "a.test", "*.b.test")
 
 
 @pytest.mark.parametrize(
@@ -27,5 +27,5 @@ def test_hosts_of_models_are_those_that_are_named_and_that_of_the_base_address()
 )
 def test_an_address_of_the_model_has_no_secret_in_it_that_the_sandbox_would_see(url: str) -> None:
     with pytest.raises(UserError, match="ANTHROPIC_BASE_URL") as caught:
-        _model_hosts(from_environment()._replace(anthropic_base_url=url))
+        model_hosts_of(from_environment()._replace(anthropic_base_url=url))
     assert "hunter2" not in str(caught.value)

@@ -1,0 +1,66 @@
+"""Make, check and lock the data folder, and say in it where its supervisor is."""
+
+import fcntl
+import os
+from pathlib import Path
+
+import msgspec
+
+from supervisor.base import whole_files
+from supervisor.errors import StorageError, UserError
+
+_CONTACT = "supervisor.json"
+
+
+class Contact(msgspec.Struct, frozen=True):
+    """`data/supervisor.json`: the address of this data folder's running supervisor."""
+
+    pid: int
+    port: int
+
+
+def make_private(folder: Path) -> None:
+    """Make a folder that only its owner may enter; `UserError` where it can't be made."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        folder.chmod(0o700)
+    except OSError as error:
+        raise UserError(
+            f"the data folder {folder} can't be made: {error.strerror}",
+            "give another one with --data-dir",
+        ) from error
+
+
+def check_room(folder: Path) -> None:
+    """Refuse to start on a full disk: else the first failure would say it in other words."""
+    facts = os.statvfs(folder)
+    if (facts.f_bavail if os.geteuid() else facts.f_bfree) == 0:
+        raise StorageError(
+            f"the disk of the data folder {folder} is full", "free some room, then start again"
+        )
+
+
+def lock(folder: Path) -> int:
+    """Lock the data folder; return the descriptor that holds the lock. Refuse a second supervisor
+    (UserError)."""
+    descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(descriptor)
+        raise UserError(
+            f"another Gatehouse uses {folder}",
+            "stop it, or give another folder with --data-dir",
+        ) from error
+    return descriptor
+
+
+def write_contact(folder: Path, port: int, token: str) -> None:
+    """Tell other programs of this user this process's port, and the token for it."""
+    whole_files.replace(folder / "operator.token", token.encode())
+    whole_files.replace(folder / _CONTACT, msgspec.json.encode(Contact(os.getpid(), port)))
+
+
+def remove_contact(folder: Path) -> None:
+    """Remove the address of a supervisor that has ended."""
+    (folder / _CONTACT).unlink(missing_ok=True)
