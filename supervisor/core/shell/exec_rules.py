@@ -3,13 +3,6 @@
 Judges one line under three lists of patterns. It is separate from `rules.py`, which knows
 categories, modes, expiry and the words of verdicts. It must never allow a line unless every command
 in it, at any depth, is covered by a rule of its own.
-
-Two ways to match (POLICY exec 2 and 4). *Covering* is for allow: every word is compared exactly,
-an opaque argument only with a literal word of the rule, a word with an expansion only where no
-expansion could make it an option that matters. *Touching* is for deny and ask: the name by its
-basename, options in any order, bundled or long, the global options of git and others passed
-over. Exceptions turn it round: an exception of an allow rule touches, one of a deny or ask rule
-covers, so that neither can be talked out of what it guards.
 """
 
 import re
@@ -19,25 +12,11 @@ from typing import Literal
 import msgspec
 
 from supervisor.core.shell.exec_commands import ExecCommand, ParsedLine, show
-from supervisor.core.shell.exec_index import ExecRule, IndexEntry, Rules
-from supervisor.core.shell.exec_patterns import (
-    ExecPattern,
-    compile_pattern,
-    could_touch,
-    covers,
-    might_touch,
-    touches,
-)
-from supervisor.core.shell.exec_places import (
-    MOVES,
-    Places,
-    join,
-    normal,
-    outside_words,
-    path_from_root,
-    within,
-)
-from supervisor.core.shell.exec_tables import basename, is_shell_state, program_name, runs_input
+from supervisor.core.shell.exec_index import IndexEntry, Rules
+from supervisor.core.shell.exec_matching import LineRules
+from supervisor.core.shell.exec_patterns import ExecPattern, compile_pattern, covers
+from supervisor.core.shell.exec_places import MOVES, Places, within
+from supervisor.core.shell.exec_tables import is_shell_state, program_name, runs_input
 from supervisor.core.shell.exec_wrappers import Payload, Unwrapped
 from supervisor.core.shell.shell import parse
 from supervisor.core.shell.shell_words import Word
@@ -46,9 +25,12 @@ __all__ = ["ExecPattern", "Judgement", "Rules", "compile_pattern", "judge", "sho
 
 MAX_DEPTH = 8
 MAX_JUDGED = 2_000
-MAX_SCANNED_CHARS = 100_000
 MAX_NESTED_CHARS = 10_000
 MAX_NESTED_WORDS = 6_000
+_NOT_POSIX = re.compile(
+    r"\$['\"]|&>|<<<|\|&|\{[^}]*(?:,|\.\.)|>&\s*[^0-9\s-]|\[\[|\bfunction\b|\bselect\b"
+)
+_ROUGH_MARKS = re.compile(r"[\s'\"\\;&|()<>{}`]")
 
 type Decision = Literal["allow", "ask", "deny"]
 
@@ -102,12 +84,11 @@ def judge[K: Hashable](
         )
 
 
-class LineJudge[K: Hashable]:
+class LineJudge[K: Hashable](LineRules[K]):
     """One line under three lists of rules. Ask it once."""
 
     # The text, where the caller has parsed it already.
     line: ParsedLine | None = None
-    spelled = 0
     # Above 0 where every later word was already looked at as the start of a command.
     guessed = 0
     nested_chars = nested_words = 0
@@ -121,20 +102,9 @@ class LineJudge[K: Hashable]:
         deny: Rules[K],
         roots: Sequence[str],
     ) -> None:
+        super().__init__(cwd, allow, ask, deny, roots)
         self.text = text
-        self.allow, self.ask, self.deny = allow, ask, deny
-        self.roots = normal(tuple(roots))
-        root = self.roots[0] if self.roots else "/"
-        self.cwd = root if cwd == "." else join(root, cwd)
-        # Every folder that the command which is judged now may run in.
-        self.here = frozenset((self.cwd,))
-        self.problems: list[str] = []
         self.unread = ""
-        self.found: list[ExecCommand] = []
-        self.denied: dict[K, str] = {}
-        self.asked: dict[K, str] = {}
-        self.allowed: dict[K, None] = {}
-        self.open: dict[tuple[Word, ...], str] = {}
 
     def judge(self) -> Judgement[K]:
         if self.roots and self.cwd != self.roots[0] and not within(self.cwd, self.roots):
@@ -228,10 +198,6 @@ class LineJudge[K: Hashable]:
         """Note a limit: what is behind it wasn't read."""
         self.problem(what)
         self.unread = self.unread or what
-
-    def problem(self, what: str) -> None:
-        if what not in self.problems:
-            self.problems.append(what)
 
     def command(
         self,
@@ -363,205 +329,3 @@ class LineJudge[K: Hashable]:
         is_allowed = self.visit(ParsedLine(inner), depth + 1)
         self.guessed = guessed
         return is_allowed
-
-    # -- rules
-
-    def covering(self, command: ExecCommand, inside: frozenset[int]) -> list[tuple[K, ExecPattern]]:
-        """Return the allow rules that cover the command, the words `inside` a payload left out of
-        the opaque check."""
-        seen = self.from_root(command)
-        if seen is not None:
-            # The forms that an exception may match: as written, and with the name as a rule means
-            # it.
-            spellings = (command.words,) if seen is command else (command.words, seen.words)
-            for form in self.forms(seen, inside):
-                rules = self.allow.covering(form)
-                if rules and (found := self.covering_form(rules, form, inside, spellings)):
-                    return found
-        return []
-
-    def covering_form(
-        self,
-        rules: Sequence[ExecRule[K]],
-        form: ExecCommand,
-        inside: frozenset[int],
-        spellings: Sequence[tuple[Word, ...]],
-    ) -> list[tuple[K, ExecPattern]]:
-        words, opaque = form.words, form.opaque
-        found = []
-        for rule in rules:
-            pattern = rule.pattern
-            outside = outside_words(words, self.here, self.roots) if pattern.stays_inside else None
-            if not covers(pattern, words, inside, opaque=opaque, outside=outside):
-                continue
-            if rule.exceptions and any(
-                touches(e, given) or might_touch(e, given)
-                for e in rule.exceptions
-                for given in spellings
-            ):
-                continue
-            found.append((rule.key, pattern))
-        return found
-
-    def cover(
-        self,
-        command: ExecCommand,
-        inside: frozenset[int],
-        tails: tuple[tuple[K, ExecPattern], ...],
-        covering: Sequence[tuple[K, ExecPattern]] | None = None,
-    ) -> bool:
-        if self.spelled:
-            return True
-        if tails and (seen := self.from_root(command)) is not None:
-            keys = [
-                key
-                for key, pattern in tails
-                if covers(pattern, seen.words, inside, opaque=seen.opaque)
-            ]
-        else:
-            keys = []
-        if not keys:
-            keys = [
-                key for key, _ in (self.covering(command, inside) if covering is None else covering)
-            ]
-        if keys:
-            self.allowed.update(dict.fromkeys(keys))
-            return True
-        self.open.setdefault((self.from_root(command) or command).words, command.shown)
-        return False
-
-    def forms(self, command: ExecCommand, inside: frozenset[int]) -> tuple[ExecCommand, ...]:
-        """Return the command, and the command without what changes nothing: `--no-pager`, and `-C
-        DIR` into the workspace, which is `cd DIR` and free."""
-        if inside or command.plain is None:
-            return (command,)
-        form, folders = command.plain
-        place = self.cwd
-        for folder in folders:
-            place = join(place, folder)
-        is_free = place == self.cwd or (self.cwd_is_known() and within(place, self.roots))
-        return (command, form) if is_free else (command,)
-
-    def from_root(self, command: ExecCommand) -> ExecCommand | None:
-        """Return the command with its name as a rule means it: `./run` in a rule is the workspace's
-        own, whatever `cd` or `cwd` came before. None where that can't be told."""
-        if not command.has_path or self.here <= set(self.roots[:1]):
-            return command
-        words = command.words
-        seen = (
-            path_from_root(words[0].text, next(iter(self.here)), self.roots)
-            if len(self.here) == 1
-            else None
-        )
-        return (
-            ExecCommand((msgspec.structs.replace(words[0], text=seen), *words[1:]))
-            if seen
-            else None
-        )
-
-    def cwd_is_known(self) -> bool:
-        return not any(command.words[0].text == "cd" for command in self.found)
-
-    def restrict(self, command: ExecCommand) -> None:
-        """Apply deny and ask rules that touch the command, or might once its expansions are
-        known."""
-        if rules := self.deny.touching(command):
-            self.hold(command, rules, self.denied, "denied")
-        if rules := self.ask.touching(command):
-            self.hold(command, rules, self.asked, "asked")
-        seen = self.from_root(command) if command.has_path else command
-        if seen is not None and seen is not command:
-            # `cd scripts && ./x` is what a rule calls `./scripts/x`.
-            self.hold(seen, self.deny.touching(seen), self.denied, "denied")
-            self.hold(seen, self.ask.touching(seen), self.asked, "asked")
-        elif command.has_path and seen is None:
-            # `cd /opt/tools && ./x` is `/opt/tools/x`, whatever else it may be.
-            for place in sorted(self.here):
-                there = msgspec.structs.replace(
-                    command.words[0], text=join(place, command.words[0].text)
-                )
-                meant = ExecCommand((there, *command.words[1:]))
-                self.hold(meant, self.deny.touching(meant), self.denied, "denied")
-                self.hold(meant, self.ask.touching(meant), self.asked, "asked")
-
-    def hold(
-        self, command: ExecCommand, rules: Sequence[ExecRule[K]], found: dict[K, str], verb: str
-    ) -> None:
-        words = command.words
-        for rule in rules:
-            if rule.key in found or not could_touch(rule.pattern, words[0]):
-                continue
-            if rule.exceptions and any(
-                covers(e, words, frozenset(), is_exception=True) for e in rule.exceptions
-            ):
-                continue
-            if touches(rule.pattern, words):
-                found[rule.key] = f"{verb} by exec({rule.pattern.text}): `{command.shown}`"
-            elif not command.is_spelled_out and might_touch(rule.pattern, words):
-                self.problem(
-                    f"an expansion that may make `{command.shown}` what exec({rule.pattern.text})"
-                    " names"
-                )
-
-    def restrict_anywhere(self, parts: Sequence[Sequence[Word]]) -> None:
-        """Apply deny and ask rules to commands that may begin at any word of any part."""
-        texts = {word.text for words in parts for word in words}
-        for rules, found, verb in (
-            (self.deny, self.denied, "denied"),
-            (self.ask, self.asked, "asked"),
-        ):
-            anywhere = rules.plausible(texts) if rules.anywhere else []
-            if not rules.by_name and not anywhere:
-                continue
-            for words in parts:
-                for i, word in enumerate(words):
-                    if anywhere or basename(word.text) in rules.by_name:
-                        command = ExecCommand(tuple(words[i : i + _WINDOW]))
-                        self.hold(command, rules.touching(command, anywhere), found, verb)
-
-    def bare(self) -> None:
-        for rules, found, verb in (
-            (self.deny, self.denied, "denied"),
-            (self.ask, self.asked, "asked"),
-        ):
-            for rule in rules.bare:
-                excepted = bool(self.found) and not self.problems
-                excepted = excepted and all(
-                    any(
-                        covers(e, command.words, frozenset(), is_exception=True)
-                        for e in rule.exceptions
-                    )
-                    for command in self.found
-                )
-                if not excepted:
-                    found.setdefault(rule.key, f"{verb} by exec({rule.pattern.text})")
-
-    def scan(self, text: str) -> None:
-        """Match deny and ask rules token by token on a text whose reading is doubtful: wide, and
-        only ever stricter."""
-        if not self.deny and not self.ask:
-            return
-        if len(text) > MAX_SCANNED_CHARS:
-            why = f"{len(text)} characters are too long to check the rules on"
-            self.denied.update((rule.key, why) for rule in self.deny.every())
-            self.asked.update((rule.key, why) for rule in self.ask.every())
-            return
-        parts = [
-            [Word(_ROUGH_QUOTES.sub("", token)) for token in part.split()]
-            for part in _ROUGH_BREAK.split(text)
-        ]
-        self.restrict_anywhere(parts)
-        if _ROUGH_QUOTES.search(text):
-            bare = _ROUGH_QUOTES.sub("", text)
-            self.restrict_anywhere([[Word(token) for token in _ROUGH_SPLIT.split(bare) if token]])
-
-
-# How many words of a command that is only guessed at are looked at.
-_WINDOW = 40
-_NOT_POSIX = re.compile(
-    r"\$['\"]|&>|<<<|\|&|\{[^}]*(?:,|\.\.)|>&\s*[^0-9\s-]|\[\[|\bfunction\b|\bselect\b"
-)
-_ROUGH_SPLIT = re.compile(r"[\s;&|()<>{}`]+|\$\(")
-_ROUGH_QUOTES = re.compile(r"['\"\\]")
-_ROUGH_BREAK = re.compile(r"[;&|()<>{}`\n]+")
-_ROUGH_MARKS = re.compile(r"[\s'\"\\;&|()<>{}`]")
