@@ -24,7 +24,7 @@ from tests.egress.egress_harness import (
 )
 from tests.egress.hellos import client_hello, server_hello
 from tests.egress.loop.test_failures import request_to
-from tests.egress.test_tunnels import Listener
+from tests.egress.tls_listener import Listener
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

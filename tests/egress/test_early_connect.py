@@ -37,7 +37,7 @@ from tests.egress.egress_harness import (
     status_of,
 )
 from tests.egress.hellos import client_hello, server_hello
-from tests.egress.test_tunnels import HELLO, HOST, Listener, origin, rest
+from tests.egress.tls_listener import HELLO, HOST, Listener, origin, rest
 from tests.fakes.clock import FakeClock
 from tests.fakes.waiting import PATIENCE_S
 

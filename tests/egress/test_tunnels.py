@@ -2,9 +2,8 @@
 whole, and of all else the origin sees no byte. Everything is allowed by the supervisor here."""
 
 import asyncio
-import contextlib
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -41,12 +40,12 @@ from tests.egress.hellos import (
     with_extensions,
 )
 from tests.egress.test_front_hostile import RAW
+from tests.egress.tls_listener import HELLO, HOST, Listener, origin, rest
 from tests.fakes.waiting import PATIENCE_S
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+__all__ = ["origin"]
 
-HOST = "origin.test"
-HELLO = client_hello(HOST)
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 def unread(question: Question) -> Answer:
@@ -57,64 +56,6 @@ def unread(question: Question) -> Answer:
         settle=True,
         look_inside=False,
     )
-
-
-class Listener:
-    """An origin without TLS: it notes each byte at once, and says what the test wants it to."""
-
-    def __init__(self) -> None:
-        self.port = 0
-        self.received = bytearray()
-        self.changed = asyncio.Condition()
-        self.open = self.connections = 0
-        self.says: Callable[[bytes], bytes] = lambda received: b""
-        self.greeting = b""
-
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.open += 1
-        self.connections += 1
-        self.writer = writer
-        await self._tell()
-        writer.write(self.greeting)
-        try:
-            while data := await reader.read(65536):
-                self.received += data
-                await self._tell()
-                writer.write(self.says(data))
-        except ConnectionError:
-            pass
-        finally:
-            self.open -= 1
-            writer.close()
-            await self._tell()
-
-    async def untouched(self) -> bool:
-        """Whether nobody has connected. One more connection, which is taken after all that came
-        before it, is waited for."""
-        before = self.connections
-        _, writer = await asyncio.open_connection("127.0.0.1", self.port)
-        await self.until(lambda: self.connections > before)
-        writer.close()
-        await self.until(lambda: not self.open)
-        self.connections -= 1
-        return self.connections == 0 and not self.received
-
-    async def until(self, wanted: Callable[[], bool]) -> None:
-        async with asyncio.timeout(PATIENCE_S), self.changed:
-            await self.changed.wait_for(wanted)
-
-    async def _tell(self) -> None:
-        async with self.changed:
-            self.changed.notify_all()
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def origin() -> AsyncIterator[Listener]:
-    listener = Listener()
-    server = await asyncio.start_server(listener.serve, "127.0.0.1", 0)
-    listener.port = server.sockets[0].getsockname()[1]
-    yield listener
-    server.close()
 
 
 @pytest_asyncio.fixture(loop_scope="module")
@@ -131,16 +72,6 @@ async def connected(
     writer.write(f"CONNECT {HOST}:{port} HTTP/1.1\r\nHost: {HOST}:{port}\r\n\r\n".encode() + more)
     assert status_of(await answer_of(reader)) == 200
     return reader, writer
-
-
-async def rest(reader: asyncio.StreamReader) -> bytes:
-    """What still comes until the end."""
-    found = b""
-    async with asyncio.timeout(PATIENCE_S):
-        with contextlib.suppress(ConnectionError):
-            while data := await reader.read(65536):
-                found += data
-    return found
 
 
 # -- what passes ----------------------------------------------------------------------------------
