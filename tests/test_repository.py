@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.test_architecture import ROOT, imported, sources
+from tests.source_reader import ROOT, imported, sources
 
 
 def tracked_files() -> list[Path]:
