@@ -58,7 +58,8 @@ from supervisor.server.common.listening import listen
 from supervisor.server.common.serve import serve_agent, serve_operator
 from supervisor.server.operator.pages import pages
 from supervisor.sessions.credentials import NamedSecrets
-from supervisor.sessions.session_manager import SessionManager, StartSession
+from supervisor.sessions.session_manager import SessionManager
+from supervisor.sessions.start_session import StartSession
 from supervisor.settings import ROOT, Settings
 from supervisor.store.engine import open_database
 from supervisor.workspace.channel import WorkspaceChannel

@@ -74,7 +74,7 @@ class SessionParts:
 
 
 class SessionSetup:
-    """Implements `session_manager.Surroundings`. `serve_agent` serves the agent's door on a
+    """Implements `session_support.SessionSupport`. `serve_agent` serves the agent's door on a
     socket, and gives what stops it."""
 
     def __init__(
@@ -141,7 +141,7 @@ class SessionSetup:
         for parts in self._parts.values():
             parts.channel.reconsider()
 
-    # -- session_manager.Surroundings -------------------------------------------------------------
+    # -- session_support.SessionSupport ----------------------------------------------------------
 
     async def plan(self, wanted: StartSession) -> dict[str, Any]:
         """Return the facts of a session that its kind brings; `UserError` where it can't be started

@@ -57,7 +57,7 @@ def supervise(
     results can be looked at there.
     """
     from supervisor.records.policy_files import check_policy
-    from supervisor.sessions.session_manager import StartSession, checked_workspace
+    from supervisor.sessions.start_session import StartSession, checked_workspace
 
     workspace = checked_workspace(workspace)
     client = running.find(settings.data_dir)

@@ -14,12 +14,10 @@ agent's door, the workspace.
 import asyncio
 import contextlib
 import hmac
-import os
 import secrets
-import socket
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 import structlog
@@ -35,12 +33,11 @@ from supervisor.core.sessions import Session, SessionId, as_started
 from supervisor.errors import GatehouseError, NotFoundError, StorageError, UserError
 from supervisor.records.audit import Audit
 from supervisor.sandbox import left_behind
-from supervisor.sandbox.base import Running, Sandbox, Spec
+from supervisor.sandbox.base import Running, Sandbox
 from supervisor.sessions import session_output
-from supervisor.sessions.start_session import StartSession
+from supervisor.sessions.session_support import SessionSupport
+from supervisor.sessions.start_session import StartSession, checked_workspace
 from supervisor.store import sessions as store
-
-__all__ = ["SessionManager", "SessionSupport", "StartSession", "checked_workspace"]
 
 log = structlog.get_logger("sessions")
 
@@ -48,49 +45,6 @@ AGENT_GRACE_S = 10.0
 PROGRESS_EVERY_S = 0.25
 UPTIME_ENDED = "MAX_UPTIME was reached"
 WAITS_FOR_ANSWER = "the agent is done; its changes wait for your answer in the inbox"
-
-
-class SessionSupport(Protocol):
-    """Parts that `app` puts around sessions. Every method may be called again for a session that a
-    crash left."""
-
-    async def plan(self, wanted: StartSession) -> dict[str, Any]:
-        """Further facts of the session (`command`, `policy_text`, `model`, `notices`);
-        `UserError` for bad input."""
-
-    def spec(self, session: Session, token: str, *, tty: bool) -> Spec:
-        """Return the sandbox of the agent."""
-
-    def open(self, session: Session, wanted: StartSession | None = None) -> None:
-        """The session's actions may be judged from now on. `wanted`: it is to be started."""
-
-    def policy_on_record(self, session: Session) -> dict[str, Any]:
-        """Return path and hash of the policy that judges it, for the record."""
-
-    async def copy_workspace(
-        self, session: Session, wanted: StartSession, on_progress: Callable[[int, int, int], None]
-    ) -> tuple[str, ...]:
-        """Make the private copy; return notes for the person."""
-
-    async def attach(self, session: Session, listeners: Mapping[int, socket.socket]) -> None:
-        """Serve the agent's door, lend the proxy's socket to egress, watch the copy: all before
-        the agent's first instant."""
-
-    async def final_pass(self, session: Session, why: str) -> None:
-        """Compare the whole copy with the host once more."""
-
-    def waits_for_person(self, session_id: str) -> bool:
-        """Return whether changes of a session whose agent is done still wait for an answer, or for
-        being applied."""
-
-    async def until_something_is_answered(self, session_id: str) -> None:
-        """Return when one of its requests changed."""
-
-    def close_requests(self, session_id: str, why: str, *, keep_changes: bool) -> None:
-        """Deny what waits; with `keep_changes`, all but changes of files."""
-
-    async def detach(self, session: Session) -> None:
-        """Undo `attach` and `open`."""
 
 
 class _Live:
@@ -495,29 +449,3 @@ async def _end_agent(live: _Live) -> None:
     except TimeoutError:
         live.running.kill("it did not end within 10 s of SIGTERM")
         live.exit_code = await live.running.wait()
-
-
-def checked_workspace(path: Path) -> Path:
-    """Return the real folder, or raise one clear line about its fault."""
-    try:
-        real = path.expanduser().resolve(strict=True)
-    except (OSError, RuntimeError) as error:
-        raise UserError(
-            f"workspace `{path}` does not exist",
-            "give the folder of the project with --workspace DIR",
-        ) from error
-    if not real.is_dir():
-        raise UserError(
-            f"workspace `{path}` is not a folder",
-            "give the folder of the project with --workspace DIR",
-        )
-    if not os.access(real, os.R_OK | os.X_OK):
-        raise UserError(
-            f"workspace `{path}` can't be read", "run Gatehouse as a user who may read it"
-        )
-    if real == Path("/"):
-        raise UserError(
-            "workspace `/` is the whole machine",
-            "give the folder of one project with --workspace DIR",
-        )
-    return real

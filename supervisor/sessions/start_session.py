@@ -1,11 +1,13 @@
 """Request to start a session, as the operator's API, the form and `run` send it."""
 
+import os
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 
 from supervisor.core.sessions import Kind, NetworkMode, OwnLimits
+from supervisor.errors import UserError
 from supervisor.settings import CopyMode
 
 _Name = Annotated[str, msgspec.Meta(max_length=64)]
@@ -42,3 +44,29 @@ class StartSession(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     search_path: Annotated[str, msgspec.Meta(max_length=65536)] | None = None
     environment: dict[_Name, _Value] | None = None
     expects: dict[_Name, _Value] = {}
+
+
+def checked_workspace(path: Path) -> Path:
+    """Return the real folder, or raise one clear line about its fault."""
+    try:
+        real = path.expanduser().resolve(strict=True)
+    except (OSError, RuntimeError) as error:
+        raise UserError(
+            f"workspace `{path}` does not exist",
+            "give the folder of the project with --workspace DIR",
+        ) from error
+    if not real.is_dir():
+        raise UserError(
+            f"workspace `{path}` is not a folder",
+            "give the folder of the project with --workspace DIR",
+        )
+    if not os.access(real, os.R_OK | os.X_OK):
+        raise UserError(
+            f"workspace `{path}` can't be read", "run Gatehouse as a user who may read it"
+        )
+    if real == Path("/"):
+        raise UserError(
+            "workspace `/` is the whole machine",
+            "give the folder of one project with --workspace DIR",
+        )
+    return real

@@ -30,7 +30,7 @@ from supervisor.records.kill_switch import KillSwitch
 from supervisor.records.policy_files import PolicyFiles
 from supervisor.sandbox.base import Running
 from supervisor.server.common.auth import OperatorAuth
-from supervisor.sessions.session_manager import StartSession
+from supervisor.sessions.start_session import StartSession
 from supervisor.settings import Settings, from_environment
 from supervisor.store import sessions as session_store
 from supervisor.store.engine import open_database

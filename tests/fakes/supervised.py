@@ -21,7 +21,7 @@ from supervisor.core.actions import Category, category_of
 from supervisor.core.approvals import Request, Status, status
 from supervisor.core.sessions import Session
 from supervisor.errors import UserError
-from supervisor.sessions.session_manager import StartSession
+from supervisor.sessions.start_session import StartSession
 from supervisor.settings import Settings, from_environment
 
 # A bound for what should take milliseconds, on a machine that does ten other things.

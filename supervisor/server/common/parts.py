@@ -22,7 +22,7 @@ from supervisor.records.audit import Audit
 from supervisor.records.kill_switch import KillSwitch
 from supervisor.records.policy_files import PolicyFiles
 from supervisor.sandbox.base import Running
-from supervisor.sessions.session_manager import StartSession
+from supervisor.sessions.start_session import StartSession
 from supervisor.settings import Settings
 from supervisor.workspace.apply.partial import PartAnswered, Rest
 from supervisor.workspace.incoming.incoming import HostChanges

@@ -53,7 +53,7 @@ from supervisor.server.operator.operator_bodies import (
     StopBody,
     TakeBody,
 )
-from supervisor.sessions.session_manager import StartSession
+from supervisor.sessions.start_session import StartSession
 
 AnyRequest = Request[Any, Any, Any]
 # Of what a new rule answered, what is told whole; and how many views are made before others have a

@@ -26,7 +26,7 @@ from supervisor.server.operator.operator_api import AnyRequest, caller, live_of,
 from supervisor.server.operator.pages import page_values
 from supervisor.server.operator.pages.page_views import MOST_CARDS, DiffTime, card
 from supervisor.server.operator.pages.session_views import session_data
-from supervisor.sessions.session_manager import StartSession
+from supervisor.sessions.start_session import StartSession
 from supervisor.settings import copy_mode, network_mode
 
 Form = URLEncodedBody[dict[str, str]]
