@@ -14,7 +14,6 @@ by contents.
 import asyncio
 import itertools
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import NamedTuple
 
 import msgspec
 
@@ -37,7 +36,6 @@ from supervisor.core.files.incoming import is_known_of
 from supervisor.core.files.new_folders import holds_for, with_way
 from supervisor.core.files.swaps import made_by
 from supervisor.gate.gate import Gate, Grant
-from supervisor.gate.verdict_lines import record_refusal
 from supervisor.workspace.compare.copy_side import CopySide
 from supervisor.workspace.compare.examining import Examiner
 from supervisor.workspace.compare.findings import PathFinding, Renames
@@ -52,6 +50,7 @@ from supervisor.workspace.compare.last_asked import (
     still_speaks,
     tries_of,
 )
+from supervisor.workspace.compare.refusals import Refusals
 from supervisor.workspace.disk.scan import readable_entries, signature_at
 from supervisor.workspace.disk.uncancelled import to_end
 from supervisor.workspace.disk.watch import Watcher
@@ -66,13 +65,6 @@ HELD_UP = "could not be carried out before: {}"
 # Paths that are looked at, asked about and carried out in one go: the rest of the loop waits
 # meanwhile.
 CHUNK = 500
-
-
-class RefusedPath(NamedTuple):
-    """A path that is never carried over in the state that it is in: its signature then, and why."""
-
-    signature: Signature | None
-    why: str
 
 
 class Comparison:
@@ -103,7 +95,7 @@ class Comparison:
         self._compared: dict[str, Signature] = {}
         self._side = CopySide(sides, self._compared)
         self._walk = Walk(self._side, sides, ignores, watcher)
-        self._refused: dict[str, RefusedPath] = {}
+        self._refusals = Refusals(sides.copy, gate, session_id, self._compared)
         self._problems: dict[str, str] = {}
         self._held: dict[str, Signature | None] = {}
         self._swaps = FolderSwaps(sides, self._side, ignores, gate.redactor)
@@ -189,7 +181,7 @@ class Comparison:
 
     def refused(self) -> dict[str, str]:
         """Return the paths of the copy that are never carried over, with reasons."""
-        return {name: refusal.why for name, refusal in self._refused.items()}
+        return self._refusals.reasons()
 
     def reconsider(self) -> None:
         """Ask again about what rules denied: they are others now."""
@@ -203,7 +195,7 @@ class Comparison:
         for name, one in asked:
             if one.request_id in denied:
                 self.forget(name)
-        self._refused.clear()
+        self._refusals.clear()
 
     # -- finding ----------------------------------------------------------------------------------
 
@@ -307,16 +299,18 @@ class Comparison:
         if finding.unsteady:
             self._watcher.wake(name.rpartition("/")[0])
         elif finding.problem:
-            self._refuse(name, to_action(name, Want("write", None)), finding.problem)
+            self._refusals.refuse(name, to_action(name, Want("write", None)), finding.problem)
         elif finding.wanted is None:
             self._agree(finding)
         elif finding.wanted.operation == "mkdir" and await self._holds_something(name):
             self._withdraw(name, "a file in the folder carries it")
         elif finding.wanted.never:
             kind = next(hazard for hazard in finding.wanted.hazards if hazard in SPECIAL)
-            self._refuse(name, to_action(name, finding.wanted), f"a {kind} never leaves the copy")
+            self._refusals.refuse(
+                name, to_action(name, finding.wanted), f"a {kind} never leaves the copy"
+            )
         elif finding.wanted.link_target is not None and not is_text(finding.wanted.link_target):
-            self._refuse(
+            self._refusals.refuse(
                 name,
                 to_action(name, finding.wanted),
                 "the link's target isn't UTF-8, so no request can name it",
@@ -325,7 +319,7 @@ class Comparison:
             return await self._swap(finding)
         else:
             wanted = finding.wanted
-            self._refused.pop(name, None)
+            self._refusals.forget(name)
             if mine is not None:
                 self._compared[name] = mine.signature
             action = to_action(name, wanted)
@@ -346,11 +340,11 @@ class Comparison:
             else:
                 self._withdraw(name, swap.problem, keep_refusal=True)
                 assert finding.wanted is not None
-                self._refuse(name, to_action(name, finding.wanted), swap.problem)
+                self._refusals.refuse(name, to_action(name, finding.wanted), swap.problem)
                 self._compared.pop(name, None)
             return None
         assert mine is not None
-        self._refused.pop(name, None)
+        self._refusals.forget(name)
         self._compared |= swap.members | {name: mine.signature}
         action = swap.action
         return ToAsk(
@@ -462,22 +456,10 @@ class Comparison:
         self._room -= 1
         return self._room < 0
 
-    def _refuse(self, name: str, action: FileChange, why: str) -> None:
-        """Record that a path is never carried over, once for each state. No card: nobody could
-        approve it."""
-        now = signature_at(self._sides.copy, name)
-        before = self._refused.get(name)
-        if before == RefusedPath(now, why):
-            return
-        self._refused[name] = RefusedPath(now, why)
-        if now is not None:
-            self._compared[name] = now
-        record_refusal(self._gate.audit, action, self._session_id, why)
-
     def _withdraw(self, name: str, why: str, *, keep_refusal: bool = False) -> None:
         asked = self._asked.pop(name, None)
         if not keep_refusal:
-            self._refused.pop(name, None)
+            self._refusals.forget(name)
         if (
             asked is not None
             and not self._is_other_end_of(asked)
