@@ -8,14 +8,16 @@ import msgspec
 
 from supervisor.core.actions import Action, Effect, Network
 from supervisor.core.lab.explanation import FAR, MOST_PARTS, NEAR, RuleLook, Topic, excepted, miss
-from supervisor.core.policy.network_patterns import WEB_PORTS, NetworkPattern, Target, parse
-from supervisor.core.policy.network_rules import (
-    NetworkJudge,
+from supervisor.core.policy.network_patterns import (
+    WEB_PORTS,
+    NetworkPattern,
+    Target,
     as_literal,
-    forced_of,
     names_address,
+    parse,
     target_of,
 )
+from supervisor.core.policy.network_rules import NetworkJudge, forced_of
 from supervisor.core.policy.rules import Policy
 from supervisor.core.text.hosts import (
     LIFTABLE,

@@ -1,12 +1,12 @@
-"""Network patterns: parsing, and matching against one target.
+"""Network patterns and targets: parsing, and matching one with the other.
 
     api.example.com  *.example.com  host:8443  10.0.0.5  10.0.0.0/8  [fd00::1]:443  GET,HEAD
     https://host/path/**  * https://*.host/**
 
-Decides for one pattern and one target. It is apart from `network_rules.py`, which knows lists,
-addresses that need naming, and verdicts. Two ways to match: *narrow* for allow (a host alone is
-ports 80 and 443; no empty path segments), *broad* for deny and ask (every port that isn't named
-otherwise, every reading of a path, in any case, with a body or without).
+Decides for one pattern and one target. It is apart from `network_rules.py`, which knows lists and
+verdicts. Two ways to match: *narrow* for allow (a host alone is ports 80 and 443; no empty path
+segments), *broad* for deny and ask (every port that isn't named otherwise, every reading of a path,
+in any case, with a body or without).
 """
 
 import difflib
@@ -16,6 +16,7 @@ from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import unquote
 
+from supervisor.core.actions import Network, is_read_with_body
 from supervisor.core.text.globs import Glob, escape
 from supervisor.core.text.globs import check as check_glob
 from supervisor.core.text.hosts import (
@@ -42,6 +43,8 @@ _DOTS = re.compile(r"/\.{1,2}(?:/|\Z)")
 _QUERY = re.compile(r"\?[^/]*=")
 _ENCODED_WILDCARD = re.compile(r"%(?:2A|3F|5B)", re.IGNORECASE)
 _METHOD = re.compile(r"[A-Z][A-Z-]{0,31}\Z")
+# As a client may write it.
+_SENT_METHOD = re.compile(r"[A-Za-z][A-Za-z-]{0,31}\Z")
 _KNOWN_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _HOST_PORT = re.compile(r"(?P<host>\[[^\]]*\](?:/[0-9]+)?|[^:\[\]]*)(?::(?P<port>[0-9]{1,5}))?\Z")
 
@@ -325,3 +328,74 @@ def check(text: str, *, allows: bool) -> str:
     ):
         return f"`network({text})` never matches: this address is never reached"
     return ""
+
+
+def target_of(action: Network) -> Target:
+    """Return the canonical target; `ValueError` (a whole why) where the action can't be judged."""
+    try:
+        host = canonical_host(action.host)
+    except ValueError as error:
+        raise ValueError(f"the host `{shown_host(action.host)}` {error}") from None
+    if not 0 < action.port < 65536:
+        raise ValueError(f"`{action.port}` is not a port")
+    resolved = tuple(_address(text) for text in action.resolved)
+    if action.operation == "connect":
+        return Target(host, as_address(host), action.port, resolved=resolved)
+    if (
+        not action.method
+        or not _SENT_METHOD.match(action.method)
+        or action.scheme not in ("http", "https")
+    ):
+        raise ValueError("a request needs a method, and http or https")
+    path = normalise_path(action.path or "/")
+    return Target(
+        host,
+        as_address(host),
+        action.port,
+        action.method,
+        action.scheme,
+        path,
+        resolved,
+        is_read_with_body(action),
+    )
+
+
+def _address(text: str) -> Address:
+    try:
+        return ipaddress.ip_address(canonical_host(text))
+    except ValueError:
+        raise ValueError(
+            f"`{shown_host(text)}` is not an address that a name can resolve to"
+        ) from None
+
+
+def shown_host(text: str) -> str:
+    """Return the start of a host that may be no text, for a why."""
+    return text[:100].encode("ascii", "backslashreplace").decode()
+
+
+def is_nowhere_public(network: AnyNetwork) -> bool:
+    """Return whether a network lies within private space, so that naming it means its private
+    addresses."""
+    ends = {address_class(network[0]), address_class(network[-1])}
+    # Python takes what was once a site's own (RFC 3879) for global.
+    is_old = isinstance(network, ipaddress.IPv6Network) and network.is_site_local
+    is_private = is_old or network.is_private or not network.is_global
+    return network.prefixlen > 0 and is_private and "public" not in ends
+
+
+def as_literal(target: Target, address: Address) -> Target:
+    """Return the target as if its host had been written as one of its addresses."""
+    return target._replace(host=str(address), address=address)
+
+
+def names_address(pattern: NetworkPattern, literal: Target) -> bool:
+    """Return whether an allow rule with this pattern names an address that isn't public (see
+    `as_literal`)."""
+    return (
+        pattern.network is not None
+        and is_nowhere_public(pattern.network)
+        and pattern.names_host(literal, broad=False)
+        and pattern.names_port(literal, broad=False)
+        and (pattern.glob is None or literal.path is None or pattern.matches(literal, broad=False))
+    )

@@ -6,15 +6,23 @@ Gatehouse's own listeners, a name that contradicts TLS or Host, and a private ad
 rule names are denied whatever else matches.
 """
 
-import ipaddress
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from supervisor.core.actions import Action, Effect, Network, is_read_with_body
-from supervisor.core.policy.network_patterns import NetworkPattern, Target, check, parse, spellings
+from supervisor.core.actions import Action, Effect, Network
+from supervisor.core.policy.network_patterns import (
+    NetworkPattern,
+    Target,
+    as_literal,
+    check,
+    names_address,
+    parse,
+    shown_host,
+    spellings,
+    target_of,
+)
 from supervisor.core.text.hosts import (
     LIFTABLE,
     Address,
@@ -26,7 +34,7 @@ from supervisor.core.text.hosts import (
     is_metadata_name,
 )
 from supervisor.core.text.prefixes import FEW, Prefixes
-from supervisor.core.text.urls import DEFAULT_PORTS, Path, normalise_path, split_authority
+from supervisor.core.text.urls import DEFAULT_PORTS, Path, split_authority
 from supervisor.core.verdicts import (
     Context,
     Forced,
@@ -39,7 +47,6 @@ from supervisor.core.verdicts import (
     verdict_of,
 )
 
-_METHOD = re.compile(r"[A-Za-z][A-Za-z-]{0,31}\Z")
 _EVERY_PATH = "**"
 _SCHEMES = frozenset(DEFAULT_PORTS)
 _SCHEMES_ON = {port: frozenset({scheme}) for scheme, port in DEFAULT_PORTS.items()}
@@ -402,33 +409,6 @@ class NetworkJudge(Judge[_Seen]):
         return any(entry.is_about_requests for entry in self._index.about(target))
 
 
-def is_nowhere_public(network: ipaddress.IPv4Network | ipaddress.IPv6Network) -> bool:
-    """Return whether a network lies within private space, so that naming it means its private
-    addresses."""
-    ends = {address_class(network[0]), address_class(network[-1])}
-    # Python takes what was once a site's own (RFC 3879) for global.
-    is_old = isinstance(network, ipaddress.IPv6Network) and network.is_site_local
-    is_private = is_old or network.is_private or not network.is_global
-    return network.prefixlen > 0 and is_private and "public" not in ends
-
-
-def as_literal(target: Target, address: Address) -> Target:
-    """Return the target as if its host had been written as one of its addresses."""
-    return target._replace(host=str(address), address=address)
-
-
-def names_address(pattern: NetworkPattern, literal: Target) -> bool:
-    """Return whether an allow rule with this pattern names an address that isn't public (see
-    `as_literal`)."""
-    return (
-        pattern.network is not None
-        and is_nowhere_public(pattern.network)
-        and pattern.names_host(literal, broad=False)
-        and pattern.names_port(literal, broad=False)
-        and (pattern.glob is None or literal.path is None or pattern.matches(literal, broad=False))
-    )
-
-
 def forced_of(target: Target) -> list[Forced]:
     """Return the parts of a request that no rule may allow."""
     if target.path is None or not target.path.ambiguous:
@@ -436,47 +416,6 @@ def forced_of(target: Target) -> list[Forced]:
     return [
         Forced("ask", f"an ambiguous path ({target.path.ambiguous}) is never allowed by a rule")
     ]
-
-
-def target_of(action: Network) -> Target:
-    """Return the canonical target; `ValueError` (a whole why) where the action can't be judged."""
-    try:
-        host = canonical_host(action.host)
-    except ValueError as error:
-        raise ValueError(f"the host `{_shown(action.host)}` {error}") from None
-    if not 0 < action.port < 65536:
-        raise ValueError(f"`{action.port}` is not a port")
-    resolved = tuple(_address(text) for text in action.resolved)
-    if action.operation == "connect":
-        return Target(host, as_address(host), action.port, resolved=resolved)
-    if (
-        not action.method
-        or not _METHOD.match(action.method)
-        or action.scheme not in ("http", "https")
-    ):
-        raise ValueError("a request needs a method, and http or https")
-    path = normalise_path(action.path or "/")
-    return Target(
-        host,
-        as_address(host),
-        action.port,
-        action.method,
-        action.scheme,
-        path,
-        resolved,
-        is_read_with_body(action),
-    )
-
-
-def _address(text: str) -> Address:
-    try:
-        return ipaddress.ip_address(canonical_host(text))
-    except ValueError:
-        raise ValueError(f"`{_shown(text)}` is not an address that a name can resolve to") from None
-
-
-def _shown(text: str) -> str:
-    return text[:100].encode("ascii", "backslashreplace").decode()
 
 
 def _addresses(target: Target) -> tuple[Address, ...]:
@@ -493,7 +432,7 @@ def _contradiction(action: Network, target: Target) -> str:
             host, port = (text, None) if kind == "TLS" else _host_header(text)
             named = canonical_host(host)
         except ValueError:
-            return f"{kind} names `{_shown(text)}`, which is not a valid host"
+            return f"{kind} names `{shown_host(text)}`, which is not a valid host"
         if named != target.host:
             return f"{kind} names `{named}`, but the connection goes to `{target.host}`"
         if port is not None and port != target.port:

@@ -19,8 +19,7 @@ from supervisor.core.policy import git_rules, network_patterns, package_rules
 from supervisor.core.policy.file_rules import tidy
 from supervisor.core.policy.git_refs import REACHES, READS, harmless
 from supervisor.core.policy.git_rules import GitPattern
-from supervisor.core.policy.network_patterns import WEB_PORTS, NetworkPattern
-from supervisor.core.policy.network_rules import is_nowhere_public
+from supervisor.core.policy.network_patterns import WEB_PORTS, NetworkPattern, is_nowhere_public
 from supervisor.core.policy.package_rules import PackagePattern
 from supervisor.core.policy.packages import items_of
 from supervisor.core.shell import exec_containment, exec_patterns

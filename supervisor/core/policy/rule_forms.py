@@ -14,8 +14,7 @@ from typing import NamedTuple
 from supervisor.core.actions import WORKSPACE, Packages
 from supervisor.core.policy.file_rules import Protected
 from supervisor.core.policy.git_rules import GitPattern
-from supervisor.core.policy.network_patterns import NetworkPattern
-from supervisor.core.policy.network_rules import is_nowhere_public
+from supervisor.core.policy.network_patterns import NetworkPattern, is_nowhere_public
 from supervisor.core.policy.package_rules import PackagePattern
 from supervisor.core.policy.packages import items_of, managers, risky_flags
 from supervisor.core.policy.rule_containment import Compiled

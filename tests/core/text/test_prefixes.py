@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from supervisor.core.actions import Action, Effect, Exec, FileChange, Network
 from supervisor.core.policy.evaluate import evaluate
 from supervisor.core.policy.git_refs import parse_command as git
-from supervisor.core.policy.network_patterns import parse, spellings
-from supervisor.core.policy.network_rules import NetworkJudge, target_of
+from supervisor.core.policy.network_patterns import parse, spellings, target_of
+from supervisor.core.policy.network_rules import NetworkJudge
 from supervisor.core.policy.packages import parse_command as package
 from supervisor.core.policy.policy_text import policy_from_data
 from supervisor.core.text.prefixes import MAX_PREFIX_CHARS, Prefixes
