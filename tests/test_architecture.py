@@ -36,8 +36,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "core.policy": {"errors", "core", "core.text", "core.shell"},
     "core.files": {"errors", "core", "core.text", "core.secrets", "core.policy"},
     "core.git": {"errors", "core", "core.text", "core.secrets", "core.policy", "core.files"},
-    "core.models": {"errors", "core", "core.text", "core.policy"},
-    "core.network": {"errors", "core", "core.text", "core.models", "core.policy"},
+    "core.models": {"errors", "core", "core.text"},
+    "core.network": {"errors", "core", "core.text", "core.models"},
     "core.lab": {"errors", "core", "core.text", "core.secrets", "core.shell", "core.policy"},
     "store": BASE | {"core.*"},
     "store.migrations": {"store"},
@@ -478,12 +478,12 @@ def test_every_module_says_what_it_is() -> None:
     )
 
 
-def test_no_module_is_longer_than_550_lines() -> None:
+def test_no_module_is_longer_than_530_lines() -> None:
     lengths = {
         str(path.relative_to(ROOT)): len(path.read_text(encoding="utf-8").splitlines())
         for path in modules()
     }
-    assert not {name: lines for name, lines in lengths.items() if lines > 550}, "look for the seam"
+    assert not {name: lines for name, lines in lengths.items() if lines > 530}, "look for the seam"
 
 
 def test_a_public_class_has_its_name_to_itself() -> None:

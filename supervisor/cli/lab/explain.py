@@ -21,8 +21,9 @@ from supervisor.core.actions import RULE_CATEGORIES, PathOperation
 from supervisor.core.lab.check import OWN_LISTENERS, action_of, answer_line, surroundings
 from supervisor.core.lab.explain import explain as explained
 from supervisor.core.lab.explanation import as_data
-from supervisor.core.policy.policy_text import nearest, policy_from_data
+from supervisor.core.policy.policy_text import policy_from_data
 from supervisor.core.text.display import visible
+from supervisor.core.text.mistyped import nearest
 from supervisor.errors import UserError
 from supervisor.settings import Settings
 from supervisor.workspace.disk.links import look

@@ -16,8 +16,9 @@ import yaml
 
 from supervisor.core.actions import RULE_CATEGORIES, Effect
 from supervisor.core.lab.check import answer_line, keys_of
-from supervisor.core.policy.policy_text import EFFECTS, nearest
+from supervisor.core.policy.policy_text import EFFECTS
 from supervisor.core.policy.rules import Policy
+from supervisor.core.text.mistyped import nearest
 from supervisor.errors import UserError
 
 MAX_DEPTH = 20

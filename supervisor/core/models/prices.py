@@ -13,8 +13,8 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from supervisor.core.models.model_calls import Tier, Tokens
-from supervisor.core.policy.policy_text import nearest
 from supervisor.core.text import policy_yaml
+from supervisor.core.text.mistyped import nearest
 from supervisor.errors import PolicyError
 
 _MILLION = 10**6

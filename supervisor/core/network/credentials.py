@@ -24,9 +24,9 @@ import msgspec
 
 from supervisor.core.network.credential_presets import PRESETS, Preset
 from supervisor.core.network.egress_wire import Credential
-from supervisor.core.policy.policy_text import nearest
 from supervisor.core.text import globs, policy_yaml
 from supervisor.core.text.hosts import EVERY, as_address, canonical_host, is_shared_by_strangers
+from supervisor.core.text.mistyped import nearest
 from supervisor.core.text.urls import DEFAULT_PORTS, normalise_path, split_authority
 from supervisor.errors import PolicyError, UserError
 

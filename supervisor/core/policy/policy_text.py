@@ -6,7 +6,6 @@ never skip what it doesn't understand: a rule that silently doesn't match is a h
 surprise (an allow).
 """
 
-import difflib
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -19,6 +18,7 @@ from supervisor.core.policy.rules import Policy, Protection
 from supervisor.core.text import policy_yaml
 from supervisor.core.text.duration import parse_duration
 from supervisor.core.text.hidden import first_hidden
+from supervisor.core.text.mistyped import nearest
 from supervisor.core.text.policy_yaml import Text, line_of
 from supervisor.core.verdicts import Mode, Rule
 from supervisor.errors import PolicyError, UserError
@@ -122,17 +122,6 @@ def rule_id(effect: Effect, text: str) -> str:
     return hashlib.blake2b(
         f"{effect} {text}".encode("utf-8", "surrogatepass"), digest_size=5
     ).hexdigest()
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    """A remedy for a mistyped word: the nearest known one, else all of them."""
-    choices = list(known)
-    found = difflib.get_close_matches(word.lower(), choices, 1, 0.6)
-    return (
-        f"did you mean `{found[0]}`?"
-        if found
-        else f"known are {', '.join(f'`{one}`' for one in choices)}"
-    )
 
 
 class _Reader:
@@ -526,6 +515,6 @@ def _checker(category: Category) -> Callable[[str, Effect], str]:
 
 
 __all__ = [
-    "DENY_ALL", "EFFECTS", "Text", "check_pattern", "entry_of", "merge", "nearest", "parse_policy",
+    "DENY_ALL", "EFFECTS", "Text", "check_pattern", "entry_of", "merge", "parse_policy",
     "parse_rule", "policy_from_data",
 ]  # fmt: skip
