@@ -88,6 +88,7 @@ def test_a_branch_becomes_a_remote_tracking_ref_and_a_tag_stays() -> None:
         ("a", None),
         ("./a:b", None),
         ("file:///srv/git/a.git", None),
+        ("file://localhost/srv/git/a.git", None),
     ],
 )
 def test_where_a_remote_is(url: str, endpoint: tuple[str, int] | None) -> None:
