@@ -4,7 +4,10 @@ Each command of a recording is judged as the agent would ask for it, as a comman
 recording files under git or packages also as that), and held against a judge that knows nothing of
 the engine (`_worth_asking`). *Answered* are the commands that the policy allows by itself;
 *wrongly* answered those among them that a person would want to be asked about, of which there must
-be none.
+be none. Under a policy whose commands run contained, what a command can spoil is only the private
+copy (`_INSIDE`), and what it would reach is asked as its connection (`_BY_CONNECTION`, counted as
+asked). Connections of routine commands aren't in the recordings, so they aren't counted under any
+policy.
 
 A recording is JSON lines, one session each: `{"id", "project", "actions": [{"category",
 "command", "cwd"}, ...]}`, with `/workspace` for the root. Name it in GATEHOUSE_SESSIONS, or lay
@@ -31,7 +34,20 @@ from supervisor.core.policy.rules import Policy
 HERE = Path(__file__).parent
 WORKSPACE = "/workspace"
 # Each policy, and the share of all commands that it is to answer by itself, in percent.
-POLICIES = {"policy/default.yaml": 50.0, "policy/examples/maintainer.yaml": 80.0}
+POLICIES = {"policy/examples/strict.yaml": 50.0, "policy/default.yaml": 80.0}
+_BY_CONNECTION = {
+    "a GitHub write",
+    "an external download",
+    "another machine, or a deployment",
+}
+_INSIDE = {
+    "an install",  # by a script of the project; one by a package manager is asked as such
+    "a secret",
+    "SQL that alters",
+    "git's configuration or credentials",
+    "a delete outside of the project",
+    "another user",
+}
 MOST_REASONS = 12
 
 
@@ -47,11 +63,13 @@ class Command(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What a policy says of a command; `why` of the first action that it doesn't allow."""
+    """What a policy says of a command; `why` of the first action that it doesn't allow.
+    `is_wrong`: it is answered, and a person would want to be asked."""
 
     command: Command
     is_answered: bool
     why: str
+    is_wrong: bool = False
 
 
 def main() -> list[Figure] | None:
@@ -132,10 +150,18 @@ def answered(policy: Policy, commands: Sequence[Command]) -> list[Answer]:
 
 def _answer(policy: Policy, command: Command) -> Answer:
     verdicts = [
-        evaluate(policy, action, now=0.0, workspace=WORKSPACE) for action in command.actions
+        evaluate(policy, action, now=0.0, workspace=WORKSPACE, is_contained=True)
+        for action in command.actions
     ]
     others = [verdict for verdict in verdicts if verdict.decision != "allow"]
-    return Answer(command, len(others) < len(verdicts), others[0].why if others else "")
+    allowed = [verdict for verdict in verdicts if verdict.decision == "allow"]
+    if not allowed:
+        return Answer(command, False, others[0].why)
+    is_contained = any(verdict.is_contained for verdict in allowed)
+    if is_contained and command.worth in _BY_CONNECTION:
+        return Answer(command, False, "its connection is asked")
+    is_wrong = bool(command.worth) and not (is_contained and command.worth in _INSIDE)
+    return Answer(command, True, others[0].why if others else "", is_wrong)
 
 
 def _policy(name: str) -> Policy:
@@ -163,7 +189,7 @@ def totals(answers: dict[str, list[Answer]]) -> str:
     for name, given in answers.items():
         asked = [one.command for one in given if not one.is_answered]
         worth = sum(bool(command.worth) for command in asked)
-        wrong = sum(bool(one.command.worth) for one in given if one.is_answered)
+        wrong = sum(one.is_wrong for one in given)
         rows.append((
             name, str(len(given)), str(len(given) - len(asked)), f"{100 * _share(given):.1f} %",
             str(len(asked)), str(worth), str(len(asked) - worth), f"{wrong}{' !' if wrong else ''}",
@@ -172,35 +198,36 @@ def totals(answers: dict[str, list[Answer]]) -> str:
 
 
 def by_session(answers: dict[str, list[Answer]]) -> str:
-    """How often each session is asked about what is routine, under each policy. Pure."""
+    """How often each session is asked under each policy, and how often of that about what is
+    routine. Pure."""
     rows = [
         (
             "session",
             "commands",
-            "worth asking",
-            *(f"{Path(name).stem}: routine asked" for name in answers),
+            *(f"{Path(name).stem}: {what}" for name in answers for what in ("asked", "routine")),
         )
     ]
-    commands = [one.command for one in next(iter(answers.values()))]
-    for session in dict.fromkeys(command.session for command in commands):
-        own = [command for command in commands if command.session == session]
-        asked = [
-            sum(
-                not (one.is_answered or one.command.worth)
-                for one in given
-                if one.command.session == session
-            )
-            for given in answers.values()
+    every = dict.fromkeys(one.command.session for one in next(iter(answers.values())))
+    counts = {
+        name: [_asked_in(session, given) for session in every] for name, given in answers.items()
+    }
+    for at, session in enumerate(every):
+        own = sum(one.command.session == session for one in next(iter(answers.values())))
+        rows.append((session, str(own), *(str(n) for found in counts.values() for n in found[at])))
+    for label, at_share in (("median", 0.5), ("p90", 0.9)):
+        found = [
+            sorted(pair[which] for pair in given)[int(at_share * (len(given) - 1) + 0.5)]
+            for given in counts.values()
+            for which in (0, 1)
         ]
-        rows.append(
-            (
-                session,
-                str(len(own)),
-                str(sum(bool(command.worth) for command in own)),
-                *map(str, asked),
-            )
-        )
+        rows.append((label, "", *map(str, found)))
     return _columns(rows)
+
+
+def _asked_in(session: str, answers: Sequence[Answer]) -> tuple[int, int]:
+    """How many questions a session has, and how many of them are routine."""
+    asked = [one for one in answers if one.command.session == session and not one.is_answered]
+    return len(asked), sum(not one.command.worth for one in asked)
 
 
 def reasons(name: str, answers: Sequence[Answer]) -> str:

@@ -51,9 +51,14 @@ from supervisor.workspace.undo.undo import Undo, reopened
 # Serves programs that know no proxy, where the session's network is transparent.
 _FOR_THOSE_WITHOUT_PROXY: dict[int, Listener] = {DOOR_PORT: "door", NAMES_PORT: "names"}
 DEFAULT_DATA = ROOT / "data"
+DEFAULT_POLICY = ROOT / "policy/default.yaml"
+STRICT_POLICY = ROOT / "policy/examples/strict.yaml"
 RECORDED_NOTICE = (
     "this review runs on a recorded model: no ANTHROPIC_API_KEY is set, so nobody looked at the"
     " code; it asks for one action of each kind"
+)
+STRICT_NOTICE = (
+    "this session runs under policy/examples/strict.yaml, so that commands are asked, too"
 )
 MODEL_RULE_WHY = "the model of this session's review"
 NO_GIT_NOTICE = (
@@ -175,6 +180,10 @@ class SessionSetup:
         recorded = not self._settings.anthropic_api_key
         if recorded:
             notices.append(RECORDED_NOTICE)
+            if wanted.policy is None and self._settings.policy_file == DEFAULT_POLICY:
+                notices.append(STRICT_NOTICE)
+                saved = self._settings.data_dir / f"saved-{STRICT_POLICY.name}"
+                common |= {"policy_file": str(STRICT_POLICY), "saved_rules_file": str(saved)}
         return {
             **common,
             "command": ("gatehouse-review", "--base", base or "none"),

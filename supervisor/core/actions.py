@@ -183,7 +183,8 @@ class Git(
 
     `refspecs` are the words after the remote, as written; `flags` every option word that isn't
     harmless. `updates` are exactly what a push moves, and `url` is where to: found by us when it
-    is asked for, never told by the agent.
+    is asked for, never told by the agent. `by_exec`: it was asked for as a command line, so that
+    rules of `exec` hold, too.
     """
 
     operation: str
@@ -196,6 +197,7 @@ class Git(
     cwd: str = "."
     url: str = ""
     updates: tuple[RefUpdate, ...] = ()
+    by_exec: bool = False
 
 
 class Packages(
@@ -207,7 +209,7 @@ class Packages(
     forbid_unknown_fields=True,
 ):
     """Run a package manager. `names` are the packages with their versions, as written; `flags`
-    every option word."""
+    every option word. `by_exec`: as for `Git`."""
 
     manager: str
     operation: str
@@ -215,6 +217,7 @@ class Packages(
     flags: tuple[str, ...] = ()
     command: str | None = None
     cwd: str = "."
+    by_exec: bool = False
 
 
 class Proposal(

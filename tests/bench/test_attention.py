@@ -78,23 +78,37 @@ def test_it_counts_what_is_answered_asked_and_answered_wrongly() -> None:
     answers = attention.answered(policy, commands)
     assert [(one.is_answered, one.command.worth) for one in answers] == [
         (True, ""),
-        (True, "a push"),
+        (False, "a push"),
         (False, ""),
     ]
     assert attention.totals({"p": answers}).splitlines()[-1].split() == [
         "p",
         "3",
-        "2",
-        "66.7",
+        "1",
+        "33.3",
         "%",
+        "2",
+        "1",
         "1",
         "0",
-        "1",
-        "1",
-        "!",
     ]
-    assert attention.by_session({"p": answers}).splitlines()[-1].split() == ["one", "3", "1", "1"]
+    assert attention.by_session({"p": answers}).splitlines()[-3:] == [
+        "one             3         2           1",
+        "median                    2           1",
+        "p90                       2           1",
+    ]
     assert "routine: no rule allows `make`" in attention.reasons("p", answers)
+
+
+def test_a_contained_command_is_asked_at_the_walls_and_never_wrongly() -> None:
+    commands = ["sudo id", "gh pr create --fill", "npm i x", "git push", "cat .env", "make"]
+    read = attention.read_commands(recording(*(("exec", one) for one in commands)))
+    contained = parse_policy("version: 1\nmodes: {exec: contained}\n", "test")
+    answers = attention.answered(contained, read)
+    assert [one.is_answered for one in answers] == [True, False, False, False, True, True]
+    assert not any(one.is_wrong for one in answers)
+    allowed = parse_policy("version: 1\nallow: [exec(cat .env)]\n", "test")
+    assert attention.answered(allowed, read)[4].is_wrong
 
 
 def test_without_a_recording_it_says_how_to_give_one(

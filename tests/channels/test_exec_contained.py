@@ -14,7 +14,7 @@ from tests.fakes.supervised import Supervised, make_repository, settings_in, sup
 
 pytestmark = [pytest.mark.xdist_group("scenarios"), pytest.mark.asyncio(loop_scope="module")]
 
-POLICY = "version: 1\nmodes: {exec: contained}\nask: [exec(git push *)]\ndeny: [exec(rm -rf *)]\n"
+POLICY = "version: 1\nmodes: {exec: contained}\nask: [exec(git merge *)]\ndeny: [exec(rm -rf *)]\n"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -55,7 +55,7 @@ async def test_a_contained_command_runs_and_its_change_is_asked(
 
 
 async def test_deny_and_ask_rules_hold(running: Supervised, workspace: Path) -> None:
-    commands = ["echo $(rm -rf src)", "git push origin main", "echo 'never closed"]
+    commands = ["echo $(rm -rf src)", "git merge main", "echo 'never closed"]
     with running.answering(lambda one: "denied"):
         session, output = await running.run(
             workspace, *agent_command(*(("/v1/exec", {"command": one}) for one in commands))

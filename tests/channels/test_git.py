@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from supervisor.cli.push_text import push_lines
-from supervisor.core.actions import Git, RefUpdate
+from supervisor.core.actions import Exec, Git, RefUpdate
 from supervisor.core.approvals import Request
 from tests.fakes.sandboxed_agent import agent_command, answers
 from tests.fakes.supervised import Supervised, make_repository, settings_in, supervised
@@ -240,6 +240,22 @@ async def test_what_can_not_be_pushed_is_refused_with_a_reason(
     (line,) = [one for event in events for one in running.audit(event, session=session)]
     assert (line["verdict"], line["category"]) == ("deny", "git")
     assert why in line["why"]
+
+
+async def test_a_command_that_is_a_push_runs_by_git_and_only_alone(
+    running: Supervised, workspace: Path, remote: Path
+) -> None:
+    lines = [BEGIN, "cd . && git push origin feature 2>&1 | tail -3", "git push origin x && ls"]
+    calls = [("/v1/exec", {"command": line}) for line in lines]
+    with running.answering(lambda one: "approved"):
+        session, output = await running.run(workspace, *agent_command(*calls))
+    _, pushed, refused = answers(output)
+    assert pushed["outcome"]["ok"], pushed
+    assert git(remote, "log", "-1", "--format=%s", "refs/heads/feature") == "Add new"
+    assert "a push, fetch or install runs by itself" in refused["why"]
+    assert "ask for it alone" in refused["remedy"]
+    commands = [one.action for one in running.requests(session) if isinstance(one.action, Exec)]
+    assert [one.command for one in commands] == [BEGIN]
 
 
 async def test_what_the_agent_commits_after_it_asked_is_not_pushed(

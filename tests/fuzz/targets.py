@@ -19,7 +19,8 @@ from urllib.parse import unquote
 
 from supervisor.core.actions import WORKSPACE, Action, Exec, FileChange, Git, Network, Packages
 from supervisor.core.lab.check import answer, answer_line
-from supervisor.core.policy import git_refs, packages
+from supervisor.core.packages import package_commands
+from supervisor.core.policy import git_refs
 from supervisor.core.policy.evaluate import evaluate
 from supervisor.core.policy.policy_text import entry_of, parse_policy, parse_rule, policy_from_data
 from supervisor.core.policy.rules import Policy, Verdict
@@ -305,8 +306,8 @@ def _is_named_branch(ref: str) -> bool:
 def fuzz_packages(text: str) -> None:
     """A package manager's command line: read without raising, and an allow only for plain names
     that a rule has."""
-    action = packages.parse_command(text)
-    assert packages.agrees(action)
+    action = package_commands.parse_command(text)
+    assert package_commands.agrees(action)
     if verdict_on(action).decision == "allow":
         assert not is_hidden(text, allowed="\t")
         words = shlex.split(text)
@@ -316,7 +317,7 @@ def fuzz_packages(text: str) -> None:
             assert re.match(
                 r"(?:zod|@team/(?!bad\b)[\w.~-]+)(?:@[^@/:]+)?\Z|(?i:requests)\Z", name
             ), name
-    packages.rough_actions(text)
+    package_commands.rough_actions(text)
     if action.manager:
         check_suggestions(action)
     with suppress(PolicyError):

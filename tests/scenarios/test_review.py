@@ -9,7 +9,13 @@ from typing import Any
 
 import pytest
 
-from supervisor.app.session_parts import NO_GIT_NOTICE, RECORDED_NOTICE
+from supervisor.app.session_parts import (
+    DEFAULT_POLICY,
+    NO_GIT_NOTICE,
+    RECORDED_NOTICE,
+    STRICT_NOTICE,
+    STRICT_POLICY,
+)
 from supervisor.core.actions import CATEGORIES, category_of
 from supervisor.core.approvals import Request, status
 from supervisor.core.sessions import Session
@@ -113,6 +119,27 @@ async def test_the_recorded_model_asks_for_all_six_kinds_at_once_and_goes_on_whe
         assert "not today" in review["summary"], "the agent was told why"
         assert "no model looked at the code" in document
         assert running.audit("review_recorded", session=session.id)
+
+
+async def test_the_first_look_of_a_new_installation_shows_a_card_of_each_kind(
+    start_supervisor: StartSupervisor, changed: Path
+) -> None:
+    subprocess.run(["git", "init", "-q", "--bare", str(changed.parent / "remote.git")], check=True)
+    git(changed, "remote", "add", "origin", str(changed.parent / "remote.git"))
+    async with start_supervisor(ASK_ALL, policy_file=DEFAULT_POLICY) as running:
+        session = await running.start(changed, kind="review")
+        assert STRICT_NOTICE in session.notices
+        assert session.policy_file == str(STRICT_POLICY)
+
+        def kinds() -> bool:
+            pending = running.parts.queue.pending(session.id)
+            return {category_of(one.action) for one in pending} == set(CATEGORIES) - {"budget"}
+
+        await running.until(kinds, "a card of each kind")
+        assert running.parts.settings.policy_file == DEFAULT_POLICY
+        other = await running.start(changed, "true")
+        assert other.policy_file == str(DEFAULT_POLICY)
+        assert STRICT_NOTICE not in other.notices
 
 
 async def test_a_folder_without_git_is_reviewed_with_a_notice(

@@ -14,7 +14,8 @@ from supervisor.cli.card_verbs import request_text
 from supervisor.cli.terminal import approval_lines
 from supervisor.core.actions import Action, Exec, fingerprint
 from supervisor.core.approvals import Request
-from supervisor.core.policy import git_refs, packages
+from supervisor.core.packages import package_commands
+from supervisor.core.policy import git_refs
 from supervisor.errors import GatehouseError, RefusedError
 from supervisor.server.common.views import operator_request
 from tests.core.command_lines import HARMLESS, NEEDLES, WITH_SECRETS
@@ -37,7 +38,7 @@ AT_ONCE = 40
 def actions_of(command: str) -> list[Action]:
     """The command as each door takes it."""
     found: list[Action] = [Exec(command=command)]
-    for parse in (git_refs.parse_command, packages.parse_command):
+    for parse in (git_refs.parse_command, package_commands.parse_command):
         try:
             found.append(parse(command, "."))
         except GatehouseError:

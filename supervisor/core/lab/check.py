@@ -24,7 +24,8 @@ from supervisor.core.actions import (
     Packages,
     PathOperation,
 )
-from supervisor.core.policy import git_refs, packages
+from supervisor.core.packages import package_commands
+from supervisor.core.policy import git_refs
 from supervisor.core.policy.evaluate import evaluate
 from supervisor.core.policy.policy_text import policy_from_data
 from supervisor.core.policy.rules import Policy, Verdict
@@ -354,7 +355,7 @@ def _packages(fields: Mapping[str, Any]) -> Action:
     cwd = _get(fields, "cwd", str, ".")
     if "command" in fields:
         _only_command(fields, ("manager", "operation", "names", "flags"))
-        return packages.parse_command(_get(fields, "command", str), cwd)
+        return package_commands.parse_command(_get(fields, "command", str), cwd)
     return Packages(
         manager=_get(fields, "manager", str),
         operation=_get(fields, "operation", str),

@@ -18,8 +18,8 @@ compared by itself.
 import re
 from itertools import takewhile
 
+from supervisor.core.packages.package_commands import manager_named, managers, operation_named
 from supervisor.core.policy.git_refs import REACHES
-from supervisor.core.policy.packages import manager_named, managers, operation_named
 from supervisor.core.policy.policy_text import parse_rule
 from supervisor.core.policy.rule_containment import compiled
 from supervisor.core.policy.rule_forms import never, runs_anything

@@ -13,7 +13,17 @@ from typing import NamedTuple
 
 import msgspec
 
-from supervisor.core.actions import RULE_CATEGORIES, WORKSPACE, Action, category_of, title
+from supervisor.core.actions import (
+    RULE_CATEGORIES,
+    WORKSPACE,
+    Action,
+    Category,
+    Exec,
+    Git,
+    Packages,
+    category_of,
+    title,
+)
 from supervisor.core.lab.explanation import (
     FAR,
     NEAR,
@@ -29,6 +39,7 @@ from supervisor.core.lab.explanation import (
     Topic,
 )
 from supervisor.core.policy.evaluate import ORIGIN, evaluate_in
+from supervisor.core.policy.outside_acts import outside_acts
 from supervisor.core.policy.rules import Policy
 from supervisor.core.verdicts import STRICTNESS, Context, Forced, Rule, Verdict
 
@@ -122,11 +133,18 @@ def _explained(
         and not any(item.decision == "deny" for item in forced)
     ):
         forced.insert(0, Forced("deny", asked.why))
+    acts = _acts_of(policy, action, context)
+    forced += [
+        Forced(one.decision, f"as {kind}: {one.why}")
+        for kind, _, one in acts
+        if one.decision != "allow"
+    ]
     looked = _look_at(policy.of(category), _Case(reading, verdict, forced, context))
+    looked += _deciding_elsewhere(policy, {kind for kind, _, _ in acts}, verdict)
     found = msgspec.structs.replace(
         plain,
         basis=_basis(verdict, reading, forced),
-        facts=tuple(reading.facts),
+        facts=(*reading.facts, *((f"as {kind}", title(act)) for kind, act, _ in acts)),
         parts=tuple(_part(at, topic, looked, context) for at, topic in enumerate(reading.topics)),
         parts_left_out=reading.left_out,
         forced=tuple(dict.fromkeys(item.why for item in forced)),
@@ -136,6 +154,27 @@ def _explained(
         found, suggestions=suggestions(found, action, policy, context.workspace, judge)
     )
     return msgspec.structs.replace(found, advice=advice(found))
+
+
+def _acts_of(
+    policy: Policy, action: Action, context: Context
+) -> list[tuple[Category, Git | Packages, Verdict]]:
+    """Return every push, fetch and install that a command line is besides, and its verdict."""
+    acts = outside_acts(action).acts if isinstance(action, Exec) else ()
+    return [(kind := category_of(one), one, policy.verdict(kind, one, context)) for one in acts]
+
+
+def _deciding_elsewhere(
+    policy: Policy, categories: set[Category], verdict: Verdict
+) -> list[Looked]:
+    """Return the rules of other categories that made the verdict on a command line."""
+    return [
+        Looked(rule, "decides", f"speaks of it as {rule.category}")
+        for rule in policy.rules
+        if rule.category in categories
+        and rule.effect == verdict.decision
+        and rule.text in verdict.rules
+    ]
 
 
 def _telling(one: Looked) -> tuple[int, int, int]:

@@ -10,16 +10,7 @@ import msgspec
 
 from supervisor.core.actions import Action, Packages
 from supervisor.core.lab.explanation import FAR, MOST_PARTS, NEAR, RuleLook, Topic, excepted, miss
-from supervisor.core.policy.package_rules import (
-    PackagePattern,
-    canonical_action,
-    compile_pattern,
-    covers,
-    forced_of,
-    origin_of,
-    touches,
-)
-from supervisor.core.policy.packages import (
+from supervisor.core.packages.package_commands import (
     UNREAD,
     Item,
     agrees,
@@ -30,6 +21,15 @@ from supervisor.core.policy.packages import (
     parse_command,
     risky_flags,
     rough_actions,
+)
+from supervisor.core.policy.package_rules import (
+    PackagePattern,
+    canonical_action,
+    compile_pattern,
+    covers,
+    forced_of,
+    origin_of,
+    touches,
 )
 from supervisor.core.text.words import fits
 from supervisor.core.verdicts import Forced, Rule

@@ -7,10 +7,19 @@ It never acts, and it never raises: whatever goes wrong in here is a denial (law
 
 from collections.abc import Mapping
 
-from supervisor.core.actions import WORKSPACE, Action, Network, Proposal, category_of
+from supervisor.core.actions import (
+    WORKSPACE,
+    Action,
+    Exec,
+    Git,
+    Network,
+    Packages,
+    Proposal,
+    category_of,
+)
 from supervisor.core.policy.refusals import NOT_EVALUATED, NOTHING_IN_FORCE
 from supervisor.core.policy.rules import Policy
-from supervisor.core.verdicts import Context, Verdict, by_mode
+from supervisor.core.verdicts import Context, Verdict, by_mode, combine
 
 # The default remotes of a host's repository.
 ORIGIN = frozenset({"origin"})
@@ -60,7 +69,12 @@ def evaluate_in(policy: Policy, action: Action, context: Context) -> Verdict:
             return judge(policy, action, context.now)
         if category == "budget":
             return Verdict("ask", "a limit of the budget is reached", sticky=True)
-        return policy.verdict(category, action, context)
+        verdict = policy.verdict(category, action, context)
+        if isinstance(action, Exec):
+            return _with_acts(policy, action, context, verdict)
+        if isinstance(action, Git | Packages) and action.by_exec:
+            return _as_command(policy, action, context, verdict)
+        return verdict
     except Exception as error:
         return Verdict(
             "deny",
@@ -68,6 +82,26 @@ def evaluate_in(policy: Policy, action: Action, context: Context) -> Verdict:
             remedy="report this as a bug",
             by_policy=False,
         )
+
+
+def _with_acts(policy: Policy, action: Exec, context: Context, verdict: Verdict) -> Verdict:
+    """Return the strictest verdict on a command and on each push, fetch and install in it."""
+    from supervisor.core.policy.outside_acts import outside_acts
+
+    acts = outside_acts(action).acts
+    if not acts:
+        return verdict
+    return combine([verdict, *(policy.verdict(category_of(one), one, context) for one in acts)])
+
+
+def _as_command(
+    policy: Policy, action: Git | Packages, context: Context, verdict: Verdict
+) -> Verdict:
+    """Return the stricter of an act's verdict and what deny and ask rules say of its command."""
+    line = Exec(command=action.command or "", cwd=action.cwd)
+    by_exec = policy.verdict("exec", line, context)
+    holds = by_exec.decision == "deny" or (by_exec.decision == "ask" and by_exec.rule is not None)
+    return combine([verdict, by_exec]) if holds else verdict
 
 
 def evaluate_reaching(policy: Policy, action: Network, context: Context) -> Verdict | None:

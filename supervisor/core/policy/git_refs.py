@@ -270,7 +270,7 @@ def agrees(action: Git) -> bool:
     if action.command is None:
         return True
     parsed = parse_command(action.command, action.cwd)
-    return parsed == msgspec.structs.replace(action, url="", updates=())
+    return parsed == msgspec.structs.replace(action, url="", updates=(), by_exec=False)
 
 
 def special_flags(action: Git) -> frozenset[str]:

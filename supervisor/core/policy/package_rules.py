@@ -14,7 +14,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from supervisor.core.actions import Action, Effect, Packages
-from supervisor.core.policy.packages import (
+from supervisor.core.packages.package_commands import (
     UNREAD,
     Item,
     agrees,

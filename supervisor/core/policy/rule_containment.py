@@ -15,13 +15,13 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from supervisor.core.actions import Packages
+from supervisor.core.packages.package_commands import items_of
 from supervisor.core.policy import git_rules, network_patterns, package_rules
 from supervisor.core.policy.file_rules import tidy
 from supervisor.core.policy.git_refs import REACHES, READS, harmless
 from supervisor.core.policy.git_rules import GitPattern
 from supervisor.core.policy.network_patterns import WEB_PORTS, NetworkPattern, is_nowhere_public
 from supervisor.core.policy.package_rules import PackagePattern
-from supervisor.core.policy.packages import items_of
 from supervisor.core.shell import exec_containment, exec_patterns
 from supervisor.core.text.globs import Glob
 from supervisor.core.text.paths import fold

@@ -22,7 +22,8 @@ from supervisor.core.actions import (
     Network,
     Packages,
 )
-from supervisor.core.policy import git_refs, packages
+from supervisor.core.packages import package_commands
+from supervisor.core.policy import git_refs
 from supervisor.core.policy.rules import Protection, judge_of
 from supervisor.core.text.urls import split_authority, split_url
 from supervisor.core.verdicts import Context, Rule, Verdict
@@ -80,9 +81,9 @@ def action_of(category: Category, example: str) -> Action:
 def _packages(example: str) -> Packages:
     """`npm install x`, or `npm:x` as a rule names it."""
     found = _NAMED.match(example)
-    manager = packages.managers().get(found[1]) if found else None
+    manager = package_commands.managers().get(found[1]) if found else None
     if found is None or manager is None:
-        return packages.parse_command(example)
+        return package_commands.parse_command(example)
     operation = next(
         one for one in ("install", "add", "get", *manager.operations) if one in manager.operations
     )

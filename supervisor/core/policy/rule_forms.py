@@ -12,11 +12,11 @@ from functools import cache
 from typing import NamedTuple
 
 from supervisor.core.actions import WORKSPACE, Packages
+from supervisor.core.packages.package_commands import items_of, managers, risky_flags
 from supervisor.core.policy.file_rules import Protected
 from supervisor.core.policy.git_rules import GitPattern
 from supervisor.core.policy.network_patterns import NetworkPattern, is_nowhere_public
 from supervisor.core.policy.package_rules import PackagePattern
-from supervisor.core.policy.packages import items_of, managers, risky_flags
 from supervisor.core.policy.rule_containment import Compiled
 from supervisor.core.shell import exec_rules
 from supervisor.core.shell.exec_candidates import quote

@@ -21,7 +21,8 @@ from supervisor.core.actions import (
     Packages,
     is_read_with_body,
 )
-from supervisor.core.policy import git_refs, packages
+from supervisor.core.packages import package_commands
+from supervisor.core.policy import git_refs
 from supervisor.core.policy.evaluate import evaluate
 from supervisor.core.policy.policy_text import policy_from_data
 from supervisor.core.text import globs
@@ -233,9 +234,9 @@ def _git(action: Git) -> Iterator[Candidate]:
 
 def _packages(action: Packages) -> Iterator[Candidate]:
     if not action.operation and action.command:
-        action = packages.parse_command(action.command, action.cwd)
-    manager = packages.manager_named(action.manager) or action.manager
-    items = packages.items_of(action) if manager in packages.managers() else []
+        action = package_commands.parse_command(action.command, action.cwd)
+    manager = package_commands.manager_named(action.manager) or action.manager
+    items = package_commands.items_of(action) if manager in package_commands.managers() else []
     if len(items) > 1:
         return
     text = f" {items[0].text if items[0].is_file else _quoted(items[0].text)}" if items else ""

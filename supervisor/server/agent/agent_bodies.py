@@ -13,7 +13,8 @@ from typing import Annotated, Literal
 import msgspec
 
 from supervisor.core.actions import WORKSPACE, Effect, Git, Packages
-from supervisor.core.policy import git_refs, packages
+from supervisor.core.packages import package_commands
+from supervisor.core.policy import git_refs
 from supervisor.errors import UserError
 
 COMMAND_CHARS = 64 * 1024
@@ -205,7 +206,7 @@ def packages_action(data: PackagesBody) -> Packages:
                 "`command` says it all; the other fields are for requests without it",
                 "send one of the two",
             )
-        return packages.parse_command(data.command, folder(data.cwd))
+        return package_commands.parse_command(data.command, folder(data.cwd))
     if not (data.manager and data.operation):
         raise UserError(
             "`command`, or `manager` and `operation`, are needed",

@@ -16,11 +16,13 @@ from litestar.exceptions import TooManyRequestsException
 
 from supervisor.base.clock import Clock
 from supervisor.core import approvals
-from supervisor.core.actions import WORKSPACE, Action, Exec, Proposal
+from supervisor.core.actions import WORKSPACE, Action, Exec, Git, Packages, Proposal
 from supervisor.core.approvals import is_settled, status
 from supervisor.core.files.changes import name_fields
+from supervisor.core.policy.outside_acts import outside_acts
 from supervisor.core.secrets.redact import Redactor
 from supervisor.core.sessions import State, remaining_s, state
+from supervisor.core.verdicts import Verdict
 from supervisor.errors import NotFoundError, RefusedError, UserError
 from supervisor.gate.verdict_lines import record_refusal
 from supervisor.server.agent.agent_bodies import (
@@ -102,6 +104,9 @@ class AgentCalls:
 
     async def exec(self, data: ExecBody) -> approvals.Request:
         action = Exec(command=data.command, cwd=folder(data.cwd), timeout_s=data.timeout_s)
+        acts = outside_acts(action)
+        if acts.acts and self._verdict(action).decision != "deny":
+            return await self._ask_by_channel(action, acts.alone, data.reason)
         if self.parts.gate.rulings.runs_contained(self._session_id):
             await self.parts.containment.checked(self._session_id)
         workspace = self.parts.workspace_of(self._session_id)
@@ -110,18 +115,37 @@ class AgentCalls:
         )
 
     async def packages(self, data: PackagesBody) -> approvals.Request:
-        return self._ask(packages_action(data), data.reason)
+        return await self._planned(packages_action(data), data.reason)
 
     async def git(self, data: GitBody) -> approvals.Request:
-        action = git_action(data)
-        verdict = self.parts.gate.rulings.verdict(action, self._session_id)
-        if verdict.decision != "deny":
+        return await self._planned(git_action(data), data.reason)
+
+    async def _ask_by_channel(
+        self, line: Exec, alone: Git | Packages | None, reason: str
+    ) -> approvals.Request:
+        """Ask for the push, fetch or install that a command line is. `RefusedError` where it is
+        more than that."""
+        if alone is None:
+            error = RefusedError(
+                "a push, fetch or install runs by itself, and this line does more",
+                "ask for it alone, with its words spelled out, then for the rest",
+            )
+            record_refusal(self.parts.audit, line, self._session_id, error.message)
+            raise error
+        return await self._planned(alone, reason)
+
+    async def _planned(self, action: Git | Packages, reason: str) -> approvals.Request:
+        """Ask for what was found that the act would do, where rules don't deny it anyhow."""
+        if isinstance(action, Git) and self._verdict(action).decision != "deny":
             try:
                 action = await self.parts.pushes.planned(self._session_id, action)
             except RefusedError as error:
                 record_refusal(self.parts.audit, action, self._session_id, error.message)
                 raise
-        return self._ask(action, data.reason)
+        return self._ask(action, reason)
+
+    def _verdict(self, action: Action) -> Verdict:
+        return self.parts.gate.rulings.verdict(action, self._session_id)
 
     async def propose(self, data: ProposalBody) -> approvals.Request:
         if self.parts.redactor.said(data.rule) != data.rule:

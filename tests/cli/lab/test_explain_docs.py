@@ -23,19 +23,21 @@ def run(gatehouse: Path, *words: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_of_the_page_explains_its_action(gatehouse: Path, command: str) -> None:
     words = shlex.split(command)[1:]
-    done = run(gatehouse, *words, "--policy", "policy/default.yaml")
+    done = run(gatehouse, *words, "--policy", "policy/examples/strict.yaml")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.partition(":")[0] in ("allow", "ask", "deny")
     assert "understood as" in done.stdout
 
 
-def test_the_cases_of_the_page_hold_under_the_policy_of_a_new_installation(
+def test_the_cases_of_the_page_hold_under_the_strict_policy(
     gatehouse: Path, tmp_path: Path
 ) -> None:
     assert len(COMMANDS) >= 4
     assert CASES
     for number, text in enumerate(CASES):
         (tmp_path / f"{number}.yaml").write_text(text.strip() + "\n", encoding="utf-8")
-    done = run(gatehouse, "policy", "test", str(tmp_path), "--policy", "policy/default.yaml")
+    done = run(
+        gatehouse, "policy", "test", str(tmp_path), "--policy", "policy/examples/strict.yaml"
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert ", 0 failed" in done.stdout

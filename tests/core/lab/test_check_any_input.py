@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from supervisor.core.actions import Action, Effect, Git
 from supervisor.core.lab.check import answer_line
+from supervisor.core.packages.package_commands import folded_spec
 from supervisor.core.policy.evaluate import evaluate
 from supervisor.core.policy.git_refs import refs_of
-from supervisor.core.policy.packages import folded_spec
 from supervisor.core.policy.policy_text import entry_of, parse_policy, parse_rule, policy_from_data
 from supervisor.core.policy.rules import Policy
 from supervisor.core.policy.suggest import suggest

@@ -13,9 +13,9 @@ from supervisor.core.lab.history import Past
 from supervisor.core.lab.learn import learn
 from supervisor.core.lab.learn_judging import is_fit
 from supervisor.core.lab.learn_options import options
+from supervisor.core.packages.package_commands import parse_command as package
 from supervisor.core.policy.evaluate import evaluate
 from supervisor.core.policy.git_refs import parse_command as git
-from supervisor.core.policy.packages import parse_command as package
 from supervisor.core.policy.policy_text import DENY_ALL, policy_from_data
 from supervisor.core.policy.rules import Policy
 

@@ -4,8 +4,8 @@ import pytest
 
 from supervisor.core.actions import Action
 from supervisor.core.lab.learn import learn
+from supervisor.core.packages.package_commands import parse_command as package
 from supervisor.core.policy.git_refs import parse_command as git
-from supervisor.core.policy.packages import parse_command as package
 from tests.core.lab.test_learn import (
     NOTHING,
     NOW,

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from supervisor.core.actions import Action
 from supervisor.core.lab.history import Past
 from supervisor.core.lab.learn import Learned, learn
+from supervisor.core.packages.package_commands import parse_command as package
 from supervisor.core.policy.evaluate import evaluate
 from supervisor.core.policy.git_refs import parse_command as git
-from supervisor.core.policy.packages import parse_command as package
 from supervisor.core.policy.policy_text import merge, policy_from_data
 from supervisor.core.policy.rules import Policy
 from tests.core.lab.test_learn import (

@@ -83,9 +83,9 @@ def test_exceptions_turn_a_rule_round_but_can_not_be_talked_out_of_it() -> None:
     # An exception of an ask rule covers, so an expansion isn't excepted; one of an allow rule
     # touches, in any spelling.
     assert verdict("git $X", ask=asked).rule == "exec(git *)"
-    allowed = [{"rule": "exec(git *)", "except": ["exec(git push --force)"]}]
-    assert verdict("git push -f", allow=allowed).decision == "ask"
-    assert verdict("git push", allow=allowed).decision == "allow"
+    allowed = [{"rule": "exec(git *)", "except": ["exec(git merge --squash)"]}]
+    assert verdict("git merge --squash x", allow=allowed).decision == "ask"
+    assert verdict("git merge x", allow=allowed).decision == "allow"
 
 
 def test_rules_end_and_are_counted() -> None:

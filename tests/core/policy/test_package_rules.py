@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from supervisor.core.actions import Packages
-from supervisor.core.policy.packages import parse_command
+from supervisor.core.packages.package_commands import parse_command
 from supervisor.core.policy.rules import Verdict
 from tests.fakes.ruled import ruled
 

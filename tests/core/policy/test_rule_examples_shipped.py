@@ -22,7 +22,24 @@ ROOT = Path(__file__).resolve().parents[3]
 GOLDEN = ROOT / "tests" / "golden" / "policy_cases"
 PAGE = (ROOT / "docs" / "policy.md").read_text(encoding="utf-8")
 DEFAULT = ROOT / "policy" / "default.yaml"
+STRICT = ROOT / "policy" / "examples" / "strict.yaml"
 SHIPPED = [DEFAULT, *sorted((ROOT / "policy" / "examples").glob("*.yaml"))]
+
+# Those that are a push or an install: asked even where commands run contained.
+WALLED = [
+    "git push",
+    "git push origin main",
+    "git -C src push origin x",
+    "npm install left-pad",
+    "npm --prefix web install left-pad",
+    "npm ci",
+    "pip install requests",
+    "python -m pip install requests",
+    "uv add requests",
+    "cargo install x",
+    "go install example.org/x@latest",
+    "gem install x",
+]
 
 WORTH_ASKING = [
     # pushes
@@ -140,25 +157,44 @@ def test_a_shipped_policy_loads_without_a_warning_and_each_rule_says_why_and_sho
     assert [rule.text for rule in policy.rules if not rule.match] == []
 
 
-def test_the_default_policy_lets_nothing_out_unasked() -> None:
+def test_the_default_policy_asks_at_the_walls() -> None:
     policy = shipped(DEFAULT)
-    assert {rule.category for rule in policy.rules if rule.effect == "allow"} == {"exec"}
-    assert {
-        policy.mode_of(category)
-        for category in ("exec", "filesystem", "network", "git", "packages")
-    } == {"ask"}
-
-
-def commands_allowed(path: Path) -> set[str]:
-    policy = shipped(path)
-    return {
-        rule.text for rule in policy.rules if rule.category == "exec" and rule.effect == "allow"
+    assert not policy.of("exec")
+    assert {rule.text.split()[0] for rule in policy.rules if rule.effect == "allow"} <= {
+        *("git(fetch", "git(fetch)", "git(pull", "git(pull)", "git(ls-remote")
     }
+    assert policy.mode_of("exec") == "contained"
+    others = ("filesystem", "network", "git", "packages")
+    assert {policy.mode_of(category) for category in others} == {"ask"}
 
 
-def test_the_maintainer_may_do_in_its_copy_whatever_a_new_session_may() -> None:
-    maintainer = ROOT / "policy" / "examples" / "maintainer.yaml"
-    assert commands_allowed(DEFAULT) - commands_allowed(maintainer) == set()
+def test_the_strict_policy_asks_for_all_that_it_does_not_name() -> None:
+    policy = shipped(STRICT)
+    assert {rule.category for rule in policy.rules if rule.effect == "allow"} == {"exec", "git"}
+    categories = ("exec", "filesystem", "network", "git", "packages")
+    assert {policy.mode_of(category) for category in categories} == {"ask"}
+
+
+def test_default_and_strict_deny_and_ask_for_the_same() -> None:
+    def kept(path: Path) -> set[str]:
+        return {rule.text for rule in shipped(path).rules if rule.effect != "allow"}
+
+    assert kept(STRICT) - kept(DEFAULT) == {"exec(sudo *)"}
+    assert kept(DEFAULT) <= kept(STRICT)
+
+
+def test_the_reviewer_is_denied_what_it_does_not_need_and_nobody_is_asked() -> None:
+    policy = shipped(ROOT / "policy" / "examples" / "reviewer.yaml")
+    for command in ("python3 evil.py", "npm install left-pad", "git push origin main"):
+        verdict = evaluate(policy, Exec(command=command), now=0.0, is_contained=True)
+        assert verdict.decision == "deny", command
+
+
+@pytest.mark.parametrize("command", WALLED)
+def test_a_contained_command_still_asks_for_what_would_leave(command: str) -> None:
+    for line in (command, f"git status && {command}", f"timeout 60 {command} 2>&1 | tail -5"):
+        verdict = evaluate(shipped(DEFAULT), Exec(command=line), now=0.0, is_contained=True)
+        assert verdict.decision != "allow", line
 
 
 def test_the_golden_cases_of_every_day_speak_of_rules_that_are_shipped() -> None:
@@ -166,7 +202,7 @@ def test_the_golden_cases_of_every_day_speak_of_rules_that_are_shipped() -> None
         (GOLDEN / "exec_everyday.yaml").read_text(encoding="utf-8"), "exec_everyday.yaml"
     )
     allowed = {
-        (rule.text, rule.exceptions) for rule in shipped(DEFAULT).rules if rule.effect == "allow"
+        (rule.text, rule.exceptions) for rule in shipped(STRICT).rules if rule.effect == "allow"
     }
     policies = {
         json.dumps(case.fields["policy"], sort_keys=True): case.fields["policy"] for case in cases

@@ -6,7 +6,8 @@ import unicodedata
 import pytest
 
 from supervisor.core.actions import Action, Exec, FileChange, Git
-from supervisor.core.policy import git_refs, packages
+from supervisor.core.packages import package_commands
+from supervisor.core.policy import git_refs
 from supervisor.core.policy.policy_text import parse_rule
 from supervisor.core.text.hidden import first_hidden, is_hidden
 from supervisor.errors import PolicyError
@@ -50,7 +51,7 @@ def test_no_rule_allows_a_hidden_character_anywhere(char: str) -> None:
             Git(operation="push", remote="origin", refspecs=(f"a{char}:feature/b",)),
             "git(push origin *:feature/*)",
         ),
-        (packages.parse_command(f"npm install zod{char}"), "packages(npm:zod*)"),
+        (package_commands.parse_command(f"npm install zod{char}"), "packages(npm:zod*)"),
     ]
     for action, rule in actions:
         assert ruled(action, allow=[rule]).decision != "allow", action

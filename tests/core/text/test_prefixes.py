@@ -6,11 +6,11 @@ from hypothesis import given, reject
 from hypothesis import strategies as st
 
 from supervisor.core.actions import Action, Effect, Exec, FileChange, Network
+from supervisor.core.packages.package_commands import parse_command as package
 from supervisor.core.policy.evaluate import evaluate
 from supervisor.core.policy.git_refs import parse_command as git
 from supervisor.core.policy.network_patterns import parse, spellings, target_of
 from supervisor.core.policy.network_rules import NetworkJudge
-from supervisor.core.policy.packages import parse_command as package
 from supervisor.core.policy.policy_text import policy_from_data
 from supervisor.core.text.prefixes import MAX_PREFIX_CHARS, Prefixes
 from supervisor.core.text.urls import normalise_path

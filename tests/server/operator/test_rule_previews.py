@@ -31,7 +31,7 @@ def test_what_was_asked_before_and_what_waits_are_apart(parts: FakeParts) -> Non
     ask(parts, "npm test a", "approved")
     ask(parts, "npm run evil", "denied")
     ask(parts, "npm test b")
-    own = ask(parts, "npm ci")
+    own = ask(parts, "npm run check")
     seen = rule_previews.of_rule(parts, "allow", "exec(npm *)", leaving_out=own.id)
     assert (
         seen.summary

@@ -24,7 +24,7 @@ def with_history(parts: FakeParts) -> None:
     for command, answer in (("npm test", "approved"), ("npm run evil", "denied")):
         request = parts.gate.ask(Exec(command=command), session_id="one")
         parts.gate.resolve(request.id, answer, by=BY)  # type: ignore[arg-type]
-    parts.gate.ask(Exec(command="npm ci"), session_id="one")
+    parts.gate.ask(Exec(command="npm run check"), session_id="one")
 
 
 def test_the_card_says_how_wide_it_is_and_what_it_would_have_answered(parts: FakeParts) -> None:
@@ -37,7 +37,7 @@ def test_the_card_says_how_wide_it_is_and_what_it_would_have_answered(parts: Fak
         == "would have answered 2 of the last 2 exec requests: 1 you approved, 1 you denied"
     )
     assert facts["you had answered these the other way"] == "npm run evil"
-    assert facts["waiting, answered by it"] == "1: npm ci"
+    assert facts["waiting, answered by it"] == "1: npm run check"
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ async def test_api_and_cli_say_so_too(
 async def test_nothing_else_has_a_width_or_a_preview(
     cli: httpx.AsyncClient, parts: FakeParts
 ) -> None:
-    request = parts.gate.ask(Exec(command="npm ci"), session_id="one")
+    request = parts.gate.ask(Exec(command="npm run check"), session_id="one")
     seen = (await cli.get(f"/api/requests/{request.id}")).json()
     assert (seen["request"]["width"], seen["preview"]) == ("", None)
     assert "how wide" not in card_verbs.request_text(seen)

@@ -164,6 +164,11 @@ def _split_operation(manager: str, words: Sequence[str]) -> tuple[str, Sequence[
     while at < len(words) and words[at].startswith("-"):
         at += 1
     early = list(words[:at])
+    is_value = 0 < at < len(words) - 1 and not operation_named(manager, words[at])
+    if is_value and operation_named(manager, words[at + 1]):
+        # `npm --prefix web install`: the word belongs to the option.
+        early[-1] += f"={words[at]}"
+        at += 1
     if at >= len(words):
         return managers()[manager].default, (), early
     pair = " ".join(words[at : at + 2])
@@ -189,7 +194,11 @@ def rough_actions(command: str) -> list[Packages]:
 
 def agrees(action: Packages) -> bool:
     """Return whether an action's fields match its command; True without a command."""
-    return action.command is None or parse_command(action.command, action.cwd) == action
+    if action.command is None:
+        return True
+    return parse_command(action.command, action.cwd) == msgspec.structs.replace(
+        action, by_exec=False
+    )
 
 
 def risky_flags(action: Packages) -> list[str]:

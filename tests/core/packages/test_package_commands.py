@@ -3,8 +3,7 @@
 import pytest
 
 from supervisor.core.actions import Packages
-from supervisor.core.policy.package_rules import compile_pattern
-from supervisor.core.policy.packages import (
+from supervisor.core.packages.package_commands import (
     agrees,
     fold_name,
     folded_spec,
@@ -14,6 +13,7 @@ from supervisor.core.policy.packages import (
     risky_flags,
     rough_actions,
 )
+from supervisor.core.policy.package_rules import compile_pattern
 from supervisor.errors import PolicyError
 
 

@@ -1,0 +1,113 @@
+"""Pushes, fetches and installs in a command line: what it is besides a command.
+
+Such a line is judged by the rules of git and packages, too (`evaluate`), and its own channel
+carries it out, in place of a tool sandbox that has neither credentials nor a way to the index.
+Apart from the rules, since it only reads. It is no boundary: a push that is spelled so that nobody
+finds it here runs in the tool sandbox, where it meets the walls.
+"""
+
+import posixpath
+import re
+import shlex
+from functools import lru_cache
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from supervisor.core.actions import WORKSPACE, Exec, Git, Packages
+from supervisor.core.packages.package_commands import manager_named, managers, parse_command
+from supervisor.core.policy import git_refs
+from supervisor.core.shell.exec_commands import ExecCommand, ParsedLine
+from supervisor.core.shell.exec_rules import LineJudge, Rules
+from supervisor.core.shell.exec_tables import program_name
+from supervisor.core.shell.shell import Script, parse
+
+# What git does beyond the private copy and has a channel for.
+GIT_OPERATIONS = frozenset({"push", "fetch", "pull", "ls-remote"})
+# Programs that have no effect of their own, and those that only run what stands behind them: beside
+# them an install still is the one effective command of its line.
+_IDLE = frozenset(
+    {":", "cat", "echo", "grep", "head", "printf", "pwd", "tail", "true"}
+    | {"bash", "command", "ionice", "nice", "nohup", "setsid", "sh", "stdbuf", "time", "timeout"}
+)
+_PYTHON = re.compile(r"python3?(?:\.[0-9]+)?\Z")
+_NO_RULES: Rules[int] = Rules([])
+
+
+class OutsideActs(NamedTuple):
+    """`acts`: every push, fetch and install that a line holds. `alone`: the one, with its folder,
+    where it is all that the line does."""
+
+    acts: tuple[Git | Packages, ...] = ()
+    alone: Git | Packages | None = None
+
+
+NONE = OutsideActs()
+
+
+def outside_acts(action: Exec) -> OutsideActs:
+    """Return what a command line does that is judged as git or packages, too. Pure."""
+    if not _hint().search(action.command):
+        return NONE
+    return _read(action.command, action.cwd)
+
+
+@lru_cache(maxsize=1)
+def _hint() -> re.Pattern[str]:
+    names = {name for manager in managers().values() for name in manager.names}
+    return re.compile("|".join(map(re.escape, sorted({*names, "git"}))))
+
+
+@lru_cache(maxsize=256)
+def _read(text: str, cwd: str) -> OutsideActs:
+    judge = LineJudge(text, cwd, _NO_RULES, _NO_RULES, _NO_RULES, (WORKSPACE,))
+    script = parse(text)
+    judge.line = ParsedLine(script)
+    judge.judge()
+    found = [act for command in judge.found if (act := _act(command, cwd))]
+    if not found:
+        return NONE
+    return OutsideActs(tuple(found), _alone(judge, script, cwd) if len(found) == 1 else None)
+
+
+def _act(command: ExecCommand, cwd: str) -> Git | Packages | None:
+    """Return the push, fetch or install that one command is, None where it is none."""
+    plain, folders = command.plain or (command, [])
+    words = [word.text for word in plain.words]
+    name = program_name(words[0])
+    if name == "git":
+        cwd = _folder(cwd, *folders)
+        git = git_refs.parse_command(shlex.join(words), cwd)
+        return replace(git, by_exec=True) if git.operation in GIT_OPERATIONS else None
+    if name is None or not (manager_named(name) or _PYTHON.match(name)):
+        return None
+    packages = parse_command(shlex.join(words), cwd)
+    manager = managers().get(packages.manager)
+    is_known = manager is not None and packages.operation in manager.operations
+    return replace(packages, by_exec=True) if is_known else None
+
+
+def _alone(judge: LineJudge[int], script: Script, cwd: str) -> Git | Packages | None:
+    """Return the act with the folder that it runs in, where all else in its line has no effect."""
+    if judge.problems or any(command.in_loop for command in script.commands):
+        return None
+    folder, act = cwd, None
+    for command in judge.found:
+        words = command.words
+        name = program_name(words[0].text)
+        if name == "cd":
+            # One that leaves the workspace, or has an expansion, is among the problems.
+            if act is None and len(words) == 2:
+                folder = _folder(folder, words[1].text)
+        elif found := _act(command, folder):
+            if not command.is_spelled_out or found.cwd.startswith(".."):
+                return None
+            act = found
+        elif name not in _IDLE:
+            return None
+    return act
+
+
+def _folder(cwd: str, *words: str) -> str:
+    """Return the folder behind these changes of it, relative to the workspace's root."""
+    return posixpath.relpath(posixpath.normpath(posixpath.join(WORKSPACE, cwd, *words)), WORKSPACE)

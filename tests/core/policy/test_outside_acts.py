@@ -1,0 +1,94 @@
+"""What a command line is besides a command, and whether it is nothing else."""
+
+import pytest
+
+from supervisor.core.actions import Exec, Git, Packages
+from supervisor.core.policy.evaluate import evaluate
+from supervisor.core.policy.outside_acts import outside_acts
+from supervisor.core.policy.policy_text import policy_from_data
+
+ALONE = [
+    ("git push origin main", "."),
+    ("cd app && npm i x", "app"),
+    ("cd app; cd sub && npm i x | tail -5", "app/sub"),
+    ("git -C app push origin main", "app"),
+    ("timeout 60 npm install x 2>&1 | tail -3; echo done", "."),
+    ("bash -c 'pip install x'", "."),
+    ("npm ci || true", "."),
+]
+MORE = [
+    "npm ci && npm test",
+    "git commit -m x && git push",
+    "pip install x && pip install y",
+    "X=1 npm i x",
+    "npm i $X",
+    "npm i x > log",
+    "for one in a b; do npm i x; done",
+    "ls | xargs npm install",
+    "sudo pip install x",
+    "cd .. && npm i x",
+    "git -C ../other push origin main",
+    "cd $X && npm i x",
+    "[ -f package.json ] && npm ci",
+    "echo $(npm i x)",
+]
+NOTHING = [
+    "git status",
+    "npm test",
+    "npm run install",
+    "./git push",
+    "echo git push",
+    "git commit -m 'npm install x'",
+    "python -m pytest",
+    "pip list",
+]
+
+
+@pytest.mark.parametrize(("line", "folder"), ALONE)
+def test_one_act_is_found_with_its_folder(line: str, folder: str) -> None:
+    found = outside_acts(Exec(command=line))
+    assert len(found.acts) == 1
+    assert found.alone is not None
+    assert isinstance(found.alone, Git | Packages)
+    assert found.alone.cwd == folder
+    assert found.alone.by_exec
+
+
+@pytest.mark.parametrize("line", MORE)
+def test_a_line_that_does_more_is_no_act_alone(line: str) -> None:
+    found = outside_acts(Exec(command=line))
+    assert found.acts
+    assert found.alone is None
+
+
+@pytest.mark.parametrize("line", NOTHING)
+def test_what_only_looks_like_one_is_none(line: str) -> None:
+    assert outside_acts(Exec(command=line)).acts == ()
+
+
+def test_a_folder_below_the_workspace_is_kept() -> None:
+    found = outside_acts(Exec(command="cd sub && git push origin x", cwd="app"))
+    assert found.alone is not None
+    assert found.alone.cwd == "app/sub"
+
+
+def test_an_act_that_came_as_a_command_meets_the_rules_of_both() -> None:
+    push = outside_acts(Exec(command="git push origin bot/x")).alone
+    assert push is not None
+    allowed = {"allow": ["git(push origin bot/*)"]}
+    for rules, wanted in [
+        (allowed, "allow"),
+        (allowed | {"ask": ["exec(git push *)"]}, "ask"),
+        (allowed | {"deny": ["exec(git push *)"]}, "deny"),
+        (allowed | {"modes": {"exec": "deny"}}, "deny"),
+        ({"allow": ["exec(git push *)"]}, "ask"),
+    ]:
+        assert evaluate(policy_from_data(rules), push, now=0.0).decision == wanted, rules
+
+
+def test_deny_of_a_package_beats_allow_of_its_command() -> None:
+    policy = policy_from_data(
+        {"allow": ["exec(pip install *)"], "deny": ["packages(pip:requests)"]}
+    )
+    verdict = evaluate(policy, Exec(command="pip install requests"), now=0.0)
+    assert (verdict.decision, verdict.rule) == ("deny", "packages(pip:requests)")
