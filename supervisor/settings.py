@@ -318,6 +318,13 @@ def for_own_git() -> dict[str, str]:
     return env | {"GIT_TERMINAL_PROMPT": "0"}
 
 
+def for_package_managers() -> dict[str, str]:
+    """The environment of the person's own package managers, asked for their configuration."""
+    env = dict(os.environ)
+    env.pop("ANTHROPIC_API_KEY", None)
+    return env
+
+
 def for_our_python() -> dict[str, str]:
     """What a Python of ours needs to start where ours did: a Python that was moved finds its
     library so."""

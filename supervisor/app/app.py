@@ -25,12 +25,15 @@ from supervisor.app.model_hosts import model_hosts_of
 from supervisor.app.session_parts import SessionSetup
 from supervisor.base.clock import Clock, RealClock
 from supervisor.channels.branches import Branches
-from supervisor.channels.exec import ExecBroker
+from supervisor.channels.exec import ExecBroker, SpecFor
 from supervisor.channels.fetches import Fetches
 from supervisor.channels.git import GitBroker
 from supervisor.channels.git_pack import CopiedCommits
-from supervisor.channels.not_carried_out import RecordedBroker
+from supervisor.channels.install_sandbox import InstallSandbox
+from supervisor.channels.package_plans import PackagePlans
+from supervisor.channels.packages import PackageBroker
 from supervisor.channels.proposals import ProposalBroker
+from supervisor.channels.registry_client import RegistryClient
 from supervisor.core.actions import Exec, FileChange
 from supervisor.core.approvals import Request
 from supervisor.core.budget import parse_budget
@@ -59,6 +62,7 @@ from supervisor.server.common.serve import serve_agent, serve_operator
 from supervisor.server.operator.pages import pages
 from supervisor.sessions.credentials import NamedSecrets
 from supervisor.sessions.session_manager import SessionManager
+from supervisor.sessions.session_sandboxes import PROXY_PORT
 from supervisor.sessions.start_session import StartSession
 from supervisor.settings import ROOT, Settings
 from supervisor.store.engine import open_database
@@ -227,6 +231,14 @@ class SupervisorParts:
                 event, fields = audit_lines.rule_ended(rule)
                 self.audit.record(event, **fields)
 
+    def _register_packages(self, tool_spec: SpecFor) -> None:
+        reach = (self.network.open_reach, self.network.close_session)
+        sandbox = InstallSandbox(self.sandbox, tool_spec, *reach, PROXY_PORT)
+        registry = RegistryClient(*reach, self.settings.data_dir / "ca-bundle.pem")
+        plans = PackagePlans(self.gate, sandbox, registry, self.clock.now)
+        self.installs = PackageBroker(self.gate, plans, sandbox)
+        self.gate.handlers.on_ready("packages", "agent_api", self.installs.carry_out)
+
     def _register_brokers(self) -> None:
         def tool_spec(session_id: str, action: Exec) -> Spec:
             return self.surroundings.tool_spec(self.sessions.get(session_id), action)
@@ -234,7 +246,7 @@ class SupervisorParts:
         run = ExecBroker(
             self.gate, self.sandbox, tool_spec, self.surroundings.lend_proxy, self._with_scripts
         )
-        RecordedBroker(self.gate).register()
+        self._register_packages(tool_spec)
         commits = CopiedCommits(
             self.sandbox,
             lambda session_id, action: self.surroundings.copy_spec(

@@ -200,6 +200,26 @@ class Git(
     by_exec: bool = False
 
 
+class PlannedPackage(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """One package that an install would add, change or remove.
+
+    `version` is empty where it goes, `before` where it is new. `published_at` is in seconds since
+    the epoch, `size` in bytes; None is unknown, here and for `licence` and `has_scripts`. `notes`
+    are what must not be overlooked.
+    """
+
+    name: str
+    version: str
+    before: str = ""
+    published_at: float | None = None
+    size: int | None = None
+    licence: str | None = None
+    has_scripts: bool | None = None
+    notes: tuple[str, ...] = ()
+
+
 class Packages(
     msgspec.Struct,
     frozen=True,
@@ -209,7 +229,10 @@ class Packages(
     forbid_unknown_fields=True,
 ):
     """Run a package manager. `names` are the packages with their versions, as written; `flags`
-    every option word. `by_exec`: as for `Git`."""
+    every option word. `by_exec`: as for `Git`. `plan` is what it would do, `index` where packages
+    come from, `hosts` what it may reach (`host:port`), `notes` what must not be overlooked of the
+    whole, `unknown` what couldn't be found out: by us when it is asked for, never told by the
+    agent."""
 
     manager: str
     operation: str
@@ -218,6 +241,11 @@ class Packages(
     command: str | None = None
     cwd: str = "."
     by_exec: bool = False
+    index: str = ""
+    hosts: tuple[str, ...] = ()
+    plan: tuple[PlannedPackage, ...] = ()
+    notes: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
 
 
 class Proposal(

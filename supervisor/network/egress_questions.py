@@ -15,7 +15,7 @@ is a denial (law 3).
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import msgspec
 import structlog
@@ -35,8 +35,9 @@ from supervisor.core.policy.rules import InForce, Verdict
 from supervisor.core.verdicts import Passing
 from supervisor.errors import StorageError
 from supervisor.gate import audit_lines
-from supervisor.gate.gate import Gate, Grant, Refused
+from supervisor.gate.gate import Gate, Grant, Lease, Refused
 from supervisor.gate.verdict_lines import record_refusal
+from supervisor.network.reach import Reach
 
 log = structlog.get_logger("network")
 
@@ -73,9 +74,11 @@ class _UnderWay(msgspec.Struct, frozen=True):
 class EgressQuestions:
     """The questions of one egress process, from its start to its end."""
 
-    def __init__(self, gate: Gate, hold_s: float) -> None:
+    def __init__(self, gate: Gate, hold_s: float, reaches: Mapping[str, Reach]) -> None:
+        """`reaches`: what approved commands may reach, by the id that egress knows each by."""
         self._gate = gate
         self._hold_s = hold_s
+        self._reaches = reaches
         self._grants: dict[int, Grant] = {}
         self._approved: dict[str, _Approved] = {}
         self._under_way: dict[int, _UnderWay] = {}
@@ -89,6 +92,8 @@ class EgressQuestions:
         """Answer at once a connection whose addresses are known, where one rule allows both; nearly
         every connection is one. None where `answer` has to. Never raises."""
         if question.in_tunnel or question.after is not None or not question.action.resolved:
+            return None
+        if question.session_id in self._reaches:
             return None
         try:
             grant = self._gate.decide_by_rules(question.action, question.session_id, reaching=True)
@@ -121,6 +126,8 @@ class EgressQuestions:
         )
 
     async def _answer(self, question: Question) -> Answer:
+        if (reach := self._reaches.get(question.session_id)) is not None:
+            return self._within(question, reach)
         if question.after is not None:
             return await self._judge_addresses(question, question.after)
         if question.in_tunnel:
@@ -128,6 +135,28 @@ class EgressQuestions:
         if question.action.resolved:
             return await self._decide_with_addresses(question)
         return await self._decide(question, question.action)
+
+    def _within(self, question: Question, reach: Reach) -> Answer:
+        """Answer an approved command: its hosts are covered by the approval, deny rules hold."""
+        action, session_id = question.action, reach.session_id
+        if (action.host, action.port) not in reach.hosts:
+            why = f"an install reaches only what its card names, and {action.host} isn't there"
+            record_refusal(self._gate.audit, action, session_id, why)
+            return deny(question, why, "ask for what is needed from there by itself")
+        lease = self._gate.lease(action, session_id, covers=lambda verdict: True, is_use=False)
+        if not isinstance(lease, Lease):
+            return deny(question, "", "") if lease is None else _refusal(question, lease)
+        lease.use(session_id, action)
+        # INVARIANT (core.network_rules): a verdict other than deny means that rules name every
+        # address that isn't public.
+        return Answer(
+            question_id=question.question_id,
+            decision="allow",
+            why="the install that was approved reaches this host",
+            rule=lease.verdict.rule,
+            private_ok=bool(action.resolved),
+            look_inside=self._passing(action, None, session_id).looks_inside,
+        )
 
     def _with_what_is_open(self, answer: Answer, question: Question) -> Answer:
         """Add to a denial what the agent may do instead."""

@@ -48,12 +48,13 @@ from supervisor.core.policy.policy_text import LONGEST_HOLD_S
 from supervisor.errors import StorageError, UserError
 from supervisor.gate.gate import Gate
 from supervisor.ledger.spending import Spending
-from supervisor.network import egress_process
+from supervisor.network import egress_process, reach
 from supervisor.network.egress_channel import Channel
 from supervisor.network.egress_questions import EgressQuestions, deny
 from supervisor.network.lent_sockets import Lent, give_up, is_same, refuse_on
 from supervisor.network.model_calls import ModelCalls
 from supervisor.network.network_log import NetworkLog
+from supervisor.network.reach import Reach
 from supervisor.network.reconsidering import Reconsidering
 
 log = structlog.get_logger("network")
@@ -126,6 +127,7 @@ class NetworkBroker:
         self._forbidden = tuple(forbidden)
         self._command = tuple(command)
         self._sessions: dict[str, _Session] = {}
+        self._reaches: dict[str, Reach] = {}
         self._listener_ids = itertools.count(1)
         self._run: _Run | None = None
         self._child: process.Child | None = None
@@ -201,6 +203,17 @@ class NetworkBroker:
         else:
             refuse_on(lent)
 
+    async def open_reach(
+        self, session_id: str, listener: socket.socket, hosts: frozenset[tuple[str, int]]
+    ) -> str:
+        """Serve a socket for one approved command of a session, which reaches these hosts and no
+        others. Return the id to close it by (`close_session`)."""
+        stand_in = reach.stand_in(session_id)
+        self._reaches[stand_in] = Reach(session_id, hosts)
+        session = self._sessions.get(session_id)
+        await self.open_session(stand_in, listener, session.credentials if session else ())
+        return stand_in
+
     def put_credentials(self, session_id: str, credentials: Sequence[Credential]) -> None:
         """Replace a session's credentials. Nothing happens where it isn't served."""
         if session_id in self._sessions:
@@ -228,6 +241,7 @@ class NetworkBroker:
     async def close_session(self, session_id: str) -> None:
         """Stop serving a session, and end its connections."""
         session = self._sessions.pop(session_id, None)
+        self._reaches.pop(session_id, None)
         if session is None:
             return
         for lent in session.listeners.values():
@@ -305,9 +319,11 @@ class NetworkBroker:
                     self._gate, self._spending, hold_s, ask_at_limit=self._ask_at_limit
                 )
                 channel = Channel(
-                    ours, lambda message: self._obey(run, message), lambda: self._settle(run)
+                    ours,
+                    lambda message: self._obey(run, reach.meant(message, self._reaches)),
+                    lambda: self._settle(run),
                 )
-                questions = EgressQuestions(self._gate, hold_s)
+                questions = EgressQuestions(self._gate, hold_s, self._reaches)
                 again = Reconsidering(tasks, questions, channel)
                 run = self._run = _Run(tasks, channel, questions, calls, again)
                 begin = tasks.create_task(self._begin(run))
@@ -409,7 +425,9 @@ class NetworkBroker:
             self._log.settled(one)
 
     def _ask(self, run: _Run, question: Question | Reserve | Draw) -> None:
-        if question.session_id not in self._sessions:
+        if question.session_id not in self._sessions and question.session_id not in {
+            one.session_id for one in self._reaches.values()
+        }:
             run.channel.send(deny(question, "the session has ended", "start a new session"))
         elif question.question_id in run.asking or len(run.asking) >= MOST_OPEN_QUESTIONS:
             run.channel.send(
@@ -455,7 +473,7 @@ class NetworkBroker:
 
     def _reply(self, run: _Run, question: Question, answer: Answer, held_s: float = 0.0) -> None:
         run.channel.send(answer)
-        self._log.answered(question, answer, held_s)
+        self._log.answered(reach.of_session(question, self._reaches), answer, held_s)
 
 
 async def _end_of(task: asyncio.Task[None]) -> None:

@@ -67,6 +67,7 @@ Event = Literal[
     "operator_signed_in",
     "operator_refused",
     "containment_checked",
+    "install_scripts_allowed",
     "branch_taken",
     "review_recorded",
     "undo_started",

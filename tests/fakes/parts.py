@@ -10,8 +10,7 @@ from collections.abc import AsyncIterator, Callable, Collection
 from pathlib import Path
 from typing import Any, Literal
 
-from supervisor.channels.not_carried_out import RecordedBroker
-from supervisor.core.actions import Exec, FileChange, Git, content_hash
+from supervisor.core.actions import Exec, FileChange, Git, Packages, content_hash
 from supervisor.core.approvals import Request
 from supervisor.core.budget import Limits
 from supervisor.core.files.conflict_card import ConflictCard
@@ -178,6 +177,19 @@ class FakePushes:
         raise UserError("this is no push that could be shown", "see what its request says")
 
 
+class FakeInstalls:
+    """Plans nothing: an install is asked as it came."""
+
+    def __init__(self) -> None:
+        self.with_scripts: list[str] = []
+
+    async def planned(self, session_id: str, action: Packages) -> Packages:
+        return action
+
+    def allow_scripts(self, request_id: str, by: str) -> None:
+        self.with_scripts.append(request_id)
+
+
 class FakeContainment:
     """Nothing is checked, so that commands are asked about."""
 
@@ -298,12 +310,12 @@ class FakeParts:
             else:
                 self.sessions.add(name)
         self.pushes = FakePushes()
+        self.installs = FakeInstalls()
         self.branches = FakeBranches()
         self.containment = FakeContainment()
         self.files_banner: str | None = None
         self.carried_out: list[str] = []
         self.gate.handlers.on_ready("exec", "agent_api", self._run)
-        RecordedBroker(self.gate).register()
 
     def _open(self, session: Session) -> None:
         self.gate.rulings.open_session(session)

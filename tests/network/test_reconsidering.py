@@ -33,7 +33,7 @@ def parts(tmp_path: Path) -> Iterator[FakeParts]:
 
 @pytest.fixture
 def questions(parts: FakeParts) -> EgressQuestions:
-    return EgressQuestions(parts.gate, 0)
+    return EgressQuestions(parts.gate, 0, {})
 
 
 def put(folder: Path, text: str = RULES, expires: str = "") -> None:

@@ -136,9 +136,12 @@ class AgentCalls:
 
     async def _planned(self, action: Git | Packages, reason: str) -> approvals.Request:
         """Ask for what was found that the act would do, where rules don't deny it anyhow."""
-        if isinstance(action, Git) and self._verdict(action).decision != "deny":
+        if self._verdict(action).decision != "deny":
             try:
-                action = await self.parts.pushes.planned(self._session_id, action)
+                if isinstance(action, Git):
+                    action = await self.parts.pushes.planned(self._session_id, action)
+                else:
+                    action = await self.parts.installs.planned(self._session_id, action)
             except RefusedError as error:
                 record_refusal(self.parts.audit, action, self._session_id, error.message)
                 raise

@@ -6,7 +6,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Literal, Protocol
 
 from supervisor.base.clock import Clock
-from supervisor.core.actions import Exec, Git
+from supervisor.core.actions import Exec, Git, Packages
 from supervisor.core.approvals import Request
 from supervisor.core.files.conflict_card import ConflictCard
 from supervisor.core.git.push_card import PushCard
@@ -81,6 +81,13 @@ class Pushes(Protocol):
     async def card(self, request: Request) -> PushCard: ...
 
 
+class Installs(Protocol):
+    """What the doors use of `PackageBroker`."""
+
+    async def planned(self, session_id: str, action: Packages) -> Packages: ...
+    def allow_scripts(self, request_id: str, by: str) -> None: ...
+
+
 class BranchTaker(Protocol):
     """The part that the doors use of `Branches`."""
 
@@ -121,6 +128,8 @@ class Parts(Protocol):
     def spending(self) -> Spending: ...
     @property
     def pushes(self) -> Pushes: ...
+    @property
+    def installs(self) -> Installs: ...
     @property
     def branches(self) -> BranchTaker: ...
     @property

@@ -260,7 +260,7 @@ def failing(parts: FakeParts) -> None:
 
 def refused_by_egress(parts: FakeParts) -> None:
     action = Network(operation="connect", host="a.example.org", port=443, sni="b.example.org")
-    EgressQuestions(parts.gate, 1).refused(
+    EgressQuestions(parts.gate, 1, {}).refused(
         RefusedByEgress(session_id="one", action=action, why="TLS names another")
     )
 
@@ -359,7 +359,7 @@ def test_an_action_whose_fingerprint_is_of_another_version_is_not_taken_for_reda
 async def test_what_egress_asks_about_one_connection(parts: FakeParts) -> None:
     """A request in a connection that a person approved is judged, and has no card of its own."""
     await decisions.add_rule(parts, "ask", "network(*.example.org)", why="", by=BY)
-    questions = EgressQuestions(parts.gate, 0)
+    questions = EgressQuestions(parts.gate, 0, {})
     inside = Network(operation="request", host="a.example.org", port=443, scheme="https",
     method="GET", path="/", resolved=("192.0.2.1",))  # fmt: skip
     question = Question(

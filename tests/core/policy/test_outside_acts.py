@@ -14,7 +14,7 @@ ALONE = [
     ("git -C app push origin main", "app"),
     ("timeout 60 npm install x 2>&1 | tail -3; echo done", "."),
     ("bash -c 'pip install x'", "."),
-    ("npm ci || true", "."),
+    ("npm ci || true; cd app", "."),
 ]
 MORE = [
     "npm ci && npm test",

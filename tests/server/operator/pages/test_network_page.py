@@ -123,7 +123,7 @@ async def test_values_that_authenticate_are_on_no_page_and_in_no_archive(
     )
     parts.gate.ask(asked, session_id="one", reason="", origin="egress", hold_s=60)
     refused = EgressRefused(session_id="one", action=asked, why="two hosts")
-    EgressQuestions(parts.gate, 1).refused(refused)
+    EgressQuestions(parts.gate, 1, {}).refused(refused)
     parts.network_log.refused(refused)
     for address in ("/", "/network", OPENED, "/network/one/1", "/history", "/api/requests",
     "/api/quiet",

@@ -1,0 +1,150 @@
+"""Carries out approved installs: what was shown, in a sandbox that reaches the package index alone.
+
+    asked      the plan is made (`package_plans`), and the action says what would come
+    approved   the plan is made once more; as it was, the command runs, else it is asked again
+
+Install scripts don't run unless the person who approved said so. Manifest, lock file and whatever
+else changes goes the way of all changed files.
+"""
+
+import asyncio
+from collections import defaultdict
+
+from supervisor.channels.install_sandbox import InstallSandbox
+from supervisor.channels.package_plans import PackagePlans
+from supervisor.core.actions import Packages
+from supervisor.core.approvals import Request
+from supervisor.core.packages.install_recipes import (
+    home_config,
+    lock_script,
+    recipe_of,
+    run_script,
+)
+from supervisor.core.packages.lock_files import locks_in
+from supervisor.errors import GatehouseError, UserError
+from supervisor.gate.gate import Gate, Grant, Refused
+from supervisor.sandbox.base import ToolResult
+
+INSTALL_S = 900.0
+KEPT_BYTES = 16 * 1024
+
+
+class PackageBroker:
+    """One per supervisor."""
+
+    def __init__(self, gate: Gate, plans: PackagePlans, sandbox: InstallSandbox) -> None:
+        self._gate = gate
+        self._plans = plans
+        self._sandbox = sandbox
+        self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        # Requests whose install scripts a person allowed. Forgotten at a restart: then they don't
+        # run.
+        self._with_scripts: set[str] = set()
+
+    async def planned(self, session_id: str, action: Packages) -> Packages:
+        """Return the action with exactly what it would do. `RefusedError` where it can't be
+        done."""
+        async with self._turns[session_id]:
+            return await self._plans.planned(session_id, action)
+
+    def allow_scripts(self, request_id: str, by: str) -> None:
+        """Let the install scripts of a request run, if it is approved. `UserError` where it is no
+        install."""
+        request = self._gate.queue.get(request_id)
+        if not isinstance(request.action, Packages):
+            raise UserError("this is no install, so it has no scripts", "approve it as it is")
+        self._with_scripts.add(request_id)
+        self._gate.audit.record(
+            "install_scripts_allowed", session=request.session_id, request=request_id, by=by
+        )
+
+    async def carry_out(self, request: Request) -> None:
+        """Run what a ready request shows, and settle it with what the manager said."""
+        grant = self._gate.claim(request.id, request.session_id)
+        if isinstance(grant, Refused):
+            return
+        action = self._gate.queue.action_of(request)
+        assert isinstance(action, Packages)
+        try:
+            async with self._turns[request.session_id]:
+                facts = await self._install(grant, action, request)
+        except GatehouseError as error:
+            facts = {"error": str(error)}
+        except asyncio.CancelledError:
+            self._gate.settle(grant, "failed", {"error": "the install was stopped"})
+            raise
+        finally:
+            self._with_scripts.discard(request.id)
+        self._gate.settle(grant, "failed" if "error" in facts else "done", facts)
+
+    async def _install(self, grant: Grant, action: Packages, request: Request) -> dict[str, object]:
+        again = await self._plans.planned(grant.session_id, action)
+        if _what(again) != _what(action):
+            return self._asked_again(again, request)
+        grant.use(action)
+        own = await self._plans.own_index(action.manager)
+        recipe = recipe_of(action)
+        assert recipe is not None
+        config = home_config(recipe.kind, own[0] if own else "")
+        scripts = request.id in self._with_scripts
+        done = await self._sandbox.run(
+            grant.session_id,
+            run_script(action, config, scripts=scripts),
+            cwd=action.cwd,
+            manager=action.manager,
+            hosts=frozenset(map(_host, action.hosts)),
+            timeout_s=INSTALL_S,
+        )
+        facts = _facts(done)
+        if "error" not in facts and (other := await self._unshown(grant.session_id, action)):
+            facts["error"] = f"other packages came than were shown: {other}"
+        return facts
+
+    def _asked_again(self, again: Packages, request: Request) -> dict[str, object]:
+        asked = self._gate.ask(
+            again, session_id=request.session_id, reason=request.reason, origin=request.origin
+        )
+        said = f"what it would install changed since it was shown: it is asked again as {asked.id}"
+        return {"error": said, "asked_again": asked.id}
+
+    async def _unshown(self, session_id: str, action: Packages) -> str:
+        """Return which shown packages the lock file hasn't, now that they are installed; empty
+        where it has them all, or nothing says."""
+        recipe = recipe_of(action)
+        if recipe is None or recipe.lock in ("pip-report.json", "uv-pip.txt", "gem.txt"):
+            return ""
+        script = lock_script(recipe)
+        done = await self._sandbox.run(session_id, script, cwd=action.cwd, manager=action.manager)
+        try:
+            name = "package-lock.json" if recipe.installed else recipe.lock
+            there = locks_in(name, done.stdout.decode(errors="replace"))
+        except ValueError as error:
+            return str(error)
+        missing = [
+            f"{one.name} {one.version}"
+            for one in action.plan
+            if one.version and (one.name, one.version) not in there
+        ]
+        return ", ".join(missing[:5]) if there else ""
+
+
+def _what(action: Packages) -> tuple[object, ...]:
+    """Return what of a plan must be as it was shown: ages and sizes may differ."""
+    plan = sorted((one.name, one.version, one.before) for one in action.plan)
+    return (plan, action.index, action.hosts)
+
+
+def _host(text: str) -> tuple[str, int]:
+    name, _, port = text.rpartition(":")
+    return name, int(port)
+
+
+def _facts(done: ToolResult) -> dict[str, object]:
+    """Return what a person and the agent are told of a run."""
+    said = {
+        "exit_code": done.exit_code,
+        "stdout": done.stdout[-KEPT_BYTES:].decode(errors="replace"),
+        "stderr": done.stderr[-KEPT_BYTES:].decode(errors="replace"),
+    }
+    problem = done.killed_why or (f"exit code {done.exit_code}" if done.exit_code else "")
+    return said | ({"error": problem} if problem else {})

@@ -1,0 +1,183 @@
+"""Answers of package registries: what they say of one version.
+
+Sources: npm's registry API (package metadata), the Simple repository API in JSON (PEP 691, PEP
+700), cargo's sparse index and web API, the module proxy protocol of go, the API of gem servers.
+Pure. What isn't said stays None; `ValueError` where an answer can't be read at all.
+"""
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+from urllib.parse import quote, urljoin, urlsplit
+
+from supervisor.core.packages.package_commands import fold_name
+
+MOST_HOSTS = 20
+
+
+class Facts(NamedTuple):
+    """What a registry says of a version. `warning`: it was taken back, or is deprecated. `url`: of
+    its file.
+    """
+
+    published_at: float | None = None
+    size: int | None = None
+    licence: str | None = None
+    has_scripts: bool | None = None
+    warning: str = ""
+    url: str = ""
+
+
+def address(kind: str, index: str, name: str, version: str) -> str:
+    """Return the URL that tells about a package; empty where there is none for this index."""
+    base = index.rstrip("/") + "/"
+    match kind:
+        case "npm":
+            return urljoin(base, quote(name, safe="@"))
+        case "pypi":
+            return urljoin(base, f"{quote(fold_name(name))}/")
+        case "crates":
+            # Of the index's `config.json`; without an API only that it exists is known.
+            return urljoin(base, f"api/v1/crates/{quote(name)}/{quote(version)}") if index else ""
+        case "go":
+            return urljoin(base, f"{_escaped(name)}/@v/{_escaped(version)}.info")
+        case "rubygems":
+            return urljoin(base, f"api/v1/versions/{quote(name)}.json")
+    return ""
+
+
+def _escaped(text: str) -> str:
+    """Of the module proxy protocol: a capital is `!` and the small letter."""
+    return quote(
+        "".join(f"!{one.lower()}" if one.isupper() else one for one in text), safe="/!.@+-_~"
+    )
+
+
+def crates_config_address(index: str) -> str:
+    """Return where an index of crates says how it is used."""
+    return urljoin(index.removeprefix("sparse+").rstrip("/") + "/", "config.json")
+
+
+def crates_config(body: bytes) -> tuple[str, str]:
+    """Return the web API of an index of crates and where its files lie, empty where it names none
+    (cargo's manual, index format)."""
+    try:
+        data = json.loads(body)
+        return str(data.get("api") or ""), str(data.get("dl") or "")
+    except (ValueError, AttributeError, RecursionError):
+        return "", ""
+
+
+def facts(kind: str, body: bytes, version: str) -> Facts:
+    """Return what an answer says of a version. `ValueError` where it isn't one."""
+    try:
+        data = json.loads(body)
+        return _READERS[kind](data, version)
+    except (KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(f"the registry's answer can't be read ({type(error).__name__})") from error
+
+
+def file_hosts(body: bytes, index: str) -> set[tuple[str, int]]:
+    """Return the hosts that files of a Simple API page lie at. `ValueError` as `facts`."""
+    try:
+        urls = [urljoin(index, one["url"]) for one in json.loads(body)["files"]]
+    except (KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(f"the index's answer can't be read ({type(error).__name__})") from error
+    return set(sorted({host for url in urls if (host := host_of(url))})[:MOST_HOSTS])
+
+
+def host_of(url: str) -> tuple[str, int] | None:
+    """Return host and port of a web address, None where it is none."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+    except ValueError:
+        return None
+    if parts.scheme not in ("http", "https") or not parts.hostname or not port:
+        return None
+    return parts.hostname.lower(), port
+
+
+def _npm(data: dict[str, Any], version: str) -> Facts:
+    entry = data["versions"][version]
+    licence = entry.get("license")
+    scripts = entry.get("scripts") or {}
+    runs = bool(
+        entry.get("hasInstallScript") or scripts.keys() & {"preinstall", "install", "postinstall"}
+    )
+    return Facts(
+        _time((data.get("time") or {}).get(version)),
+        (entry.get("dist") or {}).get("unpackedSize"),
+        licence if isinstance(licence, str) else None,
+        runs,
+        f"deprecated: {entry['deprecated']}" if entry.get("deprecated") else "",
+        str((entry.get("dist") or {}).get("tarball") or ""),
+    )
+
+
+def _pypi(data: dict[str, Any], version: str) -> Facts:
+    """Of the files of this version: their names say it (PEP 427, PEP 625)."""
+    files = [one for one in data["files"] if _is_of(one["filename"], version)]
+    if not files:
+        return Facts()
+    times = [at for one in files if (at := _time(one.get("upload-time"))) is not None]
+    wheel = next((one for one in files if one["filename"].endswith(".whl")), files[0])
+    yanked = next((one["yanked"] for one in files if one.get("yanked")), "")
+    why = f": {yanked}" if isinstance(yanked, str) and yanked else ""
+    return Facts(
+        min(times, default=None),
+        wheel.get("size"),
+        None,
+        None,
+        f"yanked{why}" if yanked else "",
+    )
+
+
+def _is_of(file: str, version: str) -> bool:
+    stem = file
+    for suffix in (".whl", ".tar.gz", ".zip", ".tar.bz2"):
+        stem = stem.removesuffix(suffix)
+    return version in stem.split("-")
+
+
+def _crates(data: dict[str, Any], version: str) -> Facts:
+    entry = data["version"]
+    return Facts(
+        _time(entry.get("created_at")),
+        entry.get("crate_size"),
+        entry.get("license"),
+        None,
+        "yanked" if entry.get("yanked") else "",
+    )
+
+
+def _go(data: dict[str, Any], version: str) -> Facts:
+    return Facts(_time(data.get("Time")))
+
+
+def _rubygems(data: list[dict[str, Any]], version: str) -> Facts:
+    entry = next(
+        one for one in data if version in (one["number"], f"{one['number']}-{one.get('platform')}")
+    )
+    licences = entry.get("licenses") or []
+    return Facts(_time(entry.get("created_at")), None, ", ".join(licences) or None)
+
+
+def _time(text: object) -> float | None:
+    if not isinstance(text, str):
+        return None
+    try:
+        read = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return (read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp()
+
+
+_READERS: dict[str, Callable[[Any, str], Facts]] = {
+    "npm": _npm,
+    "pypi": _pypi,
+    "crates": _crates,
+    "go": _go,
+    "rubygems": _rubygems,
+}

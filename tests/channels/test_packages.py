@@ -1,0 +1,241 @@
+"""Installs that an agent asks for, planned and carried out by real package managers at a registry
+on loopback."""
+
+import json
+import os
+import pwd
+import shutil
+from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from supervisor.core.actions import Packages, PlannedPackage
+from supervisor.core.approvals import Request
+from tests.fakes import registry
+from tests.fakes.registry import Registry
+from tests.fakes.sandboxed_agent import agent_command, answers
+from tests.fakes.supervised import Supervised, make_repository, settings_in, supervised
+
+pytestmark = [pytest.mark.xdist_group("scenarios"), pytest.mark.asyncio(loop_scope="module")]
+
+SCRIPT = {"scripts": {"postinstall": "echo ran > ../../ran.txt"}}
+
+
+@pytest.fixture(scope="module")
+def index() -> Iterator[Registry]:
+    with registry.serving() as served:
+        yesterday = (datetime.now(UTC) - timedelta(hours=30)).isoformat()
+        served.add_npm("tiny-one", "1.0.0")
+        served.add_npm("tiny-one", "1.1.0")
+        served.add_npm("needs-one", "2.0.0", dependencies={"tiny-one": "^1.0.0"})
+        served.add_npm("lodahs", "1.0.0", published=yesterday, **SCRIPT)
+        served.add_npm("old-thing", "1.0.0", deprecated="use another")
+        served.add_wheel("tiny-wheel", "1.0.0")
+        served.add_wheel("tiny-wheel", "2.0.0", yanked="broken")
+        served.add_crate("tinycrate", "1.2.3")
+        yield served
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def running(
+    tmp_path_factory: pytest.TempPathFactory, index: Registry
+) -> AsyncIterator[Supervised]:
+    policy = (
+        f"version: 1\nallow: [network(127.0.0.1:{index.port})]\n"
+        "deny: [packages(npm:event-stream)]\n"
+    )
+    async with supervised(settings_in(tmp_path_factory.mktemp("packages"), policy)) as running:
+        yield running
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, index: Registry) -> Path:
+    made = make_repository(tmp_path / "project")
+    (made / ".npmrc").write_text(f"registry={index.url}/\n")
+    (made / "package.json").write_text('{"name": "app", "version": "1.0.0"}\n')
+    return made
+
+
+async def ask(
+    running: Supervised, workspace: Path, *commands: str, answer: str = "approved"
+) -> tuple[list[dict[str, Any]], list[Request]]:
+    """What an agent is answered that runs these lines as commands, and the installs as asked."""
+    calls = [("/v1/exec", {"command": line}) for line in commands]
+    with running.answering(
+        lambda one: answer if isinstance(one.action, Packages) else "approved"  # type: ignore[arg-type, return-value]
+    ):
+        session, output = await running.run(workspace, *agent_command(*calls))
+    installs = [one for one in running.requests(session) if isinstance(one.action, Packages)]
+    return answers(output), installs
+
+
+def plan_of(request: Request) -> dict[str, PlannedPackage]:
+    assert isinstance(request.action, Packages)
+    return {one.name: one for one in request.action.plan}
+
+
+async def test_npm_installs_what_its_card_shows(
+    running: Supervised, workspace: Path, index: Registry
+) -> None:
+    found, (install,) = await ask(running, workspace, "npm install needs-one 2>&1 | tail -3")
+    assert found[-1]["outcome"]["ok"], found
+    plan = plan_of(install)
+    assert {name: one.version for name, one in plan.items()} == {
+        "needs-one": "2.0.0",
+        "tiny-one": "1.1.0",
+    }
+    assert plan["needs-one"].licence == "MIT"
+    assert plan["needs-one"].published_at == 1577934245.0
+    assert plan["needs-one"].size == 120
+    assert not plan["needs-one"].notes
+    assert isinstance(install.action, Packages)
+    assert install.action.hosts == (f"127.0.0.1:{index.port}",)
+    assert any("not the index that you use" in note for note in install.action.notes)
+    # What changed goes the way of all changed files.
+    assert json.loads((workspace / "package.json").read_text())["dependencies"] == {
+        "needs-one": "^2.0.0"
+    }
+    assert "needs-one" in (workspace / "package-lock.json").read_text()
+
+
+async def test_what_must_not_be_overlooked_is_on_the_card_and_scripts_stay_off(
+    running: Supervised, workspace: Path
+) -> None:
+    found, installs = await ask(running, workspace, "npm install lodahs", "npm i old-thing")
+    assert [one["outcome"]["ok"] for one in found] == [True, True], found
+    first, second = (plan_of(one) for one in installs)
+    assert first["lodahs"].notes == (
+        "one edit from the popular `lodash`",
+        "released a day ago",
+        "has install scripts",
+    )
+    assert second["old-thing"].notes == ("deprecated: use another",)
+    session = running.parts.sessions.recent()[0]
+    copy = running.parts.settings.sessions_dir / session.id / "merged"
+    assert not list(copy.rglob("ran.txt"))
+
+
+async def test_scripts_run_where_the_person_who_approves_says_so(
+    running: Supervised, workspace: Path
+) -> None:
+    call = agent_command(("/v1/packages", {"command": "npm install lodahs"}))
+    session = await running.start(workspace, *call)
+    request = await running.asked("packages", where=lambda one: one.session_id == session.id)
+    running.parts.installs.allow_scripts(request.id, by="the test")
+    running.approve(request)
+    await running.became(request, "used", settled=True)
+    with running.answering(lambda one: "denied"):
+        change = await running.asked("filesystem", where=lambda one: "ran.txt" in one.action.path)  # type: ignore[union-attr]
+        assert change.action.path == "ran.txt"  # type: ignore[union-attr]
+        await running.ended(session)
+    (line,) = running.audit("install_scripts_allowed", session=session.id)
+    assert (line["request"], line["by"]) == (request.id, "the test")
+
+
+async def test_an_index_that_is_not_the_person_s_is_not_reached_before_the_answer(
+    running: Supervised, workspace: Path
+) -> None:
+    line = "npm install tiny-one --registry=http://other.test/"
+    found, installs = await ask(running, workspace, line, answer="denied")
+    (install,) = installs
+    assert found[0]["status"] == "denied"
+    session = running.parts.sessions.recent()[0]
+    assert not [
+        one
+        for one in running.audit("verdict_given", session=session.id, category="network")
+        if "other.test" in one["action"]
+    ]
+    assert isinstance(install.action, Packages)
+    assert install.action.plan == ()
+    assert any("isn't reached before you approve" in one for one in install.action.unknown)
+    assert any("--registry=http://other.test" in note for note in install.action.notes)
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("npm install -g tiny-one", "it installs outside of the project"),
+        ("cargo install tinycrate", "it installs outside of the project"),
+        ("npm install no-such-package", "npm finds no way to do this"),
+        ("npm install event-stream", "packages(npm:event-stream)"),
+        ("npm install tiny-one && npm test", "an install runs by itself"),
+    ],
+)
+async def test_what_is_not_carried_out_is_refused_with_a_reason(
+    running: Supervised, workspace: Path, line: str, why: str
+) -> None:
+    found, installs = await ask(running, workspace, line)
+    said = f"{found[0]['why']} {found[0].get('rule')}"
+    assert why.replace("an install", "install") in said, found
+    assert not [one for one in installs if one.used_at]
+
+
+async def test_what_changed_since_it_was_shown_is_asked_again(
+    running: Supervised, workspace: Path, index: Registry
+) -> None:
+    index.add_npm("moving", "1.0.0")
+    session = await running.start(
+        workspace, *agent_command(("/v1/packages", {"command": "npm install moving"}))
+    )
+    request = await running.asked("packages", where=lambda one: one.session_id == session.id)
+    index.add_npm("moving", "1.0.1")
+    running.approve(request)
+    again = await running.asked(
+        "packages", where=lambda one: one.session_id == session.id and one.id != request.id
+    )
+    assert plan_of(again)["moving"].version == "1.0.1"
+    outcome = await running.done(request)
+    assert outcome["asked_again"] == again.id
+    running.deny(again)
+    await running.ended(session)
+    assert not (workspace / "package-lock.json").exists()
+
+
+async def test_pip_installs_into_the_environment_of_the_project(
+    running: Supervised, workspace: Path, index: Registry
+) -> None:
+    found, (install,) = await ask(
+        running,
+        workspace,
+        "python3 -m venv .venv",
+        f"pip install --index-url {index.url}/simple/ tiny-wheel",
+        ".venv/bin/python -c 'import tiny_wheel; print(tiny_wheel.VERSION)'",
+    )
+    assert found[-1]["outcome"]["stdout"] == "1.0.0\n", found
+    plan = plan_of(install)
+    assert (plan["tiny-wheel"].version, plan["tiny-wheel"].size) == (
+        "1.0.0",
+        plan["tiny-wheel"].size,
+    )
+    assert plan["tiny-wheel"].published_at == 1577934245.0
+    assert plan["tiny-wheel"].has_scripts is False
+    assert isinstance(install.action, Packages)
+    assert any("--index-url" in note for note in install.action.notes)
+
+
+@pytest.mark.skipif(shutil.which("cargo") is None, reason="there is no cargo here")
+async def test_cargo_adds_a_crate_and_its_lock(
+    running: Supervised, workspace: Path, index: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Tests have a home of their own, where rustup knows no toolchain.
+    toolchains = Path(pwd.getpwuid(os.getuid()).pw_dir) / ".rustup"
+    monkeypatch.setenv("RUSTUP_HOME", os.environ.get("RUSTUP_HOME", str(toolchains)))
+    (workspace / "Cargo.toml").write_text('[package]\nname = "app"\nversion = "0.1.0"\n')
+    (workspace / "src").mkdir(exist_ok=True)
+    (workspace / "src/lib.rs").write_text("")
+    (workspace / ".cargo").mkdir()
+    (workspace / ".cargo/config.toml").write_text(
+        '[source.crates-io]\nreplace-with = "near"\n'
+        f'[source.near]\nregistry = "sparse+{index.url}/index/"\n'
+    )
+    found, installs = await ask(running, workspace, "cargo add tinycrate")
+    assert found[-1]["outcome"]["ok"], found
+    (install,) = installs
+    assert plan_of(install)["tinycrate"].version == "1.2.3"
+    assert plan_of(install)["tinycrate"].licence == "MIT"
+    assert "tinycrate" in (workspace / "Cargo.toml").read_text()
+    assert 'name = "tinycrate"' in (workspace / "Cargo.lock").read_text()
