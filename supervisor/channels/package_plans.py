@@ -37,7 +37,7 @@ from supervisor.core.packages.install_recipes import (
 )
 from supervisor.core.packages.lock_files import Locks, locks_in
 from supervisor.core.packages.package_commands import Item, items_of, managers, risky_flags
-from supervisor.core.packages.registry_answers import Facts, host_of
+from supervisor.core.packages.registry_answers import RegistryFacts, host_of
 from supervisor.errors import GatehouseError, RefusedError
 from supervisor.gate.gate import Gate
 from supervisor.settings import for_package_managers
@@ -229,7 +229,7 @@ class PackagePlans:
         asked: list[str],
         hosts: Hosts,
         pages: dict[str, bytes],
-    ) -> dict[tuple[str, str], Facts]:
+    ) -> dict[tuple[str, str], RegistryFacts]:
         """Ask about the packages that come, those that were named first."""
         coming = sorted(
             (one for one in plan if one.version), key=lambda one: one.name not in asked
@@ -242,7 +242,7 @@ class PackagePlans:
         }
         wanted = [url for url in urls.values() if url and url not in pages]
         answers = pages | await self._registry.fetch(session_id, wanted, hosts)
-        found: dict[tuple[str, str], Facts] = {}
+        found: dict[tuple[str, str], RegistryFacts] = {}
         for key, url in urls.items():
             if url in answers:
                 try:

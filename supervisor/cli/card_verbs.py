@@ -12,6 +12,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from supervisor.base.clock import RealClock
+from supervisor.cli.install_text import install_lines
 from supervisor.cli.push_text import push_lines
 from supervisor.cli.terminal import (
     approval_lines,
@@ -78,8 +79,14 @@ def answer(client: "Client", any_id: str, options: argparse.Namespace, verb: str
         _must_be_seen(seen["request"], options.seen)
     print(request_text(seen, with_ways=False))
     lasts, mark = options.lasts or "always", seen["request"]["fingerprint"]
+    further = {"with_scripts": True} if getattr(options, "with_scripts", False) else {}
     done = client.post(
-        f"{path}/{verb}", reason=options.reason, always=rule, lasts=lasts, fingerprint=mark
+        f"{path}/{verb}",
+        reason=options.reason,
+        always=rule,
+        lasts=lasts,
+        fingerprint=mark,
+        **further,
     )
     if rule is not None:
         span = (
@@ -231,6 +238,8 @@ def request_text(seen: dict[str, Any], *, with_ways: bool = True) -> str:
         lines.append(f"    on record: {rule_preview_lines(seen['preview'])}")
     if "push" in seen:
         lines += push_lines(seen["push"])
+    elif request["category"] == "packages" and request["action"].get("index"):
+        lines += install_lines(request["action"], RealClock().now())
     elif card is None:
         facts = [
             (name, value)

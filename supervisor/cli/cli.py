@@ -200,6 +200,11 @@ def _add_answering(verb: Callable[..., argparse.ArgumentParser]) -> None:
         help="the word at the end of `show`: you read all of a folded request",
     )
     approving.add_argument(
+        "--with-scripts",
+        action="store_true",
+        help="of an install: let its install scripts run",
+    )
+    approving.add_argument(
         "--drop-rest",
         action="store_true",
         help="with --hunks: deny the others (default: they wait)",

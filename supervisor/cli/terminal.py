@@ -36,8 +36,6 @@ def approval_lines(
         f"{request['id']}  {request['category']:<10}  {shown(request['title'])}",
         f"    asked because: {shown(request['why'])}",
     ]
-    if request.get("impossible"):
-        lines.append(f"    can't be approved: {_one(request['impossible'])}")
     if request.get("width"):
         lines.append(f"    how wide: {_one(request['width'])}")
     if request["reason"]:

@@ -7,7 +7,7 @@ failed, with the reason.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 import structlog
@@ -15,7 +15,6 @@ import structlog
 from supervisor.core.actions import Category, category_of
 from supervisor.core.approvals import Origin, Request
 from supervisor.core.secrets.redact import Redactor
-from supervisor.errors import UserError
 
 log = structlog.get_logger("gate")
 
@@ -33,13 +32,11 @@ class Handlers:
         self._settle = settle
         self._each: dict[tuple[Category, Origin], ReadyHandler] = {}
         self._together: dict[tuple[Category, Origin], GroupHandler] = {}
-        self._impossible: dict[tuple[Category, Origin], str] = {}
         self._tasks: asyncio.TaskGroup | None = None
 
     def on_ready(self, category: Category, origin: Origin, handler: ReadyHandler) -> None:
         """Have requests of this kind carried out once they are allowed or approved."""
         self._each[category, origin] = handler
-        self._impossible.pop((category, origin), None)
 
     def on_ready_together(self, category: Category, origin: Origin, handler: GroupHandler) -> None:
         """Have several requests of one session that became ready at once carried out as all or
@@ -50,28 +47,6 @@ class Handlers:
         """Return whether such requests are carried out as all or nothing where several became
         ready at once."""
         return (category_of(request.action), request.origin) in self._together
-
-    def cannot(self, category: Category, origin: Origin, why: str) -> None:
-        """No channel carries out requests of this kind, until one is registered."""
-        self._impossible[category, origin] = why
-
-    def why_impossible(self, request: Request) -> str:
-        """Return why a yes to this request would come to nothing; empty where a channel carries
-        it out. The one place that says so."""
-        return self.why_not(category_of(request.action), request.origin)
-
-    def check_possible(self, requests: Iterable[Request]) -> None:
-        """`UserError` where a yes to one of these would come to nothing."""
-        for request in requests:
-            if why := self.why_impossible(request):
-                raise UserError(
-                    f"this can't be approved: {why}",
-                    "deny it, or do it yourself outside of Gatehouse",
-                )
-
-    def why_not(self, category: Category, origin: Origin) -> str:
-        """The same of all requests of a kind."""
-        return self._impossible.get((category, origin), "")
 
     def run_in(self, tasks: asyncio.TaskGroup) -> None:
         """The task group that they run in; before it is known, what is ready waits for

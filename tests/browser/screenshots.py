@@ -1,4 +1,4 @@
-"""Takes docs/inbox.png, docs/session.png and docs/push.png; with a folder as argument also a
+"""Takes docs/inbox.png, session.png, push.png and install.png; with a folder as argument also a
 picture of every page in light, dark and narrow, to look at.
 
 python -m tests.browser.screenshots [FOLDER]
@@ -8,6 +8,7 @@ import asyncio
 import shutil
 import sys
 import tempfile
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from playwright.async_api import Browser, async_playwright
@@ -16,6 +17,7 @@ from supervisor.core.actions import Exec, Network
 from tests.browser.conftest import ARGS
 from tests.browser.operator_site import Site, fill, serving
 from tests.browser.session_page import page_of
+from tests.fakes import registry
 from tests.fakes.sandboxed_agent import agent_command
 from tests.fakes.supervised import git, make_repository, settings_in, supervised
 
@@ -57,6 +59,7 @@ async def main() -> None:
             await _inbox(browser, site, ROOT / "docs" / "inbox.png")
             await _session(browser, Path(data), ROOT / "docs" / "session.png")
             await _push(browser, Path(data), ROOT / "docs" / "push.png")
+            await _install(browser, Path(data), ROOT / "docs" / "install.png")
             if folder is not None:
                 _use(site, [request.id for request in requests])
                 for name, look in LOOKS.items():
@@ -201,6 +204,33 @@ async def _push(browser: Browser, folder: Path, target: Path) -> None:
             await page.wait_for_selector("[data-settling]", state="detached")
             await card.screenshot(path=target)
         running.deny(push)
+
+
+async def _install(browser: Browser, folder: Path, target: Path) -> None:
+    """The card of an install of a whole supervisor, before it is answered."""
+    workspace = make_repository(
+        folder / "query-lang", {"package.json": '{"name": "query-lang", "version": "1.0.0"}\n'}
+    )
+    with registry.serving() as index:
+        last_week = (datetime.now(UTC) - timedelta(days=2)).isoformat()
+        script = {"scripts": {"postinstall": "node setup.js"}}
+        index.add_npm("date-format-range", "4.2.0", dependencies={"tiny-ranges": "^1.1.0"})
+        index.add_npm("tiny-ranges", "1.1.3")
+        index.add_npm("lodahs", "1.0.2", published=last_week, **script)
+        (workspace / ".npmrc").write_text(f"registry={index.url}/\n")
+        (folder / "installs").mkdir()
+        policy = f"version: 1\nallow: [network(127.0.0.1:{index.port})]\n"
+        call = ("/v1/packages", {"command": "npm install date-format-range lodahs"})
+        async with supervised(settings_in(folder / "installs", policy)) as running:
+            session = await running.start(workspace, *agent_command(call))
+            install = await running.asked("packages")
+            async with page_of(browser, running, session) as page:
+                await page.goto(f"http://127.0.0.1:{running.supervisor.port}/")
+                card = page.locator(f"#request-{install.id}")
+                await card.locator("table").wait_for()
+                await page.wait_for_selector("[data-settling]", state="detached")
+                await card.screenshot(path=target)
+            running.deny(install)
 
 
 async def _all(browser: Browser, site: Site, folder: Path, name: str, look: dict) -> None:

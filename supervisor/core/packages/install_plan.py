@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from supervisor.core.actions import PlannedPackage
 from supervisor.core.packages.lock_files import Locked, Locks
 from supervisor.core.packages.package_commands import fold_name
-from supervisor.core.packages.registry_answers import Facts
+from supervisor.core.packages.registry_answers import RegistryFacts
 from supervisor.core.text.tables import table
 
 YOUNG_S = 7 * 86_400.0
@@ -61,7 +61,7 @@ def _versions(keys: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
 def with_facts(
     kind: str,
     plan: Iterable[PlannedPackage],
-    facts: Mapping[tuple[str, str], Facts],
+    facts: Mapping[tuple[str, str], RegistryFacts],
     *,
     now: float,
 ) -> tuple[PlannedPackage, ...]:
@@ -70,10 +70,10 @@ def with_facts(
     return tuple(_with(kind, one, facts.get((one.name, one.version)), now) for one in plan)
 
 
-def _with(kind: str, one: PlannedPackage, said: Facts | None, now: float) -> PlannedPackage:
+def _with(kind: str, one: PlannedPackage, said: RegistryFacts | None, now: float) -> PlannedPackage:
     if not one.version:
         return one
-    said = said or Facts()
+    said = said or RegistryFacts()
     runs = one.has_scripts if said.has_scripts is None else said.has_scripts
     notes = []
     if near := near_popular(kind, one.name):

@@ -12,7 +12,7 @@ import shlex
 from typing import Literal, NamedTuple
 
 from supervisor.core.actions import Packages
-from supervisor.core.packages.package_commands import manager_named, managers, operation_named
+from supervisor.core.packages.package_commands import manager_named, operation_named
 from supervisor.core.text.words import split_command
 
 type Kind = Literal["npm", "pypi", "crates", "go", "rubygems"]
@@ -260,8 +260,3 @@ def _in_project(action: Packages, words: tuple[str, ...]) -> str:
 
 def _environment(names: str, line: str) -> str:
     return f"env {names} {_QUIET} {line}"
-
-
-def is_known(manager: str) -> bool:
-    """Return whether installs of a manager are carried out."""
-    return manager in RECIPES and manager in managers()

@@ -16,7 +16,7 @@ from supervisor.core.packages.package_commands import fold_name
 MOST_HOSTS = 20
 
 
-class Facts(NamedTuple):
+class RegistryFacts(NamedTuple):
     """What a registry says of a version. `warning`: it was taken back, or is deprecated. `url`: of
     its file.
     """
@@ -69,12 +69,12 @@ def crates_config(body: bytes) -> tuple[str, str]:
         return "", ""
 
 
-def facts(kind: str, body: bytes, version: str) -> Facts:
+def facts(kind: str, body: bytes, version: str) -> RegistryFacts:
     """Return what an answer says of a version. `ValueError` where it isn't one."""
     try:
         data = json.loads(body)
         return _READERS[kind](data, version)
-    except (KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (KeyError, TypeError, AttributeError, RecursionError, StopIteration) as error:
         raise ValueError(f"the registry's answer can't be read ({type(error).__name__})") from error
 
 
@@ -99,14 +99,14 @@ def host_of(url: str) -> tuple[str, int] | None:
     return parts.hostname.lower(), port
 
 
-def _npm(data: dict[str, Any], version: str) -> Facts:
+def _npm(data: dict[str, Any], version: str) -> RegistryFacts:
     entry = data["versions"][version]
     licence = entry.get("license")
     scripts = entry.get("scripts") or {}
     runs = bool(
         entry.get("hasInstallScript") or scripts.keys() & {"preinstall", "install", "postinstall"}
     )
-    return Facts(
+    return RegistryFacts(
         _time((data.get("time") or {}).get(version)),
         (entry.get("dist") or {}).get("unpackedSize"),
         licence if isinstance(licence, str) else None,
@@ -116,16 +116,16 @@ def _npm(data: dict[str, Any], version: str) -> Facts:
     )
 
 
-def _pypi(data: dict[str, Any], version: str) -> Facts:
+def _pypi(data: dict[str, Any], version: str) -> RegistryFacts:
     """Of the files of this version: their names say it (PEP 427, PEP 625)."""
     files = [one for one in data["files"] if _is_of(one["filename"], version)]
     if not files:
-        return Facts()
+        return RegistryFacts()
     times = [at for one in files if (at := _time(one.get("upload-time"))) is not None]
     wheel = next((one for one in files if one["filename"].endswith(".whl")), files[0])
     yanked = next((one["yanked"] for one in files if one.get("yanked")), "")
     why = f": {yanked}" if isinstance(yanked, str) and yanked else ""
-    return Facts(
+    return RegistryFacts(
         min(times, default=None),
         wheel.get("size"),
         None,
@@ -141,9 +141,9 @@ def _is_of(file: str, version: str) -> bool:
     return version in stem.split("-")
 
 
-def _crates(data: dict[str, Any], version: str) -> Facts:
+def _crates(data: dict[str, Any], version: str) -> RegistryFacts:
     entry = data["version"]
-    return Facts(
+    return RegistryFacts(
         _time(entry.get("created_at")),
         entry.get("crate_size"),
         entry.get("license"),
@@ -152,16 +152,16 @@ def _crates(data: dict[str, Any], version: str) -> Facts:
     )
 
 
-def _go(data: dict[str, Any], version: str) -> Facts:
-    return Facts(_time(data.get("Time")))
+def _go(data: dict[str, Any], version: str) -> RegistryFacts:
+    return RegistryFacts(_time(data.get("Time")))
 
 
-def _rubygems(data: list[dict[str, Any]], version: str) -> Facts:
+def _rubygems(data: list[dict[str, Any]], version: str) -> RegistryFacts:
     entry = next(
         one for one in data if version in (one["number"], f"{one['number']}-{one.get('platform')}")
     )
     licences = entry.get("licenses") or []
-    return Facts(_time(entry.get("created_at")), None, ", ".join(licences) or None)
+    return RegistryFacts(_time(entry.get("created_at")), None, ", ".join(licences) or None)
 
 
 def _time(text: object) -> float | None:
@@ -174,7 +174,7 @@ def _time(text: object) -> float | None:
     return (read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp()
 
 
-_READERS: dict[str, Callable[[Any, str], Facts]] = {
+_READERS: dict[str, Callable[[Any, str], RegistryFacts]] = {
     "npm": _npm,
     "pypi": _pypi,
     "crates": _crates,

@@ -233,10 +233,6 @@ class AgentCalls:
     def view(self, request: approvals.Request) -> AgentRequest:
         """A request as the agent sees it."""
         remedy = self.parts.gate.repeats.remedy_of(request)
-        if status(request) == "pending" and (
-            why := self.parts.gate.handlers.why_impossible(request)
-        ):
-            remedy = f"{why}: do without it, and say at the end what is left to do"
         return agent_request(msgspec.structs.replace(request, remedy=remedy), self.parts.redactor)
 
     def _ask(self, action: Action, reason: str) -> approvals.Request:

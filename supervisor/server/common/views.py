@@ -68,7 +68,7 @@ class OperatorRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     `may_always`: whether a rule may be made of the answer (law 9). `delivery`: in words what
     came of a yes, `failure`: why that failed. `width`: how wide a proposed rule is, in words;
-    else empty. `impossible`: why it can't be approved, empty where it can. Times are seconds
+    else empty.  Times are seconds
     since the epoch.
     """
 
@@ -87,7 +87,6 @@ class OperatorRequest(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     may_always: bool
     width: str
-    impossible: str
     asked_at: float
     asked_times: int
     hold_until: float | None
@@ -198,7 +197,6 @@ def operator_request(request: Request, parts: Parts) -> OperatorRequest:
         reason=shown(request.reason, redactor),
         may_always=may_always(request),
         width=shown(width_of(request.action), redactor),
-        impossible=parts.gate.handlers.why_impossible(request),
         asked_at=request.asked_at,
         asked_times=request.asked_times,
         hold_until=request.hold_until,

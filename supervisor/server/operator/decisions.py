@@ -71,9 +71,10 @@ async def answer(
     reason: str = "",
     always: str | None = None,
     lasts: str = "always",
+    with_scripts: bool = False,
 ) -> AnswerResult:
     """Answer one request; with `always`, a rule, also save that rule and let it answer what else
-    waits. `lasts`: see `until`.
+    waits. `lasts`: see `until`. `with_scripts`: of an install, its install scripts may run.
 
     `ChangedError` where the request isn't pending any more, or isn't the one that was shown
     (`fingerprint`; empty: none was), `UserError` where the rule can't be made of it; then
@@ -86,6 +87,8 @@ async def answer(
     policies = parts.gate.rulings.policies_of(request.session_id)
     if always is not None and status(request) == "pending":
         check_candidate(parts, request, _EFFECT_OF[given], always)
+    if with_scripts and given == "approved" and status(request) == "pending":
+        parts.installs.allow_scripts(request_id, by)
     # First the answer: of two tabs that press "always" only one saves a rule.
     answered = parts.gate.resolve(
         request_id, given, by=by, reason=reason, shown_fingerprint=fingerprint
@@ -169,8 +172,6 @@ def suggestions(parts: Parts, request_id: str, effect: Effect) -> list[SavableRu
     request = parts.queue.get(request_id)
     if effect == "ask" or request.sticky or category_of(request.action) == "sandbox":
         return []
-    if effect == "allow" and parts.gate.handlers.why_impossible(request):
-        return []
     found = []
     for candidate in suggest(parts.queue.action_of(request)):
         try:
@@ -199,8 +200,6 @@ def check_candidate(parts: Parts, request: Request, effect: Effect, rule: str) -
     category = category_of(request.action)
     if category == "sandbox":
         raise UserError("a change of the policy is always asked", "answer it once")
-    if effect == "allow" and (why := parts.gate.handlers.why_impossible(request)):
-        raise UserError(f"a rule can't allow this: {why}", "deny it, or leave it")
     named = parse_rule(rule, effect).category
     if is_bare(rule):
         raise UserError(

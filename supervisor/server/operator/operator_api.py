@@ -242,6 +242,7 @@ async def _answer(
         fingerprint=data.fingerprint,
         always=data.always,
         lasts=data.lasts,
+        with_scripts=data.with_scripts,
     )
     if done.rule_id is not None:
         live_of(request).policy_changed()

@@ -24,12 +24,14 @@ class AnswerBody(_Body, frozen=True, kw_only=True):
     `always` is the text of a rule to save, without its list's name.
 
     `lasts` is how long that rule holds: `always`, `session`, or a duration such as `15m`.
+    `with_scripts`: of an install that is approved, its install scripts may run.
     """
 
     reason: _Text = ""
     fingerprint: str = ""
     always: _Rule | None = None
     lasts: _Lasts = "always"
+    with_scripts: bool = False
 
 
 class BulkBody(_Body, frozen=True, kw_only=True):

@@ -59,6 +59,7 @@ async def answer(
             by=caller(request).name,
             reason=data.get("reason", "").strip()[:MOST_REASON_CHARS] if answer == "denied" else "",
             fingerprint=data.get("fingerprint", ""),
+            with_scripts=data.get("with_scripts") == "yes",
         )
     except NotFoundError:
         raise

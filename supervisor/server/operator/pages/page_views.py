@@ -9,10 +9,21 @@ import unicodedata
 from collections.abc import Callable
 from typing import Any
 
-from supervisor.core.actions import CATEGORIES, Category, FileChange, category_of, subject, title
+import msgspec
+
+from supervisor.core.actions import (
+    CATEGORIES,
+    Category,
+    FileChange,
+    Packages,
+    category_of,
+    subject,
+    title,
+)
 from supervisor.core.approvals import Request, explanation, failure, status
 from supervisor.core.text.duration import format_duration
 from supervisor.server.common import action_words
+from supervisor.server.common.install_words import install_words
 from supervisor.server.common.parts import Parts
 from supervisor.server.common.time_words import clock_text
 from supervisor.server.common.views import may_always, width_of
@@ -91,7 +102,6 @@ def card(parts: Parts, request: Request, budget: DiffTime | None = None) -> dict
         "reason": "" if _problems(request, redact) else redact(request.reason),
         "rule": redact(request.rule or ""),
         "may_always": may_always(request),
-        "impossible": parts.gate.handlers.why_impossible(request),
         "sticky_why": _sticky_why(request),
         "asked_times": request.asked_times,
         "asked_at": request.asked_at,
@@ -106,11 +116,21 @@ def card(parts: Parts, request: Request, budget: DiffTime | None = None) -> dict
         "change": change(parts, request) if is_now else None,
         "has_later_change": has_change and not is_now,
         "has_conflict": has_change and "conflict" in getattr(request.action, "hazards", ()),
+        "install": _install(parts, request) if current == "pending" else None,
         "has_push": current == "pending" and bool(getattr(request.action, "updates", ())),
         "delivery": redact(action_words.delivery(request)),
         "superseded_by": request.superseded_by or "",
         "about": _about(request),
     }
+
+
+def _install(parts: Parts, request: Request) -> dict[str, Any] | None:
+    """What an install would do, in words; None where it is none."""
+    if not isinstance(request.action, Packages) or not request.action.index:
+        return None
+    said = install_words(request.action, parts.clock.now())
+    found: dict[str, Any] = parts.redactor.data(msgspec.to_builtins(said))
+    return found
 
 
 def sections(parts: Parts, requests: list[Request]) -> list[dict[str, Any]]:
@@ -125,7 +145,6 @@ def sections(parts: Parts, requests: list[Request]) -> list[dict[str, Any]]:
             "category": category,
             "label": action_words.LABELS[category],
             "cards": found,
-            "may_approve": not parts.gate.handlers.why_not(category, "agent_api"),
         }
         for category, found in cards.items()
     ]

@@ -1,0 +1,118 @@
+"""What registries' answers say of a version."""
+
+import contextlib
+import json
+from typing import Any
+
+import pytest
+
+from supervisor.core.packages.registry_answers import (
+    RegistryFacts,
+    address,
+    crates_config,
+    crates_config_address,
+    facts,
+    file_hosts,
+    host_of,
+)
+
+AT = 1577934245.0
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "version", "wanted"),
+    [
+        ("npm", "@s/b", "1", "https://x.test/root/@s%2Fb"),
+        ("pypi", "A.b", "1", "https://x.test/root/a-b/"),
+        ("crates", "itoa", "1.0.0", "https://x.test/root/api/v1/crates/itoa/1.0.0"),
+        ("go", "x.test/Ab", "v1.0.0", "https://x.test/root/x.test/!ab/@v/v1.0.0.info"),
+        ("rubygems", "rake", "1", "https://x.test/root/api/v1/versions/rake.json"),
+        ("other", "a", "1", ""),
+    ],
+)
+def test_addresses(kind: str, name: str, version: str, wanted: str) -> None:
+    assert address(kind, "https://x.test/root", name, version) == wanted
+
+
+def test_an_index_of_crates_without_an_api_tells_nothing() -> None:
+    assert address("crates", "", "itoa", "1") == ""
+    assert crates_config_address("sparse+https://x.test/index/") == (
+        "https://x.test/index/config.json"
+    )
+    assert crates_config(b'{"api": "https://a.test", "dl": "https://d.test/x"}') == (
+        "https://a.test",
+        "https://d.test/x",
+    )
+    assert crates_config(b"{}") == crates_config(b"") == crates_config(b"[]") == ("", "")
+
+
+def npm(**version: Any) -> bytes:
+    return json.dumps(
+        {"versions": {"1": version}, "time": {"1": "2020-01-02T03:04:05.000Z"}}
+    ).encode()
+
+
+def test_npm() -> None:
+    body = npm(
+        license="MIT",
+        deprecated="use b",
+        scripts={"postinstall": "x"},
+        dist={"unpackedSize": 5, "tarball": "https://x.test/t"},
+    )
+    assert facts("npm", body, "1") == RegistryFacts(
+        AT, 5, "MIT", True, "deprecated: use b", "https://x.test/t"
+    )
+    assert facts("npm", npm(license={"type": "MIT"}), "1") == RegistryFacts(
+        AT, None, None, False, "", ""
+    )
+    assert facts("npm", npm(hasInstallScript=True), "1").has_scripts
+
+
+def test_pypi() -> None:
+    files = [
+        {"filename": "a-1.tar.gz", "upload-time": "2020-01-02T03:04:06", "size": 9},
+        {
+            "filename": "a-1-py3-none-any.whl",
+            "upload-time": "2020-01-02T03:04:05Z",
+            "size": 7,
+            "yanked": "broken",
+            "url": "https://files.test/a.whl",
+        },
+        {"filename": "a-2.zip", "upload-time": "nonsense", "yanked": True},
+    ]
+    body = json.dumps({"files": files}).encode()
+    assert facts("pypi", body, "1") == RegistryFacts(AT, 7, None, None, "yanked: broken")
+    assert facts("pypi", body, "2") == RegistryFacts(None, None, None, None, "yanked")
+    assert facts("pypi", body, "3") == RegistryFacts()
+
+
+def test_the_others() -> None:
+    time = "2020-01-02T03:04:05Z"
+    crate = {"created_at": time, "crate_size": 4, "license": "MIT", "yanked": True}
+    assert facts("crates", json.dumps({"version": crate}).encode(), "1") == RegistryFacts(
+        AT, 4, "MIT", None, "yanked"
+    )
+    assert facts("go", json.dumps({"Time": time}).encode(), "v1") == RegistryFacts(AT)
+    gems = [{"number": "1", "created_at": time, "licenses": ["MIT", "BSD"]}, {"number": "2"}]
+    assert facts("rubygems", json.dumps(gems).encode(), "1").licence == "MIT, BSD"
+    assert facts("rubygems", json.dumps(gems).encode(), "2") == RegistryFacts()
+
+
+@pytest.mark.parametrize("kind", ["npm", "pypi", "crates", "go", "rubygems"])
+@pytest.mark.parametrize("body", [b"", b"1", b"{}", b"[]", b'"x"'])
+def test_what_is_no_answer_is_a_value_error_or_says_nothing(kind: str, body: bytes) -> None:
+    with contextlib.suppress(ValueError):
+        assert facts(kind, body, "1") == RegistryFacts()
+
+
+def test_hosts() -> None:
+    page = {"files": [{"url": "https://files.test/a"}, {"url": "../b"}, {"url": "ftp://x/y"}]}
+    assert file_hosts(json.dumps(page).encode(), "http://x.test:81/simple/a/") == {
+        ("files.test", 443),
+        ("x.test", 81),
+    }
+    with pytest.raises(ValueError, match="can't be read"):
+        file_hosts(b"{}", "http://x.test/")
+    assert host_of("https://X.test/a") == ("x.test", 443)
+    for odd in ("x.test", "https://", "https://x.test:bad/", "https://[x", "file:///a"):
+        assert host_of(odd) is None
