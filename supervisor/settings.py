@@ -31,7 +31,7 @@ SETTINGS = (
     Setting(
         "MAX_UPTIME",
         "4h",
-        "how long a session may last: 4h, 30m, 1h30m, 2h15m30s, 500ms or bare milliseconds",
+        "how long a session may last: 7d, 4h, 30m, 1h30m, 2h15m30s, 500ms or bare milliseconds",
     ),
     Setting(
         "MAX_COST",
@@ -68,6 +68,12 @@ SETTINGS = (
         "yes: of sessions that don't say, the Network page shows what the bodies of decrypted"
         " requests and responses begin with (64 kB of each, 16 MB in all, in memory only, secrets"
         " redacted)",
+    ),
+    Setting(
+        "GATEHOUSE_KEEP_LEFT",
+        "7d",
+        "how long what a session left unanswered (changes, pushes, installs) stays answerable after"
+        " its end",
     ),
     Setting("GATEHOUSE_HOLD", "60s", "how long an asked connection is held open for an answer"),
     Setting(
@@ -141,6 +147,7 @@ class Settings(NamedTuple):
     policy_file: Path
     max_uptime_s: float
     hold_s: float
+    keep_left_s: float
     include_ignored: bool
     memory_bytes: int
     processes: int
@@ -232,6 +239,7 @@ def from_environment() -> Settings:
         policy_file=_absolute(read["GATEHOUSE_POLICY"]),
         max_uptime_s=parse_duration(read["MAX_UPTIME"], "MAX_UPTIME"),
         hold_s=parse_duration(read["GATEHOUSE_HOLD"], "GATEHOUSE_HOLD"),
+        keep_left_s=parse_duration(read["GATEHOUSE_KEEP_LEFT"], "GATEHOUSE_KEEP_LEFT"),
         include_ignored=_yes(read, "GATEHOUSE_INCLUDE_IGNORED"),
         memory_bytes=_whole(read, "GATEHOUSE_MEMORY_MB", 64, 1 << 30) << 20,
         processes=_whole(read, "GATEHOUSE_PROCESSES", 8, 1 << 20),

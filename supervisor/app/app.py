@@ -157,6 +157,7 @@ class SupervisorParts:
             ca_bundle=inside,
             java_store=write_java_store(settings.data_dir / "ca-bundle.p12", inside),
             serve_agent=self._serve_agent,
+            now=self.clock.now,
         )
         self.files = saved_files.watched(
             settings,
@@ -225,9 +226,9 @@ class SupervisorParts:
 
     def drop_ended_rules(self) -> None:
         """Take saved rules away whose time or session is over, and put that on record."""
-        is_open = self.gate.rulings.is_open
+        is_open, left = self.gate.rulings.is_open, self.surroundings.left
         for policies in self.gate.rulings.policy_sets.all():
-            for rule in policies.drop_ended(lambda session_id: not is_open(session_id)):
+            for rule in policies.drop_ended(lambda one: not is_open(one) or one in left):
                 event, fields = audit_lines.rule_ended(rule)
                 self.audit.record(event, **fields)
 
@@ -236,7 +237,7 @@ class SupervisorParts:
         sandbox = InstallSandbox(self.sandbox, tool_spec, *reach, PROXY_PORT)
         registry = RegistryClient(*reach, self.settings.data_dir / "ca-bundle.pem")
         plans = PackagePlans(self.gate, sandbox, registry, self.clock.now)
-        self.installs = PackageBroker(self.gate, plans, sandbox)
+        self.installs = PackageBroker(self.gate, plans, sandbox, self.surroundings)
         self.gate.handlers.on_ready("packages", "agent_api", self.installs.carry_out)
 
     def _register_brokers(self) -> None:
@@ -375,6 +376,7 @@ class Supervisor:
                     " reserved"
                 )
             self.findings += parts.sessions.take_up_sessions()
+            parts.surroundings.take_up_left(parts.sessions.get)
             await parts.end_cut_undos()
             parts.gate.answers.offer_ready()
             parts.drop_ended_rules()
@@ -431,6 +433,7 @@ class Supervisor:
                 self.parts.network.reconsider()  # a rule may have run out
                 self._app.state["refused_attempts"].tell()
                 self.parts.gate.pending_writes.write()
+                await self.parts.surroundings.tidy_left()
             except Exception as error:  # a full disk, mostly: it must not end the supervisor
                 log.error("housekeeping failed", error=str(error))
 

@@ -15,9 +15,10 @@ from typing import Any
 import msgspec
 
 from supervisor import settings as environment
+from supervisor.app.left_to_answer import LeftToAnswer, can_wait
 from supervisor.channels.exec import ExecBroker
 from supervisor.core.actions import Exec, category_of
-from supervisor.core.approvals import Request, is_settled
+from supervisor.core.approvals import Request, is_settled, status
 from supervisor.core.budget import format_budget, parse_budget
 from supervisor.core.network.egress_wire import Credential, Listener
 from supervisor.core.policy.policy_text import LONGEST_HOLD_S, parse_policy
@@ -94,6 +95,7 @@ class SessionSetup:
         ca_bundle: Path,
         java_store: Path,
         serve_agent: ServeAgent,
+        now: Callable[[], float],
     ) -> None:
         self._settings = settings
         self._gate = gate
@@ -103,6 +105,7 @@ class SessionSetup:
         self._named_secrets = named_secrets
         self._serve_agent = serve_agent
         self._parts: dict[str, SessionParts] = {}
+        self.left = LeftToAnswer(gate, queue, now, settings.keep_left_s)
         self._undo_turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         # The default one too, where another is used: it may hold another supervisor's token and the
         # key of its authority.
@@ -211,7 +214,7 @@ class SessionSetup:
         has them whole."""
         spec = self.tool_spec(session, action)
         upper = self._settings.sessions_dir / session.id / UPPER
-        if session.id not in self._parts and upper.is_dir():
+        if self._within(session) is None and upper.is_dir():
             return msgspec.structs.replace(spec, workspace_merged=upper)
         return spec
 
@@ -313,24 +316,23 @@ class SessionSetup:
             async with asyncio.timeout(1.0):
                 await self._queue.next_change_in_session(session_id)
 
-    def close_requests(self, session_id: str, why: str, *, keep_changes: bool) -> None:
-        """Deny what waits, and end the commands that run; with `keep_changes`, changes of files
-        go on waiting."""
+    def close_requests(self, session_id: str, why: str) -> None:
+        """Deny what can't wait for an answer without the agent, and end the commands that run."""
         if self.exec_broker is not None:
             self.exec_broker.stop_session(session_id)
-        self._gate.answers.close_session(
-            session_id, why, keep=_is_change if keep_changes else lambda request: False
-        )
+        self._gate.answers.close_session(session_id, why, keep=can_wait)
 
     async def detach(self, session: Session) -> None:
-        """Close the doors, stop watching, and judge nothing of it any more."""
-        self._gate.rulings.close_session(session.id)
+        """Close the doors and stop watching. What is left to answer stays answerable; without
+        anything left, nothing of it is judged any more."""
         self._spending.close_session(session.id)
         async with self._undo_turns[session.id]:
             await self._detach(session)
+            self.left.add(session.id)
+        await self.tidy_left()
 
     async def _detach(self, session: Session) -> None:
-        parts = self._parts.pop(session.id, None)
+        parts = self._parts.get(session.id)
         await self._network.close_session(session.id)
         if self.exec_broker is not None:
             self.exec_broker.forget_session(session.id)
@@ -339,9 +341,50 @@ class SessionSetup:
         if parts is not None:
             if parts.stop_door is not None:
                 await parts.stop_door()
+                parts.stop_door = None
             await parts.channel.stop()
             for listener in parts.listeners:
                 listener.close()
+            parts.listeners = ()
+
+    # -- what is left to answer -------------------------------------------------------------------
+
+    def take_up_left(self, find: Callable[[str], Session]) -> None:
+        """At start-up: what ended sessions left may be answered from now on."""
+        waiting = [*self._queue.get_all(self._queue.pending_ids()), *self._queue.ready()]
+        for session in map(find, dict.fromkeys(one.session_id for one in waiting)):
+            if session.ended_at is not None and session.id not in self._parts:
+                self.open(session)
+                self._spending.close_session(session.id)
+                self.left.add(session.id, session.ended_at)
+
+    async def tidy_left(self) -> None:
+        """Close what nobody answered in time. Forget the sessions that nothing is left of, and
+        give back what those that wait don't need meanwhile."""
+        self.left.close_over()
+        for session_id in self.left:
+            requests = self.left.requests(session_id)
+            if not requests:
+                self._gate.rulings.close_session(session_id)
+                self.left.remove(session_id)
+            if all(status(one) == "pending" for one in requests):
+                async with self._undo_turns[session_id]:
+                    parts = self._parts.get(session_id)
+                    if parts is not None:
+                        await parts.channel.stop()
+                    if not requests:
+                        self._parts.pop(session_id, None)
+
+    async def reopen(self, session_id: str) -> None:
+        """Mount the copy of a session that has ended, where it is an overlay."""
+        if session_id in self.left and session_id in self._parts:
+            await self._parts[session_id].channel.reopen()
+
+    async def compare_left(self, session_id: str) -> None:
+        """Ask about what changed in the copy of a session that has ended: nothing watches it any
+        more."""
+        if session_id in self.left and session_id in self._parts:
+            await self._parts[session_id].channel.final_pass("an install was carried out")
 
     def credentials_changed(self) -> None:
         """Tell egress for every session. A running sandbox keeps its variables: it has no

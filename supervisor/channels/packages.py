@@ -9,6 +9,7 @@ else changes goes the way of all changed files.
 
 import asyncio
 from collections import defaultdict
+from typing import Protocol
 
 from supervisor.channels.install_sandbox import InstallSandbox
 from supervisor.channels.package_plans import PackagePlans
@@ -29,11 +30,25 @@ INSTALL_S = 900.0
 KEPT_BYTES = 16 * 1024
 
 
+class KeptCopies(Protocol):
+    """The private copies of sessions that have ended; nothing happens of one that runs."""
+
+    async def reopen(self, session_id: str) -> None: ...
+    async def compare_left(self, session_id: str) -> None: ...
+
+
 class PackageBroker:
     """One per supervisor."""
 
-    def __init__(self, gate: Gate, plans: PackagePlans, sandbox: InstallSandbox) -> None:
+    def __init__(
+        self,
+        gate: Gate,
+        plans: PackagePlans,
+        sandbox: InstallSandbox,
+        copies: KeptCopies,
+    ) -> None:
         self._gate = gate
+        self._copies = copies
         self._plans = plans
         self._sandbox = sandbox
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -67,7 +82,9 @@ class PackageBroker:
         assert isinstance(action, Packages)
         try:
             async with self._turns[request.session_id]:
+                await self._copies.reopen(request.session_id)
                 facts = await self._install(grant, action, request)
+                await self._copies.compare_left(request.session_id)
         except GatehouseError as error:
             facts = {"error": str(error)}
         except asyncio.CancelledError:

@@ -348,7 +348,7 @@ class SessionManager:
         cards."""
         if live.wanted_stop.is_set():
             return live.stop_reason or "stopped"
-        self._surroundings.close_requests(session.id, "the agent has exited", keep_changes=True)
+        self._surroundings.close_requests(session.id, "the agent has exited")
         await self._surroundings.final_pass(session, "the agent has exited")
         if self._surroundings.waits_for_person(session.id):
             notices = (*self.get(session.id).notices, WAITS_FOR_ANSWER)
@@ -397,7 +397,7 @@ class SessionManager:
                 self._change(session.id, notices=notices)
 
     async def _close_requests(self, session: Session, reason: str) -> None:
-        self._surroundings.close_requests(session.id, reason, keep_changes=False)
+        self._surroundings.close_requests(session.id, reason)
 
     def _keep_output(self, session_id: str, data: bytes) -> None:
         session_output.append(self.folder(session_id), data)

@@ -48,8 +48,8 @@ class SessionSupport(Protocol):
     async def until_something_is_answered(self, session_id: str) -> None:
         """Return when one of its requests changed."""
 
-    def close_requests(self, session_id: str, why: str, *, keep_changes: bool) -> None:
-        """Deny what waits; with `keep_changes`, all but changes of files."""
+    def close_requests(self, session_id: str, why: str) -> None:
+        """Deny what can't wait for an answer without the agent."""
 
     async def detach(self, session: Session) -> None:
-        """Undo `attach` and `open`."""
+        """Undo `attach` and `open`, as far as nothing is left to answer."""

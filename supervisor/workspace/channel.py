@@ -150,6 +150,11 @@ class WorkspaceChannel:
                 ),
             ]
 
+    async def reopen(self) -> None:
+        """Open both sides again after `stop`, and mount the copy where it is an overlay."""
+        async with self._turn:
+            await self._open()
+
     async def final_pass(self, why: str) -> None:
         """Compare everything once more: allowed changes are applied before this returns, all others
         are on record as asked.

@@ -1,4 +1,4 @@
-"""Parse durations as users write them: `4h`, `30m`, `1h30m`, `2h15m30s`, `500ms`.
+"""Parse durations as users write them: `7d`, `4h`, `30m`, `1h30m`, `2h15m30s`, `500ms`.
 
 A bare number is milliseconds. Nothing else is accepted.
 """
@@ -7,12 +7,14 @@ import re
 
 from supervisor.errors import UserError
 
-FORMS = "4h, 30m, 1h30m, 2h15m30s, 500ms or bare milliseconds"
+FORMS = "7d, 4h, 30m, 1h30m, 2h15m30s, 500ms or bare milliseconds"
 _PARTS = re.compile(
-    r"(?:(?P<h>\d{1,6})h)?(?:(?P<m>\d{1,6})m(?!s))?(?:(?P<s>\d{1,9})s)?(?:(?P<ms>\d{1,12})ms)?",
+    r"(?:(?P<d>\d{1,4})d)?(?:(?P<h>\d{1,6})h)?(?:(?P<m>\d{1,6})m(?!s))?"
+    r"(?:(?P<s>\d{1,9})s)?(?:(?P<ms>\d{1,12})ms)?",
     re.ASCII,
 )
-_SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+_SECONDS = {"d": 86_400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+_DAYS_FROM = 2
 LONGEST_S = 366 * 24 * 3600.0
 
 
@@ -34,8 +36,12 @@ def parse_duration(text: str, name: str = "duration") -> float:
 
 
 def format_duration(seconds: float) -> str:
-    """Return the duration for people, in its two largest units: `1h 05m`, `3m 20s`, `12s`."""
+    """Return the duration for people, in its two largest units: `2d 3h`, `1h 05m`, `3m 20s`,
+    `12s`; from two days on in days."""
     whole = max(0, int(seconds))
+    days, rest_h = whole // 86_400, whole % 86_400 // 3600
+    if days >= _DAYS_FROM:
+        return f"{days}d {rest_h}h" if rest_h else f"{days}d"
     hours, minutes, rest = whole // 3600, whole % 3600 // 60, whole % 60
     if hours:
         return f"{hours}h {minutes:02}m"

@@ -10,6 +10,7 @@ from supervisor.errors import UserError
     ("text", "seconds"),
     [
         ("4h", 14400),
+        ("7d", 604800),
         ("30m", 1800),
         ("1h30m", 5400),
         ("2h15m30s", 8130),
@@ -37,7 +38,6 @@ def test_the_documented_forms(text: str, seconds: float) -> None:
         "1h 30m",
         "30m1h",
         "4H",
-        "1d",
         "0",
         "0s",
         "1e3",
@@ -56,7 +56,17 @@ def test_anything_else_shows_the_forms(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"), [(0, "0s"), (59.9, "59s"), (61, "1m 01s"), (3600, "1h 00m"), (-5, "0s")]
+    ("seconds", "text"),
+    [
+        (0, "0s"),
+        (59.9, "59s"),
+        (61, "1m 01s"),
+        (3600, "1h 00m"),
+        (-5, "0s"),
+        (604800, "7d"),
+        (180000, "2d 2h"),
+        (170000, "47h 13m"),
+    ],
 )
 def test_durations_for_people(seconds: float, text: str) -> None:
     assert format_duration(seconds) == text

@@ -1,0 +1,110 @@
+"""What is left to answer once a session has ended: changes, pushes, installs and proposals.
+
+Nothing waits in vain. Such requests stay answerable for a time after the end; the session's copy
+and its judging are kept for them, without agent, network or watchers. It is apart from
+`session_parts`, which opens and closes these. Level, not edge: what is left follows from the
+requests in the database, so that a restart finds the same.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from supervisor.core.actions import FileChange, Git, Packages, Proposal
+from supervisor.core.approvals import Request, status
+from supervisor.core.text.duration import format_duration
+from supervisor.gate.gate import Gate
+from supervisor.records.approval_queue import ApprovalQueue
+
+MOST_REQUESTS = 20_000
+_WORDS = {FileChange: "change", Git: "push", Packages: "install", Proposal: "proposal"}
+_PLURALS = {"push": "pushes"}
+
+
+class Left(NamedTuple):
+    """What is left of a session that has ended, until `until` (seconds since the epoch)."""
+
+    session_id: str
+    requests: tuple[Request, ...]
+    until: float
+
+    @property
+    def counts(self) -> str:
+        """Return how many of each kind, in words."""
+        found: dict[str, int] = {}
+        for request in self.requests:
+            word = _WORDS.get(type(request.action), "request")
+            found[word] = found.get(word, 0) + 1
+        return ", ".join(
+            f"{count} {word if count == 1 else _PLURALS.get(word, f'{word}s')}"
+            for word, count in found.items()
+        )
+
+
+class LeftToAnswer:
+    """The sessions that have ended and whose parts are kept. `now` gives seconds since the epoch;
+    after `keep_s` seconds nothing is kept any more."""
+
+    def __init__(
+        self, gate: Gate, queue: ApprovalQueue, now: Callable[[], float], keep_s: float
+    ) -> None:
+        self._gate = gate
+        self._queue = queue
+        self._now = now
+        self._keep_s = keep_s
+        self._until: dict[str, float] = {}
+
+    def __contains__(self, session_id: str) -> bool:
+        return session_id in self._until
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(list(self._until))
+
+    def add(self, session_id: str, ended_at: float | None = None) -> None:
+        """The session has ended, now or some time ago."""
+        self._until[session_id] = (self._now() if ended_at is None else ended_at) + self._keep_s
+
+    def remove(self, session_id: str) -> None:
+        """Nothing is left of it."""
+        self._until.pop(session_id, None)
+
+    def requests(self, session_id: str) -> tuple[Request, ...]:
+        """Return what waits for an answer, or for being carried out."""
+        found = self._queue.of_session(session_id, MOST_REQUESTS)
+        return tuple(one for one in found if can_wait(one) and is_open(one))
+
+    def all(self) -> list[Left]:
+        """Return what is left of every session, the longest kept first."""
+        found = [
+            Left(session_id, requests, until)
+            for session_id, until in self._until.items()
+            if (requests := self.requests(session_id))
+        ]
+        return sorted(found, key=lambda one: one.until, reverse=True)
+
+    def close_over(self) -> None:
+        """Close what nobody answered in time."""
+        for session_id, until in self._until.items():
+            if until <= self._now():
+                why = f"nobody answered within {format_duration(self._keep_s)} of the session's end"
+                self._gate.answers.close_session(session_id, why)
+
+
+def can_wait(request: Request) -> bool:
+    """Return whether a request can be carried out without its agent: a command or a connection
+    can't."""
+    action = request.action
+    return (
+        isinstance(action, FileChange | Proposal)
+        or (isinstance(action, Git) and action.operation == "push")
+        or (isinstance(action, Packages) and bool(action.index))
+    )
+
+
+def is_open(request: Request) -> bool:
+    """Return whether it waits for an answer, or for being carried out."""
+    return request.settled_at is None and status(request) in (
+        "pending",
+        "allowed",
+        "approved",
+        "used",
+    )
