@@ -159,6 +159,7 @@ class SupervisorParts:
             serve_agent=self._serve_agent,
             now=self.clock.now,
         )
+        self.left = self.surroundings.left
         self.files = saved_files.watched(
             settings,
             self.gate.rulings.policy_sets,
@@ -226,7 +227,7 @@ class SupervisorParts:
 
     def drop_ended_rules(self) -> None:
         """Take saved rules away whose time or session is over, and put that on record."""
-        is_open, left = self.gate.rulings.is_open, self.surroundings.left
+        is_open, left = self.gate.rulings.is_open, self.left
         for policies in self.gate.rulings.policy_sets.all():
             for rule in policies.drop_ended(lambda one: not is_open(one) or one in left):
                 event, fields = audit_lines.rule_ended(rule)

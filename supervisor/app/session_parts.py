@@ -15,9 +15,8 @@ from typing import Any
 import msgspec
 
 from supervisor import settings as environment
-from supervisor.app.left_to_answer import LeftToAnswer, can_wait
 from supervisor.channels.exec import ExecBroker
-from supervisor.core.actions import Exec, category_of
+from supervisor.core.actions import Exec, FileChange, Packages, category_of
 from supervisor.core.approvals import Request, is_settled, status
 from supervisor.core.budget import format_budget, parse_budget
 from supervisor.core.network.egress_wire import Credential, Listener
@@ -26,6 +25,7 @@ from supervisor.core.sessions import Session
 from supervisor.core.text.duration import format_duration
 from supervisor.errors import NotFoundError, PolicyError, UserError
 from supervisor.gate.gate import Gate
+from supervisor.gate.left_to_answer import LeftToAnswer, can_wait
 from supervisor.ledger.spending import Spending
 from supervisor.network.network import NetworkBroker
 from supervisor.records.approval_queue import ApprovalQueue
@@ -45,8 +45,9 @@ from supervisor.sessions.session_sandboxes import (
 from supervisor.sessions.start_session import StartSession
 from supervisor.settings import ROOT, TAKEN_OVER, Settings
 from supervisor.workspace.channel import WorkspaceChannel
-from supervisor.workspace.copy.private_copy import make_private_copy
+from supervisor.workspace.copy.private_copy import make_private_copy, move_copy
 from supervisor.workspace.disk.overlay_changes import UPPER
+from supervisor.workspace.trees.trees import COPY
 from supervisor.workspace.undo.undo import Undo, reopened
 
 # Serves programs that know no proxy, where the session's network is transparent.
@@ -240,7 +241,11 @@ class SessionSetup:
     async def copy_workspace(
         self, session: Session, wanted: StartSession, on_progress: Callable[[int, int, int], None]
     ) -> tuple[str, ...]:
-        """Make the private copy; return notes for the person."""
+        """Make the private copy, or take over that of an ended session; return notes for the
+        person."""
+        if wanted.resume is not None:
+            await self._take_over(session, wanted.resume)
+            return (f"it goes on with the copy of session {wanted.resume}",)
         include_ignored = wanted.include_ignored
         made = await make_private_copy(
             Path(session.workspace),
@@ -374,6 +379,28 @@ class SessionSetup:
                         await parts.channel.stop()
                     if not requests:
                         self._parts.pop(session_id, None)
+
+    async def _take_over(self, session: Session, resumed: str) -> None:
+        """Go on with the copy of a session that has ended. What it left of changes and installs is
+        asked anew by this one."""
+        folder = self._settings.sessions_dir
+        if not (folder / resumed / COPY).is_dir():
+            raise UserError(
+                "the copy of this session is gone", "start a new session on the workspace"
+            )
+        async with self._undo_turns[resumed]:
+            parts = self._parts.get(resumed)
+            if parts is not None:
+                await parts.channel.stop()
+            left = [
+                one.id
+                for one in self.left.requests(resumed)
+                if isinstance(one.action, FileChange | Packages) and status(one) == "pending"
+            ]
+            self._gate.answers.close(f"session {session.id} goes on with this copy", *left)
+            await asyncio.to_thread(move_copy, folder / resumed, folder / session.id)
+        await self.tidy_left()
+        await self._parts[session.id].channel.reopen()
 
     async def reopen(self, session_id: str) -> None:
         """Mount the copy of a session that has ended, where it is an overlay."""

@@ -251,6 +251,13 @@ def _add_answering(verb: Callable[..., argparse.ArgumentParser]) -> None:
     taking.add_argument(
         "--branch", metavar="NAME", help="a branch of the agent's (default: the checked-out one)"
     )
+    resuming = verb("resume", verbs.resume)
+    resuming.add_argument("id", metavar="ID", help="a session that has ended")
+    resuming.add_argument("--tty", action="store_true", help="give the agent this terminal")
+    resuming.add_argument(
+        "command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="default: the same command"
+    )
+    verb("drop", verbs.drop).add_argument("id", metavar="ID", help="a session that has ended")
     ending = verb("stop", verbs.stop)
     ending.add_argument("id", metavar="ID")
     ending.add_argument("--reason", metavar="TEXT", help="what the record says")

@@ -152,6 +152,35 @@ def take(options: argparse.Namespace) -> int:
     return 0
 
 
+def resume(options: argparse.Namespace) -> int:
+    """Start a new session on the copy of one that has ended."""
+    from pathlib import Path
+
+    from supervisor.cli import following
+
+    client, settings = _client(options), _settings(options)
+    resumed = client.get(f"/api/sessions/{_id(options.id)}")["session"]
+    given = options.command[1:] if options.command[:1] == ["--"] else options.command
+    is_review = resumed["kind"] == "review" and not given
+    wanted = following.wanted(
+        settings,
+        client,
+        workspace=Path(resumed["workspace"]),
+        kind="review" if is_review else "agent",
+        command=() if is_review else tuple(given or resumed["command"]),
+        base=resumed["base"] if is_review else None,
+        tty=options.tty,
+    )
+    return following.follow(client, wanted | {"resume": resumed["id"]}, open_from=None)
+
+
+def drop(options: argparse.Namespace) -> int:
+    """Deny all that a session left to answer at its end."""
+    done = _client(options).post(f"/api/sessions/{_id(options.id)}/drop")
+    print(f"{done['dropped']} requests denied")
+    return 0
+
+
 # -- rules ----------------------------------------------------------------------------------------
 
 

@@ -154,6 +154,8 @@ class SessionManager:
         workspace = checked_workspace(wanted.workspace)
         if self._stopping is not None or self._tasks is None:
             raise UserError("Gatehouse is shutting down", "start it again first")
+        if wanted.resume is not None:
+            self._check_resumed(wanted.resume, workspace)
         token = secrets.token_urlsafe(32)
         now = self._clock.now()
         facts: dict[str, Any] = {"command": wanted.command, "notices": (), "base": wanted.base}
@@ -182,6 +184,16 @@ class SessionManager:
             self._run(session, live, (wanted, token)), name=f"session-{session.id}"
         )
         return session
+
+    def _check_resumed(self, session_id: str, workspace: Path) -> None:
+        """`UserError` where a new session can't go on with this one's copy."""
+        resumed = self.get(session_id)
+        if resumed.ended_at is None:
+            raise UserError("this session hasn't ended", "stop it first, or wait for its end")
+        if resumed.workspace != str(workspace):
+            raise UserError(
+                f"this session was on `{resumed.workspace}`", "resume it on the same folder"
+            )
 
     async def stop(self, session_id: str, *, reason: str, by: str) -> None:
         """Begin the orderly end of a session; returns at once. Stopping one that has ended does

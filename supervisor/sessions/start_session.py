@@ -16,9 +16,10 @@ _Value = Annotated[str, msgspec.Meta(max_length=4096)]
 
 class StartSession(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """None means the supervisor's setting, and `command` is empty for a review. `include_ignored`:
-    what git ignores comes into the private copy, too; `copy`: how that is made; `network`: which of
-    its programs can ask to get out; `keep_bodies`: the Network page shows bodies; `policy`: the
-    whole path of the file that judges it; `limits`: its own bounds.
+    what git ignores comes into the private copy, too; `copy`: how that is made; `resume`: the id of
+    a session that has ended, whose copy this one goes on with; `network`: which of its programs can
+    ask to get out; `keep_bodies`: the Network page shows bodies; `policy`: the whole path of the
+    file that judges it; `limits`: its own bounds.
 
     Of the shell that it is started in: `search_path` is where its program is looked for, and
     `environment` what the sandbox takes over (`settings.TAKEN_OVER`). `expects` are settings
@@ -36,6 +37,7 @@ class StartSession(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     include_ignored: bool | None = None
     tty: bool = False
     copy: CopyMode | None = None
+    resume: _Name | None = None
     network: NetworkMode | None = None
     keep_bodies: bool | None = None
     policy: Path | None = None

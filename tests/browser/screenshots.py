@@ -1,5 +1,5 @@
-"""Takes docs/inbox.png, session.png, push.png and install.png; with a folder as argument also a
-picture of every page in light, dark and narrow, to look at.
+"""Takes the pictures of docs (inbox, session, push, install, left); with a folder as argument also
+a picture of every page in light, dark and narrow, to look at.
 
 python -m tests.browser.screenshots [FOLDER]
 """
@@ -60,6 +60,7 @@ async def main() -> None:
             await _session(browser, Path(data), ROOT / "docs" / "session.png")
             await _push(browser, Path(data), ROOT / "docs" / "push.png")
             await _install(browser, Path(data), ROOT / "docs" / "install.png")
+            await _left(browser, Path(data), ROOT / "docs" / "left.png")
             if folder is not None:
                 _use(site, [request.id for request in requests])
                 for name, look in LOOKS.items():
@@ -204,6 +205,34 @@ async def _push(browser: Browser, folder: Path, target: Path) -> None:
             await page.wait_for_selector("[data-settling]", state="detached")
             await card.screenshot(path=target)
         running.deny(push)
+
+
+async def _left(browser: Browser, folder: Path, target: Path) -> None:
+    """The inbox in the morning: a session has ended, and left changes and a push."""
+    remote = folder / "night.git"
+    workspace = make_repository(folder / "night-work", {"a.py": "\n"})
+    git(workspace, "init", "-q", "--bare", str(remote))
+    git(workspace, "remote", "add", "origin", str(remote))
+    work = (
+        "git checkout -q -b fix-dates && for one in dates parser report; do"
+        ' echo "# $one" > $one.md; done && git add .'
+        " && git -c user.name=Claude -c user.email=agent@example.org commit -q -m 'Fix dates'"
+    )
+    calls = (("/v1/exec", {"command": work}), ("/v1/git", {"command": "git push origin fix-dates"}))
+    (folder / "left").mkdir()
+    policy = "version: 1\nmodes: {exec: contained}\n"
+    async with supervised(settings_in(folder / "left", policy)) as running:
+        session = await running.start(workspace, *agent_command(*calls))
+        await running.asked("git")
+        async with page_of(browser, running, session) as page:
+            reason = "MAX_UPTIME was reached"
+            await running.parts.sessions.stop(session.id, reason=reason, by="gatehouse")
+            await running.ended(session)
+            await page.set_viewport_size({"width": 1200, "height": 640})
+            await page.goto(f"http://127.0.0.1:{running.supervisor.port}/")
+            await page.locator("[data-left]").wait_for()
+            await page.wait_for_selector("[data-settling]", state="detached")
+            await page.screenshot(path=target)
 
 
 async def _install(browser: Browser, folder: Path, target: Path) -> None:

@@ -21,6 +21,7 @@ from supervisor.core.sessions import Session, SessionId
 from supervisor.core.text.content_types import Image
 from supervisor.errors import NotFoundError, RefusedError, UserError
 from supervisor.gate.gate import Gate, Refused
+from supervisor.gate.left_to_answer import LeftToAnswer
 from supervisor.ledger.spending import Spending, read_prices
 from supervisor.network.network_log import NetworkLog
 from supervisor.records.approval_queue import ApprovalQueue
@@ -309,6 +310,7 @@ class FakeParts:
                 self._open(self.sessions.get(name))
             else:
                 self.sessions.add(name)
+        self.left = LeftToAnswer(self.gate, self.queue, self.clock.now, self.settings.keep_left_s)
         self.pushes = FakePushes()
         self.installs = FakeInstalls()
         self.branches = FakeBranches()

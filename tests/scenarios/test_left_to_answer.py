@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core.actions import FileChange, Packages, category_of
+from supervisor.core.actions import FileChange, Packages, category_of, content_hash
 from supervisor.core.approvals import Request, status
 from supervisor.core.sessions import Session
+from supervisor.errors import UserError
 from supervisor.settings import Settings
 from tests.fakes import registry
 from tests.fakes.clock import FakeClock
@@ -162,3 +163,42 @@ async def test_what_nobody_answers_in_time_expires_with_the_reason(
         assert status(over) == "expired"
         assert over.closed_why == "nobody answered within 1h 00m of the session's end"
         assert not running.parts.gate.rulings.is_open(session.id)
+
+
+@pytest.mark.parametrize("copy", ["copy", "overlay"])
+async def test_a_session_is_resumed_on_the_copy_that_it_left(
+    tmp_path: Path, workspace: Path, copy: str
+) -> None:
+    async with supervised(settings_in(tmp_path, POLICY)) as running:
+        call = ("/v1/exec", {"command": "echo half > work.txt"})
+        session = await running.start(workspace, *agent_command(call), copy=copy)
+        change = await running.asked("filesystem")
+        with pytest.raises(UserError, match="hasn't ended"):
+            await running.start(workspace, "true", resume=session.id)
+        await running.parts.sessions.stop(session.id, reason="a person", by="the test")
+        await running.ended(session)
+        call = ("/v1/exec", {"command": "echo done >> work.txt"})
+        other = await running.start(workspace, *agent_command(call), resume=session.id)
+        closed = await running.became(change, "expired")
+        assert closed.closed_why == f"session {other.id} goes on with this copy"
+
+        def whole() -> Request | None:
+            return next(
+                (
+                    one
+                    for one in pending(running, other)
+                    if isinstance(one.action, FileChange)
+                    and one.action.after == content_hash(b"half\ndone\n")
+                ),
+                None,
+            )
+
+        request = await running.until(whole, "the whole work")
+        running.approve(request)
+        await running.ended(other)
+        assert (workspace / "work.txt").read_text() == "half\ndone\n"
+        notices = running.parts.sessions.get(other.id).notices
+        assert f"it goes on with the copy of session {session.id}" in notices
+        assert running.parts.surroundings.left.all() == []
+        again = await running.ended(await running.start(workspace, "true", resume=session.id))
+        assert "the copy of this session is gone" in (again.end_reason or "")

@@ -15,6 +15,7 @@ from supervisor.core.secrets.redact import Redactor
 from supervisor.core.sessions import Session
 from supervisor.core.text.content_types import Image
 from supervisor.gate.gate import Gate
+from supervisor.gate.left_to_answer import LeftToAnswer
 from supervisor.ledger.spending import Spending
 from supervisor.network.network_log import NetworkLog
 from supervisor.records.approval_queue import ApprovalQueue
@@ -128,6 +129,8 @@ class Parts(Protocol):
     def spending(self) -> Spending: ...
     @property
     def pushes(self) -> Pushes: ...
+    @property
+    def left(self) -> LeftToAnswer: ...
     @property
     def installs(self) -> Installs: ...
     @property

@@ -24,7 +24,13 @@ from supervisor.core.policy.rules import Policy
 from supervisor.core.policy.suggest import suggest
 from supervisor.core.text.display import visible
 from supervisor.core.text.duration import FORMS, parse_duration
-from supervisor.errors import ChangedError, GatehouseError, StorageError, UserError
+from supervisor.errors import (
+    ChangedError,
+    GatehouseError,
+    NotFoundError,
+    StorageError,
+    UserError,
+)
 from supervisor.gate import audit_lines
 from supervisor.records.policy_files import ALWAYS, PolicyFiles, Until
 from supervisor.server.common.parts import Parts
@@ -34,6 +40,7 @@ _WHERE = "send the `fingerprint` that `GET /api/requests/ID` gives with the requ
 _WHERE_ALL = (
     "send `shown`: the id of each request with its `fingerprint`, as `GET /api/requests` gives them"
 )
+_DROPPED = "dropped after the session's end"
 _WITH_ALL = "with all that was held"
 _WHY_CHARS = 200
 # `category`, `category()` and patterns of nothing but wildcards and what separates them: they match
@@ -164,6 +171,17 @@ async def deny_held(parts: Parts, session_id: str, *, by: str) -> int:
     parts.gate.repeats.turn_away(session_id, why)
     answered = await parts.gate.resolve_in_turns(waiting, "denied", by=by, reason=_WITH_ALL)
     return len(answered) + len(without)
+
+
+async def drop_left(parts: Parts, session_id: str, *, by: str) -> int:
+    """Deny all that a session which has ended left to answer. Return how many; `NotFoundError`
+    where nothing is left."""
+    session = parts.sessions.get(session_id)
+    waiting = [one.id for one in parts.left.requests(session.id) if status(one) == "pending"]
+    if session.id not in parts.left or not waiting:
+        raise NotFoundError("nothing is left of this session to answer", "see the inbox")
+    answered = await parts.gate.resolve_in_turns(waiting, "denied", by=by, reason=_DROPPED)
+    return len(answered)
 
 
 def suggestions(parts: Parts, request_id: str, effect: Effect) -> list[SavableRule]:

@@ -16,6 +16,8 @@ from supervisor.workspace.copy.overlay import make_overlay
 from supervisor.workspace.copy.snapshot import OnProgress, make_copy
 from supervisor.workspace.trees.trees import COPY
 
+# What stays with a session whose copy another one takes over: its output, its review, its pushes.
+STAYS = frozenset({"output.log", "review.json", "review.md", "git"})
 # From so many files on `auto` takes an overlay: fewer are copied about as fast as one is mounted.
 MANY_FILES = 5000
 IS_OVERLAY = (
@@ -79,3 +81,10 @@ async def make_private_copy(
             f"{report.skipped_count} paths are not in the private copy, `{path}` among them: {why}",
         )
     return PrivateCopy(None, notes)
+
+
+def move_copy(folder: Path, target: Path) -> None:
+    """Move a copy, with its history, from the folder of an ended session to another's."""
+    for entry in sorted(folder.iterdir()):
+        if entry.name not in STAYS:
+            entry.rename(target / entry.name)

@@ -16,6 +16,7 @@ from supervisor.server.common.render import render
 from supervisor.server.operator.change_views import change
 from supervisor.server.operator.operator_api import AnyRequest, parts_of
 from supervisor.server.operator.pages import (
+    left_page,
     network_page,
     page_actions,
     page_values,
@@ -50,7 +51,7 @@ def error_page(code: int, body: ErrorBody) -> str:
 def inbox(request: AnyRequest) -> Response[str]:
     """Return what waits, by category."""
     parts = parts_of(request)
-    values = page_values.cards(parts) | quiet_page.values(parts)
+    values = page_values.cards(parts) | quiet_page.values(parts) | left_page.values(parts)
     return page_values.page(
         request, "inbox.html", "inbox", live_sessions=page_values.live_sessions(parts), **values
     )
@@ -182,5 +183,6 @@ def handlers() -> list[ControllerRouterHandler]:
         *page_actions.handlers(),
         *network_page.handlers(),
         *spend_page.handlers(),
+        *left_page.handlers(),
         *quiet_page.handlers(),
     ]  # fmt: skip

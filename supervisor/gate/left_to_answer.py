@@ -20,7 +20,7 @@ _WORDS = {FileChange: "change", Git: "push", Packages: "install", Proposal: "pro
 _PLURALS = {"push": "pushes"}
 
 
-class Left(NamedTuple):
+class LeftOfSession(NamedTuple):
     """What is left of a session that has ended, until `until` (seconds since the epoch)."""
 
     session_id: str
@@ -72,10 +72,10 @@ class LeftToAnswer:
         found = self._queue.of_session(session_id, MOST_REQUESTS)
         return tuple(one for one in found if can_wait(one) and is_open(one))
 
-    def all(self) -> list[Left]:
+    def all(self) -> list[LeftOfSession]:
         """Return what is left of every session, the longest kept first."""
         found = [
-            Left(session_id, requests, until)
+            LeftOfSession(session_id, requests, until)
             for session_id, until in self._until.items()
             if (requests := self.requests(session_id))
         ]

@@ -1,0 +1,115 @@
+"""What ended sessions left to answer: a list on the inbox, and dropping all of one session's.
+
+The cards themselves are in the inbox like all others; this says until when they are kept.
+"""
+
+from typing import Any
+
+import msgspec
+from litestar import Response, get, post
+from litestar.params import FromPath
+from litestar.types import ControllerRouterHandler
+
+from supervisor.core.text.duration import format_duration
+from supervisor.errors import GatehouseError
+from supervisor.gate.left_to_answer import LeftOfSession
+from supervisor.server.common.parts import Parts
+from supervisor.server.common.views import shown
+from supervisor.server.operator import decisions
+from supervisor.server.operator.operator_api import AnyRequest, caller, parts_of
+from supervisor.server.operator.pages import page_values
+from supervisor.server.operator.pages.page_views import workspace_name
+
+
+class LeftView(msgspec.Struct, frozen=True, kw_only=True):
+    """What is left of a session. `counts` is in words; times are seconds since the epoch."""
+
+    session_id: str
+    workspace: str
+    ended_at: float
+    end_reason: str
+    kept_until: float
+    count: int
+    counts: str
+
+
+class Dropped(msgspec.Struct, frozen=True, kw_only=True):
+    """How many requests were denied."""
+
+    dropped: int
+
+
+@get("/api/left", sync_to_thread=False)
+def get_left(request: AnyRequest) -> list[LeftView]:
+    """Return what ended sessions left to answer."""
+    return _views(parts_of(request))
+
+
+@post("/api/sessions/{session_id:str}/drop", status_code=200)
+async def drop(request: AnyRequest, session_id: FromPath[str]) -> Dropped:
+    """Deny all that a session left to answer."""
+    parts = parts_of(request)
+    dropped = await decisions.drop_left(parts, session_id, by=caller(request).name)
+    return Dropped(dropped=dropped)
+
+
+@get("/parts/left", include_in_schema=False, sync_to_thread=False)
+def left_part(request: AnyRequest) -> Response[str]:
+    return _part(parts_of(request))
+
+
+@post("/sessions/{session_id:str}/drop", include_in_schema=False, status_code=200)
+async def drop_from_page(request: AnyRequest, session_id: FromPath[str]) -> Response[str]:
+    """The list as it is afterwards, and above it why nothing was dropped."""
+    parts = parts_of(request)
+    try:
+        await decisions.drop_left(parts, session_id, by=caller(request).name)
+    except GatehouseError as error:
+        return _part(parts, str(error))
+    return _part(parts)
+
+
+def handlers() -> list[ControllerRouterHandler]:
+    """Every route of the pages."""
+    return [left_part, drop_from_page]
+
+
+def api_handlers() -> list[ControllerRouterHandler]:
+    """Every route of the API."""
+    return [get_left, drop]
+
+
+def values(parts: Parts) -> dict[str, Any]:
+    """For `parts/left.html`."""
+    now = parts.clock.now()
+    rows = [
+        msgspec.to_builtins(one)
+        | {
+            "name": workspace_name(one.workspace),
+            "ago": format_duration(now - one.ended_at),
+            "stays": format_duration(one.kept_until - now),
+        }
+        for one in _views(parts)
+    ]
+    return {"left": rows}
+
+
+def _views(parts: Parts) -> list[LeftView]:
+    return [_view(parts, one) for one in parts.left.all()]
+
+
+def _view(parts: Parts, left: LeftOfSession) -> LeftView:
+    session = parts.sessions.get(left.session_id)
+    return LeftView(
+        session_id=session.id,
+        workspace=shown(session.workspace, parts.redactor),
+        ended_at=session.ended_at or 0.0,
+        end_reason=shown(session.end_reason or "", parts.redactor),
+        kept_until=left.until,
+        count=len(left.requests),
+        counts=left.counts,
+    )
+
+
+def _part(parts: Parts, error: str = "") -> Response[str]:
+    return page_values.html("parts/left.html", error=error, **values(parts))
