@@ -75,6 +75,12 @@ SETTINGS = (
         "how long what a session left unanswered (changes, pushes, installs) stays answerable after"
         " its end",
     ),
+    Setting(
+        "GATEHOUSE_KEPT_COPIES_GB",
+        "20",
+        "how much disk the private copies of ended sessions may use, in GB: above it the oldest go,"
+        " but none that something is left to answer of",
+    ),
     Setting("GATEHOUSE_HOLD", "60s", "how long an asked connection is held open for an answer"),
     Setting(
         "GATEHOUSE_INCLUDE_IGNORED",
@@ -148,6 +154,7 @@ class Settings(NamedTuple):
     max_uptime_s: float
     hold_s: float
     keep_left_s: float
+    kept_copies_bytes: int
     include_ignored: bool
     memory_bytes: int
     processes: int
@@ -226,6 +233,8 @@ class Settings(NamedTuple):
             "ANTHROPIC_API_KEY": key,
             "ANTHROPIC_BASE_URL": self.anthropic_base_url,
             "GATEHOUSE_MODEL_HOSTS": self.model_hosts,
+            "GATEHOUSE_KEEP_LEFT": f"{self.keep_left_s:g}s",
+            "GATEHOUSE_KEPT_COPIES_GB": str(self.kept_copies_bytes // 10**9),
         }
 
 
@@ -239,6 +248,7 @@ def from_environment() -> Settings:
         policy_file=_absolute(read["GATEHOUSE_POLICY"]),
         max_uptime_s=parse_duration(read["MAX_UPTIME"], "MAX_UPTIME"),
         hold_s=parse_duration(read["GATEHOUSE_HOLD"], "GATEHOUSE_HOLD"),
+        kept_copies_bytes=_whole(read, "GATEHOUSE_KEPT_COPIES_GB", 0, 1 << 20) * 10**9,
         keep_left_s=parse_duration(read["GATEHOUSE_KEEP_LEFT"], "GATEHOUSE_KEEP_LEFT"),
         include_ignored=_yes(read, "GATEHOUSE_INCLUDE_IGNORED"),
         memory_bytes=_whole(read, "GATEHOUSE_MEMORY_MB", 64, 1 << 30) << 20,

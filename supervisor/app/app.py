@@ -21,19 +21,16 @@ from pathlib import Path
 import structlog
 
 from supervisor.app import data_folder, saved_files
+from supervisor.app.install_broker import install_broker
 from supervisor.app.model_hosts import model_hosts_of
 from supervisor.app.session_parts import SessionSetup
 from supervisor.base.clock import Clock, RealClock
 from supervisor.channels.branches import Branches
-from supervisor.channels.exec import ExecBroker, SpecFor
+from supervisor.channels.exec import ExecBroker
 from supervisor.channels.fetches import Fetches
 from supervisor.channels.git import GitBroker
 from supervisor.channels.git_pack import CopiedCommits
-from supervisor.channels.install_sandbox import InstallSandbox
-from supervisor.channels.package_plans import PackagePlans
-from supervisor.channels.packages import PackageBroker
 from supervisor.channels.proposals import ProposalBroker
-from supervisor.channels.registry_client import RegistryClient
 from supervisor.core.actions import Exec, FileChange
 from supervisor.core.approvals import Request
 from supervisor.core.budget import parse_budget
@@ -61,8 +58,8 @@ from supervisor.server.common.listening import listen
 from supervisor.server.common.serve import serve_agent, serve_operator
 from supervisor.server.operator.pages import pages
 from supervisor.sessions.credentials import NamedSecrets
+from supervisor.sessions.kept_copies import KeptCopies
 from supervisor.sessions.session_manager import SessionManager
-from supervisor.sessions.session_sandboxes import PROXY_PORT
 from supervisor.sessions.start_session import StartSession
 from supervisor.settings import ROOT, Settings
 from supervisor.store.engine import open_database
@@ -71,6 +68,7 @@ from supervisor.workspace.undo.undo import MARK, Undo
 
 log = structlog.get_logger("app")
 HITS_EVERY_S = 2.0
+COPIES_EVERY_S = 600.0
 STOPPED = "Gatehouse was stopped"
 
 
@@ -160,6 +158,11 @@ class SupervisorParts:
             now=self.clock.now,
         )
         self.left = self.surroundings.left
+        self.kept_copies = KeptCopies(
+            settings.sessions_dir,
+            settings.kept_copies_bytes,
+            lambda one: self.gate.rulings.is_open(one) or one in self.left,
+        )
         self.files = saved_files.watched(
             settings,
             self.gate.rulings.policy_sets,
@@ -233,14 +236,6 @@ class SupervisorParts:
                 event, fields = audit_lines.rule_ended(rule)
                 self.audit.record(event, **fields)
 
-    def _register_packages(self, tool_spec: SpecFor) -> None:
-        reach = (self.network.open_reach, self.network.close_session)
-        sandbox = InstallSandbox(self.sandbox, tool_spec, *reach, PROXY_PORT)
-        registry = RegistryClient(*reach, self.settings.data_dir / "ca-bundle.pem")
-        plans = PackagePlans(self.gate, sandbox, registry, self.clock.now)
-        self.installs = PackageBroker(self.gate, plans, sandbox, self.surroundings)
-        self.gate.handlers.on_ready("packages", "agent_api", self.installs.carry_out)
-
     def _register_brokers(self) -> None:
         def tool_spec(session_id: str, action: Exec) -> Spec:
             return self.surroundings.tool_spec(self.sessions.get(session_id), action)
@@ -248,7 +243,10 @@ class SupervisorParts:
         run = ExecBroker(
             self.gate, self.sandbox, tool_spec, self.surroundings.lend_proxy, self._with_scripts
         )
-        self._register_packages(tool_spec)
+        self.installs = install_broker(
+            self.gate, self.sandbox, self.network, self.surroundings, self.clock, tool_spec
+        )
+        self.gate.handlers.on_ready("packages", "agent_api", self.installs.carry_out)
         commits = CopiedCommits(
             self.sandbox,
             lambda session_id, action: self.surroundings.copy_spec(
@@ -319,6 +317,7 @@ class Supervisor:
         self.findings: list[str] = []
         self._tasks = asyncio.TaskGroup()
         self._stop = asyncio.Event()
+        self._copies_due = 0.0
 
     @property
     def port(self) -> int:
@@ -435,8 +434,15 @@ class Supervisor:
                 self._app.state["refused_attempts"].tell()
                 self.parts.gate.pending_writes.write()
                 await self.parts.surroundings.tidy_left()
+                await self._tidy_copies()
             except Exception as error:  # a full disk, mostly: it must not end the supervisor
                 log.error("housekeeping failed", error=str(error))
+
+    async def _tidy_copies(self) -> None:
+        now = self.parts.clock.monotonic()
+        if now >= self._copies_due:
+            self._copies_due = now + COPIES_EVERY_S
+            await self.parts.kept_copies.tidy()
 
     def _policy_changed(self, policies: PolicyFiles, is_saved: bool) -> None:
         with contextlib.suppress(StorageError):

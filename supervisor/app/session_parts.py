@@ -105,6 +105,7 @@ class SessionSetup:
         self._spending = spending
         self._named_secrets = named_secrets
         self._serve_agent = serve_agent
+        self.ca_bundle = ca_bundle
         self._parts: dict[str, SessionParts] = {}
         self.left = LeftToAnswer(gate, queue, now, settings.keep_left_s)
         self._undo_turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)

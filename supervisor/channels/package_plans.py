@@ -44,7 +44,12 @@ from supervisor.settings import for_package_managers
 
 INDEX_S = 30.0
 MOST_ASKED = 100
+MOST_SAID = 500
 _READ = "ask for what a package manager can do in the project"
+
+
+class _UnplannedError(Exception):
+    """The manager can't say what it would do."""
 
 
 class Indexes(NamedTuple):
@@ -78,8 +83,8 @@ class PackagePlans:
         self._own: dict[str, tuple[str, ...]] = {}
 
     async def planned(self, session_id: str, action: Packages) -> Packages:
-        """Return the action with what it would do. `RefusedError` where it can't be carried out, or
-        the manager finds no way to do it."""
+        """Return the action with what it would do, or why that isn't known. `RefusedError` where it
+        can't be carried out."""
         action = replace(action, index="", hosts=(), plan=(), notes=(), unknown=())
         recipe = recipe_of(action)
         if recipe is None or action.operation not in managers()[action.manager].operations:
@@ -122,7 +127,11 @@ class PackagePlans:
             answers = await self._registry.fetch(session_id, [config], hosts)
             base, files = registry_answers.crates_config(answers.get(config, b""))
             hosts |= _hosts([base, files])
-        before, after = await self._states(session_id, recipe, action, indexes, hosts)
+        try:
+            before, after = await self._states(session_id, recipe, action, indexes, hosts)
+        except _UnplannedError as error:
+            why = f"what it would install: {error}"
+            return replace(action, hosts=_texts(hosts), notes=tuple(notes), unknown=(why,))
         plan = planned(before, after)
         if not plan and after and not asked:
             plan = planned({}, after)  # nothing new: all of the lock file is to be installed
@@ -207,10 +216,7 @@ class PackagePlans:
         )
         if done.exit_code != 0 or done.truncated:
             said = done.killed_why or (done.stderr or done.stdout).decode(errors="replace").strip()
-            raise RefusedError(
-                f"{action.manager} finds no way to do this: {said[-2000:]}",
-                "see what it says, and ask for something else",
-            )
+            raise _UnplannedError(f"{action.manager} says: {said[-MOST_SAID:]}")
         _, before, after = done.stdout.decode(errors="replace").split(f"{MARK}\n", 2)
         try:
             name = "package-lock.json" if recipe.installed else recipe.lock

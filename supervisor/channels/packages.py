@@ -30,7 +30,7 @@ INSTALL_S = 900.0
 KEPT_BYTES = 16 * 1024
 
 
-class KeptCopies(Protocol):
+class EndedCopies(Protocol):
     """The private copies of sessions that have ended; nothing happens of one that runs."""
 
     async def reopen(self, session_id: str) -> None: ...
@@ -45,7 +45,7 @@ class PackageBroker:
         gate: Gate,
         plans: PackagePlans,
         sandbox: InstallSandbox,
-        copies: KeptCopies,
+        copies: EndedCopies,
     ) -> None:
         self._gate = gate
         self._copies = copies

@@ -251,6 +251,8 @@ def _add_answering(verb: Callable[..., argparse.ArgumentParser]) -> None:
     taking.add_argument(
         "--branch", metavar="NAME", help="a branch of the agent's (default: the checked-out one)"
     )
+    verb("pause", verbs.pause).add_argument("id", metavar="ID", help="a session that runs")
+    verb("unpause", verbs.unpause).add_argument("id", metavar="ID", help="a paused session")
     resuming = verb("resume", verbs.resume)
     resuming.add_argument("id", metavar="ID", help="a session that has ended")
     resuming.add_argument("--tty", action="store_true", help="give the agent this terminal")

@@ -119,6 +119,10 @@ async def _supervise(settings: Settings, wanted: Any, *, open_browser: bool, sta
         with _terminal_of(supervisor, teller) if wanted.tty else contextlib.nullcontext():
             code = await run_session(supervisor, wanted, started)
         teller.say_the_rest()
+        for left in supervisor.parts.left.all():
+            if left.session_id == teller.session_id:
+                kept = format_duration(left.until - supervisor.parts.clock.now())
+                say(f"left to answer: {left.counts}, kept for {kept}; see `gatehouse up`")
         session = sessions.get(teller.session_id or "")
         left_s = remaining_s(session, supervisor.parts.clock.now())
         if stay and left_s > 0 and session.agent_exited_at is not None and not supervisor.stopping:

@@ -152,6 +152,20 @@ def take(options: argparse.Namespace) -> int:
     return 0
 
 
+def pause(options: argparse.Namespace) -> int:
+    """Stop a session's processes where they stand; its uptime stands still."""
+    _client(options).post(f"/api/sessions/{_id(options.id)}/pause")
+    print("paused; `gatehouse unpause` lets it go on")
+    return 0
+
+
+def unpause(options: argparse.Namespace) -> int:
+    """Let a paused session go on."""
+    _client(options).post(f"/api/sessions/{_id(options.id)}/unpause")
+    print("it goes on")
+    return 0
+
+
 def resume(options: argparse.Namespace) -> int:
     """Start a new session on the copy of one that has ended."""
     from pathlib import Path

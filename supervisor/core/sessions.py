@@ -10,7 +10,7 @@ import msgspec
 from supervisor.core.text.duration import format_duration
 
 SessionId = NewType("SessionId", str)
-State = Literal["starting", "running", "waiting", "stopping", "ended"]
+State = Literal["starting", "running", "paused", "waiting", "stopping", "ended"]
 Kind = Literal["agent", "review"]
 NetworkMode = Literal["proxy", "transparent"]
 
@@ -72,6 +72,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     policy_file: str = ""
     saved_rules_file: str = ""
     limits: OwnLimits = OwnLimits()
+    paused_at: float | None = None
 
 
 def own_limits(limits: OwnLimits) -> list[tuple[str, str]]:
@@ -111,9 +112,12 @@ def state(session: Session) -> State:
         return "stopping"
     if session.agent_exited_at is not None:
         return "waiting"
+    if session.paused_at is not None:
+        return "paused"
     return "running" if session.started_at is not None else "starting"
 
 
 def remaining_s(session: Session, now: float) -> float:
-    """Seconds until MAX_UPTIME ends the session, never below zero."""
-    return max(0.0, session.deadline_at - now)
+    """Seconds until MAX_UPTIME ends the session, never below zero; they stand still while it is
+    paused."""
+    return max(0.0, session.deadline_at - (now if session.paused_at is None else session.paused_at))

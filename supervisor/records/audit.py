@@ -43,6 +43,8 @@ Event = Literal[
     "bodies_switched",
     "session_ended",
     "session_found_dead",
+    "session_paused",
+    "session_unpaused",
     "agent_exited",
     "verdict_given",
     "request_asked",

@@ -145,6 +145,13 @@ class Running(Protocol):
     def kill(self, why: str = "") -> None:
         """Send SIGKILL to all of it at once; `why` becomes `killed_why` unless there is one."""
 
+    def pause(self) -> str:
+        """Stop every process in it where it stands. Return by what: `cgroup freezer` or
+        `signals`."""
+
+    def unpause(self) -> None:
+        """Let every process go on."""
+
     def resize(self, rows: int, columns: int) -> None:
         """Set the size of its terminal; nothing without one."""
 
@@ -173,6 +180,13 @@ class Sandbox(Protocol):
         self, spec: Spec, *, timeout_s: float, on_listeners: OnListeners | None = None
     ) -> ToolResult:
         """Run `spec` to its end and return its output; at `timeout_s` all of it is killed."""
+
+    def pause(self, copy: Path) -> str:
+        """Pause every sandbox over this private copy, those too that are started until `unpause`.
+        Return by what."""
+
+    def unpause(self, copy: Path) -> None:
+        """Let every sandbox over this private copy go on."""
 
     async def check(self) -> list[CheckResult]:
         """Check what this backend needs of the machine besides its kernel, for doctor."""

@@ -67,6 +67,7 @@ class Bubblewrap:
         self._opener = PortOpener()
         self._watchdog = Watchdog()
         self._running: set[BubblewrapRunning] = set()
+        self._paused: set[Path] = set()
 
     async def start(
         self,
@@ -102,8 +103,26 @@ class Bubblewrap:
         except BaseException:
             await start.undo()
             raise
+        running.copy = spec.workspace_merged.resolve()
         self._running = {one for one in self._running if not one.is_over} | {running}
+        if running.copy in self._paused:
+            running.pause()
         return running
+
+    def pause(self, copy: Path) -> str:
+        """See `base.Sandbox.pause`."""
+        self._paused.add(copy.resolve())
+        return next(iter([one.pause() for one in self._over(copy)]), "")
+
+    def unpause(self, copy: Path) -> None:
+        """See `base.Sandbox.unpause`."""
+        self._paused.discard(copy.resolve())
+        for running in self._over(copy):
+            running.unpause()
+
+    def _over(self, copy: Path) -> list[BubblewrapRunning]:
+        folder = copy.resolve()
+        return [one for one in self._running if one.copy == folder and not one.is_over]
 
     async def run_tool(
         self, spec: Spec, *, timeout_s: float, on_listeners: OnListeners | None = None
@@ -113,8 +132,7 @@ class Bubblewrap:
         timed_out = False
         running = await self.start(spec, on_output=out, on_error=err, on_listeners=on_listeners)
         try:
-            async with asyncio.timeout(timeout_s):
-                code = await running.wait()
+            code = await _within(running, timeout_s)
         except TimeoutError:
             timed_out = True
             running.kill(f"it took more than {timeout_s:g} s")
@@ -191,6 +209,17 @@ class Bubblewrap:
                     f"no place for the sandbox's /etc: {error}", "check the data directory"
                 ) from error
         return self._host
+
+
+async def _within(running: BubblewrapRunning, timeout_s: float) -> int:
+    """Wait for the end, for so many seconds in which it wasn't paused. `TimeoutError` then."""
+    now = asyncio.get_running_loop().time
+    begun = now()
+    while (left := timeout_s + running.paused_s - (now() - begun)) > 0:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(left):
+                return await running.wait()
+    raise TimeoutError
 
 
 class _Start:

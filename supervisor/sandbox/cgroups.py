@@ -14,6 +14,8 @@ from pathlib import Path
 
 ROOT = Path("/sys/fs/cgroup")
 PREFIX = "gatehouse-"
+# What we use of version 1, by the kernel's name.
+_OURS_V1 = {"cpuacct": "cpu", "memory": "memory", "pids": "pids", "freezer": "freezer"}
 
 
 class Cgroup:
@@ -45,13 +47,15 @@ class Cgroup:
             for directory in parent.glob(f"{PREFIX}*"):
                 maker = directory.name.removeprefix(PREFIX).partition("-")[0]
                 if maker.isdigit() and not Path("/proc", maker).exists():
+                    _write_freezer(directory, is_frozen=False)
                     with contextlib.suppress(OSError):  # it isn't empty
                         directory.rmdir()
 
     @property
     def layers(self) -> tuple[str, ...]:
         """Return what it bounds or counts, as `limits_in_force` names it."""
-        return tuple(f"cgroup-v{self._version}:{name}" for name in sorted(self._directories))
+        names = sorted(self._directories.keys() - {"freezer"})
+        return tuple(f"cgroup-v{self._version}:{name}" for name in names)
 
     def bounds(self, controller: str) -> bool:
         """Return whether the kernel itself bounds this (`memory`, `pids`) or counts it (`cpu`)."""
@@ -62,6 +66,13 @@ class Cgroup:
         for directory in set(self._directories.values()):
             for pid in pids:
                 (directory / "cgroup.procs").write_text(str(pid))
+
+    def freeze(self, *, is_frozen: bool) -> bool:
+        """Stop all processes in it, or let them go on. Return whether this group can."""
+        directory = self._directories.get("freezer")
+        if self._version == 2:
+            directory = next(iter(self._directories.values()), None)
+        return directory is not None and _write_freezer(directory, is_frozen=is_frozen)
 
     def cpu_s(self) -> float | None:
         """CPU seconds of all that ever ran in it; None where they aren't counted."""
@@ -153,11 +164,22 @@ def _parents_v1() -> dict[str, Path]:
     found: dict[str, Path] = {}
     for names, path in _own_paths().items():
         for name in names.split(","):
-            ours = {"cpuacct": "cpu", "memory": "memory", "pids": "pids"}.get(name)
+            ours = _OURS_V1.get(name)
             parent = Path(os.path.normpath(f"{ROOT}/{name}/{path}"))
             if ours is not None and parent.is_dir() and os.access(parent, os.W_OK):
                 found[ours] = parent
     return found
+
+
+def _write_freezer(directory: Path, *, is_frozen: bool) -> bool:
+    """Freeze or thaw a group (cgroup-v2.rst, cgroup.freeze; freezer-subsystem.rst)."""
+    words = {"cgroup.freeze": "01", "freezer.state": ("THAWED", "FROZEN")}
+    for file, states in words.items():
+        with contextlib.suppress(OSError):
+            if (directory / file).exists():
+                (directory / file).write_text(states[is_frozen])
+                return True
+    return False
 
 
 def _number(path: Path) -> int:

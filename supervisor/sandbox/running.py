@@ -15,6 +15,7 @@ import socket
 import struct
 import termios
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from supervisor.base.process import Child, descendants
 from supervisor.sandbox.base import OnOutput, Stats
@@ -25,6 +26,8 @@ READ_BYTES = 64 * 1024
 # Removing a group can be refused for a moment after its last process has ended.
 REMOVE_TRIES = 100
 REMOVE_PAUSE_S = 0.02
+# A process may be made while its maker is stopped: looked at again, at most so often.
+MOST_ROUNDS = 20
 
 
 class OutputBudget:
@@ -104,12 +107,15 @@ class BubblewrapRunning:
         self.pid_started = started_ticks(watched.init_pid)
         self.listeners: dict[int, socket.socket] = {}
         self.limits_in_force: tuple[str, ...] = ()
+        self.copy: Path | None = None
         self.master_fd: int | None = None
         self._child = child
         self._watched = watched
         self._watchdog = watchdog
         self._budget = budget
         self._pumps: list[Pump] = []
+        self._paused_at: float | None = None
+        self._paused_s = 0.0
         self._init_ended = asyncio.Event()
         self._output_ended = asyncio.Event()
         asyncio.get_running_loop().add_reader(watched.init_fd, self._on_init_end)
@@ -172,8 +178,48 @@ class BubblewrapRunning:
                 finally:
                     os.close(descriptor)
 
+    def pause(self) -> str:
+        """See `base.Running`."""
+        if self._paused_at is None:
+            self._paused_at = asyncio.get_running_loop().time()
+        cgroup = self._watched.cgroup
+        if cgroup is not None and cgroup.freeze(is_frozen=True):
+            return "cgroup freezer"
+        self._signal_all(signal.SIGSTOP)
+        return "signals"
+
+    def unpause(self) -> None:
+        """See `base.Running`."""
+        if self._paused_at is not None:
+            self._paused_s += asyncio.get_running_loop().time() - self._paused_at
+            self._paused_at = None
+        cgroup = self._watched.cgroup
+        if cgroup is None or not cgroup.freeze(is_frozen=False):
+            self._signal_all(signal.SIGCONT)
+
+    @property
+    def paused_s(self) -> float:
+        """Return how long it was paused so far, in seconds."""
+        now = asyncio.get_running_loop().time()
+        return self._paused_s + (0.0 if self._paused_at is None else now - self._paused_at)
+
+    def _signal_all(self, number: signal.Signals) -> None:
+        """Signal every process but its init, and those that are made meanwhile."""
+        done: set[int] = set()
+        for _ in range(MOST_ROUNDS):
+            new = set(descendants(self.pid)) - done
+            if not new:
+                return
+            for pid in new:
+                with contextlib.suppress(OSError):
+                    os.kill(pid, number)
+            done |= new
+
     def kill(self, why: str = "") -> None:
         """See `base.Running`."""
+        if self._paused_at is not None:
+            # What is frozen by the first version of control groups takes no signal.
+            self.unpause()
         self._watched.kill(why)
         self._child.send_signal(signal.SIGKILL)
 

@@ -29,7 +29,7 @@ from supervisor.core.actions import content_hash
 from supervisor.core.files.copy_progress import progress
 from supervisor.core.review_markdown import review_markdown
 from supervisor.core.secrets.command_secrets import words_without_secrets
-from supervisor.core.sessions import Session, SessionId, as_started
+from supervisor.core.sessions import Session, SessionId, as_started, state
 from supervisor.errors import GatehouseError, NotFoundError, StorageError, UserError
 from supervisor.records.audit import Audit
 from supervisor.sandbox import left_behind
@@ -44,6 +44,7 @@ log = structlog.get_logger("sessions")
 AGENT_GRACE_S = 10.0
 PROGRESS_EVERY_S = 0.25
 UPTIME_ENDED = "MAX_UPTIME was reached"
+COPY = "merged"  # the private copy, in the session's folder
 WAITS_FOR_ANSWER = "the agent is done; its changes wait for your answer in the inbox"
 
 
@@ -58,6 +59,7 @@ class _Live:
         self.running: Running | None = None
         self.exit_code: int | None = None
         self.progress: dict[str, int] | None = None
+        self.limit = asyncio.timeout(None)
 
 
 class SessionManager:
@@ -201,8 +203,34 @@ class SessionManager:
         self.get(session_id)
         live = self._live.get(session_id)
         if live is not None and live.stop_reason is None:
+            if self.get(session_id).paused_at is not None:
+                self.unpause(session_id, by=by)
             live.stop_reason, live.stopped_by = reason, by
             live.wanted_stop.set()
+
+    def pause(self, session_id: str, *, by: str) -> Session:
+        """Stop a running session's processes where they stand; its uptime stands still.
+        `UserError` where its agent doesn't run."""
+        session, live = self.get(session_id), self._live.get(session_id)
+        if live is None or state(session) != "running":
+            raise UserError("this session's agent doesn't run", "only one that runs is paused")
+        how = self._sandbox.pause(self.folder(session_id) / COPY)
+        live.limit.reschedule(None)
+        self._audit.record("session_paused", session=session_id, how=how, by=by)
+        return self._change(session_id, paused_at=self._clock.now())
+
+    def unpause(self, session_id: str, *, by: str) -> Session:
+        """Let a paused session go on. `UserError` where it isn't paused."""
+        session, live = self.get(session_id), self._live.get(session_id)
+        if live is None or session.paused_at is None:
+            raise UserError("this session isn't paused", "see `gatehouse sessions`")
+        now = self._clock.now()
+        self._audit.record("session_unpaused", session=session_id, by=by)
+        deadline_at = session.deadline_at + now - session.paused_at
+        live.limit.reschedule(asyncio.get_running_loop().time() + max(0.0, deadline_at - now))
+        session = self._change(session_id, paused_at=None, deadline_at=deadline_at)
+        self._sandbox.unpause(self.folder(session_id) / COPY)
+        return session
 
     async def stop_all(self, reason: str) -> None:
         """End every session in order and wait for it. No session can be started afterwards."""
@@ -276,10 +304,14 @@ class SessionManager:
                     " for your answer"
                 ),
             )
+            now = self._clock.now()
+            paused_s = 0.0 if session.paused_at is None else now - session.paused_at
             session = self._change(
                 session.id,
-                agent_exited_at=session.agent_exited_at or self._clock.now(),
+                agent_exited_at=session.agent_exited_at or now,
                 notices=notices,
+                deadline_at=session.deadline_at + paused_s,
+                paused_at=None,
             )
             self._tasks.create_task(self._run(session, live, None), name=f"session-{session.id}")
             lines.append(line)
@@ -293,7 +325,7 @@ class SessionManager:
         """Run a session's whole life, with the request and the token; without, the rest of one
         whose agent died in a crash."""
         reason = "failed"
-        limit = asyncio.timeout(max(0.0, session.deadline_at - self._clock.now()))
+        limit = live.limit = asyncio.timeout(max(0.0, session.deadline_at - self._clock.now()))
         try:
             async with limit:
                 if new is not None:

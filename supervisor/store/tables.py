@@ -54,6 +54,7 @@ sessions = Table(
     Column("policy_file", Text, nullable=False, server_default=""),
     Column("saved_rules_file", Text, nullable=False, server_default=""),
     Column("limits", JSON, nullable=False, server_default="{}"),
+    Column("paused_at", Float),
 )
 
 requests = Table(

@@ -13,6 +13,8 @@ from supervisor.settings import SETTINGS, Settings, from_environment
 
 # For each setting something to say; its default, too, is what the person wants then.
 GIVEN = {
+    "GATEHOUSE_KEEP_LEFT": "2d",
+    "GATEHOUSE_KEPT_COPIES_GB": "5",
     "MAX_UPTIME": "5m",
     "MAX_COST": "1usd",
     "MAX_COST_PER_DAY": "2usd",

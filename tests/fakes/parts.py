@@ -30,6 +30,7 @@ from supervisor.records.kill_switch import KillSwitch
 from supervisor.records.policy_files import PolicyFiles
 from supervisor.sandbox.base import Running
 from supervisor.server.common.auth import OperatorAuth
+from supervisor.sessions.kept_copies import KeptCopies
 from supervisor.sessions.start_session import StartSession
 from supervisor.settings import Settings, from_environment
 from supervisor.store import sessions as session_store
@@ -99,6 +100,12 @@ class FakeSessions:
         return self.add(
             f"started-{len(self.tokens)}", str(wanted.workspace), command=wanted.command
         )
+
+    def pause(self, session_id: str, *, by: str) -> Session:
+        return self.change(session_id, paused_at=self._clock.now())
+
+    def unpause(self, session_id: str, *, by: str) -> Session:
+        return self.change(session_id, paused_at=None)
 
     async def stop(self, session_id: str, *, reason: str, by: str) -> None:
         self.get(session_id)
@@ -310,6 +317,7 @@ class FakeParts:
                 self._open(self.sessions.get(name))
             else:
                 self.sessions.add(name)
+        self.kept_copies = KeptCopies(self.settings.sessions_dir, 10**9, lambda one: True)
         self.left = LeftToAnswer(self.gate, self.queue, self.clock.now, self.settings.keep_left_s)
         self.pushes = FakePushes()
         self.installs = FakeInstalls()

@@ -57,7 +57,7 @@ def test_max_uptime_ends_a_session_in_order(product: Gatehouse, tmp_path: Path) 
         for record in product.events("request_closed")
         if record["request"] == asked["request"]
     ]
-    assert closed == ["MAX_UPTIME was reached"]
+    assert closed == []  # it stays answerable
     assert "heard SIGTERM" in log.read_text()
     assert (tmp_path / "workspace/notes.txt").read_text() == "first words\nlast words\n"
     assert not (tmp_path / "workspace/asked.txt").exists()

@@ -33,7 +33,8 @@ _NO_SCRIPTS = (
 # npm since its eleventh version wants each script allowed by name.
 _SCRIPTS = "npm_config_dangerously_allow_all_scripts=true"
 _QUIET = (
-    "npm_config_audit=false npm_config_fund=false npm_config_update_notifier=false"
+    "PIP_RETRIES=1 npm_config_fetch_retries=1 npm_config_fetch_retry_mintimeout=500"
+    " npm_config_audit=false npm_config_fund=false npm_config_update_notifier=false"
     " PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1 POETRY_NO_INTERACTION=1"
     # Over plain HTTP cargo would ask for HTTP/2 in a way that proxies refuse.
     " YARN_ENABLE_TELEMETRY=0 CI=1 CARGO_HTTP_MULTIPLEXING=false"

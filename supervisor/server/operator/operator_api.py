@@ -359,6 +359,22 @@ async def stop_session(
     return _session(parts, session_id)
 
 
+@post("/api/sessions/{session_id:str}/pause", status_code=200, sync_to_thread=False)
+def pause_session(request: AnyRequest, session_id: FromPath[str]) -> SessionView:
+    """Stop a session's processes where they stand; its uptime stands still."""
+    parts = parts_of(request)
+    parts.sessions.pause(session_id, by=caller(request).name)
+    return _session(parts, session_id)
+
+
+@post("/api/sessions/{session_id:str}/unpause", status_code=200, sync_to_thread=False)
+def unpause_session(request: AnyRequest, session_id: FromPath[str]) -> SessionView:
+    """Let a paused session go on."""
+    parts = parts_of(request)
+    parts.sessions.unpause(session_id, by=caller(request).name)
+    return _session(parts, session_id)
+
+
 @post("/api/sessions/{session_id:str}/take", status_code=200)
 async def take_branch(
     request: AnyRequest, session_id: FromPath[str], data: JSONBody[TakeBody | None] = None
@@ -462,6 +478,8 @@ def handlers() -> list[ControllerRouterHandler]:
         start_session,
         get_session,
         stop_session,
+        pause_session,
+        unpause_session,
         take_branch,
         session_output,
         audit_records,

@@ -6,6 +6,7 @@ what it changed. A refusal is shown in its place with status 200, since htmx lea
 is on an error status.
 """
 
+import contextlib
 import shlex
 from pathlib import Path
 from typing import Literal
@@ -207,6 +208,23 @@ async def stop_session(request: AnyRequest, session_id: FromPath[str]) -> Respon
     )
 
 
+@post(
+    "/sessions/{session_id:str}/pause",
+    include_in_schema=False,
+    status_code=200,
+    sync_to_thread=False,
+)
+def pause_session(request: AnyRequest, session_id: FromPath[str], data: Form) -> Response[str]:
+    """Stop its processes where they stand, or let them go on; the session as it is afterwards."""
+    parts = parts_of(request)
+    do = parts.sessions.unpause if data.get("go_on") else parts.sessions.pause
+    with contextlib.suppress(UserError):  # it went on, or ended, meanwhile: the page shows it
+        do(session_id, by=caller(request).name)
+    return page_values.html(
+        "parts/session.html", session=session_data(parts, parts.sessions.get(session_id))
+    )
+
+
 @post("/sessions/{session_id:str}/take", include_in_schema=False, status_code=200)
 async def take_branch(request: AnyRequest, session_id: FromPath[str]) -> Response[str]:
     """Make the agent's branch a branch of the host's repository."""
@@ -256,6 +274,7 @@ def handlers() -> list[ControllerRouterHandler]:
         remove_rule,
         start_session,
         stop_session,
+        pause_session,
         take_branch,
         stop_all,
         resume,

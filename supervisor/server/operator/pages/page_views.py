@@ -109,6 +109,7 @@ def card(parts: Parts, request: Request, budget: DiffTime | None = None) -> dict
         "hold_until": request.hold_until,
         "held_left": format_duration((request.hold_until or 0) - parts.clock.now()),
         "deadline_at": session.deadline_at,
+        "is_paused": session.paused_at is not None,
         "left_until": session.ended_at and session.ended_at + parts.settings.keep_left_s,
         "fingerprint": request.fingerprint,
         "session_id": request.session_id,

@@ -23,6 +23,7 @@ from supervisor.server.operator.pages import (
     quiet_page,
     spend_page,
 )
+from supervisor.server.operator.pages.network_views import size_text
 from supervisor.server.operator.pages.page_views import MOST_CARDS, DiffTime, card
 from supervisor.server.operator.pages.session_views import session_data
 
@@ -64,6 +65,8 @@ def sessions(request: AnyRequest) -> Response[str]:
     recent = parts.sessions.recent()
     values = {
         "sessions": [session_data(parts, one) for one in recent],
+        "copies": size_text(parts.kept_copies.total_bytes),
+        "most_copies": size_text(parts.kept_copies.limit_bytes),
         "default_workspace": recent[0].workspace if recent else "",
         "include_ignored": parts.settings.include_ignored,
         "keep_bodies": parts.settings.keep_bodies,

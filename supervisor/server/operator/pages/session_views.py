@@ -21,6 +21,7 @@ from supervisor.server.operator.pages.page_views import workspace_name
 MOST_NAMED = 3
 _STATE_CLASS = {
     "running": "good",
+    "paused": "warn",
     "waiting": "warn",
     "starting": "warn",
     "stopping": "warn",
@@ -29,6 +30,7 @@ _STATE_CLASS = {
 _STATE_TEXT = {
     "starting": "the private copy is being made and the sandbox started",
     "running": "the agent is at work",
+    "paused": "its processes stand still, and so does its uptime",
     "waiting": "the agent is done; its changes wait for your answer",
     "stopping": "the agent is being stopped and the workspace compared for the last time",
     "ended": "",
