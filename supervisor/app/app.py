@@ -254,6 +254,7 @@ class SupervisorParts:
             ),
             lambda session_id: Path(self.sessions.get(session_id).workspace),
             lambda session_id: self.settings.sessions_dir / session_id,
+            self.named_secrets.login_for,
         )
         fetches = Fetches(self.gate, commits, self.settings.hold_s)
         self.pushes = GitBroker(self.gate, commits, fetches)

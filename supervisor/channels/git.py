@@ -153,7 +153,14 @@ class GitBroker:
         leases = [f"--force-with-lease={one.ref}:{one.old}" for one in action.updates]
         specs = [f"{one.new}:{one.ref}" for one in action.updates]
         return await staging.remotely(
-            "push", "--porcelain", "--no-verify", *leases, "--end-of-options", url, *specs
+            "push",
+            "--porcelain",
+            "--no-verify",
+            *leases,
+            "--end-of-options",
+            url,
+            *specs,
+            url=url,
         )
 
     async def _asked_again(self, action: Git, request: Request) -> dict[str, object]:

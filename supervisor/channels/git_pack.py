@@ -14,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from supervisor.channels.exec import SpecFor
-from supervisor.channels.git_staging import Staging, is_oid
+from supervisor.channels.git_staging import LoginFor, Staging, is_oid
 from supervisor.core.actions import Exec
 from supervisor.errors import RefusedError
 from supervisor.sandbox.base import Sandbox
@@ -73,7 +73,9 @@ class CopiedCommits:
         spec_for: SpecFor,
         host_folder: Callable[[str], Path],
         own_folder: Callable[[str], Path],
+        login_for: LoginFor,
     ) -> None:
+        self._login_for = login_for
         self._sandbox = sandbox
         self._spec_for = spec_for
         self._host_folder = host_folder
@@ -89,7 +91,7 @@ class CopiedCommits:
         folder = self._own_folder(session_id) / "git"
         folder.mkdir(parents=True, exist_ok=True)
         name = "root" if cwd in ("", ".") else cwd.replace("/", "%2F")
-        staging = Staging(folder / f"{name}.git", there)
+        staging = Staging(folder / f"{name}.git", there, self._login_for)
         await staging.open()
         return staging
 

@@ -8,7 +8,10 @@ configuration or alternates. What the host's repository has is borrowed, not cop
 configuration, that of the host's repository included, is used where a remote is spoken to.
 """
 
+import contextlib
 import re
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +22,9 @@ from supervisor.errors import RefusedError, UserError
 LOCAL_S = 60.0
 REMOTE_S = 120.0
 MOST_PACK_BYTES = 512 * 1024 * 1024
+type LoginFor = Callable[[str], tuple[str, str] | None]
+# git-credential(1): a helper prints what it knows.
+_HELPER = '!f() {{ test "$1" != get || cat /dev/fd/{}; }}; f'
 _OID = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?\Z")
 _CREDENTIALS = re.compile(r"(?<=://)[^/@\s]*@")
 # Of the configurations that are in force these must not be.
@@ -54,8 +60,10 @@ class Staging:
     """The staging repository in `folder` for one repository of the host's, which `host_folder`
     lies in."""
 
-    def __init__(self, folder: Path, host_folder: Path) -> None:
+    def __init__(self, folder: Path, host_folder: Path, login_for: LoginFor) -> None:
+        """`login_for(url)` gives user and password of a named secret for a remote, or None."""
         self.folder = folder
+        self._login_for = login_for
         self._host_folder = host_folder
         self._host_config: Path | None = None
 
@@ -101,7 +109,7 @@ class Staging:
 
     async def refs_at(self, url: str) -> dict[str, str]:
         """Return the remote's refs, by full name, with their object ids; and `HEAD`."""
-        listed = await self.remotely("ls-remote", "--quiet", "--end-of-options", url)
+        listed = await self.remotely("ls-remote", "--quiet", "--end-of-options", url, url=url)
         _check(listed, "the remote can't be read")
         found = {}
         for line in listed.stdout.decode(errors="replace").splitlines():
@@ -117,6 +125,7 @@ class Staging:
                 "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--refmap=",
                 "--end-of-options", url,
                 *(f"+{ref}:refs/remote/{ref.removeprefix('refs/')}" for ref in refs),
+                url=url,
             )  # fmt: skip
             _check(got, "the remote can't be read")
 
@@ -217,17 +226,27 @@ class Staging:
         _check(done, "the push can't be shown")
         return done.stdout
 
-    async def remotely(self, *words: str) -> Completed:
-        """Run git with the person's configuration and credentials, where it speaks to a remote."""
-        config = (f"include.path={self._host_config}", *_OWN)
-        return await self._run(
-            "git",
-            f"--git-dir={self.folder}",
-            *(word for one in config for word in ("-c", one)),
-            *words,
-            env=environment.for_own_git(),
-            timeout_s=REMOTE_S,
-        )
+    async def remotely(self, *words: str, url: str) -> Completed:
+        """Run git with the person's configuration and credentials, where it speaks to a remote:
+        their own credential helpers first, then a named secret for its host."""
+        config = [f"include.path={self._host_config}", *_OWN]
+        with contextlib.ExitStack() as opened:
+            pass_fds = []
+            if (login := self._login_for(url)) is not None:
+                # By a descriptor: arguments and environment can be read by others.
+                pass_fds.append(opened.enter_context(_told(*login)))
+                # For this host alone: wherever it redirects to, the login doesn't go.
+                origin = "/".join(shown_url(url).split("/")[:3])
+                config.append(f"credential.{origin}.helper={_HELPER.format(pass_fds[0])}")
+            return await self._run(
+                "git",
+                f"--git-dir={self.folder}",
+                *(word for one in config for word in ("-c", one)),
+                *words,
+                env=environment.for_own_git(),
+                timeout_s=REMOTE_S,
+                pass_fds=pass_fds,
+            )
 
     async def _git(
         self, *words: str, stdin: bytes | None = None, limit_bytes: int = 1024 * 1024
@@ -258,6 +277,7 @@ class Staging:
         stdin: bytes | None = None,
         timeout_s: float = LOCAL_S,
         limit_bytes: int = 1024 * 1024,
+        pass_fds: Sequence[int] = (),
     ) -> Completed:
         return await run(
             argv,
@@ -265,7 +285,17 @@ class Staging:
             stdin=stdin,
             timeout_s=timeout_s,
             output_limit_bytes=limit_bytes,
+            pass_fds=pass_fds,
         )
+
+
+@contextlib.contextmanager
+def _told(user: str, password: str) -> Iterator[int]:
+    """Yield a descriptor that says a login to git, as often as it is read from its start."""
+    with tempfile.TemporaryFile() as file:
+        file.write(f"username={user}\npassword={password}\n".encode())
+        file.flush()
+        yield file.fileno()
 
 
 def shown_url(url: str) -> str:

@@ -320,7 +320,7 @@ class NetworkBroker:
                 )
                 channel = Channel(
                     ours,
-                    lambda message: self._obey(run, reach.meant(message, self._reaches)),
+                    lambda message: self._obey(run, reach.meant(message)),
                     lambda: self._settle(run),
                 )
                 questions = EgressQuestions(self._gate, hold_s, self._reaches)
@@ -473,7 +473,7 @@ class NetworkBroker:
 
     def _reply(self, run: _Run, question: Question, answer: Answer, held_s: float = 0.0) -> None:
         run.channel.send(answer)
-        self._log.answered(reach.of_session(question, self._reaches), answer, held_s)
+        self._log.answered(reach.of_session(question), answer, held_s)
 
 
 async def _end_of(task: asyncio.Task[None]) -> None:

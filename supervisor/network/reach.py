@@ -6,7 +6,6 @@ so that nothing which it remembers of the command helps the session. Deny rules 
 """
 
 import itertools
-from collections.abc import Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -21,6 +20,8 @@ from supervisor.core.network.egress_wire import (
 )
 
 _NUMBERS = itertools.count(1)
+# No id of a session has it.
+_MARK = "+"
 
 
 class Reach(NamedTuple):
@@ -32,19 +33,18 @@ class Reach(NamedTuple):
 
 def stand_in(session_id: str) -> str:
     """Return the id of a session that egress hasn't seen, for one command of this one."""
-    return f"{session_id}+{next(_NUMBERS)}"
+    return f"{session_id}{_MARK}{next(_NUMBERS)}"
 
 
-def meant(message: FromEgress, reaches: Mapping[str, Reach]) -> FromEgress:
+def meant(message: FromEgress) -> FromEgress:
     """Return a message about a stand-in as one about its session; a question stays as it is."""
-    return message if isinstance(message, Question) else of_session(message, reaches)
+    return message if isinstance(message, Question) else of_session(message)
 
 
-def of_session[M: FromEgress](message: M, reaches: Mapping[str, Reach]) -> M:
-    """Return a message, a question too, as one about the session that a stand-in belongs to."""
-    if not reaches or not isinstance(message, Question | Reserve | Draw | EgressRefused | Used):
+def of_session[M: FromEgress](message: M) -> M:
+    """Return a message, a question too, as one about the session that a stand-in belongs to. What
+    egress still says of one that was closed belongs to its session as well."""
+    if not isinstance(message, Question | Reserve | Draw | EgressRefused | Used):
         return message
-    reach = reaches.get(message.session_id)
-    if reach is None:
-        return message
-    return msgspec.structs.replace(message, session_id=reach.session_id)
+    session_id, mark, _ = message.session_id.partition(_MARK)
+    return msgspec.structs.replace(message, session_id=session_id) if mark else message

@@ -31,6 +31,7 @@ from supervisor.core.network.credentials import (
 from supervisor.core.network.egress_wire import MAX_MESSAGE_BYTES, Credential
 from supervisor.core.network.git_credentials import git_settings
 from supervisor.core.secrets.redact import Redactor
+from supervisor.core.text.urls import DEFAULT_PORTS
 from supervisor.errors import UserError
 
 COMMAND_S = 60.0
@@ -110,6 +111,21 @@ class NamedSecrets:
     def credentials(self) -> tuple[Credential, ...]:
         """For egress."""
         return tuple(credential for one in self._named for credential in one.credentials)
+
+    def login_for(self, url: str) -> tuple[str, str] | None:
+        """Return user and password for the person's own git at a remote; None where no secret is
+        for its host. Over plain HTTP only on this machine."""
+        try:
+            parts = urlsplit(url)
+            place = authority(parts.hostname or "", parts.port or DEFAULT_PORTS[parts.scheme])
+        except (ValueError, KeyError):
+            return None
+        if parts.scheme != "https" and not (parts.hostname or "").startswith("127."):
+            return None
+        for named in self._named:
+            if place in named.binding.git_hosts and named.credentials:
+                return named.binding.git_user, named.credentials[0].secret
+        return None
 
     @property
     def variables(self) -> dict[str, str]:

@@ -1,12 +1,9 @@
 """Fetches and pulls that an agent asks for: the person's git reads the remote, the copy's git joins
 what came; over a path and over HTTP with a password that no sandbox sees."""
 
-import base64
-import os
 import subprocess
 import threading
 from collections.abc import AsyncIterator, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -15,69 +12,19 @@ import pytest_asyncio
 
 from supervisor.core.actions import Exec, Git
 from supervisor.core.approvals import Answer, Request
+from tests.fakes.git_server import PASSWORD, GitBackend, GitServer
 from tests.fakes.sandboxed_agent import agent_command, answers
 from tests.fakes.supervised import Supervised, git, make_repository, settings_in, supervised
 
 pytestmark = [pytest.mark.xdist_group("scenarios"), pytest.mark.asyncio(loop_scope="module")]
 
-PASSWORD = "correct-horse-battery"
-BACKEND = "/usr/lib/git-core/git-http-backend"
 NAMED = "git config user.name agent && git config user.email agent@example.org"
 COMMIT = "git -c user.name=agent -c user.email=agent@example.org"
 
 
-class _Server(ThreadingHTTPServer):
-    root = Path("/nowhere")
-
-
-class _Backend(BaseHTTPRequestHandler):
-    """git's own HTTP backend behind a password."""
-
-    server: _Server
-
-    def _serve(self) -> None:
-        given = self.headers.get("authorization", "")
-        if given != "Basic " + base64.b64encode(f"ada:{PASSWORD}".encode()).decode():
-            self.send_response(401)
-            self.send_header("www-authenticate", 'Basic realm="git"')
-            self.send_header("content-length", "0")
-            self.end_headers()
-            return
-        path, _, query = self.path.partition("?")
-        body = self.rfile.read(int(self.headers.get("content-length") or 0))
-        if self.headers.get("transfer-encoding") == "chunked":
-            while size := int(self.rfile.readline(), 16):
-                body += self.rfile.read(size)
-                self.rfile.readline()
-        env = {
-            "PATH": os.environ["PATH"], "GIT_PROJECT_ROOT": str(self.server.root),
-            "GIT_HTTP_EXPORT_ALL": "1",
-            "REQUEST_METHOD": self.command, "PATH_INFO": path, "QUERY_STRING": query,
-            "CONTENT_TYPE": self.headers.get("content-type", ""), "REMOTE_USER": "ada",
-            "CONTENT_LENGTH": str(len(body)), "GIT_PROTOCOL": self.headers.get("git-protocol", ""),
-            "HTTP_CONTENT_ENCODING": self.headers.get("content-encoding", ""),
-            "GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.directory",
-            "GIT_CONFIG_VALUE_0": "*",
-        }  # fmt: skip
-        done = subprocess.run([BACKEND], input=body, env=env, capture_output=True, check=False)
-        head, _, content = done.stdout.partition(b"\r\n\r\n")
-        lines = dict(line.split(": ", 1) for line in head.decode().split("\r\n") if ": " in line)
-        self.send_response(int(lines.pop("Status", "200").split()[0]))
-        for name, value in lines.items():
-            self.send_header(name, value)
-        self.send_header("content-length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    do_GET = do_POST = _serve  # noqa: N815 (the base class's names)
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 (the base class's name)
-        """Quiet."""
-
-
 @pytest.fixture(scope="module")
-def server() -> Iterator[_Server]:
-    with _Server(("127.0.0.1", 0), _Backend) as made:
+def server() -> Iterator[GitServer]:
+    with GitServer(("127.0.0.1", 0), GitBackend) as made:
         threading.Thread(target=made.serve_forever, args=(0.05,), daemon=True).start()
         yield made
         made.shutdown()
@@ -85,7 +32,7 @@ def server() -> Iterator[_Server]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def running(
-    tmp_path_factory: pytest.TempPathFactory, server: "_Server"
+    tmp_path_factory: pytest.TempPathFactory, server: GitServer
 ) -> AsyncIterator[Supervised]:
     policy = f"""
 version: 1
@@ -216,7 +163,7 @@ async def test_a_folder_that_leads_out_of_the_workspace_is_no_repository_of_it(
 
 
 @pytest.fixture
-def served(server: "_Server", remote: Path) -> str:
+def served(server: GitServer, remote: Path) -> str:
     server.root = remote.parent
     return f"http://127.0.0.1:{server.server_address[1]}/remote.git"
 

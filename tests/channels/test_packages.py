@@ -251,3 +251,47 @@ async def test_cargo_adds_a_crate_and_its_lock(
     assert plan_of(install)["tinycrate"].licence == "MIT"
     assert "tinycrate" in (workspace / "Cargo.toml").read_text()
     assert 'name = "tinycrate"' in (workspace / "Cargo.lock").read_text()
+
+
+async def test_an_index_that_is_swapped_after_the_question_is_asked_again_and_not_reached(
+    running: Supervised, workspace: Path
+) -> None:
+    session = await running.start(
+        workspace, *agent_command(("/v1/packages", {"command": "npm install tiny-one"}))
+    )
+    request = await running.asked("packages", where=lambda one: one.session_id == session.id)
+    copy = running.parts.settings.sessions_dir / session.id / "merged"
+    (copy / ".npmrc").write_text("registry=http://other.test/\n")
+    running.approve(request)
+    again = await running.asked(
+        "packages", where=lambda one: one.session_id == session.id and one.id != request.id
+    )
+    assert isinstance(again.action, Packages)
+    assert again.action.index == "http://other.test/"
+    assert not [
+        one
+        for one in running.audit("verdict_given", session=session.id, category="network")
+        if "other.test" in one["action"] and one["verdict"] == "allow"
+    ]
+    running.deny(again)
+    with running.answering(lambda one: "denied"):
+        await running.ended(session)
+
+
+async def test_an_install_reaches_nothing_but_its_card_s_hosts(
+    running: Supervised, workspace: Path, index: Registry
+) -> None:
+    """Its scripts run where the person let them, and still reach only the index."""
+    script = "curl -sS -m 5 http://elsewhere.test/ > ../../reached.txt 2>&1; true"
+    index.add_npm("calls-home", "1.0.0", scripts={"postinstall": script})
+    session = await running.start(
+        workspace, *agent_command(("/v1/packages", {"command": "npm install calls-home"}))
+    )
+    request = await running.asked("packages", where=lambda one: one.session_id == session.id)
+    running.parts.installs.allow_scripts(request.id, by="the test")
+    running.approve(request)
+    await running.became(request, "used", settled=True)
+    with running.answering(lambda one: "denied"):
+        await running.ended(session)
+    copy = running.parts.settings.sessions_dir / session.id / "merged"
+    assert "an install reaches only what its card names" in (copy / "reached.txt").read_text()

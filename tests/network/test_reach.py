@@ -1,0 +1,26 @@
+"""What egress says of an approved command's own session belongs to the session it is of."""
+
+from supervisor.core.actions import Network
+from supervisor.core.network.egress_wire import Question, Ready, Used
+from supervisor.network.reach import meant, of_session, stand_in
+
+
+def test_a_stand_in_is_new_each_time_and_leads_back() -> None:
+    first, second = stand_in("abc"), stand_in("abc")
+    assert first != second
+    for one in (first, second):
+        used = Used(session_id=one, requests=1, bytes_out=2, is_last=True)
+        assert meant(used) == Used(session_id="abc", requests=1, bytes_out=2, is_last=True)
+
+
+def test_a_question_stays_until_it_is_told_of() -> None:
+    action = Network(operation="connect", host="a.test", port=443)
+    question = Question(question_id=1, session_id=stand_in("abc"), connection_id="c", action=action)
+    assert meant(question) is question
+    assert of_session(question).session_id == "abc"
+
+
+def test_all_else_is_as_it_was() -> None:
+    ready, used = Ready(), Used(session_id="abc", requests=1, bytes_out=2)
+    assert meant(ready) is ready
+    assert meant(used) is used
