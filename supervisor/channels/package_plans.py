@@ -85,7 +85,7 @@ class PackagePlans:
     async def planned(self, session_id: str, action: Packages) -> Packages:
         """Return the action with what it would do, or why that isn't known. `RefusedError` where it
         can't be carried out."""
-        action = replace(action, index="", hosts=(), plan=(), notes=(), unknown=())
+        action = replace(action, index="", hosts=(), plan=(), notes=(), unknown=(), doubt="")
         recipe = recipe_of(action)
         if recipe is None or action.operation not in managers()[action.manager].operations:
             raise RefusedError(f"`{' '.join(words_of(action))}` is not carried out", _READ)
@@ -98,10 +98,15 @@ class PackagePlans:
         notes = [f"`{flag}` isn't known as harmless" for flag in risky_flags(action)]
         notes += [f"{_shown(url)} is not the index that you use" for url in indexes.strange]
         action = replace(action, index=" ".join(map(_shown, indexes.in_force)), hosts=_texts(hosts))
+        # To plan code of the agent's own would be to run it, with a way to the index.
+        values = _values_of_flags(action)
+        strange = [one.origin for one in _items(action) if one.origin and one.text not in values]
+        if strange:
+            return _unplanned(action, notes, strange[0])
         closed = [url for url in indexes.strange if not self._is_allowed(session_id, url)]
         if closed:
-            why = f"what it would install: {_shown(closed[0])} isn't reached before you approve"
-            return replace(action, notes=tuple(notes), unknown=(why,))
+            why = f"{_shown(closed[0])} isn't reached before you approve"
+            return _unplanned(action, notes, why)
         return await self._resolved(session_id, recipe, action, indexes, notes)
 
     async def _resolved(
@@ -130,8 +135,7 @@ class PackagePlans:
         try:
             before, after = await self._states(session_id, recipe, action, indexes, hosts)
         except _UnplannedError as error:
-            why = f"what it would install: {error}"
-            return replace(action, hosts=_texts(hosts), notes=tuple(notes), unknown=(why,))
+            return _unplanned(replace(action, hosts=_texts(hosts)), notes, str(error))
         plan = planned(before, after)
         if not plan and after and not asked:
             plan = planned({}, after)  # nothing new: all of the lock file is to be installed
@@ -141,7 +145,8 @@ class PackagePlans:
                 "install in parts",
             )
         facts = await self._facts(session_id, recipe, base, plan, asked, hosts, pages)
-        notes += _from_elsewhere(plan, after, hosts)
+        elsewhere = _from_elsewhere(plan, after, hosts)
+        notes += elsewhere
         downloads = [one.url for one in after.values()] + [one.url for one in facts.values()]
         shown = with_facts(recipe.kind, plan, facts, now=self._now())
         return replace(
@@ -150,6 +155,7 @@ class PackagePlans:
             plan=shown,
             notes=tuple(notes),
             unknown=what_is_unknown(recipe.kind, shown),
+            doubt=elsewhere[0] if elsewhere else "",
         )
 
     # -- the index --------------------------------------------------------------------------------
@@ -271,6 +277,14 @@ class PackagePlans:
         return self._gate.rulings.verdict(_connect(host), session_id).decision == "allow"
 
 
+def _unplanned(action: Packages, notes: list[str], why: str) -> Packages:
+    """Return an action whose plan couldn't be made: no rule may allow what nobody knows."""
+    said = f"what it would install: {why}"
+    return replace(
+        action, notes=tuple(notes), unknown=(said,), doubt="what it would install isn't known"
+    )
+
+
 def _connect(host: tuple[str, int]) -> Network:
     return Network(operation="connect", host=host[0], port=host[1])
 
@@ -280,6 +294,13 @@ def _items(action: Packages) -> list[Item]:
         return items_of(action)
     except ValueError as error:
         raise RefusedError(str(error), "write names as the manager takes them") from error
+
+
+def _values_of_flags(action: Packages) -> set[str]:
+    """Return the addresses that stand behind a flag which isn't known, as an index does."""
+    words, risky = words_of(action), set(risky_flags(action))
+    pairs = zip(words, words[1:], strict=False)
+    return {value for flag, value in pairs if flag in risky and host_of(value)}
 
 
 def _urls(output: bytes) -> tuple[str, ...]:

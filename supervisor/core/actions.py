@@ -231,8 +231,8 @@ class Packages(
     """Run a package manager. `names` are the packages with their versions, as written; `flags`
     every option word. `by_exec`: as for `Git`. `plan` is what it would do, `index` where packages
     come from, `hosts` what it may reach (`host:port`), `notes` what must not be overlooked of the
-    whole, `unknown` what couldn't be found out: by us when it is asked for, never told by the
-    agent."""
+    whole, `unknown` what couldn't be found out, `doubt` why no rule may allow it as it was planned:
+    by us when it is asked for, never told by the agent."""
 
     manager: str
     operation: str
@@ -246,6 +246,7 @@ class Packages(
     plan: tuple[PlannedPackage, ...] = ()
     notes: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
+    doubt: str = ""
 
 
 class Proposal(

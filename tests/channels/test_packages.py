@@ -29,6 +29,7 @@ SCRIPT = {"scripts": {"postinstall": "echo ran > ../../ran.txt"}}
 def index() -> Iterator[Registry]:
     with registry.serving() as served:
         yesterday = (datetime.now(UTC) - timedelta(hours=30)).isoformat()
+        served.add_npm("ruled", "1.0.0")
         served.add_npm("tiny-one", "1.0.0")
         served.add_npm("tiny-one", "1.1.0")
         served.add_npm("needs-one", "2.0.0", dependencies={"tiny-one": "^1.0.0"})
@@ -45,7 +46,8 @@ async def running(
     tmp_path_factory: pytest.TempPathFactory, index: Registry
 ) -> AsyncIterator[Supervised]:
     policy = (
-        f"version: 1\nallow: [network(127.0.0.1:{index.port})]\n"
+        f"version: 1\nallow: [network(127.0.0.1:{index.port}), packages(npm:ruled),"
+        " packages(npm ci)]\n"
         "deny: [packages(npm:event-stream)]\n"
     )
     async with supervised(settings_in(tmp_path_factory.mktemp("packages"), policy)) as running:
@@ -173,6 +175,51 @@ async def test_what_is_not_carried_out_is_refused_with_a_reason(
     said = f"{found[0]['why']} {found[0].get('rule')}"
     assert why.replace("an install", "install") in said, found
     assert not [one for one in installs if one.used_at]
+
+
+async def test_no_rule_allows_a_package_from_an_index_or_a_host_that_nobody_chose(
+    running: Supervised, workspace: Path, index: Registry
+) -> None:
+    """The rule names the package; where it comes from is the agent's doing."""
+    (workspace / ".npmrc").write_text("registry=http://other.test/\n")
+    found, (install,) = await ask(running, workspace, "npm install ruled", answer="denied")
+    assert (found[0]["status"], install.decision) == ("denied", "ask")
+    assert "what it would install isn't known" in install.why
+    (workspace / ".npmrc").write_text(f"registry={index.url}/\n")
+    lock = {
+        "name": "app",
+        "lockfileVersion": 3,
+        "packages": {
+            "": {"name": "app", "dependencies": {"ruled": "1.0.0"}},
+            "node_modules/ruled": {"version": "1.0.0", "resolved": "http://evil.test/r.tgz"},
+        },
+    }
+    (workspace / "package-lock.json").write_text(json.dumps(lock))
+    (workspace / "package.json").write_text(json.dumps(lock["packages"][""]))  # type: ignore[index]
+    found, (install,) = await ask(running, workspace, "npm ci", answer="denied")
+    assert (found[0]["status"], install.decision) == ("denied", "ask")
+    assert "ruled would come from evil.test" in install.why
+
+
+async def test_a_rule_allows_what_comes_from_where_it_should(
+    running: Supervised, workspace: Path
+) -> None:
+    found, (install,) = await ask(running, workspace, "npm install ruled", answer="denied")
+    assert found[0]["outcome"]["ok"], found
+    assert install.decision == "allow"
+
+
+async def test_code_of_the_agent_s_own_does_not_run_to_be_planned(
+    running: Supervised, workspace: Path
+) -> None:
+    (workspace / "setup.py").write_text("open('ran.txt', 'w').write('planned')\n")
+    _, (install,) = await ask(running, workspace, "pip install -e .", answer="denied")
+    assert isinstance(install.action, Packages)
+    assert install.action.plan == ()
+    assert install.action.unknown == ("what it would install: `.` is a path",)
+    session = running.parts.sessions.recent()[0]
+    copy = running.parts.settings.sessions_dir / session.id / "merged"
+    assert not list(copy.rglob("ran.txt"))
 
 
 async def test_what_the_manager_can_not_plan_is_said_to_be_unknown(

@@ -197,7 +197,7 @@ def agrees(action: Packages) -> bool:
     if action.command is None:
         return True
     return parse_command(action.command, action.cwd) == msgspec.structs.replace(
-        action, by_exec=False, index="", hosts=(), plan=(), notes=(), unknown=()
+        action, by_exec=False, index="", hosts=(), plan=(), notes=(), unknown=(), doubt=""
     )
 
 

@@ -253,14 +253,7 @@ def canonical_action(action: Packages) -> Packages:
     table = managers().get(manager)
     if table is not None and action.names:
         operation = table.same.get(operation, operation)
-    return Packages(
-        manager=manager,
-        operation=operation,
-        names=action.names,
-        flags=action.flags,
-        command=action.command,
-        cwd=action.cwd,
-    )
+    return replace(action, manager=manager, operation=operation)
 
 
 def forced_of(action: Packages) -> list[Forced]:
@@ -298,6 +291,8 @@ def forced_of(action: Packages) -> list[Forced]:
         and not any(flag.partition("=")[0] in table.files for flag in action.flags)
     ):
         found.append(Forced("ask", f"`{action.manager} {action.operation}` names no package"))
+    if action.doubt:
+        found.append(Forced("ask", f"{action.doubt}, so no rule may allow it"))
     return found
 
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from supervisor.core.actions import Packages
 from supervisor.core.packages.package_commands import parse_command
@@ -115,3 +116,12 @@ def test_what_can_not_be_read_is_asked_with_why() -> None:
     assert "holds `$`" in found.why
     # Nothing of it is a package that could be denied: names no one could read are no names.
     assert verdict('npm install "x{', deny=["packages(npm:zod)"]).decision == "ask"
+
+
+def test_no_rule_allows_a_plan_that_is_in_doubt() -> None:
+    action = parse_command("npm install left-pad")
+    assert verdict(action, allow=["packages(npm:left-pad)"]).decision == "allow"
+    doubted = replace(action, index="http://x.test/", doubt="it comes from y.test")
+    found = verdict(doubted, allow=["packages(npm:left-pad)"])
+    assert found.decision == "ask"
+    assert "it comes from y.test, so no rule may allow it" in found.why
