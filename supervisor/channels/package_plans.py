@@ -7,6 +7,7 @@
 Before an approval only an index is reached that is the person's own, or that the rules allow.
 """
 
+import itertools
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -299,7 +300,7 @@ def _items(action: Packages) -> list[Item]:
 def _values_of_flags(action: Packages) -> set[str]:
     """Return the addresses that stand behind a flag which isn't known, as an index does."""
     words, risky = words_of(action), set(risky_flags(action))
-    pairs = zip(words, words[1:], strict=False)
+    pairs = itertools.pairwise(words)
     return {value for flag, value in pairs if flag in risky and host_of(value)}
 
 
