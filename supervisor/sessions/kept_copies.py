@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import os
 import shutil
-import stat
 from collections.abc import Callable
 from pathlib import Path
 
@@ -80,14 +79,11 @@ def _size_of(folder: Path) -> int:
 
 def _remove(folder: Path) -> None:
     """Remove a copy. A folder without permissions, such as an overlay's own, gets them first."""
-
-    def unlocked(function: Callable[[str], object], path: str, error: BaseException) -> None:
-        with contextlib.suppress(OSError):
-            for one in (os.path.dirname(path), path):  # noqa: PTH120 (rmtree speaks in texts)
-                if stat.S_ISDIR(os.lstat(one).st_mode):
-                    os.chmod(one, 0o700)  # noqa: PTH101
-            shutil.rmtree(path) if function is os.scandir else function(path)
-
-    for name in COPIES:
-        if (folder / name).exists():
-            shutil.rmtree(folder / name, onexc=unlocked)
+    for copy in (folder / name for name in COPIES):
+        if copy.is_dir():
+            copy.chmod(0o700)
+            for root, folders, _ in os.walk(copy):
+                for one in (Path(root, name) for name in folders):
+                    if not one.is_symlink():
+                        one.chmod(0o700)
+            shutil.rmtree(copy)
