@@ -27,6 +27,7 @@ def session(**facts: Any) -> Session:
     [
         ({}, "starting"),
         ({"started_at": 101.0}, "running"),
+        ({"started_at": 101.0, "paused_at": 105.0}, "paused"),
         ({"started_at": 101.0, "agent_exited_at": 110.0, "exit_code": 0}, "waiting"),
         ({"started_at": 101.0, "agent_exited_at": 110.0, "stopping_at": 111.0}, "stopping"),
         ({"started_at": 101.0, "stopping_at": 111.0}, "stopping"),
@@ -43,6 +44,11 @@ def test_the_time_that_is_left_is_never_negative() -> None:
     assert remaining_s(session(), 100.0) == 60.0
     assert remaining_s(session(), 160.0) == 0.0
     assert remaining_s(session(), 1_000.0) == 0.0
+
+
+def test_the_time_that_is_left_stands_still_while_it_is_paused() -> None:
+    paused = session(started_at=101.0, paused_at=130.0)
+    assert remaining_s(paused, 140.0) == remaining_s(paused, 1_000.0) == 30.0
 
 
 def test_the_record_of_a_start_says_how_it_may_reach_out_and_nothing_that_lets_somebody_in() -> (
