@@ -183,22 +183,20 @@ class PackagePlans:
     async def own_index(self, manager: str) -> tuple[str, ...]:
         """Return the index of the person's own configuration; nothing where they have none, or no
         such manager."""
-        kind = RECIPES[manager].kind
-        if kind not in ("npm", "pypi"):
+        if RECIPES[manager].kind not in ("npm", "pypi"):
             return ()
-        if kind not in self._own:
-            script = RECIPES["npm" if kind == "npm" else "pip"].index_from
+        if manager not in self._own:
             try:
                 done = await process.run(
-                    ["/bin/bash", "-c", script],
+                    ["/bin/bash", "-c", RECIPES[manager].index_from],
                     env=for_package_managers(),
                     cwd="/",
                     timeout_s=INDEX_S,
                 )
-                self._own[kind] = _urls(done.stdout) if done.ok else ()
+                self._own[manager] = _urls(done.stdout)
             except GatehouseError:
-                self._own[kind] = ()
-        return self._own[kind]
+                self._own[manager] = ()
+        return self._own[manager]
 
     async def _index_lines(
         self, session_id: str, script: str, cwd: str, manager: str

@@ -36,6 +36,7 @@ _QUIET = (
     "PIP_RETRIES=1 npm_config_fetch_retries=1 npm_config_fetch_retry_mintimeout=500"
     " npm_config_audit=false npm_config_fund=false npm_config_update_notifier=false"
     " PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1 POETRY_NO_INTERACTION=1"
+    " POETRY_VIRTUALENVS_IN_PROJECT=true"
     # Over plain HTTP cargo would ask for HTTP/2 in a way that proxies refuse.
     " YARN_ENABLE_TELEMETRY=0 CI=1 CARGO_HTTP_MULTIPLEXING=false"
 )
@@ -200,6 +201,10 @@ def plan_script(recipe: Recipe, action: Packages, own: str) -> str:
             ' --exclude=./venv -cf - . | tar -C "$d" -xf -',
             f"echo {MARK}; {before}; echo; echo {MARK}",
             'cd "$d"',
+            # What isn't copied is still the environment that it would install into.
+            '[ ! -d "$project/.venv" ] || export VIRTUAL_ENV="$project/.venv"'
+            if recipe is _UV_PIP
+            else ":",
             f"{line} > plan-output.txt 2>&1 || {{ tail -n 40 plan-output.txt >&2; exit 1; }}",
             f"{after or 'true'} >&2",
             "cat plan-output.txt" if prints else f"cat {recipe.lock}",
