@@ -35,19 +35,14 @@ def main() -> list[Figure]:
 
 
 async def _measure(folder: Path) -> list[Figure]:
-    spec = _spec(folder)
-    listening = _spec(folder, ports=(3128, 3701))
+    spec = spec_in(folder)
+    listening = spec_in(folder, ports=(3128, 3701))
     options = arguments(paths.resolved(spec), read_host(folder / "etc"))
     backend = Bubblewrap(folder / "runtime")
     starts: dict[bool, list[float]] = {True: [], False: []}
 
     async def plain() -> None:
-        filters = [_memfd(program) for program in seccomp.programs()]
-        words = [word for one in filters for word in ("--add-seccomp-fd", str(one))]
-        child = await spawn([BWRAP, *options, *words, "--", "true"], env={}, pass_fds=filters)
-        assert await child.wait() == 0
-        for one in filters:
-            os.close(one)
+        await plain_bwrap(options)
 
     async def fork_and_exec() -> None:
         assert await (await spawn(["/usr/bin/true"], env={})).wait() == 0
@@ -66,7 +61,7 @@ async def _measure(folder: Path) -> list[Figure]:
     async def with_ports() -> None:
         await ours(listening)
 
-    whole = await _interleaved(fork_and_exec, plain, without_ports, with_ports)
+    whole = await interleaved(fork_and_exec, plain, without_ports, with_ports)
     started = starts[True][2:]
     rates = [await _rate(plain), await _rate(without_ports)]
     await backend.close()
@@ -96,7 +91,17 @@ async def _measure(folder: Path) -> list[Figure]:
     ]
 
 
-async def _interleaved(*what: Callable[[], Awaitable[None]]) -> list[list[float]]:
+async def plain_bwrap(options: list[str]) -> None:
+    """Run `true` in plain bubblewrap with these arguments and our filter."""
+    filters = [_memfd(program) for program in seccomp.programs()]
+    words = [word for one in filters for word in ("--add-seccomp-fd", str(one))]
+    child = await spawn([BWRAP, *options, *words, "--", "true"], env={}, pass_fds=filters)
+    assert await child.wait() == 0
+    for one in filters:
+        os.close(one)
+
+
+async def interleaved(*what: Callable[[], Awaitable[None]]) -> list[list[float]]:
     """Milliseconds of each, round by round; two rounds to warm up aren't counted."""
     times: list[list[float]] = [[] for _ in what]
     for number in range(ROUNDS + 2):
@@ -122,7 +127,7 @@ async def _rate(one: Callable[[], Awaitable[None]]) -> float:
     return PARALLEL * 10 / (time.perf_counter() - began)
 
 
-def _spec(folder: Path, ports: tuple[int, ...] = ()) -> Spec:
+def spec_in(folder: Path, ports: tuple[int, ...] = ()) -> Spec:
     for name in ("lower", "merged"):
         (folder / name).mkdir(exist_ok=True)
     return Spec(
