@@ -88,15 +88,16 @@ async def test_the_recorded_model_asks_for_all_six_kinds_at_once_and_goes_on_whe
             if kind != "network"
         )
         running.approve(waiting["sandbox"][0])
-        running.approve(waiting["filesystem"][0])
+        # The approved proposal is a rule now, and answered the request that it covers.
+        notes = await running.became(waiting["filesystem"][0], "used", settled=True)
+        assert notes.answered_by != "the test"
         running.deny(waiting["packages"][0], "do it by hand")
         running.deny(waiting["git"][0], "not today")
         running.deny(waiting["network"][0])
         log, python = sorted(
             waiting["exec"], key=lambda request: "python3" in request.action.command
         )  # type: ignore[union-attr]
-        # The approved proposal is a rule now, and answered the request that it covers.
-        assert (await running.became(log, "used", settled=True)).answered_by != "the test"
+        running.approve(log)
         running.approve(python)
         with running.answering(lambda request: "approved"):
             session = await running.ended(session)
@@ -105,9 +106,12 @@ async def test_the_recorded_model_asks_for_all_six_kinds_at_once_and_goes_on_whe
         assert "hello from the tool sandbox" in (await running.done(python))["stdout"]
         assert status(running.parts.queue.get(waiting["packages"][0].id)) == "denied"
         assert status(running.parts.queue.get(waiting["git"][0].id)) == "denied"
-        assert "exec(git log *)" in (running.parts.settings.data_dir / "policy.yaml").read_text()
-        notes = (changed / "REVIEW_NOTES.md").read_text()
-        assert "src/app.py" in notes
+        assert (
+            "filesystem(REVIEW_NOTES.md)"
+            in (running.parts.settings.data_dir / "policy.yaml").read_text()
+        )
+        written = (changed / "REVIEW_NOTES.md").read_text()
+        assert "src/app.py" in written
         assert session.model == "recorded"
         assert RECORDED_NOTICE in session.notices
         assert "recorded" in running.output(session).splitlines()[0]
@@ -129,9 +133,10 @@ async def test_the_first_look_of_a_new_installation_shows_a_card_of_each_kind(
         assert STRICT_NOTICE in session.notices
         assert session.policy_file == str(STRICT_POLICY)
 
-        def kinds() -> bool:
+        def kinds() -> bool | None:
             pending = running.parts.queue.pending(session.id)
-            return {category_of(one.action) for one in pending} == set(CATEGORIES) - {"budget"}
+            kinds = {category_of(one.action) for one in pending}
+            return kinds == set(CATEGORIES) - {"budget"} or None
 
         await running.until(kinds, "a card of each kind")
         assert running.parts.settings.policy_file == DEFAULT_POLICY
