@@ -224,8 +224,7 @@ class PackagePlans:
             raise _UnplannedError(f"{action.manager} says: {said[-MOST_SAID:]}")
         _, before, after = done.stdout.decode(errors="replace").split(f"{MARK}\n", 2)
         try:
-            name = "package-lock.json" if recipe.installed else recipe.lock
-            return locks_in(name, before), locks_in(recipe.lock, after)
+            return locks_in(recipe.installed_format, before), locks_in(recipe.lock, after)
         except ValueError as error:
             raise RefusedError(
                 f"the plan can't be read: {error}", "report this as a bug"

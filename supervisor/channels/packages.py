@@ -128,13 +128,12 @@ class PackageBroker:
         """Return which shown packages the lock file hasn't, now that they are installed; empty
         where it has them all, or nothing says."""
         recipe = recipe_of(action)
-        if recipe is None or recipe.lock in ("pip-report.json", "uv-pip.txt", "gem.txt"):
+        if recipe is None or recipe.is_report:
             return ""
         script = lock_script(recipe)
         done = await self._sandbox.run(session_id, script, cwd=action.cwd, manager=action.manager)
         try:
-            name = "package-lock.json" if recipe.installed else recipe.lock
-            there = locks_in(name, done.stdout.decode(errors="replace"))
+            there = locks_in(recipe.installed_format, done.stdout.decode(errors="replace"))
         except ValueError as error:
             return str(error)
         missing = [

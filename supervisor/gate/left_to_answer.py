@@ -10,12 +10,11 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from supervisor.core.actions import FileChange, Git, Packages, Proposal
-from supervisor.core.approvals import Request, status
+from supervisor.core.approvals import Request
 from supervisor.core.text.duration import format_duration
 from supervisor.gate.gate import Gate
 from supervisor.records.approval_queue import ApprovalQueue
 
-MOST_REQUESTS = 20_000
 _WORDS = {FileChange: "change", Git: "push", Packages: "install", Proposal: "proposal"}
 _PLURALS = {"push": "pushes"}
 
@@ -69,8 +68,10 @@ class LeftToAnswer:
 
     def requests(self, session_id: str) -> tuple[Request, ...]:
         """Return what waits for an answer, or for being carried out."""
-        found = self._queue.of_session(session_id, MOST_REQUESTS)
-        return tuple(one for one in found if can_wait(one) and is_open(one))
+        begun = [one for one in self._queue.unsettled() if one.session_id == session_id]
+        found = [*self._queue.pending(session_id), *self._queue.ready(session_id), *begun]
+        newest_first = sorted(found, key=lambda one: one.asked_at, reverse=True)
+        return tuple(filter(can_wait, newest_first))
 
     def all(self) -> list[LeftOfSession]:
         """Return what is left of every session, the longest kept first."""
@@ -97,14 +98,4 @@ def can_wait(request: Request) -> bool:
         isinstance(action, FileChange | Proposal)
         or (isinstance(action, Git) and action.operation == "push")
         or (isinstance(action, Packages) and bool(action.index))
-    )
-
-
-def is_open(request: Request) -> bool:
-    """Return whether it waits for an answer, or for being carried out."""
-    return request.settled_at is None and status(request) in (
-        "pending",
-        "allowed",
-        "approved",
-        "used",
     )

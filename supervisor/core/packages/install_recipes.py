@@ -58,6 +58,16 @@ class Recipe(NamedTuple):
     plan_flags: tuple[str, ...] = ()
     plan_after: str = ""
 
+    @property
+    def is_report(self) -> bool:
+        """Return whether `lock` is what a plan prints, and no file of the project's."""
+        return self.lock in ("pip-report.json", "uv-pip.txt", "gem.txt")
+
+    @property
+    def installed_format(self) -> str:
+        """Return the format of what says how the copy is, as `locks_in` names it."""
+        return "package-lock.json" if self.installed else self.lock
+
 
 _NPM_INDEX = "npm config get registry"
 RECIPES: dict[str, Recipe] = {
@@ -183,7 +193,7 @@ def plan_script(recipe: Recipe, action: Packages, own: str) -> str:
     after, each behind `MARK`."""
     # A lock file that isn't there, or a report, is no state: everything is new then.
     before = f"cat {recipe.installed or recipe.lock} 2>/dev/null || true"
-    if recipe.lock in ("pip-report.json", "uv-pip.txt", "gem.txt"):
+    if recipe.is_report:
         before = "true"
     words = _PLAN_AS.get((action.manager, action.operation)) or _with_flags(
         action, recipe.plan_flags + _plan_flags(action)

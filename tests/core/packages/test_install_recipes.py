@@ -118,3 +118,9 @@ def test_a_scope_s_index_is_asked_for_too() -> None:
 
 def test_an_unknown_manager_has_none() -> None:
     assert recipe_of(parse_command("nonsense x")) is None
+
+
+def test_what_says_how_the_copy_is_has_a_format_of_its_own() -> None:
+    assert RECIPES["npm"].installed_format == "package-lock.json"
+    assert RECIPES["cargo"].installed_format == "Cargo.lock"
+    assert [name for name, one in RECIPES.items() if one.is_report] == ["pip", "gem"]
