@@ -14,6 +14,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+# Those that `gatehouse` starts by their name.
+AGENTS = ("claude", "codex", "opencode")
 GATEHOUSE = Path(__file__).resolve().parents[1] / ".venv" / "bin" / "gatehouse"
 _QUOTED = re.compile(r"""\\.|'[^']*'|"(?:\\.|[^"\\])*\"""", re.DOTALL)
 _OPERATOR = re.compile(r"&&|\|\||[;&|<>()`\n]|\$\(")
@@ -36,19 +38,21 @@ def agent_words(line: str) -> list[str]:
 
 
 def command(given: Mapping[str, str], *, is_terminal: bool) -> list[str]:
-    """The arguments for `gatehouse`: `run` when there is an AGENT, else `review`; options only
-    where given."""
+    """The arguments for `gatehouse`: the agent's name where it knows that, else `run` when there is
+    an AGENT, else `review`; options only where given."""
     words = agent_words(given.get("GATEHOUSE_UP_AGENT", ""))
     workspace = os.path.expanduser(given.get("GATEHOUSE_UP_WORKSPACE") or ".")  # noqa: PTH111  (stays as it was typed)
-    arguments = ["run" if words else "review", "--workspace", workspace, "--open"]
+    is_known = words[:1] != [] and words[0] in AGENTS
+    verb = words.pop(0) if is_known else "run" if words else "review"
+    arguments = [verb, "--workspace", workspace, "--open"]
     if port := given.get("GATEHOUSE_UP_PORT"):
         arguments += ["--port", port]
     if max_uptime := given.get("GATEHOUSE_UP_MAX_UPTIME"):
         arguments += ["--max-uptime", max_uptime]
     if is_terminal:
         arguments.append("--stay")  # somebody is there, who will want to look at what came of it
-    if words:
-        arguments += [*(["--tty"] if is_terminal else []), "--", *words]
+    if words or is_known:
+        arguments += [*(["--tty"] if is_terminal and not is_known else []), "--", *words]
     return arguments
 
 

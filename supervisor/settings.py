@@ -132,6 +132,14 @@ SETTINGS = (
     ),
     Setting("ANTHROPIC_BASE_URL", "", "another address of the Messages API"),
     Setting(
+        "CLAUDE_CODE_OAUTH_TOKEN",
+        "",
+        "a long-lived token of Claude Code's (`claude setup-token`), in place of a key; it stays"
+        " with egress, too",
+    ),
+    Setting("OPENAI_API_KEY", "", "the key of Codex's and OpenCode's models; it stays with egress"),
+    Setting("OPENAI_BASE_URL", "", "another address of the Responses API, with its `/v1`"),
+    Setting(
         "GATEHOUSE_MODEL_HOSTS",
         "",
         "other hosts that serve models, so that their calls are metered: a gateway's,"
@@ -165,6 +173,9 @@ class Settings(NamedTuple):
     review_model: str
     anthropic_api_key: str
     anthropic_base_url: str
+    claude_oauth_token: str = ""
+    openai_api_key: str = ""
+    openai_base_url: str = ""
     model_hosts: str = ""
     max_cost: str = ""
     max_cost_per_day: str = ""
@@ -211,17 +222,25 @@ class Settings(NamedTuple):
     def audit_log(self) -> Path:
         return self.data_dir / "audit.log"
 
+    @property
+    def model_keys(self) -> dict[str, str]:
+        """The keys of models, by the variable that they came in; empty where there is none."""
+        return {
+            "ANTHROPIC_API_KEY": self.anthropic_api_key,
+            "CLAUDE_CODE_OAUTH_TOKEN": self.claude_oauth_token,
+            "OPENAI_API_KEY": self.openai_api_key,
+        }
+
     def for_all_sessions(self) -> dict[str, str]:
         """The settings that one supervisor has for all its sessions, by name, to be compared
         with another's. Of a key its hash."""
         import hashlib
 
-        key = (
-            hashlib.sha256(self.anthropic_api_key.encode()).hexdigest()
-            if self.anthropic_api_key
-            else ""
-        )
-        return {
+        keys = {
+            name: hashlib.sha256(key.encode()).hexdigest() if key else ""
+            for name, key in self.model_keys.items()
+        }
+        return keys | {
             "MAX_COST_PER_DAY": self.max_cost_per_day,
             "MAX_COST_TOTAL": self.max_cost_total,
             "GATEHOUSE_AT_LIMIT": "ask" if self.ask_at_limit else "deny",
@@ -230,8 +249,8 @@ class Settings(NamedTuple):
                 self.credentials_file or self.data_dir / "credentials.yaml"
             ),
             "GATEHOUSE_UPSTREAM_CA": str(self.upstream_ca.absolute()) if self.upstream_ca else "",
-            "ANTHROPIC_API_KEY": key,
             "ANTHROPIC_BASE_URL": self.anthropic_base_url,
+            "OPENAI_BASE_URL": self.openai_base_url,
             "GATEHOUSE_MODEL_HOSTS": self.model_hosts,
             "GATEHOUSE_KEEP_LEFT": f"{self.keep_left_s:g}s",
             "GATEHOUSE_KEPT_COPIES_GB": str(self.kept_copies_bytes // 10**9),
@@ -260,6 +279,9 @@ def from_environment() -> Settings:
         review_model=read["GATEHOUSE_REVIEW_MODEL"],
         anthropic_api_key=read["ANTHROPIC_API_KEY"],
         anthropic_base_url=read["ANTHROPIC_BASE_URL"],
+        claude_oauth_token=read["CLAUDE_CODE_OAUTH_TOKEN"],
+        openai_api_key=read["OPENAI_API_KEY"],
+        openai_base_url=read["OPENAI_BASE_URL"],
         model_hosts=read["GATEHOUSE_MODEL_HOSTS"],
         max_cost=read["MAX_COST"],
         max_cost_per_day=read["MAX_COST_PER_DAY"],
@@ -332,15 +354,22 @@ def for_own_git() -> dict[str, str]:
         for name, value in os.environ.items()
         if not name.startswith("GIT_") or name.startswith(kept)
     }
-    env.pop("ANTHROPIC_API_KEY", None)
-    return env | {"GIT_TERMINAL_PROMPT": "0"}
+    return _without_keys(env) | {"GIT_TERMINAL_PROMPT": "0"}
 
 
 def for_package_managers() -> dict[str, str]:
     """The environment of the person's own package managers, asked for their configuration."""
-    env = dict(os.environ)
-    env.pop("ANTHROPIC_API_KEY", None)
-    return env
+    return _without_keys(dict(os.environ))
+
+
+def _without_keys(env: dict[str, str]) -> dict[str, str]:
+    keys = ("ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN", "OPENAI_API_KEY")
+    return {name: value for name, value in env.items() if name not in keys}
+
+
+def cache_dir() -> Path:
+    """Where what can be had again is kept, by the XDG base directory specification."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gatehouse"
 
 
 def for_our_python() -> dict[str, str]:

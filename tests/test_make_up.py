@@ -35,7 +35,7 @@ def up() -> ModuleType:
         (
             {"AGENT": "claude"},
             True,
-            ["run", "--workspace", ".", "--open", "--stay", "--tty", "--", "claude"],
+            ["claude", "--workspace", ".", "--open", "--stay", "--"],
         ),
         (
             {"AGENT": "sh -c 'make && echo \"$HOME\" | tee x'", "MAX_UPTIME": "30m"},
@@ -54,9 +54,14 @@ def up() -> ModuleType:
             ],
         ),
         (
+            {"AGENT": "aider"},
+            True,
+            ["run", "--workspace", ".", "--open", "--stay", "--tty", "--", "aider"],
+        ),
+        (
             {"AGENT": "claude -p $HOME --open"},
             False,
-            ["run", "--workspace", ".", "--open", "--", "claude", "-p", "$HOME", "--open"],
+            ["claude", "--workspace", ".", "--open", "--", "-p", "$HOME", "--open"],
         ),
     ],
 )

@@ -85,7 +85,7 @@ class SupervisorParts:
     ) -> None:
         self.settings = settings
         self.clock = clock or RealClock()
-        self.redactor = Redactor([settings.anthropic_api_key])
+        self.redactor = Redactor([key for key in settings.model_keys.values() if key])
         data_folder.make_private(settings.data_dir)
         data_folder.make_private(settings.sessions_dir)
         data_folder.check_room(settings.data_dir)
@@ -207,10 +207,11 @@ class SupervisorParts:
                 )
 
     async def load_secrets(self) -> None:
-        """Read the named secrets; `UserError` where one can't be, or where the key of the review
-        agent's model is none."""
-        if self.settings.anthropic_api_key:
-            check_secret("ANTHROPIC_API_KEY", self.settings.anthropic_api_key)
+        """Read the named secrets; `UserError` where one can't be, or where the key of a
+        model is none."""
+        for name, key in self.settings.model_keys.items():
+            if key:
+                check_secret(name, key)
         await self.named_secrets.load(
             self.settings.bindings_file, self.settings.secrets_dir, self.redactor
         )

@@ -15,15 +15,13 @@ from typing import Any
 import msgspec
 
 from supervisor import settings as environment
+from supervisor.app.session_plans import SessionPlans
 from supervisor.channels.exec import ExecBroker
 from supervisor.core.actions import Exec, FileChange, Packages, category_of
 from supervisor.core.approvals import Request, is_settled, status
-from supervisor.core.budget import format_budget, parse_budget
 from supervisor.core.network.egress_wire import Credential, Listener
-from supervisor.core.policy.policy_text import LONGEST_HOLD_S, parse_policy
 from supervisor.core.sessions import Session
-from supervisor.core.text.duration import format_duration
-from supervisor.errors import NotFoundError, PolicyError, UserError
+from supervisor.errors import NotFoundError, UserError
 from supervisor.gate.gate import Gate
 from supervisor.gate.left_to_answer import LeftToAnswer, can_wait
 from supervisor.ledger.spending import Spending
@@ -31,19 +29,16 @@ from supervisor.network.network import NetworkBroker
 from supervisor.records.approval_queue import ApprovalQueue
 from supervisor.sandbox.base import DOOR_PORT, NAMES_PORT, Spec
 from supervisor.sandbox.containment import Containment
-from supervisor.sandbox.programs import find_program
-from supervisor.sessions import workspace_git
 from supervisor.sessions.credentials import NamedSecrets
 from supervisor.sessions.session_sandboxes import (
     AGENT_PORT,
-    DEFAULT_MODEL,
     PROXY_PORT,
     SessionSandboxes,
     StartingShell,
     Within,
 )
 from supervisor.sessions.start_session import StartSession
-from supervisor.settings import ROOT, TAKEN_OVER, Settings
+from supervisor.settings import ROOT, Settings
 from supervisor.workspace.channel import WorkspaceChannel
 from supervisor.workspace.copy.private_copy import make_private_copy, move_copy
 from supervisor.workspace.disk.overlay_changes import UPPER
@@ -53,19 +48,6 @@ from supervisor.workspace.undo.undo import Undo, reopened
 # Serves programs that know no proxy, where the session's network is transparent.
 _FOR_THOSE_WITHOUT_PROXY: dict[int, Listener] = {DOOR_PORT: "door", NAMES_PORT: "names"}
 DEFAULT_DATA = ROOT / "data"
-DEFAULT_POLICY = ROOT / "policy/default.yaml"
-STRICT_POLICY = ROOT / "policy/examples/strict.yaml"
-RECORDED_NOTICE = (
-    "this review runs on a recorded model: no ANTHROPIC_API_KEY is set, so nobody looked at the"
-    " code; it asks for one action of each kind"
-)
-STRICT_NOTICE = (
-    "this session runs under policy/examples/strict.yaml, so that commands are asked, too"
-)
-MODEL_RULE_WHY = "the model of this session's review"
-NO_GIT_NOTICE = (
-    "the workspace is no git repository: the review has no diff, and git features are off"
-)
 
 type ServeAgent = Callable[[str, socket.socket], Awaitable[Callable[[], Awaitable[None]]]]
 
@@ -115,6 +97,7 @@ class SessionSetup:
         self._sandboxes = SessionSandboxes(
             settings, named_secrets, ca_bundle, java_store, self._data_folders
         )
+        self._plans = SessionPlans(settings, gate, self._sandboxes)
         self.exec_broker: ExecBroker | None = None
         self.containment: Containment | None = None
 
@@ -156,47 +139,7 @@ class SessionSetup:
     async def plan(self, wanted: StartSession) -> dict[str, Any]:
         """Return the facts of a session that its kind brings; `UserError` where it can't be started
         so."""
-        self._check_expected(wanted)
-        caller = _caller(wanted)
-        limits = parse_budget(
-            self._settings.max_cost if wanted.budget is None else wanted.budget, "the budget"
-        )
-        common = {
-            **self._gate.rulings.policy_sets.wanted(wanted.policy),
-            "limits": wanted.limits,
-            "remotes": await workspace_git.remotes(wanted.workspace),
-            "budget": format_budget(limits),
-            "network": wanted.network or self._settings.network_mode,
-            "keep_bodies": (
-                self._settings.keep_bodies if wanted.keep_bodies is None else wanted.keep_bodies
-            ),
-        }
-        if wanted.kind == "agent":
-            if not wanted.command:
-                raise UserError(
-                    "no command to supervise", "give one: gatehouse run --workspace DIR -- COMMAND"
-                )
-            find_program(wanted.command[0], caller.search_path, Path.home())
-            return common
-        notices = []
-        base = await workspace_git.checked_base(wanted.workspace, wanted.base)
-        if base is None:
-            notices.append(NO_GIT_NOTICE)
-        recorded = not self._settings.anthropic_api_key
-        if recorded:
-            notices.append(RECORDED_NOTICE)
-            if wanted.policy is None and self._settings.policy_file == DEFAULT_POLICY:
-                notices.append(STRICT_NOTICE)
-                saved = self._settings.data_dir / f"saved-{STRICT_POLICY.name}"
-                common |= {"policy_file": str(STRICT_POLICY), "saved_rules_file": str(saved)}
-        return {
-            **common,
-            "command": ("gatehouse-review", "--base", base or "none"),
-            "base": base,
-            "model": "recorded" if recorded else self._review_model(wanted) or DEFAULT_MODEL,
-            "policy_text": "" if recorded else _model_policy(self._sandboxes.model_url),
-            "notices": tuple(notices),
-        }
+        return await self._plans.plan(wanted, _caller(wanted))
 
     def spec(self, session: Session, token: str, *, tty: bool) -> Spec:
         """Return the agent's sandbox."""
@@ -431,32 +374,6 @@ class SessionSetup:
             request for request in self._queue.of_session(session_id) if not is_settled(request)
         ]
 
-    def _check_expected(self, wanted: StartSession) -> None:
-        """`UserError` where a person gave a setting that this supervisor has another of, for all
-        its sessions."""
-        limit_s = max(self._settings.hold_s, LONGEST_HOLD_S)
-        if (wanted.limits.hold_s or 0) > limit_s:
-            longest = format_duration(limit_s)
-            raise UserError(
-                f"the Gatehouse that runs holds nothing longer than {longest}",
-                "say less in GATEHOUSE_HOLD",
-            )
-        ours = self._settings.for_all_sessions()
-        others = sorted(name for name, value in wanted.expects.items() if ours.get(name) != value)
-        if others:
-            raise UserError(
-                f"the Gatehouse that runs has another {', '.join(others)}, for all its sessions",
-                "leave that out, or stop it first",
-            )
-        if unknown := (wanted.environment or {}).keys() - set(TAKEN_OVER):
-            raise UserError(
-                f"`{min(unknown)}` is not taken over into a sandbox",
-                f"those that are: {', '.join(TAKEN_OVER)}",
-            )
-
-    def _review_model(self, wanted: StartSession) -> str:
-        return self._settings.review_model if wanted.review_model is None else wanted.review_model
-
     def _caller(self, session: Session) -> StartingShell:
         parts = self._parts.get(session.id)
         return parts.caller if parts is not None else _caller(None)
@@ -482,24 +399,3 @@ def _caller(wanted: StartSession | None) -> StartingShell:
 
 def _is_change(request: Request) -> bool:
     return category_of(request.action) == "filesystem"
-
-
-def _model_policy(url: str) -> str:
-    """Return the session's own rules: its agent may reach its model. Everything else stays as the
-    policy says."""
-    calls = f"POST {url.rstrip('/')}/v1/messages"
-    data = {
-        "version": 1,
-        "allow": [
-            {"rule": f"network({call})", "why": MODEL_RULE_WHY}
-            for call in (calls, f"{calls}/count_tokens")
-        ],
-    }
-    text = msgspec.json.encode(data).decode()  # JSON is YAML
-    try:
-        parse_policy(text, "ANTHROPIC_BASE_URL")
-    except PolicyError as error:
-        raise UserError(
-            f"ANTHROPIC_BASE_URL `{url}` can't be used: {error.message}", "give `https://host`"
-        ) from error
-    return text

@@ -32,7 +32,12 @@ if TYPE_CHECKING:
 def main(argv: Sequence[str] | None = None) -> int:
     """Parse, run the verb, turn its error into one line and an exit code."""
     try:
-        options = _parser().parse_args(argv)
+        options, further = _parser().parse_known_args(argv)
+        if further and not hasattr(options, "words"):
+            raise UserError(
+                f"unrecognized arguments: {' '.join(further)}", "see `gatehouse --help`"
+            )
+        options.words = further
         verb: Verb = options.verb
         code = verb(options)
         print(end="", flush=True)  # what can't be written is to be known here, not at exit
@@ -121,6 +126,9 @@ def _add_running(verb: Callable[..., argparse.ArgumentParser]) -> None:
         "up": verb("up", verbs.up),
         "run": verb("run", verbs.run),
         "review": verb("review", verbs.review),
+        "claude": verb("claude", verbs.claude),
+        "codex": verb("codex", verbs.codex),
+        "opencode": verb("opencode", verbs.opencode),
     }
     for name, parser in parsers.items():
         parser.add_argument("--port", help="the page's port on 127.0.0.1 (GATEHOUSE_PORT)")
@@ -171,6 +179,10 @@ def _add_running(verb: Callable[..., argparse.ArgumentParser]) -> None:
             parser.add_argument(
                 "--stay", action="store_true", help="keep the page open after the agent is done"
             )
+    for name in ("claude", "codex", "opencode"):
+        # All that isn't an option of ours is one of the agent's.
+        parsers[name].set_defaults(words=[])
+        parsers[name].usage = f"gatehouse {name} [OPTIONS] [--] [ARGUMENTS OF {name.upper()}]"
     parsers["run"].add_argument("--tty", action="store_true", help="give the command this terminal")
     parsers["run"].add_argument(
         "command",

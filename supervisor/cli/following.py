@@ -16,6 +16,7 @@ from supervisor import settings as environment
 from supervisor.base.clock import RealClock
 from supervisor.cli.client import Client
 from supervisor.cli.telling import CopyTeller, say, say_url
+from supervisor.core.agents.agents import AgentName
 from supervisor.core.sessions import Kind
 from supervisor.errors import SandboxError, UserError
 from supervisor.settings import Settings
@@ -52,6 +53,7 @@ def wanted(
     workspace: Path,
     kind: Kind,
     command: tuple[str, ...],
+    agent: AgentName | None,
     base: str | None,
     tty: bool,
 ) -> dict[str, Any]:
@@ -71,7 +73,8 @@ def wanted(
     return {
         "workspace": str(workspace),
         "kind": kind,
-        "command": _program(command),
+        "command": list(command) if agent else _program(command),
+        "agent": agent,
         "base": base,
         "tty": tty,
         **{field: str(value) if isinstance(value, Path) else value for field, value in own.items()},

@@ -19,10 +19,12 @@ from typing import Any
 
 import structlog
 
+from supervisor import settings as environment
 from supervisor.base.clock import RealClock
 from supervisor.cli import client as running
 from supervisor.cli import following
 from supervisor.cli.telling import CopyTeller, say, say_url
+from supervisor.core.agents.agents import AgentName
 from supervisor.core.sessions import Kind, Session, remaining_s
 from supervisor.core.text.display import visible
 from supervisor.core.text.duration import format_duration
@@ -47,11 +49,13 @@ def supervise(
     open_browser: bool,
     kind: Kind,
     command: tuple[str, ...] = (),
+    agent: AgentName | None = None,
     base: str | None = None,
     tty: bool = False,
     stay: bool = False,
 ) -> int:
-    """`gatehouse run` and `gatehouse review`: the exit code of the CLI.
+    """`gatehouse run`, `gatehouse review` and those with an agent's name, which is installed where
+    it isn't: the exit code of the CLI.
 
     `stay` keeps the page open after the agent is done, until ^C or MAX_UPTIME, so that its
     results can be looked at there.
@@ -61,9 +65,18 @@ def supervise(
 
     workspace = checked_workspace(workspace)
     client = running.find(settings.data_dir)
+    if agent is not None:
+        _make_ready(agent, settings, has_supervisor=client is not None)
     if client is not None:
         asked_there = following.wanted(
-            settings, client, workspace=workspace, kind=kind, command=command, base=base, tty=tty
+            settings,
+            client,
+            workspace=workspace,
+            kind=kind,
+            command=command,
+            agent=agent,
+            base=base,
+            tty=tty,
         )
         return following.follow(
             client, asked_there, open_from=settings.data_dir if open_browser else None
@@ -73,12 +86,26 @@ def supervise(
         workspace=workspace,
         kind=kind,
         command=command,
+        agent=agent,
         base=base,
         max_uptime_s=settings.max_uptime_s,
         include_ignored=settings.include_ignored,
         tty=tty,
     )
     return _in_loop(_supervise(settings, asked, open_browser=open_browser, stay=stay))
+
+
+def _make_ready(name: AgentName, settings: Settings, *, has_supervisor: bool) -> None:
+    """Install an agent's program where there is none. `UserError` where it would lack a key."""
+    from supervisor.core.agents.agents import AGENTS
+    from supervisor.sessions import agent_programs
+
+    agent = AGENTS[name]
+    if not has_supervisor and not any(settings.model_keys[key] for key in agent.keys):
+        raise UserError(agent_programs.no_key(name), f"{agent.advice}, and start again")
+    if agent_programs.find(name, environment.search_path()) is None:
+        say(f"installing {agent.title} into {agent_programs.folder(name)}")
+        asyncio.run(agent_programs.install(name))
 
 
 # -- a supervisor of our own ----------------------------------------------------------------------

@@ -96,10 +96,12 @@ def ready_line(request: dict[str, Any]) -> str:
 
 
 def is_under_way(request: dict[str, Any]) -> bool:
-    """Return whether more will come of an answer by itself. What egress asked goes on when the
-    agent tries again, if it does."""
+    """Return whether more will come of an answer by itself. What an agent waits for itself goes
+    on when it tries again, if it does."""
+    from supervisor.core.approvals import GOES_ON
+
     is_allowed = request["status"] in ("allowed", "approved", "used")
-    return is_allowed and not request["settled"] and request["origin"] != "egress"
+    return is_allowed and not request["settled"] and request["origin"] not in GOES_ON
 
 
 def waiting(client: "Client") -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from supervisor.cli.client import Client
+    from supervisor.core.agents.agents import AgentName
     from supervisor.settings import Settings
 
 
@@ -39,6 +40,30 @@ def run(options: argparse.Namespace) -> int:
         )
     command = options.command[1:] if options.command[0] == "--" else options.command
     return _supervise(options, kind="agent", command=tuple(command), tty=options.tty)
+
+
+def claude(options: argparse.Namespace) -> int:
+    """Supervise Claude Code; it is installed where it isn't."""
+    return _supervise_agent(options, "claude")
+
+
+def codex(options: argparse.Namespace) -> int:
+    """Supervise Codex; it is installed where it isn't."""
+    return _supervise_agent(options, "codex")
+
+
+def opencode(options: argparse.Namespace) -> int:
+    """Supervise OpenCode; it is installed where it isn't."""
+    return _supervise_agent(options, "opencode")
+
+
+def _supervise_agent(options: argparse.Namespace, name: AgentName) -> int:
+    """Give it this terminal where there is one: then it is used as without Gatehouse."""
+    import sys
+
+    words = options.words[1:] if options.words[:1] == ["--"] else options.words
+    has_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    return _supervise(options, kind="agent", agent=name, command=(name, *words), tty=has_terminal)
 
 
 def review(options: argparse.Namespace) -> int:
@@ -182,6 +207,7 @@ def resume(options: argparse.Namespace) -> int:
         workspace=Path(resumed["workspace"]),
         kind="review" if is_review else "agent",
         command=() if is_review else tuple(given or resumed["command"]),
+        agent=None if given else resumed["agent"] or None,
         base=resumed["base"] if is_review else None,
         tty=options.tty,
     )

@@ -60,12 +60,14 @@ class Exec(
     forbid_unknown_fields=True,
 ):
     """Run a command line under bash in a tool sandbox. `cwd` is relative to the workspace's
-    root. `scripts`: those that it names in the private copy (`exec_operands`)."""
+    root. `scripts`: those that it names in the private copy (`exec_operands`). `by_agent`: the
+    agent's own tool runs it, in the agent's sandbox, where `cwd` may also be a whole path."""
 
     command: str
     cwd: str = "."
     timeout_s: float = 120.0
     scripts: tuple[ShownScript, ...] = ()
+    by_agent: bool = False
 
 
 class FileStep(
@@ -287,6 +289,7 @@ class BudgetRaise(
     by: int
 
 
+_BY_AGENT = Exec.__struct_fields__.index("by_agent")
 _SCRIPTS = Exec.__struct_fields__.index("scripts")
 _RESOLVED = Network.__struct_fields__.index("resolved")
 _HAS_BODY = Network.__struct_fields__.index("has_body")
@@ -316,10 +319,10 @@ def fingerprint(action: Action) -> str:
     encoding below is injective, because MessagePack marks the type and length of every value.
     Left out is `Network.resolved`: where a name led to is evidence for the rules, checked anew
     each time; what a person approves is the name. And `Network.has_body` where there is none,
-    `Exec.scripts` where there are none, `FileChange.to_b64` where it is None, and
-    `repositories`, and `folders` and `steps` before it, where there are none, so that what was
-    approved before there were these fields still is: a field less is another encoding, the first
-    of them is a text, and of the lists `steps` comes first.
+    `Exec.by_agent` where it isn't, `Exec.scripts` where there are none, `FileChange.to_b64` where
+    it is None, and `repositories`, and `folders` and `steps` before it, where there are none, so
+    that what was approved before there were these fields still is: a field less is another
+    encoding, the first of them is a text, and of the lists `steps` comes first.
     """
     fields = list(
         msgspec.structs.astuple(action)
@@ -329,6 +332,8 @@ def fingerprint(action: Action) -> str:
             del fields[_HAS_BODY]
         del fields[_RESOLVED]
     elif isinstance(action, Exec):
+        if not action.by_agent:
+            del fields[_BY_AGENT]
         if not action.scripts:
             del fields[_SCRIPTS]
     elif isinstance(action, FileChange):

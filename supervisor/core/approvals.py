@@ -15,9 +15,11 @@ from supervisor.core.approval_states import FINAL, Answer, Status, status_of
 __all__ = ["Answer", "Status"]  # what a request's fields and `status` are typed with
 
 RequestId = NewType("RequestId", str)
-# Who asked: it decides who carries an approved action out. `egress` claims its own when the client
-# tries again.
-Origin = Literal["agent_api", "workspace", "egress"]
+# Who asked: it decides who carries an approved action out.
+Origin = Literal["agent_api", "workspace", "egress", "agent_tool"]
+# Those who wait for the answer and go on by themselves: what nobody waited for any more goes
+# through when it is tried again.
+GOES_ON: frozenset[Origin] = frozenset({"egress", "agent_tool"})
 # What a request is told whose place a newer one took, unless that one's maker knows better.
 SUPERSEDED = "superseded by a newer request for the same thing"
 

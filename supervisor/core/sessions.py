@@ -40,9 +40,10 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     `keep_bodies` whether the Network page shows what the bodies of its decrypted requests and
     responses begin with.
 
-    `policy_file` is the policy that it is judged by, and `saved_rules_file` where rules made of
-    its requests are saved; "" means the installation's. `policy_text` are rules that only this
-    session has.
+    `agent` is the name of an agent that Gatehouse knows (`core.agents`), "" for any command;
+    `command` then begins with that name. `policy_file` is the policy that it is judged by, and
+    `saved_rules_file` where rules made of its requests are saved; "" means the installation's.
+    `policy_text` are rules that only this session has.
     """
 
     id: SessionId
@@ -73,6 +74,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     saved_rules_file: str = ""
     limits: OwnLimits = OwnLimits()
     paused_at: float | None = None
+    agent: str = ""
 
 
 def own_limits(limits: OwnLimits) -> list[tuple[str, str]]:
@@ -94,6 +96,7 @@ def as_started(session: Session) -> dict[str, Any]:
         "kind": session.kind,
         "workspace": session.workspace,
         "command": session.command,
+        "agent": session.agent,
         "deadline_at": session.deadline_at,
         "budget": session.budget,
         "remotes": session.remotes,

@@ -27,7 +27,7 @@ import structlog
 
 from supervisor.base.clock import Clock
 from supervisor.core.actions import Action, FileChange, Network, fingerprint, title
-from supervisor.core.approvals import Request, status
+from supervisor.core.approvals import GOES_ON, Request, status
 from supervisor.core.policy.repeats import DenialCount, Likeness, likeness, remedy, standing
 from supervisor.core.secrets.redact import Redactor, redacted
 from supervisor.core.text.duration import format_duration
@@ -298,7 +298,7 @@ class Repeats:
         hangs up in a loop makes no more cards than who waits.
         """
         until, is_left = request.hold_until, False
-        if until is None or request.origin != "egress":
+        if until is None or request.origin not in GOES_ON:
             yield
             return
         waits = self._waits.setdefault(request.id, [])

@@ -27,6 +27,7 @@ from supervisor.sandbox import paths, seccomp
 from supervisor.sandbox.arguments import PATH, arguments
 from supervisor.sandbox.base import (
     DOOR_PORT,
+    HOME,
     OnListeners,
     OnOutput,
     Spec,
@@ -290,7 +291,12 @@ class _Start:
             self._info_fd, info = self._pipe(handed)
             self._keep.callback(os.close, self._info_fd)
             filters = [_memfd(handed, program) for program in seccomp.programs()]
+            files = {
+                f"{HOME}/{path}": _memfd(handed, text.encode())
+                for path, text in self._spec.home_files.items()
+            }
             options = [*options, "--info-fd", str(info)]
+            options += [word for path, one in files.items() for word in ("--file", str(one), path)]
             options += [word for one in filters for word in ("--add-seccomp-fd", str(one))]
             # By descriptor: the environment holds the session's token, and every user of the host
             # can read an argument list.
@@ -313,7 +319,7 @@ class _Start:
                 stdin=gate_inside.fileno(),
                 stdout=out,
                 stderr=err,
-                pass_fds=[info, listed, *filters],
+                pass_fds=[info, listed, *filters, *files.values()],
             )
         return gate
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from supervisor.errors import SandboxError
-from supervisor.sandbox.base import LOWER, Spec
+from supervisor.sandbox.base import HOME, LOWER, Spec
 
 # A workspace that is one of these, or above one, would show what isn't the project's.
 TOO_WIDE = (
@@ -51,6 +51,9 @@ def resolved(spec: Spec) -> Spec:
         java_store=None if spec.java_store is None else _existing(spec.java_store, "trust store"),
     )
     _judge_command(spec)
+    for path in spec.home_files:
+        if not os.path.normpath(f"{HOME}/{path}").startswith(f"{HOME}/"):
+            raise SandboxError(f"`{path}` is outside of the home", "name a file below it")
     _judge_workspace(spec.workspace_lower)
     _judge_copy(spec)
     for source, _ in spec.readonly_binds:

@@ -6,24 +6,34 @@ placeholders; the token of the agent's door is in the agent's alone.
 """
 
 import secrets
+import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import msgspec
 
 from supervisor.core.actions import Exec
+from supervisor.core.agents.agents import AGENTS, MODEL_KEYS, AgentName, ModelKey, Provider
+from supervisor.core.agents.inside import Inside
 from supervisor.core.network.egress_wire import Credential
 from supervisor.core.sessions import Session
+from supervisor.errors import UserError
 from supervisor.sandbox.base import CA_BUNDLE, HOME, JAVA_STORE, MERGED, SandboxLimits, Spec
 from supervisor.sandbox.programs import find_program
+from supervisor.sessions import agent_programs
 from supervisor.sessions.credentials import NamedSecrets
 from supervisor.settings import ROOT, Settings
 
 PROXY_PORT = 3128
 AGENT_PORT = 3701
 INSIDE = "/opt/gatehouse"
+DOOR = f"http://127.0.0.1:{AGENT_PORT}"
+_URLS: Mapping[Provider, str] = {
+    "anthropic": "https://api.anthropic.com",
+    "openai": "https://api.openai.com/v1",
+}
 _CA_VARIABLES = (
     "SSL_CERT_FILE",
     "REQUESTS_CA_BUNDLE",
@@ -88,25 +98,30 @@ class SessionSandboxes:
         self._ca_bundle = ca_bundle
         self._java_store = java_store
         self._masked = masked
-        self._placeholder = f"gatehouse-placeholder-{secrets.token_hex(12)}"
+        self._placeholders = {
+            key.variable: f"gatehouse-placeholder-{secrets.token_hex(12)}" for key in MODEL_KEYS
+        }
 
     def of_agent(
         self, session: Session, token: str, within: Within, caller: StartingShell, *, tty: bool
     ) -> Spec:
-        """Return the agent's sandbox."""
-        command, binds = self._program(session, caller)
-        door = f"http://127.0.0.1:{AGENT_PORT}"
+        """Return the agent's sandbox. `UserError` where its program is gone."""
         env = self._environment(session, caller) | {
-            "GATEHOUSE_URL": door,
+            "GATEHOUSE_URL": DOOR,
             "GATEHOUSE_TOKEN": token,
             "GATEHOUSE_SESSION": session.id,
         }
-        if self._settings.anthropic_api_key:
-            env["ANTHROPIC_API_KEY"] = self._placeholder
-        env |= self._named_secrets.variables
-        return self._base(
+        env |= self._key_variables() | self._named_secrets.variables
+        home_files: dict[str, str] = {}
+        if session.agent:
+            agent = AGENTS[cast("AgentName", session.agent)]
+            env |= agent.environment
+            home_files = agent.home(self._inside())
+        command, binds = self._program(session, caller)
+        spec = self._base(
             session, command, env, binds, within, ports=(PROXY_PORT, AGENT_PORT), tty=tty
         )
+        return msgspec.structs.replace(spec, home_files=home_files)
 
     def of_tool(
         self, session: Session, action: Exec, within: Within, caller: StartingShell
@@ -119,27 +134,53 @@ class SessionSandboxes:
             spec, cwd=MERGED if action.cwd in ("", ".") else f"{MERGED}/{action.cwd}"
         )
 
-    @property
-    def model_url(self) -> str:
-        """Return the URL of the agent's model."""
-        return self._settings.anthropic_base_url or "https://api.anthropic.com"
+    def model_url(self, provider: Provider) -> str:
+        """Return the URL of a provider's API."""
+        return self._other_urls().get(provider) or _URLS[provider]
 
     def model_credentials(self) -> tuple[Credential, ...]:
-        """Return the model's key, in either of the headers that clients of the Messages API send it
-        in; none where there is no key."""
-        if not self._settings.anthropic_api_key:
-            return ()
-        scheme, _, rest = self.model_url.partition("://")
-        host = rest.split("/")[0]
-        return tuple(
-            Credential(
-                placeholder=self._placeholder,
-                secret=self._settings.anthropic_api_key,
-                header=header,
-                hosts=(host,),
-                scheme="http" if scheme == "http" else "https",
-            )
-            for header in ("x-api-key", "authorization")
+        """Return the keys of models, in each of the headers that clients send them in."""
+        found = []
+        for key in self._keys():
+            scheme, _, rest = self.model_url(key.provider).partition("://")
+            found += [
+                Credential(
+                    placeholder=self._placeholders[key.variable],
+                    secret=self._settings.model_keys[key.variable],
+                    header=header,
+                    hosts=(rest.split("/")[0],),
+                    scheme="http" if scheme == "http" else "https",
+                )
+                for header in key.headers
+            ]
+        return tuple(found)
+
+    def _keys(self) -> list[ModelKey]:
+        return [key for key in MODEL_KEYS if self._settings.model_keys[key.variable]]
+
+    def _key_variables(self) -> dict[str, str]:
+        return {
+            variable: self._placeholders[key.variable]
+            for key in self._keys()
+            for variable in key.variables
+        }
+
+    def _other_urls(self) -> dict[str, str]:
+        urls = {
+            "anthropic": self._settings.anthropic_base_url,
+            "openai": self._settings.openai_base_url,
+        }
+        return {provider: url for provider, url in urls.items() if url}
+
+    def _inside(self) -> Inside:
+        hook = [_python()[0], "-I", "-S", f"{INSIDE}/agent_image/hooks/pre_tool_use.py"]
+        return Inside(
+            door=DOOR,
+            workspace=MERGED,
+            hook=shlex.join(hook),
+            plugin=(ROOT / "agent_image/hooks/opencode.js").read_text(),
+            placeholders=self._key_variables(),
+            urls=self._other_urls(),
         )
 
     def _program(
@@ -147,6 +188,8 @@ class SessionSandboxes:
     ) -> tuple[tuple[str, ...], tuple[tuple[Path, str], ...]]:
         if session.kind == "review":
             return _reviewer(session.base)
+        if session.agent:
+            return _named_agent(cast("AgentName", session.agent), session.command[1:], caller)
         path, binds = find_program(session.command[0], caller.search_path, Path.home())
         return (path, *session.command[1:]), binds
 
@@ -208,8 +251,7 @@ class SessionSandboxes:
             "IS_SANDBOX": "1",
         }
         env |= caller.variables
-        if self._settings.anthropic_base_url:
-            env["ANTHROPIC_BASE_URL"] = self._settings.anthropic_base_url
+        env |= {f"{provider.upper()}_BASE_URL": url for provider, url in self._other_urls().items()}
         env |= dict.fromkeys(_CA_VARIABLES, CA_BUNDLE)
         if session.kind == "review":
             env["GATEHOUSE_MODEL"] = "recorded" if session.model == "recorded" else "anthropic"
@@ -220,27 +262,44 @@ class SessionSandboxes:
 
 
 def _reviewer(base: str | None) -> tuple[tuple[str, ...], tuple[tuple[Path, str], ...]]:
-    """Return the review agent's command, and the Python and libraries that it needs, shown
-    read-only."""
+    """Return the review agent's command, and what it needs, shown read-only."""
+    python, binds = _python()
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    prefix = Path(sys.base_prefix).resolve()
     libraries = Path(sys.prefix) / "lib" / version / "site-packages"
-    binds = [
-        (ROOT / "agent_image", f"{INSIDE}/agent_image"),
-        (libraries.resolve(), f"{INSIDE}/site-packages"),
-    ]
-    python = f"/usr/bin/{version}"
-    if not prefix.is_relative_to("/usr"):
-        # At its own place: a Python that is built with a shared library looks for it by the path
-        # that it was installed to.
-        binds.append((prefix, str(prefix)))
-        python = f"{prefix}/bin/{version}"
-    elif prefix != Path("/usr"):
-        python = f"{prefix}/bin/{version}"
     return (
         python,
         "-I",
         f"{INSIDE}/agent_image/reviewer/__main__.py",
         "--base",
         base or "none",
-    ), tuple(binds)
+    ), (
+        (ROOT / "agent_image", f"{INSIDE}/agent_image"),
+        (libraries.resolve(), f"{INSIDE}/site-packages"),
+        *binds,
+    )
+
+
+def _named_agent(
+    name: AgentName, words: tuple[str, ...], caller: StartingShell
+) -> tuple[tuple[str, ...], tuple[tuple[Path, str], ...]]:
+    """Return its command, and its program and hook, shown read-only."""
+    program = agent_programs.find(name, caller.search_path)
+    if program is None:
+        raise UserError(f"{AGENTS[name].title} is gone", f"run `gatehouse {name}` again")
+    hooks = (ROOT / "agent_image/hooks", f"{INSIDE}/agent_image/hooks")
+    binds = {inside: source for source, inside in (*program.binds, *_python()[1], hooks)}
+    return (program.path, *AGENTS[name].arguments, *words), tuple(
+        (source, inside) for inside, source in binds.items()
+    )
+
+
+def _python() -> tuple[str, tuple[tuple[Path, str], ...]]:
+    """Return the Python that runs our programs inside, and what shows it there."""
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    prefix = Path(sys.base_prefix).resolve()
+    if prefix == Path("/usr"):
+        return f"/usr/bin/{version}", ()
+    # At its own place: a Python that is built with a shared library looks for it by the path that
+    # it was installed to.
+    binds = () if prefix.is_relative_to("/usr") else ((prefix, str(prefix)),)
+    return f"{prefix}/bin/{version}", binds

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import msgspec
 
+from supervisor.core.agents.agents import AgentName
 from supervisor.core.sessions import Kind, NetworkMode, OwnLimits
 from supervisor.errors import UserError
 from supervisor.settings import CopyMode
@@ -15,7 +16,8 @@ _Value = Annotated[str, msgspec.Meta(max_length=4096)]
 
 
 class StartSession(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """None means the supervisor's setting, and `command` is empty for a review. `include_ignored`:
+    """None means the supervisor's setting, and `command` is empty for a review. `agent`: one that
+    Gatehouse knows; `command` is then its name and arguments. `include_ignored`:
     what git ignores comes into the private copy, too; `copy`: how that is made; `resume`: the id of
     a session that has ended, whose copy this one goes on with; `network`: which of its programs can
     ask to get out; `keep_bodies`: the Network page shows bodies; `policy`: the whole path of the
@@ -31,6 +33,7 @@ class StartSession(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     workspace: Path
     command: tuple[str, ...] = ()
     kind: Kind = "agent"
+    agent: AgentName | None = None
     base: str | None = None
     max_uptime_s: float | None = None
     budget: str | None = None

@@ -55,6 +55,7 @@ sessions = Table(
     Column("saved_rules_file", Text, nullable=False, server_default=""),
     Column("limits", JSON, nullable=False, server_default="{}"),
     Column("paused_at", Float),
+    Column("agent", String(32), nullable=False, server_default=""),
 )
 
 requests = Table(

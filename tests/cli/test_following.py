@@ -38,6 +38,9 @@ GIVEN = {
     "GATEHOUSE_REVIEW_MODEL": "a-model",
     "ANTHROPIC_API_KEY": "sk-ant-not-a-real-one",
     "ANTHROPIC_BASE_URL": "https://model.example.org",
+    "CLAUDE_CODE_OAUTH_TOKEN": "sk-ant-oat01-not-a-real-one",
+    "OPENAI_API_KEY": "sk-not-a-real-one-either",
+    "OPENAI_BASE_URL": "https://model.example.org/v1",
     "GATEHOUSE_MODEL_HOSTS": "model.example.org",
 }
 
@@ -56,6 +59,7 @@ def asked(settings: Settings, *command: str, port: int = 3700) -> StartSession:
         workspace=Path("/w"),
         kind="agent",
         command=command or ("sh",),
+        agent=None,
         base=None,
         tty=False,
     )

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.app.session_parts import (
+from supervisor.app.session_plans import (
     DEFAULT_POLICY,
     NO_GIT_NOTICE,
     RECORDED_NOTICE,

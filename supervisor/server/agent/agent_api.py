@@ -31,9 +31,11 @@ from supervisor.server.agent.agent_bodies import (
     PackagesBody,
     ProposalBody,
     ReviewBody,
+    ToolBody,
     WriteBody,
 )
 from supervisor.server.agent.agent_calls import AgentCalls, HostChangesView, SessionFacts
+from supervisor.server.agent.tool_calls import ToolAnswer, judge_tool
 from supervisor.server.common.errors import ErrorBody
 from supervisor.server.common.views import AgentRequest
 
@@ -138,7 +140,17 @@ def _asks(calls: AgentCalls, keyed: _KeyedCalls) -> list[ControllerRouterHandler
     async def propose(request: AnyRequest, data: JSONBody[ProposalBody]) -> Response[AgentRequest]:
         return await keyed.once(request, calls.propose, data)
 
-    return [ask_exec, ask_packages, ask_git, propose]
+    @post(
+        "/v1/tool-calls",
+        status_code=200,
+        responses=_ERRORS,
+        summary="May the agent's own tool run? Answers when rules or a person have",
+    )
+    async def ask_tool(data: JSONBody[ToolBody]) -> ToolAnswer:
+        calls.spend()
+        return await judge_tool(calls, data)
+
+    return [ask_exec, ask_packages, ask_git, propose, ask_tool]
 
 
 def _file_asks(calls: AgentCalls, keyed: _KeyedCalls) -> list[ControllerRouterHandler]:

@@ -115,6 +115,40 @@ class GitBody(_Body, frozen=True, kw_only=True):
     reason: _Reason = ""
 
 
+class CommandTool(_Body, frozen=True, kw_only=True, tag="command", tag_field="tool"):
+    """The agent's own tool is about to run a command line in its sandbox. `cwd` may be any folder
+    in it."""
+
+    command: _Command
+    cwd: _Path = "."
+    reason: _Reason = ""
+
+
+class EditTool(_Body, frozen=True, kw_only=True, tag="edit", tag_field="tool"):
+    """It is about to write, edit or delete a file, which `path` names from `cwd` on."""
+
+    path: _Path
+    cwd: _Path = "."
+
+
+class FetchTool(_Body, frozen=True, kw_only=True, tag="fetch", tag_field="tool"):
+    """It is about to read a URL."""
+
+    url: Annotated[str, msgspec.Meta(min_length=1, max_length=8192)]
+
+
+class McpTool(_Body, frozen=True, kw_only=True, tag="mcp", tag_field="tool"):
+    """It is about to call a tool of an MCP server. `arguments` are JSON, as text."""
+
+    server: _Word
+    name: _Word
+    arguments: Annotated[str, msgspec.Meta(max_length=COMMAND_CHARS)] = "{}"
+    reason: _Reason = ""
+
+
+type ToolBody = CommandTool | EditTool | FetchTool | McpTool
+
+
 class ProposalBody(_Body, frozen=True, kw_only=True):
     """Propose a rule, as `category(pattern)`. A person always decides."""
 

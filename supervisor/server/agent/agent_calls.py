@@ -92,7 +92,7 @@ class AgentCalls:
 
     def __init__(self, parts: Parts, session_id: str) -> None:
         self.parts = parts
-        self._session_id = session_id
+        self.session_id = session_id
         self._budget = _Budget(parts.clock)
 
     def spend(self) -> None:
@@ -104,15 +104,24 @@ class AgentCalls:
 
     async def exec(self, data: ExecBody) -> approvals.Request:
         action = Exec(command=data.command, cwd=folder(data.cwd), timeout_s=data.timeout_s)
-        acts = outside_acts(action)
-        if acts.acts and self._verdict(action).decision != "deny":
-            return await self._ask_by_channel(action, acts.alone, data.reason)
-        if self.parts.gate.rulings.runs_contained(self._session_id):
-            await self.parts.containment.checked(self._session_id)
-        workspace = self.parts.workspace_of(self._session_id)
-        return self._ask(
-            action if workspace is None else await workspace.with_scripts(action), data.reason
-        )
+        by_channel = await self.by_channel(action, data.reason)
+        return by_channel or self._ask(await self.as_run(action), data.reason)
+
+    async def by_channel(self, line: Exec, reason: str) -> approvals.Request | None:
+        """Ask for the push, fetch or install that a command line is, which its own channel carries
+        out; None where it is another command. `RefusedError` where it is one and more."""
+        acts = outside_acts(line)
+        if not acts.acts or self.verdict(line).decision == "deny":
+            return None
+        return await self._ask_by_channel(line, acts.alone, reason)
+
+    async def as_run(self, action: Exec) -> Exec:
+        """Return a command with the scripts that it names, once it is known whether the session's
+        sandbox contains it."""
+        if self.parts.gate.rulings.runs_contained(self.session_id):
+            await self.parts.containment.checked(self.session_id)
+        workspace = self.parts.workspace_of(self.session_id)
+        return action if workspace is None else await workspace.with_scripts(action)
 
     async def packages(self, data: PackagesBody) -> approvals.Request:
         return await self._planned(packages_action(data), data.reason)
@@ -130,25 +139,26 @@ class AgentCalls:
                 "a push, fetch or install runs by itself, and this line does more",
                 "ask for it alone, with its words spelled out, then for the rest",
             )
-            record_refusal(self.parts.audit, line, self._session_id, error.message)
+            record_refusal(self.parts.audit, line, self.session_id, error.message)
             raise error
         return await self._planned(alone, reason)
 
     async def _planned(self, action: Git | Packages, reason: str) -> approvals.Request:
         """Ask for what was found that the act would do, where rules don't deny it anyhow."""
-        if self._verdict(action).decision != "deny":
+        if self.verdict(action).decision != "deny":
             try:
                 if isinstance(action, Git):
-                    action = await self.parts.pushes.planned(self._session_id, action)
+                    action = await self.parts.pushes.planned(self.session_id, action)
                 else:
-                    action = await self.parts.installs.planned(self._session_id, action)
+                    action = await self.parts.installs.planned(self.session_id, action)
             except RefusedError as error:
-                record_refusal(self.parts.audit, action, self._session_id, error.message)
+                record_refusal(self.parts.audit, action, self.session_id, error.message)
                 raise
         return self._ask(action, reason)
 
-    def _verdict(self, action: Action) -> Verdict:
-        return self.parts.gate.rulings.verdict(action, self._session_id)
+    def verdict(self, action: Action) -> Verdict:
+        """Return what the rules say, unrecorded."""
+        return self.parts.gate.rulings.verdict(action, self.session_id)
 
     async def propose(self, data: ProposalBody) -> approvals.Request:
         if self.parts.redactor.said(data.rule) != data.rule:
@@ -173,11 +183,11 @@ class AgentCalls:
     def report_review(self, data: ReviewBody) -> None:
         """Keep the review agent's report."""
         review = self.parts.redactor.data(msgspec.to_builtins(data))
-        self.parts.sessions.record_review(self._session_id, review)
+        self.parts.sessions.record_review(self.session_id, review)
 
     def requests(self, limit: int) -> list[AgentRequest]:
         """This session's requests, newest first."""
-        return [self.view(one) for one in self.parts.queue.of_session(self._session_id, limit)]
+        return [self.view(one) for one in self.parts.queue.of_session(self.session_id, limit)]
 
     async def news(self, request_id: str, wait_s: float) -> approvals.Request:
         """The request as soon as it is settled or its status is another than now; else as it is
@@ -190,7 +200,7 @@ class AgentCalls:
         left = parts.clock.monotonic() + wait_s
         while True:
             found = parts.queue.find(request_id)
-            if found is None or found.session_id != self._session_id:
+            if found is None or found.session_id != self.session_id:
                 raise NotFoundError(
                     f"this session has no request `{request_id[:64]}`", "list its requests"
                 )
@@ -203,7 +213,7 @@ class AgentCalls:
 
     def facts(self) -> SessionFacts:
         """The session's facts."""
-        session = self.parts.sessions.get(self._session_id)
+        session = self.parts.sessions.get(self.session_id)
         return SessionFacts(
             id=session.id,
             state=state(session),
@@ -216,7 +226,7 @@ class AgentCalls:
 
     def host_changes(self) -> HostChangesView:
         """Return what the person changed on the host, and what of the agent's never gets there."""
-        workspace, redactor = self.parts.workspace_of(self._session_id), self.parts.redactor
+        workspace, redactor = self.parts.workspace_of(self.session_id), self.parts.redactor
         found = workspace.host_changes() if workspace is not None else None
         refused = workspace.refused() if workspace is not None else {}
         return HostChangesView(
@@ -237,11 +247,11 @@ class AgentCalls:
 
     def _ask(self, action: Action, reason: str) -> approvals.Request:
         return self.parts.gate.ask(
-            action, session_id=self._session_id, reason=reason, origin="agent_api"
+            action, session_id=self.session_id, reason=reason, origin="agent_api"
         )
 
     def _workspace(self) -> Workspace:
-        workspace = self.parts.workspace_of(self._session_id)
+        workspace = self.parts.workspace_of(self.session_id)
         if workspace is None:
             raise RefusedError(
                 "this session's workspace is not open", "wait until the session runs"

@@ -16,7 +16,7 @@ from supervisor.core.actions import (
     Proposal,
     RefUpdate,
 )
-from supervisor.core.approvals import Request, failure, status
+from supervisor.core.approvals import GOES_ON, Request, failure, status
 from supervisor.core.budget import SCOPE_WORDS, amount
 from supervisor.core.files.change_card import HAZARD_NOTES
 from supervisor.core.text.duration import format_duration
@@ -82,7 +82,8 @@ def details(action: Action) -> list[tuple[str, str]]:
         case Exec():
             found = [
                 ("runs in", _folder(action.cwd)),
-                ("at most", format_duration(action.timeout_s)),
+                ("by", "the agent's own tool, in its sandbox" if action.by_agent else ""),
+                ("at most", "" if action.by_agent else format_duration(action.timeout_s)),
             ]
             named = ", ".join(one.path for one in action.scripts)
             found += [
@@ -161,13 +162,13 @@ def delivery(request: Request) -> str:
     if current in ("approved", "allowed"):
         return (
             "goes through when the agent tries again"
-            if request.origin == "egress"
+            if request.origin in GOES_ON
             else "not carried out yet"
         )
     if current != "used":
         return ""
     if request.settled_at is None:
-        return "let through" if request.origin == "egress" else "being carried out"
+        return "let through" if request.origin in GOES_ON else "being carried out"
     if why := failure(request):
         return f"failed: {why}"
     if isinstance(request.action, FileChange):

@@ -112,6 +112,7 @@ class SessionView(msgspec.Struct, frozen=True, kw_only=True):
     state: State
     workspace: str
     command: tuple[str, ...]
+    agent: str
     base: str | None
     model: str | None
     network: NetworkMode
@@ -227,6 +228,7 @@ def session_view(
         state=state(session),
         workspace=shown(session.workspace, redactor),
         command=tuple(shown(word, redactor) for word in session.command),
+        agent=session.agent,
         base=session.base,
         model=session.model,
         network=session.network,

@@ -205,6 +205,7 @@ def test_the_routes_are_these(parts: FakeParts) -> None:
     }
     assert found == {
         *(("POST", path) for path, _ in ASKS),
+        ("POST", "/v1/tool-calls"),
         ("GET", "/v1/requests"),
         ("GET", "/v1/requests/{request_id}"),
         ("GET", "/v1/session"),
@@ -404,7 +405,7 @@ async def test_the_openapi_document_is_complete(agent: httpx.AsyncClient, parts:
             operation = document["paths"][route.path_format][method.lower()]
             assert operation["summary"]
             assert {"200", "401", "400"} <= set(operation["responses"])
-            if method == "POST" and route.path_format != "/v1/review":
+            if method == "POST" and route.path_format not in ("/v1/review", "/v1/tool-calls"):
                 assert {"202", "403", "429"} <= set(operation["responses"])
             if method == "POST":
                 assert operation["requestBody"]["content"]["application/json"]["schema"]

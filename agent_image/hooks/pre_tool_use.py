@@ -1,0 +1,70 @@
+"""Hook `PreToolUse` of Claude Code and of Codex: their call of a tool, as Gatehouse is asked.
+
+A call comes as JSON on standard input. Exit code 2 blocks the tool, and the model reads standard
+error; a yes is exit code 0 with JSON that spares the agent's own prompt. Sources:
+https://docs.claude.com/en/docs/claude-code/hooks, https://developers.openai.com/codex/hooks.
+
+INVARIANT: whatever goes wrong is exit code 2: of every other code these agents only take note, and
+run the tool.
+"""
+
+import json
+import re
+import sys
+
+# Tools of Claude Code that change a file which they name.
+EDITS = ("Edit", "Write", "MultiEdit", "NotebookEdit")
+# Files that Codex's `apply_patch` names in its text.
+PATCHED = re.compile(r"^\*\*\* (?:(?:Add|Update|Delete) File|Move to): (.+)$", re.MULTILINE)
+
+
+def questions(call):
+    """Return what Gatehouse is asked about a call: nothing where the tool only reads or plans."""
+    name, given = call["tool_name"], call.get("tool_input") or {}
+    cwd = call.get("cwd") or "."
+    if name.startswith("mcp__"):
+        _, server, tool = name.split("__", 2)
+        return [{"tool": "mcp", "server": server, "name": tool, "arguments": json.dumps(given)}]
+    if name in EDITS:
+        path = given.get("file_path") or given["notebook_path"]
+        return [{"tool": "edit", "path": path, "cwd": cwd}]
+    if name == "apply_patch":
+        paths = PATCHED.findall(given["command"])
+        return [{"tool": "edit", "path": path.strip(), "cwd": cwd} for path in paths]
+    if name == "WebFetch":
+        return [{"tool": "fetch", "url": given["url"]}]
+    # `Bash`, and whatever else runs one.
+    if command := given.get("command"):
+        reason = str(given.get("description") or "")[:2000]
+        return [{"tool": "command", "command": command, "cwd": cwd, "reason": reason}]
+    return []
+
+
+def main():
+    """Answer the agent, and end."""
+    sys.path.append(__file__.rpartition("/agent_image/")[0])
+    from agent_image.hooks.gate import ask
+
+    why = ""
+    for question in questions(json.load(sys.stdin)):
+        allowed, why = ask(question)
+        if not allowed:
+            print(f"Gatehouse: {why}", file=sys.stderr)
+            return 2
+    if why:
+        said = {
+            "hookEventName": "PreToolUse",
+            "permissionDecision": "allow",
+            "permissionDecisionReason": why,
+        }
+        print(json.dumps({"hookSpecificOutput": said}))
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        code = main()
+    except BaseException as error:
+        print(f"Gatehouse's hook failed ({error!r}), so this is denied", file=sys.stderr)
+        code = 2
+    sys.exit(code)

@@ -1,0 +1,181 @@
+"""What a session is started with: the facts that its kind brings, checked before it is on record.
+
+Separate from `session_parts`, which opens and closes the parts around a session. It starts and asks
+nothing.
+"""
+
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from supervisor.core.agents.agents import AGENTS, MODEL_KEYS, AgentName, Provider, model_rules
+from supervisor.core.budget import format_budget, parse_budget
+from supervisor.core.policy.policy_text import LONGEST_HOLD_S, parse_policy
+from supervisor.core.text.duration import format_duration
+from supervisor.core.text.hosts import as_address
+from supervisor.errors import PolicyError, UserError
+from supervisor.gate.gate import Gate
+from supervisor.sandbox.programs import find_program
+from supervisor.sessions import agent_programs, workspace_git
+from supervisor.sessions.session_sandboxes import DEFAULT_MODEL, SessionSandboxes, StartingShell
+from supervisor.sessions.start_session import StartSession
+from supervisor.settings import ROOT, TAKEN_OVER, Settings
+
+DEFAULT_POLICY = ROOT / "policy/default.yaml"
+STRICT_POLICY = ROOT / "policy/examples/strict.yaml"
+RECORDED_NOTICE = (
+    "this review runs on a recorded model: no ANTHROPIC_API_KEY is set, so nobody looked at the"
+    " code; it asks for one action of each kind"
+)
+STRICT_NOTICE = (
+    "this session runs under policy/examples/strict.yaml, so that commands are asked, too"
+)
+NO_GIT_NOTICE = (
+    "the workspace is no git repository: the review has no diff, and git features are off"
+)
+
+
+class SessionPlans:
+    """One per supervisor."""
+
+    def __init__(self, settings: Settings, gate: Gate, sandboxes: SessionSandboxes) -> None:
+        self._settings = settings
+        self._gate = gate
+        self._sandboxes = sandboxes
+
+    async def plan(self, wanted: StartSession, caller: StartingShell) -> dict[str, Any]:
+        """Return the facts of a session; `UserError` where it can't be started so."""
+        self._check_expected(wanted)
+        limits = parse_budget(
+            self._settings.max_cost if wanted.budget is None else wanted.budget, "the budget"
+        )
+        common = {
+            **self._gate.rulings.policy_sets.wanted(wanted.policy),
+            "limits": wanted.limits,
+            "remotes": await workspace_git.remotes(wanted.workspace),
+            "budget": format_budget(limits),
+            "network": wanted.network or self._settings.network_mode,
+            "keep_bodies": (
+                self._settings.keep_bodies if wanted.keep_bodies is None else wanted.keep_bodies
+            ),
+        }
+        if wanted.kind == "review":
+            return common | await self._of_review(wanted)
+        if not wanted.command:
+            raise UserError(
+                "no command to supervise", "give one: gatehouse run --workspace DIR -- COMMAND"
+            )
+        if wanted.agent is not None:
+            return common | self._of_named_agent(wanted.agent, caller)
+        find_program(wanted.command[0], caller.search_path, Path.home())
+        return common
+
+    async def _of_review(self, wanted: StartSession) -> dict[str, Any]:
+        notices = []
+        found: dict[str, Any] = {}
+        base = await workspace_git.checked_base(wanted.workspace, wanted.base)
+        if base is None:
+            notices.append(NO_GIT_NOTICE)
+        recorded = not self._settings.anthropic_api_key
+        if recorded:
+            notices.append(RECORDED_NOTICE)
+            if wanted.policy is None and self._settings.policy_file == DEFAULT_POLICY:
+                notices.append(STRICT_NOTICE)
+                saved = self._settings.data_dir / f"saved-{STRICT_POLICY.name}"
+                found = {"policy_file": str(STRICT_POLICY), "saved_rules_file": str(saved)}
+        return {
+            **found,
+            "command": ("gatehouse-review", "--base", base or "none"),
+            "base": base,
+            "model": "recorded" if recorded else self._review_model(wanted) or DEFAULT_MODEL,
+            "policy_text": "" if recorded else self._rules_for_models("anthropic"),
+            "notices": tuple(notices),
+        }
+
+    def _of_named_agent(self, name: AgentName, caller: StartingShell) -> dict[str, Any]:
+        agent = AGENTS[name]
+        program = agent_programs.find(name, caller.search_path)
+        if program is None:
+            raise UserError(
+                f"{agent.title} isn't installed",
+                f"run `gatehouse {name}` once, which installs it, or put `{agent.program}` on PATH",
+            )
+        keys = [
+            key
+            for key in MODEL_KEYS
+            if key.variable in agent.keys and self._settings.model_keys[key.variable]
+        ]
+        if not keys:
+            raise UserError(agent_programs.no_key(name), f"{agent.advice}, and start again")
+        providers = list(dict.fromkeys(key.provider for key in keys))
+        for provider in providers:
+            _check_is_elsewhere(self._sandboxes.model_url(provider), provider)
+        hosts = " and ".join(self._sandboxes.model_url(provider) for provider in providers)
+        kept = " and ".join(key.variable for key in keys)
+        said = (
+            f"{agent.title} from {program.where}; {kept} stays with egress; {hosts} is open to it;"
+            " before it runs a tool it asks here"
+        )
+        rules = self._rules_for_models(*providers)
+        return {"agent": name, "policy_text": rules, "notices": (said,)}
+
+    def _rules_for_models(self, *providers: Provider) -> str:
+        """Return the session's own rules: its agent may reach its model. Everything else stays as
+        the policy says."""
+        urls = {provider: self._sandboxes.model_url(provider) for provider in providers}
+        why = "the model of this session's agent"
+        data = {
+            "version": 1,
+            "allow": [{"rule": rule, "why": why} for rule in model_rules(urls)],
+        }
+        text = msgspec.json.encode(data).decode()  # JSON is YAML
+        try:
+            parse_policy(text, "the model's address")
+        except PolicyError as error:
+            given = " or ".join(f"`{url}`" for url in urls.values())
+            names = " or ".join(f"{provider.upper()}_BASE_URL" for provider in providers)
+            raise UserError(
+                f"{names} {given} can't be used: {error.message}", "give `https://host`"
+            ) from error
+        return text
+
+    def _check_expected(self, wanted: StartSession) -> None:
+        """`UserError` where a person gave a setting that this supervisor has another of, for all
+        its sessions."""
+        limit_s = max(self._settings.hold_s, LONGEST_HOLD_S)
+        if (wanted.limits.hold_s or 0) > limit_s:
+            longest = format_duration(limit_s)
+            raise UserError(
+                f"the Gatehouse that runs holds nothing longer than {longest}",
+                "say less in GATEHOUSE_HOLD",
+            )
+        ours = self._settings.for_all_sessions()
+        others = sorted(name for name, value in wanted.expects.items() if ours.get(name) != value)
+        if others:
+            raise UserError(
+                f"the Gatehouse that runs has another {', '.join(others)}, for all its sessions",
+                "leave that out, or stop it first",
+            )
+        if unknown := (wanted.environment or {}).keys() - set(TAKEN_OVER):
+            raise UserError(
+                f"`{min(unknown)}` is not taken over into a sandbox",
+                f"those that are: {', '.join(TAKEN_OVER)}",
+            )
+
+    def _review_model(self, wanted: StartSession) -> str:
+        return self._settings.review_model if wanted.review_model is None else wanted.review_model
+
+
+def _check_is_elsewhere(url: str, provider: Provider) -> None:
+    """`UserError` where a model's server listens on this machine's loopback: a sandbox has its own,
+    and its programs go there past egress."""
+    host = urlsplit(url).hostname or ""
+    address = as_address(host) if host else None
+    if host == "localhost" or (address is not None and address.is_loopback):
+        raise UserError(
+            f"{provider.upper()}_BASE_URL `{url}` is this machine's loopback, and the sandbox has"
+            " one of its own",
+            "name this machine by another name or address, and allow that in the policy",
+        )

@@ -1,0 +1,105 @@
+"""The table of agents that `gatehouse NAME` starts, and what each needs in its sandbox.
+
+An agent gets a key's placeholder, its model's host, our MCP server and, where it has any, a hook
+that asks before each of its tools runs (agent_image/hooks). It is separate from
+`sessions.agent_programs`, which finds and installs the programs.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Literal, NamedTuple, get_args
+
+from supervisor.core.agents import claude, codex, opencode
+from supervisor.core.agents.inside import Inside
+
+AgentName = Literal["claude", "codex", "opencode"]
+NAMES: tuple[AgentName, ...] = get_args(AgentName)
+Provider = Literal["anthropic", "openai"]
+
+
+class ModelKey(NamedTuple):
+    """A key of a model's provider, which a person has in `variable`. In a sandbox `variables` hold
+    its placeholder; egress puts it into one of `headers`."""
+
+    variable: str
+    provider: Provider
+    headers: tuple[str, ...]
+    variables: tuple[str, ...]
+
+
+MODEL_KEYS = (
+    ModelKey(
+        "ANTHROPIC_API_KEY", "anthropic", ("x-api-key", "authorization"), ("ANTHROPIC_API_KEY",)
+    ),
+    ModelKey(
+        "CLAUDE_CODE_OAUTH_TOKEN", "anthropic", ("authorization",), ("CLAUDE_CODE_OAUTH_TOKEN",)
+    ),
+    ModelKey("OPENAI_API_KEY", "openai", ("authorization",), ("OPENAI_API_KEY", "CODEX_API_KEY")),
+)
+# What a model's clients call, from the provider's address on.
+MODEL_CALLS: Mapping[Provider, tuple[str, ...]] = {
+    "anthropic": ("POST {url}/v1/messages", "POST {url}/v1/messages/count_tokens"),
+    "openai": ("POST {url}/responses", "POST {url}/chat/completions"),
+}
+
+
+class AgentProgram(NamedTuple):
+    """`title`: its name for people. `program` is looked for on the search path, then `installed`,
+    a glob below the folder that agent_image/cli is installed to. `keys`: the variables of the keys
+    that it can use, the best first. `login`: what says, beside the home, that somebody logged in
+    with it, and `advice` how they get a key that lasts. `home`: the files that it reads from its
+    home, by path below that. `arguments` come before the person's."""
+
+    title: str
+    program: str
+    installed: str
+    keys: tuple[str, ...]
+    login: str
+    advice: str
+    home: Callable[[Inside], dict[str, str]]
+    environment: Mapping[str, str]
+    arguments: tuple[str, ...] = ()
+
+
+AGENTS: Mapping[AgentName, AgentProgram] = {
+    "claude": AgentProgram(
+        title="Claude Code",
+        program="claude",
+        installed="node_modules/@anthropic-ai/claude-code-linux-*/claude",
+        keys=("ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN"),
+        login=".claude/.credentials.json",
+        advice="run `claude setup-token` and set CLAUDE_CODE_OAUTH_TOKEN to what it prints",
+        home=claude.home,
+        environment=claude.ENVIRONMENT,
+        arguments=claude.ARGUMENTS,
+    ),
+    "codex": AgentProgram(
+        title="Codex",
+        program="codex",
+        installed="node_modules/@openai/codex-linux-*/vendor/*/bin/codex",
+        keys=("OPENAI_API_KEY",),
+        login=".codex/auth.json",
+        advice="set OPENAI_API_KEY to a key of the platform's",
+        home=codex.home,
+        environment={},
+        arguments=codex.ARGUMENTS,
+    ),
+    "opencode": AgentProgram(
+        title="OpenCode",
+        program="opencode",
+        installed="node_modules/opencode-linux-*/bin/opencode",
+        keys=("ANTHROPIC_API_KEY", "OPENAI_API_KEY"),
+        login=".local/share/opencode/auth.json",
+        advice="set ANTHROPIC_API_KEY or OPENAI_API_KEY",
+        home=opencode.home,
+        environment=opencode.ENVIRONMENT,
+    ),
+}
+
+
+def model_rules(providers: Mapping[Provider, str]) -> list[str]:
+    """Return the rules by which a session reaches these providers, each at its URL."""
+    return [
+        f"network({call.format(url=url.rstrip('/'))})"
+        for provider, url in providers.items()
+        for call in MODEL_CALLS[provider]
+    ]

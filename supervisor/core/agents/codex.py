@@ -1,0 +1,37 @@
+"""Codex's home in its sandbox. Source: https://developers.openai.com/codex/config-reference"""
+
+import json
+
+from supervisor.core.agents.inside import Inside
+
+# It can't make a sandbox inside of one. The hook is ours: there is nobody who could trust it.
+ARGUMENTS = ("--dangerously-bypass-approvals-and-sandbox", "--dangerously-bypass-hook-trust")
+HOOK_S = 86_400
+
+
+def home(inside: Inside) -> dict[str, str]:
+    """Return its files, by path. A text in JSON is one in TOML."""
+    text = json.dumps
+    lines = [
+        "check_for_update_on_startup = false",
+        *([f"openai_base_url = {text(inside.urls['openai'])}"] if "openai" in inside.urls else []),
+        "[analytics]",
+        "enabled = false",
+        "[feedback]",
+        "enabled = false",
+        # Their lists come from its makers' hosts.
+        "[features]",
+        "plugins = false",
+        "apps = false",
+        f"[projects.{text(inside.workspace)}]",
+        'trust_level = "trusted"',
+        "[mcp_servers.gatehouse]",
+        f"url = {text(f'{inside.door}/mcp')}",
+        'bearer_token_env_var = "GATEHOUSE_TOKEN"',
+        "[[hooks.PreToolUse]]",
+        "[[hooks.PreToolUse.hooks]]",
+        'type = "command"',
+        f"command = {text(inside.hook)}",
+        f"timeout = {HOOK_S}",
+    ]
+    return {".codex/config.toml": "\n".join(lines) + "\n"}

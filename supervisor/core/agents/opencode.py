@@ -1,0 +1,44 @@
+"""OpenCode's home in its sandbox. Source: https://opencode.ai/docs/config"""
+
+import json
+
+from supervisor.core.agents.inside import Inside
+
+# Its list of models and its updates come from its makers' hosts, plugins of ours need nothing.
+ENVIRONMENT = {
+    "OPENCODE_DISABLE_AUTOUPDATE": "1",
+    "OPENCODE_DISABLE_MODELS_FETCH": "1",
+    "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
+    "OPENCODE_DISABLE_SHARE": "1",
+}
+
+
+def home(inside: Inside) -> dict[str, str]:
+    """Return its files, by path. Its own questions are off: the hook asks Gatehouse instead."""
+    bases = {
+        "anthropic": f"{inside.urls['anthropic']}/v1" if "anthropic" in inside.urls else "",
+        "openai": inside.urls.get("openai", ""),
+    }
+    config = {
+        "$schema": "https://opencode.ai/config.json",
+        "autoupdate": False,
+        "share": "disabled",
+        "permission": "allow",
+        "provider": {name: {"options": {"baseURL": base}} for name, base in bases.items() if base},
+        "mcp": {
+            "gatehouse": {
+                "type": "remote",
+                "url": f"{inside.door}/mcp",
+                "headers": {"Authorization": "Bearer {env:GATEHOUSE_TOKEN}"},
+                "oauth": False,
+            }
+        },
+    }
+    # So it takes what plugins are written with for installed; ours is written with nothing.
+    lock = {"packages": {"": {"dependencies": {"@opencode-ai/plugin": "*"}}}}
+    return {
+        ".config/opencode/node_modules/.keep": "",
+        ".config/opencode/package-lock.json": json.dumps(lock),
+        ".config/opencode/opencode.json": json.dumps(config, indent=1),
+        ".config/opencode/plugins/gatehouse.js": inside.plugin,
+    }

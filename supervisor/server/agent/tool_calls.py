@@ -1,0 +1,181 @@
+"""The agent's own tools: what an agent is about to do by itself, judged right before it does it.
+
+An agent's hook asks here before each call of a tool (agent_image/hooks), and nothing happens in
+this module: the tool runs in the agent's sandbox, or its agent is told why not.
+
+    command     as a command of a tool sandbox, which has the same walls; asked, it waits. A push,
+                fetch or install is carried out by its channel, so the tool itself doesn't run
+    mcp         judged as a command: `mcp__SERVER__TOOL ARGUMENTS`
+    edit        deny rules only: what it changes is asked once, when it would leave the copy
+    fetch       deny rules only: egress asks, once
+
+INVARIANT: no answer is a denial (law 3); whatever can't be read is none.
+"""
+
+import json
+import posixpath
+import shlex
+from urllib.parse import urlsplit
+
+import msgspec
+
+from supervisor.core.actions import WORKSPACE, Action, Exec, FileChange, Network, title
+from supervisor.core.approvals import Request, failure, is_settled, status
+from supervisor.core.text.urls import DEFAULT_PORTS
+from supervisor.errors import RefusedError, UserError
+from supervisor.gate.gate import Refused
+from supervisor.gate.verdict_lines import record_refusal
+from supervisor.server.agent.agent_bodies import (
+    CommandTool,
+    EditTool,
+    FetchTool,
+    McpTool,
+    ToolBody,
+    in_workspace,
+)
+from supervisor.server.agent.agent_calls import AgentCalls
+
+# The name of our own MCP server in an agent's settings: its tools ask by themselves.
+OWN_SERVER = "gatehouse"
+MOST_OUTCOME_CHARS = 8000
+
+
+class ToolAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether the tool may run, and why or why not, for the model to read."""
+
+    allowed: bool
+    why: str
+    request_id: str | None = None
+
+
+async def judge_tool(calls: AgentCalls, tool: ToolBody) -> ToolAnswer:
+    """Return the answer, once there is one; after the time that asked connections are held, too,
+    the session's tool calls aren't held any longer."""
+    match tool:
+        case CommandTool():
+            action = Exec(command=tool.command, cwd=_folder(tool.cwd), by_agent=True)
+            return await _command(calls, action, tool.reason)
+        case McpTool(server=server) if server == OWN_SERVER:
+            return ToolAnswer(allowed=True, why="it asks by itself")
+        case McpTool():
+            words = (f"mcp__{tool.server}__{tool.name}", tool.arguments)
+            return await _decided(
+                calls, Exec(command=shlex.join(words), by_agent=True), tool.reason
+            )
+        case EditTool():
+            path = posixpath.normpath(posixpath.join(WORKSPACE, tool.cwd, tool.path))
+            if not path.startswith(f"{WORKSPACE}/"):
+                return ToolAnswer(allowed=True, why="it is no file of the workspace")
+            return _unless_denied(calls, FileChange(operation="write", path=in_workspace(path)))
+        case FetchTool():
+            return _unless_denied(calls, _reading(tool.url))
+
+
+async def _command(calls: AgentCalls, action: Exec, reason: str) -> ToolAnswer:
+    try:
+        by_channel = await calls.by_channel(action, reason)
+    except RefusedError as error:
+        return ToolAnswer(allowed=False, why=f"{error.message}; {error.remedy}")
+    if by_channel is not None:
+        return await _carried_out(calls, by_channel)
+    return await _decided(calls, await calls.as_run(action), reason)
+
+
+async def _decided(calls: AgentCalls, action: Exec, reason: str) -> ToolAnswer:
+    """Let the agent's tool run by a grant for exactly this command."""
+    gate = calls.parts.gate
+    proof = await gate.decide(
+        action,
+        session_id=calls.session_id,
+        reason=reason,
+        origin="agent_tool",
+        hold_s=_hold_s(calls),
+    )
+    if isinstance(proof, Refused):
+        return ToolAnswer(allowed=False, why=_said(proof), request_id=proof.request_id)
+    try:
+        # Its scripts may be others by now than those that were shown.
+        proof.use(await calls.as_run(action) if proof.request_id else action)
+    except RefusedError as error:
+        gate.settle(proof, "failed", {"error": error.message})
+        return ToolAnswer(allowed=False, why=f"{error.message}; {error.remedy}")
+    gate.settle(proof, "done", {"run_by": "the agent's own tool"})
+    return ToolAnswer(allowed=True, why=proof.why, request_id=proof.request_id)
+
+
+async def _carried_out(calls: AgentCalls, request: Request) -> ToolAnswer:
+    """Wait for what the channel does in the tool's place; its outcome is why the tool doesn't run.
+
+    It waits on after the answer, since a model that is told less does it again."""
+    now = calls.parts.clock.monotonic
+    until = now() + _hold_s(calls)
+    while not is_settled(request):
+        if status(request) == "pending" and now() >= until:
+            break
+        request = await calls.news(request.id, max(1.0, until - now()))
+    name = title(request.action)
+    if status(request) == "pending":
+        why = (
+            f"`{name}` waits for an answer of the person as request {request.id}, and will then be"
+            " carried out by Gatehouse itself; don't run it again"
+        )
+    elif status(request) != "used":
+        seen = calls.view(request)
+        why = f"`{name}` is {seen.status}: {seen.why}" + (f"; {seen.remedy}" if seen.remedy else "")
+    elif failed := failure(request):
+        why = f"Gatehouse ran `{name}` itself, and it failed: {failed}{_output(calls, request)}"
+    else:
+        why = (
+            f"Gatehouse has run `{name}` itself, and it is done; don't run it again"
+            f"{_output(calls, request)}"
+        )
+    return ToolAnswer(allowed=False, why=why, request_id=request.id)
+
+
+def _output(calls: AgentCalls, request: Request) -> str:
+    """Return what is known of the outcome besides its success."""
+    outcome = calls.view(request).outcome or {}
+    told = {name: value for name, value in outcome.items() if value and name not in ("ok", "error")}
+    return f"\n{json.dumps(told)[:MOST_OUTCOME_CHARS]}" if told else ""
+
+
+def _unless_denied(calls: AgentCalls, action: Action) -> ToolAnswer:
+    verdict = calls.verdict(action)
+    if verdict.decision != "deny":
+        return ToolAnswer(allowed=True, why="no rule denies it; what leaves the sandbox is judged")
+    record_refusal(calls.parts.audit, action, calls.session_id, verdict.why)
+    why = f"{verdict.why}; {verdict.remedy}" if verdict.remedy else verdict.why
+    return ToolAnswer(allowed=False, why=why)
+
+
+def _reading(url: str) -> Network:
+    try:
+        parts = urlsplit(url if "//" in url else f"https://{url}")
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError(url)
+        port = parts.port or DEFAULT_PORTS[parts.scheme]
+    except ValueError as error:
+        raise UserError(f"`{url[:200]}` is no URL of http or https", "send a whole one") from error
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    return Network(
+        operation="request",
+        host=parts.hostname,
+        port=port,
+        scheme="https" if parts.scheme == "https" else "http",
+        method="GET",
+        path=path,
+    )
+
+
+def _folder(cwd: str) -> str:
+    """Return the folder relative to the workspace where it is in it, else as a whole path."""
+    whole = posixpath.normpath(posixpath.join(WORKSPACE, cwd))
+    return in_workspace(whole) if f"{whole}/".startswith(f"{WORKSPACE}/") else whole
+
+
+def _hold_s(calls: AgentCalls) -> float:
+    return calls.parts.gate.rulings.hold_s(calls.session_id, calls.parts.settings.hold_s)
+
+
+def _said(refused: Refused) -> str:
+    return f"{refused.why}; {refused.remedy}" if refused.remedy else refused.why

@@ -1,0 +1,111 @@
+"""Find the programs of the agents that Gatehouse knows, or install them.
+
+A program on the person's search path is used as it is. Else the version that agent_image/cli locks
+is installed by npm into a cache of our own: hashes are checked, and no script of a package runs.
+"""
+
+import contextlib
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from supervisor import settings as environment
+from supervisor.base.process import run
+from supervisor.core.agents.agents import AGENTS, AgentName
+from supervisor.errors import UserError
+from supervisor.sandbox.programs import find_program
+from supervisor.settings import ROOT
+
+INSTALL_S = 600.0
+PLACE = "/opt/gatehouse/agents"
+
+
+class FoundProgram(NamedTuple):
+    """`path` inside of a sandbox that has `binds`. `where` says where it comes from."""
+
+    path: str
+    binds: tuple[tuple[Path, str], ...]
+    where: str
+
+
+def find(name: AgentName, search_path: str) -> FoundProgram | None:
+    """Return an agent's program; None where there is none."""
+    agent = AGENTS[name]
+    if found := shutil.which(agent.program, path=search_path):
+        path, binds = find_program(agent.program, search_path, Path.home())
+        return FoundProgram(path, binds, found)
+    installed = folder(name)
+    for program in _programs(name, installed):
+        place = f"{PLACE}/{name}"
+        path = f"{place}/{program.relative_to(installed)}"
+        return FoundProgram(path, ((installed, place),), "Gatehouse's own cache")
+    return None
+
+
+async def install(name: AgentName) -> FoundProgram:
+    """Install an agent's program, of the version that is locked. `UserError` where it can't be."""
+    agent, place = AGENTS[name], folder(name)
+    npm = shutil.which("npm", path=environment.search_path())
+    if npm is None:
+        raise UserError(
+            f"{agent.title} isn't installed, and npm, which would install it, isn't either",
+            f"install Node.js, or `{agent.program}` itself",
+        )
+    place.parent.mkdir(parents=True, exist_ok=True)
+    fresh = Path(tempfile.mkdtemp(prefix=f"{place.name}.", dir=place.parent))
+    try:
+        for file in ("package.json", "package-lock.json"):
+            shutil.copy(_locked(name) / file, fresh)
+        words = (npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund")
+        done = await run(
+            words, env=environment.for_package_managers(), cwd=str(fresh), timeout_s=INSTALL_S
+        )
+        if not done.ok or not _programs(name, fresh):
+            said = done.stderr.decode(errors="replace").strip().splitlines()
+            why = said[0] if said else "it has no program for this machine"
+            raise UserError(
+                f"{agent.title} can't be installed: {why}", f"install `{agent.program}` by hand"
+            )
+        _take(fresh, place)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+    found = find(name, os.defpath)
+    if found is None:
+        raise UserError(f"{agent.title} isn't where it was installed", f"remove {place}")
+    return found
+
+
+def folder(name: AgentName) -> Path:
+    """Return the folder that the locked version is installed to."""
+    wanted = msgspec.json.decode((_locked(name) / "package.json").read_bytes())
+    # `1.2.3`, or as an alias `npm:PACKAGE@1.2.3-linux-x64`.
+    said = next(iter(wanted["optionalDependencies"].values()))
+    version = said.rpartition("@")[2].partition("-")[0]
+    return environment.cache_dir() / "agents" / f"{name}-{version}"
+
+
+def no_key(name: AgentName) -> str:
+    """Return that there is no key for an agent, and that its login isn't one."""
+    agent = AGENTS[name]
+    unset = " and ".join(agent.keys) + (" is" if len(agent.keys) == 1 else " are")
+    said = f"there is no key for {agent.title}: {unset} not set"
+    if (Path.home() / agent.login).exists():
+        said += f" (its login in ~/{agent.login} has to be renewed by itself, so it isn't taken)"
+    return said
+
+
+def _programs(name: AgentName, place: Path) -> list[Path]:
+    return sorted(place.glob(AGENTS[name].installed))
+
+
+def _take(fresh: Path, place: Path) -> None:
+    with contextlib.suppress(OSError):  # another one was faster
+        fresh.rename(place)
+
+
+def _locked(name: AgentName) -> Path:
+    return ROOT / "agent_image/cli" / name

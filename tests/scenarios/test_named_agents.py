@@ -1,0 +1,359 @@
+"""Agents that are started by their name, as the real programs: each finds the hook, the MCP server
+and the key's placeholder in its home, and asks before its tools run.
+
+Nothing is written by hand. Their models are local servers that speak the providers' protocols, and
+egress puts the real keys in.
+"""
+
+import asyncio
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from supervisor.core.actions import title
+from supervisor.core.approvals import status
+from supervisor.core.sessions import Session
+from supervisor.errors import UserError
+from supervisor.sessions import agent_programs
+from supervisor.settings import ROOT
+from tests.fakes.claude_code import claude_binary
+from tests.fakes.codex import MODEL as CODEX_MODEL
+from tests.fakes.messages_server import MessagesServer, Step, calls, text, tool_use
+from tests.fakes.responses_server import ResponsesServer, says
+from tests.fakes.responses_server import runs as codex_runs
+from tests.fakes.supervised import StartSupervisor, Supervised, git
+
+KEY = "sk-ant-test-4f1d2c7be0a94c3b8e55d0"
+MODEL_HOST = "model.test"
+FINAL_WORDS = "That is all."
+# A server of MCP, as a repository brings one.
+NOTES_SERVER = """
+import json, sys
+for line in sys.stdin:
+    asked = json.loads(line)
+    if "id" not in asked:
+        continue
+    version = asked.get("params", {}).get("protocolVersion")
+    about = {"name": "notes", "version": "1"}
+    said = {
+        "initialize": {
+            "protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": about
+        },
+        "tools/list": {"tools": [{"name": "wipe", "inputSchema": {"type": "object"}}]},
+        "tools/call": {"content": [{"type": "text", "text": "wiped"}]},
+    }.get(asked["method"], {})
+    print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": said}), flush=True)
+"""
+CONTAINED = "modes: {exec: contained}\ndeny: [filesystem(**)]\n"
+CLAUDE = claude_binary()
+
+pytestmark = [pytest.mark.xdist_group("scenarios")]
+
+
+def runs(*commands: str) -> list[Step]:
+    tools = [
+        calls(tool_use("Bash", {"command": one, "description": "As the script says"}))
+        for one in commands
+    ]
+    return [*tools, text(FINAL_WORDS)]
+
+
+def model(*steps: Step) -> MessagesServer:
+    return MessagesServer(list(steps), follow="conversation", api_key=KEY)
+
+
+def results(server: MessagesServer) -> list[tuple[str, bool]]:
+    """What the tools gave: text, and whether it was an error."""
+    return [
+        (json.dumps(block["content"]), bool(block.get("is_error")))
+        for message in server.conversations[-1]["messages"]
+        if message["role"] == "user" and isinstance(message["content"], list)
+        for block in message["content"]
+        if block["type"] == "tool_result"
+    ]
+
+
+@pytest.fixture
+def with_claude(tmp_path: Path) -> str:
+    """A search path with `claude` on it."""
+    if CLAUDE is None:
+        pytest.skip("claude-agent-sdk has no CLI for this platform")
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    (folder / "claude").symlink_to(CLAUDE)
+    return f"{folder}:{os.defpath}"
+
+
+def started(start: StartSupervisor, server: MessagesServer, policy: str, **changes: object):  # type: ignore[no-untyped-def]
+    rules = f"version: 1\nallow:\n  - network(127.0.0.1:{server.port})\n{policy}"
+    return start(
+        rules,
+        names={MODEL_HOST: ("127.0.0.1",)},
+        anthropic_base_url=f"http://{MODEL_HOST}:{server.port}",
+        **{"anthropic_api_key": KEY} | changes,
+    )
+
+
+async def claude(running: Supervised, workspace: Path, path: str) -> Session:
+    return await running.start(
+        workspace, "claude", "-p", "Please go on.", agent="claude", search_path=path
+    )
+
+
+async def test_claude_code_asks_before_a_command_and_runs_it_once_approved(
+    start_supervisor: StartSupervisor, workspace: Path, with_claude: str
+) -> None:
+    with model(*runs("echo made by $HOSTNAME > made.txt && cat made.txt")) as server:
+        async with started(start_supervisor, server, "modes: {exec: ask}\n") as running:
+            session = await claude(running, workspace, with_claude)
+            asked = await running.asked("exec")
+            assert asked.origin == "agent_tool"
+            assert asked.reason == "As the script says"
+            running.approve(asked)
+            await running.agent_exited(session)
+            output = running.output(session)
+            assert FINAL_WORDS in output, running.story()
+            ((said, is_error),) = results(server)
+            assert "made by gatehouse" in said, said
+            assert not is_error
+            assert status(running.parts.queue.get(asked.id)) == "used"
+
+
+async def test_a_contained_command_runs_at_once_and_a_denied_one_says_why(
+    start_supervisor: StartSupervisor, workspace: Path, with_claude: str
+) -> None:
+    policy = (
+        "  - filesystem(**)\nmodes: {exec: contained}\n"
+        "deny:\n  - {rule: exec(rm *), why: nothing is removed here}\n  - filesystem(secret.txt)\n"
+    )
+    script = [
+        *runs("echo a > a.txt; echo ran", "rm README.md")[:-1],
+        calls(
+            tool_use("Write", {"file_path": "/workspace/merged/secret.txt", "content": "x"}),
+        ),
+        text(FINAL_WORDS),
+    ]
+    with model(*script) as server:
+        async with started(start_supervisor, server, policy) as running:
+            session = await running.ended(await claude(running, workspace, with_claude))
+            plain, removed, written = results(server)
+            assert "ran" in plain[0]
+            assert not plain[1]
+            assert "nothing is removed here" in removed[0]
+            assert removed[1]
+            assert "filesystem(secret.txt)" in written[0]
+            assert written[1]
+            assert (workspace / "a.txt").read_text() == "a\n"
+            assert not (
+                running.parts.settings.sessions_dir / session.id / "merged/secret.txt"
+            ).exists()
+            asked = {one.origin for one in running.requests(session)}
+            assert not asked & {"agent_tool", "egress"}, "nobody was asked, nor by telemetry"
+
+
+async def test_nobody_answers_in_time_and_the_later_answer_counts(
+    start_supervisor: StartSupervisor, workspace: Path, with_claude: str
+) -> None:
+    with model(*runs("echo once", "echo once")) as server:
+        async with started(start_supervisor, server, "modes: {exec: ask}\n", hold_s=1.0) as running:
+            session = await claude(running, workspace, with_claude)
+            asked = await running.asked("exec")
+            await running.until(
+                lambda: len(server.conversations) > 1 or None, "the model hears of the first"
+            )
+            running.approve(asked)
+            await running.ended(session)
+            first, second = results(server)
+            assert "nobody answered within 1 s" in first[0]
+            assert first[1]
+            assert "once" in second[0]
+            assert not second[1]
+
+
+async def test_a_repository_can_not_switch_the_hook_off(
+    start_supervisor: StartSupervisor, workspace: Path, with_claude: str
+) -> None:
+    (workspace / ".claude").mkdir()
+    (workspace / ".claude/settings.json").write_text('{"disableAllHooks": true}')
+    with model(*runs("rm README.md")) as server:
+        async with started(
+            start_supervisor, server, "deny: [exec(rm *), filesystem(**)]\n"
+        ) as running:
+            await running.ended(await claude(running, workspace, with_claude))
+            ((said, is_error),) = results(server)
+            assert is_error
+            assert "exec(rm *)" in said
+
+
+@pytest.fixture(scope="module")
+def installed() -> Iterator[None]:
+    """Codex and OpenCode as `gatehouse NAME` installs them."""
+    if shutil.which("npm") is None:
+        pytest.skip("there is no npm")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(ROOT / f".cache-{os.getuid()}"))
+        for name in ("codex", "opencode"):
+            if agent_programs.find(name, "") is None:
+                asyncio.run(agent_programs.install(name))
+        yield
+
+
+async def test_opencode_asks_before_a_command(
+    start_supervisor: StartSupervisor, workspace: Path, installed: None
+) -> None:
+    script = [
+        calls(tool_use("bash", {"command": "echo r''an", "description": "Say so"})),
+        calls(tool_use("bash", {"command": "rm README.md", "description": "Remove it"})),
+        text(FINAL_WORDS),
+    ]
+    policy = "modes: {exec: ask}\ndeny: [exec(rm *), filesystem(**)]\n"
+    with model(*script) as server:
+        async with started(start_supervisor, server, policy) as running:
+            session = await running.start(
+                workspace,
+                *("opencode", "run", "--model", "anthropic/claude-sonnet-4-5", "Please go on."),
+                agent="opencode",
+                search_path="",
+            )
+            asked = await running.asked("exec")
+            running.approve(asked)
+            await running.ended(session)
+            plain, removed = results(server)
+            assert "ran" in plain[0], running.story()
+            assert "exec(rm *)" in removed[0]
+
+
+async def test_codex_asks_before_a_command(
+    start_supervisor: StartSupervisor, workspace: Path, installed: None
+) -> None:
+    policy = "modes: {exec: ask}\ndeny: [exec(rm *), filesystem(**)]\n"
+    script = [codex_runs("echo r''an"), codex_runs("rm README.md"), says(FINAL_WORDS)]
+    with ResponsesServer(script, api_key=KEY) as server:
+        rules = f"version: 1\nallow:\n  - network(127.0.0.1:{server.port})\n{policy}"
+        async with start_supervisor(
+            rules,
+            names={MODEL_HOST: ("127.0.0.1",)},
+            openai_api_key=KEY,
+            openai_base_url=f"http://{MODEL_HOST}:{server.port}/v1",
+        ) as running:
+            words = ("codex", "exec", "-m", CODEX_MODEL, "Please go on.")
+            session = await running.start(workspace, *words, agent="codex", search_path="")
+            running.approve(await running.asked("exec"))
+            session = await running.ended(session)
+            assert FINAL_WORDS in running.output(session), running.story()
+            plain, removed = server.results()
+            assert "ran" in plain
+            assert "exec(rm *)" in removed
+            asked = [
+                title(one.action) for one in running.requests(session) if one.origin == "egress"
+            ]
+            assert not asked
+
+
+async def test_a_push_is_carried_out_in_the_tools_place(
+    start_supervisor: StartSupervisor, workspace: Path, tmp_path: Path, with_claude: str
+) -> None:
+    remote = tmp_path / "remote.git"
+    git(tmp_path, "init", "-q", "--bare", str(remote))
+    git(workspace, "remote", "add", "origin", str(remote))
+    commit = "echo more >> README.md && git -c user.name=A -c user.email=a@b.c commit -qam more"
+    script = runs(
+        "touch x && git push origin HEAD:refs/heads/by-claude",
+        commit,
+        "git push origin HEAD:refs/heads/by-claude",
+    )
+    with model(*script) as server:
+        async with started(start_supervisor, server, CONTAINED) as running:
+            session = await claude(running, workspace, with_claude)
+            asked = await running.asked("git")
+            running.approve(asked)
+            await running.ended(session)
+            both, committed, pushed = results(server)
+            assert "a push, fetch or install runs by itself" in both[0]
+            assert not committed[1]
+            assert "Gatehouse has run `git push origin" in pushed[0], pushed
+            assert git(remote, "log", "-1", "--format=%s", "by-claude") == "more"
+
+
+async def test_after_the_supervisors_death_the_work_goes_on_with_the_same_copy(
+    start_supervisor: StartSupervisor, workspace: Path, with_claude: str
+) -> None:
+    """Its sandbox ends with the supervisor, and nothing was let through meanwhile."""
+    with model(*runs("echo first > first.txt", "cat first.txt")) as server:
+        policy = "modes: {exec: ask}\ndeny: [filesystem(**)]\n"
+        async with started(start_supervisor, server, policy) as running:
+            session = await claude(running, workspace, with_claude)
+            await running.asked("exec")
+        async with started(start_supervisor, server, CONTAINED) as running:
+            before = running.parts.sessions.get(session.id)
+            assert before.ended_at is not None
+            resumed = await running.ended(
+                await running.start(
+                    workspace,
+                    *before.command,
+                    agent=before.agent,
+                    resume=before.id,
+                    search_path=with_claude,
+                )
+            )
+            first, second = results(server)
+            assert not first[1]
+            assert "first" in second[0]
+            assert FINAL_WORDS in running.output(resumed)
+
+
+async def test_its_own_servers_tools_ask_by_themselves_and_others_are_judged(
+    start_supervisor: StartSupervisor, workspace: Path, with_claude: str
+) -> None:
+    (workspace / "notes.py").write_text(NOTES_SERVER)
+    (workspace / ".mcp.json").write_text(
+        json.dumps({"mcpServers": {"notes": {"command": "python3", "args": ["notes.py"]}}})
+    )
+    script = [
+        calls(tool_use("mcp__gatehouse__session_facts", {})),
+        calls(tool_use("mcp__notes__wipe", {})),
+        text(FINAL_WORDS),
+    ]
+    policy = "deny: ['exec(mcp__notes__wipe *)', 'filesystem(**)']\n"
+    with model(*script) as server:
+        async with started(start_supervisor, server, policy) as running:
+            session = await running.ended(await claude(running, workspace, with_claude))
+            facts, wiped = results(server)
+            assert session.id in facts[0], facts
+            assert "exec(mcp__notes__wipe *)" in wiped[0], wiped
+
+
+async def test_a_long_lived_token_is_used_in_place_of_a_key(
+    start_supervisor: StartSupervisor, workspace: Path, with_claude: str
+) -> None:
+    with model(text(FINAL_WORDS)) as server:
+        changes = {"anthropic_api_key": "", "claude_oauth_token": KEY}
+        async with started(start_supervisor, server, CONTAINED, **changes) as running:
+            session = await running.ended(await claude(running, workspace, with_claude))
+            assert FINAL_WORDS in running.output(session), running.story()
+            assert "CLAUDE_CODE_OAUTH_TOKEN stays with egress" in session.notices[0]
+            sent = {one.headers.get("authorization") for one in server.requests if one.body}
+            assert sent == {f"Bearer {KEY}"}
+
+
+async def test_without_a_key_or_a_program_one_line_says_what_to_do(
+    start_supervisor: StartSupervisor,
+    workspace: Path,
+    tmp_path: Path,
+    with_claude: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    async with start_supervisor(anthropic_api_key="") as running:
+        with pytest.raises(UserError, match="ANTHROPIC_API_KEY and CLAUDE_CODE_OAUTH"):
+            await claude(running, workspace, with_claude)
+        with pytest.raises(UserError, match="OpenCode isn't installed; run `gatehouse opencode`"):
+            await running.start(workspace, "opencode", agent="opencode", search_path="")
+    near = {"anthropic_api_key": KEY, "anthropic_base_url": "http://127.0.0.1:4000"}
+    async with start_supervisor(**near) as running:
+        with pytest.raises(UserError, match="this machine's loopback"):
+            await claude(running, workspace, with_claude)
