@@ -13,6 +13,7 @@ from supervisor.errors import UserError
 
 type CopyMode = Literal["auto", "copy", "overlay"]
 type NetworkMode = Literal["proxy", "transparent"]
+type Backend = Literal["bubblewrap", "compose"]
 
 # Names that the sandbox takes over from the shell that a session is started in.
 TAKEN_OVER = ("TERM", "COLORTERM", "TZ", "ANTHROPIC_MODEL")
@@ -61,6 +62,11 @@ SETTINGS = (
         "the folder for the database, the audit log, saved rules, the CA and sessions",
     ),
     Setting("GATEHOUSE_PORT", "3700", "the port of the operator's page, on 127.0.0.1"),
+    Setting(
+        "GATEHOUSE_SANDBOX",
+        "bubblewrap",
+        "what agents and commands run in: bubblewrap, or compose (set by compose.yaml alone)",
+    ),
     Setting("GATEHOUSE_POLICY", "policy/default.yaml", "the policy that sessions start with"),
     Setting(
         "GATEHOUSE_KEEP_BODIES",
@@ -185,6 +191,10 @@ class Settings(NamedTuple):
     credentials_file: Path | None = None
     keep_bodies: bool = False
     network_mode: NetworkMode = "proxy"
+    backend: Backend = "bubblewrap"
+    # Where compose.yaml mounts what the containers share: their sockets, and the private copy.
+    control_dir: Path = Path("/run/gatehouse/control")
+    shared_copy: Path = Path("/workspace/merged")
     # The names of those that the environment or the command line said: the others are defaults.
     given: frozenset[str] = frozenset()
 
@@ -201,6 +211,11 @@ class Settings(NamedTuple):
     def bindings_file(self) -> Path:
         """What names the secrets, and says where each may go."""
         return self.credentials_file or self.data_dir / "credentials.yaml"
+
+    @property
+    def jobs_file(self) -> Path:
+        """The named maintenance jobs, and when each is due."""
+        return self.data_dir / "jobs.yaml"
 
     @property
     def secrets_dir(self) -> Path:
@@ -252,6 +267,7 @@ class Settings(NamedTuple):
             "ANTHROPIC_BASE_URL": self.anthropic_base_url,
             "OPENAI_BASE_URL": self.openai_base_url,
             "GATEHOUSE_MODEL_HOSTS": self.model_hosts,
+            "GATEHOUSE_SANDBOX": self.backend,
             "GATEHOUSE_KEEP_LEFT": f"{self.keep_left_s:g}s",
             "GATEHOUSE_KEPT_COPIES_GB": str(self.kept_copies_bytes // 10**9),
         }
@@ -295,6 +311,11 @@ def from_environment() -> Settings:
             else None
         ),
         network_mode=network_mode(read["GATEHOUSE_NETWORK"], "GATEHOUSE_NETWORK"),
+        backend=(
+            "compose"
+            if _one_of(read, "GATEHOUSE_SANDBOX", ("bubblewrap", "compose")) == "compose"
+            else "bubblewrap"
+        ),
         given=frozenset(name for name in _DEFAULTS if os.environ.get(name)),
     )
 

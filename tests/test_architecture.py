@@ -126,6 +126,7 @@ ONLY_IN: dict[str, set[str]] = {
     "anthropic": {"agent_image"},
     "claude_agent_sdk": set(),
     "mcp": {"server"},
+    "cronsim": {"sessions"},
     "pyseccomp": {"sandbox"},
 }
 # Types that name what is handed through a part; they hold no query.

@@ -19,11 +19,21 @@ from agent_image.reviewer.findings import Report
 from agent_image.reviewer.gatehouse import ApiError, Gatehouse, Refused
 from agent_image.reviewer.loop import Conversation, NoReviewError, Outcome
 from agent_image.reviewer.model import Model, ModelError
-from agent_image.reviewer.recorded_model import RecordedModel, facts_of
+from agent_image.reviewer.recorded_model import (
+    MAINTENANCE,
+    RecordedModel,
+    facts_of,
+    note_within,
+)
 from agent_image.reviewer.repository import Change, GitError, Repository
 from agent_image.reviewer.settings import Settings, UsageError, hide_from_siblings, parse
 from agent_image.reviewer.text import Quarantine, plain
-from agent_image.reviewer.tool_inputs import RECORDED_TOOLS, TOOLS
+from agent_image.reviewer.tool_inputs import (
+    MAINTENANCE_TOOLS,
+    RECORDED_TOOLS,
+    TOOLS,
+    Input,
+)
 from agent_image.reviewer.tools import Tools
 from agent_image.reviewer.workspace import Workspace
 
@@ -51,7 +61,8 @@ def main(argv: list[str]) -> int:
 
 
 def review(settings: Settings, say: Callable[[str], None]) -> Report:
-    """Review the workspace and hand the result over. Raises what `main` turns into exit codes."""
+    """Review the workspace, or carry a task out, and hand the result over. Raises what `main` turns
+    into exit codes."""
     if settings.recorded:
         say(
             "model: recorded; no API key is set, so a script is played and no model looks at the"
@@ -64,7 +75,8 @@ def review(settings: Settings, say: Callable[[str], None]) -> Report:
     )
     workspace, repository = Workspace(settings.workspace), Repository(settings.workspace)
     change = repository.change(settings.base)
-    say(f"base: {change.base or 'none, all files are reviewed'}; {change.summary}")
+    if not settings.task:
+        say(f"base: {change.base or 'none, all files are reviewed'}; {change.summary}")
     quarantine = Quarantine()
     tools = Tools(
         gatehouse,
@@ -74,13 +86,14 @@ def review(settings: Settings, say: Callable[[str], None]) -> Report:
         limits=settings.limits,
         quarantine=quarantine,
         say=say,
-        offered=TOOLS | RECORDED_TOOLS if settings.recorded else TOOLS,
+        offered=_offered(settings),
     )
     model = _model(settings, change, repository, workspace)
-    system = prompts.system(quarantine, settings.limits.turns)
+    system = prompts.system(quarantine, settings.limits.turns, maintains=bool(settings.task))
     conversation = Conversation(model, tools, limits=settings.limits, system=system, say=say)
     outcome = conversation.run(
-        prompts.opening(change, _opening_diff(settings, repository, change), quarantine)
+        settings.task
+        or prompts.opening(change, _opening_diff(settings, repository, change), quarantine)
     )
     report = _report(model.name, change, outcome)
     gatehouse.report(report)
@@ -93,9 +106,17 @@ def review(settings: Settings, say: Callable[[str], None]) -> Report:
     return report
 
 
+def _offered(settings: Settings) -> dict[str, tuple[type[Input], str]]:
+    if settings.task:
+        return MAINTENANCE_TOOLS
+    return TOOLS | RECORDED_TOOLS if settings.recorded else TOOLS
+
+
 def _model(
     settings: Settings, change: Change, repository: Repository, workspace: Workspace
 ) -> Model:
+    if settings.recorded and settings.task:
+        return RecordedModel(note_within(settings.scope, workspace), MAINTENANCE)
     if settings.recorded:
         return RecordedModel(facts_of(change, repository, workspace))
     from agent_image.reviewer.anthropic_model import AnthropicModel

@@ -8,7 +8,7 @@ module only substitutes `{{name}}`.
 import itertools
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,9 @@ from agent_image.reviewer.workspace import PathError, Workspace
 type Facts = dict[str, str | int | None]
 
 SCRIPT = Path(__file__).with_name("recorded") / "first_look.json"
+MAINTENANCE = SCRIPT.with_name("maintenance.json")
+NOTE = "RECORDED_MAINTENANCE.md"
+NOTE_TEXT = "Written by Gatehouse's recorded model, to show what comes of a job. Delete it.\n"
 _NAME = re.compile(r"\{\{(\w+)\}\}")
 _HUNK = re.compile(rb"^@@ -\S+ \+(\d+)", re.MULTILINE)
 _NAMED = 20
@@ -89,6 +92,22 @@ def facts_of(change: Change, repository: Repository, workspace: Workspace) -> Fa
         "first_file": first or ".",
         "first_line": _first_line(change, repository, first),
     }
+
+
+def note_within(scope: Sequence[str], workspace: Workspace) -> Facts:
+    """Return a path within a scope, and what is to be written there."""
+    glob = next((one for one in scope if not one.startswith("!")), "")
+    plain_names = list(
+        itertools.takewhile(lambda name: not set(name) & set("*?["), glob.split("/"))
+    )
+    path = "/".join(filter(None, plain_names))
+    if not glob or path != glob:
+        return {"note": f"{path}/{NOTE}".lstrip("/"), "note_text": NOTE_TEXT}
+    try:
+        data, _ = workspace.read(path, 1_000_000)
+    except PathError:
+        data = b""
+    return {"note": path, "note_text": f"{data.decode('utf-8', 'replace')}\n{NOTE_TEXT}"}
 
 
 def _is_readable(workspace: Workspace, name: str) -> bool:

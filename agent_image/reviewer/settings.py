@@ -16,6 +16,8 @@ import msgspec
 # The current Sonnet; `GATEHOUSE_REVIEW_MODEL` names another.
 DEFAULT_MODEL_ID = "claude-sonnet-5-5"
 WORKSPACE = "/workspace/merged"
+# Changing files takes more of them than reading.
+REVIEW_TURNS, MAINTENANCE_TURNS = 20, 60
 REAL_WAIT_S, RECORDED_WAIT_S = 1800.0, 300.0
 _PR_SET_DUMPABLE = 4  # linux/prctl.h
 
@@ -27,7 +29,7 @@ class UsageError(Exception):
 class Limits(msgspec.Struct, frozen=True):
     """Bounds of one review. Tokens are the model's own counts."""
 
-    turns: int = 20
+    turns: int = REVIEW_TURNS
     reply_tokens: int = 16_000
     total_tokens: int = 2_000_000
     tool_output_bytes: int = 20_000
@@ -41,7 +43,8 @@ class Limits(msgspec.Struct, frozen=True):
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """`base` is a revision, `auto` or `none`. `recorded` chooses the recorded model."""
+    """`base` is a revision, `auto` or `none`. `recorded` chooses the recorded model. With a `task`
+    it maintains instead of reviewing; `scope` are the globs of what it may change."""
 
     base: str
     workspace: Path
@@ -53,6 +56,8 @@ class Settings(msgspec.Struct, frozen=True):
     api_key: str
     base_url: str | None
     limits: Limits
+    task: str = ""
+    scope: tuple[str, ...] = ()
 
 
 def parse(argv: list[str], environ: MutableMapping[str, str]) -> Settings:
@@ -75,6 +80,7 @@ def parse(argv: list[str], environ: MutableMapping[str, str]) -> Settings:
             f"the base `{options.base}` is not a revision; give a branch, tag or commit, or `none`"
         )
     recorded = _wants_recorded(environ, key)
+    task = _task(options.task) if options.task else ""
     return Settings(
         base=options.base,
         workspace=_workspace(options.workspace),
@@ -88,8 +94,11 @@ def parse(argv: list[str], environ: MutableMapping[str, str]) -> Settings:
         api_key=key,
         base_url=environ.get("ANTHROPIC_BASE_URL") or None,
         limits=Limits(
-            answer_wait_s=options.answer_wait or (RECORDED_WAIT_S if recorded else REAL_WAIT_S)
+            answer_wait_s=options.answer_wait or (RECORDED_WAIT_S if recorded else REAL_WAIT_S),
+            turns=MAINTENANCE_TURNS if task else REVIEW_TURNS,
         ),
+        task=task,
+        scope=tuple(options.scope),
     )
 
 
@@ -120,6 +129,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--workspace", default=WORKSPACE, help="the private copy to review")
     parser.add_argument("--output", default="", help="also write the review as JSON to this file")
+    parser.add_argument("--task", default="", help="maintain: a file that says what to do")
+    parser.add_argument(
+        "--scope", action="append", default=[], help="with --task: a glob of what it may change"
+    )
     parser.add_argument(
         "--answer-wait",
         type=_seconds,
@@ -145,6 +158,13 @@ def _wants_recorded(environ: Mapping[str, str], key: str) -> bool:
             " `recorded`"
         )
     return choice == "recorded" or not key
+
+
+def _task(name: str) -> str:
+    try:
+        return Path(name).read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"the task `{name}` can't be read: {error}; give a text file") from error
 
 
 def _workspace(name: str) -> Path:

@@ -1,7 +1,8 @@
 """Tool schemas: inputs of each tool, and its description for the model.
 
-`TOOLS` are offered to every model. `RECORDED_TOOLS` exist for the recorded model only, whose script
-asks for one action of each kind; a real model has no need to fetch pages or to push.
+`TOOLS` are offered to every model that reviews, `MAINTENANCE_TOOLS` to one that maintains.
+`RECORDED_TOOLS` exist for the recorded model only, whose script asks for one action of each kind; a
+real model has no need to fetch pages or to push.
 """
 
 from typing import Annotated, Any, Literal
@@ -68,6 +69,22 @@ class EditFile(Input, frozen=True):
     replace_all: bool = False
 
 
+class WriteHere(Input, frozen=True):
+    path: WorkspacePath
+    content: Annotated[str, msgspec.Meta(max_length=1_000_000)]
+
+
+class EditHere(Input, frozen=True):
+    path: WorkspacePath
+    old: Annotated[str, msgspec.Meta(min_length=1, max_length=1_000_000)]
+    new: Annotated[str, msgspec.Meta(max_length=1_000_000)]
+    replace_all: bool = False
+
+
+class DeleteFile(Input, frozen=True):
+    path: WorkspacePath
+
+
 class Fetch(Input, frozen=True):
     url: Annotated[str, msgspec.Meta(min_length=1, max_length=2000)]
 
@@ -109,6 +126,17 @@ RECORDED_TOOLS: dict[str, tuple[type[Input], str]] = {
     "request_git": (RequestGit, "Ask for a git operation that reaches beyond the private copy."),
     "propose_rule": (ProposeRule, "Propose a change to the policy."),
 }
+
+
+_EDITING: dict[str, tuple[type[Input], str]] = {
+    "write_file": (WriteHere, "Write a whole file of the workspace; folders are made."),
+    "edit_file": (
+        EditHere,
+        "Replace text in a file; it must occur exactly once, or say replace_all.",
+    ),
+    "delete_file": (DeleteFile, "Delete a file of the workspace."),
+}
+MAINTENANCE_TOOLS = TOOLS | _EDITING
 
 
 def definitions(tools: dict[str, tuple[type[Input], str]]) -> list[dict[str, Any]]:

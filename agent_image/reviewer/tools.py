@@ -20,7 +20,9 @@ from agent_image.reviewer.settings import Limits
 from agent_image.reviewer.text import Quarantine, capped, plain
 from agent_image.reviewer.tool_inputs import (
     TOOLS,
+    DeleteFile,
     EditFile,
+    EditHere,
     Fetch,
     GitDiff,
     Input,
@@ -32,6 +34,7 @@ from agent_image.reviewer.tool_inputs import (
     RunCommand,
     Search,
     WriteFile,
+    WriteHere,
 )
 from agent_image.reviewer.workspace import PathError, Workspace
 
@@ -75,6 +78,9 @@ class Tools:
             ListFiles: self._list_files,
             Search: self._search,
             GitDiff: self._git_diff,
+            WriteHere: self._write_here,
+            EditHere: self._edit_here,
+            DeleteFile: self._delete_file,
         }
 
     def run(self, calls: Sequence[Block]) -> list[Result]:
@@ -253,6 +259,24 @@ class Tools:
         if output.code == 0 and not output.data:
             return Result("no difference")
         return self._program("git diff", output)
+
+    def _write_here(self, wish: WriteHere) -> Result:
+        self._workspace.write(wish.path, wish.content.encode())
+        return Result(f"written: {wish.path}")
+
+    def _edit_here(self, wish: EditHere) -> Result:
+        data, size = self._workspace.read(wish.path, _READ_BYTES)
+        old = wish.old.encode()
+        found = data.count(old)
+        if size > len(data) or not found or (found > 1 and not wish.replace_all):
+            why = "it is too long" if size > len(data) else f"the text occurs {found} times in it"
+            return Result(f"`{wish.path}` was not changed: {why}", is_error=True)
+        self._workspace.write(wish.path, data.replace(old, wish.new.encode()))
+        return Result(f"changed: {wish.path}")
+
+    def _delete_file(self, wish: DeleteFile) -> Result:
+        self._workspace.delete(wish.path)
+        return Result(f"deleted: {wish.path}")
 
     def _program(self, source: str, output: process.Output) -> Result:
         note = f"\n[cut: the program {output.ended}; ask for less]" if output.ended else ""

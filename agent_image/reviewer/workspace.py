@@ -1,4 +1,4 @@
-"""Read files of the workspace without ever leaving it.
+"""Read files of the workspace, and in maintenance write them, without ever leaving it.
 
 INVARIANT: no path of a model reaches a file outside the root, not by `..`, an absolute path, or
 a symlink, nor by a swap between check and use: the path is resolved and checked first, then
@@ -6,6 +6,7 @@ opened from the root one name at a time without following links. Anything but a 
 folder is refused (a fifo would block, a device isn't a file).
 """
 
+import contextlib
 import fnmatch
 import os
 import stat
@@ -14,6 +15,7 @@ from pathlib import Path, PurePosixPath
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _MAX_VISITED = 100_000
 _SKIPPED = frozenset({".git"})
 
@@ -55,6 +57,50 @@ class Workspace:
                 return file.read(limit_bytes), facts.st_size
         finally:
             os.close(descriptor)
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write a whole file; missing folders are made. Raises `PathError`."""
+        folder, last = self._parent(name)
+        try:
+            descriptor = os.open(last, _NEW, 0o666, dir_fd=folder)
+            with os.fdopen(descriptor, "wb") as file:
+                if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                    raise PathError(f"`{name}` is not a regular file")
+                file.truncate()
+                file.write(data)
+        except OSError as error:
+            raise PathError(f"`{name}` can't be written: {error.strerror}") from error
+        finally:
+            os.close(folder)
+
+    def delete(self, name: str) -> None:
+        """Delete a file, or a link. Raises `PathError`."""
+        folder, last = self._parent(name)
+        try:
+            os.unlink(last, dir_fd=folder)
+        except OSError as error:
+            raise PathError(f"`{name}` can't be deleted: {error.strerror}") from error
+        finally:
+            os.close(folder)
+
+    def _parent(self, name: str) -> tuple[int, str]:
+        """Return a descriptor of the folder that a path's last name is in, and that name. The
+        folder is made where it is missing; no link is followed."""
+        parts = PurePosixPath(name).parts
+        if not parts or "\0" in name or parts[0] == "/" or {"..", ".git"} & set(parts):
+            raise PathError(f"`{name}` is no file below the workspace that can be changed")
+        current = os.open(self.root, _DIRECTORY)
+        try:
+            for part in parts[:-1]:
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(part, dir_fd=current)
+                following = os.open(part, _DIRECTORY, dir_fd=current)
+                os.close(current)
+                current = following
+        except OSError as error:
+            os.close(current)
+            raise PathError(f"`{name}` can't be opened: {error.strerror}") from error
+        return current, parts[-1]
 
     def walk(self, name: str, pattern: str = "") -> Iterator[str]:
         """Files below a folder, sorted, links not followed and marked, without `.git`. Raises

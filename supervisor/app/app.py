@@ -11,7 +11,6 @@ Nothing is global: two supervisors on two data folders can run in one process.
 import asyncio
 import contextlib
 import os
-import signal
 import socket
 import sys
 from collections.abc import Awaitable, Callable, Sequence
@@ -30,13 +29,14 @@ from supervisor.channels.exec import ExecBroker
 from supervisor.channels.fetches import Fetches
 from supervisor.channels.git import GitBroker
 from supervisor.channels.git_pack import CopiedCommits
+from supervisor.channels.job_results import JobResults
 from supervisor.channels.proposals import ProposalBroker
 from supervisor.core.actions import Exec, FileChange
 from supervisor.core.approvals import Request
 from supervisor.core.budget import parse_budget
 from supervisor.core.network.credentials import check_secret
 from supervisor.core.secrets.redact import Redactor
-from supervisor.errors import GatehouseError, SandboxError, StorageError
+from supervisor.errors import GatehouseError, StorageError
 from supervisor.gate import audit_lines
 from supervisor.gate.gate import Gate
 from supervisor.ledger.spending import Spending, read_prices
@@ -51,16 +51,16 @@ from supervisor.records.kill_switch import KillSwitch
 from supervisor.records.policy_files import PolicyFiles
 from supervisor.sandbox.base import Sandbox, Spec
 from supervisor.sandbox.bubblewrap import Bubblewrap
+from supervisor.sandbox.compose import Compose
 from supervisor.sandbox.containment import PROBE, Containment
 from supervisor.server.app import build_agent_app, build_operator_app
 from supervisor.server.common.auth import OperatorAuth
-from supervisor.server.common.listening import listen
+from supervisor.server.common.listening import ANYWHERE, LOOPBACK, listen, own_addresses
 from supervisor.server.common.serve import serve_agent, serve_operator
 from supervisor.server.operator.pages import pages
 from supervisor.sessions.credentials import NamedSecrets
 from supervisor.sessions.kept_copies import KeptCopies
 from supervisor.sessions.session_manager import SessionManager
-from supervisor.sessions.start_session import StartSession
 from supervisor.settings import ROOT, Settings
 from supervisor.store.engine import open_database
 from supervisor.workspace.channel import WorkspaceChannel
@@ -120,7 +120,7 @@ class SupervisorParts:
             per_day=parse_budget(settings.max_cost_per_day, "MAX_COST_PER_DAY"),
             total=parse_budget(settings.max_cost_total, "MAX_COST_TOTAL"),
         )
-        self.sandbox: Sandbox = sandbox or Bubblewrap(settings.data_dir / "sandbox")
+        self.sandbox: Sandbox = sandbox or _backend(settings)
         authority = settings.data_dir / "ca"
         certificate = ensure_ca(authority, self.clock)
         extra = [settings.upstream_ca] if settings.upstream_ca else []
@@ -161,7 +161,7 @@ class SupervisorParts:
         self.kept_copies = KeptCopies(
             settings.sessions_dir,
             settings.kept_copies_bytes,
-            lambda one: self.gate.rulings.is_open(one) or one in self.left,
+            self._needs_copy,
         )
         self.files = saved_files.watched(
             settings,
@@ -216,6 +216,10 @@ class SupervisorParts:
             self.settings.bindings_file, self.settings.secrets_dir, self.redactor
         )
 
+    def _needs_copy(self, session_id: str) -> bool:
+        waits = session_id in self.left or self.sessions.has_branch(session_id)
+        return waits or self.gate.rulings.is_open(session_id)
+
     @property
     def files_banner(self) -> str | None:
         """Return the faults of prices and credentials; policies have a banner of their own."""
@@ -260,6 +264,9 @@ class SupervisorParts:
         fetches = Fetches(self.gate, commits, self.settings.hold_s)
         self.pushes = GitBroker(self.gate, commits, fetches)
         self.branches = Branches(self.gate, commits)
+        self.surroundings.job_results = JobResults(
+            self.gate, commits, self.pushes, self.spending.cost_words
+        )
         self.containment = Containment(
             self.sandbox,
             lambda session_id: tool_spec(session_id, Exec(command=PROBE)),
@@ -301,6 +308,12 @@ class SupervisorParts:
         self.tasks.create_task(door.run(), name=f"agent-door-{session_id}")
         await door.started.wait()
         return door.stop
+
+
+def _backend(settings: Settings) -> Sandbox:
+    if settings.backend == "compose":
+        return Compose(settings.control_dir)
+    return Bubblewrap(settings.data_dir / "sandbox")
 
 
 class Supervisor:
@@ -351,7 +364,9 @@ class Supervisor:
             parts.gate.handlers.run_in(self._tasks)
             parts.sessions.run_in(self._tasks)
             parts.tasks = self._tasks
-            listener = listen(parts.settings.port)
+            # Compose publishes the port on the host's 127.0.0.1 alone.
+            is_published = parts.settings.backend == "compose"
+            listener = listen(parts.settings.port, ANYWHERE if is_published else LOOPBACK)
             self.auth = OperatorAuth(port=listener.getsockname()[1], clock=parts.clock)
             self._app = build_operator_app(
                 parts, self.auth, pages.handlers(), error_page=pages.error_page
@@ -359,7 +374,7 @@ class Supervisor:
             self._door = serve_operator(self._app, listener)
             self._tasks.create_task(self._door.run(), name="operator-door")
             await self._door.started.wait()
-            own = (("127.0.0.1", self.port), ("::1", self.port))
+            own = tuple((one, self.port) for one in ("127.0.0.1", "::1", *own_addresses()))
             parts.network.forbid(own)
             parts.gate.rulings.forbid_endpoints(frozenset(own))
             await parts.network.start(self._tasks)
@@ -481,13 +496,8 @@ class Supervisor:
         their channel, which can tell."""
         for request in self.parts.queue.unsettled():
             if request.origin != "egress" and not isinstance(request.action, FileChange):
-                outcome = {
-                    "ok": False,
-                    "error": (
-                        "the supervisor died while this was carried out; it may or may not have"
-                        " happened"
-                    ),
-                }
+                said = "the supervisor died meanwhile; it may or may not have happened"
+                outcome = {"ok": False, "error": said}
                 self.parts.queue.settle_all({request.id: outcome}, self.parts.clock.now())
                 self.parts.audit.record(
                     "effect_unknown", request=request.id, session=request.session_id
@@ -496,32 +506,3 @@ class Supervisor:
                     f"request {request.id} was being carried out when the supervisor died; it may"
                     " or may not have happened"
                 )
-
-
-async def run_session(
-    supervisor: Supervisor, wanted: StartSession, started: Callable[[str], None]
-) -> int:
-    """Run one session to its end; the exit code of `gatehouse run`: the agent's own, 0 where
-    MAX_UPTIME or a person ended it."""
-    sessions = supervisor.parts.sessions
-    session = await sessions.start(wanted)
-    started(session.id)
-
-    async def stop_with_supervisor() -> None:
-        await supervisor.wait_for_stop()
-        await sessions.stop(session.id, reason=STOPPED, by="operator")
-
-    async with asyncio.TaskGroup() as tasks:
-        stopping = tasks.create_task(stop_with_supervisor())
-        final = await sessions.wait_ended(session.id)
-        stopping.cancel()
-    if final.started_at is None and not supervisor.stopping:
-        raise SandboxError(final.end_reason)
-    return final.exit_code or 0 if final.agent_exited_at is not None else 0
-
-
-def handle_signals(supervisor: Supervisor) -> None:
-    """SIGTERM and SIGINT end the supervisor in order."""
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, supervisor.request_stop)

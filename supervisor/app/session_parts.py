@@ -17,8 +17,10 @@ import msgspec
 from supervisor import settings as environment
 from supervisor.app.session_plans import SessionPlans
 from supervisor.channels.exec import ExecBroker
+from supervisor.channels.job_results import JobResults
 from supervisor.core.actions import Exec, FileChange, Packages, category_of
 from supervisor.core.approvals import Request, is_settled, status
+from supervisor.core.jobs import JobResult
 from supervisor.core.network.egress_wire import Credential, Listener
 from supervisor.core.sessions import Session
 from supervisor.errors import NotFoundError, UserError
@@ -40,6 +42,7 @@ from supervisor.sessions.session_sandboxes import (
 from supervisor.sessions.start_session import StartSession
 from supervisor.settings import ROOT, Settings
 from supervisor.workspace.channel import WorkspaceChannel
+from supervisor.workspace.copy import shared_copy
 from supervisor.workspace.copy.private_copy import make_private_copy, move_copy
 from supervisor.workspace.disk.overlay_changes import UPPER
 from supervisor.workspace.trees.trees import COPY
@@ -100,6 +103,7 @@ class SessionSetup:
         self._plans = SessionPlans(settings, gate, self._sandboxes)
         self.exec_broker: ExecBroker | None = None
         self.containment: Containment | None = None
+        self.job_results: JobResults | None = None
 
     def channel(self, session_id: str) -> WorkspaceChannel | None:
         """Return the workspace channel of a session that hasn't ended."""
@@ -187,6 +191,9 @@ class SessionSetup:
     ) -> tuple[str, ...]:
         """Make the private copy, or take over that of an ended session; return notes for the
         person."""
+        folder = self._settings.sessions_dir / session.id
+        if self._settings.backend == "compose" and wanted.resume is None:
+            await asyncio.to_thread(shared_copy.lend, folder, self._settings.shared_copy)
         if wanted.resume is not None:
             await self._take_over(session, wanted.resume)
             return (f"it goes on with the copy of session {wanted.resume}",)
@@ -208,8 +215,10 @@ class SessionSetup:
     async def attach(self, session: Session, listeners: Mapping[int, socket.socket]) -> None:
         """Watch the copy, lend the proxy's socket to egress, serve the agent's door."""
         parts = self._parts[session.id]
-        parts.listeners = tuple(listeners.values())
-        await parts.channel.start()
+        # The door closes its own.
+        parts.listeners = tuple(one for port, one in listeners.items() if port != AGENT_PORT)
+        if not _ends_in_branch(session):
+            await parts.channel.start()
         await self._network.open_session(session.id, listeners[PROXY_PORT], self._credentials)
         self._network.keep_bodies(session.id, is_on=session.keep_bodies)
         for port, kind in _FOR_THOSE_WITHOUT_PROXY.items():
@@ -250,7 +259,8 @@ class SessionSetup:
         """Compare the whole copy with the host; nothing where no copy was made."""
         if self.exec_broker is not None:
             await self.exec_broker.until_stopped(session.id)
-        if (self._settings.sessions_dir / session.id / "merged").is_dir():
+        is_copied = (self._settings.sessions_dir / session.id / "merged").is_dir()
+        if is_copied and not _ends_in_branch(session):
             await self._parts[session.id].channel.final_pass(why)
 
     def waits_for_person(self, session_id: str) -> bool:
@@ -264,6 +274,13 @@ class SessionSetup:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(1.0):
                 await self._queue.next_change_in_session(session_id)
+
+    async def finish_job(self, session: Session) -> JobResult | None:
+        """See `SessionSupport.finish_job`."""
+        if session.job is None or self.job_results is None:
+            return None
+        await self.final_pass(session, "the agent has exited")
+        return await self.job_results.of(session, session.job)
 
     def close_requests(self, session_id: str, why: str) -> None:
         """Deny what can't wait for an answer without the agent, and end the commands that run."""
@@ -292,6 +309,8 @@ class SessionSetup:
                 await parts.stop_door()
                 parts.stop_door = None
             await parts.channel.stop()
+            folder = self._settings.sessions_dir / session.id
+            await asyncio.to_thread(shared_copy.take_back, folder)
             for listener in parts.listeners:
                 listener.close()
             parts.listeners = ()
@@ -343,6 +362,10 @@ class SessionSetup:
             ]
             self._gate.answers.close(f"session {session.id} goes on with this copy", *left)
             await asyncio.to_thread(move_copy, folder / resumed, folder / session.id)
+            if self._settings.backend == "compose":
+                await asyncio.to_thread(
+                    shared_copy.lend, folder / session.id, self._settings.shared_copy
+                )
         await self.tidy_left()
         await self._parts[session.id].channel.reopen()
 
@@ -381,6 +404,11 @@ class SessionSetup:
     def _within(self, session: Session) -> Within:
         parts = self._parts.get(session.id)
         return parts.channel.within if parts is not None else None
+
+
+def _ends_in_branch(session: Session) -> bool:
+    """Return whether what it changes leaves the copy as commits alone."""
+    return session.job is not None and session.job.branch
 
 
 async def _to_end(check: Awaitable[object]) -> None:

@@ -12,6 +12,8 @@ import msgspec
 
 from supervisor.core.agents.agents import AGENTS, MODEL_KEYS, AgentName, Provider, model_rules
 from supervisor.core.budget import format_budget, parse_budget
+from supervisor.core.files.write_scope import WriteScope
+from supervisor.core.jobs import job_prompt
 from supervisor.core.policy.policy_text import LONGEST_HOLD_S, parse_policy
 from supervisor.core.text.duration import format_duration
 from supervisor.core.text.hosts import as_address
@@ -31,6 +33,10 @@ RECORDED_NOTICE = (
 )
 STRICT_NOTICE = (
     "this session runs under policy/examples/strict.yaml, so that commands are asked, too"
+)
+RECORDED_JOB_NOTICE = (
+    "this job runs on a recorded model: no ANTHROPIC_API_KEY is set, so nobody read the prompt; it"
+    " writes one note within the scope"
 )
 NO_GIT_NOTICE = (
     "the workspace is no git repository: the review has no diff, and git features are off"
@@ -63,6 +69,8 @@ class SessionPlans:
         }
         if wanted.kind == "review":
             return common | await self._of_review(wanted)
+        if wanted.kind == "maintenance":
+            return common | await self._of_job(wanted, caller)
         if not wanted.command:
             raise UserError(
                 "no command to supervise", "give one: gatehouse run --workspace DIR -- COMMAND"
@@ -92,6 +100,29 @@ class SessionPlans:
             "model": "recorded" if recorded else self._review_model(wanted) or DEFAULT_MODEL,
             "policy_text": "" if recorded else self._rules_for_models("anthropic"),
             "notices": tuple(notices),
+        }
+
+    async def _of_job(self, wanted: StartSession, caller: StartingShell) -> dict[str, Any]:
+        job = wanted.job
+        if job is None or not job.prompt.strip():
+            raise UserError("the job has no prompt", "say what is to be done with --prompt")
+        WriteScope(job.scope)
+        base = await workspace_git.head(wanted.workspace)
+        if base is None and job.branch:
+            raise UserError(
+                "the workspace is no git repository with a commit, so there can be no branch",
+                "leave --branch out",
+            )
+        found: dict[str, Any] = {"job": job, "base": base}
+        if wanted.agent is not None:
+            command = (wanted.agent, *AGENTS[wanted.agent].headless, job_prompt(job))
+            return found | self._of_named_agent(wanted.agent, caller) | {"command": command}
+        recorded = not self._settings.anthropic_api_key
+        return found | {
+            "command": ("gatehouse-maintain",),
+            "model": "recorded" if recorded else self._review_model(wanted) or DEFAULT_MODEL,
+            "policy_text": "" if recorded else self._rules_for_models("anthropic"),
+            "notices": (RECORDED_JOB_NOTICE,) if recorded else (),
         }
 
     def _of_named_agent(self, name: AgentName, caller: StartingShell) -> dict[str, Any]:

@@ -7,7 +7,7 @@ with the agent's configuration. It must never give the sandbox a network.
 import asyncio
 import shlex
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -52,7 +52,26 @@ ref={ref}
 [ -n "$ref" ] || ref=refs/remotes/{remote}/$(git symbolic-ref --short HEAD)
 git pull {joins} . "$ref" 2>&1
 """
-_FETCHED = "/opt/gatehouse/fetched.pack"
+# What differs from a commit, in it or beside it, ignored files left out.
+_CHANGED = """
+set -euo pipefail
+git diff --name-only --no-renames --no-ext-diff -z {base} --
+git ls-files --others --exclude-standard -z
+"""
+# All of that but `outside` as one commit, whatever was committed since.
+_COMMIT = """
+set -euo pipefail
+git config user.email > /dev/null ||
+  export GIT_AUTHOR_NAME=Gatehouse GIT_AUTHOR_EMAIL=gatehouse@localhost
+git config user.email > /dev/null ||
+  export GIT_COMMITTER_NAME=Gatehouse GIT_COMMITTER_EMAIL=gatehouse@localhost
+git checkout --quiet -B {branch}
+git reset --quiet --soft {base}
+git add --all
+[ -z {first} ] || git reset --quiet {base} -- {outside}
+git -c core.hooksPath=/dev/null -c commit.gpgSign=false commit --quiet --no-verify -m {message}
+"""
+_FETCHED = "/run/gatehouse/fetched.pack"
 
 
 class CopiedHead(NamedTuple):
@@ -117,6 +136,27 @@ class CopiedCommits:
         script = f"git for-each-ref --count={MOST_KNOWN} --format='%(objectname)'"
         listed = await self._run(session_id, cwd, script, "the copy's refs can't be read")
         return [one for one in listed.decode(errors="replace").split() if is_oid(one)]
+
+    async def changed(self, session_id: str, base: str) -> list[str]:
+        """Return the paths of the copy that differ from a commit."""
+        script = _CHANGED.format(base=shlex.quote(base))
+        listed = await self._run(session_id, ".", script, "the changed files can't be read")
+        names = listed.decode(errors="surrogateescape").split("\0")
+        return list(dict.fromkeys(filter(None, names)))
+
+    async def commit(
+        self, session_id: str, branch: str, base: str, message: str, outside: Sequence[str]
+    ) -> None:
+        """Make one commit of all that differs from `base`, but for the paths `outside`, and check
+        it out as `branch`."""
+        words = {
+            "branch": shlex.quote(branch),
+            "base": shlex.quote(base),
+            "message": shlex.quote(message),
+            "outside": shlex.join(outside),
+            "first": shlex.quote(outside[0] if outside else ""),
+        }
+        await self._run(session_id, ".", _COMMIT.format(**words), "git can't commit the changes")
 
     async def put(self, session_id: str, cwd: str, pack: bytes, refs: dict[str, str]) -> None:
         """Store a pack in the copy, and set these refs to their object ids."""

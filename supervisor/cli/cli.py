@@ -126,6 +126,7 @@ def _add_running(verb: Callable[..., argparse.ArgumentParser]) -> None:
         "up": verb("up", verbs.up),
         "run": verb("run", verbs.run),
         "review": verb("review", verbs.review),
+        "maintain": verb("maintain", verbs.maintain),
         "claude": verb("claude", verbs.claude),
         "codex": verb("codex", verbs.codex),
         "opencode": verb("opencode", verbs.opencode),
@@ -189,6 +190,28 @@ def _add_running(verb: Callable[..., argparse.ArgumentParser]) -> None:
         nargs=argparse.REMAINDER,
         metavar="-- COMMAND",
         help="the agent and its arguments",
+    )
+    job = parsers["maintain"]
+    job.add_argument(
+        "--prompt", metavar="TEXT|FILE", required=True, help="what is to be done, or a file with it"
+    )
+    job.add_argument(
+        "--scope",
+        metavar="GLOB",
+        action="append",
+        default=[],
+        help="what may be changed: 'docs/**'; with ! before it, what may not (default: everything)",
+    )
+    job.add_argument(
+        "--agent", metavar="NAME", help="claude, codex or opencode (default: the built-in agent)"
+    )
+    job.add_argument(
+        "--tests", metavar="COMMAND", default="", help="run this on the result: 'make test'"
+    )
+    job.add_argument(
+        "--branch",
+        action="store_true",
+        help="commit the result on a branch to take or push (default: cards of changed files)",
     )
     parsers["review"].add_argument(
         "--base", metavar="REV", help="review the changes since this revision"

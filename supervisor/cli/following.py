@@ -12,11 +12,14 @@ import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from supervisor import settings as environment
 from supervisor.base.clock import RealClock
 from supervisor.cli.client import Client
 from supervisor.cli.telling import CopyTeller, say, say_url
 from supervisor.core.agents.agents import AgentName
+from supervisor.core.jobs import Job
 from supervisor.core.sessions import Kind
 from supervisor.errors import SandboxError, UserError
 from supervisor.settings import Settings
@@ -54,6 +57,7 @@ def wanted(
     kind: Kind,
     command: tuple[str, ...],
     agent: AgentName | None,
+    job: Job | None,
     base: str | None,
     tty: bool,
 ) -> dict[str, Any]:
@@ -75,6 +79,7 @@ def wanted(
         "kind": kind,
         "command": list(command) if agent else _program(command),
         "agent": agent,
+        "job": None if job is None else msgspec.to_builtins(job),
         "base": base,
         "tty": tty,
         **{field: str(value) if isinstance(value, Path) else value for field, value in own.items()},
@@ -140,6 +145,10 @@ def follow(client: Client, wanted: dict[str, Any], *, open_from: Path | None) ->
         client.post(f"{path}/stop", reason="^C in the terminal that started it")
         say("stopping the session")
         return 0
+    if session["job_result"]:
+        say(f"the job: {session['job_words']}")
+        if session["job_result"]["branch"]:
+            say(f"take it with: gatehouse take {session['id']}")
     say(f"the session has ended: {session['end_reason']}")
     if session["started_at"] is None and session["agent_exited_at"] is None:
         raise SandboxError(session["end_reason"])

@@ -25,6 +25,7 @@ from supervisor.cli import client as running
 from supervisor.cli import following
 from supervisor.cli.telling import CopyTeller, say, say_url
 from supervisor.core.agents.agents import AgentName
+from supervisor.core.jobs import Job, result_words
 from supervisor.core.sessions import Kind, Session, remaining_s
 from supervisor.core.text.display import visible
 from supervisor.core.text.duration import format_duration
@@ -50,6 +51,7 @@ def supervise(
     kind: Kind,
     command: tuple[str, ...] = (),
     agent: AgentName | None = None,
+    job: Job | None = None,
     base: str | None = None,
     tty: bool = False,
     stay: bool = False,
@@ -75,6 +77,7 @@ def supervise(
             kind=kind,
             command=command,
             agent=agent,
+            job=job,
             base=base,
             tty=tty,
         )
@@ -87,6 +90,7 @@ def supervise(
         kind=kind,
         command=command,
         agent=agent,
+        job=job,
         base=base,
         max_uptime_s=settings.max_uptime_s,
         include_ignored=settings.include_ignored,
@@ -112,20 +116,39 @@ def _make_ready(name: AgentName, settings: Settings, *, has_supervisor: bool) ->
 
 
 async def _keep_running(settings: Settings, *, open_browser: bool) -> int:
-    from supervisor.app.app import Supervisor, handle_signals
+    from supervisor.app.app import Supervisor
+    from supervisor.app.running import handle_signals
 
     async with Supervisor(settings) as supervisor:
         handle_signals(supervisor)
         for line in supervisor.findings:
             say(f"found at start: {line}")
         say_url(supervisor.login_url(), settings.data_dir if open_browser else None)
-        await supervisor.wait_for_stop()
+        async with asyncio.TaskGroup() as tasks:
+            jobs = tasks.create_task(_schedule(supervisor).run())
+            await supervisor.wait_for_stop()
+            jobs.cancel()
         say("stopping")
     return 0
 
 
+def _schedule(supervisor: Any) -> Any:
+    """The named jobs, which run for as long as this supervisor does."""
+    from supervisor.sessions.scheduled_jobs import JobSchedule
+
+    parts = supervisor.parts
+
+    def said(name: str, why: str) -> None:
+        parts.audit.record("job_not_started", job=name, why=why)
+        say(f"the job `{name}` was not started: {why}" if name else f"no job is started: {why}")
+
+    file, sessions = parts.settings.jobs_file, parts.sessions
+    return JobSchedule(file, parts.clock, sessions.last_of_job, sessions.start, said)
+
+
 async def _supervise(settings: Settings, wanted: Any, *, open_browser: bool, stay: bool) -> int:
-    from supervisor.app.app import Supervisor, handle_signals, run_session
+    from supervisor.app.app import Supervisor
+    from supervisor.app.running import handle_signals, run_session
 
     async with Supervisor(settings) as supervisor:
         handle_signals(supervisor)
@@ -211,6 +234,10 @@ class _Teller:
                 f"the review has {found} findings: on the page, and in"
                 f" {self._folder / session.id / 'review.md'}"
             )
+        if session.job is not None and session.job_result is not None:
+            lines.append(f"the job: {result_words(session.job, session.job_result)}")
+            if session.job_result.branch:
+                lines.append(f"take it with: gatehouse take {session.id}")
         if session.agent_exited_at is not None and session.ended_at is None:
             lines.append(f"the agent has exited with {session.exit_code}")
         if session.ended_at is not None:

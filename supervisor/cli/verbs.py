@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from supervisor.cli.client import Client
     from supervisor.core.agents.agents import AgentName
+    from supervisor.core.sessions import Kind
     from supervisor.settings import Settings
 
 
@@ -69,6 +70,21 @@ def _supervise_agent(options: argparse.Namespace, name: AgentName) -> int:
 def review(options: argparse.Namespace) -> int:
     """Run the review agent on the workspace's changes."""
     return _supervise(options, kind="review", base=options.base)
+
+
+def maintain(options: argparse.Namespace) -> int:
+    """Have an agent carry out one task on a folder, within a scope."""
+    from pathlib import Path
+
+    from supervisor.core.agents.agents import agent_named
+    from supervisor.core.jobs import Job
+
+    prompt, file = options.prompt, Path(options.prompt)
+    if len(prompt) < 256 and "\n" not in prompt and file.is_file():
+        prompt = file.read_text("utf-8", "replace")
+    agent = agent_named(options.agent) if options.agent else None
+    job = Job(prompt=prompt, scope=tuple(options.scope), tests=options.tests, branch=options.branch)
+    return _supervise(options, kind="maintenance", agent=agent, job=job)
 
 
 def _supervise(options: argparse.Namespace, **wanted: Any) -> int:
@@ -195,19 +211,24 @@ def resume(options: argparse.Namespace) -> int:
     """Start a new session on the copy of one that has ended."""
     from pathlib import Path
 
+    import msgspec
+
     from supervisor.cli import following
+    from supervisor.core.jobs import Job
 
     client, settings = _client(options), _settings(options)
     resumed = client.get(f"/api/sessions/{_id(options.id)}")["session"]
     given = options.command[1:] if options.command[:1] == ["--"] else options.command
-    is_review = resumed["kind"] == "review" and not given
+    kind: Kind = "agent" if given else resumed["kind"]
+    is_review = kind == "review"
     wanted = following.wanted(
         settings,
         client,
         workspace=Path(resumed["workspace"]),
-        kind="review" if is_review else "agent",
-        command=() if is_review else tuple(given or resumed["command"]),
+        kind=kind,
+        command=() if kind != "agent" else tuple(given or resumed["command"]),
         agent=None if given else resumed["agent"] or None,
+        job=None if given or not resumed["job"] else msgspec.convert(resumed["job"], Job),
         base=resumed["base"] if is_review else None,
         tty=options.tty,
     )

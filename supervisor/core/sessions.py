@@ -7,11 +7,12 @@ from typing import Annotated, Any, Literal, NewType
 
 import msgspec
 
+from supervisor.core.jobs import Job, JobResult, result_words
 from supervisor.core.text.duration import format_duration
 
 SessionId = NewType("SessionId", str)
 State = Literal["starting", "running", "paused", "waiting", "stopping", "ended"]
-Kind = Literal["agent", "review"]
+Kind = Literal["agent", "review", "maintenance"]
 NetworkMode = Literal["proxy", "transparent"]
 
 
@@ -41,8 +42,9 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     responses begin with.
 
     `agent` is the name of an agent that Gatehouse knows (`core.agents`), "" for any command;
-    `command` then begins with that name. `policy_file` is the policy that it is judged by, and
-    `saved_rules_file` where rules made of its requests are saved; "" means the installation's.
+    `command` then begins with that name. `job` is what a session of kind `maintenance` is for.
+    `policy_file` is the policy that it is judged by, and `saved_rules_file` where rules made of
+    its requests are saved; "" means the installation's.
     `policy_text` are rules that only this session has.
     """
 
@@ -75,6 +77,8 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     limits: OwnLimits = OwnLimits()
     paused_at: float | None = None
     agent: str = ""
+    job: Job | None = None
+    job_result: JobResult | None = None
 
 
 def own_limits(limits: OwnLimits) -> list[tuple[str, str]]:
@@ -87,6 +91,13 @@ def own_limits(limits: OwnLimits) -> list[tuple[str, str]]:
         ("asked connections held for", limits.hold_s and format_duration(limits.hold_s)),
     )
     return [(name, value) for name, value in shown if value]
+
+
+def job_words(session: Session) -> str:
+    """Return what came of a session's job in one line; empty where it has none, or runs still."""
+    if session.job is None or session.job_result is None:
+        return ""
+    return result_words(session.job, session.job_result)
 
 
 def as_started(session: Session) -> dict[str, Any]:
@@ -104,6 +115,7 @@ def as_started(session: Session) -> dict[str, Any]:
         "network": session.network,
         "keep_bodies": session.keep_bodies,
         "limits": msgspec.to_builtins(session.limits),
+        "job": msgspec.to_builtins(session.job),
     }
 
 

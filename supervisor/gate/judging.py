@@ -11,9 +11,16 @@ import structlog
 
 from supervisor.base.clock import Clock
 from supervisor.core.actions import WORKSPACE, Action, FileChange, Network
+from supervisor.core.files.write_scope import WriteScope
 from supervisor.core.policy.evaluate import ORIGIN, evaluate_in, evaluate_reaching
 from supervisor.core.policy.network_open import open_near
-from supervisor.core.policy.refusals import NOT_EVALUATED, OWN_FILE, SESSION_ENDED, STOPPED
+from supervisor.core.policy.refusals import (
+    NOT_EVALUATED,
+    OUT_OF_SCOPE,
+    OWN_FILE,
+    SESSION_ENDED,
+    STOPPED,
+)
 from supervisor.core.policy.rules import InForce, Policy, Verdict, allowing_near
 from supervisor.core.sessions import Session
 from supervisor.core.verdicts import Context, Passing
@@ -47,6 +54,7 @@ class Rulings:
         self._uses = uses
         self._own_files = tuple(own_files)
         self._own_in: dict[str, frozenset[str]] = {}
+        self._scopes: dict[str, WriteScope] = {}
         self._contained: set[str] = set()
         self._sessions: dict[str, Session] = {}
         self._set_of: dict[str, PolicyFiles] = {}
@@ -56,6 +64,8 @@ class Rulings:
         """Actions of this session may be judged from now on."""
         self._sessions[session.id] = session
         self._set_of[session.id] = self.policy_sets.of(session)
+        if session.job is not None and session.job.scope:
+            self._scopes[session.id] = WriteScope(session.job.scope)
         # A policy of one session may lie in the workspace of another.
         own = [
             *self._own_files,
@@ -83,6 +93,7 @@ class Rulings:
         self._sessions.pop(session_id, None)
         self._set_of.pop(session_id, None)
         self._own_in.pop(session_id, None)
+        self._scopes.pop(session_id, None)
         self.policy_sets.keep_only(self._sessions.values())
 
     def policies_of(self, session_id: str) -> PolicyFiles:
@@ -224,6 +235,14 @@ class Rulings:
         ):
             # INVARIANT: what decides over the agent is never changed by a rule, however wide.
             return Verdict(decision="ask", why=OWN_FILE, sticky=True, by_policy=False)
+        scope = self._scopes.get(session_id)
+        if (
+            scope is not None
+            and verdict.decision != "deny"
+            and isinstance(action, FileChange)
+            and not scope.covers(action)
+        ):
+            return Verdict(decision="ask", why=OUT_OF_SCOPE, sticky=True, by_policy=False)
         return verdict
 
     def _context(

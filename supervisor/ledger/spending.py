@@ -38,6 +38,7 @@ from supervisor.core.models.model_calls import ModelCall, Tokens
 from supervisor.core.models.prices import PriceTable, parse_prices
 from supervisor.core.models.spend import Charge, bound, charge, lost
 from supervisor.core.models.usage import Usage
+from supervisor.core.money import dollars
 from supervisor.core.sessions import Session
 from supervisor.errors import StorageError, UserError
 from supervisor.ledger.traffic import Traffic
@@ -298,6 +299,10 @@ class Spending:
             models = store.by_model(connection, session.id)
             flags = store.flags(connection, session.id)
         return Summary(used, limits, models, flags, nearly_used(limits, used))
+
+    def cost_words(self, session: Session) -> str:
+        """Return what a session's model calls have cost, for a person."""
+        return dollars(self.summary(session).used["session"].cost)
 
     def _tell(self, session_id: str) -> None:
         for watcher in self._watchers:

@@ -71,6 +71,7 @@ Event = Literal[
     "containment_checked",
     "install_scripts_allowed",
     "branch_taken",
+    "job_not_started",
     "review_recorded",
     "undo_started",
     "undo_settled",

@@ -38,7 +38,7 @@ from supervisor.sandbox.findings import CheckResult
 from supervisor.sandbox.host import HostSystem, read_host
 from supervisor.sandbox.limits import Watchdog, Watched, apply_rlimits
 from supervisor.sandbox.namespaces import NSENTER, Namespaces, PortOpener
-from supervisor.sandbox.running import BubblewrapRunning, Capture, OutputBudget
+from supervisor.sandbox.running import BubblewrapRunning, Capture, OutputBudget, within
 
 BWRAP = "/usr/bin/bwrap"
 # The host's own device files, which bubblewrap binds into /dev.
@@ -133,7 +133,7 @@ class Bubblewrap:
         timed_out = False
         running = await self.start(spec, on_output=out, on_error=err, on_listeners=on_listeners)
         try:
-            code = await _within(running, timeout_s)
+            code = await within(running, timeout_s)
         except TimeoutError:
             timed_out = True
             running.kill(f"it took more than {timeout_s:g} s")
@@ -210,17 +210,6 @@ class Bubblewrap:
                     f"no place for the sandbox's /etc: {error}", "check the data directory"
                 ) from error
         return self._host
-
-
-async def _within(running: BubblewrapRunning, timeout_s: float) -> int:
-    """Wait for the end, for so many seconds in which it wasn't paused. `TimeoutError` then."""
-    now = asyncio.get_running_loop().time
-    begun = now()
-    while (left := timeout_s + running.paused_s - (now() - begun)) > 0:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(left):
-                return await running.wait()
-    raise TimeoutError
 
 
 class _Start:

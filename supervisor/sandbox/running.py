@@ -16,6 +16,7 @@ import struct
 import termios
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from supervisor.base.process import Child, descendants
 from supervisor.sandbox.base import OnOutput, Stats
@@ -263,3 +264,22 @@ class BubblewrapRunning:
             if group is None or group.remove():
                 break
             await asyncio.sleep(REMOVE_PAUSE_S)
+
+
+class Pausable(Protocol):
+    """What runs, and how long of that it stood still."""
+
+    @property
+    def paused_s(self) -> float: ...
+    async def wait(self) -> int: ...
+
+
+async def within(running: Pausable, timeout_s: float) -> int:
+    """Wait for the end, for so many seconds in which it wasn't paused. `TimeoutError` then."""
+    now = asyncio.get_running_loop().time
+    begun = now()
+    while (left := timeout_s + running.paused_s - (now() - begun)) > 0:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(left):
+                return await running.wait()
+    raise TimeoutError

@@ -15,7 +15,7 @@ import msgspec
 
 from supervisor import settings as environment
 from supervisor.base.process import run
-from supervisor.core.agents.agents import AGENTS, AgentName
+from supervisor.core.agents.agents import AGENTS, NAMES, AgentName
 from supervisor.errors import UserError
 from supervisor.sandbox.programs import find_program
 from supervisor.settings import ROOT
@@ -44,6 +44,12 @@ def find(name: AgentName, search_path: str) -> FoundProgram | None:
         path = f"{place}/{program.relative_to(installed)}"
         return FoundProgram(path, ((installed, place),), "Gatehouse's own cache")
     return None
+
+
+def available() -> dict[AgentName, str]:
+    """Return the titles of the agents whose programs this supervisor finds, by name."""
+    path = environment.search_path()
+    return {name: AGENTS[name].title for name in NAMES if find(name, path) is not None}
 
 
 async def install(name: AgentName) -> FoundProgram:

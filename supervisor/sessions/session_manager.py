@@ -107,6 +107,33 @@ class SessionManager:
         with self._engine.connect() as connection:
             return store.newest(connection, limit)
 
+    def last_of_job(self, name: str) -> Session | None:
+        """Return the newest session of a named job."""
+        with self._engine.connect() as connection:
+            return store.newest_of_job(connection, name)
+
+    def close_branch(self, session_id: str, closed: str) -> bool:
+        """Keep with a job's session what became of its branch. Return whether one waited."""
+        result = self.get(session_id).job_result
+        if result is None or not result.waits:
+            return False
+        self._change(session_id, job_result=msgspec.structs.replace(result, closed=closed))
+        return True
+
+    def has_branch(self, session_id: str) -> bool:
+        """Return whether a branch of its copy waits for being taken."""
+        return any(one.id == session_id for one in self.with_branches())
+
+    def with_branches(self) -> list[Session]:
+        """Return the ended sessions of jobs whose branch waits for being taken, newest first."""
+        with self._engine.connect() as connection:
+            found = store.newest_jobs(connection)
+        return [
+            one
+            for one in found
+            if one.ended_at is not None and one.job_result is not None and one.job_result.waits
+        ]
+
     def authenticate(self, session_id: str, token: str) -> bool:
         """Return whether `token` is the agent's token of this session, and the session hasn't
         ended."""
@@ -392,6 +419,11 @@ class SessionManager:
         cards."""
         if live.wanted_stop.is_set():
             return live.stop_reason or "stopped"
+        if session.job is not None and session.job_result is None:
+            result = await _unless(live.wanted_stop, self._surroundings.finish_job(session))
+            if result is None:
+                return live.stop_reason or "stopped"
+            session = self._change(session.id, job_result=result)
         self._surroundings.close_requests(session.id, "the agent has exited")
         await self._surroundings.final_pass(session, "the agent has exited")
         if self._surroundings.waits_for_person(session.id):

@@ -17,6 +17,7 @@ import msgspec
 from supervisor.core.actions import Exec
 from supervisor.core.agents.agents import AGENTS, MODEL_KEYS, AgentName, ModelKey, Provider
 from supervisor.core.agents.inside import Inside
+from supervisor.core.jobs import job_prompt
 from supervisor.core.network.egress_wire import Credential
 from supervisor.core.sessions import Session
 from supervisor.errors import UserError
@@ -29,6 +30,8 @@ from supervisor.settings import ROOT, Settings
 PROXY_PORT = 3128
 AGENT_PORT = 3701
 INSIDE = "/opt/gatehouse"
+# The built-in agent's task, below its home.
+TASK = ".gatehouse/task"
 DOOR = f"http://127.0.0.1:{AGENT_PORT}"
 _URLS: Mapping[Provider, str] = {
     "anthropic": "https://api.anthropic.com",
@@ -117,6 +120,8 @@ class SessionSandboxes:
             agent = AGENTS[cast("AgentName", session.agent)]
             env |= agent.environment
             home_files = agent.home(self._inside())
+        elif session.job is not None:
+            home_files = {TASK: job_prompt(session.job)}
         command, binds = self._program(session, caller)
         spec = self._base(
             session, command, env, binds, within, ports=(PROXY_PORT, AGENT_PORT), tty=tty
@@ -187,7 +192,12 @@ class SessionSandboxes:
         self, session: Session, caller: StartingShell
     ) -> tuple[tuple[str, ...], tuple[tuple[Path, str], ...]]:
         if session.kind == "review":
-            return _reviewer(session.base)
+            return _our_agent("--base", session.base or "none")
+        if session.kind == "maintenance" and not session.agent:
+            scope = session.job.scope if session.job is not None else ()
+            globs = [word for glob in scope for word in ("--scope", glob)]
+            base = session.base or "none"
+            return _our_agent("--task", f"{HOME}/{TASK}", "--base", base, *globs)
         if session.agent:
             return _named_agent(cast("AgentName", session.agent), session.command[1:], caller)
         path, binds = find_program(session.command[0], caller.search_path, Path.home())
@@ -253,7 +263,7 @@ class SessionSandboxes:
         env |= caller.variables
         env |= {f"{provider.upper()}_BASE_URL": url for provider, url in self._other_urls().items()}
         env |= dict.fromkeys(_CA_VARIABLES, CA_BUNDLE)
-        if session.kind == "review":
+        if session.kind != "agent" and not session.agent:
             env["GATEHOUSE_MODEL"] = "recorded" if session.model == "recorded" else "anthropic"
             env["GATEHOUSE_REVIEW_MODEL"] = (
                 "" if session.model in ("recorded", DEFAULT_MODEL) else session.model or ""
@@ -261,18 +271,13 @@ class SessionSandboxes:
         return env
 
 
-def _reviewer(base: str | None) -> tuple[tuple[str, ...], tuple[tuple[Path, str], ...]]:
-    """Return the review agent's command, and what it needs, shown read-only."""
+def _our_agent(*words: str) -> tuple[tuple[str, ...], tuple[tuple[Path, str], ...]]:
+    """Return the command of the built-in agent, and what it needs, shown read-only."""
     python, binds = _python()
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     libraries = Path(sys.prefix) / "lib" / version / "site-packages"
-    return (
-        python,
-        "-I",
-        f"{INSIDE}/agent_image/reviewer/__main__.py",
-        "--base",
-        base or "none",
-    ), (
+    command = (python, "-I", f"{INSIDE}/agent_image/reviewer/__main__.py", *words)
+    return command, (
         (ROOT / "agent_image", f"{INSIDE}/agent_image"),
         (libraries.resolve(), f"{INSIDE}/site-packages"),
         *binds,

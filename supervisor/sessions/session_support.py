@@ -7,6 +7,7 @@ import socket
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from supervisor.core.jobs import JobResult
 from supervisor.core.sessions import Session
 from supervisor.sandbox.base import Spec
 from supervisor.sessions.start_session import StartSession
@@ -47,6 +48,9 @@ class SessionSupport(Protocol):
 
     async def until_something_is_answered(self, session_id: str) -> None:
         """Return when one of its requests changed."""
+
+    async def finish_job(self, session: Session) -> JobResult | None:
+        """Return what came of a maintenance session's work; None for every other."""
 
     def close_requests(self, session_id: str, why: str) -> None:
         """Deny what can't wait for an answer without the agent."""

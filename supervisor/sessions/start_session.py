@@ -7,6 +7,7 @@ from typing import Annotated
 import msgspec
 
 from supervisor.core.agents.agents import AgentName
+from supervisor.core.jobs import Job
 from supervisor.core.sessions import Kind, NetworkMode, OwnLimits
 from supervisor.errors import UserError
 from supervisor.settings import CopyMode
@@ -17,7 +18,8 @@ _Value = Annotated[str, msgspec.Meta(max_length=4096)]
 
 class StartSession(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """None means the supervisor's setting, and `command` is empty for a review. `agent`: one that
-    Gatehouse knows; `command` is then its name and arguments. `include_ignored`:
+    Gatehouse knows; `command` is then its name and arguments. `job`: what is to be
+    maintained; without `agent` the built-in one does it. `include_ignored`:
     what git ignores comes into the private copy, too; `copy`: how that is made; `resume`: the id of
     a session that has ended, whose copy this one goes on with; `network`: which of its programs can
     ask to get out; `keep_bodies`: the Network page shows bodies; `policy`: the whole path of the
@@ -34,6 +36,7 @@ class StartSession(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     command: tuple[str, ...] = ()
     kind: Kind = "agent"
     agent: AgentName | None = None
+    job: Job | None = None
     base: str | None = None
     max_uptime_s: float | None = None
     budget: str | None = None

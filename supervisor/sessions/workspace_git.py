@@ -54,6 +54,12 @@ async def checked_base(workspace: Path, base: str | None) -> str | None:
     return base
 
 
+async def head(workspace: Path) -> str | None:
+    """Return the commit that is checked out; None outside a repository, and before its first."""
+    found = await _git(workspace, "rev-parse", "--verify", "--quiet", "HEAD^{commit}")
+    return found.stdout.decode().strip() if found.ok else None
+
+
 async def _git(workspace: Path, *words: str) -> Completed:
     """Ask git about the host's repository: nothing that the repository configures is run."""
     env = environment.inherited("PATH") | {

@@ -3,13 +3,17 @@
 import msgspec
 from sqlalchemy import Connection, Row, insert, select, update
 
+from supervisor.core.jobs import Job, JobResult
 from supervisor.core.sessions import OwnLimits, Session
 from supervisor.store.tables import sessions as table
 
+_STRUCTS = ("limits", "job", "job_result")
+
 
 def add(connection: Connection, session: Session) -> None:
-    facts = {name: getattr(session, name) for name in Session.__struct_fields__}
-    facts["limits"] = msgspec.to_builtins(session.limits)
+    facts = {name: getattr(session, name) for name in Session.__struct_fields__} | {
+        name: msgspec.to_builtins(getattr(session, name)) for name in _STRUCTS
+    }
     connection.execute(insert(table).values(facts))
 
 
@@ -28,6 +32,22 @@ def newest(connection: Connection, limit: int = 100) -> list[Session]:
     ]
 
 
+def newest_of_job(connection: Connection, name: str) -> Session | None:
+    """Return the last session of a named job."""
+    query = select(table).where(table.c.job["name"].as_string() == name)
+    row = connection.execute(query.order_by(table.c.created_at.desc()).limit(1)).one_or_none()
+    return _session(row) if row else None
+
+
+def newest_jobs(connection: Connection, limit: int = 200) -> list[Session]:
+    """Return the last sessions of maintenance jobs, newest first."""
+    query = select(table).where(table.c.kind == "maintenance")
+    return [
+        _session(row)
+        for row in connection.execute(query.order_by(table.c.created_at.desc()).limit(limit))
+    ]
+
+
 def not_ended(connection: Connection) -> list[Session]:
     """Return sessions without a recorded end: at start-up, those that a crash left."""
     return [
@@ -38,7 +58,10 @@ def not_ended(connection: Connection) -> list[Session]:
 def change(connection: Connection, session_id: str, **facts: object) -> Session:
     """Record new facts of a session that exists."""
     row = connection.execute(
-        update(table).where(table.c.id == session_id).values(**facts).returning(table)
+        update(table)
+        .where(table.c.id == session_id)
+        .values(msgspec.to_builtins(facts))
+        .returning(table)
     ).one()
     return _session(row)
 
@@ -48,4 +71,6 @@ def _session(row: Row) -> Session:  # type: ignore[type-arg]
     for name in ("command", "notices", "remotes"):
         values[name] = tuple(values[name])
     values["limits"] = msgspec.convert(values["limits"], OwnLimits)
+    values["job"] = msgspec.convert(values["job"], Job | None)
+    values["job_result"] = msgspec.convert(values["job_result"], JobResult | None)
     return Session(**values)

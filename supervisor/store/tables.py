@@ -56,6 +56,8 @@ sessions = Table(
     Column("limits", JSON, nullable=False, server_default="{}"),
     Column("paused_at", Float),
     Column("agent", String(32), nullable=False, server_default=""),
+    Column("job", JSON(none_as_null=True)),
+    Column("job_result", JSON(none_as_null=True)),
 )
 
 requests = Table(

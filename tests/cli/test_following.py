@@ -28,6 +28,7 @@ GIVEN = {
     "GATEHOUSE_KEEP_BODIES": "no",
     "GATEHOUSE_HOLD": "5s",
     "GATEHOUSE_INCLUDE_IGNORED": "no",
+    "GATEHOUSE_SANDBOX": "compose",
     "GATEHOUSE_MEMORY_MB": "256",
     "GATEHOUSE_PROCESSES": "32",
     "GATEHOUSE_CPU": "1m",
@@ -60,6 +61,7 @@ def asked(settings: Settings, *command: str, port: int = 3700) -> StartSession:
         kind="agent",
         command=command or ("sh",),
         agent=None,
+        job=None,
         base=None,
         tty=False,
     )

@@ -137,6 +137,15 @@ class FakeSessions:
         self.switched.append((session_id, is_on, by))
         return self.change(session_id, keep_bodies=is_on)
 
+    def close_branch(self, session_id: str, closed: str) -> bool:
+        return False
+
+    def last_of_job(self, name: str) -> Session | None:
+        return None
+
+    def with_branches(self) -> list[Session]:
+        return []
+
     def authenticate(self, session_id: str, token: str) -> bool:
         session = self.get(session_id)
         return (

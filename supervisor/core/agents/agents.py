@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple, get_args
 
 from supervisor.core.agents import claude, codex, opencode
 from supervisor.core.agents.inside import Inside
+from supervisor.errors import UserError
 
 AgentName = Literal["claude", "codex", "opencode"]
 NAMES: tuple[AgentName, ...] = get_args(AgentName)
@@ -47,7 +48,8 @@ class AgentProgram(NamedTuple):
     a glob below the folder that agent_image/cli is installed to. `keys`: the variables of the keys
     that it can use, the best first. `login`: what says, beside the home, that somebody logged in
     with it, and `advice` how they get a key that lasts. `home`: the files that it reads from its
-    home, by path below that. `arguments` come before the person's."""
+    home, by path below that. `arguments` come before the person's; `headless` before a prompt that
+    it carries out without a person."""
 
     title: str
     program: str
@@ -57,6 +59,7 @@ class AgentProgram(NamedTuple):
     advice: str
     home: Callable[[Inside], dict[str, str]]
     environment: Mapping[str, str]
+    headless: tuple[str, ...]
     arguments: tuple[str, ...] = ()
 
 
@@ -70,6 +73,7 @@ AGENTS: Mapping[AgentName, AgentProgram] = {
         advice="run `claude setup-token` and set CLAUDE_CODE_OAUTH_TOKEN to what it prints",
         home=claude.home,
         environment=claude.ENVIRONMENT,
+        headless=("-p",),
         arguments=claude.ARGUMENTS,
     ),
     "codex": AgentProgram(
@@ -81,6 +85,7 @@ AGENTS: Mapping[AgentName, AgentProgram] = {
         advice="set OPENAI_API_KEY to a key of the platform's",
         home=codex.home,
         environment={},
+        headless=("exec",),
         arguments=codex.ARGUMENTS,
     ),
     "opencode": AgentProgram(
@@ -92,8 +97,17 @@ AGENTS: Mapping[AgentName, AgentProgram] = {
         advice="set ANTHROPIC_API_KEY or OPENAI_API_KEY",
         home=opencode.home,
         environment=opencode.ENVIRONMENT,
+        headless=("run",),
     ),
 }
+
+
+def agent_named(name: str) -> AgentName:
+    """Return the agent of that name; `UserError` where there is none."""
+    for known in NAMES:
+        if known == name:
+            return known
+    raise UserError(f"there is no agent `{name}`", f"those known are {', '.join(NAMES)}")
 
 
 def model_rules(providers: Mapping[Provider, str]) -> list[str]:

@@ -11,3 +11,4 @@ NOT_EVALUATED = "the rules could not be evaluated"
 OWN_FILE = (
     "Gatehouse itself reads this file (its policy, code or pages): a change of it is always asked"
 )
+OUT_OF_SCOPE = "it is outside the scope of this job, so it is always asked, and by itself"

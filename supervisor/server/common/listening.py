@@ -2,12 +2,25 @@
 importing a server."""
 
 import errno
+import re
 import socket
+from pathlib import Path
 
 from supervisor.errors import UserError
 
+LOOPBACK, ANYWHERE = "127.0.0.1", "0.0.0.0"
+_LOCAL = re.compile(r"^\s+\|-- (\S+)\n\s+/32 host LOCAL$", re.MULTILINE)
 
-def listen(port: int, host: str = "127.0.0.1") -> socket.socket:
+
+def own_addresses(table: Path = Path("/proc/net/fib_trie")) -> tuple[str, ...]:
+    """Return the IPv4 addresses of this machine's interfaces; none where that can't be read."""
+    try:
+        return tuple(sorted(set(_LOCAL.findall(table.read_text()))))
+    except OSError:
+        return ()
+
+
+def listen(port: int, host: str = LOOPBACK) -> socket.socket:
     """A listening socket on a loopback port, 0 for any. `UserError` in one line where the port
     is taken."""
     sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)

@@ -20,6 +20,7 @@ from supervisor.core.approvals import (
     is_settled,
     status,
 )
+from supervisor.core.jobs import Job, JobResult
 from supervisor.core.policy.policy_text import parse_rule
 from supervisor.core.secrets.redact import Redactor
 from supervisor.core.sessions import (
@@ -28,6 +29,7 @@ from supervisor.core.sessions import (
     OwnLimits,
     Session,
     State,
+    job_words,
     remaining_s,
     state,
 )
@@ -104,7 +106,8 @@ class OperatorRequest(msgspec.Struct, frozen=True, kw_only=True):
 class SessionView(msgspec.Struct, frozen=True, kw_only=True):
     """A session as the operator sees it. Durations in seconds, times in seconds since the epoch.
     `policy_file` judges it, and what is saved from its requests is in `saved_rules_file`: "" for
-    the supervisor's own. `limits` are those that it has of its own.
+    the supervisor's own. `limits` are those that it has of its own. `job_words`: what came of its
+    job, in a line.
     """
 
     id: str
@@ -113,6 +116,9 @@ class SessionView(msgspec.Struct, frozen=True, kw_only=True):
     workspace: str
     command: tuple[str, ...]
     agent: str
+    job: Job | None
+    job_result: JobResult | None
+    job_words: str
     base: str | None
     model: str | None
     network: NetworkMode
@@ -229,6 +235,9 @@ def session_view(
         workspace=shown(session.workspace, redactor),
         command=tuple(shown(word, redactor) for word in session.command),
         agent=session.agent,
+        job=msgspec.convert(shown_data(msgspec.to_builtins(session.job), redactor), Job | None),
+        job_result=session.job_result,
+        job_words=shown(job_words(session), redactor),
         base=session.base,
         model=session.model,
         network=session.network,

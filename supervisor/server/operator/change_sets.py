@@ -25,6 +25,8 @@ from supervisor.core.files.change_tree import (
 from supervisor.core.files.changes import is_content
 from supervisor.core.files.content_flags import flags_of
 from supervisor.core.files.text_diff import MOST_TEXT_BYTES, count_lines
+from supervisor.core.files.write_scope import WriteScope
+from supervisor.core.policy.refusals import OUT_OF_SCOPE
 from supervisor.core.secrets.redact import Redactor
 from supervisor.errors import ChangedError, NotFoundError, UserError
 from supervisor.server.common.parts import Parts, Workspace
@@ -154,7 +156,18 @@ class ChangeSets:
 
     def _read(self, session_id: str, until: float | None = None) -> ChangeSet:
         waiting = self._waiting(session_id)
-        return ChangeSet(waiting, self._flagged.notes(waiting), until, self._flagged.lines(waiting))
+        notes = self._flagged.notes(waiting)
+        for one in self._outside(session_id, waiting):
+            notes.setdefault(one.id, []).insert(0, OUT_OF_SCOPE)
+        return ChangeSet(waiting, notes, until, self._flagged.lines(waiting))
+
+    def _outside(self, session_id: str, waiting: Iterable[Waiting]) -> list[Waiting]:
+        """Return the changes that are outside the scope of the session's job."""
+        job = self._parts.sessions.get(session_id).job
+        if job is None or not job.scope:
+            return []
+        scope = WriteScope(job.scope)
+        return [one for one in waiting if not scope.covers(one.action)]
 
     async def view(self, session_id: str, below: str = "") -> SetView:
         """Return what waits, as a person sees it before answering."""
@@ -214,6 +227,9 @@ class ChangeSets:
         self, session_id: str, given: Answer, below: str, seen: Shown, ticked: Mapping[str, str]
     ) -> list[str] | None:
         found = self._read(session_id, seen.until)
+        # INVARIANT: no approval of several covers what is outside a job's scope, ticked or not.
+        outside = {one.id for one in self._outside(session_id, found.waiting)}
+        ticked = {one: mark for one, mark in ticked.items() if one not in outside}
         return (
             found.approved_by(below, seen, ticked)
             if given == "approved"

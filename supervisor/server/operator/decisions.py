@@ -19,6 +19,7 @@ import yaml
 
 from supervisor.core.actions import Category, Effect, category_of, title
 from supervisor.core.approvals import Answer, Request, status
+from supervisor.core.git.taken_branch import TakenBranch
 from supervisor.core.policy.policy_text import merge, parse_policy, parse_rule
 from supervisor.core.policy.rules import Policy
 from supervisor.core.policy.suggest import suggest
@@ -173,15 +174,28 @@ async def deny_held(parts: Parts, session_id: str, *, by: str) -> int:
     return len(answered) + len(without)
 
 
-async def drop_left(parts: Parts, session_id: str, *, by: str) -> int:
-    """Deny all that a session which has ended left to answer. Return how many; `NotFoundError`
-    where nothing is left."""
+async def take_branch(parts: Parts, session_id: str, branch: str, *, by: str) -> TakenBranch:
+    """Make an agent's branch one of the host's repository; a job's waits for nobody any more
+    then."""
     session = parts.sessions.get(session_id)
+    taken = await parts.branches.take(session.id, branch, by=by)
+    result = session.job_result
+    if result is not None and taken.source == result.branch:
+        parts.sessions.close_branch(session.id, f"taken as {taken.branch}")
+    return taken
+
+
+async def drop_left(parts: Parts, session_id: str, *, by: str) -> int:
+    """Deny all that a session which has ended left to answer, and give its branch up. Return how
+    many that were; `NotFoundError` where nothing is left."""
+    session = parts.sessions.get(session_id)
+    has_ended = session.ended_at is not None
+    branches = int(has_ended and parts.sessions.close_branch(session.id, "dropped"))
     waiting = [one.id for one in parts.left.requests(session.id) if status(one) == "pending"]
-    if session.id not in parts.left or not waiting:
+    if not branches and (session.id not in parts.left or not waiting):
         raise NotFoundError("nothing is left of this session to answer", "see the inbox")
     answered = await parts.gate.resolve_in_turns(waiting, "denied", by=by, reason=_DROPPED)
-    return len(answered)
+    return len(answered) + branches
 
 
 def suggestions(parts: Parts, request_id: str, effect: Effect) -> list[SavableRule]:

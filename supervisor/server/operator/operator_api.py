@@ -381,9 +381,8 @@ async def take_branch(
 ) -> TakenBranch:
     """Make the agent's branch a branch of the host's repository; nothing else there changes."""
     parts = parts_of(request)
-    session = parts.sessions.get(session_id)
     branch = data.branch if data else ""
-    return await parts.branches.take(session.id, branch, by=caller(request).name)
+    return await decisions.take_branch(parts, session_id, branch, by=caller(request).name)
 
 
 @get("/api/sessions/{session_id:str}/output", sync_to_thread=False)

@@ -6,6 +6,7 @@ then held: the baseline. It must never leave half a copy behind, nor call it who
 
 import asyncio
 import contextlib
+import errno
 import os
 import shutil
 import stat
@@ -63,7 +64,8 @@ async def make_copy(
     host = Root(workspace, out_of_bounds=exclude)
     copy = _Copy(host, target, FolderContents(host, include_ignored=include_ignored), on_progress)
     try:
-        await asyncio.to_thread(target.mkdir, mode=0o700, parents=True)
+        # A link leads to a volume that a container shares, which is there already.
+        await asyncio.to_thread(_make_empty, target)
     except FileExistsError as error:
         host.close()
         raise StorageError(
@@ -229,3 +231,11 @@ def readable(workspace: Path) -> Path:
         ) from error
     except PermissionError as error:
         raise UserError(f"`{workspace}` can't be read", "check its permissions") from error
+
+
+def _make_empty(target: Path) -> None:
+    """`FileExistsError` where there is something already."""
+    target.mkdir(mode=0o700, parents=True, exist_ok=target.is_symlink())
+    with os.scandir(target) as entries:
+        if next(entries, None) is not None:
+            raise FileExistsError(errno.EEXIST, "not empty", str(target))

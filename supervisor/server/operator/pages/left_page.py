@@ -10,6 +10,7 @@ from litestar import Response, get, post
 from litestar.params import FromPath
 from litestar.types import ControllerRouterHandler
 
+from supervisor.core.sessions import Session, job_words
 from supervisor.core.text.duration import format_duration
 from supervisor.errors import GatehouseError
 from supervisor.gate.left_to_answer import LeftOfSession
@@ -22,7 +23,8 @@ from supervisor.server.operator.pages.page_views import workspace_name
 
 
 class LeftView(msgspec.Struct, frozen=True, kw_only=True):
-    """What is left of a session. `counts` is in words; times are seconds since the epoch."""
+    """What is left of a session. `counts` is in words; times are seconds since the epoch. `branch`
+    waits for being taken; `job` is what came of a maintenance job, in a line."""
 
     session_id: str
     workspace: str
@@ -31,6 +33,8 @@ class LeftView(msgspec.Struct, frozen=True, kw_only=True):
     kept_until: float
     count: int
     counts: str
+    branch: str = ""
+    job: str = ""
 
 
 class Dropped(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,7 +99,11 @@ def values(parts: Parts) -> dict[str, Any]:
 
 
 def _views(parts: Parts) -> list[LeftView]:
-    return [_view(parts, one) for one in parts.left.all()]
+    found = [_view(parts, one) for one in parts.left.all()]
+    known = {one.session_id for one in found}
+    return found + [
+        _with_branch(parts, one) for one in parts.sessions.with_branches() if one.id not in known
+    ]
 
 
 def _view(parts: Parts, left: LeftOfSession) -> LeftView:
@@ -108,7 +116,30 @@ def _view(parts: Parts, left: LeftOfSession) -> LeftView:
         kept_until=left.until,
         count=len(left.requests),
         counts=left.counts,
+        branch=_waiting_branch(session),
+        job=shown(job_words(session), parts.redactor),
     )
+
+
+def _with_branch(parts: Parts, session: Session) -> LeftView:
+    """Of a session that left nothing but a branch."""
+    ended_at = session.ended_at or 0.0
+    return LeftView(
+        session_id=session.id,
+        workspace=shown(session.workspace, parts.redactor),
+        ended_at=ended_at,
+        end_reason=shown(session.end_reason or "", parts.redactor),
+        kept_until=ended_at + parts.settings.keep_left_s,
+        count=1,
+        counts="1 branch",
+        branch=_waiting_branch(session),
+        job=shown(job_words(session), parts.redactor),
+    )
+
+
+def _waiting_branch(session: Session) -> str:
+    result = session.job_result
+    return result.branch if result is not None and result.waits else ""
 
 
 def _part(parts: Parts, error: str = "") -> Response[str]:

@@ -17,7 +17,10 @@ from litestar.params import FromPath, FromQuery, URLEncodedBody
 from litestar.types import ControllerRouterHandler
 
 from supervisor.core.actions import Category, Effect
+from supervisor.core.agents.agents import NAMES, AgentName, agent_named
 from supervisor.core.approvals import Answer, status
+from supervisor.core.jobs import Job
+from supervisor.core.sessions import Kind
 from supervisor.core.text.duration import parse_duration
 from supervisor.errors import ChangedError, GatehouseError, NotFoundError, UserError
 from supervisor.server.common.parts import Parts
@@ -229,9 +232,8 @@ def pause_session(request: AnyRequest, session_id: FromPath[str], data: Form) ->
 async def take_branch(request: AnyRequest, session_id: FromPath[str]) -> Response[str]:
     """Make the agent's branch a branch of the host's repository."""
     parts = parts_of(request)
-    session = parts.sessions.get(session_id)
     try:
-        taken = await parts.branches.take(session.id, "", by=caller(request).name)
+        taken = await decisions.take_branch(parts, session_id, "", by=caller(request).name)
     except GatehouseError as error:
         return page_values.html("parts/taken.html", error=shown(str(error), parts.redactor))
     return page_values.html(
@@ -341,7 +343,7 @@ def _effect(text: str) -> Effect:
 
 def _wanted(data: dict[str, str]) -> StartSession:
     """The form of the Sessions page."""
-    is_review = data.get("kind") != "agent"
+    kind = data.get("kind", "review")
     uptime = data.get("max_uptime", "").strip()
     workspace = data.get("workspace", "").strip()
     if not Path(workspace).is_absolute():
@@ -349,25 +351,51 @@ def _wanted(data: dict[str, str]) -> StartSession:
             f"`{workspace}` is not a whole path",
             "write the folder from / on, such as /home/me/project",
         )
+    named = agent_named(kind) if kind in NAMES else None
     try:
-        words = tuple(shlex.split(data.get("command", "")))
+        words = tuple(shlex.split(data.get("arguments" if named else "command", "")))
     except ValueError as error:
         raise UserError(
             f"the command can't be read: {str(error).lower()}", "close every quote"
         ) from error
-    if not is_review and not words:
+    if kind == "agent" and not words:
         raise UserError(
             "the command is missing", "write the command that runs as the agent, such as claude"
         )
     return StartSession(
         workspace=Path(workspace),
-        kind="review" if is_review else "agent",
-        command=() if is_review else words,
-        base=data.get("base", "").strip() or None if is_review else None,
+        kind=_kind(kind),
+        command=(named, *words) if named else words if kind == "agent" else (),
+        agent=named or _worker(data) if kind != "review" else None,
+        job=_job(data) if kind == "maintenance" else None,
+        base=data.get("base", "").strip() or None if kind == "review" else None,
         max_uptime_s=parse_duration(uptime, "the time") if uptime else None,
         budget=data.get("budget", "").strip() or None,
         include_ignored="include_ignored" in data,
         copy=copy_mode(data["copy"], "the private copy") if data.get("copy") else None,
         network=network_mode(data["network"], "the network") if data.get("network") else None,
         keep_bodies="keep_bodies" in data,
+    )
+
+
+def _kind(text: str) -> Kind:
+    kinds: dict[str, Kind] = {"review": "review", "maintenance": "maintenance"}
+    return kinds.get(text, "agent")
+
+
+def _worker(data: dict[str, str]) -> AgentName | None:
+    """Return who does a job; None for the built-in agent."""
+    name = data.get("agent", "") if data.get("kind") == "maintenance" else ""
+    return agent_named(name) if name else None
+
+
+def _job(data: dict[str, str]) -> Job:
+    prompt = data.get("prompt", "").strip()
+    if not prompt:
+        raise UserError("the job has no prompt", "say what is to be done")
+    return Job(
+        prompt=prompt,
+        scope=tuple(data.get("scope", "").split()),
+        tests=data.get("tests", "").strip(),
+        branch="branch" in data,
     )

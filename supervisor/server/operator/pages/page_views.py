@@ -21,6 +21,7 @@ from supervisor.core.actions import (
     title,
 )
 from supervisor.core.approvals import Request, explanation, failure, status
+from supervisor.core.sessions import Session, job_words
 from supervisor.core.text.duration import format_duration
 from supervisor.server.common import action_words
 from supervisor.server.common.install_words import install_words
@@ -164,6 +165,12 @@ def odd_letters(text: str) -> str:
             found.append(f"{char} is {name.lower()} (U+{ord(char):04X})")
     more = len(found) - MOST_ODD_LETTERS
     return ", ".join(found[:MOST_ODD_LETTERS]) + (f" and {more} more" if more > 0 else "")
+
+
+def job_in_short(parts: Parts, session: Session) -> str:
+    """Return what came of a session's job, and what it cost; empty where there is none yet."""
+    said = job_words(session)
+    return f"{said}; {parts.spending.cost_words(session)}" if said else ""
 
 
 def workspace_name(path: str) -> str:

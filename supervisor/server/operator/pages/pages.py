@@ -16,6 +16,7 @@ from supervisor.server.common.render import render
 from supervisor.server.operator.change_views import change
 from supervisor.server.operator.operator_api import AnyRequest, parts_of
 from supervisor.server.operator.pages import (
+    jobs_page,
     left_page,
     network_page,
     page_actions,
@@ -26,6 +27,7 @@ from supervisor.server.operator.pages import (
 from supervisor.server.operator.pages.network_views import size_text
 from supervisor.server.operator.pages.page_views import MOST_CARDS, DiffTime, card
 from supervisor.server.operator.pages.session_views import session_data
+from supervisor.sessions import agent_programs
 
 # Of an agent's output, what a page starts with.
 OUTPUT_TAIL_BYTES = 256 * 1024
@@ -67,6 +69,8 @@ def sessions(request: AnyRequest) -> Response[str]:
         "sessions": [session_data(parts, one) for one in recent],
         "copies": size_text(parts.kept_copies.total_bytes),
         "most_copies": size_text(parts.kept_copies.limit_bytes),
+        "agents": agent_programs.available(),
+        "jobs": jobs_page.rows(parts),
         "default_workspace": recent[0].workspace if recent else "",
         "include_ignored": parts.settings.include_ignored,
         "keep_bodies": parts.settings.keep_bodies,

@@ -9,9 +9,11 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import Any
 
+import msgspec
+
 from supervisor.core.files.changes import name_fields
 from supervisor.core.files.copy_progress import left
-from supervisor.core.sessions import Session, own_limits, remaining_s, state
+from supervisor.core.sessions import Session, job_words, own_limits, remaining_s, state
 from supervisor.core.text.duration import format_duration
 from supervisor.server.common.parts import Parts
 from supervisor.server.common.spend_views import spend_view
@@ -72,6 +74,10 @@ def session_data(parts: Parts, session: Session) -> dict[str, Any]:
         "workspace": redact(session.workspace),
         "workspace_name": workspace_name(session.workspace),
         "command": redact(shlex.join(session.command)),
+        "agent": session.agent,
+        "job": parts.redactor.data(msgspec.to_builtins(session.job)),
+        "job_words": redact(job_words(session)),
+        "job_closed": session.job_result.closed if session.job_result else "",
         "base": redact(session.base or ""),
         "model": redact(session.model or ""),
         "network": session.network,

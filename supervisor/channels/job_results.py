@@ -1,0 +1,116 @@
+"""What comes of a maintenance job once its agent is done: tests, scope proof, commit, push.
+
+The person said all of it when the job was started, but its effects pass the gate like any agent's:
+the tests are a command, which the person answered for then, and a push is asked.
+"""
+
+from collections.abc import Callable
+
+import structlog
+
+from supervisor.channels.git import GitBroker
+from supervisor.channels.git_pack import CopiedCommits
+from supervisor.core.actions import Exec, FileChange, Git
+from supervisor.core.approvals import Request, explanation, failure, is_settled, status
+from supervisor.core.files.write_scope import WriteScope
+from supervisor.core.jobs import Job, JobResult, Tests, result_words
+from supervisor.core.sessions import Session
+from supervisor.errors import ChangedError, GatehouseError
+from supervisor.gate.gate import Gate
+
+log = structlog.get_logger("jobs")
+
+TESTS_S = 3600.0
+BY = "the person who started the job"
+BRANCHES = "gatehouse/"
+
+
+class JobResults:
+    """One per supervisor. `cost(session)` says what it has cost so far, for a person."""
+
+    def __init__(
+        self,
+        gate: Gate,
+        commits: CopiedCommits,
+        pushes: GitBroker,
+        cost: Callable[[Session], str],
+    ) -> None:
+        self._gate = gate
+        self._queue = gate.queue
+        self._commits = commits
+        self._pushes = pushes
+        self._cost = cost
+
+    async def of(self, session: Session, job: Job) -> JobResult:
+        """Find out what the job changed, run its tests on that, and commit it where it is to be a
+        branch. What goes wrong is said in the result."""
+        changed = (
+            await self._commits.changed(session.id, session.base or "HEAD")
+            if job.branch
+            else self._asked(session.id)
+        )
+        proof = WriteScope(job.scope).proof(changed)
+        result = JobResult(proof=proof)
+        if result.is_empty:
+            return result
+        tests, why = await self._tested(session.id, job) if job.tests else ("none", "")
+        if not job.branch:
+            return JobResult(proof=proof, tests=tests, tests_why=why)
+        branch = f"{BRANCHES}{job.name or 'maintenance'}-{session.id[:8]}"
+        if not proof.inside:
+            return JobResult(proof=proof, tests=tests, tests_why=why)
+        result = JobResult(proof=proof, tests=tests, tests_why=why, branch=branch)
+        said = result_words(job, result)
+        title = job.prompt.strip().splitlines()[0][:72]
+        await self._commits.commit(
+            session.id, branch, session.base or "HEAD", f"{title}\n\n{said}\n", proof.outside
+        )
+        await self._ask_to_push(session, branch, f"{said}; {self._cost(session)}")
+        return result
+
+    def _asked(self, session_id: str) -> list[str]:
+        """Return the paths of changed files that were asked about, and not replaced since."""
+        return [
+            path
+            for one in self._queue.of_session(session_id)
+            if isinstance(one.action, FileChange) and status(one) != "superseded"
+            for path in (one.action.path, one.action.to)
+            if path is not None
+        ]
+
+    async def _tested(self, session_id: str, job: Job) -> tuple[Tests, str]:
+        request = self._gate.ask(
+            Exec(command=job.tests, timeout_s=TESTS_S),
+            session_id=session_id,
+            reason="the job's tests",
+        )
+        if status(request) == "pending":
+            try:
+                request = self._gate.resolve(
+                    request.id, "approved", by=BY, shown_fingerprint=request.fingerprint
+                )
+            except ChangedError:
+                request = self._queue.get(request.id)
+        request = await self._settled(request)
+        if status(request) != "used":
+            return "not run", explanation(request)
+        why = failure(request)
+        return ("failed", why) if why else ("passed", "")
+
+    async def _settled(self, request: Request) -> Request:
+        while not is_settled(request) and self._queue.find(request.id) is not None:
+            await self._queue.next_change(request.id, TESTS_S)
+            request = self._queue.get(request.id)
+        return request
+
+    async def _ask_to_push(self, session: Session, branch: str, reason: str) -> None:
+        """Ask for the push of a branch to `origin`, where there is one: it waits for an answer
+        also after the session."""
+        if "origin" not in session.remotes:
+            return
+        wanted = Git(operation="push", remote="origin", refspecs=(f"{branch}:{branch}",))
+        try:
+            planned = await self._pushes.planned(session.id, wanted)
+            self._gate.ask(planned, session_id=session.id, reason=reason)
+        except GatehouseError as error:
+            log.warning("a job's branch can't be pushed", session=session.id, why=str(error))

@@ -1,0 +1,69 @@
+"""Write scope of a job: which paths it may change, and the proof that it changed no others. Pure.
+
+Globs as rules have them; one that begins with `!` takes away again, and excludes alone include all
+else. Nothing given is the whole workspace.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from supervisor.core.actions import FileChange
+from supervisor.core.jobs import ScopeProof
+from supervisor.core.text import globs
+from supervisor.core.text.paths import canonical, fold
+from supervisor.errors import PolicyError, UserError
+
+
+class WriteScope:
+    """A scope that was checked. `words` are the globs as they were given."""
+
+    def __init__(self, words: Sequence[str]) -> None:
+        """`UserError` where a glob can't be used."""
+        self.words = tuple(words)
+        found = [_glob(word.removeprefix("!"), word) for word in words]
+        self._include = [
+            glob for glob, word in zip(found, words, strict=True) if not word.startswith("!")
+        ]
+        self._exclude = [
+            globs.Glob(fold(glob.text))
+            for glob, word in zip(found, words, strict=True)
+            if word.startswith("!")
+        ]
+
+    def has(self, path: str, path_b64: str | None = None) -> bool:
+        """Return whether a path is within it. What is no plain path isn't."""
+        try:
+            name = canonical(path, path_b64)
+        except ValueError:
+            return False
+        if name.is_odd and self.words:
+            return False
+        # As deny rules do: every spelling that a file system takes for the same name.
+        if any(glob.matches(fold(name.text)) for glob in self._exclude):
+            return False
+        return not self._include or any(glob.matches(name.text) for glob in self._include)
+
+    def covers(self, change: FileChange) -> bool:
+        """Return whether all that a change is about is within it."""
+        named = [(change.path, change.path_b64), *((s.path, s.path_b64) for s in change.steps)]
+        if change.to is not None:
+            named.append((change.to, change.to_b64))
+        return all(self.has(path, encoded) for path, encoded in named)
+
+    def proof(self, paths: Iterable[str]) -> ScopeProof:
+        """Return the proof for the paths that a job changed."""
+        names = sorted(set(paths))
+        outside = [name for name in names if not self.has(name)]
+        return ScopeProof(inside=len(names) - len(outside), outside=tuple(outside))
+
+
+def _glob(text: str, word: str) -> globs.Glob:
+    is_relative = not text.startswith("/") and not {"", ".", ".."} & set(text.split("/"))
+    if not is_relative:
+        raise UserError(
+            f"the scope `{word}` is no path below the workspace", "write it like docs/**"
+        )
+    try:
+        globs.check(text, word)
+    except PolicyError as error:
+        raise UserError(f"the scope: {error.message}", error.remedy) from error
+    return globs.Glob(text)
