@@ -17,7 +17,7 @@ export HYPOTHESIS_STORAGE_DIRECTORY := $(CURDIR)/$(CACHES)/hypothesis
 export COVERAGE_FILE := $(CURDIR)/$(CACHES)/coverage
 PYTEST := $(BIN)/pytest -o cache_dir=$(CACHES)/pytest
 
-.PHONY: help up test setup setup-dev check pytest pytest-once coverage format lock bench fuzz chaos soak clean
+.PHONY: help up up-compose test test-compose setup setup-dev check pytest pytest-once coverage format lock bench fuzz chaos soak clean
 .DEFAULT_GOAL := help
 
 help: ## list these commands
@@ -33,6 +33,10 @@ up: export GATEHOUSE_UP_PORT = $(value PORT)
 up: export GATEHOUSE_UP_MAX_UPTIME = $(value MAX_UPTIME)
 up: setup ## install what is missing, then supervise a review of WORKSPACE, or AGENT in it
 	@exec $(BIN)/python -I scripts/up.py
+
+# The same names as `make up` has; compose.yaml reads them from the environment.
+up-compose: ## the same in containers, with Docker or Podman (WORKSPACE= MAX_UPTIME= AGENT=claude)
+	@scripts/compose up --build
 
 test: setup-dev check pytest ## install what is missing, then run everything that CI runs
 
@@ -83,6 +87,9 @@ fuzz: setup-dev ## search longer: every property test with 100 times the example
 	$(PYTEST) -m hypothesis --hypothesis-profile deep --timeout 3600 -n $(WORKERS) $(TESTS)
 	SEQUENCES=1000 $(PYTEST) tests/workspace/trees/test_repositories_sequences.py
 	FUZZ_SECONDS=$${FUZZ_SECONDS:-60} $(BIN)/python -m tests.fuzz
+
+test-compose: setup-dev ## build the images and use them, with Docker or Podman; makes what Podman needs here
+	@scripts/test-compose
 
 chaos: setup-dev ## kill -9 at random moments, 30 times (CHAOS_ROUNDS=), and check record and host
 	CHAOS_ROUNDS=$${CHAOS_ROUNDS:-30} CHAOS_SEED=$${CHAOS_SEED:-$$$$} $(PYTEST) -q tests/chaos/test_kill.py

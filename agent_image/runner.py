@@ -24,6 +24,7 @@ import ctypes
 import json
 import os
 import pty
+import resource
 import select
 import shutil
 import signal
@@ -161,6 +162,7 @@ def _become(job, outputs, go):
         if os.read(go, 1) != b"\n":
             os._exit(137)
         os.closerange(3, 65536)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         os.chdir(job["cwd"])
         path = job["env"].get("PATH", os.defpath)
         program = shutil.which(job["command"][0], path=path) or job["command"][0]

@@ -63,6 +63,11 @@ SETTINGS = (
     ),
     Setting("GATEHOUSE_PORT", "3700", "the port of the operator's page, on 127.0.0.1"),
     Setting(
+        "GATEHOUSE_AGENT_IMAGE",
+        "",
+        "which agent the containers' image has: claude, codex or opencode (set by compose.yaml)",
+    ),
+    Setting(
         "GATEHOUSE_SANDBOX",
         "bubblewrap",
         "what agents and commands run in: bubblewrap, or compose (set by compose.yaml alone)",
@@ -192,6 +197,7 @@ class Settings(NamedTuple):
     keep_bodies: bool = False
     network_mode: NetworkMode = "proxy"
     backend: Backend = "bubblewrap"
+    agent_image: str = ""
     # Where compose.yaml mounts what the containers share: their sockets, and the private copy.
     control_dir: Path = Path("/run/gatehouse/control")
     shared_copy: Path = Path("/workspace/merged")
@@ -267,6 +273,7 @@ class Settings(NamedTuple):
             "ANTHROPIC_BASE_URL": self.anthropic_base_url,
             "OPENAI_BASE_URL": self.openai_base_url,
             "GATEHOUSE_MODEL_HOSTS": self.model_hosts,
+            "GATEHOUSE_AGENT_IMAGE": self.agent_image,
             "GATEHOUSE_SANDBOX": self.backend,
             "GATEHOUSE_KEEP_LEFT": f"{self.keep_left_s:g}s",
             "GATEHOUSE_KEPT_COPIES_GB": str(self.kept_copies_bytes // 10**9),
@@ -311,6 +318,7 @@ def from_environment() -> Settings:
             else None
         ),
         network_mode=network_mode(read["GATEHOUSE_NETWORK"], "GATEHOUSE_NETWORK"),
+        agent_image=read["GATEHOUSE_AGENT_IMAGE"],
         backend=(
             "compose"
             if _one_of(read, "GATEHOUSE_SANDBOX", ("bubblewrap", "compose")) == "compose"

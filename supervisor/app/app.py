@@ -249,7 +249,8 @@ class SupervisorParts:
             self.gate, self.sandbox, tool_spec, self.surroundings.lend_proxy, self._with_scripts
         )
         self.installs = install_broker(
-            self.gate, self.sandbox, self.network, self.surroundings, self.clock, tool_spec
+            *(self.gate, self.sandbox, self.network, self.surroundings, self.clock, tool_spec),
+            is_offered=self.settings.backend == "bubblewrap",
         )
         self.gate.handlers.on_ready("packages", "agent_api", self.installs.carry_out)
         commits = CopiedCommits(

@@ -20,9 +20,12 @@ def install_broker(
     setup: SessionSetup,
     clock: Clock,
     tool_spec: SpecFor,
+    *,
+    is_offered: bool,
 ) -> PackageBroker:
-    """Return the channel of installs."""
+    """Return the channel of installs. `is_offered`: see `PackageBroker`."""
     reach = (network.open_reach, network.close_session)
     runs = InstallSandbox(sandbox, tool_spec, *reach, PROXY_PORT)
     registry = RegistryClient(*reach, setup.ca_bundle)
-    return PackageBroker(gate, PackagePlans(gate, runs, registry, clock.now), runs, setup)
+    plans = PackagePlans(gate, runs, registry, clock.now)
+    return PackageBroker(gate, plans, runs, setup, is_offered=is_offered)

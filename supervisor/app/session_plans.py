@@ -27,6 +27,8 @@ from supervisor.settings import ROOT, TAKEN_OVER, Settings
 
 DEFAULT_POLICY = ROOT / "policy/default.yaml"
 STRICT_POLICY = ROOT / "policy/examples/strict.yaml"
+# Where compose.yaml mounts WORKSPACE.
+WORKSPACE_IN_COMPOSE = Path("/workspace/host")
 RECORDED_NOTICE = (
     "this review runs on a recorded model: no ANTHROPIC_API_KEY is set, so nobody looked at the"
     " code; it asks for one action of each kind"
@@ -54,6 +56,7 @@ class SessionPlans:
     async def plan(self, wanted: StartSession, caller: StartingShell) -> dict[str, Any]:
         """Return the facts of a session; `UserError` where it can't be started so."""
         self._check_expected(wanted)
+        self._check_folder(wanted.workspace)
         limits = parse_budget(
             self._settings.max_cost if wanted.budget is None else wanted.budget, "the budget"
         )
@@ -77,7 +80,8 @@ class SessionPlans:
             )
         if wanted.agent is not None:
             return common | self._of_named_agent(wanted.agent, caller)
-        find_program(wanted.command[0], caller.search_path, Path.home())
+        if self._settings.backend == "bubblewrap":
+            find_program(wanted.command[0], caller.search_path, Path.home())
         return common
 
     async def _of_review(self, wanted: StartSession) -> dict[str, Any]:
@@ -127,7 +131,7 @@ class SessionPlans:
 
     def _of_named_agent(self, name: AgentName, caller: StartingShell) -> dict[str, Any]:
         agent = AGENTS[name]
-        program = agent_programs.find(name, caller.search_path)
+        program = agent_programs.find(name, caller.search_path, self._settings)
         if program is None:
             raise UserError(
                 f"{agent.title} isn't installed",
@@ -193,6 +197,14 @@ class SessionPlans:
             raise UserError(
                 f"`{min(unknown)}` is not taken over into a sandbox",
                 f"those that are: {', '.join(TAKEN_OVER)}",
+            )
+
+    def _check_folder(self, workspace: Path) -> None:
+        """`UserError` where containers show another folder than is asked for."""
+        if self._settings.backend == "compose" and workspace != WORKSPACE_IN_COMPOSE:
+            raise UserError(
+                f"compose supervises the folder that WORKSPACE names, here {WORKSPACE_IN_COMPOSE}",
+                "start it anew with another WORKSPACE",
             )
 
     def _review_model(self, wanted: StartSession) -> str:

@@ -22,7 +22,7 @@ from supervisor.core.packages.install_recipes import (
     run_script,
 )
 from supervisor.core.packages.lock_files import locks_in
-from supervisor.errors import GatehouseError, UserError
+from supervisor.errors import GatehouseError, RefusedError, UserError
 from supervisor.gate.gate import Gate, Grant, Refused
 from supervisor.sandbox.base import ToolResult
 
@@ -38,7 +38,7 @@ class EndedCopies(Protocol):
 
 
 class PackageBroker:
-    """One per supervisor."""
+    """One per supervisor. `is_offered`: installs can be carried out at all."""
 
     def __init__(
         self,
@@ -46,7 +46,10 @@ class PackageBroker:
         plans: PackagePlans,
         sandbox: InstallSandbox,
         copies: EndedCopies,
+        *,
+        is_offered: bool,
     ) -> None:
+        self._is_offered = is_offered
         self._gate = gate
         self._copies = copies
         self._plans = plans
@@ -59,6 +62,11 @@ class PackageBroker:
     async def planned(self, session_id: str, action: Packages) -> Packages:
         """Return the action with exactly what it would do. `RefusedError` where it can't be
         done."""
+        if not self._is_offered:
+            raise RefusedError(
+                "installs are not carried out by compose yet",
+                "put it into the image (agent_image/Dockerfile), or use `make up`",
+            )
         async with self._turns[session_id]:
             return await self._plans.planned(session_id, action)
 

@@ -107,7 +107,7 @@ def _make_ready(name: AgentName, settings: Settings, *, has_supervisor: bool) ->
     agent = AGENTS[name]
     if not has_supervisor and not any(settings.model_keys[key] for key in agent.keys):
         raise UserError(agent_programs.no_key(name), f"{agent.advice}, and start again")
-    if agent_programs.find(name, environment.search_path()) is None:
+    if agent_programs.find(name, environment.search_path(), settings) is None:
         say(f"installing {agent.title} into {agent_programs.folder(name)}")
         asyncio.run(agent_programs.install(name))
 

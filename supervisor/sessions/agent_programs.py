@@ -5,7 +5,6 @@ is installed by npm into a cache of our own: hashes are checked, and no script o
 """
 
 import contextlib
-import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -18,7 +17,7 @@ from supervisor.base.process import run
 from supervisor.core.agents.agents import AGENTS, NAMES, AgentName
 from supervisor.errors import UserError
 from supervisor.sandbox.programs import find_program
-from supervisor.settings import ROOT
+from supervisor.settings import ROOT, Settings
 
 INSTALL_S = 600.0
 PLACE = "/opt/gatehouse/agents"
@@ -32,9 +31,13 @@ class FoundProgram(NamedTuple):
     where: str
 
 
-def find(name: AgentName, search_path: str) -> FoundProgram | None:
-    """Return an agent's program; None where there is none."""
+def find(name: AgentName, search_path: str, settings: Settings) -> FoundProgram | None:
+    """Return an agent's program; None where there is none. Of containers, it is what their image
+    has."""
     agent = AGENTS[name]
+    if settings.backend == "compose":
+        path = f"/usr/local/bin/{agent.program}"
+        return FoundProgram(path, (), "its image") if settings.agent_image == name else None
     if found := shutil.which(agent.program, path=search_path):
         path, binds = find_program(agent.program, search_path, Path.home())
         return FoundProgram(path, binds, found)
@@ -46,13 +49,13 @@ def find(name: AgentName, search_path: str) -> FoundProgram | None:
     return None
 
 
-def available() -> dict[AgentName, str]:
+def available(settings: Settings) -> dict[AgentName, str]:
     """Return the titles of the agents whose programs this supervisor finds, by name."""
     path = environment.search_path()
-    return {name: AGENTS[name].title for name in NAMES if find(name, path) is not None}
+    return {name: AGENTS[name].title for name in NAMES if find(name, path, settings) is not None}
 
 
-async def install(name: AgentName) -> FoundProgram:
+async def install(name: AgentName) -> None:
     """Install an agent's program, of the version that is locked. `UserError` where it can't be."""
     agent, place = AGENTS[name], folder(name)
     npm = shutil.which("npm", path=environment.search_path())
@@ -79,10 +82,6 @@ async def install(name: AgentName) -> FoundProgram:
         _take(fresh, place)
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
-    found = find(name, os.defpath)
-    if found is None:
-        raise UserError(f"{agent.title} isn't where it was installed", f"remove {place}")
-    return found
 
 
 def folder(name: AgentName) -> Path:

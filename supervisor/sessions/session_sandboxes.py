@@ -199,9 +199,24 @@ class SessionSandboxes:
             base = session.base or "none"
             return _our_agent("--task", f"{HOME}/{TASK}", "--base", base, *globs)
         if session.agent:
-            return _named_agent(cast("AgentName", session.agent), session.command[1:], caller)
+            return self._named_agent(cast("AgentName", session.agent), session.command[1:], caller)
+        if self._settings.backend == "compose":
+            return session.command, ()
         path, binds = find_program(session.command[0], caller.search_path, Path.home())
         return (path, *session.command[1:]), binds
+
+    def _named_agent(
+        self, name: AgentName, words: tuple[str, ...], caller: StartingShell
+    ) -> tuple[tuple[str, ...], tuple[tuple[Path, str], ...]]:
+        """Return its command, and its program and hook, shown read-only."""
+        program = agent_programs.find(name, caller.search_path, self._settings)
+        if program is None:
+            raise UserError(f"{AGENTS[name].title} is gone", f"run `gatehouse {name}` again")
+        hooks = (ROOT / "agent_image/hooks", f"{INSIDE}/agent_image/hooks")
+        binds = {inside: source for source, inside in (*program.binds, *_python()[1], hooks)}
+        return (program.path, *AGENTS[name].arguments, *words), tuple(
+            (source, inside) for inside, source in binds.items()
+        )
 
     def _base(
         self,
@@ -281,20 +296,6 @@ def _our_agent(*words: str) -> tuple[tuple[str, ...], tuple[tuple[Path, str], ..
         (ROOT / "agent_image", f"{INSIDE}/agent_image"),
         (libraries.resolve(), f"{INSIDE}/site-packages"),
         *binds,
-    )
-
-
-def _named_agent(
-    name: AgentName, words: tuple[str, ...], caller: StartingShell
-) -> tuple[tuple[str, ...], tuple[tuple[Path, str], ...]]:
-    """Return its command, and its program and hook, shown read-only."""
-    program = agent_programs.find(name, caller.search_path)
-    if program is None:
-        raise UserError(f"{AGENTS[name].title} is gone", f"run `gatehouse {name}` again")
-    hooks = (ROOT / "agent_image/hooks", f"{INSIDE}/agent_image/hooks")
-    binds = {inside: source for source, inside in (*program.binds, *_python()[1], hooks)}
-    return (program.path, *AGENTS[name].arguments, *words), tuple(
-        (source, inside) for inside, source in binds.items()
     )
 
 

@@ -197,7 +197,7 @@ def installed() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(ROOT / f".cache-{os.getuid()}"))
         for name in ("codex", "opencode"):
-            if agent_programs.find(name, "") is None:
+            if not agent_programs.folder(name).is_dir():
                 asyncio.run(agent_programs.install(name))
         yield
 

@@ -104,7 +104,7 @@ class _Copy:
     async def make(self) -> CopyReport:
         """Make the copy."""
         pieces = await self._contents.of("")
-        fd = os.open(self._target, DIRECTORY)
+        fd = os.open(self._target.resolve(), DIRECTORY)
         try:
             place = CopyFolders(self._host.fd, fd, tuple(sorted(self._host.forbidden)))
             while pieces:

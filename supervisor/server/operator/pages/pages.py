@@ -12,6 +12,7 @@ from litestar.types import ControllerRouterHandler
 
 from supervisor.core.text.duration import format_duration
 from supervisor.server.common.errors import ErrorBody
+from supervisor.server.common.parts import Parts
 from supervisor.server.common.render import render
 from supervisor.server.operator.change_views import change
 from supervisor.server.operator.operator_api import AnyRequest, parts_of
@@ -60,6 +61,10 @@ def inbox(request: AnyRequest) -> Response[str]:
     )
 
 
+def _only_workspace(parts: Parts) -> str:
+    return "/workspace/host" if parts.settings.backend == "compose" else ""
+
+
 @get("/sessions", include_in_schema=False, sync_to_thread=False)
 def sessions(request: AnyRequest) -> Response[str]:
     """Every session, and a form to start one."""
@@ -69,9 +74,9 @@ def sessions(request: AnyRequest) -> Response[str]:
         "sessions": [session_data(parts, one) for one in recent],
         "copies": size_text(parts.kept_copies.total_bytes),
         "most_copies": size_text(parts.kept_copies.limit_bytes),
-        "agents": agent_programs.available(),
+        "agents": agent_programs.available(parts.settings),
         "jobs": jobs_page.rows(parts),
-        "default_workspace": recent[0].workspace if recent else "",
+        "default_workspace": recent[0].workspace if recent else _only_workspace(parts),
         "include_ignored": parts.settings.include_ignored,
         "keep_bodies": parts.settings.keep_bodies,
         "default_budget": parts.settings.max_cost or "no limit",
