@@ -344,6 +344,7 @@ def test_a_test_file_is_named_after_its_module() -> None:
         "browser",
         "clients",
         "chaos",
+        "compose",
         "fuzz",
         "agent_image",
         "bench",

@@ -361,6 +361,7 @@ class Supervisor:
         parts = self.parts
         try:
             await parts.load_secrets()
+            parts.sandbox.open()
             await self._tasks.__aenter__()
             parts.gate.handlers.run_in(self._tasks)
             parts.sessions.run_in(self._tasks)

@@ -164,6 +164,9 @@ class Running(Protocol):
 class Sandbox(Protocol):
     """A backend."""
 
+    def open(self) -> None:
+        """Be ready for sandboxes, in the event loop. May be called again."""
+
     async def start(
         self,
         spec: Spec,

@@ -70,6 +70,9 @@ class Bubblewrap:
         self._running: set[BubblewrapRunning] = set()
         self._paused: set[Path] = set()
 
+    def open(self) -> None:
+        """See `base.Sandbox.open`. There is nothing to be made before the first sandbox."""
+
     async def start(
         self,
         spec: Spec,

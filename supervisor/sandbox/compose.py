@@ -155,6 +155,27 @@ class Compose:
         self._tool_turn = asyncio.Lock()
         self._is_paused = False
 
+    def open(self) -> None:
+        """See `base.Sandbox.open`. Runners come by themselves, and come again."""
+        for side in SIDES:
+            if side in self._doors:
+                continue
+            path = self._control / side / "runner.sock"
+            try:
+                path.unlink(missing_ok=True)
+                door = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                door.bind(str(path))
+            except OSError as error:
+                raise SandboxError(
+                    f"no socket for the {side} container at {path}: {error.strerror}",
+                    "start it by compose.yaml, which has the volume",
+                ) from error
+            door.listen(8)
+            door.setblocking(False)
+            self._doors[side] = door
+            self._idle[side] = asyncio.Queue()
+            asyncio.get_running_loop().add_reader(door, self._accept, side)
+
     async def start(
         self,
         spec: Spec,
@@ -213,7 +234,7 @@ class Compose:
 
     async def check(self) -> list[CheckResult]:
         """See `base.Sandbox.check`."""
-        self._open()
+        self.open()
         await asyncio.sleep(1.0)
         return [
             CheckResult(
@@ -244,27 +265,6 @@ class Compose:
         self._running = {one for one in self._running if not one.is_over}
         return list(self._running)
 
-    def _open(self) -> None:
-        """Listen for runners: they come by themselves, and come again."""
-        for side in SIDES:
-            if side in self._doors:
-                continue
-            path = self._control / side / "runner.sock"
-            try:
-                path.unlink(missing_ok=True)
-                door = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-                door.bind(str(path))
-            except OSError as error:
-                raise SandboxError(
-                    f"no socket for the {side} container at {path}: {error.strerror}",
-                    "start it by compose.yaml, which has the volume",
-                ) from error
-            door.listen(8)
-            door.setblocking(False)
-            self._doors[side] = door
-            self._idle[side] = asyncio.Queue()
-            asyncio.get_running_loop().add_reader(door, self._accept, side)
-
     def _accept(self, side: Container) -> None:
         with contextlib.suppress(OSError):
             made, _ = self._doors[side].accept()
@@ -282,7 +282,7 @@ class Compose:
             raise SandboxError(
                 "compose has no transparent network", "choose GATEHOUSE_NETWORK=proxy"
             )
-        self._open()
+        self.open()
         link = await self._runner(side)
         try:
             async with asyncio.timeout(START_S):
