@@ -63,6 +63,12 @@ SETTINGS = (
     ),
     Setting("GATEHOUSE_PORT", "3700", "the port of the operator's page, on 127.0.0.1"),
     Setting(
+        "GATEHOUSE_BIND",
+        "",
+        "tools of your home that sandboxes show read-only: nvm, pyenv, cargo, a folder of programs,"
+        " or gitconfig for name and e-mail; several with commas",
+    ),
+    Setting(
         "GATEHOUSE_AGENT_IMAGE",
         "",
         "which agent the containers' image has: claude, codex or opencode (set by compose.yaml)",
@@ -196,6 +202,7 @@ class Settings(NamedTuple):
     credentials_file: Path | None = None
     keep_bodies: bool = False
     network_mode: NetworkMode = "proxy"
+    binds: tuple[str, ...] = ()
     backend: Backend = "bubblewrap"
     agent_image: str = ""
     # Where compose.yaml mounts what the containers share: their sockets, and the private copy.
@@ -318,6 +325,7 @@ def from_environment() -> Settings:
             else None
         ),
         network_mode=network_mode(read["GATEHOUSE_NETWORK"], "GATEHOUSE_NETWORK"),
+        binds=tuple(filter(None, (one.strip() for one in read["GATEHOUSE_BIND"].split(",")))),
         agent_image=read["GATEHOUSE_AGENT_IMAGE"],
         backend=(
             "compose"

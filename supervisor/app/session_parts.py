@@ -31,6 +31,8 @@ from supervisor.network.network import NetworkBroker
 from supervisor.records.approval_queue import ApprovalQueue
 from supervisor.sandbox.base import DOOR_PORT, NAMES_PORT, Spec
 from supervisor.sandbox.containment import Containment
+from supervisor.sandbox.toolchains import GIT_IDENTITY, tools_of
+from supervisor.sessions import workspace_git
 from supervisor.sessions.credentials import NamedSecrets
 from supervisor.sessions.session_sandboxes import (
     AGENT_PORT,
@@ -143,7 +145,7 @@ class SessionSetup:
     async def plan(self, wanted: StartSession) -> dict[str, Any]:
         """Return the facts of a session that its kind brings; `UserError` where it can't be started
         so."""
-        return await self._plans.plan(wanted, _caller(wanted))
+        return await self._plans.plan(wanted, self._started_in(wanted))
 
     def spec(self, session: Session, token: str, *, tty: bool) -> Spec:
         """Return the agent's sandbox."""
@@ -183,7 +185,7 @@ class SessionSetup:
                 gate=self._gate,
                 protected=self._data_folders,
             ),
-            _caller(wanted),
+            self._started_in(wanted),
         )
 
     async def copy_workspace(
@@ -191,6 +193,7 @@ class SessionSetup:
     ) -> tuple[str, ...]:
         """Make the private copy, or take over that of an ended session; return notes for the
         person."""
+        await self._bring_identity(session, wanted)
         folder = self._settings.sessions_dir / session.id
         if self._settings.backend == "compose" and wanted.resume is None:
             await asyncio.to_thread(shared_copy.lend, folder, self._settings.shared_copy)
@@ -211,6 +214,27 @@ class SessionSetup:
         if made.mount is not None:
             self._parts[session.id].channel.take_mount(made.mount)
         return made.notes
+
+    async def _bring_identity(self, session: Session, wanted: StartSession) -> None:
+        """Where the person wants it, commits in the sandboxes are by their name and e-mail."""
+        if GIT_IDENTITY in self._binds(wanted):
+            parts = self._parts[session.id]
+            identity = await workspace_git.identity()
+            parts.caller = parts.caller._replace(variables={**parts.caller.variables, **identity})
+
+    def _binds(self, wanted: StartSession | None) -> tuple[str, ...]:
+        given = None if wanted is None else wanted.binds
+        return self._settings.binds if given is None else given
+
+    def _started_in(self, wanted: StartSession | None) -> StartingShell:
+        """Return the shell that a session is started in; by default, this supervisor's."""
+        path = None if wanted is None else wanted.search_path
+        variables = None if wanted is None else wanted.environment
+        return StartingShell(
+            environment.search_path() if path is None else path,
+            environment.of_the_caller() if variables is None else variables,
+            tools_of(self._binds(wanted), Path.home()),
+        )
 
     async def attach(self, session: Session, listeners: Mapping[int, socket.socket]) -> None:
         """Watch the copy, lend the proxy's socket to egress, serve the agent's door."""
@@ -399,7 +423,7 @@ class SessionSetup:
 
     def _caller(self, session: Session) -> StartingShell:
         parts = self._parts.get(session.id)
-        return parts.caller if parts is not None else _caller(None)
+        return parts.caller if parts is not None else self._started_in(None)
 
     def _within(self, session: Session) -> Within:
         parts = self._parts.get(session.id)
@@ -413,16 +437,6 @@ def _ends_in_branch(session: Session) -> bool:
 
 async def _to_end(check: Awaitable[object]) -> None:
     await check
-
-
-def _caller(wanted: StartSession | None) -> StartingShell:
-    """Return the shell that a session is started in; by default, this supervisor's."""
-    path = None if wanted is None else wanted.search_path
-    variables = None if wanted is None else wanted.environment
-    return StartingShell(
-        environment.search_path() if path is None else path,
-        environment.of_the_caller() if variables is None else variables,
-    )
 
 
 def _is_change(request: Request) -> bool:

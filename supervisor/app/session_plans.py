@@ -57,6 +57,10 @@ class SessionPlans:
         """Return the facts of a session; `UserError` where it can't be started so."""
         self._check_expected(wanted)
         self._check_folder(wanted.workspace)
+        if caller.tools.folders and self._settings.backend == "compose":
+            raise UserError(
+                "compose shows no tools of a home", "put them into agent_image/Dockerfile"
+            )
         limits = parse_budget(
             self._settings.max_cost if wanted.budget is None else wanted.budget, "the budget"
         )

@@ -163,6 +163,13 @@ def _add_running(verb: Callable[..., argparse.ArgumentParser]) -> None:
             help="the way out: proxy or transparent (GATEHOUSE_NETWORK)",
         )
         parser.add_argument(
+            "--bind",
+            metavar="TOOLS",
+            action="append",
+            help="show tools of your home read-only: nvm, pyenv, cargo, gitconfig, a folder of"
+            " programs (GATEHOUSE_BIND)",
+        )
+        parser.add_argument(
             "--keep-bodies",
             action="store_true",
             help="show bodies on the Network page (GATEHOUSE_KEEP_BODIES)",

@@ -38,6 +38,7 @@ _OF_SESSION = {
     "GATEHOUSE_KEEP_BODIES": ("keep_bodies", "keep_bodies"),
     "GATEHOUSE_REVIEW_MODEL": ("review_model", "review_model"),
     "GATEHOUSE_POLICY": ("policy", "policy_file"),
+    "GATEHOUSE_BIND": ("binds", "binds"),
 }
 # The same for its `limits`.
 _LIMITS = {

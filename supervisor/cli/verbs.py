@@ -403,6 +403,8 @@ def _settings(options: argparse.Namespace, *, policy: bool = True) -> Settings:
         said["GATEHOUSE_COPY"] = {"copy_mode": copy_mode(options.copy, "--copy")}
     if getattr(options, "network", None):
         said["GATEHOUSE_NETWORK"] = {"network_mode": network_mode(options.network, "--network")}
+    if getattr(options, "bind", None):
+        said["GATEHOUSE_BIND"] = {"binds": tuple(options.bind)}
     if options.data_dir:
         said["GATEHOUSE_DATA"] = {"data_dir": Path(options.data_dir).expanduser().absolute()}
     if policy and getattr(options, "policy", None):

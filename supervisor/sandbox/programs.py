@@ -70,10 +70,10 @@ def _install_root(path: Path, home: Path) -> Path:
     is_prefix = path.parent.name == "bin" and any(
         (prefix / mark).is_dir() for mark in _PREFIX_MARKS
     )
-    return prefix if is_prefix and not _is_too_wide(prefix, home) else path
+    return prefix if is_prefix and not is_too_wide(prefix, home) else path
 
 
-def _is_too_wide(prefix: Path, home: Path) -> bool:
+def is_too_wide(prefix: Path, home: Path) -> bool:
     """Return whether the folder is a home, lies above one, or holds what programs of a whole home
     keep (`.local/share`: keyrings too)."""
     real = prefix.resolve()

@@ -21,8 +21,10 @@ from supervisor.core.jobs import job_prompt
 from supervisor.core.network.egress_wire import Credential
 from supervisor.core.sessions import Session
 from supervisor.errors import UserError
+from supervisor.sandbox.arguments import PATH
 from supervisor.sandbox.base import CA_BUNDLE, HOME, JAVA_STORE, MERGED, SandboxLimits, Spec
 from supervisor.sandbox.programs import find_program
+from supervisor.sandbox.toolchains import Shown
 from supervisor.sessions import agent_programs
 from supervisor.sessions.credentials import NamedSecrets
 from supervisor.settings import ROOT, Settings
@@ -78,11 +80,12 @@ type Within = tuple[int, int] | None
 
 
 class StartingShell(NamedTuple):
-    """The shell that a session was started in: its search path, and the variables that the sandbox
-    takes over."""
+    """The shell that a session was started in: its search path, the variables that the sandbox
+    takes over, and the tools that it shows."""
 
     search_path: str
     variables: Mapping[str, str]
+    tools: Shown = Shown()
 
 
 class SessionSandboxes:
@@ -124,7 +127,7 @@ class SessionSandboxes:
             home_files = {TASK: job_prompt(session.job)}
         command, binds = self._program(session, caller)
         spec = self._base(
-            session, command, env, binds, within, ports=(PROXY_PORT, AGENT_PORT), tty=tty
+            session, command, env, binds, within, caller, ports=(PROXY_PORT, AGENT_PORT), tty=tty
         )
         return msgspec.structs.replace(spec, home_files=home_files)
 
@@ -134,7 +137,8 @@ class SessionSandboxes:
         """Return the sandbox of one command: no token, no key, no agent's door."""
         command = ("/bin/bash", "-c", action.command)
         env = self._environment(session, caller)
-        spec = self._base(session, command, env, (), within, ports=(PROXY_PORT,), tty=False)
+        ports = (PROXY_PORT,)
+        spec = self._base(session, command, env, (), within, caller, ports=ports, tty=False)
         return msgspec.structs.replace(
             spec, cwd=MERGED if action.cwd in ("", ".") else f"{MERGED}/{action.cwd}"
         )
@@ -225,18 +229,20 @@ class SessionSandboxes:
         env: dict[str, str],
         binds: tuple[tuple[Path, str], ...],
         within: Within,
+        caller: StartingShell,
         *,
         ports: tuple[int, ...],
         tty: bool,
     ) -> Spec:
         settings, own = self._settings, session.limits
+        shown = tuple((one, str(one)) for one in caller.tools.folders)
         return Spec(
             command=command,
             workspace_lower=Path(session.workspace),
             workspace_merged=settings.sessions_dir / session.id / "merged",
             env=env,
-            masked=self._masked,
-            readonly_binds=binds,
+            masked=(*self._masked, *caller.tools.masked),
+            readonly_binds=(*binds, *shown),
             ca_bundle=self._ca_bundle,
             java_store=self._java_store,
             ports=ports,
@@ -254,7 +260,7 @@ class SessionSandboxes:
     def _environment(self, session: Session, caller: StartingShell) -> dict[str, str]:
         proxy = f"http://127.0.0.1:{PROXY_PORT}"
         env = {
-            "PATH": "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin",
+            "PATH": ":".join((*map(str, caller.tools.programs), PATH)),
             "HOME": HOME,
             "USER": "agent",
             "LOGNAME": "agent",

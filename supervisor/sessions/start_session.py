@@ -25,6 +25,8 @@ class StartSession(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     ask to get out; `keep_bodies`: the Network page shows bodies; `policy`: the whole path of the
     file that judges it; `limits`: its own bounds.
 
+    `binds`: tools of the person's home that its sandboxes show (`sandbox.toolchains`).
+
     Of the shell that it is started in: `search_path` is where its program is looked for, and
     `environment` what the sandbox takes over (`settings.TAKEN_OVER`). `expects` are settings
     that the person gave and that all sessions of a supervisor share, as
@@ -49,6 +51,7 @@ class StartSession(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     policy: Path | None = None
     limits: OwnLimits = OwnLimits()
     review_model: _Value | None = None
+    binds: Annotated[tuple[_Value, ...], msgspec.Meta(max_length=20)] | None = None
     search_path: Annotated[str, msgspec.Meta(max_length=65536)] | None = None
     environment: dict[_Name, _Value] | None = None
     expects: dict[_Name, _Value] = {}

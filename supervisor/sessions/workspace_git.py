@@ -60,6 +60,18 @@ async def head(workspace: Path) -> str | None:
     return found.stdout.decode().strip() if found.ok else None
 
 
+async def identity() -> dict[str, str]:
+    """Return the variables that give a commit the person's name and e-mail, as their own git has
+    them."""
+    found: dict[str, str] = {}
+    for key, names in (("user.name", "NAME"), ("user.email", "EMAIL")):
+        words = ("git", "config", "--global", "--get", key)
+        said = await run(words, env=environment.for_own_git(), cwd="/", timeout_s=GIT_S)
+        if value := said.stdout.decode(errors="replace").strip():
+            found |= {f"GIT_{who}_{names}": value for who in ("AUTHOR", "COMMITTER")}
+    return found
+
+
 async def _git(workspace: Path, *words: str) -> Completed:
     """Ask git about the host's repository: nothing that the repository configures is run."""
     env = environment.inherited("PATH") | {

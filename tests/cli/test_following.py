@@ -28,6 +28,7 @@ GIVEN = {
     "GATEHOUSE_KEEP_BODIES": "no",
     "GATEHOUSE_HOLD": "5s",
     "GATEHOUSE_INCLUDE_IGNORED": "no",
+    "GATEHOUSE_BIND": "nvm,/opt/tools/bin",
     "GATEHOUSE_AGENT_IMAGE": "claude",
     "GATEHOUSE_SANDBOX": "compose",
     "GATEHOUSE_MEMORY_MB": "256",

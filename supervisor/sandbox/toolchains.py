@@ -1,0 +1,130 @@
+"""Tools of a person's home that a sandbox shows read-only, where the person names them.
+
+A name stands for a version manager's own folders: `nvm`, `pyenv`, `cargo`; `gitconfig` for name and
+e-mail of a commit. A whole path stands for a folder of programs. It must never show a home, nor a
+file that is known to hold a credential.
+"""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from supervisor.errors import UserError
+from supervisor.sandbox.programs import is_too_wide
+
+# Files in which programs keep credentials, by name.
+CREDENTIALS = frozenset(
+    {".credentials.json", ".git-credentials", ".netrc", ".npmrc", ".pypirc", "auth.json"}
+    | {"credentials", "credentials.toml", "id_dsa", "id_ecdsa", "id_ed25519", "id_rsa"}
+)
+# How far below a folder they are looked for, and how many folders at most.
+MASK_DEPTH = 4
+MOST_FOLDERS = 20_000
+
+
+class Shown(NamedTuple):
+    """`folders` are shown at their own place, but for `masked`; `programs` go before the search
+    path."""
+
+    folders: tuple[Path, ...] = ()
+    masked: tuple[Path, ...] = ()
+    programs: tuple[Path, ...] = ()
+
+    def __add__(self, other: "Shown") -> "Shown":  # type: ignore[override]
+        return Shown(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
+
+
+def tools_of(names: tuple[str, ...], home: Path) -> Shown:
+    """Return what is shown for these names and folders. `UserError` names what can't be."""
+    found = Shown()
+    for name in names:
+        if name == GIT_IDENTITY:
+            continue
+        known = MANAGERS.get(name)
+        one = known(home) if known else _folder(name, home)
+        found += one._replace(masked=tuple(_credentials_in(one.folders)))
+    return found
+
+
+def _nvm(home: Path) -> Shown:
+    versions = home / ".nvm/versions/node"
+    return _managed("nvm", versions, _first_line(home / ".nvm/alias/default"))
+
+
+def _pyenv(home: Path) -> Shown:
+    return _managed("pyenv", home / ".pyenv/versions", _first_line(home / ".pyenv/version"))
+
+
+def _cargo(home: Path) -> Shown:
+    toolchains, programs = home / ".rustup/toolchains", home / ".cargo/bin"
+    settings = home / ".rustup/settings.toml"
+    default = next(
+        (
+            line.partition("=")[2].strip().strip('"')
+            for line in (settings.read_text().splitlines() if settings.is_file() else ())
+            if line.startswith("default_toolchain")
+        ),
+        "",
+    )
+    shown = _managed("cargo", toolchains, default)
+    return shown + Shown((programs,), (), (programs,)) if programs.is_dir() else shown
+
+
+# What a name may be besides a folder.
+GIT_IDENTITY = "gitconfig"
+MANAGERS: dict[str, Callable[[Path], Shown]] = {"nvm": _nvm, "pyenv": _pyenv, "cargo": _cargo}
+
+
+def _managed(name: str, versions: Path, default: str) -> Shown:
+    """Return all versions, the default one's programs in front: that of the default's name, or the
+    newest that begins with it."""
+    if not versions.is_dir():
+        raise UserError(f"there is no {name} in {versions}", "leave it out, or name its folder")
+    installed = sorted((one for one in versions.iterdir() if one.is_dir()), key=_by_version)
+    fitting = [one for one in installed if one.name.lstrip("v").startswith(default.lstrip("v"))]
+    chosen = (fitting or installed)[-1:]
+    return Shown((versions,), (), tuple(one / "bin" for one in chosen))
+
+
+def _folder(name: str, home: Path) -> Shown:
+    folder = Path(name).expanduser()
+    if not folder.is_absolute() or not folder.is_dir():
+        known = ", ".join((*MANAGERS, GIT_IDENTITY))
+        raise UserError(
+            f"`{name}` can't be shown to an agent: it is no folder", f"give a folder, or {known}"
+        )
+    folder = folder.resolve()
+    programs = folder if folder.name == "bin" else folder / "bin"
+    if is_too_wide(folder, home) or not programs.is_dir():
+        raise UserError(
+            f"`{name}` can't be shown to an agent: it is no folder of programs",
+            "name one that is called `bin`, or that has one in it",
+        )
+    return Shown((folder,), (), (programs,))
+
+
+def _credentials_in(folders: tuple[Path, ...]) -> list[Path]:
+    found, seen = [], 0
+    for top in folders:
+        depth = len(top.parts)
+        for here, below, files in os.walk(top):
+            seen += 1
+            if seen > MOST_FOLDERS:
+                raise UserError(f"`{top}` is too large to be looked through", "name a folder in it")
+            found += [Path(here, name) for name in files if name in CREDENTIALS]
+            if len(Path(here).parts) - depth >= MASK_DEPTH:
+                below.clear()
+    return found
+
+
+def _first_line(file: Path) -> str:
+    try:
+        return file.read_text().partition("\n")[0].strip()
+    except OSError:
+        return ""
+
+
+def _by_version(folder: Path) -> list[tuple[int, str]]:
+    words = folder.name.lstrip("v").replace("-", ".").split(".")
+    return [(int(word) if word.isdigit() else -1, word) for word in words]
