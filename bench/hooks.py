@@ -1,7 +1,7 @@
 """What an agent's hook costs before each of its tools, over a Python that does nothing.
 
-From the hook's start to its exit, as an agent sees it: the program, the agent's door, the verdict on
-record. A stand-in for Claude Code reads the hook from its settings and calls it.
+From the hook's start to its exit, as an agent sees it: the program, the agent's door, the verdict
+on record. A stand-in for Claude Code reads the hook from its settings and calls it.
 """
 
 import asyncio
@@ -57,7 +57,7 @@ async def _measure(folder: Path) -> list[Figure]:
     if session.exit_code or len(times) != CALLS:
         raise RuntimeError(f"the hook failed: {lines}")
     # The first call waits for the check of the sandbox.
-    hook, plain = (statistics.median(column) / 1000 for column in zip(*times[1:]))
+    hook, plain = (statistics.median(column) / 1000 for column in zip(*times[1:], strict=True))
     return [
         Figure("an agent's hook", hook, "ms", plain, "a Python that does nothing", limit=MOST_MS)
     ]
