@@ -253,10 +253,12 @@ class Settings(NamedTuple):
     @property
     def model_keys(self) -> dict[str, str]:
         """The keys of models, by the variable that they came in; empty where there is none."""
+        # For a server of one's own people set any word.
+        is_key = len(self.openai_api_key) >= 8
         return {
             "ANTHROPIC_API_KEY": self.anthropic_api_key,
             "CLAUDE_CODE_OAUTH_TOKEN": self.claude_oauth_token,
-            "OPENAI_API_KEY": self.openai_api_key,
+            "OPENAI_API_KEY": self.openai_api_key if is_key else "",
         }
 
     def for_all_sessions(self) -> dict[str, str]:

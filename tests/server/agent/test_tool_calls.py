@@ -1,0 +1,124 @@
+"""What an agent's hook hears before a tool runs: from rules at once, from a person when there is an
+answer, and a no for everything else."""
+
+import asyncio
+from typing import Any
+
+import httpx
+import pytest
+
+from supervisor.core.approvals import Request, status
+from tests.fakes.parts import FakeParts
+
+
+async def asked(agent: httpx.AsyncClient, **tool: Any) -> Any:
+    answer = await agent.post("/v1/tool-calls", json=tool)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+async def waiting(parts: FakeParts) -> Request:
+    while not parts.queue.pending():
+        await asyncio.sleep(0)
+    return parts.queue.pending()[0]
+
+
+async def test_rules_answer_at_once(agent: httpx.AsyncClient, parts: FakeParts) -> None:
+    allowed = await asked(agent, tool="command", command="git status", cwd="/workspace/merged/src")
+    assert allowed["allowed"]
+    denied = await asked(agent, tool="command", command="rm -rf x")
+    assert not denied["allowed"]
+    assert "rm -rf" in denied["why"]
+    assert parts.queue.pending() == []
+
+
+async def test_a_person_answers_and_the_tool_runs_by_one_grant(
+    agent: httpx.AsyncClient, parts: FakeParts
+) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        call = tasks.create_task(asked(agent, tool="command", command="make", reason="to build"))
+        request = await waiting(parts)
+        assert (request.origin, request.reason) == ("agent_tool", "to build")
+        parts.gate.resolve(request.id, "approved", by="operator (cli)")
+    answer = call.result()
+    assert (answer["allowed"], answer["request_id"]) == (True, request.id)
+    assert status(parts.queue.get(request.id)) == "used"
+    assert (parts.queue.get(request.id).outcome or {})["run_by"] == "the agent's own tool"
+    async with asyncio.TaskGroup() as tasks:
+        call = tasks.create_task(asked(agent, tool="command", command="make"))
+        request = await waiting(parts)
+        parts.gate.resolve(request.id, "denied", by="operator (cli)", reason="use make test")
+    assert not call.result()["allowed"]
+    assert "use make test" in call.result()["why"]
+
+
+async def test_a_tool_in_another_folder_is_another_action(
+    agent: httpx.AsyncClient, parts: FakeParts
+) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        calls = [
+            tasks.create_task(asked(agent, tool="command", command="make", cwd=folder))
+            for folder in ("/workspace/merged", "src", "/tmp")
+        ]
+        while len(parts.queue.pending()) < 3:
+            await asyncio.sleep(0)
+        folders = {one.action.cwd for one in parts.queue.pending()}  # type: ignore[union-attr]
+        assert folders == {".", "src", "/tmp"}
+        for one in parts.queue.pending():
+            parts.gate.resolve(one.id, "denied", by="operator (cli)")
+    assert not any(call.result()["allowed"] for call in calls)
+
+
+async def test_a_push_is_not_run_by_the_tool(agent: httpx.AsyncClient, parts: FakeParts) -> None:
+    both = await asked(agent, tool="command", command="make && git push origin main")
+    assert not both["allowed"]
+    assert "runs by itself" in both["why"]
+    async with asyncio.TaskGroup() as tasks:
+        call = tasks.create_task(asked(agent, tool="command", command="git push origin main"))
+        request = await waiting(parts)
+        assert request.origin == "agent_api", "its channel carries it out"
+        parts.gate.resolve(request.id, "denied", by="operator (cli)", reason="not yet")
+    assert not call.result()["allowed"]
+    assert "not yet" in call.result()["why"]
+
+
+@pytest.mark.parametrize(
+    ("path", "is_allowed"),
+    [
+        ("/workspace/merged/src/a.py", True),
+        ("a.py", True),
+        ("/tmp/x", True),
+        ("/workspace/merged/../lower/x", True),
+        ("/workspace/merged/.git/config", False),
+    ],
+)
+async def test_an_edit_meets_deny_rules_only(
+    agent: httpx.AsyncClient, path: str, is_allowed: bool
+) -> None:
+    assert (await asked(agent, tool="edit", path=path))["allowed"] is is_allowed
+
+
+async def test_what_is_not_understood_is_an_error_which_a_hook_takes_for_a_no(
+    agent: httpx.AsyncClient, parts: FakeParts
+) -> None:
+    bad: list[dict[str, Any]] = [
+        {},
+        {"tool": "other"},
+        {"tool": "command"},
+        {"tool": "command", "command": "ls", "allowed": True},
+        {"tool": "fetch", "url": "file:///etc/passwd"},
+        {"tool": "fetch", "url": "https://:x/"},
+        {"tool": "edit", "path": "a\0b"},
+    ]
+    for body in bad:
+        answer = await agent.post("/v1/tool-calls", json=body)
+        assert answer.status_code == 400, body
+        assert answer.json()["error"]
+    assert parts.queue.pending() == []
+
+
+async def test_our_own_servers_tools_ask_by_themselves(agent: httpx.AsyncClient) -> None:
+    own = await asked(agent, tool="mcp", server="gatehouse", name="run_command")
+    assert own["allowed"]
+    fetched = await asked(agent, tool="fetch", url="https://example.org/page?x=1")
+    assert fetched["allowed"], "egress asks for the connection"
