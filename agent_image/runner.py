@@ -5,7 +5,8 @@ that the two share. This connects to it, waits for a job, and hands the descript
 output and of its listening sockets over, so that the supervisor serves them as it does in a
 sandbox of its own.
 
-    job    <- {"start": {command, env, cwd, tty, split, ports, files, home}} with `files` open
+    job    <- {"start": {command, env, cwd, tty, split, ports, files, home}} with `files` open, then
+              the filters of system calls that the command runs under
            -> {"ready": ports} with the descriptors: output (and error, where they are split), then
               the listening sockets
            <- {"go": true}, {"signal": number}
@@ -36,7 +37,12 @@ from pathlib import Path
 MOST_BYTES = 200_000
 MOST_DESCRIPTORS = 16
 RETRY_S = 0.2
-PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
+# linux/prctl.h, linux/seccomp.h
+PR_SET_CHILD_SUBREAPER, PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 36, 22, 2
+INSTRUCTION_BYTES = 8
+# The numbers that this may have in its container: an engine's own init may be before it.
+FIRST = (1, 2)
+JOBS = set()
 # Emptied before a session's agent starts: nothing of the one before is left to it.
 SCRATCH = ("/tmp", "/run/scratch")
 
@@ -54,7 +60,6 @@ def connect(folder):
 
 def serve(folder):
     """Wait for jobs, one connection each, for as long as the container runs."""
-    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     signal.signal(signal.SIGCHLD, _reap)
     while True:
         try:
@@ -63,8 +68,10 @@ def serve(folder):
                 wanted, files = _receive(made)
                 if wanted is None:
                     continue
-                if os.fork() == 0:
+                _end_others()
+                if (job := os.fork()) == 0:
                     _run_to_end(made, wanted["start"], files)
+                JOBS.add(job)
                 for one in files:
                     os.close(one)
         except (OSError, ValueError, KeyError):
@@ -73,8 +80,18 @@ def serve(folder):
 
 def _reap(*_):
     with contextlib.suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
+        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            pid, status = ended
+            if pid in JOBS and os.WIFSIGNALED(status):  # what it ran is nobody's now
+                _end_others()
+            JOBS.discard(pid)
+
+
+def _end_others():
+    """Kill all in this container but its first processes: there is one job at a time."""
+    if os.getpid() in FIRST:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(-1, signal.SIGKILL)
 
 
 def _run_to_end(connection, job, files):
@@ -94,8 +111,10 @@ def _run_to_end(connection, job, files):
 
 def _run(connection, job, files):
     """Run one job to its end."""
-    for path, descriptor in zip(job["files"], files, strict=True):
+    count = len(job["files"])
+    for path, descriptor in zip(job["files"], files[:count], strict=True):
         _write(path, descriptor)
+    filters = [_whole(one) for one in files[count:]]
     _write_home(job)
     if job["tty"]:
         master, slave = pty.openpty()
@@ -109,7 +128,7 @@ def _run(connection, job, files):
     child = os.fork()
     if child == 0:
         os.close(start)
-        _become(job, theirs, go)
+        _become(job, theirs, go, filters)
     os.close(go)
     for one in set(theirs):
         os.close(one)
@@ -147,9 +166,11 @@ def _attend(connection, child, start):
                     os.kill(pid, number)
 
 
-def _become(job, outputs, go):
-    """Become the command, once the supervisor has said so."""
+def _become(job, outputs, go, filters):
+    """Become the command, once the supervisor has said so, under its filters of system calls."""
     try:
+        # What is ignored here would be ignored there.
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.setsid()
         if job["tty"]:
             import fcntl
@@ -166,10 +187,29 @@ def _become(job, outputs, go):
         os.chdir(job["cwd"])
         path = job["env"].get("PATH", os.defpath)
         program = shutil.which(job["command"][0], path=path) or job["command"][0]
+        for one in filters:
+            _load(one)
         os.execve(program, job["command"], job["env"])
     except OSError as error:
         os.write(2, f"gatehouse: {job['command'][0]}: {error.strerror}\n".encode())
     os._exit(127)
+
+
+class _Program(ctypes.Structure):  # struct sock_fprog of linux/filter.h
+    _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_char_p))
+
+
+def _load(text):
+    """Put this process under a seccomp program; OSError where that fails."""
+    program = _Program(len(text) // INSTRUCTION_BYTES, text)
+    library = ctypes.CDLL(None, use_errno=True)
+    if library.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(program), 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "no filter of system calls")
+
+
+def _whole(descriptor):
+    with os.fdopen(descriptor, "rb") as file:
+        return file.read()
 
 
 def _listen(port):

@@ -5,6 +5,7 @@ tests/test_compose_file.py and, for both backends, in tests/sandbox/test_base.py
 """
 
 import contextlib
+import json
 import os
 import re
 import shutil
@@ -24,6 +25,7 @@ ENGINE = os.environ.get("GATEHOUSE_ENGINE", "")
 PORT = "3757"
 PROJECT = "gatehouse-test"
 PATIENCE_S = 40.0
+SECRET = "canary: this is the host's"
 
 pytestmark = [
     pytest.mark.skipif(not ENGINE, reason="run by `make test-compose`, which builds the images"),
@@ -204,3 +206,46 @@ def test_a_wrong_user_is_one_clear_line(workspace: Path) -> None:
         "gatehouse: the workspace belongs to user 1000, and this runs as user 1234; set"
         " GATEHOUSE_UID=1000, or use `make up-compose`"
     )
+
+
+def test_every_hostile_attempt_is_stopped(workspace: Path) -> None:
+    """What tests/escape tries in a bubblewrap sandbox, as an agent in its container."""
+    (workspace.parent / "canary").write_text(SECRET)
+    place = workspace / "escape"
+    shutil.copytree(ROOT / "tests/escape/hostile", place / "hostile")
+    facts = {
+        "inside": True,
+        "canary_file": str(workspace.parent / "canary"),
+        "home": str(Path.home()),
+        "process_mark": "gatehouse up",
+        "environment_mark": "GATEHOUSE_SANDBOX=compose",
+        "supervisor_pid": os.getpid(),
+        "unix_abstract": "gatehouse-1",
+        "address": "10.89.0.1",
+        "lower_inside": "/workspace/lower",
+        "data_secret_inside": "/data/gatehouse/supervisor.json",
+        "unix_in_workspace": "/workspace/lower/escape/agent.sock",
+        "unix_datagram": "/workspace/lower/escape/datagram.sock",
+        "unix_in_tmp": "/tmp/gatehouse.sock",
+        **dict.fromkeys(("tcp_port", "tcp6_port", "tcp_any_port", "udp_port"), int(PORT)),
+    }
+    (place / "world.json").write_text(json.dumps(facts))
+    for path in (place, *place.rglob("*")):
+        with contextlib.suppress(PermissionError):
+            os.chown(path, 1000, 1000)
+    until(lambda: gatehouse("sessions").strip() or None, "the supervisor")
+    for one in re.findall(r"^(\w{32})  (?!ended)", gatehouse("sessions"), re.MULTILINE):
+        gatehouse("stop", one)
+    until(
+        lambda: not re.search(r"^\w{32}  (?!ended)", gatehouse("sessions"), re.MULTILINE) or None,
+        "the end of what runs",
+    )
+    said = inside(
+        "supervisor",
+        "/gatehouse/.venv/bin/gatehouse run --max-uptime 40s --workspace /workspace/host --"
+        " python3 escape/hostile escape/world.json",
+    )
+    assert "[[" in said.stdout, said.stdout[-2000:] + said.stderr[-2000:]
+    attempts = json.loads(said.stdout[said.stdout.index("[[") :].splitlines()[0])
+    assert len(attempts) > 80
+    assert [(name, what) for name, escaped, what in attempts if escaped] == []

@@ -126,9 +126,8 @@ async def test_what_listens_inside_is_served_from_outside(sandbox: Sandbox, plac
 
 async def test_a_terminal_is_one(sandbox: Sandbox, place: Place) -> None:
     out = Capture()
-    running = await sandbox.start(
-        place.spec("sh", "-c", "tty && stty size", tty=True), on_output=out
-    )
+    script = "[ -t 0 ] && [ -t 1 ] && [ -t 2 ] && stty size"
+    running = await sandbox.start(place.spec("sh", "-c", script, tty=True), on_output=out)
     assert running.master_fd is not None
     assert await running.wait() == 0
     assert bytes(out.data) == b"0 0\r\n"
@@ -205,3 +204,41 @@ async def test_a_program_that_is_not_there_is_a_clear_end(sandbox: Sandbox, plac
     else:
         assert result.exit_code == 127
         assert b"/no/such/program" in result.stderr
+
+
+async def test_a_socket_that_lies_in_the_workspace_reaches_nobody(
+    sandbox: Sandbox, place: Place
+) -> None:
+    """A read-only mount keeps nobody from connecting to a socket on it."""
+    script = (
+        "import socket; made = socket.socket(socket.AF_UNIX);"
+        " made.connect('/workspace/lower/agent.sock')"
+    )
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(place.lower / "agent.sock"))
+        server.listen()
+        server.setblocking(False)
+        result = await sandbox.run_tool(place.spec("python3", "-c", script), timeout_s=30)
+        assert result.exit_code == 1
+        with pytest.raises(BlockingIOError):
+            server.accept()
+
+
+async def test_an_agent_that_kills_its_own_runner_ends_with_it(
+    sandbox: Sandbox, place: Place
+) -> None:
+    script = (
+        "trap '' TERM; setsid sh -c 'sleep 1.5; echo late > late' & kill -9 $PPID;"
+        " sleep 1.5; echo later > later"
+    )
+    running = await sandbox.start(place.spec("sh", "-c", script), on_output=Capture())
+    if isinstance(sandbox, Compose):
+        assert await running.wait() == 137
+        assert running.killed_why == "its container stopped"
+    else:
+        await running.wait()
+    await asyncio.sleep(1.8)
+    left = {path.name for path in place.merged.iterdir()}
+    assert (left == set()) if isinstance(sandbox, Compose) else ("later" in left)
+    result = await sandbox.run_tool(place.spec("echo", "again"), timeout_s=30)
+    assert result.stdout == b"again\n"

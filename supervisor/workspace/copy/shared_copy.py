@@ -9,12 +9,19 @@ import os
 import shutil
 from pathlib import Path
 
+from supervisor.errors import UserError
 from supervisor.workspace.trees.trees import COPY
 
 
 def lend(folder: Path, volume: Path) -> None:
-    """Have a session's copy on the volume, with what its folder holds of one. What an earlier
-    session left there goes."""
+    """Have a session's copy on the volume, with what its folder holds of one. `UserError` where
+    another session's is there still."""
+    for other in folder.parent.iterdir():
+        if other != folder and (other / COPY).is_symlink():
+            raise UserError(
+                f"compose runs one session at a time, and {other.name} hasn't ended",
+                f"answer what it asked, or end it: gatehouse stop {other.name}",
+            )
     for entry in _entries(volume):
         _remove(entry)
     copy = folder / COPY
