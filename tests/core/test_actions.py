@@ -15,6 +15,8 @@ from supervisor.core.actions import (
     Network,
     Packages,
     Proposal,
+    ShownScript,
+    content_hash,
     decode,
     encode,
     fingerprint,
@@ -188,3 +190,14 @@ def test_the_repositories_around_a_change_are_part_of_it() -> None:
     }
     assert len(marks) == 3
     assert decode(encode(inside)) == inside
+
+
+def test_a_command_of_the_agents_own_tool_is_another_one() -> None:
+    """It runs in another sandbox. What was approved before there was this field still is."""
+    plain = Exec(command="make")
+    own = Exec(command="make", by_agent=True)
+    scripts = (ShownScript(path="Makefile", hash="0" * 64),)
+    with_scripts = Exec(command="make", scripts=scripts)
+    both = Exec(command="make", scripts=scripts, by_agent=True)
+    assert len({fingerprint(one) for one in (plain, own, with_scripts, both)}) == 4
+    assert fingerprint(plain) == content_hash(msgspec.msgpack.encode(["exec", "make", ".", 120.0]))

@@ -1,5 +1,7 @@
 """A job's prompt, and what came of it in a line."""
 
+import msgspec
+
 from supervisor.core.jobs import Job, JobResult, ScopeProof, job_prompt, result_words
 from supervisor.core.sessions import Session, SessionId, job_words
 
@@ -39,3 +41,5 @@ def test_only_a_job_that_is_over_has_a_result() -> None:
         deadline_at=1.0,
     )
     assert job_words(session) == ""
+    done = msgspec.structs.replace(session, job=JOB, job_result=JobResult())
+    assert job_words(done) == "nothing to change"

@@ -5,10 +5,18 @@ import tomllib
 
 import pytest
 
-from supervisor.core.agents.agents import AGENTS, MODEL_KEYS, NAMES, AgentName, model_rules
+from supervisor.core.agents.agents import (
+    AGENTS,
+    MODEL_KEYS,
+    NAMES,
+    AgentName,
+    agent_named,
+    model_rules,
+)
 from supervisor.core.agents.claude import KEY_CHARS
 from supervisor.core.agents.inside import Inside
 from supervisor.core.policy.policy_text import parse_policy
+from supervisor.errors import UserError
 from supervisor.settings import ROOT
 
 PLACEHOLDER = "gatehouse-placeholder-0123456789abcdef01234567"
@@ -95,3 +103,9 @@ def test_its_rules_open_its_models_calls_and_nothing_else() -> None:
         "network(POST https://o.test/v1/chat/completions)",
     ]
     parse_policy(json.dumps({"version": 1, "allow": rules}), "test")
+
+
+def test_an_agent_is_found_by_its_name_alone() -> None:
+    assert [agent_named(name) for name in NAMES] == list(NAMES)
+    with pytest.raises(UserError, match="those known are claude, codex, opencode"):
+        agent_named("Claude")
