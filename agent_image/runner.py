@@ -68,6 +68,7 @@ def serve(folder):
                 wanted, files = _receive(made)
                 if wanted is None:
                     continue
+                JOBS.clear()  # the one before has said that it is over
                 _end_others()
                 if (job := os.fork()) == 0:
                     _run_to_end(made, wanted["start"], files)

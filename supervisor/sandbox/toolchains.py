@@ -23,7 +23,7 @@ MASK_DEPTH = 4
 MOST_FOLDERS = 20_000
 
 
-class Shown(NamedTuple):
+class ShownTools(NamedTuple):
     """`folders` are shown at their own place, but for `masked`; `programs` go before the search
     path."""
 
@@ -31,13 +31,13 @@ class Shown(NamedTuple):
     masked: tuple[Path, ...] = ()
     programs: tuple[Path, ...] = ()
 
-    def __add__(self, other: "Shown") -> "Shown":  # type: ignore[override]
-        return Shown(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
+    def __add__(self, other: "ShownTools") -> "ShownTools":  # type: ignore[override]
+        return ShownTools(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
 
 
-def tools_of(names: tuple[str, ...], home: Path) -> Shown:
+def tools_of(names: tuple[str, ...], home: Path) -> ShownTools:
     """Return what is shown for these names and folders. `UserError` names what can't be."""
-    found = Shown()
+    found = ShownTools()
     for name in names:
         if name == GIT_IDENTITY:
             continue
@@ -47,16 +47,16 @@ def tools_of(names: tuple[str, ...], home: Path) -> Shown:
     return found
 
 
-def _nvm(home: Path) -> Shown:
+def _nvm(home: Path) -> ShownTools:
     versions = home / ".nvm/versions/node"
     return _managed("nvm", versions, _first_line(home / ".nvm/alias/default"))
 
 
-def _pyenv(home: Path) -> Shown:
+def _pyenv(home: Path) -> ShownTools:
     return _managed("pyenv", home / ".pyenv/versions", _first_line(home / ".pyenv/version"))
 
 
-def _cargo(home: Path) -> Shown:
+def _cargo(home: Path) -> ShownTools:
     toolchains, programs = home / ".rustup/toolchains", home / ".cargo/bin"
     settings = home / ".rustup/settings.toml"
     default = next(
@@ -68,15 +68,15 @@ def _cargo(home: Path) -> Shown:
         "",
     )
     shown = _managed("cargo", toolchains, default)
-    return shown + Shown((programs,), (), (programs,)) if programs.is_dir() else shown
+    return shown + ShownTools((programs,), (), (programs,)) if programs.is_dir() else shown
 
 
 # What a name may be besides a folder.
 GIT_IDENTITY = "gitconfig"
-MANAGERS: dict[str, Callable[[Path], Shown]] = {"nvm": _nvm, "pyenv": _pyenv, "cargo": _cargo}
+MANAGERS: dict[str, Callable[[Path], ShownTools]] = {"nvm": _nvm, "pyenv": _pyenv, "cargo": _cargo}
 
 
-def _managed(name: str, versions: Path, default: str) -> Shown:
+def _managed(name: str, versions: Path, default: str) -> ShownTools:
     """Return all versions, the default one's programs in front: that of the default's name, or the
     newest that begins with it."""
     if not versions.is_dir():
@@ -84,10 +84,10 @@ def _managed(name: str, versions: Path, default: str) -> Shown:
     installed = sorted((one for one in versions.iterdir() if one.is_dir()), key=_by_version)
     fitting = [one for one in installed if one.name.lstrip("v").startswith(default.lstrip("v"))]
     chosen = (fitting or installed)[-1:]
-    return Shown((versions,), (), tuple(one / "bin" for one in chosen))
+    return ShownTools((versions,), (), tuple(one / "bin" for one in chosen))
 
 
-def _folder(name: str, home: Path) -> Shown:
+def _folder(name: str, home: Path) -> ShownTools:
     folder = Path(name).expanduser()
     if not folder.is_absolute() or not folder.is_dir():
         known = ", ".join((*MANAGERS, GIT_IDENTITY))
@@ -101,7 +101,7 @@ def _folder(name: str, home: Path) -> Shown:
             f"`{name}` can't be shown to an agent: it is no folder of programs",
             "name one that is called `bin`, or that has one in it",
         )
-    return Shown((folder,), (), (programs,))
+    return ShownTools((folder,), (), (programs,))
 
 
 def _credentials_in(folders: tuple[Path, ...]) -> list[Path]:

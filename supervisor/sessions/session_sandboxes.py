@@ -24,7 +24,7 @@ from supervisor.errors import UserError
 from supervisor.sandbox.arguments import PATH
 from supervisor.sandbox.base import CA_BUNDLE, HOME, JAVA_STORE, MERGED, SandboxLimits, Spec
 from supervisor.sandbox.programs import find_program
-from supervisor.sandbox.toolchains import Shown
+from supervisor.sandbox.toolchains import ShownTools
 from supervisor.sessions import agent_programs
 from supervisor.sessions.credentials import NamedSecrets
 from supervisor.settings import ROOT, Settings
@@ -85,7 +85,7 @@ class StartingShell(NamedTuple):
 
     search_path: str
     variables: Mapping[str, str]
-    tools: Shown = Shown()
+    tools: ShownTools = ShownTools()
 
 
 class SessionSandboxes:

@@ -103,7 +103,9 @@ async def test_a_nightly_job_waits_in_the_morning_and_its_branch_is_taken(
                 "1 file, all within docs/**; tests passed; committed on gatehouse/docs-"
             )
             await row.get_by_role("button", name="Take into my repository").click()
-            await expect(row.locator("[data-role=taken]")).to_have_text(session.job_result.branch)
+            await expect(page.locator("#left-taken [data-role=taken]")).to_have_text(
+                session.job_result.branch
+            )
             await page.reload()
             await expect(page.locator("[data-left]")).to_have_count(0)
         assert git(workspace, "show", "--format=%s", "--name-only", session.job_result.branch) == (

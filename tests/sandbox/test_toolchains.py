@@ -8,7 +8,7 @@ import pytest
 from supervisor.errors import UserError
 from supervisor.sandbox.base import Spec
 from supervisor.sandbox.bubblewrap import Bubblewrap
-from supervisor.sandbox.toolchains import Shown, tools_of
+from supervisor.sandbox.toolchains import ShownTools, tools_of
 
 
 def made(home: Path, *files: str) -> None:
@@ -78,7 +78,7 @@ def test_a_home_or_what_has_no_programs_is_refused(
 def test_what_is_not_installed_is_said(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="there is no pyenv in"):
         tools_of(("pyenv",), tmp_path)
-    assert tools_of(("gitconfig",), tmp_path) == Shown()
+    assert tools_of(("gitconfig",), tmp_path) == ShownTools()
 
 
 async def test_in_a_sandbox_the_program_runs_and_the_credential_is_empty(tmp_path: Path) -> None:
