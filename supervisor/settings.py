@@ -17,6 +17,8 @@ type Backend = Literal["bubblewrap", "compose"]
 
 # Names that the sandbox takes over from the shell that a session is started in.
 TAKEN_OVER = ("TERM", "COLORTERM", "TZ", "ANTHROPIC_MODEL")
+# Where compose.yaml mounts WORKSPACE in the supervisor's container.
+WORKSPACE_IN_COMPOSE = Path("/workspace/host")
 ROOT = Path(__file__).resolve().parent.parent
 
 

@@ -498,8 +498,13 @@ class Supervisor:
         their channel, which can tell."""
         for request in self.parts.queue.unsettled():
             if request.origin != "egress" and not isinstance(request.action, FileChange):
-                said = "the supervisor died meanwhile; it may or may not have happened"
-                outcome = {"ok": False, "error": said}
+                outcome = {
+                    "ok": False,
+                    "error": (
+                        "the supervisor died while this was carried out; it may or may not have"
+                        " happened"
+                    ),
+                }
                 self.parts.queue.settle_all({request.id: outcome}, self.parts.clock.now())
                 self.parts.audit.record(
                     "effect_unknown", request=request.id, session=request.session_id

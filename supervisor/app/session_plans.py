@@ -23,12 +23,10 @@ from supervisor.sandbox.programs import find_program
 from supervisor.sessions import agent_programs, workspace_git
 from supervisor.sessions.session_sandboxes import DEFAULT_MODEL, SessionSandboxes, StartingShell
 from supervisor.sessions.start_session import StartSession
-from supervisor.settings import ROOT, TAKEN_OVER, Settings
+from supervisor.settings import ROOT, TAKEN_OVER, WORKSPACE_IN_COMPOSE, Settings
 
 DEFAULT_POLICY = ROOT / "policy/default.yaml"
 STRICT_POLICY = ROOT / "policy/examples/strict.yaml"
-# Where compose.yaml mounts WORKSPACE.
-WORKSPACE_IN_COMPOSE = Path("/workspace/host")
 RECORDED_NOTICE = (
     "this review runs on a recorded model: no ANTHROPIC_API_KEY is set, so nobody looked at the"
     " code; it asks for one action of each kind"

@@ -38,7 +38,7 @@ from supervisor.sandbox.findings import CheckResult
 from supervisor.sandbox.host import HostSystem, read_host
 from supervisor.sandbox.limits import Watchdog, Watched, apply_rlimits
 from supervisor.sandbox.namespaces import NSENTER, Namespaces, PortOpener
-from supervisor.sandbox.running import BubblewrapRunning, Capture, OutputBudget, within
+from supervisor.sandbox.running import BubblewrapRunning, Capture, OutputBudget, result_of
 
 BWRAP = "/usr/bin/bwrap"
 # The host's own device files, which bubblewrap binds into /dev.
@@ -133,29 +133,8 @@ class Bubblewrap:
     ) -> ToolResult:
         """See `base.Sandbox.run_tool`."""
         out, err = Capture(), Capture()
-        timed_out = False
         running = await self.start(spec, on_output=out, on_error=err, on_listeners=on_listeners)
-        try:
-            code = await within(running, timeout_s)
-        except TimeoutError:
-            timed_out = True
-            running.kill(f"it took more than {timeout_s:g} s")
-            code = await running.wait()
-        except BaseException:
-            running.kill("its caller went away")
-            await running.wait()  # the caller may rely on it: nothing of it writes any more
-            raise
-        finally:
-            for listener in running.listeners.values():
-                listener.close()
-        return ToolResult(
-            exit_code=code,
-            stdout=bytes(out.data),
-            stderr=bytes(err.data),
-            truncated=running.truncated,
-            timed_out=timed_out,
-            killed_why=running.killed_why,
-        )
+        return await result_of(running, out, err, timeout_s)
 
     async def check(self) -> list[CheckResult]:
         """See `base.Sandbox.check`."""

@@ -36,13 +36,10 @@ from supervisor.sandbox.base import (
     ToolResult,
 )
 from supervisor.sandbox.findings import CheckResult
-from supervisor.sandbox.running import Capture, OutputBudget, Pump, within
+from supervisor.sandbox.running import Capture, OutputBudget, Pump, result_of
 
 type Container = Literal["agent", "tools"]
 SIDES: tuple[Container, ...] = ("agent", "tools")
-# Where compose.yaml mounts the volumes, in the supervisor's container.
-CONTROL = Path("/run/gatehouse/control")
-SHARED_COPY = Path("/workspace/merged")
 START_S = 20.0
 MOST_BYTES = 200_000
 MOST_DESCRIPTORS = 16
@@ -79,7 +76,7 @@ class ComposeRunning:
     @property
     def is_over(self) -> bool:
         """Return whether nothing of it is left."""
-        return self._link.exit_code is not None and self._output_ended.is_set()
+        return self._link.is_over and self._output_ended.is_set()
 
     @property
     def paused_s(self) -> float:
@@ -148,7 +145,7 @@ class ComposeRunning:
 class Compose:
     """The backend. `control` is a folder that has a volume for each container."""
 
-    def __init__(self, control: Path = CONTROL) -> None:
+    def __init__(self, control: Path) -> None:
         self._control = control
         self._doors: dict[Container, socket.socket] = {}
         self._idle: dict[Container, asyncio.Queue[_Link]] = {}
@@ -197,30 +194,9 @@ class Compose:
     ) -> ToolResult:
         """See `base.Sandbox.run_tool`."""
         out, err = Capture(), Capture()
-        timed_out = False
         async with self._tool_turn:
             running = await self._start("tools", spec, out, err, on_listeners)
-            try:
-                code = await within(running, timeout_s)
-            except TimeoutError:
-                timed_out = True
-                running.kill(f"it took more than {timeout_s:g} s")
-                code = await running.wait()
-            except BaseException:
-                running.kill("its caller went away")
-                await running.wait()
-                raise
-            finally:
-                for listener in running.listeners.values():
-                    listener.close()
-        return ToolResult(
-            exit_code=code,
-            stdout=bytes(out.data),
-            stderr=bytes(err.data),
-            truncated=running.truncated,
-            timed_out=timed_out,
-            killed_why=running.killed_why,
-        )
+            return await result_of(running, out, err, timeout_s)
 
     def pause(self, copy: Path) -> str:
         """See `base.Sandbox.pause`."""
@@ -359,6 +335,11 @@ class _Link:
         """Wait for the job's end; its exit code, None where the runner is gone without one."""
         await self._over.wait()
         return self.exit_code
+
+    @property
+    def is_over(self) -> bool:
+        """Return whether the job has ended, or its runner is gone."""
+        return self._over.is_set()
 
     def close(self) -> None:
         """Hang up: the runner ends what it runs."""

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Protocol
 
 from supervisor.base.process import Child, descendants
-from supervisor.sandbox.base import OnOutput, Stats
+from supervisor.sandbox.base import OnOutput, Running, Stats, ToolResult
 from supervisor.sandbox.left_behind import started_ticks
 from supervisor.sandbox.limits import Watchdog, Watched, sample
 
@@ -266,15 +266,40 @@ class BubblewrapRunning:
             await asyncio.sleep(REMOVE_PAUSE_S)
 
 
-class Pausable(Protocol):
-    """What runs, and how long of that it stood still."""
+class ToolRun(Running, Protocol):
+    """A command that runs, and how long of that it stood still."""
 
     @property
     def paused_s(self) -> float: ...
-    async def wait(self) -> int: ...
 
 
-async def within(running: Pausable, timeout_s: float) -> int:
+async def result_of(running: ToolRun, out: Capture, err: Capture, timeout_s: float) -> ToolResult:
+    """Run a command to its end, at `timeout_s` with a kill, and return what it wrote."""
+    timed_out = False
+    try:
+        code = await _within(running, timeout_s)
+    except TimeoutError:
+        timed_out = True
+        running.kill(f"it took more than {timeout_s:g} s")
+        code = await running.wait()
+    except BaseException:
+        running.kill("its caller went away")
+        await running.wait()  # the caller may rely on it: nothing of it writes any more
+        raise
+    finally:
+        for listener in running.listeners.values():
+            listener.close()
+    return ToolResult(
+        exit_code=code,
+        stdout=bytes(out.data),
+        stderr=bytes(err.data),
+        truncated=running.truncated,
+        timed_out=timed_out,
+        killed_why=running.killed_why,
+    )
+
+
+async def _within(running: ToolRun, timeout_s: float) -> int:
     """Wait for the end, for so many seconds in which it wasn't paused. `TimeoutError` then."""
     now = asyncio.get_running_loop().time
     begun = now()

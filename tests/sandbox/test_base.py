@@ -242,3 +242,5 @@ async def test_an_agent_that_kills_its_own_runner_ends_with_it(
     assert (left == set()) if isinstance(sandbox, Compose) else ("later" in left)
     result = await sandbox.run_tool(place.spec("echo", "again"), timeout_s=30)
     assert result.stdout == b"again\n"
+    again = await sandbox.start(place.spec("true"), on_output=Capture())
+    assert await again.wait() == 0

@@ -29,6 +29,7 @@ from supervisor.server.operator.pages.network_views import size_text
 from supervisor.server.operator.pages.page_views import MOST_CARDS, DiffTime, card
 from supervisor.server.operator.pages.session_views import session_data
 from supervisor.sessions import agent_programs
+from supervisor.settings import WORKSPACE_IN_COMPOSE
 
 # Of an agent's output, what a page starts with.
 OUTPUT_TAIL_BYTES = 256 * 1024
@@ -62,7 +63,7 @@ def inbox(request: AnyRequest) -> Response[str]:
 
 
 def _only_workspace(parts: Parts) -> str:
-    return "/workspace/host" if parts.settings.backend == "compose" else ""
+    return str(WORKSPACE_IN_COMPOSE) if parts.settings.backend == "compose" else ""
 
 
 @get("/sessions", include_in_schema=False, sync_to_thread=False)
