@@ -13,6 +13,7 @@ from supervisor.errors import UserError
 
 type CopyMode = Literal["auto", "copy", "overlay"]
 type NetworkMode = Literal["proxy", "transparent"]
+type ExecRules = Literal["asked", "enforce"]
 type Backend = Literal["bubblewrap", "compose"]
 
 # Names that the sandbox takes over from the shell that a session is started in.
@@ -69,6 +70,12 @@ SETTINGS = (
         "",
         "tools of your home that sandboxes show read-only: nvm, pyenv, cargo, a folder of programs,"
         " or gitconfig for name and e-mail; several with commas",
+    ),
+    Setting(
+        "GATEHOUSE_EXEC_RULES",
+        "asked",
+        "which commands the deny and ask rules for exec are about: asked (what agents and their"
+        " tools ask for), or enforce (every program that starts in a sandbox, too)",
     ),
     Setting(
         "GATEHOUSE_AGENT_IMAGE",
@@ -205,6 +212,7 @@ class Settings(NamedTuple):
     keep_bodies: bool = False
     network_mode: NetworkMode = "proxy"
     binds: tuple[str, ...] = ()
+    exec_rules: ExecRules = "asked"
     backend: Backend = "bubblewrap"
     agent_image: str = ""
     # Where compose.yaml mounts what the containers share: their sockets, and the private copy.
@@ -330,6 +338,7 @@ def from_environment() -> Settings:
         ),
         network_mode=network_mode(read["GATEHOUSE_NETWORK"], "GATEHOUSE_NETWORK"),
         binds=tuple(filter(None, (one.strip() for one in read["GATEHOUSE_BIND"].split(",")))),
+        exec_rules=exec_rules(read["GATEHOUSE_EXEC_RULES"], "GATEHOUSE_EXEC_RULES"),
         agent_image=read["GATEHOUSE_AGENT_IMAGE"],
         backend=(
             "compose"
@@ -358,6 +367,14 @@ def network_mode(text: str, what: str) -> NetworkMode:
             f"{what}: `{text}` is no way out of a sandbox", "choose proxy or transparent"
         )
     return modes[text]
+
+
+def exec_rules(text: str, what: str) -> ExecRules:
+    """Which commands the rules for exec are about, as `what` says it."""
+    found: dict[str, ExecRules] = {"asked": "asked", "enforce": "enforce"}
+    if text not in found:
+        raise UserError(f"{what}: `{text}` is no way to hold exec rules", "choose asked or enforce")
+    return found[text]
 
 
 def port_number(text: str, what: str) -> int:

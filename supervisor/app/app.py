@@ -245,8 +245,11 @@ class SupervisorParts:
         def tool_spec(session_id: str, action: Exec) -> Spec:
             return self.surroundings.tool_spec(self.sessions.get(session_id), action)
 
+        def command_spec(session_id: str, action: Exec) -> Spec:
+            return self.surroundings.command_spec(self.sessions.get(session_id), action)
+
         run = ExecBroker(
-            self.gate, self.sandbox, tool_spec, self.surroundings.lend_proxy, self._with_scripts
+            self.gate, self.sandbox, command_spec, self.surroundings.lend_proxy, self._with_scripts
         )
         self.installs = install_broker(
             *(self.gate, self.sandbox, self.network, self.surroundings, self.clock, tool_spec),

@@ -18,6 +18,7 @@ from supervisor import settings as environment
 from supervisor.app.session_plans import SessionPlans
 from supervisor.channels.exec import ExecBroker
 from supervisor.channels.job_results import JobResults
+from supervisor.channels.started_programs import StartedPrograms
 from supervisor.core.actions import Exec, FileChange, Packages, category_of
 from supervisor.core.approvals import Request, is_settled, status
 from supervisor.core.jobs import JobResult
@@ -40,6 +41,7 @@ from supervisor.sessions.session_sandboxes import (
     SessionSandboxes,
     StartingShell,
     Within,
+    watched,
 )
 from supervisor.sessions.start_session import StartSession
 from supervisor.settings import ROOT, Settings
@@ -63,6 +65,7 @@ class SessionParts:
     def __init__(self, channel: WorkspaceChannel, caller: StartingShell) -> None:
         self.channel = channel
         self.caller = caller
+        self.enforces_exec_rules = False
         self.stop_door: Callable[[], Awaitable[None]] | None = None
         self.listeners: tuple[socket.socket, ...] = ()
 
@@ -149,9 +152,22 @@ class SessionSetup:
 
     def spec(self, session: Session, token: str, *, tty: bool) -> Spec:
         """Return the agent's sandbox."""
-        return self._sandboxes.of_agent(
+        spec = self._sandboxes.of_agent(
             session, token, self._within(session), self._caller(session), tty=tty
         )
+        return self._with_exec_rules(session, spec)
+
+    def command_spec(self, session: Session, action: Exec) -> Spec:
+        """Return the sandbox of a command that the agent asked for."""
+        return self._with_exec_rules(session, self.tool_spec(session, action))
+
+    def _with_exec_rules(self, session: Session, spec: Spec) -> Spec:
+        parts = self._parts.get(session.id)
+        if parts is None or not parts.enforces_exec_rules:
+            return spec
+        folders = frozenset(spec.env["PATH"].split(":"))
+        programs = StartedPrograms(self._gate, session.id, folders, self._settings.hold_s)
+        return watched(spec, programs.judge)
 
     def tool_spec(self, session: Session, action: Exec) -> Spec:
         """Return the sandbox of one command."""
@@ -177,7 +193,7 @@ class SessionSetup:
         """Judge its actions, and be ready to apply its changes."""
         self._gate.rulings.open_session(session)
         self._spending.open_session(session)
-        self._parts[session.id] = SessionParts(
+        parts = self._parts[session.id] = SessionParts(
             WorkspaceChannel(
                 session_id=session.id,
                 workspace=Path(session.workspace),
@@ -187,6 +203,8 @@ class SessionSetup:
             ),
             self._started_in(wanted),
         )
+        how = None if wanted is None else wanted.exec_rules
+        parts.enforces_exec_rules = (how or self._settings.exec_rules) == "enforce"
 
     async def copy_workspace(
         self, session: Session, wanted: StartSession, on_progress: Callable[[int, int, int], None]

@@ -38,6 +38,10 @@ RECORDED_JOB_NOTICE = (
     "this job runs on a recorded model: no ANTHROPIC_API_KEY is set, so nobody read the prompt; it"
     " writes one note within the scope"
 )
+ENFORCED_NOTICE = (
+    "deny and ask rules for exec hold for every program that starts here; what a program does by"
+    " itself, such as a shell's builtins or a script in an interpreter, they don't see"
+)
 NO_GIT_NOTICE = (
     "the workspace is no git repository: the review has no diff, and git features are off"
 )
@@ -59,6 +63,17 @@ class SessionPlans:
             raise UserError(
                 "compose shows no tools of a home", "put them into agent_image/Dockerfile"
             )
+        enforced = (wanted.exec_rules or self._settings.exec_rules) == "enforce"
+        if enforced and self._settings.backend == "compose":
+            raise UserError(
+                "compose can't enforce rules on programs that start", "leave --exec-rules out"
+            )
+        found = await self._of_kind(wanted, caller)
+        if enforced:
+            found["notices"] = (*found.get("notices", ()), ENFORCED_NOTICE)
+        return found
+
+    async def _of_kind(self, wanted: StartSession, caller: StartingShell) -> dict[str, Any]:
         limits = parse_budget(
             self._settings.max_cost if wanted.budget is None else wanted.budget, "the budget"
         )

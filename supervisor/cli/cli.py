@@ -170,6 +170,12 @@ def _add_running(verb: Callable[..., argparse.ArgumentParser]) -> None:
             " programs (GATEHOUSE_BIND)",
         )
         parser.add_argument(
+            "--exec-rules",
+            metavar="HOW",
+            help="enforce: deny and ask rules hold for every program that starts, but not for what"
+            " one does by itself, such as a shell's builtins (GATEHOUSE_EXEC_RULES)",
+        )
+        parser.add_argument(
             "--keep-bodies",
             action="store_true",
             help="show bodies on the Network page (GATEHOUSE_KEEP_BODIES)",

@@ -39,6 +39,7 @@ _OF_SESSION = {
     "GATEHOUSE_REVIEW_MODEL": ("review_model", "review_model"),
     "GATEHOUSE_POLICY": ("policy", "policy_file"),
     "GATEHOUSE_BIND": ("binds", "binds"),
+    "GATEHOUSE_EXEC_RULES": ("exec_rules", "exec_rules"),
 }
 # The same for its `limits`.
 _LIMITS = {

@@ -396,7 +396,13 @@ def _settings(options: argparse.Namespace, *, policy: bool = True) -> Settings:
     from pathlib import Path
 
     from supervisor.core.text.duration import parse_duration
-    from supervisor.settings import copy_mode, from_environment, network_mode, port_number
+    from supervisor.settings import (
+        copy_mode,
+        exec_rules,
+        from_environment,
+        network_mode,
+        port_number,
+    )
 
     settings, said = from_environment(), dict[str, dict[str, object]]()
     if getattr(options, "copy", None):
@@ -405,6 +411,9 @@ def _settings(options: argparse.Namespace, *, policy: bool = True) -> Settings:
         said["GATEHOUSE_NETWORK"] = {"network_mode": network_mode(options.network, "--network")}
     if getattr(options, "bind", None):
         said["GATEHOUSE_BIND"] = {"binds": tuple(options.bind)}
+    if getattr(options, "exec_rules", None):
+        how = exec_rules(options.exec_rules, "--exec-rules")
+        said["GATEHOUSE_EXEC_RULES"] = {"exec_rules": how}
     if options.data_dir:
         said["GATEHOUSE_DATA"] = {"data_dir": Path(options.data_dir).expanduser().absolute()}
     if policy and getattr(options, "policy", None):

@@ -10,9 +10,14 @@ from pathlib import Path
 import structlog
 
 from supervisor.base.clock import Clock
-from supervisor.core.actions import WORKSPACE, Action, FileChange, Network
+from supervisor.core.actions import WORKSPACE, Action, Exec, FileChange, Network
 from supervisor.core.files.write_scope import WriteScope
-from supervisor.core.policy.evaluate import ORIGIN, evaluate_in, evaluate_reaching
+from supervisor.core.policy.evaluate import (
+    ORIGIN,
+    evaluate_in,
+    evaluate_program,
+    evaluate_reaching,
+)
 from supervisor.core.policy.network_open import open_near
 from supervisor.core.policy.refusals import (
     NOT_EVALUATED,
@@ -184,6 +189,19 @@ class Rulings:
         except Exception:
             log.exception("verdict failed")
             return _EACH_BY_ITSELF
+
+    def of_program(self, action: Exec, session_id: str) -> Verdict:
+        """Return what deny and ask rules say of a program that is about to be executed
+        (`evaluate_program`). Never raises."""
+        session, stopped = self._sessions.get(session_id), self.why_stopped()
+        if session is None or stopped is not None:
+            return _own_denial(stopped or SESSION_ENDED)
+        try:
+            policy = self._set_of[session_id].for_session(session.policy_text)
+            return evaluate_program(policy, action, self._context(policy, session_id))
+        except Exception as error:
+            log.exception("verdict failed")
+            return _own_denial(f"{NOT_EVALUATED}: {type(error).__name__}")
 
     def passing(self, host: str, rule: str | None, session_id: str) -> Passing:
         """Return what is to be known of a connection that was just allowed, by the rules that

@@ -15,6 +15,7 @@ import msgspec
 from supervisor.core.actions import WORKSPACE
 from supervisor.errors import SandboxError
 from supervisor.sandbox.findings import CheckResult
+from supervisor.sandbox.started_programs import ProgramWatch
 
 LOWER = "/workspace/lower"
 MERGED = WORKSPACE
@@ -72,7 +73,8 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     names to a socket for datagrams at NAMES_PORT. `tty` gives the command a terminal. `within`
     are descriptors of a user and a mount namespace to make the sandbox in: those where
     `workspace_merged` is mounted (`overlay_mount`). Whoever gives them keeps them open until the
-    sandbox has started.
+    sandbox has started. `programs`: what is asked before each program that is executed in it; None
+    for nobody.
     """
 
     command: tuple[str, ...]
@@ -91,6 +93,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     hostname: str = "gatehouse"
     tty: bool = False
     within: tuple[int, int] | None = None
+    programs: ProgramWatch | None = None
 
 
 class Stats(msgspec.Struct, frozen=True, kw_only=True):

@@ -39,6 +39,7 @@ from supervisor.sandbox.host import HostSystem, read_host
 from supervisor.sandbox.limits import Watchdog, Watched, apply_rlimits
 from supervisor.sandbox.namespaces import NSENTER, Namespaces, PortOpener
 from supervisor.sandbox.running import BubblewrapRunning, Capture, OutputBudget, result_of
+from supervisor.sandbox.started_programs import ProgramListener
 
 BWRAP = "/usr/bin/bwrap"
 # The host's own device files, which bubblewrap binds into /dev.
@@ -206,6 +207,7 @@ class _Start:
         self._running: BubblewrapRunning | None = None
         self._outputs: list[int] = []
         self._info_fd = -1
+        self._programs: ProgramListener | None = None
         self._listeners: dict[int, socket.socket] = {}
         self._keep = contextlib.ExitStack()  # what only the start needs
 
@@ -239,6 +241,8 @@ class _Start:
 
     async def undo(self) -> None:
         """Kill started processes and close opened descriptors."""
+        if self._programs is not None:
+            self._programs.close()
         for listener in self._listeners.values():
             listener.close()
         for descriptor in self._outputs:
@@ -273,6 +277,7 @@ class _Start:
             # can read an argument list.
             listed = _memfd(handed, b"".join(os.fsencode(word) + b"\0" for word in options))
             out, err = self._output(handed, split=split)
+            launcher, watched = self._watching(handed)
             argv = [
                 bwrap,
                 "--args",
@@ -284,15 +289,26 @@ class _Start:
                 "sh",
             ]
             self._child = await spawn(
-                [*_entering(self._spec), *argv, *self._spec.command],
+                [*_entering(self._spec), *argv, *launcher, *self._spec.command],
                 env={},
                 cwd="/",
                 stdin=gate_inside.fileno(),
                 stdout=out,
                 stderr=err,
-                pass_fds=[info, listed, *filters, *files.values()],
+                pass_fds=[info, listed, *filters, *files.values(), *watched],
             )
         return gate
+
+    def _watching(self, handed: contextlib.ExitStack) -> tuple[tuple[str, ...], tuple[int, ...]]:
+        """Return the words before the command where somebody is asked before each program, and the
+        descriptors that they name."""
+        if self._spec.programs is None:
+            return (), ()
+        ours, theirs = socket.socketpair()
+        handed.enter_context(theirs)
+        self._programs = ProgramListener(ours, self._spec.programs.judge)
+        watched = (theirs.fileno(), _memfd(handed, seccomp.asking_before_programs()))
+        return (*self._spec.programs.launcher, *map(str, watched)), watched
 
     def _pipe(self, handed: contextlib.ExitStack) -> tuple[int, int]:
         ours, theirs = os.pipe()

@@ -183,6 +183,17 @@ def programs() -> tuple[bytes, bytes]:
         ) from error
 
 
+@functools.cache
+def asking_before_programs() -> bytes:
+    """Return a program that lets a listener answer execve(2) and execveat(2), and all else pass."""
+    import pyseccomp
+
+    program = pyseccomp.SyscallFilter(pyseccomp.ALLOW)
+    for name in ("execve", "execveat"):
+        program.add_rule(pyseccomp.NOTIFY, name)
+    return _export(program)
+
+
 def _number(lib: Any, name: str) -> int | None:
     """Return the call's number here; None where libseccomp doesn't know it or this architecture
     doesn't have it (negative)."""

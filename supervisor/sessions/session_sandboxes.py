@@ -24,6 +24,7 @@ from supervisor.errors import UserError
 from supervisor.sandbox.arguments import PATH
 from supervisor.sandbox.base import CA_BUNDLE, HOME, JAVA_STORE, MERGED, SandboxLimits, Spec
 from supervisor.sandbox.programs import find_program
+from supervisor.sandbox.started_programs import JudgeProgram, ProgramWatch
 from supervisor.sandbox.toolchains import ShownTools
 from supervisor.sessions import agent_programs
 from supervisor.sessions.credentials import NamedSecrets
@@ -290,6 +291,21 @@ class SessionSandboxes:
                 "" if session.model in ("recorded", DEFAULT_MODEL) else session.model or ""
             )
         return env
+
+
+def watched(spec: Spec, judge: JudgeProgram) -> Spec:
+    """Return the same sandbox with `judge` asked before each program that is executed in it."""
+    python, binds = _python()
+    launcher = f"{INSIDE}/agent_image/exec_notify.py"
+    shown = {inside: source for source, inside in spec.readonly_binds}
+    if f"{INSIDE}/agent_image" not in shown:
+        shown[launcher] = ROOT / "agent_image/exec_notify.py"
+    shown |= {inside: source for source, inside in binds}
+    return msgspec.structs.replace(
+        spec,
+        readonly_binds=tuple((source, inside) for inside, source in shown.items()),
+        programs=ProgramWatch((python, "-I", "-S", launcher), judge),
+    )
 
 
 def _our_agent(*words: str) -> tuple[tuple[str, ...], tuple[tuple[Path, str], ...]]:

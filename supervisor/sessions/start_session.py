@@ -10,7 +10,7 @@ from supervisor.core.agents.agents import AgentName
 from supervisor.core.jobs import Job
 from supervisor.core.sessions import Kind, NetworkMode, OwnLimits
 from supervisor.errors import UserError
-from supervisor.settings import CopyMode
+from supervisor.settings import CopyMode, ExecRules
 
 _Name = Annotated[str, msgspec.Meta(max_length=64)]
 _Value = Annotated[str, msgspec.Meta(max_length=4096)]
@@ -26,6 +26,7 @@ class StartSession(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     file that judges it; `limits`: its own bounds.
 
     `binds`: tools of the person's home that its sandboxes show (`sandbox.toolchains`).
+    `exec_rules`: `enforce` has deny and ask rules hold for every program that starts in them.
 
     Of the shell that it is started in: `search_path` is where its program is looked for, and
     `environment` what the sandbox takes over (`settings.TAKEN_OVER`). `expects` are settings
@@ -51,6 +52,7 @@ class StartSession(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     policy: Path | None = None
     limits: OwnLimits = OwnLimits()
     review_model: _Value | None = None
+    exec_rules: ExecRules | None = None
     binds: Annotated[tuple[_Value, ...], msgspec.Meta(max_length=20)] | None = None
     search_path: Annotated[str, msgspec.Meta(max_length=65536)] | None = None
     environment: dict[_Name, _Value] | None = None

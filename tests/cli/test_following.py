@@ -29,6 +29,7 @@ GIVEN = {
     "GATEHOUSE_HOLD": "5s",
     "GATEHOUSE_INCLUDE_IGNORED": "no",
     "GATEHOUSE_BIND": "nvm,/opt/tools/bin",
+    "GATEHOUSE_EXEC_RULES": "enforce",
     "GATEHOUSE_AGENT_IMAGE": "claude",
     "GATEHOUSE_SANDBOX": "compose",
     "GATEHOUSE_MEMORY_MB": "256",

@@ -74,6 +74,14 @@ class CommandJudge(Judge[_Seen]):
         """Return the exec judgement of the command line, before it becomes a verdict."""
         return self._judgement(self.canonical(action), context)
 
+    def restrictions(self, action: Exec, context: Context) -> Verdict:
+        """Return what deny and ask rules say of the command line, and allow where they say nothing,
+        whatever the mode."""
+        judgement = self.judgement(action, context)
+        if judgement.decision in ("deny", "ask"):
+            return self._verdict(judgement, "deny")
+        return Verdict("allow", "no deny or ask rule is about it")
+
     def _judgement(self, seen: _Seen, context: Context) -> Judgement[int]:
         lists = self.in_force(context)[1]
         return judge(

@@ -76,12 +76,33 @@ def evaluate_in(policy: Policy, action: Action, context: Context) -> Verdict:
             return _as_command(policy, action, context, verdict)
         return verdict
     except Exception as error:
-        return Verdict(
-            "deny",
-            f"{NOT_EVALUATED}: {type(error).__name__}",
-            remedy="report this as a bug",
-            by_policy=False,
-        )
+        return _not_evaluated(error)
+
+
+def evaluate_program(policy: Policy, action: Exec, context: Context) -> Verdict:
+    """Return what deny and ask rules for commands say of a program that is about to be executed,
+    and allow where they say nothing. The mode isn't for it: what started it was judged by that.
+    Never raises."""
+    try:
+        if policy.is_deny_all:
+            return Verdict("deny", NOTHING_IN_FORCE, by_policy=False)
+        # Imported here, as by `Policy`: tree-sitter comes with it.
+        from supervisor.core.policy.command_rules import CommandJudge
+
+        judge = policy.judge_for("exec")
+        assert isinstance(judge, CommandJudge)
+        return judge.restrictions(action, context)
+    except Exception as error:
+        return _not_evaluated(error)
+
+
+def _not_evaluated(error: Exception) -> Verdict:
+    return Verdict(
+        "deny",
+        f"{NOT_EVALUATED}: {type(error).__name__}",
+        remedy="report this as a bug",
+        by_policy=False,
+    )
 
 
 def _with_acts(policy: Policy, action: Exec, context: Context, verdict: Verdict) -> Verdict:

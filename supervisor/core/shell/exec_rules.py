@@ -21,7 +21,15 @@ from supervisor.core.shell.exec_wrappers import Payload, Unwrapped
 from supervisor.core.shell.shell import parse
 from supervisor.core.shell.shell_words import Word
 
-__all__ = ["ExecPattern", "Judgement", "Rules", "compile_pattern", "judge", "show"]
+__all__ = [
+    "ExecPattern",
+    "Judgement",
+    "Rules",
+    "compile_pattern",
+    "judge",
+    "show",
+    "spelled_commands",
+]
 
 MAX_DEPTH = 8
 MAX_JUDGED = 2_000
@@ -82,6 +90,19 @@ def judge[K: Hashable](
         return Judgement(
             "deny", why=f"the command can't be judged ({type(error).__name__})", never_allow=True
         )
+
+
+def spelled_commands(text: str) -> list[tuple[str, ...]]:
+    """Return the words of each command that a line would run, behind wrappers and in texts that
+    shells run, too; of those alone that have no expansion."""
+    none: Rules[int] = Rules([])
+    line = LineJudge(text, ".", none, none, none, ())
+    line.judge()
+    return [
+        tuple([word.text for word in command.words])
+        for command in line.found
+        if command.is_spelled_out
+    ]
 
 
 class LineJudge[K: Hashable](LineRules[K]):

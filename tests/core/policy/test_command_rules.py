@@ -6,10 +6,11 @@ from typing import Any, cast
 import pytest
 
 from supervisor.core.actions import Exec
-from supervisor.core.policy.evaluate import evaluate
-from supervisor.core.policy.policy_text import policy_from_data
+from supervisor.core.policy import command_rules
+from supervisor.core.policy.evaluate import evaluate, evaluate_program
+from supervisor.core.policy.policy_text import DENY_ALL, policy_from_data
 from supervisor.core.policy.rules import Verdict
-from supervisor.core.verdicts import ASK_FOR_A_RULE
+from supervisor.core.verdicts import ASK_FOR_A_RULE, Context
 from tests.fakes.ruled import NOW, ruled
 
 
@@ -108,3 +109,33 @@ def test_what_can_not_be_judged_is_denied() -> None:
     found = ruled(broken, allow=["exec(ls)"])
     assert (found.decision, found.why) == ("deny", "the command can't be judged (TypeError)")
     assert (found.rule, found.remedy, found.sticky) == (None, ASK_FOR_A_RULE, True)
+
+
+def of_program(command: str, **rules: Any) -> Verdict:
+    policy = policy_from_data({"version": 1} | rules)
+    context = Context(NOW, "/workspace/merged", None, frozenset(), frozenset(), None)
+    return evaluate_program(policy, Exec(command=command), context)
+
+
+@pytest.mark.parametrize("mode", ["contained", "ask", "deny"])
+def test_a_program_meets_deny_and_ask_rules_and_no_mode(mode: str) -> None:
+    rules: dict[str, Any] = {
+        "modes": {"exec": mode},
+        "allow": ["exec(ls)"],
+        "ask": ["exec(touch *)"],
+        "deny": [{"rule": "exec(rm -rf *)", "why": "no trees"}],
+    }
+    assert of_program("rm -f x", **rules).decision == "allow"
+    assert of_program("sh -c 'a && $(b)'", **rules).decision == "allow"
+    denied = of_program("env rm -fr x", **rules)
+    assert (denied.decision, denied.rule) == ("deny", "exec(rm -rf *)")
+    asked = of_program("bash -c 'touch x'", **rules)
+    assert (asked.decision, asked.rules) == ("ask", ("exec(touch *)",))
+
+
+def test_a_program_that_can_not_be_judged_is_denied(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command_rules, "judge", lambda *_, **__: 1 / 0)
+    found = of_program("ls", allow=["exec(ls)"])
+    assert (found.decision, found.by_policy) == ("deny", False)
+    context = Context(NOW, "/workspace/merged", None, frozenset(), frozenset(), None)
+    assert evaluate_program(DENY_ALL, Exec(command="ls"), context).decision == "deny"

@@ -7,7 +7,13 @@ import pytest
 import yaml
 
 from supervisor.core.shell.exec_candidates import candidates
-from supervisor.core.shell.exec_rules import ExecPattern, Rules, compile_pattern, judge
+from supervisor.core.shell.exec_rules import (
+    ExecPattern,
+    Rules,
+    compile_pattern,
+    judge,
+    spelled_commands,
+)
 from supervisor.errors import PolicyError
 
 ROOT = "/workspace/merged"
@@ -416,3 +422,13 @@ def test_a_rule_that_is_named_already_is_named_once():
     found = decide("rm a; rm b", deny=["exec(rm *)"])
     assert found.keys == ("exec(rm *)",)
     assert found.why == "denied by exec(rm *): `rm a`"
+
+
+def test_the_commands_of_a_line_are_told_behind_wrappers_and_in_texts_too():
+    assert spelled_commands("env rm a && bash -c 'touch b; ls \"$x\"'") == [
+        ("env", "rm", "a"),
+        ("rm", "a"),
+        ("bash", "-c", 'touch b; ls "$x"'),
+        ("touch", "b"),
+    ]
+    assert spelled_commands("") == []

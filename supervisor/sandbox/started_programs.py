@@ -1,0 +1,191 @@
+"""Asks about every program that a sandbox executes, before it does (seccomp_unotify(2)).
+
+It decides nothing: a `Judge` says yes or no. It is separate from `bubblewrap`, which starts a
+sandbox with or without it.
+
+What it can't see, and docs/agents.md tells: what a program does without executing another (a
+shell's builtins, a script that an interpreter reads), and words that another thread changes between
+the answer and the kernel's own reading of them. So it holds for programs that mean no harm; what a
+hostile one can reach is decided by the sandbox's walls.
+
+INVARIANT: no answer is a refusal, and so is a question that can't be read.
+"""
+
+import asyncio
+import contextlib
+import errno
+import fcntl
+import os
+import select
+import socket
+import struct
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import structlog
+
+log = structlog.get_logger("sandbox")
+
+# linux/seccomp.h: SECCOMP_IOCTL_NOTIF_RECV, _SEND and _ID_VALID, on both of our architectures.
+_RECEIVE, _SEND, _IS_VALID = 0xC0502100, 0xC0182101, 0x40082102
+# struct seccomp_notif: id, pid, flags, and struct seccomp_data (nr, arch, instruction pointer, six
+# arguments); struct seccomp_notif_resp: id, value, error, flags.
+_QUESTION, _ANSWER, _ID = struct.Struct("=QIIiIQ6Q"), struct.Struct("=QqiI"), struct.Struct("=Q")
+_GO_ON = 1  # SECCOMP_USER_NOTIF_FLAG_CONTINUE
+_EXECVEAT = frozenset({322, 281})  # x86_64, aarch64
+_PAGE = 4096
+_POINTER = struct.Struct("=Q")
+# What is read of the words of one program, in characters of the line that they make. Rules refuse a
+# line of this length as a whole (`core.shell.exec_matching`), so its end makes no difference.
+MOST_CHARS = 128 * 1024
+
+
+class StartedProgram(NamedTuple):
+    """A program that is about to be executed: `path` as the call has it, `words` with the name
+    first, and the folder, as paths inside of the sandbox."""
+
+    path: str
+    words: tuple[str, ...]
+    folder: str
+
+
+# Called in the event loop. It says yes or no by the second argument, then or later, and once; a
+# judge that raises, or forgets it, has said no.
+type JudgeProgram = Callable[[StartedProgram, Callable[[bool], None]], None]
+
+
+class ProgramWatch(NamedTuple):
+    """`launcher` are the words that start agent_image/exec_notify.py inside. `judge` isn't asked
+    about the first program, which is the sandbox's command."""
+
+    launcher: tuple[str, ...]
+    judge: JudgeProgram
+
+
+class ProgramListener:
+    """One per sandbox. It waits for the listener on `channel`, and owns both."""
+
+    def __init__(self, channel: socket.socket, judge: JudgeProgram) -> None:
+        self._channel: socket.socket | None = channel
+        self._judge = judge
+        self._descriptor = -1
+        self._has_begun = False
+        self._loop = asyncio.get_running_loop()
+        channel.setblocking(False)
+        self._loop.add_reader(channel, self._take_listener)
+
+    def close(self) -> None:
+        """Whatever waits is refused, and so is everything later (ENOSYS)."""
+        if self._channel is not None:
+            self._loop.remove_reader(self._channel)
+            self._channel.close()
+            self._channel = None
+        if self._descriptor >= 0:
+            self._loop.remove_reader(self._descriptor)
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _take_listener(self) -> None:
+        assert self._channel is not None
+        with contextlib.suppress(OSError):
+            self._descriptor = next(iter(socket.recv_fds(self._channel, 16, 1)[1]), -1)
+        self._loop.remove_reader(self._channel)
+        self._channel.close()
+        self._channel = None
+        if self._descriptor >= 0:
+            os.set_inheritable(self._descriptor, False)
+            self._loop.add_reader(self._descriptor, self._read)
+
+    def _read(self) -> None:
+        poll = select.poll()
+        poll.register(self._descriptor, select.POLLIN)
+        if not any(events & select.POLLIN for _, events in poll.poll(0)):
+            self.close()  # POLLHUP: nobody is left who could ask
+            return
+        told = bytearray(_QUESTION.size)
+        try:
+            fcntl.ioctl(self._descriptor, _RECEIVE, told)
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.EINTR):  # ENOENT: killed meanwhile
+                self.close()
+            return
+        mark, pid, _, number, _, _, *arguments = _QUESTION.unpack(told)
+        answer = partial(self._answer, mark)
+        try:
+            found = _read_program(pid, number, arguments)
+            # INVARIANT: what was read is of the process that asks, not of a later one with its pid.
+            fcntl.ioctl(self._descriptor, _IS_VALID, _ID.pack(mark))
+            if self._has_begun:
+                self._judge(found, answer)
+            else:
+                self._has_begun = True
+                answer(True)
+        except Exception as error:
+            if not isinstance(error, OSError | ValueError):
+                log.exception("a program wasn't judged")
+            answer(False)
+
+    def _answer(self, mark: int, is_allowed: bool) -> None:
+        if self._descriptor < 0:
+            return
+        said = (0, _GO_ON) if is_allowed else (-errno.EACCES, 0)
+        with contextlib.suppress(OSError):  # it was killed meanwhile
+            fcntl.ioctl(self._descriptor, _SEND, _ANSWER.pack(mark, 0, *said))
+
+
+def _read_program(pid: int, number: int, arguments: list[int]) -> StartedProgram:
+    """Return what a process wants to execute, out of its memory. `OSError` or `ValueError` where it
+    can't be read."""
+    is_at = number in _EXECVEAT
+    path_at, words_at = arguments[1:3] if is_at else arguments[0:2]
+    folder = str(Path(f"/proc/{pid}/cwd").readlink())
+    memory = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        path = _text(memory, path_at)
+        words, size = [], 0
+        for address in _pointers(memory, words_at):
+            words.append(_text(memory, address))
+            size += len(words[-1]) + len("'' ")
+            if size > MOST_CHARS:
+                break
+    finally:
+        os.close(memory)
+    if is_at and not path.startswith("/"):
+        # `fd` is an int: AT_FDCWD is negative.
+        start = arguments[0] & 0xFFFFFFFF
+        if start < 1 << 31:
+            base = str(Path(f"/proc/{pid}/fd/{start}").readlink())
+            path = f"{base}/{path}" if path else base
+    return StartedProgram(path, tuple(words) or (path,), folder)
+
+
+def _pointers(memory: int, address: int) -> Iterator[int]:
+    """Yield the addresses of a list, up to the one that is none."""
+    if address % _POINTER.size:
+        raise ValueError("no compiler makes such a list")
+    while address:
+        block = os.pread(memory, _PAGE - address % _PAGE, address)
+        if not block:
+            raise ValueError("no end of the words")
+        address += len(block)
+        for (pointer,) in _POINTER.iter_unpack(block):
+            if not pointer:
+                return
+            yield pointer
+
+
+def _text(memory: int, address: int) -> str:
+    """Return the text at an address. Read to the end of its page at most at a time: behind it may
+    be nothing."""
+    found = b""
+    while len(found) <= MOST_CHARS:
+        part = os.pread(memory, _PAGE - (address + len(found)) % _PAGE, address + len(found))
+        head, end, _ = part.partition(b"\0")
+        found += head
+        if end:
+            return found.decode(errors="backslashreplace")
+        if not part:
+            raise ValueError("no end of a word")
+    return found.decode(errors="backslashreplace")
