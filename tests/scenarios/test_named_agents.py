@@ -9,12 +9,15 @@ import asyncio
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from supervisor.core.actions import title
+from supervisor.core.agents.agents import AgentName
 from supervisor.core.approvals import status
 from supervisor.core.sessions import Session
 from supervisor.errors import UserError
@@ -155,25 +158,6 @@ async def test_a_contained_command_runs_at_once_and_a_denied_one_says_why(
             assert not asked & {"agent_tool", "egress"}, "nobody was asked, nor by telemetry"
 
 
-async def test_nobody_answers_in_time_and_the_later_answer_counts(
-    start_supervisor: StartSupervisor, workspace: Path, with_claude: str
-) -> None:
-    with model(*runs("echo once", "echo once")) as server:
-        async with started(start_supervisor, server, "modes: {exec: ask}\n", hold_s=1.0) as running:
-            session = await claude(running, workspace, with_claude)
-            asked = await running.asked("exec")
-            await running.until(
-                lambda: len(server.conversations) > 1 or None, "the model hears of the first"
-            )
-            running.approve(asked)
-            await running.ended(session)
-            first, second = results(server)
-            assert "nobody answered within 1 s" in first[0]
-            assert first[1]
-            assert "once" in second[0]
-            assert not second[1]
-
-
 async def test_a_repository_can_not_switch_the_hook_off(
     start_supervisor: StartSupervisor, workspace: Path, with_claude: str
 ) -> None:
@@ -200,6 +184,97 @@ def installed() -> Iterator[None]:
             if not agent_programs.folder(name).is_dir():
                 asyncio.run(agent_programs.install(name))
         yield
+
+
+class Named:
+    """One of the agents, its model, and how a session of it is started."""
+
+    def __init__(self, name: AgentName, search_path: str, *commands: str) -> None:
+        self.name: AgentName = name
+        self.search_path = search_path
+        self.server: MessagesServer | ResponsesServer
+        if name == "codex":
+            steps = [codex_runs(one) for one in commands]
+            self.server = ResponsesServer([*steps, says(FINAL_WORDS)], api_key=KEY)
+        else:
+            tool = "Bash" if name == "claude" else "bash"
+            asked = [{"command": one, "description": "As it is"} for one in commands]
+            self.server = model(*[calls(tool_use(tool, one)) for one in asked], text(FINAL_WORDS))
+
+    def words(self) -> tuple[str, ...]:
+        return {
+            "claude": ("claude", "-p", "Please go on."),
+            "codex": ("codex", "exec", "-m", CODEX_MODEL, "Please go on."),
+            "opencode": (
+                *("opencode", "run", "--model", "anthropic/claude-sonnet-4-5", "Please go on."),
+            ),
+        }[self.name]
+
+    def settings(self) -> dict[str, str]:
+        url = f"http://{MODEL_HOST}:{self.server.port}"
+        if self.name == "codex":
+            return {"openai_api_key": KEY, "openai_base_url": f"{url}/v1"}
+        return {"anthropic_api_key": KEY, "anthropic_base_url": url}
+
+    def results(self) -> list[str]:
+        if isinstance(self.server, ResponsesServer):
+            return self.server.results()
+        return [said for said, _ in results(self.server)] if self.server.conversations else []
+
+    async def start(self, running: Supervised, workspace: Path, **more: Any) -> Session:
+        return await running.start(
+            workspace, *self.words(), agent=self.name, search_path=self.search_path, **more
+        )
+
+
+@pytest.fixture(params=["claude", "codex", "opencode"])
+def named(request: pytest.FixtureRequest) -> Callable[..., Named]:
+    """What makes each of the agents, given the commands that its model wants."""
+    if request.param == "claude":
+        return partial(Named, "claude", request.getfixturevalue("with_claude"))
+    request.getfixturevalue("installed")
+    return partial(Named, request.param, "")
+
+
+def supervising(start: StartSupervisor, agent: Named, policy: str, **more: object):  # type: ignore[no-untyped-def]
+    rules = f"version: 1\nallow: [network(127.0.0.1:{agent.server.port})]\n{policy}"
+    return start(rules, names={MODEL_HOST: ("127.0.0.1",)}, **agent.settings(), **more)
+
+
+async def test_nobody_answers_in_time_and_the_later_answer_counts(
+    start_supervisor: StartSupervisor, workspace: Path, named: Callable[..., Named]
+) -> None:
+    agent = named("echo o''nce", "echo o''nce")
+    with agent.server:
+        async with supervising(
+            start_supervisor, agent, "modes: {exec: ask}\n", hold_s=1.0
+        ) as running:
+            session = await agent.start(running, workspace)
+            asked = await running.asked("exec")
+            await running.until(lambda: agent.results() or None, "the model hears of the first")
+            running.approve(asked)
+            await running.ended(session)
+            first, second = agent.results()
+            assert "nobody answered within 1 s" in first
+            assert "once" in second
+
+
+async def test_after_the_supervisors_death_the_work_goes_on_with_the_same_copy(
+    start_supervisor: StartSupervisor, workspace: Path, named: Callable[..., Named]
+) -> None:
+    """Its sandbox ends with the supervisor, and nothing was let through meanwhile."""
+    agent = named("echo f''irst > first.txt", "cat first.txt")
+    with agent.server:
+        asking = "modes: {exec: ask}\ndeny: [filesystem(**)]\n"
+        async with supervising(start_supervisor, agent, asking) as running:
+            session = await agent.start(running, workspace)
+            await running.asked("exec")
+        async with supervising(start_supervisor, agent, CONTAINED) as running:
+            before = running.parts.sessions.get(session.id)
+            assert before.ended_at is not None
+            assert not (running.parts.sessions.folder(session.id) / "merged/first.txt").exists()
+            await running.ended(await agent.start(running, workspace, resume=before.id))
+            assert "first" in agent.results()[-1], running.story()
 
 
 async def test_opencode_asks_before_a_command(
@@ -277,33 +352,6 @@ async def test_a_push_is_carried_out_in_the_tools_place(
             assert not committed[1]
             assert "Gatehouse has run `git push origin" in pushed[0], pushed
             assert git(remote, "log", "-1", "--format=%s", "by-claude") == "more"
-
-
-async def test_after_the_supervisors_death_the_work_goes_on_with_the_same_copy(
-    start_supervisor: StartSupervisor, workspace: Path, with_claude: str
-) -> None:
-    """Its sandbox ends with the supervisor, and nothing was let through meanwhile."""
-    with model(*runs("echo first > first.txt", "cat first.txt")) as server:
-        policy = "modes: {exec: ask}\ndeny: [filesystem(**)]\n"
-        async with started(start_supervisor, server, policy) as running:
-            session = await claude(running, workspace, with_claude)
-            await running.asked("exec")
-        async with started(start_supervisor, server, CONTAINED) as running:
-            before = running.parts.sessions.get(session.id)
-            assert before.ended_at is not None
-            resumed = await running.ended(
-                await running.start(
-                    workspace,
-                    *before.command,
-                    agent=before.agent,
-                    resume=before.id,
-                    search_path=with_claude,
-                )
-            )
-            first, second = results(server)
-            assert not first[1]
-            assert "first" in second[0]
-            assert FINAL_WORDS in running.output(resumed)
 
 
 async def test_its_own_servers_tools_ask_by_themselves_and_others_are_judged(
