@@ -18,7 +18,6 @@ from supervisor.errors import RefusedError
 from supervisor.gate.gate import Gate, Refused
 from supervisor.sandbox.started_programs import StartedProgram
 
-REASON = "a program in the sandbox starts it"
 # A build starts the same few thousand programs again and again.
 MOST_REMEMBERED = 4096
 
@@ -98,7 +97,6 @@ class StartedPrograms:
         proof = await gate.decide(
             action,
             session_id=self._session_id,
-            reason=REASON,
             origin="agent_tool",
             hold_s=gate.rulings.hold_s(self._session_id, self._hold_s),
         )

@@ -1,10 +1,11 @@
-"""Takes the pictures of docs (inbox, session, push, install, left); with a folder as argument also
-a picture of every page in light, dark and narrow, to look at.
+"""Takes the pictures of docs (inbox, session, push, install, left, agents); with a folder as
+argument also a picture of every page in light, dark and narrow, to look at.
 
 python -m tests.browser.screenshots [FOLDER]
 """
 
 import asyncio
+import os
 import shutil
 import sys
 import tempfile
@@ -18,6 +19,8 @@ from tests.browser.conftest import ARGS
 from tests.browser.operator_site import Site, fill, serving
 from tests.browser.session_page import page_of
 from tests.fakes import registry
+from tests.fakes.claude_code import claude_binary
+from tests.fakes.messages_server import MessagesServer, calls, text, tool_use
 from tests.fakes.sandboxed_agent import agent_command
 from tests.fakes.supervised import git, make_repository, settings_in, supervised
 
@@ -61,6 +64,7 @@ async def main() -> None:
             await _push(browser, Path(data), ROOT / "docs" / "push.png")
             await _install(browser, Path(data), ROOT / "docs" / "install.png")
             await _left(browser, Path(data), ROOT / "docs" / "left.png")
+            await _agents(browser, Path(data), ROOT / "docs" / "agents.png")
             if folder is not None:
                 _use(site, [request.id for request in requests])
                 for name, look in LOOKS.items():
@@ -192,10 +196,10 @@ async def _push(browser: Browser, folder: Path, target: Path) -> None:
         " && git add ."
         " && git -c user.name=Claude -c user.email=agent@example.org commit -q -m 'Keep escapes'"
     )
-    calls = (("/v1/exec", {"command": work}), ("/v1/git", {"command": "git push -u origin HEAD"}))
+    asking = (("/v1/exec", {"command": work}), ("/v1/git", {"command": "git push -u origin HEAD"}))
     (folder / "pushes").mkdir()
     async with supervised(settings_in(folder / "pushes")) as running:
-        session = await running.start(workspace, *agent_command(*calls))
+        session = await running.start(workspace, *agent_command(*asking))
         running.approve(await running.asked("exec"))
         push = await running.asked("git")
         async with page_of(browser, running, session) as page:
@@ -218,11 +222,14 @@ async def _left(browser: Browser, folder: Path, target: Path) -> None:
         ' echo "# $one" > $one.md; done && git add .'
         " && git -c user.name=Claude -c user.email=agent@example.org commit -q -m 'Fix dates'"
     )
-    calls = (("/v1/exec", {"command": work}), ("/v1/git", {"command": "git push origin fix-dates"}))
+    asking = (
+        ("/v1/exec", {"command": work}),
+        ("/v1/git", {"command": "git push origin fix-dates"}),
+    )
     (folder / "left").mkdir()
     policy = "version: 1\nmodes: {exec: contained}\n"
     async with supervised(settings_in(folder / "left", policy)) as running:
-        session = await running.start(workspace, *agent_command(*calls))
+        session = await running.start(workspace, *agent_command(*asking))
         await running.asked("git")
         async with page_of(browser, running, session) as page:
             reason = "MAX_UPTIME was reached"
@@ -233,6 +240,38 @@ async def _left(browser: Browser, folder: Path, target: Path) -> None:
             await page.locator("[data-left]").wait_for()
             await page.wait_for_selector("[data-settling]", state="detached")
             await page.screenshot(path=target)
+
+
+async def _agents(browser: Browser, folder: Path, target: Path) -> None:
+    """Claude Code, started by its name, asks before a tool of its own runs."""
+    claude = claude_binary()
+    assert claude is not None, "claude-agent-sdk has no CLI for this platform"
+    (folder / "bin").mkdir()
+    (folder / "bin/claude").symlink_to(claude)
+    (folder / "agents").mkdir()
+    workspace = make_repository(folder / "query-parser", {"Makefile": "test:\n\ttrue\n"})
+    tool = {"command": "make test", "description": "Run the tests before I change anything"}
+    key, host = "sk-ant-of-a-picture", "models.example.org"
+    script = [calls(tool_use("Bash", tool)), text("Done.")]
+    with MessagesServer(script, follow="conversation", api_key=key) as model:
+        settings = settings_in(
+            folder / "agents",
+            f"version: 1\nallow: [network(127.0.0.1:{model.port})]\nask: [exec(make *)]\n",
+            anthropic_api_key=key,
+            anthropic_base_url=f"http://{host}:{model.port}",
+        )
+        async with supervised(settings, names={host: ("127.0.0.1",)}) as running:
+            words = ("claude", "-p", "Fix the parser.")
+            search_path = f"{folder / 'bin'}:{os.defpath}"
+            session = await running.start(
+                workspace, *words, agent="claude", search_path=search_path
+            )
+            asked = await running.asked("exec")
+            async with page_of(browser, running, session) as page:
+                await page.set_viewport_size({"width": 1200, "height": 820})
+                await page.wait_for_selector("[data-settling]", state="detached")
+                await page.screenshot(path=target)
+            running.deny(asked)
 
 
 async def _install(browser: Browser, folder: Path, target: Path) -> None:
