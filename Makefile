@@ -86,6 +86,7 @@ bench: setup-dev ## measure; each figure as a ratio to something measured in the
 fuzz: setup-dev ## search longer: every property test with 100 times the examples, 1,000 ways to piece a repository together, atheris on each parser (FUZZ_SECONDS=60)
 	$(PYTEST) -m hypothesis --hypothesis-profile deep --timeout 3600 -n $(WORKERS) $(TESTS)
 	SEQUENCES=1000 $(PYTEST) tests/workspace/trees/test_repositories_sequences.py
+	EVERYTHING=1 $(PYTEST) -n $(WORKERS) --dist loadgroup tests/browser/test_nothing_hides.py
 	FUZZ_SECONDS=$${FUZZ_SECONDS:-60} $(BIN)/python -m tests.fuzz
 
 test-compose: setup-dev ## build the images and use them, with Docker or Podman; makes what Podman needs here
