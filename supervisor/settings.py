@@ -165,6 +165,25 @@ SETTINGS = (
     ),
     Setting("OPENAI_API_KEY", "", "the key of Codex's and OpenCode's models; it stays with egress"),
     Setting("OPENAI_BASE_URL", "", "another address of the Responses API, with its `/v1`"),
+    Setting("GATEHOUSE_FORGE_PORT", "3702", "the port where webhooks of forges come in"),
+    Setting(
+        "GATEHOUSE_GITHUB_APP_ID", "", "the id of the GitHub App that reviews (docs/reviews.md)"
+    ),
+    Setting("GATEHOUSE_GITHUB_KEY_FILE", "", "the file with the App's private key, PEM"),
+    Setting("GATEHOUSE_GITHUB_SECRET_FILE", "", "the file with the secret of the App's webhook"),
+    Setting(
+        "GATEHOUSE_GITHUB_API",
+        "https://api.github.com",
+        "the address of GitHub's REST API; of an Enterprise Server, `https://HOST/api/v3`",
+    ),
+    Setting(
+        "GATEHOUSE_REVIEW_DEBOUNCE",
+        "15s/120s",
+        "how long a review waits after the last push, and after the first at most",
+    ),
+    Setting("GATEHOUSE_REVIEW_POLL", "5m", "how often the forge is asked for what no webhook told"),
+    Setting("GATEHOUSE_REVIEW_CONCURRENCY", "2", "how many reviews run at once"),
+    Setting("GATEHOUSE_REVIEW_COST", "2usd", "how much one review may use, as MAX_COST"),
     Setting(
         "GATEHOUSE_MODEL_HOSTS",
         "",
@@ -218,12 +237,28 @@ class Settings(NamedTuple):
     # Where compose.yaml mounts what the containers share: their sockets, and the private copy.
     control_dir: Path = Path("/run/gatehouse/control")
     shared_copy: Path = Path("/workspace/merged")
+    forge_port: int = 3702
+    github_app_id: str = ""
+    github_key_file: Path | None = None
+    github_secret_file: Path | None = None
+    github_api: str = "https://api.github.com"
+    review_quiet_s: float = 15.0
+    review_longest_wait_s: float = 120.0
+    review_poll_s: float = 300.0
+    review_concurrency: int = 2
+    review_cost: str = "2usd"
     # The names of those that the environment or the command line said: the others are defaults.
     given: frozenset[str] = frozenset()
 
     @property
     def sessions_dir(self) -> Path:
         return self.data_dir / "sessions"
+
+    @property
+    def clones_dir(self) -> Path:
+        """Clones for reviews: a cache, and no part of the data folder, which no sandbox shows."""
+        name = str(self.data_dir.absolute()).replace("/", "%")[-200:]
+        return cache_dir() / "clones" / name
 
     @property
     def saved_rules_file(self) -> Path:
@@ -338,6 +373,16 @@ def from_environment() -> Settings:
         ),
         network_mode=network_mode(read["GATEHOUSE_NETWORK"], "GATEHOUSE_NETWORK"),
         binds=tuple(filter(None, (one.strip() for one in read["GATEHOUSE_BIND"].split(",")))),
+        forge_port=_whole(read, "GATEHOUSE_FORGE_PORT", 0, 65535),
+        github_app_id=read["GATEHOUSE_GITHUB_APP_ID"],
+        github_key_file=_file(read, "GATEHOUSE_GITHUB_KEY_FILE"),
+        github_secret_file=_file(read, "GATEHOUSE_GITHUB_SECRET_FILE"),
+        github_api=read["GATEHOUSE_GITHUB_API"],
+        review_quiet_s=_debounce(read)[0],
+        review_longest_wait_s=_debounce(read)[1],
+        review_poll_s=parse_duration(read["GATEHOUSE_REVIEW_POLL"], "GATEHOUSE_REVIEW_POLL"),
+        review_concurrency=_whole(read, "GATEHOUSE_REVIEW_CONCURRENCY", 1, 64),
+        review_cost=read["GATEHOUSE_REVIEW_COST"],
         exec_rules=exec_rules(read["GATEHOUSE_EXEC_RULES"], "GATEHOUSE_EXEC_RULES"),
         agent_image=read["GATEHOUSE_AGENT_IMAGE"],
         backend=(
@@ -351,30 +396,25 @@ def from_environment() -> Settings:
 
 def copy_mode(text: str, what: str) -> CopyMode:
     """How the private copy is to be made, as `what` says it."""
-    modes: dict[str, CopyMode] = {"auto": "auto", "copy": "copy", "overlay": "overlay"}
-    if text not in modes:
-        raise UserError(
-            f"{what}: `{text}` is no way to make a copy", "choose auto, copy or overlay"
-        )
-    return modes[text]
+    return _choice(text, what, ("auto", "copy", "overlay"), "way to make a copy")
 
 
 def network_mode(text: str, what: str) -> NetworkMode:
     """How programs in a sandbox are to get out, as `what` says it."""
-    modes: dict[str, NetworkMode] = {"proxy": "proxy", "transparent": "transparent"}
-    if text not in modes:
-        raise UserError(
-            f"{what}: `{text}` is no way out of a sandbox", "choose proxy or transparent"
-        )
-    return modes[text]
+    return _choice(text, what, ("proxy", "transparent"), "way out of a sandbox")
 
 
 def exec_rules(text: str, what: str) -> ExecRules:
     """Which commands the rules for exec are about, as `what` says it."""
-    found: dict[str, ExecRules] = {"asked": "asked", "enforce": "enforce"}
-    if text not in found:
-        raise UserError(f"{what}: `{text}` is no way to hold exec rules", "choose asked or enforce")
-    return found[text]
+    return _choice(text, what, ("asked", "enforce"), "way to hold exec rules")
+
+
+def _choice[Word: str](text: str, what: str, words: tuple[Word, ...], noun: str) -> Word:
+    for word in words:
+        if word == text:
+            return word
+    first = ", ".join(words[:-1])
+    raise UserError(f"{what}: `{text}` is no {noun}", f"choose {first} or {words[-1]}")
 
 
 def port_number(text: str, what: str) -> int:
@@ -448,6 +488,18 @@ def _absolute(text: str) -> Path:
     if path.is_absolute():
         return path
     return (ROOT if text in _DEFAULTS.values() else Path.cwd()) / path
+
+
+def _file(read: dict[str, str], name: str) -> Path | None:
+    return Path(read[name]).expanduser() if read[name] else None
+
+
+def _debounce(read: dict[str, str]) -> tuple[float, float]:
+    name = "GATEHOUSE_REVIEW_DEBOUNCE"
+    quiet, slash, longest = read[name].partition("/")
+    if not slash:
+        raise UserError(f"{name}: `{read[name]}` is not two times", "write 15s/120s")
+    return parse_duration(quiet, name), parse_duration(longest, name)
 
 
 def _yes(read: dict[str, str], name: str) -> bool:

@@ -20,7 +20,9 @@ from agent_image.reviewer.gatehouse import ApiError, Gatehouse, Refused
 from agent_image.reviewer.loop import Conversation, NoReviewError, Outcome
 from agent_image.reviewer.model import Model, ModelError
 from agent_image.reviewer.recorded_model import (
+    FIRST_LOOK,
     MAINTENANCE,
+    PULL_REQUEST,
     RecordedModel,
     facts_of,
     note_within,
@@ -30,6 +32,8 @@ from agent_image.reviewer.settings import Settings, UsageError, hide_from_siblin
 from agent_image.reviewer.text import Quarantine, plain
 from agent_image.reviewer.tool_inputs import (
     MAINTENANCE_TOOLS,
+    PULL_TOOLS,
+    READING_TOOLS,
     RECORDED_TOOLS,
     TOOLS,
     Input,
@@ -89,7 +93,12 @@ def review(settings: Settings, say: Callable[[str], None]) -> Report:
         offered=_offered(settings),
     )
     model = _model(settings, change, repository, workspace)
-    system = prompts.system(quarantine, settings.limits.turns, maintains=bool(settings.task))
+    system = prompts.system(
+        quarantine,
+        settings.limits.turns,
+        maintains=bool(settings.task),
+        is_pull=settings.is_pull,
+    )
     conversation = Conversation(model, tools, limits=settings.limits, system=system, say=say)
     outcome = conversation.run(
         settings.task
@@ -109,6 +118,8 @@ def review(settings: Settings, say: Callable[[str], None]) -> Report:
 def _offered(settings: Settings) -> dict[str, tuple[type[Input], str]]:
     if settings.task:
         return MAINTENANCE_TOOLS
+    if settings.is_pull:
+        return READING_TOOLS if settings.reads_only else PULL_TOOLS
     return TOOLS | RECORDED_TOOLS if settings.recorded else TOOLS
 
 
@@ -118,7 +129,8 @@ def _model(
     if settings.recorded and settings.task:
         return RecordedModel(note_within(settings.scope, workspace), MAINTENANCE)
     if settings.recorded:
-        return RecordedModel(facts_of(change, repository, workspace))
+        script = PULL_REQUEST if settings.is_pull else FIRST_LOOK
+        return RecordedModel(facts_of(change, repository, workspace), script)
     from agent_image.reviewer.anthropic_model import AnthropicModel
 
     return AnthropicModel(

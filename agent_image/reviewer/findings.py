@@ -22,8 +22,8 @@ _FENCE = re.compile(r"\A```(?:json)?\s*\n(.*)\n```\s*\Z", re.DOTALL)
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One remark. `path` is relative to the workspace (`.` for the whole change), `line` counts
-    from 1 in the new file."""
+    """One remark. `path` is relative to the workspace (`.` for the whole change), `line` and
+    `start_line` count from 1 in the new file; `quote` is the code there, as it stands."""
 
     path: Annotated[str, msgspec.Meta(min_length=1, max_length=1000)]
     line: Annotated[int, msgspec.Meta(ge=1, le=10_000_000)] | None = None
@@ -31,6 +31,10 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     title: Annotated[str, msgspec.Meta(min_length=1, max_length=300)]
     body: Annotated[str, msgspec.Meta(min_length=1, max_length=20_000)]
     suggestion: Annotated[str, msgspec.Meta(max_length=20_000)] | None = None
+    start_line: Annotated[int, msgspec.Meta(ge=1, le=10_000_000)] | None = None
+    quote: Annotated[str, msgspec.Meta(max_length=5_000)] = ""
+    confidence: Literal["high", "medium", "low"] = "medium"
+    skill: Annotated[str, msgspec.Meta(max_length=100)] = ""
 
 
 class Review(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,12 +19,14 @@ from agent_image.reviewer.workspace import PathError, Workspace
 
 type Facts = dict[str, str | int | None]
 
-SCRIPT = Path(__file__).with_name("recorded") / "first_look.json"
-MAINTENANCE = SCRIPT.with_name("maintenance.json")
+FIRST_LOOK = Path(__file__).with_name("recorded") / "first_look.json"
+MAINTENANCE = FIRST_LOOK.with_name("maintenance.json")
+PULL_REQUEST = FIRST_LOOK.with_name("pull_request.json")
 NOTE = "RECORDED_MAINTENANCE.md"
 NOTE_TEXT = "Written by Gatehouse's recorded model, to show what comes of a job. Delete it.\n"
 _NAME = re.compile(r"\{\{(\w+)\}\}")
 _HUNK = re.compile(rb"^@@ -\S+ \+(\d+)", re.MULTILINE)
+_HUNK_OF_TEXT = re.compile(r"@@ -\S+ \+(\d+)")
 _NAMED = 20
 _READING = frozenset({"git_diff", "list_files", "read_file", "search"})
 
@@ -34,7 +36,7 @@ class RecordedModel:
 
     name = "recorded"
 
-    def __init__(self, facts: Facts, script: Path = SCRIPT) -> None:
+    def __init__(self, facts: Facts, script: Path = FIRST_LOOK) -> None:
         self._facts = facts
         self._turns: list[dict[str, Any]] = json.loads(script.read_text("utf-8"))["turns"]
         self._numbers = itertools.count(1)
@@ -91,6 +93,7 @@ def facts_of(change: Change, repository: Repository, workspace: Workspace) -> Fa
         + "\n".join(["", *more]),
         "first_file": first or ".",
         "first_line": _first_line(change, repository, first),
+        **_first_addition(change, repository),
     }
 
 
@@ -126,6 +129,25 @@ def _first_line(change: Change, repository: Repository, name: str | None) -> int
     except GitError:
         return None
     return max(1, int(found[1])) if found else None
+
+
+def _first_addition(change: Change, repository: Repository) -> Facts:
+    """Return the first line that the change adds anywhere: its file, its number and its text."""
+    path, line = ".", 0
+    try:
+        diff = repository.diff(change, [], 1_000_000).data.decode("utf-8", "replace")
+    except GitError:
+        diff = ""
+    for text in diff.split("\n"):
+        if text.startswith("+++ b/"):
+            path = text.removeprefix("+++ b/").rstrip("\t")
+        elif found := _HUNK_OF_TEXT.match(text):
+            line = int(found[1])
+        elif text.startswith("+") and line and text[1:].strip():
+            return {"added_path": path, "added_line": line, "added_text": text[1:].strip()}
+        elif text[:1] in ("+", " "):
+            line += 1
+    return {"added_path": ".", "added_line": None, "added_text": ""}
 
 
 def _answers(request: Request) -> str:

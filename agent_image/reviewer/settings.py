@@ -44,7 +44,8 @@ class Limits(msgspec.Struct, frozen=True):
 
 class Settings(msgspec.Struct, frozen=True):
     """`base` is a revision, `auto` or `none`. `recorded` chooses the recorded model. With a `task`
-    it maintains instead of reviewing; `scope` are the globs of what it may change."""
+    it maintains instead of reviewing; `scope` are the globs of what it may change. `is_pull`: the
+    change is a pull request's, and `reads_only`: it isn't run either."""
 
     base: str
     workspace: Path
@@ -58,6 +59,8 @@ class Settings(msgspec.Struct, frozen=True):
     limits: Limits
     task: str = ""
     scope: tuple[str, ...] = ()
+    is_pull: bool = False
+    reads_only: bool = False
 
 
 def parse(argv: list[str], environ: MutableMapping[str, str]) -> Settings:
@@ -99,6 +102,8 @@ def parse(argv: list[str], environ: MutableMapping[str, str]) -> Settings:
         ),
         task=task,
         scope=tuple(options.scope),
+        is_pull=options.pull,
+        reads_only=options.read_only,
     )
 
 
@@ -129,6 +134,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--workspace", default=WORKSPACE, help="the private copy to review")
     parser.add_argument("--output", default="", help="also write the review as JSON to this file")
+    parser.add_argument(
+        "--pull", action="store_true", help="the change is a pull request's: nothing is changed"
+    )
+    parser.add_argument("--read-only", action="store_true", help="no command is run either")
     parser.add_argument("--task", default="", help="maintain: a file that says what to do")
     parser.add_argument(
         "--scope", action="append", default=[], help="with --task: a glob of what it may change"

@@ -137,6 +137,8 @@ _EDITING: dict[str, tuple[type[Input], str]] = {
     "delete_file": (DeleteFile, "Delete a file of the workspace."),
 }
 MAINTENANCE_TOOLS = TOOLS | _EDITING
+READING_TOOLS = {name: TOOLS[name] for name in ("read_file", "list_files", "search", "git_diff")}
+PULL_TOOLS = READING_TOOLS | {"run_command": TOOLS["run_command"]}
 
 
 def definitions(tools: dict[str, tuple[type[Input], str]]) -> list[dict[str, Any]]:

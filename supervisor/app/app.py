@@ -31,6 +31,7 @@ from supervisor.channels.git import GitBroker
 from supervisor.channels.git_pack import CopiedCommits
 from supervisor.channels.job_results import JobResults
 from supervisor.channels.proposals import ProposalBroker
+from supervisor.core.act import Act
 from supervisor.core.actions import Exec, FileChange
 from supervisor.core.approvals import Request
 from supervisor.core.budget import parse_budget
@@ -49,6 +50,7 @@ from supervisor.records.audit import Audit
 from supervisor.records.audit_heads import Heads
 from supervisor.records.kill_switch import KillSwitch
 from supervisor.records.policy_files import PolicyFiles
+from supervisor.reviews.service import ReviewService
 from supervisor.sandbox.base import Sandbox, Spec
 from supervisor.sandbox.bubblewrap import Bubblewrap
 from supervisor.sandbox.compose import Compose
@@ -61,6 +63,7 @@ from supervisor.server.operator.pages import pages
 from supervisor.sessions.credentials import NamedSecrets
 from supervisor.sessions.kept_copies import KeptCopies
 from supervisor.sessions.session_manager import SessionManager
+from supervisor.sessions.standing import standing
 from supervisor.settings import ROOT, Settings
 from supervisor.store.engine import open_database
 from supervisor.workspace.channel import WorkspaceChannel
@@ -144,6 +147,7 @@ class SupervisorParts:
             names=names,
         )
         self.tasks: asyncio.TaskGroup | None = None
+        self.reviews: ReviewService | None = None
         self.named_secrets = NamedSecrets()
         self.surroundings = SessionSetup(
             named_secrets=self.named_secrets,
@@ -398,6 +402,8 @@ class Supervisor:
                     " reserved"
                 )
             self.findings += parts.sessions.take_up_sessions()
+            for session in standing(parts.engine):
+                parts.gate.rulings.open_session(session)
             parts.surroundings.take_up_left(parts.sessions.get)
             await parts.end_cut_undos()
             parts.gate.answers.offer_ready()
@@ -497,10 +503,10 @@ class Supervisor:
         self.parts.gate.handlers.run(rejudge(), "rejudge")
 
     def _report_unknown_effects(self) -> None:
-        """Effects that were begun when the supervisor died. Changes of files are finished by
-        their channel, which can tell."""
+        """Effects that were begun when the supervisor died. Changes of files, and acts on a forge,
+        are finished by their channel, which can tell."""
         for request in self.parts.queue.unsettled():
-            if request.origin != "egress" and not isinstance(request.action, FileChange):
+            if request.origin != "egress" and not isinstance(request.action, FileChange | Act):
                 outcome = {
                     "ok": False,
                     "error": (

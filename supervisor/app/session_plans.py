@@ -38,6 +38,8 @@ RECORDED_JOB_NOTICE = (
     "this job runs on a recorded model: no ANTHROPIC_API_KEY is set, so nobody read the prompt; it"
     " writes one note within the scope"
 )
+# What a review of a pull request is started with, in place of a command.
+OF_PULLS = frozenset({"--pull", "--read-only"})
 ENFORCED_NOTICE = (
     "deny and ask rules for exec hold for every program that starts here; what a program does by"
     " itself, such as a shell's builtins or a script in an interpreter, they don't see"
@@ -102,6 +104,8 @@ class SessionPlans:
         return common
 
     async def _of_review(self, wanted: StartSession) -> dict[str, Any]:
+        if not OF_PULLS.issuperset(wanted.command):
+            raise UserError("a review has no command of its own", "leave `command` out")
         notices = []
         found: dict[str, Any] = {}
         base = await workspace_git.checked_base(wanted.workspace, wanted.base)
@@ -116,7 +120,7 @@ class SessionPlans:
                 found = {"policy_file": str(STRICT_POLICY), "saved_rules_file": str(saved)}
         return {
             **found,
-            "command": ("gatehouse-review", "--base", base or "none"),
+            "command": ("gatehouse-review", "--base", base or "none", *wanted.command),
             "base": base,
             "model": "recorded" if recorded else self._review_model(wanted) or DEFAULT_MODEL,
             "policy_text": "" if recorded else self._rules_for_models("anthropic"),

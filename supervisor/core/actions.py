@@ -1,6 +1,6 @@
 """Actions: what an agent can ask for, frozen, each with a fingerprint.
 
-There are seven categories. An action says everything that would take effect. The gate judges it, a
+There are eight categories. An action says everything that would take effect. The gate judges it, a
 person reads it, a grant is bound to its fingerprint, and the channel builds it anew from what it is
 about to do before it acts. So a field that changes the effect belongs here, and nowhere else.
 """
@@ -10,21 +10,32 @@ from typing import Literal
 
 import msgspec
 
+from supervisor.core.act import Act, act_subject, act_title
 from supervisor.core.budget import SCOPE_WORDS, Kind, Scope, amount
 
-Category = Literal["exec", "filesystem", "network", "git", "packages", "sandbox", "budget"]
+Category = Literal[
+    "exec", "filesystem", "network", "git", "packages", "review", "sandbox", "budget"
+]
 CATEGORIES: tuple[Category, ...] = (
     "exec",
     "filesystem",
     "network",
     "git",
     "packages",
+    "review",
     "sandbox",
     "budget",
 )
 # The categories that a rule or a mode can speak of: a proposal (`sandbox`) and more money
 # (`budget`) are always asked.
-RULE_CATEGORIES: tuple[Category, ...] = ("exec", "filesystem", "network", "git", "packages")
+RULE_CATEGORIES: tuple[Category, ...] = (
+    "exec",
+    "filesystem",
+    "network",
+    "git",
+    "packages",
+    "review",
+)
 
 # Place of the private copy in a sandbox, and the default folder of commands.
 WORKSPACE = "/workspace/merged"
@@ -298,7 +309,7 @@ _STEPS = FileChange.__struct_fields__.index("steps")
 _FOLDERS = FileChange.__struct_fields__.index("folders")
 _REPOSITORIES = FileChange.__struct_fields__.index("repositories")
 
-type Action = Exec | FileChange | Network | Git | Packages | Proposal | BudgetRaise
+type Action = Exec | FileChange | Network | Git | Packages | Act | Proposal | BudgetRaise
 
 
 def is_read_with_body(action: Network) -> bool:
@@ -352,7 +363,8 @@ def subject(action: Action) -> str:
     """Return an action's subject: at most one request per session and subject is pending; a newer
     one supersedes it.
 
-    Two different requests for one file share it; for all else the subject is the action itself. A
+    Two different requests for one file share it, and two reviews of one pull request; for all else
+    the subject is the action itself. A
     move is about two paths: its subject names both, and `targets` takes it apart.
     """
     if isinstance(action, FileChange):
@@ -363,6 +375,8 @@ def subject(action: Action) -> str:
             else MOVES
             + msgspec.json.encode((path, _subject_of(action.to_b64 or action.to))).decode()
         )
+    if isinstance(action, Act):
+        return act_subject(action)
     if (
         isinstance(action, Exec) and action.scripts
     ):  # the same command with another script takes the older one's place
@@ -421,6 +435,8 @@ def title(action: Action) -> str:
             return action.command or " ".join(
                 [action.manager, action.operation, *action.flags, *action.names]
             )
+        case Act():
+            return act_title(action)
         case BudgetRaise():
             whose = SCOPE_WORDS[action.scope]
             return f"raise the budget of {whose} by {amount(action.kind, action.by)} to {

@@ -16,7 +16,7 @@ __all__ = ["Answer", "Status"]  # what a request's fields and `status` are typed
 
 RequestId = NewType("RequestId", str)
 # Who asked: it decides who carries an approved action out.
-Origin = Literal["agent_api", "workspace", "egress", "agent_tool"]
+Origin = Literal["agent_api", "workspace", "egress", "agent_tool", "reviews"]
 # Those who wait for the answer and go on by themselves: what nobody waited for any more goes
 # through when it is tried again.
 GOES_ON: frozenset[Origin] = frozenset({"egress", "agent_tool"})

@@ -56,7 +56,7 @@ def _finding(number: int, finding: Mapping[str, Any]) -> list[str]:
         "",
     ]
     if finding.get("suggestion"):
-        lines += ["Suggestion:", "", _fenced(finding["suggestion"]), ""]
+        lines += ["Suggestion:", "", fenced(finding["suggestion"]), ""]
     return lines
 
 
@@ -88,10 +88,10 @@ def _unindented(text: str) -> str:
     )
 
 
-def _fenced(text: str) -> str:
-    """A block of code: nothing in it is markup but its fence, so the fence is longer than any in
-    the text."""
+def fenced(text: str, info: str = "") -> str:
+    """A block of code, of the kind `info`: nothing in it is markup but its fence, so the fence is
+    longer than any in the text."""
     shown = visible(text.replace("\r\n", "\n"))
     longest = max((len(run) for run in re.findall("`+", shown)), default=0)
     fence = "`" * max(3, longest + 1)
-    return f"{fence}\n{shown}\n{fence}"
+    return f"{fence}{info}\n{shown}\n{fence}"

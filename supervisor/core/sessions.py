@@ -12,7 +12,7 @@ from supervisor.core.text.duration import format_duration
 
 SessionId = NewType("SessionId", str)
 State = Literal["starting", "running", "paused", "waiting", "stopping", "ended"]
-Kind = Literal["agent", "review", "maintenance"]
+Kind = Literal["agent", "review", "maintenance", "standing"]
 NetworkMode = Literal["proxy", "transparent"]
 
 

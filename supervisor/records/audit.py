@@ -72,6 +72,7 @@ Event = Literal[
     "install_scripts_allowed",
     "branch_taken",
     "job_not_started",
+    "repository_added",
     "review_recorded",
     "undo_started",
     "undo_settled",

@@ -391,7 +391,8 @@ class SessionManager:
             session = self._change(session.id, notices=(*session.notices, *notes))
         if live.wanted_stop.is_set():
             return session
-        given = msgspec.structs.replace(session, command=wanted.command or session.command)
+        is_given = session.kind == "agent" and wanted.command
+        given = msgspec.structs.replace(session, command=wanted.command) if is_given else session
         spec = self._surroundings.spec(given, token, tty=wanted.tty)
         live.running = await self._sandbox.start(
             spec,

@@ -197,7 +197,7 @@ class SessionSandboxes:
         self, session: Session, caller: StartingShell
     ) -> tuple[tuple[str, ...], tuple[tuple[Path, str], ...]]:
         if session.kind == "review":
-            return _our_agent("--base", session.base or "none")
+            return _our_agent(*session.command[1:])
         if session.kind == "maintenance" and not session.agent:
             scope = session.job.scope if session.job is not None else ()
             globs = [word for glob in scope for word in ("--scope", glob)]

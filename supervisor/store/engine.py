@@ -14,14 +14,16 @@ from sqlalchemy.exc import DatabaseError, OperationalError
 
 from supervisor.errors import StorageError
 
+MIGRATIONS = Path(__file__).parent / "migrations"
 
-def open_database(path: Path) -> Engine:
+
+def open_database(path: Path, migrations: Path = MIGRATIONS) -> Engine:
     """Return the engine, migrated. `StorageError` where the file can't be opened, or was written by
     a newer Gatehouse."""
     engine = create_engine(f"sqlite:///{path}", connect_args={"timeout": 10})
     event.listen(engine, "connect", _set_pragmas)
     try:
-        migrate(engine)
+        migrate(engine, migrations)
     except Exception as error:
         engine.dispose()
         if not isinstance(error, DatabaseError):
@@ -34,10 +36,10 @@ def open_database(path: Path) -> Engine:
     return engine
 
 
-def migrate(engine: Engine) -> None:
+def migrate(engine: Engine, migrations: Path = MIGRATIONS) -> None:
     """Bring the schema up to the newest version, whole or not at all. Does nothing where it is."""
     config = Config()
-    config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+    config.set_main_option("script_location", str(migrations))
     with engine.begin() as connection:
         # INVARIANT: one transaction. Python begins none before a CREATE or ALTER by itself, so each
         # would be committed alone, and a crash between two of them left a schema that no start

@@ -51,8 +51,17 @@ def newest_jobs(connection: Connection, limit: int = 200) -> list[Session]:
 def not_ended(connection: Connection) -> list[Session]:
     """Return sessions without a recorded end: at start-up, those that a crash left."""
     return [
-        _session(row) for row in connection.execute(select(table).where(table.c.ended_at.is_(None)))
+        _session(row)
+        for row in connection.execute(
+            select(table).where(table.c.ended_at.is_(None), table.c.kind != "standing")
+        )
     ]
+
+
+def standing(connection: Connection) -> list[Session]:
+    """Return the sessions without an agent that haven't ended."""
+    query = select(table).where(table.c.ended_at.is_(None), table.c.kind == "standing")
+    return [_session(row) for row in connection.execute(query)]
 
 
 def change(connection: Connection, session_id: str, **facts: object) -> Session:

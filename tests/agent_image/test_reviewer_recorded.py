@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from agent_image.reviewer import cli
-from agent_image.reviewer.recorded_model import SCRIPT, fill
+from agent_image.reviewer.recorded_model import FIRST_LOOK, fill
 from agent_image.reviewer.settings import Limits, Settings
 from agent_image.reviewer.tool_inputs import RECORDED_TOOLS, TOOLS
 from tests.agent_image.conftest import git
@@ -89,7 +89,7 @@ def test_it_plays_on_any_folder(tmp_path: Path, api: AgentApi, kind: str) -> Non
 
 
 def test_the_script_fits_the_tools() -> None:
-    turns = json.loads(SCRIPT.read_text())["turns"]
+    turns = json.loads(FIRST_LOOK.read_text())["turns"]
     for call in (call for turn in turns for call in turn.get("calls", [])):
         kind = (TOOLS | RECORDED_TOOLS)[call["tool"]][0]
         msgspec.convert(call["input"], type=kind)

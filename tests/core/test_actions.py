@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.core import actions
+from supervisor.core.act import Act
 from supervisor.core.actions import (
     Action,
     BudgetRaise,
@@ -142,7 +143,7 @@ def test_titles_are_exact(action: Action, text: str) -> None:
 
 
 def test_every_category_has_an_action_type() -> None:
-    types = (Exec, FileChange, Network, Git, Packages, Proposal, BudgetRaise)
+    types = (Exec, FileChange, Network, Git, Packages, Act, Proposal, BudgetRaise)
     assert {one.__struct_config__.tag for one in types} == set(actions.CATEGORIES)
 
 

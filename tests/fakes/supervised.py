@@ -76,6 +76,16 @@ class Supervised:
         except TimeoutError:
             raise AssertionError(f"never happened: {what or found}\n{self.story()}") from None
 
+    async def until_soon[T](self, found: Callable[[], T | None], what: str = "") -> T:
+        """`until` for what no request, session or output tells of: looked at again and again."""
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                while (result := found()) is None:
+                    await asyncio.sleep(0.05)
+                return result
+        except TimeoutError:
+            raise AssertionError(f"never happened: {what or found}\n{self.story()}") from None
+
     # -- sessions ---------------------------------------------------------------------------------
 
     async def start(self, workspace: Path, *command: str, **wanted: Any) -> Session:

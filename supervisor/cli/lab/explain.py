@@ -36,6 +36,7 @@ _EXAMPLES = {
     "network": "network https://host/path, or network POST https://host/path, or network host:443",
     "git": "git 'git push origin x'",
     "packages": "packages 'npm install x'",
+    "review": "review post acme/shop",
 }
 
 
@@ -221,10 +222,19 @@ def _packages(words: list[str]) -> dict[str, Any]:
     return {"command": _joined(words)}
 
 
+def _review(words: list[str]) -> dict[str, Any]:
+    if len(words) != 2:
+        raise UserError(
+            "review: give an operation and a repository", f"write {_EXAMPLES['review']}"
+        )
+    return {"operation": words[0], "repository": words[1]}
+
+
 _READERS: dict[str, Callable[[list[str]], dict[str, Any]]] = {
     "exec": _exec,
     "filesystem": _filesystem,
     "network": _network,
     "git": _git,
     "packages": _packages,
+    "review": _review,
 }

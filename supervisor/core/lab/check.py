@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple, cast, get_args
 
 import msgspec
 
+from supervisor.core.act import Act
 from supervisor.core.actions import (
     RULE_CATEGORIES,
     WORKSPACE,
@@ -62,6 +63,10 @@ _KEYS: dict[str, frozenset[str]] = {
         }
     ),
     "packages": frozenset({"command", "cwd", "manager", "operation", "names", "flags"}),
+    "review": frozenset(
+        {"operation", "forge", "repository", "number", "verdict", "severity", "confidence"}
+        | {"fork", "links", "title", "body"}
+    ),
 }
 _MISSING: Any = object()
 
@@ -365,6 +370,14 @@ def _packages(fields: Mapping[str, Any]) -> Action:
     )
 
 
+def _review(fields: Mapping[str, Any]) -> Action:
+    given = {key: fields[key] for key in _KEYS["review"] if fields.get(key) is not None}
+    try:
+        return msgspec.convert({"forge": "github", "category": "review", **given}, Act)
+    except msgspec.ValidationError as error:
+        raise _Misunderstood(f"the line is no act: {error}") from error
+
+
 def _only_command(fields: Mapping[str, Any], others: tuple[str, ...]) -> None:
     both = [key for key in others if key in fields]
     if both:
@@ -377,6 +390,7 @@ _ACTIONS: dict[str, Callable[[Mapping[str, Any]], Action]] = {
     "network": _network,
     "git": _git,
     "packages": _packages,
+    "review": _review,
 }
 
 

@@ -106,6 +106,10 @@ def read(policy: Policy, action: Action, context: Context) -> Reading:
             from supervisor.core.lab import explain_git
 
             return explain_git.GitReading(policy, action, context)
+        case "review":
+            from supervisor.core.lab import explain_review
+
+            return explain_review.ReviewReading(action)
         case _:
             from supervisor.core.lab import explain_packages
 

@@ -511,6 +511,10 @@ def _checker(category: Category) -> Callable[[str, Effect], str]:
             from supervisor.core.policy import package_rules
 
             return package_rules.check_pattern
+        case "review":
+            from supervisor.core.reviews import review_rules
+
+            return review_rules.check_pattern
     raise PolicyError(f"no rules speak of `{category}`", nearest(category, RULE_CATEGORIES))
 
 

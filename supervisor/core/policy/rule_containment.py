@@ -22,6 +22,7 @@ from supervisor.core.policy.git_refs import REACHES, READS, harmless
 from supervisor.core.policy.git_rules import GitPattern
 from supervisor.core.policy.network_patterns import WEB_PORTS, NetworkPattern, is_nowhere_public
 from supervisor.core.policy.package_rules import PackagePattern
+from supervisor.core.reviews import review_rules
 from supervisor.core.shell import exec_containment, exec_patterns
 from supervisor.core.text.globs import Glob
 from supervisor.core.text.paths import fold
@@ -71,6 +72,8 @@ def compiled(rule: Rule) -> Compiled:
             return Compiled(rule, network_patterns.parse(rule.pattern))
         case "git":
             return Compiled(rule, git_rules.compile_pattern(rule.pattern))
+        case "review":
+            return Compiled(rule, review_rules.compile_pattern(rule.pattern))
         case _:
             return Compiled(rule, package_rules.compile_pattern(rule.pattern))
 
@@ -101,6 +104,10 @@ def contains(outer: Compiled, inner: Compiled, is_protected: IsProtected) -> boo
             return _network(outer, inner)
         case "git":
             return _git(outer, inner)
+        case "review":
+            return outer.is_allow == inner.is_allow and review_rules.within(
+                inner.pattern, outer.pattern, is_allow=outer.is_allow
+            )
         case _:
             return _packages(outer, inner)
 

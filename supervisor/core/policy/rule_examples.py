@@ -75,6 +75,10 @@ def action_of(category: Category, example: str) -> Action:
             return _packages(example)
         case "network":
             return _network(example)
+        case "review":
+            from supervisor.core.reviews.review_rules import example_act
+
+            return example_act(example)
     raise PolicyError(f"no example can be given for `{category}`", "leave it out")
 
 

@@ -208,6 +208,9 @@ def wide(rule: Compiled) -> Remark | None:
             return _wide_host(rule.pattern)
         case "git":
             return _wide_git(rule.pattern)
+        case "review":
+            bare = Remark("covers every act on every forge", "name operation and repositories")
+            return bare if rule.pattern.is_bare else None
         case _:
             return _wide_package(rule.pattern)
 

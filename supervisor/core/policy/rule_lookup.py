@@ -32,6 +32,8 @@ def own_key(rule: Compiled) -> Hashable:
             )
         case "git":
             return ("git", _start_of(pattern.words[-1]))
+        case "review":
+            return ("review",)
         case _:
             return (
                 "packages",
@@ -56,6 +58,8 @@ def keys_above(rule: Compiled) -> Iterator[Hashable]:
             yield from (
                 ("git", start) for word in ("", *pattern.words) for start in _starts_of(word)
             )
+        case "review":
+            yield ("review",)
         case _:
             item = "" if pattern.item is None else pattern.item
             yield from (("packages", one.casefold()) for one in ("", item, plain_name(pattern)))

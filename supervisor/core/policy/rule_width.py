@@ -14,6 +14,7 @@ from supervisor.core.policy.network_patterns import NetworkPattern
 from supervisor.core.policy.package_rules import PackagePattern
 from supervisor.core.policy.rule_containment import compiled
 from supervisor.core.policy.rule_forms import wide
+from supervisor.core.reviews.review_rules import ReviewPattern
 from supervisor.core.shell.exec_patterns import ExecPattern
 from supervisor.core.text.globs import Glob
 from supervisor.core.text.words import is_star
@@ -112,6 +113,18 @@ def _packages(pattern: PackagePattern) -> str:
     )
 
 
+def _review(pattern: ReviewPattern) -> str:
+    does = "every act" if pattern.operation == "*" else f"the act `{pattern.operation}`"
+    owner, name = pattern.owner, pattern.name
+    where = f"the repository {owner}/{name}"
+    if "*" in owner + name:
+        where = "every repository" if owner == name == "*" else f"repositories like {owner}/{name}"
+    levels = {"up to": pattern.up_to, "of confidence": pattern.confidence}
+    narrowed = "".join(f", {what} {level}" for what, level in levels.items() if level)
+    spelled = "".join(f", with {flag}" for flag in sorted(pattern.flags))
+    return f"{does} on {where}{narrowed}{spelled}"
+
+
 def _which(what: str, text: str) -> str:
     return f"every {what} like {text}" if "*" in text else f"the {what} {text}"
 
@@ -122,4 +135,5 @@ _WORDS: dict[str, Callable[..., str]] = {
     "exec": _exec,
     "git": _git,
     "packages": _packages,
+    "review": _review,
 }

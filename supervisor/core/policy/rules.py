@@ -220,4 +220,8 @@ def judge_of(category: Category, rules: Sequence[Rule], protection: Protection) 
             from supervisor.core.policy.command_rules import CommandJudge
 
             return CommandJudge(rules)
+        case "review":
+            from supervisor.core.reviews.review_rules import ReviewJudge
+
+            return ReviewJudge(rules)
     raise ValueError(f"no rules speak of `{category}`")

@@ -11,6 +11,7 @@ from typing import Literal
 
 import msgspec
 
+from supervisor.core.act import Act
 from supervisor.core.actions import (
     WORKSPACE,
     Action,
@@ -25,6 +26,7 @@ from supervisor.core.packages import package_commands
 from supervisor.core.policy import git_refs
 from supervisor.core.policy.evaluate import evaluate
 from supervisor.core.policy.policy_text import policy_from_data
+from supervisor.core.reviews.review_rules import special
 from supervisor.core.text import globs
 from supervisor.core.text.hosts import (
     as_address,
@@ -95,6 +97,8 @@ def _candidates(action: Action, workspace: str) -> Iterator[Candidate]:
             yield from _git(action)
         case Packages():
             yield from _packages(action)
+        case Act():
+            yield from _review(action)
 
 
 def _network(action: Network) -> Iterator[Candidate]:
@@ -253,6 +257,22 @@ def _packages(action: Packages) -> Iterator[Candidate]:
             default=False,
             explains="this package in any version",
         )
+
+
+def _review(action: Act) -> Iterator[Candidate]:
+    flags = "".join(f" {flag}" for flag in special(action))
+    level = f" --up-to={action.severity}" if action.severity not in ("", "critical") else ""
+    owner = action.repository.partition("/")[0]
+    for repository, label, where in (
+        (action.repository, "narrow", "in this repository"),
+        (f"{owner}/*", "broad", f"in every repository of {owner}"),
+    ):
+        explains = f"{action.operation} {where}"
+        if level:
+            explains += f", where nothing is graver than {action.severity}"
+        rule = f"review({action.operation} {action.forge}:{repository}{level}{flags})"
+        is_narrow = label == "narrow"
+        yield Candidate("narrow" if is_narrow else "broad", rule, is_narrow, explains)
 
 
 def _quoted(text: str) -> str:

@@ -157,8 +157,9 @@ class ProposalBody(_Body, frozen=True, kw_only=True):
     why: _Reason = ""
 
 
-class ReviewFinding(_Body, frozen=True, kw_only=True):
-    """One remark of a review. `path` is relative to the workspace, `line` counts from 1."""
+class ReviewFinding(_Body, frozen=True, kw_only=True, omit_defaults=True):
+    """One remark of a review. `path` is relative to the workspace, `line` and `start_line` count
+    from 1, `quote` is the code there."""
 
     path: Annotated[str, msgspec.Meta(min_length=1, max_length=1000)]
     severity: Literal["critical", "high", "medium", "low", "info"]
@@ -166,6 +167,10 @@ class ReviewFinding(_Body, frozen=True, kw_only=True):
     body: Annotated[str, msgspec.Meta(min_length=1, max_length=20_000)]
     line: Annotated[int, msgspec.Meta(ge=1, le=10_000_000)] | None = None
     suggestion: Annotated[str, msgspec.Meta(max_length=20_000)] | None = None
+    start_line: Annotated[int, msgspec.Meta(ge=1, le=10_000_000)] | None = None
+    quote: Annotated[str, msgspec.Meta(max_length=5_000)] = ""
+    confidence: Literal["high", "medium", "low"] = "medium"
+    skill: Annotated[str, msgspec.Meta(max_length=100)] = ""
 
 
 class ReviewUsage(_Body, frozen=True, kw_only=True):

@@ -4,6 +4,7 @@ One place, so that a new category is one more branch of each function here and n
 the pages.
 """
 
+from supervisor.core.act import Act
 from supervisor.core.actions import (
     Action,
     BudgetRaise,
@@ -27,6 +28,7 @@ LABELS: dict[Category, str] = {
     "network": "Network",
     "git": "Git",
     "packages": "Packages",
+    "review": "Reviews",
     "sandbox": "Policy",
     "budget": "Budget",
 }
@@ -58,6 +60,10 @@ def asks(action: Action) -> str:
             return "wants to use git"
         case Packages():
             return "wants to run a package manager"
+        case Act(operation="post"):
+            return "wants to post a review"
+        case Act():
+            return "wants to do something on the forge"
         case Proposal():
             return "proposes a rule"
         case BudgetRaise():
@@ -123,6 +129,14 @@ def details(action: Action) -> list[tuple[str, str]]:
                 ("options", " ".join(action.flags)),
                 ("runs in", _folder(action.cwd) if action.cwd != "." else ""),
             ]
+        case Act():
+            found = [
+                ("repository", f"{action.forge}: {action.repository}"),
+                ("pull request", f"#{action.number}" if action.number else ""),
+                ("head", action.head[:12]),
+                ("verdict", action.verdict.replace("_", " ")),
+                ("gravest", action.severity),
+            ]
         case FileChange():
             found = [("link to", action.link_target), ("new name", action.to)]
         case Proposal():
@@ -150,6 +164,8 @@ def warnings(action: Action) -> list[tuple[str, str]]:
                 if action.delete
                 else found
             )
+        case Act(fork=True):
+            return [("from a fork", "its author may be anybody")]
         case Proposal(effect="allow"):
             return [("loosens the policy", "what this rule matches is no longer asked")]
     return []

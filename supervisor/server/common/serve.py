@@ -160,7 +160,7 @@ class Serving:
     """An app on a socket. `await run()` in a task; `started` is set when it answers; `stop()`
     ends it and `run` returns."""
 
-    def __init__(self, config: uvicorn.Config, sock: socket.socket, app: Litestar) -> None:
+    def __init__(self, config: uvicorn.Config, sock: socket.socket, app: Any) -> None:
         self._server = _Uvicorn(config)
         self._sock = sock
         self._app = app
@@ -199,13 +199,18 @@ def serve_operator(app: Litestar, sock: socket.socket) -> Serving:
     return Serving(_config(app, ws=_WebSockets, ws_max_size=MESSAGE_BYTES), sock, app)
 
 
+def serve_webhooks(app: Any, sock: socket.socket) -> Serving:
+    """The door for forges, an ASGI app; the caller runs it."""
+    return Serving(_config(app, ws="none"), sock, app)
+
+
 def serve_agent(app: Litestar, sock: socket.socket) -> Serving:
     """A session's door on the listening socket inside its sandbox; the caller runs it."""
     sock.setblocking(False)
     return Serving(_config(app, ws="none", limit_concurrency=AGENT_CONNECTIONS), sock, app)
 
 
-def _config(app: Litestar, **more: Any) -> uvicorn.Config:
+def _config(app: Any, **more: Any) -> uvicorn.Config:
     crowds.count_lines()
     return uvicorn.Config(
         app,

@@ -1,0 +1,167 @@
+"""The review service of a supervisor: which parts it is made of, and its door.
+
+Part of the composition root, beside `app`: `gatehouse up --reviews` and `gatehouse demo` open it.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from supervisor.app.app import Supervisor, SupervisorParts
+from supervisor.app.session_plans import DEFAULT_POLICY
+from supervisor.core.sessions import Session
+from supervisor.errors import UserError
+from supervisor.forges.github import GitHub
+from supervisor.queue.embedded import EmbeddedQueue
+from supervisor.reviews.service import ReviewService, ReviewSettings
+from supervisor.server.common.listening import listen
+from supervisor.server.common.serve import Serving, serve_webhooks
+from supervisor.server.webhooks.webhook_app import WebhookApp
+from supervisor.sessions.standing import open_standing, standing
+from supervisor.sessions.start_session import StartSession
+from supervisor.settings import ROOT, Settings
+
+SERVICE_POLICY = ROOT / "policy/examples/review-service.yaml"
+# What a reader may do in its sandbox: of an author who may write, and of anybody else.
+READER_POLICY = ROOT / "policy/examples/reviewer.yaml"
+STRANGER_POLICY = ROOT / "policy/examples/reader.yaml"
+
+
+class Reviewing:
+    """A review service that runs. `port` is that of its door for webhooks."""
+
+    def __init__(self, service: ReviewService, door: Serving) -> None:
+        self.service = service
+        self.port = door.port
+
+
+@contextlib.asynccontextmanager
+async def reviewing(supervisor: Supervisor) -> AsyncIterator[Reviewing]:
+    """Run a review service until the block ends. `UserError` where a setting is missing."""
+    parts = supervisor.parts
+    settings = parts.settings
+    secret, key = _secrets(settings)
+    forge = GitHub(
+        api=settings.github_api,
+        app_id=settings.github_app_id,
+        private_key=key,
+        now=parts.clock.now,
+    )
+    made = ReviewSettings(
+        database=settings.data_dir / "reviews.db",
+        clones=settings.clones_dir,
+        receipt_key=settings.data_dir / "receipts.key",
+        secret=secret,
+        quiet_s=settings.review_quiet_s,
+        longest_wait_s=settings.review_longest_wait_s,
+        poll_s=settings.review_poll_s,
+        concurrency=settings.review_concurrency,
+    )
+    service = ReviewService(
+        made,
+        clock=parts.clock,
+        gate=parts.gate,
+        forge=forge,
+        queue=EmbeddedQueue(),
+        sessions=ReaderSessions(parts),
+        standing=lambda name: _standing(parts, name),
+    )
+    parts.reviews = service
+    door = serve_webhooks(WebhookApp(service.intake.receive), listen(settings.forge_port))
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            serving = tasks.create_task(door.run(), name="webhook-door")
+            running = tasks.create_task(service.run(standing(parts.engine)), name="reviews")
+            await door.started.wait()
+            try:
+                yield Reviewing(service, door)
+            finally:
+                running.cancel()
+                await door.stop()
+                await serving
+    finally:
+        parts.reviews = None
+        await service.close()
+
+
+class ReaderSessions:
+    """Implements `runs.Readers`: a session of kind `review` over a checkout."""
+
+    def __init__(self, parts: SupervisorParts) -> None:
+        self._parts = parts
+
+    async def start(self, folder: Path, base: str, *, may_run: bool) -> str:
+        """See `runs.Readers.start`."""
+        session = await self._parts.sessions.start(
+            StartSession(
+                workspace=folder,
+                kind="review",
+                base=base,
+                command=("--pull",) if may_run else ("--pull", "--read-only"),
+                copy="auto",
+                policy=READER_POLICY if may_run else STRANGER_POLICY,
+                budget=self._parts.settings.review_cost,
+            )
+        )
+        return session.id
+
+    async def wait(self, session_id: str) -> Session:
+        """See `runs.Readers.wait`."""
+        return await self._parts.sessions.wait_ended(session_id)
+
+    def stop(self, session_id: str) -> None:
+        """See `runs.Readers.stop`."""
+        stopping = self._parts.sessions.stop(
+            session_id, reason="the pull request moved on", by="gatehouse"
+        )
+        self._parts.gate.handlers.run(stopping, f"stop-{session_id}")
+
+    def cost(self, session_id: str) -> int:
+        """See `runs.Readers.cost`."""
+        session = self._parts.sessions.get(session_id)
+        return self._parts.spending.summary(session).used["session"].cost
+
+
+def _standing(parts: SupervisorParts, name: str) -> str:
+    """Open the standing session of a repository; return its id."""
+    settings = parts.settings
+    folder = settings.data_dir / "reviews"
+    for one in standing(parts.engine):
+        if one.command[1:] == (name,):
+            return one.id
+    is_default = settings.policy_file == DEFAULT_POLICY
+    policy = {"policy_file": str(settings.policy_file)}
+    if is_default:
+        saved = settings.data_dir / f"saved-{SERVICE_POLICY.name}"
+        policy = {"policy_file": str(SERVICE_POLICY), "saved_rules_file": str(saved)}
+    session = open_standing(
+        parts.engine, parts.audit, name, folder=folder, now=parts.clock.now(), policy=policy
+    )
+    parts.gate.rulings.open_session(session)
+    return session.id
+
+
+def _secrets(settings: Settings) -> tuple[bytes, str]:
+    """Return the webhook's secret and the App's key; `UserError` where there is none: without a
+    secret there is no door."""
+    if not settings.github_app_id:
+        raise UserError(
+            "reviews need a GitHub App, and GATEHOUSE_GITHUB_APP_ID names none",
+            "see docs/reviews.md, or try `gatehouse demo`",
+        )
+    secret = _read(settings.github_secret_file, "GATEHOUSE_GITHUB_SECRET_FILE").strip()
+    if len(secret) < 8:
+        raise UserError(
+            "the webhook's secret has less than 8 characters", "set a long random one at GitHub"
+        )
+    return secret, _read(settings.github_key_file, "GATEHOUSE_GITHUB_KEY_FILE").decode()
+
+
+def _read(file: Path | None, name: str) -> bytes:
+    if file is None:
+        raise UserError(f"{name} is not set", "see docs/reviews.md")
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise UserError(f"{name}: {file}: {error.strerror}", "name a file that is there") from error

@@ -1,0 +1,101 @@
+"""An act: what would be done on a forge, as a review posted, a check set, a pull request opened.
+
+Apart from `actions`, which has the other kinds: an act is composed by our own templates, never by
+an agent, and a person may leave out parts of it.
+"""
+
+from typing import Literal
+
+import msgspec
+
+Operation = Literal[
+    "post",
+    "comment",
+    "reply",
+    "resolve",
+    "react",
+    "check",
+    "dismiss",
+    "push",
+    "open-pr",
+    "update-pr",
+    "open-issue",
+]
+Forge = Literal["github", "bitbucket"]
+Severity = Literal["critical", "high", "medium", "low"]
+Confidence = Literal["high", "medium", "low"]
+ReviewVerdict = Literal["approve", "request_changes", "comment"]
+# Gravest first, and surest first.
+SEVERITIES: tuple[Severity, ...] = ("critical", "high", "medium", "low")
+CONFIDENCES: tuple[Confidence, ...] = ("high", "medium", "low")
+
+
+class InlineComment(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """One remark at a place of the diff. `finding` is its identity, `line` counts from 1 in the new
+    file; `start_line` is where it begins, 0 for one line alone."""
+
+    finding: str
+    path: str
+    line: int
+    body: str
+    severity: Severity
+    confidence: Confidence = "medium"
+    start_line: int = 0
+
+
+class Act(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    tag="review",
+    tag_field="category",
+    forbid_unknown_fields=True,
+):
+    """Something done on a forge. `repository` is `OWNER/REPO`, `number` the pull request's, 0 where
+    there is none; `head` the commit that it is about.
+
+    `severity` is the gravest of what is said, `confidence` the least sure, empty where nothing is.
+    `fork`: the pull request comes from a fork. `links`: the text has addresses outside of the
+    repository. `title`, `branch` and `base` are a pull request's; `conclusion` is a check's.
+    """
+
+    operation: Operation
+    forge: Forge
+    repository: str
+    number: int = 0
+    head: str = ""
+    verdict: ReviewVerdict | Literal[""] = ""
+    body: str = ""
+    comments: tuple[InlineComment, ...] = ()
+    severity: Severity | Literal[""] = ""
+    confidence: Confidence | Literal[""] = ""
+    fork: bool = False
+    links: bool = False
+    title: str = ""
+    branch: str = ""
+    base: str = ""
+    conclusion: str = ""
+
+
+def act_title(act: Act) -> str:
+    """Return the act in one line, for a person."""
+    target = f"{act.repository}#{act.number}" if act.number else act.repository
+    match act.operation:
+        case "post":
+            verdict = {"approve": "an approval", "request_changes": "a request for changes"}
+            what = verdict.get(act.verdict, "a review")
+            with_comments = f" with {len(act.comments)} comments" if act.comments else ""
+            return f"post {what}{with_comments} on {target}"
+        case "check":
+            return f"set the check to {act.conclusion} on {target}"
+        case "open-pr":
+            return f"open a pull request in {act.repository}: {act.branch} into {act.base}"
+    return f"{act.operation} on {target}"
+
+
+def act_subject(act: Act) -> str:
+    """Return what a newer act takes the place of an older one for: a review of the same pull
+    request."""
+    return f"review:{act.forge}:{act.repository.casefold()}#{act.number}:{act.operation}"

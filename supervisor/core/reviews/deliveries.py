@@ -1,0 +1,148 @@
+"""Webhooks as text: what may be read of one, before anything is believed.
+
+Pure. A delivery only wakes: what it says of a pull request is read again from the forge.
+Sources: docs.github.com/webhooks (headers, events), RFC 8259.
+"""
+
+import hashlib
+import hmac
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from supervisor.errors import UserError
+
+MOST_BYTES = 5 * 1024 * 1024
+MOST_DEPTH = 64
+# Of GitHub's names: an owner is a login, a repository has no more than 100 characters.
+_FULL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,38}/[A-Za-z0-9._-]{1,100}\Z")
+_SHA = re.compile(r"(?:[0-9a-f]{40}|[0-9a-f]{64})\Z")
+_REF = re.compile(
+    r"(?!/|.*(?:\.\.|//|@\{|\.lock\Z|[/.]\Z))[^\x00-\x20\x7f~^:?*\[\\-][^\x00-\x20\x7f~^:?*\[\\]*\Z"
+)
+_ID = re.compile(r"[A-Za-z0-9-]{1,64}\Z")
+_EVENT = re.compile(r"[a-z_]{1,64}\Z")
+
+# What of a pull request wakes its slot.
+PULL_ACTIONS = frozenset(
+    {"opened", "reopened", "synchronize", "ready_for_review", "closed", "labeled", "edited"}
+)
+INSTALLATION_EVENTS = frozenset({"installation", "installation_repositories"})
+
+
+class Webhook(NamedTuple):
+    """A delivery's head, checked: its id, and what kind of event it is."""
+
+    delivery_id: str
+    event: str
+
+
+def is_signed(secret: bytes, body: bytes, signature: str) -> bool:
+    """Return whether the signature is that of these very bytes, in constant time."""
+    wanted = "sha256=" + hmac.new(secret, body, hashlib.sha256).hexdigest()
+    return hmac.compare_digest(wanted.encode(), signature.encode("utf-8", "replace"))
+
+
+def read_head(headers: Mapping[str, str]) -> Webhook:
+    """Return a delivery's head; `UserError` where it isn't one."""
+    delivery_id = headers.get("x-github-delivery", "")
+    event = headers.get("x-github-event", "")
+    if not _ID.match(delivery_id):
+        raise UserError("no `X-GitHub-Delivery` that is an id", "send the webhook as GitHub does")
+    if not _EVENT.match(event):
+        raise UserError("no `X-GitHub-Event` that is an event", "send the webhook as GitHub does")
+    return Webhook(delivery_id, event)
+
+
+def read_body(body: bytes) -> dict[str, Any]:
+    """Return a delivery's body; `UserError` where it is no JSON object, has a key twice, or is
+    nested deeper than any event is."""
+    if _is_deep(body):
+        raise UserError(f"the body is nested deeper than {MOST_DEPTH} levels", "send an event")
+    try:
+        found = msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise UserError(f"the body is no JSON: {error}", "send it as `application/json`") from error
+    if not isinstance(found, dict):
+        raise UserError("the body is no JSON object", "send an event")
+    if _has_doubles(body):
+        raise UserError("a key stands twice in one object", "send each once")
+    return found
+
+
+def repository_name(payload: Mapping[str, Any]) -> str:
+    """Return the repository that an event is about; "" where it is about none, or its name is
+    none."""
+    name = _at(payload, "repository", "full_name")
+    return name if isinstance(name, str) and is_full_name(name) else ""
+
+
+def pull_number(payload: Mapping[str, Any]) -> int | None:
+    """Return the number of the pull request that an event is about."""
+    number = _at(payload, "pull_request", "number")
+    return number if type(number) is int and 0 < number < 1 << 31 else None
+
+
+def action_name(payload: Mapping[str, Any]) -> str:
+    """Return an event's action; "" where it has none."""
+    action = payload.get("action")
+    return action if isinstance(action, str) and _EVENT.match(action) else ""
+
+
+def is_full_name(text: str) -> bool:
+    """Return whether a text is `OWNER/REPO`, and nothing that a path would read otherwise."""
+    return bool(_FULL_NAME.match(text)) and text.partition("/")[2] not in (".", "..")
+
+
+def is_sha(text: str) -> bool:
+    """Return whether a text is a whole commit id."""
+    return bool(_SHA.match(text))
+
+
+def is_branch(text: str) -> bool:
+    """Return whether a text may be a branch's name (git-check-ref-format(1)), and no option."""
+    return len(text) <= 255 and bool(_REF.match(text))
+
+
+def _at(payload: Mapping[str, Any], *keys: str) -> Any:
+    found: Any = payload
+    for key in keys:
+        found = found.get(key) if isinstance(found, dict) else None
+    return found
+
+
+def _is_deep(body: bytes) -> bool:
+    """Return whether brackets outside of texts go deeper than they may."""
+    depth = 0
+    for part in re.finditer(rb'"(?:[^"\\]|\\.)*"?|[\[{]|[\]}]', body, re.DOTALL):
+        first = part[0][:1]
+        if first in b"[{":
+            depth += 1
+            if depth > MOST_DEPTH:
+                return True
+        elif first in b"]}":
+            depth -= 1
+    return False
+
+
+def _has_doubles(body: bytes) -> bool:
+    """Return whether an object has a key twice: the last one counts for one reader, the first for
+    another."""
+    import json
+
+    def pairs(found: list[tuple[str, Any]]) -> None:
+        keys = [key for key, _ in found]
+        if len(set(keys)) != len(keys):
+            raise _DoubleKeyError
+
+    try:
+        json.loads(body, object_pairs_hook=pairs)
+    except _DoubleKeyError:
+        return True
+    return False
+
+
+class _DoubleKeyError(Exception):
+    pass

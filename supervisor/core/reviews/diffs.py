@@ -1,0 +1,119 @@
+"""The change of a pull request, file by file, as git prints it: what a remark may stand beside.
+
+Pure: it reads the output of `git diff`. A forge takes a remark only inside a hunk, and one that
+isn't there fails the whole review, so a hunk's own bounds are what counts, not its lines.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+# What nobody wrote by hand: named in the receipt, and not shown to the model.
+_GENERATED = re.compile(
+    r"(?:^|/)(?:package-lock\.json|npm-shrinkwrap\.json|yarn\.lock|pnpm-lock\.yaml|bun\.lockb?"
+    r"|poetry\.lock|uv\.lock|Pipfile\.lock|Cargo\.lock|Gemfile\.lock|composer\.lock|go\.sum"
+    r"|mix\.lock|flake\.lock|[^/]+\.min\.(?:js|css)|[^/]+\.map|[^/]+\.pb\.go|[^/]+_pb2\.py"
+    r"|(?:node_modules|vendor|dist)/.*)\Z"
+)
+MOST_DIFF_BYTES = 512 * 1024
+MOST_LINE_CHARS = 5_000
+# git-lfs's specification: what a repository holds in place of the file.
+_LFS = b"\n+version https://git-lfs.github.com/spec/"
+_HUNK = re.compile(rb"^@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@", re.MULTILINE)
+_FILE = re.compile(rb"^diff --git ", re.MULTILINE)
+_SUBMODULE = "160000"
+
+
+class ShownLines(NamedTuple):
+    """Lines of a file that a diff shows: first and last of the new file, `last < first` where it
+    shows none."""
+
+    first: int
+    last: int
+
+
+class ChangedFile(NamedTuple):
+    """One file of a change. `status` is git's letter (`A`, `M`, `D`, `R` ...). `skipped` says why
+    the model isn't shown it, empty where it is."""
+
+    path: str
+    old_path: str
+    status: str
+    added: int
+    deleted: int
+    hunks: tuple[ShownLines, ...]
+    skipped: str = ""
+
+    def holds(self, start: int, line: int) -> bool:
+        """Return whether these lines of the new file lie in one hunk."""
+        return any(one.first <= start <= line <= one.last for one in self.hunks)
+
+
+def changed_files(raw: bytes, patch: bytes) -> list[ChangedFile]:
+    """Return the files of a change: `git diff --raw -z --no-abbrev` and `git diff` of the same."""
+    entries = _entries(raw)
+    starts = [found.start() for found in _FILE.finditer(patch)]
+    ends = [*starts[1:], len(patch)]
+    parts = [patch[start:end] for start, end in zip(starts, ends, strict=False)]
+    if len(parts) != len(entries):
+        raise ValueError(f"{len(entries)} files in git's list, {len(parts)} in its diff")
+    return [_file(entry, part) for entry, part in zip(entries, parts, strict=True)]
+
+
+class _Entry(NamedTuple):
+    new_mode: str
+    old_mode: str
+    status: str
+    old_path: str
+    path: str
+
+
+def _entries(raw: bytes) -> list[_Entry]:
+    words = raw.split(b"\0")
+    found, at = [], 0
+    while at < len(words) and words[at]:
+        old_mode, new_mode, _, _, status = words[at].decode().removeprefix(":").split()
+        is_pair = status[0] in "RC"
+        paths = [one.decode("utf-8", "surrogateescape") for one in words[at + 1 : at + 2 + is_pair]]
+        found.append(_Entry(new_mode, old_mode, status[0], paths[0], paths[-1]))
+        at += 2 + is_pair
+    return found
+
+
+def _file(entry: _Entry, part: bytes) -> ChangedFile:
+    head, _, body = part.partition(b"\n@@ ")
+    body = b"\n@@ " + body if body else b""
+    hunks, added, deleted = [], 0, 0
+    for line in body.split(b"\n"):
+        added += line.startswith(b"+")
+        deleted += line.startswith(b"-")
+    for found in _HUNK.finditer(body):
+        first, count = int(found[3]), int(found[4] or 1)
+        hunks.append(ShownLines(first, first + count - 1))
+    path = entry.path
+    is_text = path.encode("utf-8", "surrogateescape").decode("utf-8", "replace") == path
+    skipped = _skipped(entry, head, body, is_text=is_text and path.isprintable())
+    return ChangedFile(path, entry.old_path, entry.status, added, deleted, tuple(hunks), skipped)
+
+
+def _skipped(entry: _Entry, head: bytes, body: bytes, *, is_text: bool) -> str:
+    if _SUBMODULE in (entry.new_mode, entry.old_mode):
+        return "a submodule"
+    if not is_text:
+        return "its name isn't plain text"
+    if b"\nBinary files " in head or b"\nGIT binary patch" in head:
+        return "binary"
+    if _LFS in body:
+        return "kept by Git LFS"
+    if _GENERATED.search(entry.path):
+        return "generated"
+    if len(body) > MOST_DIFF_BYTES:
+        return f"{len(body) >> 10} kB of changes"
+    if max(map(len, body.split(b"\n")), default=0) > MOST_LINE_CHARS:
+        return f"a line of more than {MOST_LINE_CHARS:,} characters"
+    return ""
+
+
+def skipped_words(files: Sequence[ChangedFile]) -> list[str]:
+    """Return what was left out and why, a line for each file."""
+    return [f"{one.path}: {one.skipped}" for one in files if one.skipped]

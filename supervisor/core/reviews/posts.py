@@ -1,0 +1,155 @@
+"""What is said on a forge: a review's text and its remarks, composed from findings by templates.
+
+Pure. A model's words are shown as these words and nothing else (`review_markdown.plain`): no link,
+no mention, no markup. Only what this module writes itself is markdown.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+
+from supervisor.core.act import (
+    CONFIDENCES,
+    SEVERITIES,
+    Act,
+    Confidence,
+    Forge,
+    InlineComment,
+    ReviewVerdict,
+    Severity,
+)
+from supervisor.core.review_markdown import fenced, plain
+from supervisor.core.reviews.findings import MOST_INLINE, PlacedFinding
+
+MOST_COMMENT_CHARS = 1_000
+# GitHub takes 65,536 characters.
+MOST_BODY_CHARS = 60_000
+_SUMMARY_CHARS = 4_000
+_ADDRESS = re.compile(r"\b(?:https?|ftp)://|\bwww\.", re.IGNORECASE)
+
+
+class PullTarget(msgspec.Struct, frozen=True, kw_only=True):
+    """The pull request that is spoken of, at one head."""
+
+    forge: Forge
+    repository: str
+    number: int
+    head: str
+    fork: bool = False
+
+
+def mark(run_id: str) -> str:
+    """Return the line that our own posts are known by; nobody sees it."""
+    return f"<!-- gatehouse:{run_id} -->"
+
+
+def review_act(
+    target: PullTarget,
+    verdict: ReviewVerdict,
+    summary: str,
+    findings: Sequence[PlacedFinding],
+    *,
+    run_id: str,
+    notes: Sequence[str] = (),
+) -> Act:
+    """Return the act that posts a review: what can stand beside the code does, up to
+    `MOST_INLINE`, and the rest is in its text. `notes` are lines of ours at its end."""
+    inline = [one for one in findings if one.line][:MOST_INLINE]
+    rest = [one for one in findings if one not in inline]
+    return compose(
+        target,
+        verdict,
+        summary,
+        [_comment(one) for one in inline],
+        rest,
+        run_id=run_id,
+        notes=notes,
+    )
+
+
+def compose(
+    target: PullTarget,
+    verdict: ReviewVerdict,
+    summary: str,
+    comments: Sequence[InlineComment],
+    rest: Sequence[PlacedFinding],
+    *,
+    run_id: str,
+    notes: Sequence[str] = (),
+) -> Act:
+    """Return the act of these comments, and of a text with the rest."""
+    severities = [*(one.severity for one in comments), *(one.finding.severity for one in rest)]
+    said = [summary, *(one.finding.body for one in rest), *(one.body for one in comments)]
+    lines = ["## Review", "", plain(summary[:_SUMMARY_CHARS]), "", _counts(severities), ""]
+    for one in rest:
+        lines += _whole(one)
+    lines += [*(f"<sub>{plain(note, one_line=True)}</sub>" for note in notes), "", mark(run_id)]
+    body = "\n".join(lines)
+    if len(body) > MOST_BODY_CHARS:
+        cut = "\n\n(cut here: see the receipt for the rest)\n"
+        body = body[: MOST_BODY_CHARS - len(cut) - 100] + cut + mark(run_id)
+    return Act(
+        operation="post",
+        forge=target.forge,
+        repository=target.repository,
+        number=target.number,
+        head=target.head,
+        verdict=verdict,
+        body=body,
+        comments=tuple(comments),
+        severity=_gravest(severities),
+        confidence=_least_sure(
+            [*(one.confidence for one in comments), *(one.finding.confidence for one in rest)]
+        ),
+        fork=target.fork,
+        links=any(_ADDRESS.search(text) for text in said),
+    )
+
+
+def _comment(placed: PlacedFinding) -> InlineComment:
+    finding = placed.finding
+    head = f"**{finding.severity}: {plain(finding.title, one_line=True)}** `{placed.id[:8]}`"
+    body = plain(finding.body)
+    suggestion = ""
+    if finding.suggestion is not None and len(finding.suggestion) <= MOST_COMMENT_CHARS:
+        suggestion = "\n\n" + fenced(finding.suggestion, "suggestion")
+    room = max(100, MOST_COMMENT_CHARS - len(head) - len(suggestion) - 2)
+    if len(body) > room:
+        body = body[: room - 1] + "…"
+    start = placed.start_line if placed.start_line < placed.line else 0
+    return InlineComment(
+        finding=placed.id,
+        path=finding.path,
+        line=placed.line,
+        start_line=start,
+        body=f"{head}\n\n{body}{suggestion}",
+        severity=finding.severity,
+        confidence=finding.confidence,
+    )
+
+
+def _whole(placed: PlacedFinding) -> list[str]:
+    finding = placed.finding
+    where = finding.path if finding.line is None else f"{finding.path}:{finding.line}"
+    title = plain(finding.title, one_line=True)
+    return [
+        f"**{finding.severity}: {title}** `{placed.id[:8]}`",
+        "",
+        f"{plain(where, one_line=True)}: {plain(finding.body[:MOST_COMMENT_CHARS])}",
+        "",
+    ]
+
+
+def _counts(severities: Sequence[Severity]) -> str:
+    found = [f"{severities.count(one)} {one}" for one in SEVERITIES if one in severities]
+    return f"Findings: {', '.join(found)}." if found else "No findings."
+
+
+def _gravest(severities: Sequence[Severity]) -> Severity | Literal[""]:
+    return min(severities, key=SEVERITIES.index, default="")
+
+
+def _least_sure(confidences: Sequence[Confidence]) -> Confidence | Literal[""]:
+    return max(confidences, key=CONFIDENCES.index, default="")

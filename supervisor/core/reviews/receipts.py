@@ -1,0 +1,100 @@
+"""Receipts: what became of one head, in a text that can be signed and shown.
+
+Pure. One for each head that somebody wanted looked at: clean, found, skipped, held or failed, so
+that nothing can be mistaken for a pass.
+"""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+
+from supervisor.core.review_markdown import plain
+
+Outcome = Literal["clean", "found", "skipped", "held", "failed"]
+Conclusion = Literal["success", "neutral", "failure"]
+
+CHECK_NAME = "Gatehouse review"
+# A neutral check satisfies a required one; only a failed review is a failure.
+CONCLUSIONS: dict[Outcome, Conclusion] = {
+    "clean": "success",
+    "found": "neutral",
+    "skipped": "neutral",
+    "held": "neutral",
+    "failed": "failure",
+}
+# The codes of reasons, and what they say to a person.
+REASONS = {
+    "": "",
+    "draft": "the pull request is a draft",
+    "disabled": "reviews are switched off for this repository",
+    "closed": "the pull request was closed",
+    "own": "it is Gatehouse's own pull request",
+    "too-many": "more than 50 reviews of this repository were wanted within an hour",
+    "waits-for-writer": "its author may not write here: the first review waits until somebody who"
+    " may sets the label `gatehouse:review`",
+    "head-moved": "the head moved on before the review could be posted",
+    "denied": "a person denied the review",
+    "not-posted": "the forge refused the review",
+    "empty": "nothing in the change can be reviewed",
+    "lease over": "the run stopped answering",
+}
+LABEL = "gatehouse:review"
+
+
+class ReceiptFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a receipt says. Times are seconds since the epoch, `cost` is in pico-dollars."""
+
+    forge: str
+    repository: str
+    number: int
+    head: str
+    base: str = ""
+    run: str = ""
+    outcome: Outcome
+    reason: str = ""
+    model: str = ""
+    findings: dict[str, int] = {}
+    files: int = 0
+    skipped: Sequence[str] = ()
+    cost: int = 0
+    at: float
+
+
+def receipt_text(facts: ReceiptFacts) -> str:
+    """Return the text that is signed: JSON, its keys in order."""
+    return msgspec.json.encode(facts, order="deterministic").decode()
+
+
+def reason_words(reason: str) -> str:
+    """Return a reason's code in words; a reason that isn't a code is said as it is."""
+    return REASONS.get(reason, reason)
+
+
+def check_summary(facts: ReceiptFacts) -> str:
+    """Return what the check on the head says."""
+    lines = [_outcome_words(facts)]
+    if facts.findings:
+        counts = ", ".join(f"{count} {name}" for name, count in facts.findings.items())
+        lines.append(f"Findings: {counts}.")
+    if facts.files:
+        lines.append(f"{facts.files} files were looked at.")
+    if facts.skipped:
+        names = "; ".join(plain(one, one_line=True) for one in facts.skipped[:50])
+        more = f" and {len(facts.skipped) - 50} more" if len(facts.skipped) > 50 else ""
+        lines.append(f"Left out: {names}{more}.")
+    if facts.model == "recorded":
+        lines.append("A recorded model played this review: no model looked at the code.")
+    return "\n\n".join(lines)
+
+
+def _outcome_words(facts: ReceiptFacts) -> str:
+    why = plain(reason_words(facts.reason), one_line=True)
+    because = f": {why}" if why else ""
+    return {
+        "clean": "The change was reviewed, and nothing was found.",
+        "found": "The change was reviewed, and something was found.",
+        "skipped": f"The change was not reviewed{because}.",
+        "held": f"The review waits{because}.",
+        "failed": f"The review failed{because}.",
+    }[facts.outcome]

@@ -1,0 +1,214 @@
+"""What is wanted and done for one pull request, and what each event makes of it.
+
+Pure: `step` gives the facts after an event, and what is to be done. The state is derived from the
+facts. The caller keeps the facts in one row and changes them in the transaction that does what was
+given, so that a crash parts nothing.
+
+INVARIANT: an event of a run that isn't the slot's, or of an earlier attempt, changes nothing. In
+any order of events a slot has at most one run, and the newest head is reviewed or a receipt says
+why not.
+"""
+
+from typing import Literal
+
+import msgspec
+from msgspec.structs import replace
+
+State = Literal["idle", "debouncing", "running", "pending-rerun"]
+
+QUIET_S, LONGEST_WAIT_S = 15.0, 120.0
+LEASE_S = 60.0
+MOST_ATTEMPTS = 3
+BACK_OFF_S = 30.0
+
+
+class Slot(msgspec.Struct, frozen=True, kw_only=True):
+    """Times are seconds since the epoch. `full`: the whole change is wanted, though parts of it
+    were reviewed. `attempt` counts from 1 for the run of `run_id` at `run_sha`."""
+
+    wanted_sha: str = ""
+    first_wanted_at: float | None = None
+    due_at: float | None = None
+    full: bool = False
+    run_id: str = ""
+    run_sha: str = ""
+    attempt: int = 0
+    lease_until: float | None = None
+    last_reviewed_sha: str = ""
+    rounds: int = 0
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """Somebody wants this head reviewed: a push, a person. `full`: also where it was before."""
+
+    head: str
+    full: bool = False
+
+
+class Due(msgspec.Struct, frozen=True):
+    """The wait may be over. `run_id` is a new one's. `held`: no run may start now. `no_budget`: why
+    there is no money for one."""
+
+    run_id: str
+    held: bool = False
+    no_budget: str = ""
+
+
+class Beat(msgspec.Struct, frozen=True):
+    """The run is alive."""
+
+    run_id: str
+    attempt: int
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """The run has ended: well, or `failed` with why, and perhaps better another time."""
+
+    run_id: str
+    attempt: int
+    failed: str = ""
+    may_retry: bool = False
+
+
+class LeaseOver(msgspec.Struct, frozen=True):
+    """Nobody heard of the run for too long."""
+
+
+class Closed(msgspec.Struct, frozen=True):
+    """Nothing is wanted any more: closed, paused, disabled, with the reason's code."""
+
+    reason: str
+
+
+type Event = Wanted | Due | Beat | Ended | LeaseOver | Closed
+
+
+class StartRun(msgspec.Struct, frozen=True):
+    run_id: str
+    head: str
+    attempt: int
+    full: bool
+
+
+class AbortRun(msgspec.Struct, frozen=True):
+    run_id: str
+
+
+class LeaveReceipt(msgspec.Struct, frozen=True):
+    """A head isn't reviewed, or not now, and why: the code of a reason."""
+
+    head: str
+    outcome: Literal["skipped", "held", "failed"]
+    reason: str
+
+
+type SlotEffect = StartRun | AbortRun | LeaveReceipt
+
+
+def state(slot: Slot) -> State:
+    """Return the slot's state."""
+    if slot.lease_until is not None:
+        return "running" if slot.wanted_sha == slot.run_sha else "pending-rerun"
+    return "idle" if slot.due_at is None else "debouncing"
+
+
+def step(
+    slot: Slot,
+    event: Event,
+    now: float,
+    *,
+    quiet_s: float = QUIET_S,
+    longest_wait_s: float = LONGEST_WAIT_S,
+) -> tuple[Slot, tuple[SlotEffect, ...]]:
+    """Return the facts after an event, and what is to be done."""
+    is_running = slot.lease_until is not None
+    match event:
+        case Wanted():
+            return _wanted(slot, event, now, quiet_s, longest_wait_s), ()
+        case Due() if not is_running and slot.due_at is not None and slot.due_at <= now:
+            return _due(slot, event, now)
+        case Beat() if is_running and _is_of(slot, event):
+            return replace(slot, lease_until=now + LEASE_S), ()
+        case Ended() if is_running and _is_of(slot, event):
+            return _ended(slot, event, now)
+        case LeaseOver() if slot.lease_until is not None and slot.lease_until <= now:
+            over = Ended(slot.run_id, slot.attempt, failed="lease over", may_retry=True)
+            return _ended(slot, over, now)
+        case Closed():
+            return _closed(slot, event)
+    return slot, ()
+
+
+def _wanted(slot: Slot, event: Wanted, now: float, quiet_s: float, longest_wait_s: float) -> Slot:
+    full = event.full or slot.full
+    if slot.lease_until is not None:
+        return replace(slot, wanted_sha=event.head, full=full)
+    if slot.due_at is None and event.head == slot.last_reviewed_sha and not event.full:
+        return slot
+    is_waiting = slot.due_at is not None and slot.first_wanted_at is not None
+    first = slot.first_wanted_at if is_waiting else now
+    assert first is not None
+    if event.head == slot.wanted_sha and is_waiting:
+        return replace(slot, full=full)
+    return replace(
+        slot,
+        wanted_sha=event.head,
+        first_wanted_at=first,
+        due_at=min(now + quiet_s, first + longest_wait_s),
+        full=full,
+        # A new head has its own attempts.
+        **({} if event.head == slot.run_sha else {"run_id": "", "run_sha": "", "attempt": 0}),
+    )
+
+
+def _due(slot: Slot, event: Due, now: float) -> tuple[Slot, tuple[SlotEffect, ...]]:
+    if event.held:
+        return slot, ()
+    if event.no_budget:
+        receipt = LeaveReceipt(slot.wanted_sha, "held", event.no_budget)
+        return replace(_idle(slot), wanted_sha=slot.wanted_sha, full=slot.full), (receipt,)
+    run_id = slot.run_id or event.run_id
+    started = replace(
+        slot,
+        first_wanted_at=None,
+        due_at=None,
+        full=False,
+        run_id=run_id,
+        run_sha=slot.wanted_sha,
+        attempt=slot.attempt + 1,
+        lease_until=now + LEASE_S,
+    )
+    return started, (StartRun(run_id, started.run_sha, started.attempt, slot.full),)
+
+
+def _ended(slot: Slot, event: Ended, now: float) -> tuple[Slot, tuple[SlotEffect, ...]]:
+    is_newest = slot.wanted_sha == slot.run_sha
+    reviewed = slot
+    if not event.failed:
+        reviewed = replace(slot, last_reviewed_sha=slot.run_sha, rounds=slot.rounds + 1)
+    if not is_newest or (slot.full and not event.failed):
+        # A newer head, or the whole of this one, is wanted already.
+        fresh = {"run_id": "", "run_sha": "", "attempt": 0, "lease_until": None}
+        return replace(reviewed, first_wanted_at=now, due_at=now, **fresh), ()
+    if event.failed and event.may_retry and slot.attempt < MOST_ATTEMPTS:
+        due_at = now + BACK_OFF_S * 2 ** (slot.attempt - 1)
+        return replace(slot, lease_until=None, first_wanted_at=now, due_at=due_at), ()
+    failed = (LeaveReceipt(slot.run_sha, "failed", event.failed),) if event.failed else ()
+    return _idle(reviewed), failed
+
+
+def _closed(slot: Slot, event: Closed) -> tuple[Slot, tuple[SlotEffect, ...]]:
+    if slot.lease_until is not None:
+        receipt = LeaveReceipt(slot.wanted_sha, "skipped", event.reason)
+        return _idle(slot), (AbortRun(slot.run_id), receipt)
+    if slot.due_at is not None:
+        return _idle(slot), (LeaveReceipt(slot.wanted_sha, "skipped", event.reason),)
+    return slot, ()
+
+
+def _idle(slot: Slot) -> Slot:
+    return Slot(last_reviewed_sha=slot.last_reviewed_sha, rounds=slot.rounds)
+
+
+def _is_of(slot: Slot, event: Beat | Ended) -> bool:
+    return (slot.run_id, slot.attempt) == (event.run_id, event.attempt)

@@ -1,0 +1,423 @@
+"""The forge's state, and what people do there: push, open, close, comment, grant.
+
+One lock over all of it: requests come on many threads. Git repositories are real, in a folder.
+Facts it holds to are GitHub's: docs.github.com/webhooks, docs.github.com/rest.
+"""
+
+import hashlib
+import hmac
+import itertools
+import json
+import queue
+import secrets
+import subprocess
+import threading
+import time
+import urllib.error
+import urllib.request
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from supervisor.demo.forge.anchors import AnchorPlaces, places
+
+type Json = dict[str, Any]
+
+TOKEN_S = 3600.0
+# As GitHub: what takes longer to answer a webhook has not taken it.
+ANSWER_S = 10.0
+_GIT = {
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_CONFIG_GLOBAL": "/dev/null",
+    "GIT_AUTHOR_NAME": "Ada",
+    "GIT_AUTHOR_EMAIL": "ada@example.org",
+    "GIT_COMMITTER_NAME": "Ada",
+    "GIT_COMMITTER_EMAIL": "ada@example.org",
+    "PATH": "/usr/local/bin:/usr/bin:/bin",
+}
+
+
+@dataclass
+class DemoRepository:
+    """One repository. `collaborators` maps logins to what they may do."""
+
+    id: int
+    full_name: str
+    folder: Path
+    default_branch: str = "main"
+    collaborators: dict[str, str] = field(default_factory=dict)
+    pulls: dict[int, "DemoPull"] = field(default_factory=dict)
+    checks: list[Json] = field(default_factory=list)
+    issues: int = 0
+
+
+@dataclass
+class DemoPull:
+    """One pull request. The head lies in `head_repository`, a fork or the repository itself."""
+
+    number: int
+    title: str
+    body: str
+    author: str
+    head_repository: str
+    head_ref: str
+    head_sha: str
+    base_ref: str
+    is_draft: bool = False
+    is_open: bool = True
+    labels: list[str] = field(default_factory=list)
+    reviews: list[Json] = field(default_factory=list)
+    comments: list[Json] = field(default_factory=list)
+    issue_comments: list[Json] = field(default_factory=list)
+
+
+@dataclass
+class Token:
+    """What was minted: for one installation, some repositories and permissions."""
+
+    value: str
+    installation: int
+    repositories: frozenset[str]
+    permissions: Json
+    expires_at: float
+
+
+@dataclass
+class Sent:
+    """A webhook as it was sent: GitHub's list of deliveries."""
+
+    id: int
+    guid: str
+    event: str
+    payload: bytes
+    status: int
+    redelivery: bool
+
+
+class DemoForge:
+    """One forge. `url` is known once it is served. `hook`: where webhooks go, and their secret;
+    `loses_webhooks` has them vanish; `is_down` answers 503 to everything."""
+
+    def __init__(self, folder: Path, app_login: str = "gatehouse[bot]") -> None:
+        self.folder = folder
+        self.app_login = app_login
+        self.app_id = "4242"
+        self.app_key: bytes = b""
+        self.installation = 77
+        self.url = ""
+        self.hook: tuple[str, bytes] | None = None
+        self.loses_webhooks = False
+        self.is_down = False
+        # Method and a part of the path, answered with a status in place of the usual.
+        self.refuses: dict[tuple[str, str], int] = {}
+        self.lock = threading.RLock()
+        self.repositories: dict[str, DemoRepository] = {}
+        self.tokens: dict[str, Token] = {}
+        self.sent: list[Sent] = []
+        self.calls: list[tuple[str, str]] = []
+        self.ids = itertools.count(1000)
+        self._outbox: queue.Queue[tuple[str, str, bytes, bool] | None] = queue.Queue()
+        self._sender = threading.Thread(target=self._send_all, daemon=True)
+        self._sender.start()
+
+    def stop(self) -> None:
+        """Send nothing any more."""
+        self._outbox.put(None)
+        self._sender.join(ANSWER_S)
+
+    # -- what people do ---------------------------------------------------------------------------
+
+    def add_repository(
+        self, full_name: str, files: Mapping[str, str | bytes], *, parent: str = ""
+    ) -> DemoRepository:
+        """Make a repository with one commit; with `parent`, a fork of another."""
+        folder = self.folder / f"{full_name}.git"
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with self.lock:
+            one = DemoRepository(next(self.ids), full_name, folder)
+            self.repositories[full_name] = one
+        if parent:
+            source = self.repositories[parent].folder
+            _run(self.folder, "clone", "-q", "--bare", str(source), str(folder))
+        else:
+            _run(self.folder, "init", "-q", "--bare", "-b", "main", str(folder))
+            self.commit(full_name, "main", files, "First commit", base="")
+        for name, value in (
+            ("uploadpack.allowAnySHA1InWant", "true"),
+            ("http.receivepack", "true"),
+        ):
+            _run(folder, "config", name, value)
+        return one
+
+    def commit(
+        self,
+        full_name: str,
+        branch: str,
+        files: Mapping[str, str | bytes | None],
+        message: str,
+        *,
+        base: str | None = None,
+    ) -> str:
+        """Put a commit on a branch and return its id. `base`: the branch that it starts from where
+        there is none yet, or anew; "" for a first one. None removes a file."""
+        folder = self.repositories[full_name].folder
+        start = base if base is not None else branch
+        index = {"GIT_INDEX_FILE": str(folder / f"index-{secrets.token_hex(4)}")}
+        parents: list[str] = []
+        if start:
+            parents = ["-p", _run(folder, "rev-parse", f"refs/heads/{start}")]
+            _run(folder, "read-tree", f"refs/heads/{start}", env=index)
+        for path, content in files.items():
+            if content is None:
+                _run(folder, "rm", "-q", "--cached", "--", path, env=index)
+                continue
+            data = content.encode() if isinstance(content, str) else content
+            blob = _run(folder, "hash-object", "-w", "--stdin", data=data)
+            entry = f"100644,{blob},{path}"
+            _run(folder, "update-index", "--add", "--cacheinfo", entry, env=index)
+        tree = _run(folder, "write-tree", env=index)
+        made = _run(folder, "commit-tree", tree, *parents, "-m", message)
+        _run(folder, "update-ref", f"refs/heads/{branch}", made)
+        Path(index["GIT_INDEX_FILE"]).unlink(missing_ok=True)
+        return made
+
+    def open_pull(
+        self,
+        full_name: str,
+        branch: str,
+        *,
+        title: str,
+        author: str = "ada",
+        body: str = "",
+        head_repository: str = "",
+        base: str = "main",
+        is_draft: bool = False,
+    ) -> DemoPull:
+        """Open a pull request of a branch, and tell the App."""
+        repository = self.repositories[full_name]
+        source = self.repositories[head_repository or full_name]
+        with self.lock:
+            repository.issues += 1
+            pull = DemoPull(
+                number=repository.issues,
+                title=title,
+                body=body,
+                author=author,
+                head_repository=source.full_name,
+                head_ref=branch,
+                head_sha=_run(source.folder, "rev-parse", f"refs/heads/{branch}"),
+                base_ref=base,
+                is_draft=is_draft,
+            )
+            repository.pulls[pull.number] = pull
+        self._keep_head(repository, pull)
+        self.tell(repository, pull, "opened")
+        return pull
+
+    def push(
+        self, full_name: str, number: int, files: Mapping[str, str | bytes | None], message: str
+    ) -> str:
+        """Put a commit on a pull request's branch, and tell the App."""
+        pull = self.repositories[full_name].pulls[number]
+        self.commit(pull.head_repository, pull.head_ref, files, message)
+        return self.pushed(full_name, number)
+
+    def pushed(self, full_name: str, number: int) -> str:
+        """Take over where a pull request's branch is now, and tell the App; return its head."""
+        repository = self.repositories[full_name]
+        pull = repository.pulls[number]
+        source = self.repositories[pull.head_repository]
+        with self.lock:
+            before = pull.head_sha
+            pull.head_sha = _run(source.folder, "rev-parse", f"refs/heads/{pull.head_ref}")
+            for one in pull.comments:
+                if one["commit_id"] == before:
+                    one["line"] = None  # outdated, as far as anybody was told
+        self._keep_head(repository, pull)
+        self.tell(repository, pull, "synchronize")
+        return pull.head_sha
+
+    def close(self, full_name: str, number: int) -> None:
+        """Close a pull request, and tell the App."""
+        repository = self.repositories[full_name]
+        pull = repository.pulls[number]
+        pull.is_open = False
+        self.tell(repository, pull, "closed")
+
+    def label(self, full_name: str, number: int, name: str, by: str) -> None:
+        """Set a label, and tell the App."""
+        repository = self.repositories[full_name]
+        pull = repository.pulls[number]
+        pull.labels.append(name)
+        self.tell(repository, pull, "labeled", sender=by, label={"name": name})
+
+    # -- what git says ----------------------------------------------------------------------------
+
+    def patch(self, repository: DemoRepository, pull: DemoPull) -> str:
+        """Return the diff of a pull request: since where it parted from its base."""
+        base = self.merge_base(repository, pull)
+        return _run(repository.folder, "diff", "--no-color", base, pull.head_sha, raw=True)
+
+    def places(self, repository: DemoRepository, pull: DemoPull) -> AnchorPlaces:
+        """Return where a remark may stand."""
+        base = self.merge_base(repository, pull)
+        names = _run(repository.folder, "diff", "--name-only", "-z", base, pull.head_sha, raw=True)
+        return places(self.patch(repository, pull), names.split("\0")[:-1])
+
+    def merge_base(self, repository: DemoRepository, pull: DemoPull) -> str:
+        base = f"refs/heads/{pull.base_ref}"
+        return _run(repository.folder, "merge-base", base, pull.head_sha)
+
+    def sha(self, full_name: str, ref: str) -> str:
+        return _run(self.repositories[full_name].folder, "rev-parse", f"refs/heads/{ref}")
+
+    def _keep_head(self, repository: DemoRepository, pull: DemoPull) -> None:
+        """A pull request's head is in its repository, whoever's it is."""
+        source = self.repositories[pull.head_repository].folder
+        ref = f"+{pull.head_sha}:refs/pull/{pull.number}/head"
+        _run(repository.folder, "fetch", "-q", str(source), ref)
+
+    # -- webhooks ---------------------------------------------------------------------------------
+
+    def tell(self, repository: DemoRepository, pull: DemoPull, action: str, **more: Any) -> None:
+        """Send an event about a pull request."""
+        sender = {"login": more.pop("sender", pull.author), "type": "User"}
+        body = {
+            "action": action,
+            "number": pull.number,
+            "pull_request": self.pull_json(repository, pull),
+            "repository": self.repository_json(repository),
+            "sender": sender,
+            "installation": {"id": self.installation},
+            **more,
+        }
+        self.send("pull_request", body)
+
+    def send(self, event: str, body: Json, guid: str = "", *, redelivery: bool = False) -> str:
+        """Send a webhook; return its id."""
+        guid = guid or str(uuid.uuid4())
+        payload = json.dumps(body).encode()
+        self._outbox.put((event, guid, payload, redelivery))
+        return guid
+
+    def redeliver(self, delivery_id: int) -> bool:
+        """Send a webhook again, with the id that it had."""
+        with self.lock:
+            known = next((one for one in self.sent if one.id == delivery_id), None)
+        if known is not None:
+            self._outbox.put((known.event, known.guid, known.payload, True))
+        return known is not None
+
+    def until_sent(self) -> None:
+        """Return when all that was to be sent was."""
+        self._outbox.join()
+
+    def _send_all(self) -> None:
+        while (job := self._outbox.get()) is not None:
+            try:
+                self._deliver(*job)
+            finally:
+                self._outbox.task_done()
+        self._outbox.task_done()
+
+    def _deliver(self, event: str, guid: str, payload: bytes, redelivery: bool) -> None:
+        hook = self.hook
+        if hook is None or (self.loses_webhooks and not redelivery):
+            status = 0 if hook is not None else -1
+        else:
+            status = _post(hook[0], hook[1], event, guid, payload)
+        if status >= 0:
+            with self.lock:
+                self.sent.append(Sent(next(self.ids), guid, event, payload, status, redelivery))
+
+    # -- as JSON ----------------------------------------------------------------------------------
+
+    def repository_json(self, one: DemoRepository) -> Json:
+        owner = one.full_name.partition("/")[0]
+        return {
+            "id": one.id,
+            "name": one.full_name.partition("/")[2],
+            "full_name": one.full_name,
+            "owner": {"login": owner, "type": "Organization"},
+            "private": False,
+            "default_branch": one.default_branch,
+            "clone_url": f"{self.url}/{one.full_name}.git",
+            "html_url": f"{self.url}/{one.full_name}",
+        }
+
+    def pull_json(self, repository: DemoRepository, pull: DemoPull) -> Json:
+        head = self.repositories[pull.head_repository]
+        return {
+            "id": repository.id * 1000 + pull.number,
+            "number": pull.number,
+            "state": "open" if pull.is_open else "closed",
+            "title": pull.title,
+            "body": pull.body,
+            "draft": pull.is_draft,
+            "user": {"login": pull.author, "type": "User"},
+            "labels": [{"name": name} for name in pull.labels],
+            "html_url": f"{self.url}/{repository.full_name}/pull/{pull.number}",
+            "head": {
+                "ref": pull.head_ref,
+                "sha": pull.head_sha,
+                "repo": self.repository_json(head),
+            },
+            "base": {
+                "ref": pull.base_ref,
+                "sha": self.sha(repository.full_name, pull.base_ref),
+                "repo": self.repository_json(repository),
+            },
+        }
+
+    def mint(self, installation: int, names: list[str], permissions: Json) -> Token:
+        """Return a new token for these repositories."""
+        value = f"ghs_{secrets.token_urlsafe(40)}"
+        found = frozenset(
+            one for one in self.repositories if not names or one.partition("/")[2] in names
+        )
+        token = Token(value, installation, found, permissions, time.time() + TOKEN_S)
+        with self.lock:
+            self.tokens[value] = token
+        return token
+
+
+def _post(url: str, secret: bytes, event: str, guid: str, payload: bytes) -> int:
+    headers = {
+        "Content-Type": "application/json",
+        "User-Agent": "GitHub-Hookshot/demo",
+        "X-GitHub-Event": event,
+        "X-GitHub-Delivery": guid,
+        "X-Hub-Signature-256": "sha256=" + hmac.new(secret, payload, hashlib.sha256).hexdigest(),
+    }
+    request = urllib.request.Request(url, payload, headers, method="POST")  # noqa: S310
+    try:
+        with urllib.request.urlopen(request, timeout=ANSWER_S) as answer:  # noqa: S310
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+    except OSError:
+        return 0
+
+
+def _run(
+    folder: Path,
+    *words: str,
+    data: bytes | None = None,
+    env: dict[str, str] | None = None,
+    raw: bool = False,
+) -> str:
+    """Run git; return what it prints."""
+    done = subprocess.run(
+        ["git", *words],
+        cwd=folder,
+        env={**_GIT, **(env or {})},
+        input=data,
+        capture_output=True,
+        check=False,
+    )
+    if done.returncode:
+        raise RuntimeError(f"git {' '.join(words)}: {done.stderr.decode(errors='replace')}")
+    text = done.stdout.decode("utf-8", "surrogateescape")
+    return text if raw else text.strip()

@@ -1,0 +1,431 @@
+"""What an App sees of the forge: GitHub's REST API, and git over HTTP, on loopback.
+
+It refuses as the real one does: a remark outside of the diff fails the whole review (422), a diff
+of more than 300 files isn't given (406), a token reaches what it was minted for and no more (403,
+404), and not for longer than it is good for (401).
+"""
+
+import base64
+import contextlib
+import json
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, NoReturn
+from urllib.parse import parse_qs, unquote, urlsplit
+
+import jwt
+
+from supervisor.demo.forge import git_backend
+from supervisor.demo.forge.forge import DemoForge, DemoPull, DemoRepository, Json
+
+MOST_BODY_CHARS = 65_536
+MOST_DIFF_FILES, MOST_DIFF_LINES = 300, 20_000
+MOST_COMMENTS = 30
+_API = "/api"
+
+
+class Refusal(Exception):  # noqa: N818
+    """An answer that isn't a success."""
+
+    def __init__(self, status: int, message: str, errors: list[Any] | None = None) -> None:
+        self.status = status
+        self.body = {"message": message} | ({"errors": errors} if errors else {})
+        super().__init__(message)
+
+
+def refuse(status: int, message: str, *errors: Any) -> NoReturn:
+    """Answer with a status and GitHub's body for it."""
+    raise Refusal(status, message, list(errors))
+
+
+class Call:
+    """One request to the API, with the repository of its path."""
+
+    def __init__(self, forge: DemoForge, handler: "_Handler", path: str, query: str) -> None:
+        self.forge = forge
+        self.path = path
+        self.query = {name: values[-1] for name, values in parse_qs(query).items()}
+        self.authorization = handler.headers.get("authorization", "")
+        self.accept = handler.headers.get("accept", "")
+        self._body = handler.body
+
+    @property
+    def json(self) -> Json:
+        """The body."""
+        try:
+            found = json.loads(self._body or b"{}")
+        except ValueError:
+            refuse(400, "Problems parsing JSON")
+        return found if isinstance(found, dict) else {}
+
+    def as_app(self) -> None:
+        """Refuse who isn't the App."""
+        scheme, _, token = self.authorization.partition(" ")
+        try:
+            if scheme.lower() != "bearer":
+                raise ValueError
+            jwt.decode(token, self.forge.app_key, ["RS256"], issuer=self.forge.app_id, leeway=5)
+        except (ValueError, jwt.InvalidTokenError):
+            refuse(401, "A JSON web token could not be decoded")
+
+    def repository(self, full_name: str, permission: str, level: str = "read") -> DemoRepository:
+        """Return the repository, where the token may do that there."""
+        token = self.forge.tokens.get(self.authorization.partition(" ")[2])
+        if token is None or token.expires_at <= time.time():
+            refuse(401, "Bad credentials")
+        found = self.forge.repositories.get(full_name)
+        if found is None or full_name not in token.repositories:
+            refuse(404, "Not Found")
+        held = token.permissions.get(permission, "none")
+        if permission != "metadata" and (held == "none" or (level == "write" and held != "write")):
+            refuse(403, "Resource not accessible by integration")
+        return found
+
+
+def _pull(repository: DemoRepository, number: str) -> DemoPull:
+    found = repository.pulls.get(int(number))
+    if found is None:
+        refuse(404, "Not Found")
+    return found
+
+
+def _page(call: Call, found: list[Any]) -> list[Any]:
+    size, page = int(call.query.get("per_page", 30)), int(call.query.get("page", 1))
+    return found[(page - 1) * size : page * size]
+
+
+def _tokens(call: Call, installation: str) -> tuple[int, Any]:
+    call.as_app()
+    if int(installation) != call.forge.installation:
+        refuse(404, "Not Found")
+    wanted = call.json
+    token = call.forge.mint(
+        int(installation), wanted.get("repositories", []), wanted.get("permissions", {})
+    )
+    expires = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(token.expires_at))
+    body = {"token": token.value, "expires_at": expires, "permissions": token.permissions}
+    return 201, body
+
+
+def _app(call: Call) -> tuple[int, Any]:
+    call.as_app()
+    slug = call.forge.app_login.removesuffix("[bot]")
+    return 200, {"id": int(call.forge.app_id), "slug": slug, "name": slug}
+
+
+def _installations(call: Call) -> tuple[int, Any]:
+    call.as_app()
+    account = {"login": "acme", "type": "Organization"}
+    one = {"id": call.forge.installation, "account": account, "suspended_at": None}
+    return 200, _page(call, [one])
+
+
+def _installed(call: Call) -> tuple[int, Any]:
+    token = call.forge.tokens.get(call.authorization.partition(" ")[2])
+    if token is None:
+        refuse(401, "Bad credentials")
+    found = [
+        call.forge.repository_json(call.forge.repositories[one])
+        for one in sorted(token.repositories)
+    ]
+    return 200, {"total_count": len(found), "repositories": _page(call, found)}
+
+
+def _deliveries(call: Call) -> tuple[int, Any]:
+    call.as_app()
+    with call.forge.lock:
+        sent = list(reversed(call.forge.sent))
+    return 200, [
+        {
+            "id": one.id,
+            "guid": one.guid,
+            "event": one.event,
+            "redelivery": one.redelivery,
+            "status": "OK" if 200 <= one.status < 300 else "failed",
+            "status_code": one.status,
+        }
+        for one in sent[: int(call.query.get("per_page", 30))]
+    ]
+
+
+def _redeliver(call: Call, delivery: str) -> tuple[int, Any]:
+    call.as_app()
+    if not call.forge.redeliver(int(delivery)):
+        refuse(404, "Not Found")
+    return 202, {}
+
+
+def _pulls(call: Call, name: str) -> tuple[int, Any]:
+    repository = call.repository(name, "pull_requests")
+    wanted = call.query.get("state", "open")
+    head = call.query.get("head", "")
+    found = [
+        call.forge.pull_json(repository, one)
+        for one in repository.pulls.values()
+        if wanted == "all" or one.is_open == (wanted == "open")
+        if not head or head == f"{one.head_repository.partition('/')[0]}:{one.head_ref}"
+    ]
+    return 200, _page(call, found)
+
+
+def _one_pull(call: Call, name: str, number: str) -> tuple[int, Any]:
+    repository = call.repository(name, "pull_requests")
+    pull = _pull(repository, number)
+    if "diff" not in call.accept:
+        return 200, call.forge.pull_json(repository, pull)
+    patch = call.forge.patch(repository, pull)
+    files = patch.count("\ndiff --git ") + patch.startswith("diff --git ")
+    if files > MOST_DIFF_FILES or patch.count("\n") > MOST_DIFF_LINES:
+        errors = {"resource": "PullRequest", "field": "diff", "code": "too_large"}
+        refuse(406, "Sorry, the diff exceeded the maximum number of files (300)", errors)
+    return 200, patch
+
+
+def _open_pull(call: Call, name: str) -> tuple[int, Any]:
+    repository = call.repository(name, "pull_requests", "write")
+    wanted = call.json
+    try:
+        call.forge.sha(name, wanted["head"])
+    except RuntimeError:
+        refuse(422, "Validation Failed", {"field": "head", "code": "invalid"})
+    for one in repository.pulls.values():
+        if one.is_open and (one.head_ref, one.base_ref) == (wanted["head"], wanted["base"]):
+            refuse(422, "Validation Failed", {"message": "A pull request already exists"})
+    pull = call.forge.open_pull(
+        name,
+        wanted["head"],
+        title=wanted["title"],
+        author=call.forge.app_login,
+        body=wanted.get("body", ""),
+        base=wanted["base"],
+    )
+    return 201, call.forge.pull_json(repository, pull)
+
+
+def _reviews(call: Call, name: str, number: str) -> tuple[int, Any]:
+    repository = call.repository(name, "pull_requests")
+    return 200, _page(call, _pull(repository, number).reviews)
+
+
+def _comments(call: Call, name: str, number: str) -> tuple[int, Any]:
+    repository = call.repository(name, "pull_requests")
+    return 200, _page(call, _pull(repository, number).comments)
+
+
+def _post_review(call: Call, name: str, number: str) -> tuple[int, Any]:
+    repository = call.repository(name, "pull_requests", "write")
+    pull, wanted, forge = _pull(repository, number), call.json, call.forge
+    event, body = wanted.get("event", "PENDING"), wanted.get("body") or ""
+    comments = wanted.get("comments", [])
+    if len(body) > MOST_BODY_CHARS or any(len(one["body"]) > MOST_BODY_CHARS for one in comments):
+        refuse(422, "Validation Failed", "body is too long (maximum is 65536 characters)")
+    if event == "APPROVE" and pull.author == forge.app_login:
+        refuse(422, "Unprocessable Entity", "Can not approve your own pull request")
+    if event != "APPROVE" and not body and not comments:
+        refuse(422, "Unprocessable Entity", "body can't be blank")
+    head = wanted.get("commit_id") or pull.head_sha
+    if head != pull.head_sha:
+        known = [one["commit_id"] for one in pull.reviews]
+        if head not in known:
+            refuse(422, "Unprocessable Entity", "commit_id is not part of the pull request")
+    places = forge.places(repository, pull)
+    for one in comments:
+        first = one.get("start_line") or one["line"]
+        hunks = places.get(one["path"])
+        if hunks is None:
+            refuse(422, "Unprocessable Entity", "Path could not be resolved")
+        if not any({first, one["line"]} <= shown for shown in hunks) or first > one["line"]:
+            refuse(422, "Unprocessable Entity", "Line could not be resolved")
+    with forge.lock:
+        review = {
+            "id": next(forge.ids),
+            "user": {"login": forge.app_login, "type": "Bot"},
+            "body": body,
+            "state": {"APPROVE": "APPROVED", "REQUEST_CHANGES": "CHANGES_REQUESTED"}.get(
+                event, "COMMENTED"
+            ),
+            "commit_id": head,
+            "html_url": f"{forge.url}/{name}/pull/{number}#review",
+        }
+        pull.reviews.append(review)
+        pull.comments += [
+            {
+                "id": next(forge.ids),
+                "pull_request_review_id": review["id"],
+                "commit_id": head,
+                "user": review["user"],
+                **one,
+            }
+            for one in comments
+        ]
+    return 200, review
+
+
+def _permission(call: Call, name: str, login: str) -> tuple[int, Any]:
+    repository = call.repository(name, "metadata")
+    held = repository.collaborators.get(unquote(login))
+    if held is None:
+        refuse(404, f"{login} is not a user")
+    return 200, {"permission": held, "user": {"login": login}}
+
+
+def _checks(call: Call, name: str, ref: str) -> tuple[int, Any]:
+    repository = call.repository(name, "checks")
+    found = [
+        one
+        for one in repository.checks
+        if one["head_sha"] == ref and call.query.get("check_name") in (None, one["name"])
+    ]
+    return 200, {"total_count": len(found), "check_runs": _page(call, found)}
+
+
+def _add_check(call: Call, name: str) -> tuple[int, Any]:
+    repository = call.repository(name, "checks", "write")
+    wanted = call.json
+    if not re.fullmatch("[0-9a-f]{40}", wanted.get("head_sha", "")):
+        refuse(422, "No commit found for SHA")
+    one = {**wanted, "id": next(call.forge.ids), "html_url": f"{call.forge.url}/{name}/checks"}
+    repository.checks.append(one)
+    return 201, one
+
+
+def _change_check(call: Call, name: str, number: str) -> tuple[int, Any]:
+    repository = call.repository(name, "checks", "write")
+    for one in repository.checks:
+        if one["id"] == int(number):
+            one |= call.json
+            return 200, one
+    refuse(404, "Not Found")
+
+
+_NAME = r"([^/]+/[^/]+)"
+_ROUTES: list[tuple[str, str, Callable[..., tuple[int, Any]]]] = [
+    ("POST", r"/app/installations/(\d+)/access_tokens", _tokens),
+    ("GET", r"/app", _app),
+    ("GET", r"/app/installations", _installations),
+    ("GET", r"/app/hook/deliveries", _deliveries),
+    ("POST", r"/app/hook/deliveries/(\d+)/attempts", _redeliver),
+    ("GET", r"/installation/repositories", _installed),
+    ("GET", rf"/repos/{_NAME}/pulls", _pulls),
+    ("POST", rf"/repos/{_NAME}/pulls", _open_pull),
+    ("GET", rf"/repos/{_NAME}/pulls/(\d+)", _one_pull),
+    ("GET", rf"/repos/{_NAME}/pulls/(\d+)/reviews", _reviews),
+    ("POST", rf"/repos/{_NAME}/pulls/(\d+)/reviews", _post_review),
+    ("GET", rf"/repos/{_NAME}/pulls/(\d+)/comments", _comments),
+    ("GET", rf"/repos/{_NAME}/collaborators/([^/]+)/permission", _permission),
+    ("GET", rf"/repos/{_NAME}/commits/([^/]+)/check-runs", _checks),
+    ("POST", rf"/repos/{_NAME}/check-runs", _add_check),
+    ("PATCH", rf"/repos/{_NAME}/check-runs/(\d+)", _change_check),
+]
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: "_Server"
+    body: bytes
+
+    def _any(self) -> None:
+        forge = self.server.forge
+        self.body = self._read()
+        where = urlsplit(self.path)
+        with forge.lock:
+            forge.calls.append((self.command, where.path))
+        if forge.is_down:
+            self._answer(503, {"message": "No server is currently available"})
+            return
+        if where.path.startswith(f"{_API}/"):
+            self._rest(forge, where.path.removeprefix(_API), where.query)
+        else:
+            self._git(forge, where.path, where.query)
+
+    do_GET = do_POST = do_PATCH = do_PUT = do_DELETE = _any  # noqa: N815
+
+    def _rest(self, forge: DemoForge, path: str, query: str) -> None:
+        for (method, part), status in list(forge.refuses.items()):
+            if method == self.command and part in path:
+                self._answer(status, {"message": "refused by the test"})
+                return
+        for method, pattern, answer in _ROUTES:
+            found = re.fullmatch(pattern, path)
+            if found and method == self.command:
+                try:
+                    self._answer(*answer(Call(forge, self, path, query), *found.groups()))
+                except Refusal as refusal:
+                    self._answer(refusal.status, refusal.body)
+                return
+        self._answer(404, {"message": "Not Found"})
+
+    def _git(self, forge: DemoForge, path: str, query: str) -> None:
+        name = path.lstrip("/").partition(".git")[0]
+        token = None
+        scheme, _, given = self.headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "basic":
+            with contextlib.suppress(ValueError):
+                value = base64.b64decode(given).decode("latin-1").partition(":")[2]
+                token = forge.tokens.get(value)
+        may = token is not None and token.expires_at > time.time() and name in token.repositories
+        writes = "git-receive-pack" in path + query
+        wanted = ("write",) if writes else ("read", "write")
+        if token is None or not may or token.permissions.get("contents") not in wanted:
+            self.send_response(401)
+            self.send_header("WWW-Authenticate", 'Basic realm="GitHub"')
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        headers = {key.lower(): value for key, value in self.headers.items()}
+        found = git_backend.answer(forge.folder, self.command, path, query, headers, self.body)
+        self.send_response(found.status)
+        for key, value in found.headers:
+            self.send_header(key, value)
+        self.send_header("Content-Length", str(len(found.body)))
+        self.end_headers()
+        self.wfile.write(found.body)
+
+    def _read(self) -> bytes:
+        if self.headers.get("transfer-encoding", "").lower() == "chunked":
+            found = b""
+            while size := int(self.rfile.readline().split(b";")[0], 16):
+                found += self.rfile.read(size)
+                self.rfile.readline()
+            self.rfile.readline()
+            return found
+        return self.rfile.read(int(self.headers.get("content-length") or 0))
+
+    def _answer(self, status: int, body: Any) -> None:
+        data = body.encode() if isinstance(body, str) else json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json; charset=utf-8")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+        """Quiet."""
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, forge: DemoForge, port: int) -> None:
+        self.forge = forge
+        super().__init__(("127.0.0.1", port), _Handler)
+
+
+@contextlib.contextmanager
+def serving(forge: DemoForge, port: int = 0) -> Iterator[str]:
+    """Serve the forge; the base of its REST API."""
+    with _Server(forge, port) as server:
+        forge.url = f"http://127.0.0.1:{server.server_address[1]}"
+        thread = threading.Thread(
+            target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True
+        )
+        thread.start()
+        try:
+            yield forge.url + _API
+        finally:
+            forge.stop()
+            server.shutdown()
+            thread.join()

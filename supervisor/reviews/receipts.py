@@ -1,0 +1,112 @@
+"""Receipts: signed, kept, and set as a check on the head that they are about."""
+
+import base64
+from collections.abc import Callable
+from pathlib import Path
+from typing import cast
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from sqlalchemy import Engine
+
+from supervisor.base.clock import Clock
+from supervisor.core.act import Act, Forge
+from supervisor.core.reviews import receipts
+from supervisor.core.reviews.receipts import Outcome, ReceiptFacts
+from supervisor.store.reviews import queries
+
+# Nobody on the forge is told of these: the repository's people switched us off, or it is our own.
+LOCAL = frozenset({"disabled", "own"})
+
+
+class Receipts:
+    """One per supervisor. `ask` asks for an act in the session of a repository."""
+
+    def __init__(
+        self, engine: Engine, clock: Clock, key_file: Path, ask: Callable[[Act, str, str], None]
+    ) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._key = _key(key_file)
+        self._ask = ask
+
+    def leave(
+        self,
+        pull_id: int,
+        head: str,
+        *,
+        outcome: Outcome,
+        reason: str = "",
+        run: queries.ReviewRun | None = None,
+        findings: dict[str, int] | None = None,
+    ) -> queries.Receipt | None:
+        """Leave a receipt for a head, and set its check. None where the newest one says the same
+        already."""
+        now = self._clock.now()
+        with self._engine.begin() as connection:
+            pull = queries.pull(connection, pull_id)
+            repository = queries.repository_of(connection, pull.repository_id)
+            known = [
+                one for one in queries.receipts_of(connection, [pull_id]) if one.head_sha == head
+            ]
+            run_id = "" if run is None else run.id
+            said = (outcome, reason, run_id)
+            if known and (known[-1].outcome, known[-1].reason, known[-1].run_id) == said:
+                return None
+            facts = ReceiptFacts(
+                forge=repository.forge,
+                repository=repository.full_name,
+                number=pull.number,
+                head=head,
+                base="" if run is None else run.base_sha,
+                run=run_id,
+                outcome=outcome,
+                reason=reason,
+                model="" if run is None else run.model,
+                findings=findings or {},
+                files=0 if run is None else len(run.files),
+                skipped=() if run is None else run.skipped,
+                cost=0 if run is None else run.cost,
+                at=now,
+            )
+            body = receipts.receipt_text(facts)
+            receipt = queries.add_receipt(
+                connection,
+                pull_id=pull_id,
+                head_sha=head,
+                run_id=run_id,
+                outcome=outcome,
+                reason=reason,
+                body=body,
+                signature=base64.b64encode(self._key.sign(body.encode())).decode(),
+                at=now,
+            )
+        if reason not in LOCAL:
+            act = Act(
+                operation="check",
+                forge=cast("Forge", repository.forge),
+                repository=repository.full_name,
+                number=pull.number,
+                head=head,
+                title=receipts.CHECK_NAME,
+                body=receipts.check_summary(facts),
+                conclusion=receipts.CONCLUSIONS[outcome],
+                fork=pull.fork,
+            )
+            self._ask(act, repository.session_id, f"the receipt of {head[:12]}")
+        return receipt
+
+    def is_signed(self, receipt: queries.Receipt) -> bool:
+        """Return whether a receipt is as it was signed here."""
+        wanted = base64.b64encode(self._key.sign(receipt.body.encode())).decode()
+        return wanted == receipt.signature
+
+
+def _key(file: Path) -> Ed25519PrivateKey:
+    """Return the key that receipts are signed with, made at first."""
+    try:
+        return Ed25519PrivateKey.from_private_bytes(file.read_bytes())
+    except FileNotFoundError:
+        key = Ed25519PrivateKey.generate()
+        file.touch(mode=0o600)
+        file.write_bytes(key.private_bytes_raw())
+        return key

@@ -1,0 +1,227 @@
+"""Reads the truth from the forge, and gives the slot of a pull request what follows from it.
+
+A delivery only wakes this: what it says may be old, forged in part, or lost. So the same is done
+for what a poll finds.
+"""
+
+from collections.abc import Callable
+
+import structlog
+from sqlalchemy import Engine
+
+from supervisor.base.clock import Clock
+from supervisor.core.reviews import deliveries, slots
+from supervisor.core.reviews.receipts import LABEL, Outcome
+from supervisor.forges.base import Forge, ForgeError, PullFacts, RepositoryFacts
+from supervisor.reviews.receipts import Receipts
+from supervisor.reviews.slots import Slots
+from supervisor.store.reviews import queries
+
+log = structlog.get_logger("reviews")
+
+MOST_ATTEMPTS = 5
+MOST_RUNS_AN_HOUR = 50
+WRITERS = frozenset({"admin", "maintain", "write"})
+
+
+class Reconcile:
+    """One per supervisor. `standing` gives the id of a repository's standing session, made at
+    first."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        clock: Clock,
+        forge: Forge,
+        slots_: Slots,
+        receipts: Receipts,
+        standing: Callable[[str], str],
+    ) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._forge = forge
+        self._slots = slots_
+        self._receipts = receipts
+        self._standing = standing
+        self._own_login = ""
+
+    async def handle_all(self) -> None:
+        """Handle every delivery that nothing came of yet, oldest first."""
+        with self._engine.connect() as connection:
+            waiting = queries.unhandled(connection, MOST_ATTEMPTS)
+        for one in waiting:
+            await self._handle(one)
+
+    async def _handle(self, delivery: queries.Delivery) -> None:
+        facts: dict[str, object] = {"attempts": delivery.attempts + 1}
+        try:
+            outcome = await self._outcome(delivery)
+            facts |= {"handled_at": self._clock.now(), "outcome": outcome, "error": ""}
+        except ForgeError as error:
+            facts["error"] = str(error)[:500]
+            if not error.may_retry or delivery.attempts + 1 >= MOST_ATTEMPTS:
+                facts |= {"handled_at": self._clock.now(), "outcome": "failed"}
+        except Exception as error:
+            log.exception("a delivery failed", delivery=delivery.delivery_id)
+            facts["error"] = f"{type(error).__name__}: {error}"[:500]
+            if delivery.attempts + 1 >= MOST_ATTEMPTS:
+                facts |= {"handled_at": self._clock.now(), "outcome": "failed"}
+        with self._engine.begin() as connection:
+            queries.change_delivery(connection, delivery, **facts)
+
+    async def _outcome(self, delivery: queries.Delivery) -> str:
+        if delivery.event in deliveries.INSTALLATION_EVENTS:
+            await self.repositories()
+            return "reconciled"
+        if delivery.event != "pull_request" or delivery.action not in deliveries.PULL_ACTIONS:
+            return "ignored"
+        if not delivery.repository or delivery.number is None:
+            return "ignored"
+        repository = self._known(delivery.repository)
+        if repository is None:
+            await self.repositories()
+            repository = self._known(delivery.repository)
+        if repository is None:
+            return "ignored"
+        return await self.pull(repository, delivery.number)
+
+    def _known(self, name: str) -> queries.Repository | None:
+        with self._engine.connect() as connection:
+            found = queries.repository(connection, "github", name)
+        return None if found is None or found.removed_at is not None else found
+
+    async def repositories(self) -> None:
+        """Keep which repositories the App is installed on."""
+        found = await self._forge.repositories()
+        names = {one.full_name for one in found}
+        with self._engine.begin() as connection:
+            known = {one.full_name: one for one in queries.all_repositories(connection)}
+            for one in found:
+                if not deliveries.is_full_name(one.full_name):
+                    continue
+                facts = {
+                    "external_id": one.external_id,
+                    "installation_id": one.installation_id,
+                    "default_branch": one.default_branch,
+                    "clone_url": one.clone_url,
+                    "removed_at": None,
+                }
+                if one.full_name in known:
+                    queries.change_repository(connection, known[one.full_name].id, **facts)
+                else:
+                    session_id = self._standing(one.full_name)
+                    queries.add_repository(
+                        connection,
+                        forge="github",
+                        full_name=one.full_name,
+                        session_id=session_id,
+                        **facts,
+                    )
+            for name, one_known in known.items():
+                if name not in names and one_known.removed_at is None:
+                    queries.change_repository(
+                        connection, one_known.id, removed_at=self._clock.now()
+                    )
+
+    async def poll(self) -> None:
+        """Find what no webhook told: deliveries that nobody took, and open pull requests."""
+        for failed in await self._forge.failed_deliveries():
+            with self._engine.connect() as connection:
+                known = queries.delivery(connection, "github", failed.guid)
+            if known is None:
+                await self._forge.redeliver(failed)
+        await self.repositories()
+        with self._engine.connect() as connection:
+            watched = [
+                one
+                for one in queries.all_repositories(connection)
+                if one.enabled and one.removed_at is None
+            ]
+        for repository in watched:
+            pulls = await self._forge.open_pulls(facts_of(repository))
+            for facts in pulls:
+                await self._take(repository, facts)
+            numbers = {one.number for one in pulls}
+            with self._engine.connect() as connection:
+                gone = [
+                    one.number
+                    for one in queries.open_pulls(connection, repository.id)
+                    if one.number not in numbers
+                ]
+            for number in gone:
+                await self.pull(repository, number)
+
+    async def pull(self, repository: queries.Repository, number: int, *, full: bool = False) -> str:
+        """Read a pull request from the forge, and give its slot what follows; return the outcome in
+        a word. `full`: somebody wants it reviewed, also where it was."""
+        facts = await self._forge.pull(facts_of(repository), number)
+        return await self._take(repository, facts, full=full)
+
+    async def _take(
+        self, repository: queries.Repository, facts: PullFacts, *, full: bool = False
+    ) -> str:
+        self._own_login = self._own_login or await self._forge.own_login()
+        permission = "none"
+        if not facts.is_fork and facts.is_open:
+            permission = await self._forge.permission(facts_of(repository), facts.author)
+        now = self._clock.now()
+        with self._engine.begin() as connection:
+            pull_id = queries.put_pull(
+                connection,
+                repository.id,
+                facts.number,
+                title=facts.title[:1000],
+                author=facts.author[:256],
+                author_permission=permission,
+                fork=facts.is_fork,
+                draft=facts.is_draft,
+                base_ref=facts.base_ref,
+                base_sha=facts.base_sha,
+                head_ref=facts.head_ref,
+                head_sha=facts.head_sha,
+                closed_at=None if facts.is_open else now,
+            )
+            recent = queries.runs_since(connection, repository.id, now - 3600)
+            was_reviewed = queries.slot(connection, pull_id).last_reviewed_sha == facts.head_sha
+        reason, outcome = self._filtered(repository, facts, permission, recent)
+        if reason:
+            self._slots.happened(pull_id, slots.Closed(reason))
+            if reason != "closed" and not was_reviewed:
+                self._receipts.leave(pull_id, facts.head_sha, outcome=outcome, reason=reason)
+            return reason
+        self._slots.happened(pull_id, slots.Wanted(facts.head_sha, full=full))
+        return "wanted"
+
+    def _filtered(
+        self, repository: queries.Repository, facts: PullFacts, permission: str, recent: int
+    ) -> tuple[str, Outcome]:
+        """Return why the pull request isn't reviewed, as a code, and what its receipt says."""
+        if not facts.is_open:
+            return "closed", "skipped"
+        if not repository.enabled:
+            return "disabled", "skipped"
+        if facts.author == self._own_login:
+            return "own", "skipped"
+        if facts.is_draft:
+            return "draft", "skipped"
+        if recent >= MOST_RUNS_AN_HOUR:
+            return "too-many", "held"
+        if permission not in WRITERS and LABEL not in facts.labels:
+            return "waits-for-writer", "held"
+        return "", "skipped"
+
+
+def facts_of(repository: queries.Repository) -> RepositoryFacts:
+    """Return a repository as its forge's client takes it."""
+    return RepositoryFacts(
+        full_name=repository.full_name,
+        external_id=repository.external_id or 0,
+        installation_id=repository.installation_id or 0,
+        default_branch=repository.default_branch,
+        clone_url=repository.clone_url,
+    )
+
+
+def may_write(pull: queries.PullRequest) -> bool:
+    """Return whether the author of a pull request may write to its repository."""
+    return not pull.fork and pull.author_permission in WRITERS

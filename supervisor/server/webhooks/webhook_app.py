@@ -1,0 +1,87 @@
+"""The webhook door: bytes are bounded, handed to the intake, and answered.
+
+An ASGI app by itself: a signature is of the raw bytes, so nothing may read them first.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import structlog
+
+from supervisor.core.reviews.deliveries import MOST_BYTES
+from supervisor.errors import GatehouseError
+from supervisor.reviews.intake import WebhookAnswer
+
+log = structlog.get_logger("reviews")
+
+# How long the whole of a webhook may take to arrive.
+BODY_S = 20.0
+
+type TakeWebhook = Callable[[dict[str, str], bytes], WebhookAnswer]
+
+
+class WebhookApp:
+    """Serves `POST /github`; `receive` takes headers (in lower case) and the raw body."""
+
+    def __init__(self, receive: TakeWebhook) -> None:
+        self._receive = receive
+        self.state: dict[str, Any] = {}
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            return
+        if scope["path"] == "/health" and scope["method"] == "GET":
+            await _answer(send, 200, "ok")
+        elif scope["path"] != "/github":
+            await _answer(send, 404, "nothing is here: webhooks go to /github")
+        elif scope["method"] != "POST":
+            await _answer(send, 405, "webhooks are posted")
+        else:
+            await self._webhook(scope, receive, send)
+
+    async def _webhook(self, scope: Any, receive: Any, send: Any) -> None:
+        named = scope["headers"]
+        headers = {key.decode("latin-1"): value.decode("latin-1") for key, value in named}
+        try:
+            async with asyncio.timeout(BODY_S):
+                body = await _body(headers, receive)
+        except TimeoutError:
+            await _answer(send, 408, "the webhook took too long to arrive")
+            return
+        if body is None:
+            await _answer(send, 413, f"a webhook has {MOST_BYTES >> 20} MB at most")
+            return
+        try:
+            answer = self._receive(headers, body)
+        except GatehouseError as error:
+            await _answer(send, error.http_status, str(error))
+            return
+        except Exception:
+            log.exception("a webhook failed")
+            await _answer(send, 500, "it could not be taken: send it again")
+            return
+        await _answer(send, answer.status, answer.outcome)
+
+
+async def _body(headers: dict[str, str], receive: Any) -> bytes | None:
+    """Return the body, None where it is too long."""
+    length = headers.get("content-length", "0")
+    if not length.isdigit() or int(length) > MOST_BYTES:
+        return None
+    found = bytearray()
+    while True:
+        message = await receive()
+        found += message.get("body", b"")
+        if len(found) > MOST_BYTES:
+            return None
+        if not message.get("more_body"):
+            return bytes(found)
+
+
+async def _answer(send: Any, status: int, outcome: str) -> None:
+    body = msgspec.json.encode({"outcome": outcome})
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,113 @@
+"""The change of a pull request as git prints it."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from supervisor.core.reviews.diffs import ShownLines, changed_files, skipped_words
+
+DIFF = ("git", "diff", "--no-color", "--find-renames", "-U3")
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    for words in (("init", "-q"), ("config", "user.email", "a@b.c"), ("config", "user.name", "A")):
+        subprocess.run(["git", *words], cwd=tmp_path, check=True)
+    return tmp_path
+
+
+def commit(folder: Path, files: dict[str, bytes | None]) -> None:
+    for name, data in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if data is None:
+            path.unlink()
+        else:
+            path.write_bytes(data)
+    subprocess.run(["git", "add", "-A"], cwd=folder, check=True)
+    subprocess.run(["git", "commit", "-qm", "x", "--allow-empty"], cwd=folder, check=True)
+
+
+def change(folder: Path):
+    def git(*words: str) -> bytes:
+        done = subprocess.run(
+            [*DIFF, *words, "HEAD~1", "HEAD"], cwd=folder, check=True, capture_output=True
+        )
+        return done.stdout
+
+    return {one.path: one for one in changed_files(git("--raw", "--no-abbrev", "-z"), git())}
+
+
+def test_every_kind_of_change_is_told(repository: Path) -> None:
+    lines = [b"line %d" % number for number in range(100)]
+    commit(
+        repository,
+        {
+            "a.py": b"\n".join(lines),
+            "gone.py": b"x\n",
+            "old.py": b"\n".join(lines[:50]) + b"\n",
+            "crlf.txt": b"a\r\nb\r\n",
+        },
+    )
+    lines[10], lines[80] = b"new ten", b"new eighty"
+    commit(
+        repository,
+        {
+            "a.py": b"\n".join(lines),
+            "gone.py": None,
+            "old.py": None,
+            "new name.py": b"\n".join(b"line %d" % number for number in range(50)) + b"\n",
+            "made.py": b"no newline at the end",
+            "crlf.txt": b"a\r\nc\r\n",
+            "empty.py": b"",
+        },
+    )
+    found = change(repository)
+    assert found["a.py"].hunks == (ShownLines(8, 14), ShownLines(78, 84))
+    assert (found["a.py"].added, found["a.py"].deleted) == (2, 2)
+    assert found["a.py"].holds(8, 14)
+    assert not found["a.py"].holds(14, 78)
+    assert found["gone.py"].status == "D"
+    assert found["gone.py"].hunks == (ShownLines(0, -1),)
+    assert (found["new name.py"].status, found["new name.py"].old_path) == ("R", "old.py")
+    assert found["made.py"].hunks == (ShownLines(1, 1),)
+    assert found["crlf.txt"].hunks == (ShownLines(1, 2),)
+    assert found["empty.py"].hunks == ()
+    assert skipped_words(list(found.values())) == []
+
+
+def test_what_is_left_out_says_why(repository: Path) -> None:
+    commit(repository, {"README.md": b"x"})
+    commit(
+        repository,
+        {
+            "logo.png": b"\x89PNG\0\0",
+            "web/package-lock.json": b"{}\n",
+            "big.txt": b"word\n" * 200_000,
+            "long.txt": b"x" * 140_000,
+            "model.bin": b"version https://git-lfs.github.com/spec/v1\noid sha256:00\n",
+            "tab\tname.py": b"x\n",
+        },
+    )
+    entry = f"160000,{'1' * 40},sub"
+    subprocess.run(
+        ["git", "update-index", "--add", "--cacheinfo", entry], cwd=repository, check=True
+    )
+    subprocess.run(["git", "commit", "-qm", "y", "--amend"], cwd=repository, check=True)
+    found = {path: one.skipped for path, one in change(repository).items()}
+    assert found == {
+        "logo.png": "binary",
+        "web/package-lock.json": "generated",
+        "big.txt": "1171 kB of changes",
+        "long.txt": "a line of more than 5,000 characters",
+        "model.bin": "kept by Git LFS",
+        "tab\tname.py": "its name isn't plain text",
+        "sub": "a submodule",
+    }
+    assert "logo.png: binary" in skipped_words(list(change(repository).values()))
+
+
+def test_a_list_that_does_not_fit_its_diff_is_refused() -> None:
+    with pytest.raises(ValueError, match="1 files in git's list, 0 in its diff"):
+        changed_files(b":100644 100644 a b M\0x.py\0", b"")

@@ -1,0 +1,74 @@
+"""What is said on a forge."""
+
+import re
+
+from supervisor.core.reviews.findings import Finding, PlacedFinding
+from supervisor.core.reviews.posts import MOST_BODY_CHARS, PullTarget, mark, review_act
+
+TARGET = PullTarget(forge="github", repository="acme/shop", number=7, head="a" * 40)
+
+
+def placed(number: int = 0, line: int = 5, **more) -> PlacedFinding:
+    base = {"path": "a.py", "line": 5, "severity": "low", "title": f"T{number}", "body": "Why."}
+    return PlacedFinding(f"{number:016x}", Finding(**base | more), line, line)
+
+
+def test_a_review_has_its_comments_and_what_stands_nowhere_in_its_text() -> None:
+    found = [
+        placed(1, severity="high", suggestion="return 1", confidence="low"),
+        placed(2, line=0, path="b.py"),
+        placed(3, line=0)._replace(finding=placed(3, line=0).finding),
+    ]
+    act = review_act(TARGET, "comment", "All in all.", found, run_id="ab", notes=["1 file"])
+    (comment,) = act.comments
+    assert (comment.path, comment.line, comment.start_line) == ("a.py", 5, 0)
+    assert comment.body == (
+        "**high: T1** `00000000`\n\nWhy\\.\n\n```suggestion\nreturn 1\n```"
+    ).replace("\\.", ".")
+    assert "b.py:5" in act.body
+    assert "Findings: 1 high, 2 low." in act.body
+    assert act.body.endswith(mark("ab"))
+    assert "<sub>1 file</sub>" in act.body
+    assert (act.severity, act.confidence, act.links) == ("high", "low", False)
+
+
+def test_no_findings_are_said_so() -> None:
+    act = review_act(TARGET, "approve", "Fine.", [], run_id="ab")
+    assert "No findings." in act.body
+    assert (act.severity, act.confidence, act.verdict) == ("", "", "approve")
+
+
+def test_no_word_of_a_model_becomes_markup_or_a_mention() -> None:
+    hostile = "![x](https://evil.example/a) <img src=x> @ada #12 /approve\n# big\n```"
+    act = review_act(
+        TARGET, "comment", hostile, [placed(1, body=hostile, title=hostile)], run_id="ab"
+    )
+    for text in (act.body.replace("## Review", "").replace(mark("ab"), ""), act.comments[0].body):
+        for part in (r"!\[", "<img", "@ada", "#12", "# big", "```"):
+            assert not re.search(rf"(?<!\\){part}", text)
+    assert act.links
+
+
+def test_long_texts_are_cut_and_many_findings_go_to_the_text() -> None:
+    many = [placed(number, body="x" * 20_000) for number in range(200)]
+    act = review_act(TARGET, "comment", "s" * 20_000, many, run_id="ab")
+    assert len(act.comments) == 25
+    assert all(len(one.body) <= 1_000 for one in act.comments)
+    assert len(act.body) <= MOST_BODY_CHARS
+    assert act.body.endswith(mark("ab"))
+    long = placed(1, suggestion="y" * 2_000)
+    assert (
+        "suggestion" not in review_act(TARGET, "comment", "s", [long], run_id="ab").comments[0].body
+    )
+
+
+def test_several_lines_begin_where_they_begin() -> None:
+    several = placed(1)._replace(start_line=3)
+    assert review_act(TARGET, "comment", "s", [several], run_id="ab").comments[0].start_line == 3
+    whole = placed(2, line=0)
+    whole = whole._replace(finding=Finding(**{**_fields(whole.finding), "line": None}))
+    assert "a.py: Why" in review_act(TARGET, "comment", "s", [whole], run_id="ab").body
+
+
+def _fields(finding: Finding):
+    return {name: getattr(finding, name) for name in Finding.__struct_fields__}

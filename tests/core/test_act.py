@@ -1,0 +1,50 @@
+"""Acts on a forge, for a person and for superseding."""
+
+from typing import Any
+
+import pytest
+
+from supervisor.core.act import Act
+from supervisor.core.actions import decode, encode, fingerprint, subject, title
+
+
+def act(**more: Any) -> Act:
+    return Act(**{"operation": "post", "forge": "github", "repository": "acme/shop"} | more)
+
+
+@pytest.mark.parametrize(
+    ("one", "words"),
+    [
+        (act(number=3), "post a review on acme/shop#3"),
+        (act(number=3, verdict="approve"), "post an approval on acme/shop#3"),
+        (act(verdict="request_changes"), "post a request for changes on acme/shop"),
+        (
+            act(operation="check", number=3, conclusion="neutral"),
+            "set the check to neutral on acme/shop#3",
+        ),
+        (
+            act(operation="open-pr", branch="fix", base="main"),
+            "open a pull request in acme/shop: fix into main",
+        ),
+        (act(operation="dismiss", number=1), "dismiss on acme/shop#1"),
+    ],
+)
+def test_its_title_says_it_exactly(one: Act, words: str) -> None:
+    assert title(one) == words
+
+
+def test_a_newer_review_takes_the_place_of_an_older_one_and_of_no_other() -> None:
+    one = act(number=3, head="a" * 40, body="first")
+    assert subject(one) == subject(act(number=3, head="b" * 40, repository="Acme/Shop"))
+    for other in (
+        act(number=4),
+        act(number=3, operation="check"),
+        act(number=3, forge="bitbucket"),
+    ):
+        assert subject(one) != subject(other)
+    assert fingerprint(one) != fingerprint(act(number=3, head="b" * 40, body="first"))
+
+
+def test_it_is_stored_whole() -> None:
+    one = act(number=3, comments=())
+    assert decode(encode(one)) == one

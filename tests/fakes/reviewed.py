@@ -1,0 +1,148 @@
+"""A supervisor with the review service on, beside a forge on loopback, for scenario tests.
+
+All of it is real: HTTP, git over it, the sandbox, the database. Pushes are waited for shortly.
+"""
+
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from supervisor.app.reviewing import Reviewing, reviewing
+from supervisor.core.act import Act
+from supervisor.core.approvals import Request
+from supervisor.demo.forge.forge import DemoForge, DemoPull
+from supervisor.demo.forge.rest import serving
+from supervisor.settings import Settings
+from supervisor.store.reviews import queries
+from tests.fakes.supervised import Supervised, settings_in, supervised
+
+NAME = "acme/shop"
+SECRET = b"a-secret-of-a-webhook"
+FILES = {
+    "shop/cart.py": "def total(items):\n    return sum(item.price for item in items)\n",
+    "README.md": "# Shop\n",
+}
+CHANGE = {
+    "shop/cart.py": (
+        "def total(items):\n    return sum(item.price for item in items)\n\n\n"
+        "def average(items):\n    return total(items) / len(items)\n"
+    )
+}
+_KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+
+
+class Reviewed:
+    """The forge, the supervisor, and the service between them."""
+
+    def __init__(self, forge: DemoForge, running: Supervised, on: Reviewing) -> None:
+        self.forge = forge
+        self.running = running
+        self.service = on.service
+        self.port = on.port
+
+    def open_pull(self, files: dict[str, Any] | None = None, **more: Any) -> DemoPull:
+        """A pull request by somebody who may write, and its webhook."""
+        branch = more.pop("branch", "feature")
+        self.forge.commit(NAME, branch, files or CHANGE, "A change", base="main")
+        return self.forge.open_pull(NAME, branch, title="Add the average", **more)
+
+    async def posts(self, count: int = 1) -> list[Request]:
+        """The requests to post a review, once there are so many."""
+
+        def found() -> list[Request] | None:
+            wanted = [one for one in self.acts() if one.action.operation == "post"]  # type: ignore[union-attr]
+            return wanted if len(wanted) >= count else None
+
+        return await self.running.until(found, f"{count} reviews to post")
+
+    def acts(self) -> list[Request]:
+        return [one for one in self.running.requests() if isinstance(one.action, Act)]
+
+    def receipts(self, number: int = 1) -> list[queries.Receipt]:
+        """The receipts of a pull request, oldest first."""
+        with self.service.engine.connect() as connection:
+            repository = queries.repository(connection, "github", NAME)
+            assert repository is not None
+            pull = queries.pull_numbered(connection, repository.id, number)
+            return [] if pull is None else queries.receipts_of(connection, [pull.id])
+
+    async def receipt(self, *outcomes: str, number: int = 1) -> queries.Receipt:
+        """The newest receipt, once it has one of these outcomes."""
+
+        def found() -> queries.Receipt | None:
+            with contextlib.suppress(AssertionError):
+                known = self.receipts(number)
+                if known and known[-1].outcome in outcomes:
+                    return known[-1]
+            return None
+
+        return await self.running.until_soon(found, f"a receipt that says {outcomes}")
+
+    async def check(self, head: str, conclusion: str) -> dict[str, Any]:
+        """The check on a head, once it says this."""
+        repository = self.forge.repositories[NAME]
+
+        def found() -> dict[str, Any] | None:
+            for one in repository.checks:
+                if (one["head_sha"], one["conclusion"]) == (head, conclusion):
+                    return one
+            return None
+
+        return await self.running.until_soon(found, f"the check {conclusion} on {head}")
+
+
+def made_forge(folder: Path) -> tuple[DemoForge, Path]:
+    """A forge with one repository and an App; the file with the App's key."""
+    folder.mkdir(parents=True, exist_ok=True)
+    forge = DemoForge(folder)
+    forge.app_key = _KEY.public_key().public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    key_file = folder / "app.pem"
+    key_file.write_bytes(
+        _KEY.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+    (folder / "secret").write_bytes(SECRET)
+    forge.add_repository(NAME, FILES)
+    forge.repositories[NAME].collaborators = {"ada": "write", "bob": "read"}
+    return forge, key_file
+
+
+def review_settings(folder: Path, api: str, key_file: Path, **changes: Any) -> Settings:
+    more = {
+        "forge_port": 0,
+        "github_api": api,
+        "github_app_id": "4242",
+        "github_key_file": key_file,
+        "github_secret_file": key_file.parent / "secret",
+        "review_quiet_s": 0.2,
+        "review_longest_wait_s": 2.0,
+        "review_poll_s": 3600.0,
+        "policy_file": Path("policy/default.yaml").absolute(),
+    }
+    return settings_in(folder)._replace(**more | changes)
+
+
+@contextlib.asynccontextmanager
+async def reviewed(
+    folder: Path, *, prepare: Callable[[DemoForge], None] | None = None, **changes: Any
+) -> AsyncIterator[Reviewed]:
+    """All of it, running."""
+    forge, key_file = made_forge(folder / "forge")
+    if prepare is not None:
+        prepare(forge)
+    with serving(forge) as api:
+        async with (
+            supervised(review_settings(folder, api, key_file, **changes)) as running,
+            reviewing(running.supervisor) as on,
+        ):
+            forge.hook = (f"http://127.0.0.1:{on.port}/github", SECRET)
+            yield Reviewed(forge, running, on)
