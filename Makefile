@@ -94,6 +94,7 @@ test-compose: setup-dev ## build the images and use them, with Docker or Podman;
 
 chaos: setup-dev ## kill -9 at random moments, 30 times (CHAOS_ROUNDS=), and check record and host
 	CHAOS_ROUNDS=$${CHAOS_ROUNDS:-30} CHAOS_SEED=$${CHAOS_SEED:-$$$$} $(PYTEST) -q tests/chaos/test_kill.py
+	EVERYTHING=1 $(PYTEST) -q tests/scenarios/reviews/test_reviews_killed.py
 
 soak: setup-dev ## 64 busy clients through supervisor and egress for SOAK_S seconds (1800), and check that nothing grows
 	SOAK_S=$${SOAK_S:-1800} $(PYTEST) -q -s tests/chaos/test_soak.py

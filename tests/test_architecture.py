@@ -16,114 +16,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.import_table import MAY_IMPORT
 from tests.source_reader import ROOT, Module, dotted, imported, sources, used
 
 # What one test read, the others keep.
 pytestmark = pytest.mark.xdist_group("architecture")
 
-# Package -> the packages it may import. `core` in a row means its top level, `core.*` every package
-# of core.
-BASE = {"errors", "settings", "base"}
-GATE = BASE | {"core.*", "gate"}
-MAY_IMPORT: dict[str, set[str]] = {
-    "errors": set(),
-    "settings": {"errors", "core.text"},
-    "base": {"errors"},
-    "core.text": {"errors"},
-    "core": {"errors", "core.text"},
-    "core.secrets": {"errors", "core", "core.text"},
-    "core.shell": {"errors", "core", "core.text"},
-    "core.packages": {"errors", "core", "core.text"},
-    "core.reviews": {"errors", "core", "core.text", "core.secrets"},
-    "core.policy": {
-        *{"errors", "core", "core.text", "core.shell", "core.packages"},
-        "core.reviews",
-    },
-    "core.files": {"errors", "core", "core.text", "core.secrets", "core.policy"},
-    "core.git": {"errors", "core", "core.text", "core.secrets", "core.policy", "core.files"},
-    "core.agents": {"errors", "core"},
-    "core.models": {"errors", "core", "core.text"},
-    "core.network": {"errors", "core", "core.text", "core.models"},
-    "core.lab": {
-        *{"errors", "core", "core.text", "core.secrets", "core.shell"},
-        *{"core.packages", "core.policy", "core.reviews"},
-    },
-    "store": BASE | {"core.*"},
-    "store.migrations": {"store"},
-    "store.reviews": BASE | {"core.*", "store"},
-    "store.reviews.migrations": {"store.reviews"},
-    "records": BASE | {"core.*", "store"},
-    "gate": BASE | {"core.*", "records"},
-    "ledger": BASE | {"core.*", "store", "records"},
-    "sandbox": BASE | {"core.*"},
-    "sessions": BASE | {"core.*", "store", "records", "sandbox"},
-    "channels": GATE | {"sandbox"},
-    "network": GATE | {"ledger"},
-    "workspace.disk": BASE | {"core.*"},
-    "workspace.trees": BASE | {"core.*", "workspace.disk"},
-    "workspace.copy": BASE | {"core.*", "sandbox", "workspace.disk", "workspace.trees"},
-    "workspace.apply": GATE | {"workspace.disk", "workspace.trees"},
-    "workspace.compare": GATE | {"workspace.disk", "workspace.trees", "workspace.apply"},
-    "workspace.incoming": GATE | {"workspace.disk", "workspace.trees", "workspace.apply"},
-    "workspace.undo": GATE | {"workspace.disk", "workspace.trees", "workspace.apply"},
-    "workspace": GATE | {"sandbox", "workspace.*"},
-    "egress.protocols": BASE | {"core.*", "egress.loop"},
-    "egress.loop": BASE | {"core.*"},
-    "egress.admission": BASE | {"core.*", "egress.loop", "egress.protocols"},
-    "egress.mitm": BASE | {"core.*", "egress.loop", "egress.protocols", "egress.admission"},
-    "egress": BASE | {"core.*", "egress.*"},
-    "server.common": (
-        GATE | {"store", "records", "ledger", "sandbox", "sessions", "network", "workspace.*"}
-    ),
-    # The agent's routes ask and wait. They never import what answers.
-    "server.agent": GATE | {"server.common", "workspace.incoming"},
-    "server.operator": (
-        GATE | {"store", "records", "ledger", "sessions", "network", "workspace.*", "server.common"}
-    ),
-    "server.operator.pages": (
-        GATE
-        | {
-            "store",
-            "records",
-            "ledger",
-            "sessions",
-            "network",
-            "workspace.*",
-            "server.common",
-            "server.operator",
-        }
-    ),
-    "server": {"settings", "server.*"},
-    "forges": BASE | {"core.*"},
-    "queue": BASE,
-    # It holds what `app` gives it; a channel, as those above are.
-    "reviews": GATE | {"store", "store.reviews", "forges", "queue"},
-    "demo": BASE | {"demo.forge"},
-    "demo.forge": BASE,
-    "server.webhooks": BASE | {"core.*", "reviews"},
-    "app": (
-        GATE
-        | {
-            "forges",
-            "queue",
-            "reviews",
-            "store",
-            "records",
-            "ledger",
-            "sandbox",
-            "sessions",
-            "channels",
-            "network",
-            "workspace.*",
-            "server.*",
-        }
-    ),
-    "cli.lab": BASE | {"core.*", "workspace.disk"},
-    # Only `foreground` and `undo_verb` start a supervisor; every other verb calls one.
-    "cli": (
-        BASE | {"core.*", "records", "sandbox", "sessions", "network", "server.*", "app", "cli.lab"}
-    ),
-}
 # The folders that may hold more modules than this, and why.
 MOST_MODULES = 25
 LARGE_FOLDERS: dict[str, str] = {}

@@ -175,7 +175,11 @@ def served_routes(app: Litestar) -> set[str]:
     found = set()
     for route in app.routes:
         methods = set(getattr(route, "methods", ())) - {"OPTIONS", "HEAD"}
-        path = re.sub(r"/(requests|sessions|rules)/\{\w+\}", r"/\1/{id}", route.path_format)
+        path = re.sub(
+            r"/(requests|sessions|rules|repos|reviews|deliveries)/\{\w+\}",
+            r"/\1/{id}",
+            route.path_format,
+        )
         if route.scope_type.name == "WEBSOCKET":
             methods = {"WS"}
         elif route.scope_type.name == "ASGI":
@@ -201,7 +205,9 @@ def understood(app: Litestar) -> dict[str, set[str]]:
                 r"#/components/schemas/(\w+)", str(operation.get("requestBody"))
             ):
                 fields |= set(schemas[name]["properties"])
-            path = re.sub(r"/(requests|sessions|rules)/\{\w+\}", r"/\1/{id}", path)
+            path = re.sub(
+                r"/(requests|sessions|rules|repos|reviews|deliveries)/\{\w+\}", r"/\1/{id}", path
+            )
             found[f"{method.upper()} {path}"] = fields
     return found
 

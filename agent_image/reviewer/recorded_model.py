@@ -8,7 +8,7 @@ module only substitutes `{{name}}`.
 import itertools
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +58,9 @@ class RecordedModel:
                 {"type": "tool_use", "id": number, "name": call["tool"], "input": call["input"]}
             )
         if "review" in turn:
+            known = self._facts.get("known_findings")
+            if known:
+                turn["review"]["findings"] = json.loads(str(known))
             content.append(
                 {"type": "text", "text": f"<review>\n{json.dumps(turn['review'])}\n</review>"}
             )
@@ -93,7 +96,7 @@ def facts_of(change: Change, repository: Repository, workspace: Workspace) -> Fa
         + "\n".join(["", *more]),
         "first_file": first or ".",
         "first_line": _first_line(change, repository, first),
-        **_first_addition(change, repository),
+        **_additions(change, repository),
     }
 
 
@@ -131,23 +134,37 @@ def _first_line(change: Change, repository: Repository, name: str | None) -> int
     return max(1, int(found[1])) if found else None
 
 
-def _first_addition(change: Change, repository: Repository) -> Facts:
-    """Return the first line that the change adds anywhere: its file, its number and its text."""
+def _additions(change: Change, repository: Repository) -> Facts:
+    """Return the first line that the change adds, and the recorded findings about lines that it
+    adds."""
+    known = {one["quote"]: one for one in json.loads(PULL_REQUEST.read_text("utf-8"))["known"]}
+    first: Facts = {}
+    found = []
+    for path, line, text in _added_lines(change, repository):
+        if not first:
+            first = {"added_path": path, "added_line": line, "added_text": text}
+        if text in known:
+            found.append({**known[text], "path": path, "line": line})
+    nothing: Facts = {"added_path": ".", "added_line": None, "added_text": ""}
+    return {**(first or nothing), "known_findings": json.dumps(found) if found else ""}
+
+
+def _added_lines(change: Change, repository: Repository) -> Iterator[tuple[str, int, str]]:
+    """Yield path, number and text of each line with text that the change adds."""
     path, line = ".", 0
     try:
         diff = repository.diff(change, [], 1_000_000).data.decode("utf-8", "replace")
     except GitError:
-        diff = ""
+        return
     for text in diff.split("\n"):
         if text.startswith("+++ b/"):
             path = text.removeprefix("+++ b/").rstrip("\t")
         elif found := _HUNK_OF_TEXT.match(text):
             line = int(found[1])
-        elif text.startswith("+") and line and text[1:].strip():
-            return {"added_path": path, "added_line": line, "added_text": text[1:].strip()}
-        elif text[:1] in ("+", " "):
+        elif text[:1] in ("+", " ") and line:
+            if text[0] == "+" and text[1:].strip():
+                yield path, line, text[1:].strip()
             line += 1
-    return {"added_path": ".", "added_line": None, "added_text": ""}
 
 
 def _answers(request: Request) -> str:

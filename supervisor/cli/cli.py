@@ -16,7 +16,7 @@ import argparse
 import sys
 
 from supervisor import __version__
-from supervisor.cli import verbs
+from supervisor.cli import review_verbs, verbs
 from supervisor.errors import GatehouseError, UserError
 
 # A constant that type checkers know: importing `typing` for it would take a tenth of the time that
@@ -106,6 +106,7 @@ def _parser() -> argparse.ArgumentParser:
         return added
 
     _add_running(verb)
+    _add_reviews(words, verb)
     _add_answering(verb)
     _add_rules(words, verb)
     _add_policy(words, verb)
@@ -183,7 +184,11 @@ def _add_running(verb: Callable[..., argparse.ArgumentParser]) -> None:
         parser.add_argument(
             "--open", action="store_true", help="open the page in a browser, where there is one"
         )
-        if name != "up":
+        if name == "up":
+            parser.add_argument(
+                "--reviews", action="store_true", help="review pull requests, too (docs/reviews.md)"
+            )
+        else:
             parser.add_argument(
                 "--workspace",
                 metavar="DIR",
@@ -229,6 +234,34 @@ def _add_running(verb: Callable[..., argparse.ArgumentParser]) -> None:
     parsers["review"].add_argument(
         "--base", metavar="REV", help="review the changes since this revision"
     )
+
+
+def _add_reviews(words: Any, verb: Callable[..., argparse.ArgumentParser]) -> None:
+    trying = verb("demo", review_verbs.demo)
+    trying.add_argument("--port", help="the page's port on 127.0.0.1 (GATEHOUSE_PORT)")
+    trying.add_argument(
+        "--open", action="store_true", help="open the page in a browser, where there is one"
+    )
+    pull = verb("review-pr", review_verbs.review_pr)
+    pull.add_argument("pull", metavar="URL", help="of the pull request, or OWNER/REPO#NUMBER")
+    repos = _group(words, "repos", "Which repositories are reviewed.", "list|enable|disable")
+    verb("list", review_verbs.repos_list, repos)
+    for name, switch in (
+        ("enable", review_verbs.repos_enable),
+        ("disable", review_verbs.repos_disable),
+    ):
+        verb(name, switch, repos).add_argument("name", metavar="OWNER/REPO")
+    reviews = _group(words, "reviews", "What was reviewed.", "list|show|receipt|requeue")
+    verb("list", review_verbs.reviews_list, reviews)
+    for name, one in (
+        ("show", review_verbs.reviews_show),
+        ("receipt", review_verbs.reviews_receipt),
+        ("requeue", review_verbs.reviews_requeue),
+    ):
+        verb(name, one, reviews).add_argument("id", metavar="ID", help="a review's id")
+    deliveries = _group(words, "deliveries", "The webhooks that came in.", "list|again")
+    verb("list", review_verbs.deliveries_list, deliveries)
+    verb("again", review_verbs.deliveries_again, deliveries).add_argument("id", metavar="ID")
 
 
 def _add_answering(verb: Callable[..., argparse.ArgumentParser]) -> None:

@@ -43,6 +43,10 @@ class Client:
         up would tell nothing about what came of it."""
         return self._ask("POST", path, _given(body), None)
 
+    def patch(self, path: str, **body: Any) -> Any:
+        """PATCH with a JSON body; the JSON answer."""
+        return self._ask("PATCH", path, _given(body), ANSWER_S)
+
     def delete(self, path: str) -> Any:
         """DELETE; the JSON answer."""
         return self._ask("DELETE", path, None, ANSWER_S)

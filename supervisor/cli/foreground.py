@@ -13,6 +13,7 @@ import logging
 import os
 import resource
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -35,12 +36,41 @@ from supervisor.settings import Settings
 type CopyProgress = Callable[[str], dict[str, int] | None]
 
 
-def keep_running(settings: Settings, *, open_browser: bool) -> int:
+def keep_running(settings: Settings, *, open_browser: bool, reviews: bool = False) -> int:
     """`gatehouse up`."""
     from supervisor.records.policy_files import check_policy
 
     check_policy(settings.policy_file)
-    return _in_loop(_keep_running(settings, open_browser=open_browser))
+    return _in_loop(_keep_running(settings, open_browser=open_browser, reviews=reviews))
+
+
+def demo(settings: Settings, *, open_browser: bool) -> int:
+    """`gatehouse demo`: all of it in a folder that goes with it."""
+    from supervisor.demo.stage import staged
+
+    with tempfile.TemporaryDirectory(prefix="gatehouse-demo-") as name:
+        folder = Path(name)
+        with staged(folder) as stage:
+            own = settings._replace(
+                data_dir=folder / "data",
+                # A recorded model plays the review: nothing is spent, and nothing leaves here.
+                anthropic_api_key="",
+                forge_port=0,
+                github_api=stage.api,
+                github_app_id=stage.app_id,
+                github_key_file=stage.key_file,
+                github_secret_file=stage.secret_file,
+                review_quiet_s=1.0,
+            )
+            say("a forge of this machine's own, with one repository: acme/shop")
+
+            def began(port: int) -> None:
+                pull = stage.open_pull(f"http://127.0.0.1:{port}/github")
+                say(f"pull request #{pull.number} was opened; its review comes to the inbox soon")
+
+            return _in_loop(
+                _keep_running(own, open_browser=open_browser, reviews=True, began=began)
+            )
 
 
 def supervise(
@@ -115,7 +145,14 @@ def _make_ready(name: AgentName, settings: Settings, *, has_supervisor: bool) ->
 # -- a supervisor of our own ----------------------------------------------------------------------
 
 
-async def _keep_running(settings: Settings, *, open_browser: bool) -> int:
+async def _keep_running(
+    settings: Settings,
+    *,
+    open_browser: bool,
+    reviews: bool = False,
+    began: Callable[[int], None] | None = None,
+) -> int:
+    """`began` is called with the port of the door for webhooks."""
     from supervisor.app.app import Supervisor
     from supervisor.app.running import handle_signals
 
@@ -124,7 +161,15 @@ async def _keep_running(settings: Settings, *, open_browser: bool) -> int:
         for line in supervisor.findings:
             say(f"found at start: {line}")
         say_url(supervisor.login_url(), settings.data_dir if open_browser else None)
-        async with asyncio.TaskGroup() as tasks:
+        async with contextlib.AsyncExitStack() as stack:
+            if reviews:
+                from supervisor.app.reviewing import reviewing
+
+                on = await stack.enter_async_context(reviewing(supervisor))
+                say(f"webhooks come in at http://127.0.0.1:{on.port}/github")
+                if began is not None:
+                    began(on.port)
+            tasks = await stack.enter_async_context(asyncio.TaskGroup())
             jobs = tasks.create_task(_schedule(supervisor).run())
             await supervisor.wait_for_stop()
             jobs.cancel()

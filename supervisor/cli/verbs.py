@@ -30,7 +30,9 @@ def up(options: argparse.Namespace) -> int:
     """Keep the supervisor and its page running until ^C."""
     from supervisor.cli import foreground
 
-    return foreground.keep_running(_settings(options), open_browser=options.open)
+    return foreground.keep_running(
+        settings_of(options), open_browser=options.open, reviews=options.reviews
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -92,7 +94,7 @@ def _supervise(options: argparse.Namespace, **wanted: Any) -> int:
 
     from supervisor.cli import foreground
 
-    settings = _settings(options)
+    settings = settings_of(options)
     return foreground.supervise(
         settings,
         workspace=Path(options.workspace),
@@ -112,7 +114,7 @@ def approvals(options: argparse.Namespace) -> int:
 
     from supervisor.cli import terminal
 
-    client = _client(options)
+    client = client_of(options)
     if options.watch:
         return terminal.watch_approvals(client, as_json=options.json)
     waiting, sets = terminal.waiting(client)
@@ -136,7 +138,7 @@ def show(options: argparse.Namespace) -> int:
     """Print all of a request, with the numbered changes of its file."""
     from supervisor.cli import card_verbs
 
-    return card_verbs.show(_client(options), _id(options.id))
+    return card_verbs.show(client_of(options), _id(options.id))
 
 
 def approve(options: argparse.Namespace) -> int:
@@ -144,9 +146,9 @@ def approve(options: argparse.Namespace) -> int:
     from supervisor.cli import card_verbs
 
     if options.hunks is not None or options.drop_rest:
-        return card_verbs.approve_hunks(_client(options), _id(options.id), options)
+        return card_verbs.approve_hunks(client_of(options), _id(options.id), options)
     request_id = _id(options.id)
-    return card_verbs.answer(_client(options), request_id, options, "approve")
+    return card_verbs.answer(client_of(options), request_id, options, "approve")
 
 
 def deny(options: argparse.Namespace) -> int:
@@ -155,8 +157,8 @@ def deny(options: argparse.Namespace) -> int:
 
     request_id = _id(options.id)
     if options.lift:
-        return card_verbs.lift(_client(options), request_id)
-    return card_verbs.answer(_client(options), request_id, options, "deny")
+        return card_verbs.lift(client_of(options), request_id)
+    return card_verbs.answer(client_of(options), request_id, options, "deny")
 
 
 def undo(options: argparse.Namespace) -> int:
@@ -164,7 +166,7 @@ def undo(options: argparse.Namespace) -> int:
     from supervisor.cli.undo_verb import undo as take_back
 
     return take_back(
-        _settings(options),
+        settings_of(options),
         any_id=options.id,
         session=options.session,
         everything=options.all,
@@ -176,7 +178,9 @@ def undo(options: argparse.Namespace) -> int:
 
 def stop(options: argparse.Namespace) -> int:
     """End a session in order."""
-    session = _client(options).post(f"/api/sessions/{_id(options.id)}/stop", reason=options.reason)
+    session = client_of(options).post(
+        f"/api/sessions/{_id(options.id)}/stop", reason=options.reason
+    )
     print(f"{session['state']}: {session['id']}")
     return 0
 
@@ -186,7 +190,7 @@ def take(options: argparse.Namespace) -> int:
     from supervisor.core.text.display import visible
 
     path = f"/api/sessions/{_id(options.id)}/take"
-    taken = _client(options).post(path, branch=options.branch or "")
+    taken = client_of(options).post(path, branch=options.branch or "")
     source, branch = (visible(taken[name], one_line=True) for name in ("source", "branch"))
     count = taken["commits"]
     print(f"{branch}: {count} commits of the agent's `{source}`, at {taken['commit'][:12]}")
@@ -195,14 +199,14 @@ def take(options: argparse.Namespace) -> int:
 
 def pause(options: argparse.Namespace) -> int:
     """Stop a session's processes where they stand; its uptime stands still."""
-    _client(options).post(f"/api/sessions/{_id(options.id)}/pause")
+    client_of(options).post(f"/api/sessions/{_id(options.id)}/pause")
     print("paused; `gatehouse unpause` lets it go on")
     return 0
 
 
 def unpause(options: argparse.Namespace) -> int:
     """Let a paused session go on."""
-    _client(options).post(f"/api/sessions/{_id(options.id)}/unpause")
+    client_of(options).post(f"/api/sessions/{_id(options.id)}/unpause")
     print("it goes on")
     return 0
 
@@ -216,7 +220,7 @@ def resume(options: argparse.Namespace) -> int:
     from supervisor.cli import following
     from supervisor.core.jobs import Job
 
-    client, settings = _client(options), _settings(options)
+    client, settings = client_of(options), settings_of(options)
     resumed = client.get(f"/api/sessions/{_id(options.id)}")["session"]
     given = options.command[1:] if options.command[:1] == ["--"] else options.command
     kind: Kind = "agent" if given else resumed["kind"]
@@ -237,7 +241,7 @@ def resume(options: argparse.Namespace) -> int:
 
 def drop(options: argparse.Namespace) -> int:
     """Deny all that a session left to answer at its end."""
-    done = _client(options).post(f"/api/sessions/{_id(options.id)}/drop")
+    done = client_of(options).post(f"/api/sessions/{_id(options.id)}/drop")
     print(f"{done['dropped']} requests denied")
     return 0
 
@@ -249,7 +253,7 @@ def rules_list(options: argparse.Namespace) -> int:
     """List every rule in force, with its id, its source and how often it matched."""
     from supervisor.cli import terminal
 
-    for rule in _client(options).get("/api/rules"):
+    for rule in client_of(options).get("/api/rules"):
         print(terminal.rule_line(rule))
     return 0
 
@@ -258,7 +262,7 @@ def rules_add(options: argparse.Namespace) -> int:
     """Save a rule; print what it would have answered of the last requests."""
     from supervisor.cli import terminal
 
-    client = _client(options)
+    client = client_of(options)
     seen = client.get("/api/rules/preview", effect=options.effect, rule=options.rule)
     saved = client.post(
         "/api/rules", effect=options.effect, rule=options.rule, why=options.why, lasts=options.lasts
@@ -270,7 +274,7 @@ def rules_add(options: argparse.Namespace) -> int:
 
 def rules_remove(options: argparse.Namespace) -> int:
     """Remove a saved rule."""
-    _client(options).delete(f"/api/rules/{_id(options.id)}")
+    client_of(options).delete(f"/api/rules/{_id(options.id)}")
     print(f"removed {options.id}")
     return 0
 
@@ -294,7 +298,7 @@ def policy_explain(options: argparse.Namespace) -> int:
         options.action,
         options.policy,
         options.workspace,
-        _settings(options, policy=False),
+        settings_of(options, policy=False),
         as_json=options.json,
     )
 
@@ -303,7 +307,7 @@ def policy_test(options: argparse.Namespace) -> int:
     """Check a folder of case files against a policy."""
     from supervisor.cli.lab.cases import test
 
-    return test(options.folder, options.policy, _settings(options, policy=False))
+    return test(options.folder, options.policy, settings_of(options, policy=False))
 
 
 def policy_lint(options: argparse.Namespace) -> int:
@@ -312,7 +316,7 @@ def policy_lint(options: argparse.Namespace) -> int:
     from supervisor.cli.lab.lint import lint
 
     return lint(
-        options.policy, options.audit, _settings(options, policy=False), as_json=options.json
+        options.policy, options.audit, settings_of(options, policy=False), as_json=options.json
     )
 
 
@@ -320,7 +324,7 @@ def policy_replay(options: argparse.Namespace) -> int:
     """Judge a recorded audit log again under another policy; print what changes."""
     from supervisor.cli.lab.replay import replay
 
-    settings = _settings(options, policy=False)
+    settings = settings_of(options, policy=False)
     return replay(
         options.against,
         options.audit,
@@ -335,7 +339,7 @@ def policy_learn(options: argparse.Namespace) -> int:
     was denied."""
     from supervisor.cli.lab.learn import learn
 
-    return learn(options.audit, options.policy, options.session, _settings(options, policy=False))
+    return learn(options.audit, options.policy, options.session, settings_of(options, policy=False))
 
 
 def policy_import(options: argparse.Namespace) -> int:
@@ -353,7 +357,7 @@ def audit(options: argparse.Namespace) -> int:
     added."""
     from supervisor.cli import terminal
 
-    settings = _settings(options)
+    settings = settings_of(options)
     path = settings.audit_log
     if options.verify:
         from supervisor.records.audit_check import Outside, verify
@@ -369,14 +373,14 @@ def sessions(options: argparse.Namespace) -> int:
     """List the sessions, newest first."""
     from supervisor.cli import terminal
 
-    for session in _client(options).get("/api/sessions"):
+    for session in client_of(options).get("/api/sessions"):
         print(terminal.session_line(session))
     return 0
 
 
 def url(options: argparse.Namespace) -> int:
     """Print a new one-time URL of the page."""
-    print(_client(options).post("/api/login-token")["url"])
+    print(client_of(options).post("/api/login-token")["url"])
     return 0
 
 
@@ -384,13 +388,13 @@ def doctor(options: argparse.Namespace) -> int:
     """Check what Gatehouse needs of this machine; say what to do about each failure."""
     from supervisor.cli.doctor import report
 
-    return report(_settings(options))
+    return report(settings_of(options))
 
 
 # -- inside ---------------------------------------------------------------------------------------
 
 
-def _settings(options: argparse.Namespace, *, policy: bool = True) -> Settings:
+def settings_of(options: argparse.Namespace, *, policy: bool = True) -> Settings:
     """The environment's settings, with what the command line says instead. Not `policy`: there
     `--policy` means another file."""
     from pathlib import Path
@@ -432,10 +436,10 @@ def _settings(options: argparse.Namespace, *, policy: bool = True) -> Settings:
     return settings._replace(**values, given=settings.given | said.keys())
 
 
-def _client(options: argparse.Namespace) -> Client:
+def client_of(options: argparse.Namespace) -> Client:
     from supervisor.cli.client import must_find
 
-    return must_find(_settings(options).data_dir)
+    return must_find(settings_of(options).data_dir)
 
 
 def _id(text: str) -> str:

@@ -5,7 +5,6 @@ a crash posts nothing twice.
 """
 
 import asyncio
-import re
 from collections.abc import Awaitable, Callable
 
 import structlog
@@ -13,6 +12,7 @@ import structlog
 from supervisor.base.clock import Clock
 from supervisor.core.act import Act
 from supervisor.core.approvals import Request
+from supervisor.core.reviews import posts
 from supervisor.errors import GatehouseError
 from supervisor.forges.base import Forge, ForgeError, Posted, RepositoryFacts
 from supervisor.gate.gate import Gate, Grant, Refused
@@ -22,7 +22,6 @@ log = structlog.get_logger("reviews")
 FIRST_WAIT_S, LONGEST_WAIT_S = 15.0, 300.0
 # A forge that is down so long is a failure.
 PATIENCE_S = 6 * 3600.0
-_MARK = re.compile(r"<!-- gatehouse:[0-9a-f]+ -->")
 
 type FindRepository = Callable[[str, str], RepositoryFacts]
 # What a failed or moved act leaves: the act, and the code of the reason.
@@ -101,8 +100,9 @@ class Poster:
             return await self._forge.open_pull(repository, act)
         if act.operation != "post":
             raise GatehouseError(f"`{act.operation}` can't be done yet")
-        mark = _MARK.search(act.body)
-        known = mark and await self._forge.find_review(repository, act.number, mark[0])
+        run_id = posts.run_of(act.body)
+        mark = posts.mark(run_id)
+        known = run_id and await self._forge.find_review(repository, act.number, mark)
         if known:
             return known
         pull = await self._forge.pull(repository, act.number)

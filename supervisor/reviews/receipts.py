@@ -1,15 +1,17 @@
 """Receipts: signed, kept, and set as a check on the head that they are about."""
 
 import base64
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import cast
 
+import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from sqlalchemy import Engine
 
 from supervisor.base.clock import Clock
 from supervisor.core.act import Act, Forge
+from supervisor.core.approvals import Request
 from supervisor.core.reviews import receipts
 from supervisor.core.reviews.receipts import Outcome, ReceiptFacts
 from supervisor.store.reviews import queries
@@ -80,20 +82,43 @@ class Receipts:
                 signature=base64.b64encode(self._key.sign(body.encode())).decode(),
                 at=now,
             )
-        if reason not in LOCAL:
-            act = Act(
-                operation="check",
-                forge=cast("Forge", repository.forge),
-                repository=repository.full_name,
-                number=pull.number,
-                head=head,
-                title=receipts.CHECK_NAME,
-                body=receipts.check_summary(facts),
-                conclusion=receipts.CONCLUSIONS[outcome],
-                fork=pull.fork,
-            )
-            self._ask(act, repository.session_id, f"the receipt of {head[:12]}")
+        self._set(facts, repository.session_id, is_fork=pull.fork)
         return receipt
+
+    def set_missing(self, session_id: str, requests: Sequence[Request]) -> None:
+        """At start: ask for the checks of receipts that a crash left without one."""
+        asked = {
+            (one.action.number, one.action.head, one.action.conclusion)
+            for one in requests
+            if isinstance(one.action, Act) and one.action.operation == "check"
+        }
+        newest: dict[tuple[int, str], tuple[ReceiptFacts, bool]] = {}
+        with self._engine.connect() as connection:
+            for one in reversed(queries.newest_receipts(connection)):
+                pull = queries.pull(connection, one.pull_id)
+                if queries.repository_of(connection, pull.repository_id).session_id == session_id:
+                    facts = msgspec.json.decode(one.body, type=ReceiptFacts)
+                    newest[pull.number, one.head_sha] = facts, pull.fork
+        for facts, is_fork in newest.values():
+            if (facts.number, facts.head, receipts.CONCLUSIONS[facts.outcome]) not in asked:
+                self._set(facts, session_id, is_fork=is_fork)
+
+    def _set(self, facts: ReceiptFacts, session_id: str, *, is_fork: bool) -> None:
+        """Ask for the check that says what a receipt says."""
+        if facts.reason in LOCAL:
+            return
+        act = Act(
+            operation="check",
+            forge=cast("Forge", facts.forge),
+            repository=facts.repository,
+            number=facts.number,
+            head=facts.head,
+            title=receipts.CHECK_NAME,
+            body=receipts.check_summary(facts),
+            conclusion=receipts.CONCLUSIONS[facts.outcome],
+            fork=is_fork,
+        )
+        self._ask(act, session_id, f"the receipt of {facts.head[:12]}")
 
     def is_signed(self, receipt: queries.Receipt) -> bool:
         """Return whether a receipt is as it was signed here."""

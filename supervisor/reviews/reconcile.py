@@ -11,7 +11,7 @@ from sqlalchemy import Engine
 
 from supervisor.base.clock import Clock
 from supervisor.core.reviews import deliveries, slots
-from supervisor.core.reviews.receipts import LABEL, Outcome
+from supervisor.core.reviews.receipts import LABEL, Outcome, reason_words
 from supervisor.forges.base import Forge, ForgeError, PullFacts, RepositoryFacts
 from supervisor.reviews.receipts import Receipts
 from supervisor.reviews.slots import Slots
@@ -26,7 +26,7 @@ WRITERS = frozenset({"admin", "maintain", "write"})
 
 class Reconcile:
     """One per supervisor. `standing` gives the id of a repository's standing session, made at
-    first."""
+    first; `withdraw` closes what waits for an answer about a pull request."""
 
     def __init__(
         self,
@@ -36,6 +36,7 @@ class Reconcile:
         slots_: Slots,
         receipts: Receipts,
         standing: Callable[[str], str],
+        withdraw: Callable[[queries.Repository, int, str], None],
     ) -> None:
         self._engine = engine
         self._clock = clock
@@ -43,6 +44,7 @@ class Reconcile:
         self._slots = slots_
         self._receipts = receipts
         self._standing = standing
+        self._withdraw = withdraw
         self._own_login = ""
 
     async def handle_all(self) -> None:
@@ -186,6 +188,8 @@ class Reconcile:
         reason, outcome = self._filtered(repository, facts, permission, recent)
         if reason:
             self._slots.happened(pull_id, slots.Closed(reason))
+            if reason in ("closed", "disabled"):
+                self._withdraw(repository, facts.number, reason_words(reason))
             if reason != "closed" and not was_reviewed:
                 self._receipts.leave(pull_id, facts.head_sha, outcome=outcome, reason=reason)
             return reason

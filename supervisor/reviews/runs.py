@@ -33,6 +33,8 @@ from supervisor.store.reviews import queries
 log = structlog.get_logger("reviews")
 
 BEAT_S = 20.0
+# What is shown of the code beside a finding.
+AROUND, MOST_CODE_CHARS = 3, 300
 
 
 class Readers(Protocol):
@@ -155,7 +157,8 @@ class Runs:
             verdict, summary, found = findings.read_review(session.review)
             lines = await self._lines(checkout, [one.path for one in found])
             placed = findings.place(found, checkout.files, lines.get)
-        return self._conclude(run, pull, repository, (verdict, summary, placed))
+            code = {one.id: _code(one, lines.get(one.finding.path, ())) for one in placed}
+        return self._conclude(run, pull, repository, (verdict, summary, placed), code)
 
     async def _read(self, run: queries.ReviewRun, checkout: Checkout, *, may_run: bool) -> Session:
         session_id = await self._sessions.start(checkout.folder, checkout.base, may_run=may_run)
@@ -176,6 +179,7 @@ class Runs:
         pull: queries.PullRequest,
         repository: queries.Repository,
         said: tuple[Any, str, list[PlacedFinding]],
+        code: Mapping[str, Sequence[tuple[int, str, bool]]],
     ) -> str:
         """AskAct for the act that the findings make, and leave the receipt."""
         verdict, summary, placed = said
@@ -198,7 +202,7 @@ class Runs:
             "summary": summary,
             "findings": [
                 {"id": one.id, "start_line": one.start_line, "line": one.line}
-                | {"finding": msgspec.to_builtins(one.finding)}
+                | {"finding": msgspec.to_builtins(one.finding), "code": code[one.id]}
                 for one in placed
             ],
         }
@@ -251,3 +255,14 @@ class Runs:
             found = queries.run(connection, run_id)
         assert found is not None
         return found
+
+
+def _code(placed: PlacedFinding, lines: Sequence[str]) -> list[tuple[int, str, bool]]:
+    """Return the code around a finding: number, text, and whether it is about that line."""
+    if not placed.line:
+        return []
+    first, last = max(1, placed.start_line - AROUND), min(len(lines), placed.line + AROUND)
+    return [
+        (number, lines[number - 1][:MOST_CODE_CHARS], placed.start_line <= number <= placed.line)
+        for number in range(first, last + 1)
+    ]

@@ -5,7 +5,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,10 +13,11 @@ import structlog
 
 from supervisor.base.clock import Clock
 from supervisor.core.act import Act
-from supervisor.core.approvals import Request
-from supervisor.core.reviews import slots
+from supervisor.core.approvals import Request, status
+from supervisor.core.reviews import posts, slots
+from supervisor.core.reviews.receipts import Outcome
 from supervisor.core.sessions import Session
-from supervisor.errors import GatehouseError, NotFoundError
+from supervisor.errors import ChangedError, GatehouseError, NotFoundError, UserError
 from supervisor.forges.base import Forge, ForgeError, RepositoryFacts
 from supervisor.gate.gate import Gate, Refused
 from supervisor.queue.base import Queue
@@ -80,7 +81,9 @@ class ReviewService:
             quiet_s=settings.quiet_s,
             longest_wait_s=settings.longest_wait_s,
         )
-        self.reconcile = Reconcile(self.engine, clock, forge, self.slots, self.receipts, standing)
+        self.reconcile = Reconcile(
+            self.engine, clock, forge, self.slots, self.receipts, standing, self._withdraw
+        )
         self.intake = Intake(self.engine, clock, settings.secret, self._woken.set)
         clones = Clones(settings.clones)
         self.runs = Runs(
@@ -89,12 +92,15 @@ class ReviewService:
         )
         self.poster = Poster(gate, clock, forge, self._repository, self._came_to_nothing)
         gate.handlers.on_ready("review", "reviews", self.poster.carry_out)
+        gate.queue.on_change(self._answered)
 
     async def run(self, standing: Sequence[Session]) -> None:
         """Serve until cancelled. `standing`: the sessions whose acts an earlier supervisor may have
         begun and not ended."""
+        self.slots.end_leases()
         for session in standing:
             self._resume(session)
+            self.receipts.set_missing(session.id, self._gate.queue.of_session(session.id))
         ready = [one for one in self._gate.queue.ready() if one.origin == "reviews"]
         self._gate.handlers.offer(ready)
         async with asyncio.TaskGroup() as tasks:
@@ -113,11 +119,69 @@ class ReviewService:
         word."""
         return await self.reconcile.pull(self.repository_named(name), number, full=True)
 
-    def set_enabled(self, name: str, *, is_enabled: bool) -> None:
+    def set_enabled(self, repository_id: int, *, is_enabled: bool) -> None:
         """Switch the reviews of a repository on or off."""
-        repository = self.repository_named(name)
         with self.engine.begin() as connection:
-            queries.change_repository(connection, repository.id, enabled=is_enabled)
+            queries.change_repository(connection, repository_id, enabled=is_enabled)
+
+    def handle_again(self, delivery_id: str) -> None:
+        """Have a delivery handled once more."""
+        with self.engine.begin() as connection:
+            found = queries.delivery(connection, "github", delivery_id)
+            if found is None:
+                raise NotFoundError(
+                    f"no delivery has the id `{delivery_id[:64]}`",
+                    "`gatehouse deliveries list` lists them",
+                )
+            queries.change_delivery(connection, found, handled_at=None, attempts=0, error="")
+        self._woken.set()
+
+    def answer_part(
+        self,
+        request_id: str,
+        kept: Collection[str],
+        texts: Mapping[str, str],
+        *,
+        by: str,
+        fingerprint: str,
+    ) -> Request:
+        """Approve a review with these findings, in these words; return what was approved.
+        `ChangedError` where it isn't what was shown. Without `texts` it is approved as it is."""
+        request = self._gate.queue.get(request_id)
+        act = self._gate.queue.action_of(request)
+        if fingerprint != request.fingerprint:
+            raise ChangedError.other()
+        if status(request) != "pending":
+            raise ChangedError.already(status(request))
+        if not isinstance(act, Act):
+            raise UserError("this is no act on a forge", "answer it as it is")
+        derived = posts.taken(act, kept, texts) if texts else act
+        if derived == act:
+            return self._gate.resolve(request_id, "approved", by=by, shown_fingerprint=fingerprint)
+        with self._gate.queue.together():
+            part = self._gate.ask(
+                derived,
+                session_id=request.session_id,
+                reason="as the operator chose and worded it",
+                origin="reviews",
+            )
+            if status(part) == "pending":
+                part = self._gate.resolve(
+                    part.id, "approved", by=by, shown_fingerprint=part.fingerprint, in_part=True
+                )
+        return part
+
+    def code_of(self, act: Act) -> dict[str, list[tuple[int, str, bool]]]:
+        """Return the code beside each finding of a review, by the finding: number, text, and
+        whether the finding is about that line."""
+        run_id = posts.run_of(act.body)
+        with self.engine.connect() as connection:
+            run = queries.run(connection, run_id) if run_id else None
+        said = (run.review if run is not None else None) or {}
+        return {
+            one["id"]: [(number, text, is_it) for number, text, is_it in one["code"]]
+            for one in said.get("findings", ())
+        }
 
     def repository_named(self, name: str) -> queries.Repository:
         """Return a repository; `NotFoundError` where there is none."""
@@ -150,12 +214,31 @@ class ReviewService:
         if act.operation != "post":
             log.warning("an act came to nothing", act=act.operation, why=why)
             return
+        self._leave(act, "skipped" if reason == "head-moved" else "failed", reason)
+
+    def _leave(self, act: Act, outcome: Outcome, reason: str) -> None:
         with self.engine.connect() as connection:
             repository = queries.repository(connection, act.forge, act.repository)
             pull = repository and queries.pull_numbered(connection, repository.id, act.number)
         if pull:
-            outcome = "skipped" if reason == "head-moved" else "failed"
-            self.receipts.leave(pull.id, act.head, outcome=outcome, reason=reason)  # type: ignore[arg-type]
+            self.receipts.leave(pull.id, act.head, outcome=outcome, reason=reason)
+
+    def _answered(self, request: Request) -> None:
+        """A review that a person denied has its receipt, too."""
+        act = request.action
+        if isinstance(act, Act) and act.operation == "post" and request.answer == "denied":
+            self._leave(act, "skipped", "denied")
+
+    def _withdraw(self, repository: queries.Repository, number: int, why: str) -> None:
+        """Close what waits for an answer about a pull request: nobody wants it any more."""
+        waiting = [
+            one.id
+            for one in self._gate.queue.pending(repository.session_id)
+            if isinstance(one.action, Act)
+            and (one.action.number, one.action.operation) == (number, "post")
+        ]
+        if waiting:
+            self._gate.answers.close(why, *waiting)
 
     def _resume(self, session: Session) -> None:
         def is_act(request: Request) -> bool:

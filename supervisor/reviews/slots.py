@@ -75,6 +75,11 @@ class Slots:
                     )
         return slot
 
+    def end_leases(self) -> None:
+        """At the start of the one machine there is: what an earlier process ran is lost."""
+        with self._engine.begin() as connection:
+            queries.end_leases(connection, self._clock.now())
+
     def drain(self) -> None:
         """Look at every slot whose wait or lease may be over, and offer again what nobody took."""
         now = self._clock.now()

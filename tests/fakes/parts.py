@@ -326,6 +326,7 @@ class FakeParts:
                 self._open(self.sessions.get(name))
             else:
                 self.sessions.add(name)
+        self.reviews = None
         self.kept_copies = KeptCopies(self.settings.sessions_dir, 10**9, lambda one: True)
         self.left = LeftToAnswer(self.gate, self.queue, self.clock.now, self.settings.keep_left_s)
         self.pushes = FakePushes()

@@ -4,35 +4,21 @@ All of it is real: HTTP, git over it, the sandbox, the database. Pushes are wait
 """
 
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
-
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import rsa
 
 from supervisor.app.reviewing import Reviewing, reviewing
 from supervisor.core.act import Act
 from supervisor.core.approvals import Request
 from supervisor.demo.forge.forge import DemoForge, DemoPull
-from supervisor.demo.forge.rest import serving
+from supervisor.demo.stage import FILES, NAME, Stage, staged
 from supervisor.settings import Settings
 from supervisor.store.reviews import queries
 from tests.fakes.supervised import Supervised, settings_in, supervised
 
-NAME = "acme/shop"
-SECRET = b"a-secret-of-a-webhook"
-FILES = {
-    "shop/cart.py": "def total(items):\n    return sum(item.price for item in items)\n",
-    "README.md": "# Shop\n",
-}
-CHANGE = {
-    "shop/cart.py": (
-        "def total(items):\n    return sum(item.price for item in items)\n\n\n"
-        "def average(items):\n    return total(items) / len(items)\n"
-    )
-}
-_KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+CHANGE = {"shop/cart.py": FILES["shop/cart.py"] + "\n\ndef count(items):\n    return len(items)\n"}
+POLICY = Path("policy/default.yaml").absolute()
 
 
 class Reviewed:
@@ -95,54 +81,46 @@ class Reviewed:
         return await self.running.until_soon(found, f"the check {conclusion} on {head}")
 
 
-def made_forge(folder: Path) -> tuple[DemoForge, Path]:
-    """A forge with one repository and an App; the file with the App's key."""
-    folder.mkdir(parents=True, exist_ok=True)
-    forge = DemoForge(folder)
-    forge.app_key = _KEY.public_key().public_bytes(
-        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
-    )
-    key_file = folder / "app.pem"
-    key_file.write_bytes(
-        _KEY.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-    )
-    (folder / "secret").write_bytes(SECRET)
-    forge.add_repository(NAME, FILES)
-    forge.repositories[NAME].collaborators = {"ada": "write", "bob": "read"}
-    return forge, key_file
-
-
-def review_settings(folder: Path, api: str, key_file: Path, **changes: Any) -> Settings:
+def settings_of(stage: Stage, folder: Path, **changes: Any) -> Settings:
     more = {
         "forge_port": 0,
-        "github_api": api,
-        "github_app_id": "4242",
-        "github_key_file": key_file,
-        "github_secret_file": key_file.parent / "secret",
+        "github_api": stage.api,
+        "github_app_id": stage.app_id,
+        "github_key_file": stage.key_file,
+        "github_secret_file": stage.secret_file,
         "review_quiet_s": 0.2,
         "review_longest_wait_s": 2.0,
         "review_poll_s": 3600.0,
-        "policy_file": Path("policy/default.yaml").absolute(),
+        "policy_file": POLICY,
     }
     return settings_in(folder)._replace(**more | changes)
 
 
+@contextlib.contextmanager
+def forge_with_people(folder: Path) -> Iterator[Stage]:
+    """The demo's forge, with one who may write and one who may not."""
+    with staged(folder) as stage:
+        stage.forge.repositories[NAME].collaborators = {"ada": "write", "bob": "read"}
+        yield stage
+
+
 @contextlib.asynccontextmanager
-async def reviewed(
-    folder: Path, *, prepare: Callable[[DemoForge], None] | None = None, **changes: Any
-) -> AsyncIterator[Reviewed]:
+async def reviewing_at(stage: Stage, folder: Path, **changes: Any) -> AsyncIterator[Reviewed]:
+    """A supervisor on a forge that is served."""
+    async with (
+        supervised(settings_of(stage, folder, **changes)) as running,
+        reviewing(running.supervisor) as on,
+    ):
+        stage.forge.hook = (
+            f"http://127.0.0.1:{on.port}/github",
+            stage.secret_file.read_bytes(),
+        )
+        yield Reviewed(stage.forge, running, on)
+
+
+@contextlib.asynccontextmanager
+async def reviewed(folder: Path, **changes: Any) -> AsyncIterator[Reviewed]:
     """All of it, running."""
-    forge, key_file = made_forge(folder / "forge")
-    if prepare is not None:
-        prepare(forge)
-    with serving(forge) as api:
-        async with (
-            supervised(review_settings(folder, api, key_file, **changes)) as running,
-            reviewing(running.supervisor) as on,
-        ):
-            forge.hook = (f"http://127.0.0.1:{on.port}/github", SECRET)
-            yield Reviewed(forge, running, on)
+    with forge_with_people(folder / "stage") as stage:
+        async with reviewing_at(stage, folder, **changes) as on:
+            yield on

@@ -5,7 +5,7 @@ no mention, no markup. Only what this module writes itself is markdown.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -38,6 +38,10 @@ class PullTarget(msgspec.Struct, frozen=True, kw_only=True):
     number: int
     head: str
     fork: bool = False
+
+
+_MARK = re.compile(r"<!-- gatehouse:([0-9a-f]+) -->")
+_COUNTS = re.compile(r"^(?:Findings: ([a-z0-9, ]+)\.|No findings\.)$", re.MULTILINE)
 
 
 def mark(run_id: str) -> str:
@@ -105,6 +109,41 @@ def compose(
         ),
         fork=target.fork,
         links=any(_ADDRESS.search(text) for text in said),
+    )
+
+
+def run_of(body: str) -> str:
+    """Return the run that a post of ours is of; "" where it has no mark."""
+    found = _MARK.search(body)
+    return found[1] if found else ""
+
+
+def taken(act: Act, kept: Collection[str], texts: Mapping[str, str]) -> Act:
+    """Return what a person took of a review: the comments of these findings, each in their words,
+    and the text of `body`. Its mark stays, and its counts say what is left."""
+    comments = [
+        msgspec.structs.replace(one, body=texts.get(one.finding, one.body)[:MOST_BODY_CHARS])
+        for one in act.comments
+        if one.finding in kept
+    ]
+    dropped = [one.severity for one in act.comments if one.finding not in kept]
+    body = texts.get("body", act.body)[:MOST_BODY_CHARS]
+    found = _COUNTS.search(body)
+    if dropped and found:
+        parts = [one.split(" ") for one in (found[1] or "").split(", ") if one]
+        said = {name: int(count) for count, name in parts}
+        left = {name: said.get(name, 0) - dropped.count(name) for name in SEVERITIES}
+        severities = [name for name, count in left.items() for _ in range(count)]
+        body = body[: found.start()] + _counts(severities) + body[found.end() :]
+    if run_of(act.body) and run_of(body) != run_of(act.body):
+        body = f"{_MARK.sub('', body).rstrip()}\n\n{mark(run_of(act.body))}"
+    levels = [one.severity for one in comments] if len(dropped) < len(act.comments) else []
+    return msgspec.structs.replace(
+        act,
+        comments=tuple(comments),
+        body=body,
+        severity=_gravest(levels) or act.severity,
+        links=act.links or any(_ADDRESS.search(text) for text in texts.values()),
     )
 
 

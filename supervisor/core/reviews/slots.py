@@ -133,7 +133,9 @@ def step(
             return _ended(slot, event, now)
         case LeaseOver() if slot.lease_until is not None and slot.lease_until <= now:
             over = Ended(slot.run_id, slot.attempt, failed="lease over", may_retry=True)
-            return _ended(slot, over, now)
+            after, effects = _ended(slot, over, now)
+            # Whoever had it is gone: there is nothing to wait for.
+            return (after if after.due_at is None else replace(after, due_at=now)), effects
         case Closed():
             return _closed(slot, event)
     return slot, ()

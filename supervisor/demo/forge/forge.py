@@ -16,7 +16,7 @@ import time
 import urllib.error
 import urllib.request
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -112,6 +112,8 @@ class DemoForge:
         self.is_down = False
         # Method and a part of the path, answered with a status in place of the usual.
         self.refuses: dict[tuple[str, str], int] = {}
+        # The same, called once it is done and before it is answered.
+        self.after: dict[tuple[str, str], Callable[[], None]] = {}
         self.lock = threading.RLock()
         self.repositories: dict[str, DemoRepository] = {}
         self.tokens: dict[str, Token] = {}

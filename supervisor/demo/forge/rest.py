@@ -352,7 +352,11 @@ class _Handler(BaseHTTPRequestHandler):
             found = re.fullmatch(pattern, path)
             if found and method == self.command:
                 try:
-                    self._answer(*answer(Call(forge, self, path, query), *found.groups()))
+                    status, body = answer(Call(forge, self, path, query), *found.groups())
+                    for (verb, part), done in list(forge.after.items()):
+                        if verb == self.command and part in path:
+                            done()
+                    self._answer(status, body)
                 except Refusal as refusal:
                     self._answer(refusal.status, refusal.body)
                 return

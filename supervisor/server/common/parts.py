@@ -22,6 +22,7 @@ from supervisor.records.approval_queue import ApprovalQueue
 from supervisor.records.audit import Audit
 from supervisor.records.kill_switch import KillSwitch
 from supervisor.records.policy_files import PolicyFiles
+from supervisor.reviews.service import ReviewService
 from supervisor.sandbox.base import Running
 from supervisor.sessions.kept_copies import KeptCopies
 from supervisor.sessions.start_session import StartSession
@@ -137,6 +138,10 @@ class Parts(Protocol):
     def pushes(self) -> Pushes: ...
     @property
     def kept_copies(self) -> KeptCopies: ...
+    @property
+    def reviews(self) -> ReviewService | None:
+        """Return the review service; None where it is off."""
+
     @property
     def left(self) -> LeftToAnswer: ...
     @property

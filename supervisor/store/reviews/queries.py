@@ -225,6 +225,13 @@ def slots_to_look_at(connection: Connection, now: float) -> list[int]:
     return list(connection.execute(query).scalars())
 
 
+def end_leases(connection: Connection, now: float) -> None:
+    """Nobody has any run any more: whoever had them is gone."""
+    connection.execute(
+        update(slots).where(slots.c.lease_until.is_not(None)).values(lease_until=now)
+    )
+
+
 def put_run(connection: Connection, run_id: str, **facts: object) -> None:
     """Add a run, or begin a further attempt of it."""
     query = insert_or(runs).values(id=run_id, **facts)

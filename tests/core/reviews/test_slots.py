@@ -98,7 +98,11 @@ def test_a_lease_that_runs_out_is_a_failure() -> None:
     slot, _ = after((70, Beat("r1", 1)), (75, LeaseOver()), slot=RUNNING)
     assert slot.lease_until == 130
     slot, _ = after((130, LeaseOver()), slot=slot)
-    assert (state(slot), slot.due_at) == ("debouncing", 160)
+    assert (state(slot), slot.due_at) == ("debouncing", 130)
+    again = ((130, Due("r")), (190, LeaseOver()), (190, Due("r")), (250, LeaseOver()))
+    slot, done = after(*again, slot=slot)
+    done = done[-1:]
+    assert (state(slot), done) == ("idle", [LeaveReceipt("a", "failed", "lease over")])
 
 
 def test_held_stays_and_without_money_a_receipt_says_so() -> None:

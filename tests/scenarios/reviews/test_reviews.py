@@ -3,7 +3,21 @@ sandboxes, with a recorded model."""
 
 from pathlib import Path
 
-from tests.fakes.reviewed import reviewed
+import pytest
+
+from supervisor.core.act import Act
+from supervisor.core.approvals import status
+from supervisor.errors import ChangedError
+from tests.fakes.reviewed import NAME, forge_with_people, reviewed, reviewing_at
+
+pytestmark = pytest.mark.xdist_group("reviews")
+POST_ALLOWED = "version: 1\nallow: [review(* */*)]\n"
+
+
+def posts_policy(folder: Path, text: str = POST_ALLOWED) -> Path:
+    file = folder / "acts.yaml"
+    file.write_text(text)
+    return file
 
 
 async def test_a_pull_request_is_reviewed_and_a_person_lets_it_be_posted(tmp_path: Path) -> None:
@@ -11,7 +25,8 @@ async def test_a_pull_request_is_reviewed_and_a_person_lets_it_be_posted(tmp_pat
         pull = on.open_pull()
         (request,) = await on.posts()
         assert pull.reviews == [], "nobody has answered yet"
-        (comment,) = request.action.comments  # type: ignore[union-attr]
+        assert isinstance(request.action, Act)
+        (comment,) = request.action.comments
         assert (comment.path, comment.line) == ("shop/cart.py", 5)
         on.running.approve(request)
         outcome = await on.running.done(request)
@@ -23,3 +38,212 @@ async def test_a_pull_request_is_reviewed_and_a_person_lets_it_be_posted(tmp_pat
         assert on.service.receipts.is_signed(receipt)
         check = await on.check(pull.head_sha, "neutral")
         assert "1 low" in check["output"]["summary"]
+
+
+async def test_rules_alone_post_it(tmp_path: Path) -> None:
+    async with reviewed(tmp_path, policy_file=posts_policy(tmp_path)) as on:
+        pull = on.open_pull()
+        (request,) = await on.posts()
+        await on.running.done(request)
+        assert len(pull.reviews) == 1
+        assert all(one.answer is None for one in on.acts())
+
+
+async def test_denied_nothing_is_posted_and_the_reason_is_kept(tmp_path: Path) -> None:
+    async with reviewed(tmp_path) as on:
+        pull = on.open_pull()
+        (request,) = await on.posts()
+        denied = on.running.deny(request, "we know")
+        assert denied.answer_reason == "we know"
+        receipt = await on.receipt("skipped")
+        assert receipt.reason == "denied"
+        assert pull.reviews == []
+
+
+async def test_a_newer_review_takes_the_place_of_one_that_waits(tmp_path: Path) -> None:
+    async with reviewed(tmp_path) as on:
+        pull = on.open_pull()
+        (first,) = await on.posts()
+        on.forge.push(NAME, pull.number, {"shop/new.py": "x = 1\n"}, "More")
+        both = await on.posts(2)
+        assert status(on.running.parts.queue.get(first.id)) == "superseded"
+        second = both[-1].action
+        assert isinstance(second, Act)
+        assert second.head == pull.head_sha
+
+
+async def test_where_the_head_moved_on_nothing_is_posted_at_the_old_one(tmp_path: Path) -> None:
+    async with reviewed(tmp_path) as on:
+        pull = on.open_pull()
+        (request,) = await on.posts()
+        on.forge.loses_webhooks = True
+        on.forge.push(NAME, pull.number, {"shop/new.py": "x = 1\n"}, "More")
+        on.running.approve(request)
+        outcome = await on.running.done(request)
+        assert outcome["ok"] is False
+        assert pull.reviews == []
+        assert (await on.receipt("skipped")).reason == "head-moved"
+
+
+async def test_thirty_pushes_in_a_burst_are_two_runs_at_most(tmp_path: Path) -> None:
+    policy = posts_policy(tmp_path)
+    async with reviewed(tmp_path, policy_file=policy, review_quiet_s=0.5) as on:
+        pull = on.open_pull()
+        for number in range(30):
+            on.forge.push(NAME, pull.number, {f"shop/m{number}.py": "x = 1\n"}, "More")
+        await on.check(pull.head_sha, "neutral")
+        with on.service.engine.connect() as connection:
+            runs = connection.exec_driver_sql("select head_sha from runs").all()
+        assert len(runs) <= 2
+        assert runs[-1][0] == pull.head_sha
+
+
+@pytest.mark.parametrize(
+    ("author", "more", "outcome", "reason"),
+    [
+        ("ada", {"is_draft": True}, "skipped", "draft"),
+        ("bob", {}, "held", "waits-for-writer"),
+        ("gatehouse[bot]", {}, "skipped", "own"),
+    ],
+)
+async def test_what_is_not_reviewed_leaves_a_receipt_with_its_reason(
+    tmp_path: Path, author: str, more: dict[str, bool], outcome: str, reason: str
+) -> None:
+    async with reviewed(tmp_path) as on:
+        pull = on.open_pull(author=author, **more)
+        receipt = await on.receipt(outcome)
+        assert receipt.reason == reason
+        if reason == "own":
+            assert on.acts() == []
+        else:
+            await on.check(pull.head_sha, "neutral")
+
+
+async def test_a_fork_waits_for_a_writer_and_is_then_read_only(tmp_path: Path) -> None:
+    async with reviewed(tmp_path) as on:
+        on.forge.add_repository("mallory/shop", {}, parent=NAME)
+        on.forge.commit("mallory/shop", "evil", {"shop/x.py": "x = 1\n"}, "Hi", base="main")
+        pull = on.forge.open_pull(
+            NAME, "evil", title="@ada <b>", author="mallory", head_repository="mallory/shop"
+        )
+        assert (await on.receipt("held")).reason == "waits-for-writer"
+        on.forge.label(NAME, pull.number, "gatehouse:review", by="ada")
+        (request,) = await on.posts()
+        assert isinstance(request.action, Act)
+        assert request.action.fork
+        session = next(one for one in on.running.parts.sessions.recent() if one.kind == "review")
+        assert "--read-only" in session.command
+        assert session.policy_file.endswith("reader.yaml")
+
+
+async def test_a_redelivery_and_a_lost_webhook(tmp_path: Path) -> None:
+    async with reviewed(tmp_path) as on:
+        on.forge.loses_webhooks = True
+        pull = on.open_pull()
+        on.forge.until_sent()
+        on.forge.loses_webhooks = False
+        assert on.acts() == []
+        await on.service.reconcile.poll()
+        (request,) = await on.posts()
+        on.forge.redeliver(on.forge.sent[0].id)
+        on.forge.redeliver(on.forge.sent[0].id)
+        on.forge.until_sent()
+        on.running.approve(request)
+        await on.running.done(request)
+        await on.service.reconcile.poll()
+        assert len(pull.reviews) == 1
+        assert len(await on.posts()) == 1
+
+
+async def test_post_forbidden_is_a_failed_receipt_and_never_a_success(tmp_path: Path) -> None:
+    async with reviewed(tmp_path, policy_file=posts_policy(tmp_path)) as on:
+        on.forge.refuses[("POST", "/reviews")] = 403
+        pull = on.open_pull()
+        receipt = await on.receipt("failed")
+        assert receipt.reason == "not-posted"
+        check = await on.check(pull.head_sha, "failure")
+        assert "The review failed" in check["output"]["summary"]
+
+
+async def test_disabled_leaves_a_receipt_here_and_nothing_there(tmp_path: Path) -> None:
+    async with reviewed(tmp_path) as on:
+        await on.service.reconcile.repositories()
+        on.service.set_enabled(on.service.repository_named(NAME).id, is_enabled=False)
+        on.open_pull()
+        assert (await on.receipt("skipped")).reason == "disabled"
+        assert on.acts() == []
+
+
+async def test_closed_in_the_middle_ends_the_run(tmp_path: Path) -> None:
+    async with reviewed(tmp_path) as on:
+        pull = on.open_pull()
+        (request,) = await on.posts()
+        on.forge.close(NAME, pull.number)
+        await on.running.became(request, "expired", "denied", "superseded")
+
+
+async def test_a_person_posts_some_of_it_in_other_words(tmp_path: Path) -> None:
+    async with reviewed(tmp_path) as on:
+        change = {"a.py": 'query = f"select * from orders where number = {number}"\n'}
+        change["b.py"] = "return total(items) / len(items)\n"
+        pull = on.open_pull(change)
+        (request,) = await on.posts()
+        assert isinstance(request.action, Act)
+        first, second = request.action.comments
+        code = on.service.code_of(request.action)
+        assert code[second.finding] == [
+            (1, "return total(items) / len(items)", True),
+            (2, "", False),
+        ]
+        part = on.service.answer_part(
+            request.id,
+            [second.finding],
+            {"body": request.action.body, second.finding: "Mind the **empty** cart."},
+            by="the test",
+            fingerprint=request.fingerprint,
+        )
+        await on.running.done(part)
+        (comment,) = pull.comments
+        assert comment["body"] == "Mind the **empty** cart."
+        assert comment["path"] == "b.py"
+        assert "Findings: 1 medium." in pull.reviews[0]["body"]
+        assert first.finding not in pull.reviews[0]["body"]
+        assert status(on.running.parts.queue.get(request.id)) == "superseded"
+        with pytest.raises(ChangedError):
+            on.service.answer_part(
+                request.id, [], {}, by="the test", fingerprint=request.fingerprint
+            )
+
+
+async def test_a_forge_that_is_down_is_waited_for(tmp_path: Path) -> None:
+    async with reviewed(tmp_path, policy_file=posts_policy(tmp_path)) as on:
+        waited: list[float] = []
+
+        async def wait(seconds: float) -> None:
+            waited.append(seconds)
+            if sum(waited) > 600:
+                on.forge.refuses.clear()
+
+        on.service.poster._sleep = wait
+        on.forge.refuses[("POST", "/reviews")] = 503
+        pull = on.open_pull()
+        (request,) = await on.posts()
+        await on.running.done(request)
+        assert len(pull.reviews) == 1
+        assert waited[:3] == [15.0, 30.0, 60.0]
+        assert max(waited) == 300.0
+
+
+async def test_a_crash_between_the_post_and_the_record_posts_nothing_twice(tmp_path: Path) -> None:
+    with forge_with_people(tmp_path / "stage") as stage:
+        async with reviewing_at(stage, tmp_path) as on:
+            pull = on.open_pull()
+            (request,) = await on.posts()
+            # What a kill leaves: the forge has it, and nothing says so here.
+            on.running.parts.gate.settle = lambda *_: None  # type: ignore[method-assign]
+            on.running.approve(request)
+            await on.running.until_soon(lambda: pull.reviews or None, "the review is posted")
+        async with reviewing_at(stage, tmp_path) as on:
+            outcome = await on.running.done(request)
+            assert outcome["id"] == pull.reviews[0]["id"]
+            assert len(pull.reviews) == 1

@@ -167,7 +167,7 @@ async def test_approvals_for_programs(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(verbs, "_client", lambda given: LookedThrough(operator_door))
+    monkeypatch.setattr(verbs, "client_of", lambda given: LookedThrough(operator_door))
     waiting = ask(running)
     connection = Network(operation="connect", host="a.example.org", port=443)
     approved = running.gate.ask(connection, session_id="one", origin="egress")

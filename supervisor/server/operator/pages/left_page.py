@@ -19,7 +19,6 @@ from supervisor.server.common.views import shown
 from supervisor.server.operator import decisions
 from supervisor.server.operator.operator_api import AnyRequest, caller, parts_of
 from supervisor.server.operator.pages import page_values
-from supervisor.server.operator.pages.page_views import workspace_name
 
 
 class LeftView(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,7 +88,7 @@ def values(parts: Parts) -> dict[str, Any]:
     rows = [
         msgspec.to_builtins(one)
         | {
-            "name": workspace_name(one.workspace),
+            "name": one.workspace.rstrip("/").rpartition("/")[2] or one.workspace,
             "ago": format_duration(now - one.ended_at),
             "stays": format_duration(one.kept_until - now),
         }

@@ -32,7 +32,7 @@ from supervisor.server.operator.operator_bodies import KeepBodiesBody, Ok
 from supervisor.server.operator.pages import network_views, page_values, spend_page
 from supervisor.server.operator.pages.network_views import MOST_SHOWN, NetworkList
 from supervisor.server.operator.pages.page_actions import Form
-from supervisor.server.operator.pages.page_views import workspace_name
+from supervisor.server.operator.pages.page_views import session_name
 
 
 class ExchangeView(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,9 +64,7 @@ async def network(
     chosen = parts.sessions.get(session) if session else next(iter(recent), None)
     values = page_values.frame(request, "network") | {
         "spend": spend_page.values(parts, chosen, span),
-        "sessions": [
-            (one.id, workspace_name(one.workspace), clock_text(one.created_at)) for one in recent
-        ],
+        "sessions": [(one.id, session_name(one), clock_text(one.created_at)) for one in recent],
         "chosen": chosen.id if chosen is not None else "",
         **({} if chosen is None else _keeping(parts, chosen.id)),
     }

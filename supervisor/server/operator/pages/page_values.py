@@ -44,6 +44,7 @@ def frame(request: AnyRequest, name: str) -> dict[str, Any]:
         "csrf": caller(request).csrf,
         "now": parts.clock.now(),
         "pending_count": parts.queue.waiting(),
+        "has_reviews": parts.reviews is not None,
         **banner(parts),
     }
 
@@ -92,7 +93,9 @@ def answered(parts: Parts, session_id: str) -> list[dict[str, Any]]:
 
 def live_sessions(parts: Parts) -> list[dict[str, Any]]:
     """The sessions that haven't ended."""
-    return [session_data(parts, one) for one in parts.sessions.recent(20) if one.ended_at is None]
+    recent = parts.sessions.recent(20)
+    live = [one for one in recent if one.ended_at is None and one.kind != "standing"]
+    return [session_data(parts, one) for one in live]
 
 
 def rules(parts: Parts, *, error: str = "", done: str = "") -> dict[str, Any]:

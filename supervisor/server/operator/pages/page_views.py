@@ -110,16 +110,18 @@ def card(parts: Parts, request: Request, budget: DiffTime | None = None) -> dict
         "hold_until": request.hold_until,
         "held_left": format_duration((request.hold_until or 0) - parts.clock.now()),
         "deadline_at": session.deadline_at,
+        "is_standing": session.kind == "standing",
         "is_paused": session.paused_at is not None,
         "left_until": session.ended_at and session.ended_at + parts.settings.keep_left_s,
         "fingerprint": request.fingerprint,
         "session_id": request.session_id,
         "origin": request.origin,
-        "workspace_name": workspace_name(session.workspace),
+        "workspace_name": session_name(session),
         "change": change(parts, request) if is_now else None,
         "has_later_change": has_change and not is_now,
         "has_conflict": has_change and "conflict" in getattr(request.action, "hazards", ()),
         "install": _install(parts, request) if current == "pending" else None,
+        "has_act": current == "pending" and getattr(request.action, "operation", "") == "post",
         "has_push": current == "pending" and bool(getattr(request.action, "updates", ())),
         "delivery": redact(action_words.delivery(request)),
         "superseded_by": request.superseded_by or "",
@@ -173,9 +175,12 @@ def job_in_short(parts: Parts, session: Session) -> str:
     return f"{said}; {parts.spending.cost_words(session)}" if said else ""
 
 
-def workspace_name(path: str) -> str:
-    """The last part of a path: what people call a project."""
-    return path.rstrip("/").rpartition("/")[2] or path
+def session_name(session: Session) -> str:
+    """Return the last part of its workspace's path, which people call a project; of a standing
+    session, its repository."""
+    if session.kind == "standing":
+        return session.command[-1]
+    return session.workspace.rstrip("/").rpartition("/")[2] or session.workspace
 
 
 def _status_word(request: Request) -> str:

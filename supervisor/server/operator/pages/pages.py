@@ -23,6 +23,7 @@ from supervisor.server.operator.pages import (
     page_actions,
     page_values,
     quiet_page,
+    reviews_page,
     spend_page,
 )
 from supervisor.server.operator.pages.network_views import size_text
@@ -198,4 +199,5 @@ def handlers() -> list[ControllerRouterHandler]:
         *spend_page.handlers(),
         *left_page.handlers(),
         *quiet_page.handlers(),
+        *reviews_page.handlers(),
     ]  # fmt: skip

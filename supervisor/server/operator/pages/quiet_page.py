@@ -20,7 +20,7 @@ from supervisor.server.operator import decisions
 from supervisor.server.operator.operator_api import AnyRequest, caller, parts_of
 from supervisor.server.operator.operator_bodies import HeldDenied
 from supervisor.server.operator.pages import page_values
-from supervisor.server.operator.pages.page_views import workspace_name
+from supervisor.server.operator.pages.page_views import session_name
 
 
 @get("/parts/quiet", include_in_schema=False, sync_to_thread=False)
@@ -98,7 +98,7 @@ def values(parts: Parts, error: str = "") -> dict[str, Any]:
         "quiet": [
             {
                 "view": one,
-                "workspace_name": workspace_name(parts.sessions.get(one.session_id).workspace),
+                "workspace_name": session_name(parts.sessions.get(one.session_id)),
                 "until": {
                     denied.request_id: clock_text(denied.until or 0) for denied in one.denied
                 },

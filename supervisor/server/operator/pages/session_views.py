@@ -18,7 +18,7 @@ from supervisor.core.text.duration import format_duration
 from supervisor.server.common.parts import Parts
 from supervisor.server.common.spend_views import spend_view
 from supervisor.server.common.time_words import clock_text
-from supervisor.server.operator.pages.page_views import workspace_name
+from supervisor.server.operator.pages.page_views import session_name
 
 MOST_NAMED = 3
 _STATE_CLASS = {
@@ -72,7 +72,7 @@ def session_data(parts: Parts, session: Session) -> dict[str, Any]:
         "id": session.id,
         "kind": session.kind,
         "workspace": redact(session.workspace),
-        "workspace_name": workspace_name(session.workspace),
+        "workspace_name": session_name(session),
         "command": redact(shlex.join(session.command)),
         "agent": session.agent,
         "job": parts.redactor.data(msgspec.to_builtins(session.job)),

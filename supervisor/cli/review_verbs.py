@@ -1,0 +1,125 @@
+"""Verbs of the review service: each calls the running supervisor and prints; `demo` and `up
+--reviews` start one."""
+
+from __future__ import annotations
+
+from supervisor.cli.verbs import client_of, settings_of
+
+# A constant that type checkers know: see `verbs`.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+    from typing import Any
+
+
+def demo(options: argparse.Namespace) -> int:
+    """Try reviews without account and key: a forge on this machine, a pull request, its review."""
+    from supervisor.cli import foreground
+
+    return foreground.demo(settings_of(options), open_browser=options.open)
+
+
+def repos_list(options: argparse.Namespace) -> int:
+    """List the repositories that the App is installed on."""
+    for one in client_of(options).get("/api/repos"):
+        print(_repository_line(one))
+    return 0
+
+
+def repos_enable(options: argparse.Namespace) -> int:
+    """Review a repository's pull requests."""
+    return _switch(options, is_enabled=True)
+
+
+def repos_disable(options: argparse.Namespace) -> int:
+    """Review a repository's pull requests no more."""
+    return _switch(options, is_enabled=False)
+
+
+def reviews_list(options: argparse.Namespace) -> int:
+    """List the newest reviews."""
+    for one in client_of(options).get("/api/reviews"):
+        where = f"{one['repository']}#{one['number']}"
+        why = f" ({_plain(one['why'])})" if one["why"] else ""
+        print(f"{one['id']}  {one['outcome']:<8}  {where}  {one['head'][:12]}{why}")
+    return 0
+
+
+def reviews_show(options: argparse.Namespace) -> int:
+    """Print one review: its outcome, summary and findings."""
+    one = client_of(options).get(f"/api/reviews/{options.id}")
+    print(f"{one['repository']}#{one['number']}: {_plain(one['title'])}")
+    print(f"  {one['outcome']}{': ' + _plain(one['why']) if one['why'] else ''}")
+    print(f"  head {one['head']}, {len(one['files'])} files, model {_plain(one['model'])}")
+    for left_out in one["skipped"]:
+        print(f"  left out: {_plain(left_out)}")
+    if one["summary"]:
+        print(f"  {_plain(one['summary'])}")
+    for found in one["findings"]:
+        finding = found["finding"]
+        place = f"{_plain(finding['path'])}:{found['line'] or finding.get('line') or '-'}"
+        print(f"  {found['id'][:8]}  {finding['severity']:<8}  {place}  {_plain(finding['title'])}")
+    return 0
+
+
+def reviews_receipt(options: argparse.Namespace) -> int:
+    """Print the receipts of a review's head, as they were signed."""
+    for one in client_of(options).get(f"/api/reviews/{options.id}/receipts"):
+        print(one["body"])
+        word = "good" if one["is_signed"] else "WRONG"
+        print(f"signature {one['signature']} ({word})")
+    return 0
+
+
+def reviews_requeue(options: argparse.Namespace) -> int:
+    """Have the pull request of a review reviewed anew."""
+    print(client_of(options).post(f"/api/reviews/{options.id}/requeue")["outcome"])
+    return 0
+
+
+def review_pr(options: argparse.Namespace) -> int:
+    """Have a pull request reviewed now, also where it was."""
+    print(client_of(options).post("/api/reviews", pull=options.pull)["outcome"])
+    return 0
+
+
+def deliveries_list(options: argparse.Namespace) -> int:
+    """List the newest webhooks, and what became of each."""
+    for one in client_of(options).get("/api/deliveries"):
+        about = f"{one['repository']}#{one['number']}" if one["number"] else one["repository"]
+        what = f"{one['event']} {one['action']}".strip()
+        error = f"  {_plain(one['error'])}" if one["error"] else ""
+        print(f"{one['id']}  {one['outcome'] or 'waits':<10}  {what}  {about}{error}")
+    return 0
+
+
+def deliveries_again(options: argparse.Namespace) -> int:
+    """Have a webhook handled once more."""
+    print(client_of(options).post(f"/api/deliveries/{options.id}/again")["outcome"])
+    return 0
+
+
+def _switch(options: argparse.Namespace, *, is_enabled: bool) -> int:
+    from supervisor.errors import UserError
+
+    client = client_of(options)
+    wanted = options.name.lower()
+    for one in client.get("/api/repos"):
+        if one["name"].lower() == wanted:
+            client.patch(f"/api/repos/{one['id']}/settings", enabled=is_enabled)
+            print(f"{one['name']}: reviews are {'on' if is_enabled else 'off'}")
+            return 0
+    raise UserError(
+        f"no repository is called `{options.name}`", "`gatehouse repos list` lists them"
+    )
+
+
+def _repository_line(one: dict[str, Any]) -> str:
+    state = "removed" if one["is_removed"] else "on" if one["enabled"] else "off"
+    return f"{one['name']}  {state}  {one['running']} running, {one['waiting']} waiting"
+
+
+def _plain(text: str) -> str:
+    from supervisor.core.text.display import visible
+
+    return visible(text, one_line=True)

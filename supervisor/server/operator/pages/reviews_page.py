@@ -1,0 +1,135 @@
+"""Pages of the review service: repositories, reviews, one review; and what an act would post, on
+its card."""
+
+from typing import Any
+
+from litestar import Response, get, post
+from litestar.params import FromPath, URLEncodedBody
+from litestar.types import ControllerRouterHandler
+
+from supervisor.core.act import Act
+from supervisor.core.approvals import Request
+from supervisor.errors import GatehouseError
+from supervisor.server.common.parts import Parts
+from supervisor.server.common.time_words import clock_text
+from supervisor.server.operator import review_views
+from supervisor.server.operator.decisions import shown_by
+from supervisor.server.operator.operator_api import AnyRequest, caller, parts_of
+from supervisor.server.operator.pages import page_values
+from supervisor.server.operator.pages.page_views import card
+from supervisor.server.operator.review_views import ReviewView, service_of
+
+
+@get("/reviews", include_in_schema=False, sync_to_thread=False)
+def reviews(request: AnyRequest) -> Response[str]:
+    """The newest reviews, and the repositories."""
+    parts = parts_of(request)
+    service = service_of(parts)
+    return page_values.page(
+        request,
+        "reviews.html",
+        "reviews",
+        repositories=review_views.repositories(service),
+        reviews=[_row(one) for one in review_views.reviews(service)],
+    )
+
+
+@get("/reviews/{run_id:str}", include_in_schema=False, sync_to_thread=False)
+def review(request: AnyRequest, run_id: FromPath[str]) -> Response[str]:
+    """One review: findings, acts, receipts."""
+    parts = parts_of(request)
+    service = service_of(parts)
+    run = review_views.run_of(service, run_id)
+    view = review_views.review(service, run_id)
+    repository = service.repository_named(view.repository)
+    acts = [
+        card(parts, one)
+        for one in parts.queue.of_session(repository.session_id)
+        if isinstance(one.action, Act) and one.action.head == view.head
+    ]
+    receipts = review_views.receipts(service, run)
+    return page_values.page(
+        request,
+        "review_run.html",
+        "reviews",
+        review=_row(view),
+        findings=view.findings,
+        acts=acts,
+        receipts=[(one, clock_text(one.at)) for one in receipts],
+    )
+
+
+@post("/repos/{repository_id:str}/enabled", include_in_schema=False, status_code=200)
+async def switch(
+    request: AnyRequest, repository_id: FromPath[str], data: URLEncodedBody[dict[str, str]]
+) -> Response[str]:
+    """Switch a repository's reviews on or off; the list as it is then."""
+    service = service_of(parts_of(request))
+    service.set_enabled(review_views.number(repository_id), is_enabled=data.get("enabled") == "yes")
+    return page_values.html(
+        "parts/repositories.html", repositories=review_views.repositories(service)
+    )
+
+
+@get("/parts/act/{request_id:str}", include_in_schema=False, sync_to_thread=False)
+def act_part(request: AnyRequest, request_id: FromPath[str]) -> Response[str]:
+    """What an act would say, each finding beside its code."""
+    parts = parts_of(request)
+    return page_values.html("parts/act.html", **_act(parts, parts.queue.get(request_id)))
+
+
+@post("/requests/{request_id:str}/act", include_in_schema=False, status_code=200)
+async def answer_act(
+    request: AnyRequest, request_id: FromPath[str], data: URLEncodedBody[dict[str, str]]
+) -> Response[str]:
+    """Approve the findings that are ticked, in the words that stand there now."""
+    parts = parts_of(request)
+    kept = {name.removeprefix("keep-") for name in data if name.startswith("keep-")}
+    texts = {
+        name.removeprefix("text-"): text.replace("\r\n", "\n")
+        for name, text in data.items()
+        if name.startswith("text-")
+    }
+    try:
+        part = service_of(parts).answer_part(
+            request_id,
+            kept,
+            texts,
+            by=caller(request).name,
+            fingerprint=shown_by(data.get("fingerprint", "")),
+        )
+    except GatehouseError as error:
+        shown = card(parts, parts.queue.get(request_id)) | {"error": str(error)}
+        return page_values.html("parts/some_cards.html", error, cards=[shown])
+    shown = card(parts, part) | {"takes_place_of": request_id}
+    return page_values.html("parts/some_cards.html", cards=[shown])
+
+
+def handlers() -> list[ControllerRouterHandler]:
+    """Every page and part of this module."""
+    return [reviews, review, switch, act_part, answer_act]
+
+
+def _row(view: ReviewView) -> dict[str, Any]:
+    return {
+        "view": view,
+        "at_text": clock_text(view.wanted_at),
+        "class": {"clean": "good", "failed": "bad", "found": "warn"}.get(view.outcome, ""),
+    }
+
+
+def _act(parts: Parts, request: Request) -> dict[str, Any]:
+    """For `parts/act.html`."""
+    act = request.action
+    assert isinstance(act, Act)
+    code: dict[str, list[tuple[int, str, bool]]] = {}
+    if parts.reviews is not None:
+        code = parts.reviews.code_of(act)
+    return {
+        "id": request.id,
+        "body": act.body,
+        "comments": [
+            {"view": one, "code": code.get(one.finding, []), "id": one.finding}
+            for one in act.comments
+        ],
+    }

@@ -1,0 +1,210 @@
+"""What a person sees of the review service: repositories, reviews with findings and receipts,
+deliveries. Read from its database; decided nowhere here."""
+
+from typing import Any
+
+import msgspec
+
+from supervisor.core.reviews.receipts import reason_words
+from supervisor.core.reviews.slots import state
+from supervisor.errors import NotFoundError, UserError
+from supervisor.reviews.service import ReviewService
+from supervisor.server.common.parts import Parts
+from supervisor.store.reviews import queries
+
+
+class RepositoryView(msgspec.Struct, frozen=True, kw_only=True):
+    """A repository that the App is installed on. `waiting` and `running` are of its pull
+    requests."""
+
+    id: int
+    forge: str
+    name: str
+    enabled: bool
+    is_removed: bool
+    session_id: str
+    waiting: int
+    running: int
+
+
+class ReviewView(msgspec.Struct, frozen=True, kw_only=True):
+    """One run. `why` says the reason of its outcome in words; `acts` are the requests about its
+    head, newest first."""
+
+    id: str
+    repository: str
+    number: int
+    title: str
+    author: str
+    head: str
+    base: str
+    attempt: int
+    outcome: str
+    why: str
+    wanted_at: float
+    ended_at: float | None
+    session_id: str
+    model: str
+    files: list[str]
+    skipped: list[str]
+    cost: int
+    setup_ms: float | None
+    duration_ms: float | None
+    verdict: str = ""
+    summary: str = ""
+    findings: list[dict[str, Any]] = []
+
+
+class ReceiptView(msgspec.Struct, frozen=True, kw_only=True):
+    """A receipt: `body` is what was signed, `is_signed` whether it is still as it was."""
+
+    head: str
+    outcome: str
+    why: str
+    at: float
+    body: str
+    signature: str
+    is_signed: bool
+
+
+class DeliveryView(msgspec.Struct, frozen=True, kw_only=True):
+    """A webhook as it was received, without its body."""
+
+    id: str
+    event: str
+    action: str
+    repository: str
+    number: int | None
+    received_at: float
+    handled_at: float | None
+    outcome: str
+    attempts: int
+    error: str
+
+
+def service_of(parts: Parts) -> ReviewService:
+    """Return the review service; `UserError` where it is off."""
+    if parts.reviews is None:
+        raise UserError("reviews are off", "start with `gatehouse up --reviews`")
+    return parts.reviews
+
+
+def repositories(service: ReviewService) -> list[RepositoryView]:
+    """Return every repository, by name."""
+    with service.engine.connect() as connection:
+        found = []
+        for one in queries.all_repositories(connection):
+            pulls = queries.open_pulls(connection, one.id)
+            states = [state(queries.slot(connection, pull.id)) for pull in pulls]
+            found.append(
+                RepositoryView(
+                    id=one.id,
+                    forge=one.forge,
+                    name=one.full_name,
+                    enabled=one.enabled,
+                    is_removed=one.removed_at is not None,
+                    session_id=one.session_id,
+                    waiting=states.count("debouncing"),
+                    running=states.count("running") + states.count("pending-rerun"),
+                )
+            )
+    return found
+
+
+def reviews(service: ReviewService, limit: int = 100) -> list[ReviewView]:
+    """Return the newest runs."""
+    with service.engine.connect() as connection:
+        return [_view(connection, one) for one in queries.newest_runs(connection, limit)]
+
+
+def review(service: ReviewService, run_id: str) -> ReviewView:
+    """Return one run; `NotFoundError` where there is none."""
+    with service.engine.connect() as connection:
+        return _view(connection, run_of(service, run_id))
+
+
+def run_of(service: ReviewService, run_id: str) -> queries.ReviewRun:
+    """Return a run's facts."""
+    with service.engine.connect() as connection:
+        found = queries.run(connection, run_id)
+    if found is None:
+        raise NotFoundError(
+            f"no review has the id `{run_id[:64]}`", "`gatehouse reviews list` lists them"
+        )
+    return found
+
+
+def receipts(service: ReviewService, run: queries.ReviewRun) -> list[ReceiptView]:
+    """Return the receipts of a run's head, oldest first."""
+    with service.engine.connect() as connection:
+        found = queries.receipts_of(connection, [run.pull_id])
+    return [
+        ReceiptView(
+            head=one.head_sha,
+            outcome=one.outcome,
+            why=reason_words(one.reason),
+            at=one.at,
+            body=one.body,
+            signature=one.signature,
+            is_signed=service.receipts.is_signed(one),
+        )
+        for one in found
+        if one.head_sha == run.head_sha
+    ]
+
+
+def deliveries(service: ReviewService, limit: int = 100) -> list[DeliveryView]:
+    """Return the newest deliveries."""
+    with service.engine.connect() as connection:
+        return [
+            DeliveryView(
+                id=one.delivery_id,
+                event=one.event,
+                action=one.action,
+                repository=one.repository,
+                number=one.number,
+                received_at=one.received_at,
+                handled_at=one.handled_at,
+                outcome=one.outcome,
+                attempts=one.attempts,
+                error=one.error,
+            )
+            for one in queries.newest_deliveries(connection, limit)
+        ]
+
+
+def number(text: str) -> int:
+    """Return the id of a repository in a path; `NotFoundError` for what is none."""
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise NotFoundError("no such repository", "`gatehouse repos list` lists them")
+    return int(text)
+
+
+def _view(connection: Any, run: queries.ReviewRun) -> ReviewView:
+    pull = queries.pull(connection, run.pull_id)
+    repository = queries.repository_of(connection, pull.repository_id)
+    said = run.review or {}
+    return ReviewView(
+        id=run.id,
+        repository=repository.full_name,
+        number=pull.number,
+        title=pull.title,
+        author=pull.author,
+        head=run.head_sha,
+        base=run.base_sha,
+        attempt=run.attempt,
+        outcome=run.outcome or ("running" if run.claimed_at else "waiting"),
+        why=reason_words(run.reason),
+        wanted_at=run.wanted_at,
+        ended_at=run.ended_at,
+        session_id=run.session_id,
+        model=run.model,
+        files=run.files,
+        skipped=run.skipped,
+        cost=run.cost,
+        setup_ms=run.setup_ms,
+        duration_ms=run.duration_ms,
+        verdict=str(said.get("verdict", "")),
+        summary=str(said.get("summary", "")),
+        findings=list(said.get("findings", ())),
+    )

@@ -1,0 +1,128 @@
+"""Routes of the review service: repositories, reviews, deliveries. The operator's alone.
+
+What reads is in `review_views`; what changes something is the service's own.
+"""
+
+import re
+from typing import Annotated
+
+import msgspec
+from litestar import get, patch, post
+from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
+from litestar.types import ControllerRouterHandler
+
+from supervisor.errors import UserError
+from supervisor.server.operator import review_views
+from supervisor.server.operator.operator_api import AnyRequest, parts_of
+from supervisor.server.operator.review_views import (
+    DeliveryView,
+    ReceiptView,
+    RepositoryView,
+    ReviewView,
+    service_of,
+)
+
+_Most = Annotated[int, QueryParameter(ge=1, le=1000)]
+_PULL = re.compile(
+    r"(?:https?://[^/\s]+/)?([A-Za-z0-9-]+/[A-Za-z0-9._-]+)(?:/pull/|#)([0-9]{1,9})/?\Z"
+)
+
+
+class RepositorySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`enabled`: its pull requests are reviewed."""
+
+    enabled: bool
+
+
+class PullWanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A pull request by its URL, or as `OWNER/REPO#NUMBER`."""
+
+    pull: Annotated[str, msgspec.Meta(min_length=1, max_length=500)]
+
+
+class WishOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a wish, in a word."""
+
+    outcome: str
+
+
+@get("/api/repos", sync_to_thread=False)
+def list_repositories(request: AnyRequest) -> list[RepositoryView]:
+    """Return the repositories that the App is installed on."""
+    return review_views.repositories(service_of(parts_of(request)))
+
+
+@patch("/api/repos/{repository_id:str}/settings", sync_to_thread=False)
+def change_repository(
+    request: AnyRequest, repository_id: FromPath[str], data: JSONBody[RepositorySettings]
+) -> list[RepositoryView]:
+    """Switch the reviews of a repository on or off."""
+    service = service_of(parts_of(request))
+    service.set_enabled(review_views.number(repository_id), is_enabled=data.enabled)
+    return review_views.repositories(service)
+
+
+@get("/api/reviews", sync_to_thread=False)
+def list_reviews(request: AnyRequest, limit: FromQuery[_Most] = 100) -> list[ReviewView]:
+    """Return the newest reviews."""
+    return review_views.reviews(service_of(parts_of(request)), limit)
+
+
+@post("/api/reviews", status_code=200)
+async def review_pull(request: AnyRequest, data: JSONBody[PullWanted]) -> WishOutcome:
+    """Have a pull request reviewed, also where it was."""
+    found = _PULL.match(data.pull.strip())
+    if found is None:
+        raise UserError("this is no pull request", "give its URL, or OWNER/REPO#NUMBER")
+    return WishOutcome(
+        outcome=await service_of(parts_of(request)).review_pull(found[1], int(found[2]))
+    )
+
+
+@get("/api/reviews/{run_id:str}", sync_to_thread=False)
+def get_review(request: AnyRequest, run_id: FromPath[str]) -> ReviewView:
+    """Return one review with its findings."""
+    return review_views.review(service_of(parts_of(request)), run_id)
+
+
+@get("/api/reviews/{run_id:str}/receipts", sync_to_thread=False)
+def get_receipts(request: AnyRequest, run_id: FromPath[str]) -> list[ReceiptView]:
+    """Return the receipts of a review's head."""
+    service = service_of(parts_of(request))
+    return review_views.receipts(service, review_views.run_of(service, run_id))
+
+
+@post("/api/reviews/{run_id:str}/requeue", status_code=200)
+async def requeue(request: AnyRequest, run_id: FromPath[str]) -> WishOutcome:
+    """Have the pull request of a review reviewed anew."""
+    service = service_of(parts_of(request))
+    view = review_views.review(service, run_id)
+    return WishOutcome(outcome=await service.review_pull(view.repository, view.number))
+
+
+@get("/api/deliveries", sync_to_thread=False)
+def list_deliveries(request: AnyRequest, limit: FromQuery[_Most] = 100) -> list[DeliveryView]:
+    """Return the newest webhooks."""
+    return review_views.deliveries(service_of(parts_of(request)), limit)
+
+
+@post("/api/deliveries/{delivery_id:str}/again", status_code=200, sync_to_thread=False)
+def handle_again(request: AnyRequest, delivery_id: FromPath[str]) -> WishOutcome:
+    """Have a webhook handled again."""
+    service_of(parts_of(request)).handle_again(delivery_id)
+    return WishOutcome(outcome="waits")
+
+
+def handlers() -> list[ControllerRouterHandler]:
+    """Every route of this module."""
+    return [
+        list_repositories,
+        change_repository,
+        list_reviews,
+        review_pull,
+        get_review,
+        get_receipts,
+        requeue,
+        list_deliveries,
+        handle_again,
+    ]

@@ -1,0 +1,91 @@
+"""kill -9 of a supervisor that reviews, at each step from webhook to check: nothing is lost, and
+nothing is posted twice."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from supervisor.demo.forge.forge import DemoPull
+from supervisor.demo.stage import NAME, Stage
+from tests.fakes.reviewed import CHANGE, forge_with_people
+from tests.scenarios.process import Gatehouse, until
+
+pytestmark = [pytest.mark.xdist_group("reviews"), pytest.mark.timeout(300)]
+POLICY = "version: 1\nallow: [review(* */*)]\n"
+PORT = "GATEHOUSE_FORGE_PORT"
+
+
+def start(product: Gatehouse, stage: Stage, folder: Path, port: int) -> subprocess.Popen[bytes]:
+    env = {
+        PORT: str(port),
+        "GATEHOUSE_GITHUB_API": stage.api,
+        "GATEHOUSE_GITHUB_APP_ID": stage.app_id,
+        "GATEHOUSE_GITHUB_KEY_FILE": str(stage.key_file),
+        "GATEHOUSE_GITHUB_SECRET_FILE": str(stage.secret_file),
+        "GATEHOUSE_REVIEW_DEBOUNCE": "1s/3s",
+    }
+    log = folder / f"log-{len(product.started)}.txt"
+    process = product.start("up", "--reviews", log=log, **env)
+    until(lambda: b"webhooks come in" in log.read_bytes() or None, "the door for webhooks")
+    return process
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+STEPS: dict[str, Callable[[Gatehouse, Stage], object]] = {
+    "stored": lambda product, stage: stage.forge.until_sent() or True,
+    "cloning": lambda product, stage: [
+        one for one in stage.forge.calls if "git-upload-pack" in one[1]
+    ],
+    "reading": lambda product, stage: product.events("session_started"),
+    "reported": lambda product, stage: product.events("review_recorded"),
+}
+
+
+# A short run tries these; `make chaos` tries each.
+SHARE = ("reading", "posting")
+EACH = (*STEPS, "posting", "checking")
+
+
+@pytest.mark.parametrize("step", EACH if os.environ.get("EVERYTHING") else SHARE)
+def test_killed_at_any_step_the_review_is_posted_once(
+    gatehouse: Path, tmp_path: Path, free_tcp_port: int, step: str
+) -> None:
+    product = Gatehouse(gatehouse, tmp_path, POLICY)
+    with forge_with_people(tmp_path / "stage") as stage:
+        process = start(product, stage, tmp_path, free_tcp_port)
+        webhooks = f"http://127.0.0.1:{free_tcp_port}/github"
+        stage.forge.hook = (webhooks, stage.secret_file.read_bytes())
+        calls = {"posting": ("POST", "/reviews"), "checking": ("POST", "/check-runs")}
+        if step in calls:
+            key = calls[step]
+
+            def kill_once() -> None:
+                stage.forge.after.pop(key, None)
+                kill(process)
+
+            stage.forge.after[key] = kill_once
+        pull = opened(stage)
+        if step in STEPS:
+            until(lambda: STEPS[step](product, stage), step)
+            kill(process)
+        process.wait(60)
+        process = start(product, stage, tmp_path, free_tcp_port)
+        until(lambda: pull.reviews or None, "the review")
+        checks = stage.forge.repositories[NAME].checks
+        until(lambda: [one for one in checks if one["conclusion"] == "neutral"] or None, "check")
+        until(lambda: "found" in product.ask("reviews", "list") or None, "a run that ended")
+        assert len(pull.reviews) == 1, pull.reviews
+        product.end()
+
+
+def opened(stage: Stage) -> DemoPull:
+    stage.forge.commit(NAME, "feature", CHANGE, "A change", base="main")
+    return stage.forge.open_pull(NAME, "feature", title="Count")
