@@ -1,5 +1,5 @@
-"""Takes the pictures of docs (inbox, session, push, install, left, agents); with a folder as
-argument also a picture of every page in light, dark and narrow, to look at.
+"""Takes the pictures of docs (inbox, session, push, install, left, agents, review); with a folder
+as argument also a picture of every page in light, dark and narrow, to look at.
 
 python -m tests.browser.screenshots [FOLDER]
 """
@@ -21,6 +21,7 @@ from tests.browser.session_page import page_of
 from tests.fakes import registry
 from tests.fakes.claude_code import claude_binary
 from tests.fakes.messages_server import MessagesServer, calls, text, tool_use
+from tests.fakes.reviewed import forge_with_people, reviewing_at
 from tests.fakes.sandboxed_agent import agent_command
 from tests.fakes.supervised import git, make_repository, settings_in, supervised
 
@@ -65,6 +66,7 @@ async def main() -> None:
             await _install(browser, Path(data), ROOT / "docs" / "install.png")
             await _left(browser, Path(data), ROOT / "docs" / "left.png")
             await _agents(browser, Path(data), ROOT / "docs" / "agents.png")
+            await _review(browser, Path(data), ROOT / "docs" / "review.png")
             if folder is not None:
                 _use(site, [request.id for request in requests])
                 for name, look in LOOKS.items():
@@ -272,6 +274,22 @@ async def _agents(browser: Browser, folder: Path, target: Path) -> None:
                 await page.wait_for_selector("[data-settling]", state="detached")
                 await page.screenshot(path=target)
             running.deny(asked)
+
+
+async def _review(browser: Browser, folder: Path, target: Path) -> None:
+    """The inbox of `gatehouse demo`, once its review is there."""
+    (folder / "reviews").mkdir()
+    with forge_with_people(folder / "stage") as stage:
+        async with reviewing_at(stage, folder / "reviews") as on:
+            stage.open_pull(on.forge.hook[0] if on.forge.hook else "")
+            await on.posts()
+            context = await browser.new_context(viewport={"width": 1200, "height": 1080})
+            page = await context.new_page()
+            await page.goto(on.running.supervisor.login_url())
+            await page.locator(".finding").last.wait_for()
+            await page.wait_for_selector("[data-settling]", state="detached")
+            await page.screenshot(path=target)
+            await context.close()
 
 
 async def _install(browser: Browser, folder: Path, target: Path) -> None:

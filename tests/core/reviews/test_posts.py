@@ -3,7 +3,14 @@
 import re
 
 from supervisor.core.reviews.findings import Finding, PlacedFinding
-from supervisor.core.reviews.posts import MOST_BODY_CHARS, PullTarget, mark, review_act
+from supervisor.core.reviews.posts import (
+    MOST_BODY_CHARS,
+    PullTarget,
+    mark,
+    review_act,
+    run_of,
+    taken,
+)
 
 TARGET = PullTarget(forge="github", repository="acme/shop", number=7, head="a" * 40)
 
@@ -72,3 +79,34 @@ def test_several_lines_begin_where_they_begin() -> None:
 
 def _fields(finding: Finding):
     return {name: getattr(finding, name) for name in Finding.__struct_fields__}
+
+
+def posted(*found: PlacedFinding):
+    return review_act(TARGET, "comment", "All.", list(found), run_id="ab12")
+
+
+def test_of_a_review_a_person_takes_some_in_their_words() -> None:
+    act = posted(placed(1, severity="high"), placed(2), placed(3))
+    assert run_of(act.body) == "ab12"
+    kept = [act.comments[1].finding]
+    part = taken(act, kept, {kept[0]: "Mine.", "other": "nothing"})
+    assert [one.body for one in part.comments] == ["Mine."]
+    assert "Findings: 1 low." in part.body
+    assert part.severity == "low"
+    assert taken(act, [one.finding for one in act.comments], {}) == act
+
+
+def test_none_of_the_comments_leaves_the_text_and_its_mark() -> None:
+    act = posted(placed(1, severity="high"))
+    part = taken(act, [], {"body": "Just this: https://example.org"})
+    assert part.comments == ()
+    assert part.body == f"Just this: https://example.org\n\n{mark('ab12')}"
+    assert (part.severity, part.links) == ("high", True)
+    other = taken(act, [act.comments[0].finding], {"body": f"x {mark('cd')}"})
+    assert run_of(other.body) == "ab12"
+    assert run_of(taken(act.__class__(**{**_act(act), "body": "x"}), [], {}).body) == ""
+    assert "No findings." in taken(act, [], {}).body
+
+
+def _act(act):
+    return {name: getattr(act, name) for name in act.__struct_fields__}

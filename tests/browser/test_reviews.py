@@ -1,0 +1,70 @@
+"""`gatehouse demo` in a browser: the review of a pull request comes to the inbox, one finding is
+left out, another worded anew, and Approve posts exactly that."""
+
+from pathlib import Path
+
+from playwright.async_api import Browser, Page, expect
+
+from tests.browser.conftest import PATIENCE_S
+from tests.fakes.reviewed import NAME, Reviewed, forge_with_people, reviewing_at
+
+
+async def signed_in(browser: Browser, on: Reviewed) -> Page:
+    context = await browser.new_context(viewport={"width": 1200, "height": 900})
+    page = await context.new_page()
+    page.set_default_timeout(PATIENCE_S * 1000)
+    await page.goto(on.running.supervisor.login_url())
+    return page
+
+
+async def test_from_the_webhook_to_approve(browser: Browser, tmp_path: Path) -> None:
+    with forge_with_people(tmp_path / "stage") as stage:
+        async with reviewing_at(stage, tmp_path) as on:
+            page = await signed_in(browser, on)
+            pull = stage.open_pull(on.forge.hook[0] if on.forge.hook else "")
+            (request,) = await on.posts()
+            card = page.locator(f"#request-{request.id}")
+            findings = card.locator(".finding")
+            await expect(findings).to_have_count(2)
+            await expect(findings.first).to_contain_text("select * from orders where number")
+            words = await findings.first.locator("textarea").input_value()
+            assert words.startswith("**critical: SQL is made of what the caller gives**")
+            assert words.endswith('= "select * from orders where number = ?"\n```')
+            await findings.last.locator("input[type=checkbox]").uncheck()
+            await findings.first.locator("textarea").fill("Please use a parameter here.")
+            await expect(card.locator("[data-settling]")).to_have_count(0)
+            await card.get_by_role("button", name="Approve", exact=True).click()
+            await on.running.until_soon(lambda: pull.reviews or None, "the review is posted")
+            (comment,) = pull.comments
+            assert comment["body"] == "Please use a parameter here."
+            assert "Findings: 1 critical." in pull.reviews[0]["body"]
+            await page.goto(f"http://127.0.0.1:{on.running.supervisor.port}/reviews")
+            await page.get_by_role("link", name=f"{NAME}#{pull.number}").click()
+            await expect(page.get_by_text("divides by zero")).to_be_visible()
+            await expect(page.get_by_text("signed").first).to_be_visible()
+            await page.goto(f"http://127.0.0.1:{on.running.supervisor.port}/reviews")
+            await page.get_by_role("button", name="Switch off").click()
+            await expect(page.get_by_role("button", name="Switch on")).to_be_visible()
+            await page.context.close()
+
+
+async def test_hostile_names_and_texts_are_shown_as_they_are(
+    browser: Browser, tmp_path: Path
+) -> None:
+    title = "<img src=x onerror=alert(1)> {{ 7*7 }} \u202e"
+    with forge_with_people(tmp_path / "stage") as stage:
+        async with reviewing_at(stage, tmp_path) as on:
+            page = await signed_in(browser, on)
+            alerts: list[str] = []
+            page.on("dialog", lambda one: alerts.append(one.message))
+            stage.forge.commit(
+                NAME, "x", {"<b>.py": "x = '<script>alert(1)</script>'\n"}, "x", base="main"
+            )
+            stage.forge.open_pull(NAME, "x", title=title)
+            (request,) = await on.posts()
+            card = page.locator(f"#request-{request.id}")
+            await expect(card.locator(".finding")).to_contain_text("<script>alert(1)</script>")
+            await page.goto(f"http://127.0.0.1:{on.running.supervisor.port}/reviews")
+            await expect(page.get_by_text("<img src=x onerror=alert(1)> {{ 7*7 }}")).to_be_visible()
+            assert alerts == []
+            await page.context.close()
