@@ -255,6 +255,11 @@ class Settings(NamedTuple):
         return self.data_dir / "sessions"
 
     @property
+    def github_app_dir(self) -> Path:
+        """What `gatehouse app create` keeps of the App that it made."""
+        return self.data_dir / "github-app"
+
+    @property
     def clones_dir(self) -> Path:
         """Clones for reviews: a cache, and no part of the data folder, which no sandbox shows."""
         name = str(self.data_dir.absolute()).replace("/", "%")[-200:]

@@ -114,6 +114,7 @@ MAY_IMPORT: dict[str, set[str]] = {
             "app",
             "cli.lab",
             "demo",
+            "forges",
         }
     ),
 }

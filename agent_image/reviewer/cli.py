@@ -97,7 +97,7 @@ def review(settings: Settings, say: Callable[[str], None]) -> Report:
         quarantine,
         settings.limits.turns,
         maintains=bool(settings.task),
-        is_pull=settings.is_pull,
+        pull_files=change.files if settings.is_pull else None,
     )
     conversation = Conversation(model, tools, limits=settings.limits, system=system, say=say)
     outcome = conversation.run(
@@ -141,7 +141,7 @@ def _model(
 def _opening_diff(settings: Settings, repository: Repository, change: Change) -> str:
     if change.base is None:
         return ""
-    output = repository.diff(change, [], 4 * settings.limits.tool_output_bytes)
+    output = repository.diff(change, [], settings.limits.first_diff_bytes)
     note = f"\n[cut: git {output.ended}; use git_diff with paths]" if output.ended else ""
     return output.data.decode("utf-8", "replace") + note
 

@@ -3,6 +3,9 @@
 Foreign text in them is between the marks of `Quarantine`.
 """
 
+from collections.abc import Sequence
+
+from agent_image.reviewer import skills
 from agent_image.reviewer.repository import Change
 from agent_image.reviewer.text import Quarantine, plain
 
@@ -65,11 +68,20 @@ CUT_CALL = "not done: the reply was cut at its length limit in this call; make i
 
 
 def system(
-    quarantine: Quarantine, turns: int, *, maintains: bool = False, is_pull: bool = False
+    quarantine: Quarantine,
+    turns: int,
+    *,
+    maintains: bool = False,
+    pull_files: Sequence[str] | None = None,
 ) -> str:
-    """Return the instructions of a review, or of maintenance, of `turns` turns."""
+    """Return the instructions of a review, or of maintenance, of `turns` turns. `pull_files`: what
+    a pull request changes, where it is one that is reviewed."""
     text = _MAINTENANCE if maintains else _SYSTEM
-    return text.format(mark=quarantine.mark, turns=turns) + (_PULL if is_pull else "")
+    said = text.format(mark=quarantine.mark, turns=turns)
+    if pull_files is None:
+        return said
+    texts = "\n".join(f"- {one.name}: {one.text}" for one in skills.chosen(pull_files))
+    return f"{said}{_PULL}\n\nWhat to look for, in this order:\n{texts}"
 
 
 def opening(change: Change, diff: str, quarantine: Quarantine) -> str:

@@ -32,7 +32,9 @@ class Limits(msgspec.Struct, frozen=True):
     turns: int = REVIEW_TURNS
     reply_tokens: int = 16_000
     total_tokens: int = 2_000_000
-    tool_output_bytes: int = 20_000
+    tool_output_bytes: int = 30_000
+    diff_bytes: int = 50_000
+    first_diff_bytes: int = 100_000
     calls_per_turn: int = 16
     # How long an answer is waited for before the review goes on without it; the request itself
     # stays in the inbox.

@@ -255,7 +255,7 @@ class Tools:
         return self._program("search", output)
 
     def _git_diff(self, wish: GitDiff) -> Result:
-        output = self._repository.diff(self._change, wish.paths, self._limits.tool_output_bytes)
+        output = self._repository.diff(self._change, wish.paths, self._limits.diff_bytes)
         if output.code == 0 and not output.data:
             return Result("no difference")
         return self._program("git diff", output)

@@ -7,6 +7,9 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
 
 from supervisor.app.app import Supervisor, SupervisorParts
 from supervisor.app.session_plans import DEFAULT_POLICY
@@ -41,18 +44,18 @@ async def reviewing(supervisor: Supervisor) -> AsyncIterator[Reviewing]:
     """Run a review service until the block ends. `UserError` where a setting is missing."""
     parts = supervisor.parts
     settings = parts.settings
-    secret, key = _secrets(settings)
+    app = _app(settings)
     forge = GitHub(
         api=settings.github_api,
-        app_id=settings.github_app_id,
-        private_key=key,
+        app_id=app.id,
+        private_key=app.key,
         now=parts.clock.now,
     )
     made = ReviewSettings(
         database=settings.data_dir / "reviews.db",
         clones=settings.clones_dir,
         receipt_key=settings.data_dir / "receipts.key",
-        secret=secret,
+        secret=app.secret,
         quiet_s=settings.review_quiet_s,
         longest_wait_s=settings.review_longest_wait_s,
         poll_s=settings.review_poll_s,
@@ -142,20 +145,33 @@ def _standing(parts: SupervisorParts, name: str) -> str:
     return session.id
 
 
-def _secrets(settings: Settings) -> tuple[bytes, str]:
-    """Return the webhook's secret and the App's key; `UserError` where there is none: without a
-    secret there is no door."""
-    if not settings.github_app_id:
+class _App(NamedTuple):
+    """The App's id, its private key, and the secret of its webhook."""
+
+    id: str
+    key: str
+    secret: bytes
+
+
+def _app(settings: Settings) -> _App:
+    """Return the App that the settings name, or that was made here; `UserError` where there is
+    none: without a secret there is no door."""
+    app_id, folder = settings.github_app_id, settings.github_app_dir
+    key_file, secret_file = settings.github_key_file, settings.github_secret_file
+    if not app_id and (folder / "app.json").is_file():
+        app_id = str(msgspec.json.decode((folder / "app.json").read_bytes())["id"])
+        key_file, secret_file = folder / "key.pem", folder / "webhook.secret"
+    if not app_id:
         raise UserError(
             "reviews need a GitHub App, and GATEHOUSE_GITHUB_APP_ID names none",
-            "see docs/reviews.md, or try `gatehouse demo`",
+            "run `gatehouse app create`, see docs/reviews.md, or try `gatehouse demo`",
         )
-    secret = _read(settings.github_secret_file, "GATEHOUSE_GITHUB_SECRET_FILE").strip()
+    secret = _read(secret_file, "GATEHOUSE_GITHUB_SECRET_FILE").strip()
     if len(secret) < 8:
         raise UserError(
             "the webhook's secret has less than 8 characters", "set a long random one at GitHub"
         )
-    return secret, _read(settings.github_key_file, "GATEHOUSE_GITHUB_KEY_FILE").decode()
+    return _App(app_id, _read(key_file, "GATEHOUSE_GITHUB_KEY_FILE").decode(), secret)
 
 
 def _read(file: Path | None, name: str) -> bytes:

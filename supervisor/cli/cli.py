@@ -242,6 +242,14 @@ def _add_reviews(words: Any, verb: Callable[..., argparse.ArgumentParser]) -> No
     trying.add_argument(
         "--open", action="store_true", help="open the page in a browser, where there is one"
     )
+    app = _group(words, "app", "The GitHub App that reviews.", "create")
+    making = verb("create", review_verbs.app_create, app)
+    making.add_argument(
+        "--url", metavar="URL", required=True, help="where GitHub reaches you: https://HOST"
+    )
+    making.add_argument(
+        "--organization", metavar="NAME", default="", help="whose it is (default: your own)"
+    )
     pull = verb("review-pr", review_verbs.review_pr)
     pull.add_argument("pull", metavar="URL", help="of the pull request, or OWNER/REPO#NUMBER")
     repos = _group(words, "repos", "Which repositories are reviewed.", "list|enable|disable")

@@ -19,6 +19,14 @@ def demo(options: argparse.Namespace) -> int:
     return foreground.demo(settings_of(options), open_browser=options.open)
 
 
+def app_create(options: argparse.Namespace) -> int:
+    """Make the GitHub App that reviews, in a browser."""
+    from supervisor.cli.app_create import create
+
+    settings = settings_of(options)
+    return create(settings, organization=options.organization, public_url=options.url)
+
+
 def repos_list(options: argparse.Namespace) -> int:
     """List the repositories that the App is installed on."""
     for one in client_of(options).get("/api/repos"):

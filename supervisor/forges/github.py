@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 import gidgethub
 import httpx2
+import msgspec
 from gidgethub import apps
 from gidgethub.abc import GitHubAPI
 
@@ -48,6 +49,33 @@ class _Api(GitHubAPI):
 
     async def sleep(self, seconds: float) -> None:
         raise NotImplementedError("who calls waits")
+
+
+class NewApp(msgspec.Struct, frozen=True, kw_only=True):
+    """An App as GitHub made it. `url` is its page."""
+
+    id: str
+    slug: str
+    url: str
+    key: str
+    secret: str
+
+
+async def convert_manifest(api: str, code: str) -> NewApp:
+    """Return the App that a code of the manifest flow stands for; it is good once."""
+    async with httpx2.AsyncClient(timeout=ANSWER_S, follow_redirects=False) as client:
+        path = f"/app-manifests/{quote(code, safe='')}/conversions"
+        try:
+            made = await _Api(client, api.rstrip("/")).post(path, data=b"")
+        except (gidgethub.GitHubException, httpx2.HTTPError) as error:
+            raise ForgeError(f"GitHub gave no App for the code: {error}", "run it again") from error
+    return NewApp(
+        id=str(made["id"]),
+        slug=str(made["slug"]),
+        url=str(made["html_url"]),
+        key=str(made["pem"]),
+        secret=str(made["webhook_secret"]),
+    )
 
 
 class GitHub:

@@ -23,6 +23,8 @@ FIRST_WAIT_S, LONGEST_WAIT_S = 15.0, 300.0
 # A forge that is down so long is a failure.
 PATIENCE_S = 6 * 3600.0
 
+UNPROCESSABLE = 422
+
 type FindRepository = Callable[[str, str], RepositoryFacts]
 # What a failed or moved act leaves: the act, and the code of the reason.
 type Failed = Callable[[Act, str, str], None]
@@ -111,4 +113,10 @@ class Poster:
                 f"the head is {pull.head_sha[:12]} by now, not {act.head[:12]}",
                 "the new head is reviewed next",
             )
-        return await self._forge.post_review(repository, act)
+        try:
+            return await self._forge.post_review(repository, act)
+        except ForgeError as error:
+            if error.status != UNPROCESSABLE or not act.comments:
+                raise
+            # The forge shows less of the diff than git has: the same words, in the text.
+            return await self._forge.post_review(repository, posts.without_places(act))

@@ -23,13 +23,10 @@ def get(connection: Connection, session_id: str) -> Session | None:
 
 
 def newest(connection: Connection, limit: int = 100) -> list[Session]:
-    """Return the last `limit` sessions, newest first."""
-    return [
-        _session(row)
-        for row in connection.execute(
-            select(table).order_by(table.c.created_at.desc()).limit(limit)
-        )
-    ]
+    """Return the last `limit` sessions of agents, newest first."""
+    query = select(table).where(table.c.kind != "standing")
+    rows = connection.execute(query.order_by(table.c.created_at.desc()).limit(limit))
+    return [_session(row) for row in rows]
 
 
 def newest_of_job(connection: Connection, name: str) -> Session | None:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from supervisor.app.reviewing import Reviewing, reviewing
-from supervisor.core.act import Act
 from supervisor.core.approvals import Request
 from supervisor.demo.forge.forge import DemoForge, DemoPull
 from supervisor.demo.stage import FILES, NAME, Stage, staged
@@ -46,7 +45,12 @@ class Reviewed:
         return await self.running.until(found, f"{count} reviews to post")
 
     def acts(self) -> list[Request]:
-        return [one for one in self.running.requests() if isinstance(one.action, Act)]
+        """Every act that was asked for, oldest first."""
+        with self.service.engine.connect() as connection:
+            known = queries.all_repositories(connection)
+        queue = self.running.parts.queue
+        found = [one for each in known for one in queue.of_session(each.session_id)]
+        return sorted(found, key=lambda one: one.asked_at)
 
     def receipts(self, number: int = 1) -> list[queries.Receipt]:
         """The receipts of a pull request, oldest first."""

@@ -147,6 +147,14 @@ def taken(act: Act, kept: Collection[str], texts: Mapping[str, str]) -> Act:
     )
 
 
+def without_places(act: Act) -> Act:
+    """Return the same review with what stood beside the code in its text."""
+    parts = [f"`{one.path}:{one.line}`\n\n{one.body}" for one in act.comments]
+    body = _MARK.sub("", act.body).rstrip()
+    text = "\n\n".join([body, *parts])[:MOST_BODY_CHARS]
+    return msgspec.structs.replace(act, comments=(), body=f"{text}\n\n{mark(run_of(act.body))}")
+
+
 def _comment(placed: PlacedFinding) -> InlineComment:
     finding = placed.finding
     head = f"**{finding.severity}: {plain(finding.title, one_line=True)}** `{placed.id[:8]}`"

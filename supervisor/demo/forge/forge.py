@@ -114,6 +114,8 @@ class DemoForge:
         self.refuses: dict[tuple[str, str], int] = {}
         # The same, called once it is done and before it is answered.
         self.after: dict[tuple[str, str], Callable[[], None]] = {}
+        # Apps that somebody confirmed, by the code that gives them once.
+        self.manifests: dict[str, Json] = {}
         self.lock = threading.RLock()
         self.repositories: dict[str, DemoRepository] = {}
         self.tokens: dict[str, Token] = {}

@@ -110,6 +110,13 @@ def _tokens(call: Call, installation: str) -> tuple[int, Any]:
     return 201, body
 
 
+def _convert(call: Call, code: str) -> tuple[int, Any]:
+    made = call.forge.manifests.pop(code, None)
+    if made is None:
+        refuse(404, "Not Found")
+    return 201, made
+
+
 def _app(call: Call) -> tuple[int, Any]:
     call.as_app()
     slug = call.forge.app_login.removesuffix("[bot]")
@@ -304,6 +311,7 @@ def _change_check(call: Call, name: str, number: str) -> tuple[int, Any]:
 _NAME = r"([^/]+/[^/]+)"
 _ROUTES: list[tuple[str, str, Callable[..., tuple[int, Any]]]] = [
     ("POST", r"/app/installations/(\d+)/access_tokens", _tokens),
+    ("POST", r"/app-manifests/([^/]+)/conversions", _convert),
     ("GET", r"/app", _app),
     ("GET", r"/app/installations", _installations),
     ("GET", r"/app/hook/deliveries", _deliveries),

@@ -10,6 +10,7 @@ from supervisor.core.reviews.posts import (
     review_act,
     run_of,
     taken,
+    without_places,
 )
 
 TARGET = PullTarget(forge="github", repository="acme/shop", number=7, head="a" * 40)
@@ -106,6 +107,15 @@ def test_none_of_the_comments_leaves_the_text_and_its_mark() -> None:
     assert run_of(other.body) == "ab12"
     assert run_of(taken(act.__class__(**{**_act(act), "body": "x"}), [], {}).body) == ""
     assert "No findings." in taken(act, [], {}).body
+
+
+def test_what_can_not_stand_beside_the_code_stands_in_the_text() -> None:
+    act = posted(placed(1, severity="high"), placed(2))
+    whole = without_places(act)
+    assert whole.comments == ()
+    assert "`a.py:5`\n\n**high: T1**" in whole.body
+    assert whole.body.count("gatehouse:ab12") == 1
+    assert whole.body.endswith(mark("ab12"))
 
 
 def _act(act):

@@ -234,6 +234,16 @@ async def test_a_forge_that_is_down_is_waited_for(tmp_path: Path) -> None:
         assert max(waited) == 300.0
 
 
+async def test_where_the_forge_takes_no_place_the_words_stand_in_the_text(tmp_path: Path) -> None:
+    async with reviewed(tmp_path, policy_file=posts_policy(tmp_path)) as on:
+        on.forge.places = lambda repository, pull: {}  # type: ignore[method-assign]
+        pull = on.open_pull()
+        (request,) = await on.posts()
+        assert (await on.running.done(request))["ok"]
+        assert pull.comments == []
+        assert "shop/cart.py:5" in pull.reviews[0]["body"]
+
+
 async def test_a_crash_between_the_post_and_the_record_posts_nothing_twice(tmp_path: Path) -> None:
     with forge_with_people(tmp_path / "stage") as stage:
         async with reviewing_at(stage, tmp_path) as on:

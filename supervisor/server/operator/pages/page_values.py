@@ -93,9 +93,7 @@ def answered(parts: Parts, session_id: str) -> list[dict[str, Any]]:
 
 def live_sessions(parts: Parts) -> list[dict[str, Any]]:
     """The sessions that haven't ended."""
-    recent = parts.sessions.recent(20)
-    live = [one for one in recent if one.ended_at is None and one.kind != "standing"]
-    return [session_data(parts, one) for one in live]
+    return [session_data(parts, one) for one in parts.sessions.recent(20) if one.ended_at is None]
 
 
 def rules(parts: Parts, *, error: str = "", done: str = "") -> dict[str, Any]:

@@ -1,0 +1,145 @@
+"""`gatehouse app create`: makes the GitHub App that reviews, by GitHub's manifest flow.
+
+The person's browser posts what the App is to GitHub, which asks them, and sends them back here with
+a code; for the code it gives the App's id, private key and webhook secret, once. Source:
+docs.github.com/apps, "Registering a GitHub App from a manifest".
+"""
+
+import asyncio
+import html
+import json
+import secrets
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from supervisor.cli.telling import say
+from supervisor.core.reviews.deliveries import is_full_name
+from supervisor.errors import UserError
+from supervisor.forges.github import NewApp, convert_manifest
+from supervisor.settings import Settings
+
+PATIENCE_S = 600.0
+_PAGE = """<!doctype html><meta charset="utf-8"><title>Gatehouse</title>
+<form method="post" action="{action}">
+<input type="hidden" name="manifest" value="{manifest}">
+<p>GitHub is asked for a new App. <button>Go on to GitHub</button></p></form>"""
+
+
+def create(settings: Settings, *, organization: str, public_url: str) -> int:
+    """Serve the page that begins it, wait for the code, keep what it gives."""
+    url = urlsplit(public_url)
+    if url.scheme not in ("https", "http") or not url.hostname:
+        raise UserError(
+            f"`{public_url}` is no URL where GitHub could reach you", "give --url https://HOST"
+        )
+    if organization and not is_full_name(f"{organization}/x"):
+        raise UserError(f"`{organization}` is no organisation", "give its login")
+    folder = settings.github_app_dir
+    if (folder / "app.json").exists():
+        raise UserError(f"there is an App already: {folder}", "move that folder away first")
+    with _Waiting(settings.github_api, organization, public_url) as waiting:
+        say(f"open {waiting.url} in a browser, and confirm the App there")
+        code = waiting.code(PATIENCE_S)
+    app = asyncio.run(convert_manifest(settings.github_api, code))
+    _keep(settings, app)
+    say(f"the App `{app.slug}` is made; its key is in {folder}")
+    say(f"install it: {app.url}/installations/new, then run `gatehouse up --reviews`")
+    return 0
+
+
+def manifest(public_url: str, redirect_url: str) -> dict[str, Any]:
+    """Return what the App is: what it may do, and where its webhooks go."""
+    return {
+        "name": f"gatehouse-{secrets.token_hex(3)}",
+        "url": public_url,
+        "hook_attributes": {"url": f"{public_url.rstrip('/')}/github", "active": True},
+        "redirect_url": redirect_url,
+        "public": False,
+        "default_permissions": {
+            "checks": "write",
+            "contents": "read",
+            "metadata": "read",
+            "pull_requests": "write",
+        },
+        "default_events": ["pull_request"],
+    }
+
+
+def _keep(settings: Settings, app: NewApp) -> None:
+    folder = settings.github_app_dir
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    files = {
+        "key.pem": app.key,
+        "webhook.secret": app.secret,
+        "app.json": json.dumps({"id": app.id, "slug": app.slug}),
+    }
+    for name, text in files.items():
+        path = folder / name
+        path.touch(mode=0o600)
+        path.write_text(text)
+
+
+class _Waiting:
+    """A server of this machine's own, until GitHub has sent the browser back."""
+
+    def __init__(self, api: str, organization: str, public_url: str) -> None:
+        self._state = secrets.token_urlsafe(16)
+        self._code = ""
+        self._came = threading.Event()
+        waiting = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                status, page = waiting.answer(self.path)
+                data = page.encode()
+                self.send_response(status)
+                self.send_header("Content-Type", "text/html; charset=utf-8")
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+                """Quiet."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}/"
+        whose = f"organizations/{organization}/" if organization else ""
+        action = f"{_web(api)}/{whose}settings/apps/new?state={self._state}"
+        wanted = json.dumps(manifest(public_url, f"{self.url}created"))
+        self._page = _PAGE.format(action=html.escape(action), manifest=html.escape(wanted))
+
+    def __enter__(self) -> "_Waiting":
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def answer(self, target: str) -> tuple[int, str]:
+        """Return status and page for a path."""
+        where = urlsplit(target)
+        if where.path == "/":
+            return 200, self._page
+        given = {name: values[-1] for name, values in parse_qs(where.query).items()}
+        is_ours = secrets.compare_digest(given.get("state", ""), self._state)
+        if where.path != "/created" or not is_ours or not given.get("code"):
+            return 404, "nothing is here"
+        self._code = given["code"]
+        self._came.set()
+        return 200, "The App is made. This page can be closed."
+
+    def code(self, within_s: float) -> str:
+        """Return the code, once it came; `UserError` where nobody came back in time."""
+        if not self._came.wait(within_s):
+            raise UserError("nobody came back from GitHub", "run it again")
+        return self._code
+
+
+def _web(api: str) -> str:
+    """Return where people see the forge whose API that is."""
+    if api.rstrip("/") == "https://api.github.com":
+        return "https://github.com"
+    return api.rstrip("/").removesuffix("/v3").removesuffix("/api")
