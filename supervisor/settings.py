@@ -242,8 +242,8 @@ class Settings(NamedTuple):
     github_key_file: Path | None = None
     github_secret_file: Path | None = None
     github_api: str = "https://api.github.com"
-    review_quiet_s: float = 15.0
-    review_longest_wait_s: float = 120.0
+    # After the last push, and after the first at most.
+    review_debounce_s: tuple[float, float] = (15.0, 120.0)
     review_poll_s: float = 300.0
     review_concurrency: int = 2
     review_cost: str = "2usd"
@@ -267,7 +267,7 @@ class Settings(NamedTuple):
 
     @property
     def saved_rules_file(self) -> Path:
-        """The rules that were saved from the inbox or the CLI: a policy file of its own."""
+        """The rules saved from inbox and CLI, a policy file of its own."""
         return self.data_dir / "policy.yaml"
 
     @property
@@ -383,8 +383,7 @@ def from_environment() -> Settings:
         github_key_file=_file(read, "GATEHOUSE_GITHUB_KEY_FILE"),
         github_secret_file=_file(read, "GATEHOUSE_GITHUB_SECRET_FILE"),
         github_api=read["GATEHOUSE_GITHUB_API"],
-        review_quiet_s=_debounce(read)[0],
-        review_longest_wait_s=_debounce(read)[1],
+        review_debounce_s=_debounce(read),
         review_poll_s=parse_duration(read["GATEHOUSE_REVIEW_POLL"], "GATEHOUSE_REVIEW_POLL"),
         review_concurrency=_whole(read, "GATEHOUSE_REVIEW_CONCURRENCY", 1, 64),
         review_cost=read["GATEHOUSE_REVIEW_COST"],
@@ -443,8 +442,7 @@ def of_the_caller() -> dict[str, str]:
 
 
 def everything() -> dict[str, str]:
-    """The whole environment: for a person's own commands only (`cmd:` of a credential), never
-    for what an agent wants."""
+    """The whole environment: for a person's own commands (`cmd:` of a credential) alone."""
     return dict(os.environ)
 
 
@@ -476,8 +474,7 @@ def cache_dir() -> Path:
 
 
 def for_our_python() -> dict[str, str]:
-    """What a Python of ours needs to start where ours did: a Python that was moved finds its
-    library so."""
+    """What a Python of ours needs to start: one that was moved finds its library so."""
     return inherited("LD_LIBRARY_PATH", "PYTHONDONTWRITEBYTECODE")
 
 
@@ -487,8 +484,7 @@ def search_path() -> str:
 
 
 def _absolute(text: str) -> Path:
-    """A path that users give is relative to where they are; a default is relative to the
-    installation."""
+    """A path that users give is relative to where they are, a default to the installation."""
     path = Path(text).expanduser()
     if path.is_absolute():
         return path

@@ -155,6 +155,7 @@ def _report(model: str, change: Change, outcome: Outcome) -> Report:
         verdict=outcome.review.verdict,
         findings=outcome.review.findings,
         usage=outcome.usage,
+        turns=outcome.turns,
     )
 
 

@@ -53,6 +53,27 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     output_tokens: int
 
 
+class TracedCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One call of a tool, cut: its input as JSON, and the beginning of its result."""
+
+    tool: str
+    input: str
+    result: str
+    is_error: bool = False
+
+
+class TracedTurn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One reply of the model, cut, and the calls in it. Times in seconds: until the reply was
+    there, and until its calls were done."""
+
+    said: str
+    seconds: float
+    calls_s: float = 0.0
+    input_tokens: int
+    output_tokens: int
+    calls: tuple[TracedCall, ...] = ()
+
+
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """The body of `POST /v1/review`. `model` is `recorded` where no model looked at the code."""
 
@@ -63,6 +84,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     verdict: Conclusion
     findings: tuple[Finding, ...]
     usage: Usage
+    turns: tuple[TracedTurn, ...] = ()
 
 
 class InvalidReviewError(ValueError):

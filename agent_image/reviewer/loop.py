@@ -4,13 +4,22 @@ The last two turns are kept: one for the review itself, one to mend it. So a mod
 calling tools still gets the chance to conclude, and the bound always holds.
 """
 
+import json
+import time
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
 from agent_image.reviewer import prompts
-from agent_image.reviewer.findings import InvalidReviewError, Review, Usage, extract
+from agent_image.reviewer.findings import (
+    InvalidReviewError,
+    Review,
+    TracedCall,
+    TracedTurn,
+    Usage,
+    extract,
+)
 from agent_image.reviewer.model import Block, Model, Reply, Request
 from agent_image.reviewer.settings import Limits
 from agent_image.reviewer.text import plain
@@ -18,6 +27,8 @@ from agent_image.reviewer.tool_inputs import definitions
 from agent_image.reviewer.tools import Tools
 
 _KEPT_TURNS = 2
+# What is kept of each text of a turn.
+TRACED_CHARS = 1_500
 
 
 class NoReviewError(Exception):
@@ -29,6 +40,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
     review: Review
     usage: Usage
+    turns: tuple[TracedTurn, ...] = ()
 
 
 class Conversation:
@@ -46,6 +58,7 @@ class Conversation:
         self._messages: list[dict[str, Any]] = []
         self._turns = self._input_tokens = self._output_tokens = 0
         self._repaired = self._offers_tools = False
+        self._trace: list[TracedTurn] = []
 
     def run(self, opening: str) -> Outcome:
         """Talk until there is a review. Raises `NoReviewError`, and `ModelError` from the model."""
@@ -62,9 +75,11 @@ class Conversation:
                     "the review no longer fits the model's context; review a smaller change with"
                     " --base"
                 )
+            begun = time.monotonic()
             content = self._continuation(reply)
+            self._note(reply, content, time.monotonic() - begun)
             if isinstance(content, Review):
-                return Outcome(content, self._usage())
+                return Outcome(content, self._usage(), tuple(self._trace))
             self._messages.append({"role": "assistant", "content": _history(reply.content)})
             if content:
                 self._messages.append({"role": "user", "content": content})
@@ -81,7 +96,9 @@ class Conversation:
         )
         self._turns += 1
         self._say(f"turn {self._turns} of at most {self._limits.turns}")
+        begun = time.monotonic()
         reply = self._model.reply(request, self._say)
+        self._took_s = time.monotonic() - begun
         self._input_tokens += reply.input_tokens
         self._output_tokens += reply.output_tokens
         if not reply.content:
@@ -134,6 +151,33 @@ class Conversation:
         if not self._may_call():
             blocks.append(_words(prompts.BUDGET_SPENT if self._is_spent() else prompts.LAST_CALL))
         return blocks
+
+    def _note(self, reply: Reply, content: Review | list[Block], calls_s: float) -> None:
+        """Keep what a turn was, for whoever wants to see how the review came about."""
+        results = {
+            block["tool_use_id"]: block
+            for block in (content if isinstance(content, list) else ())
+            if block["type"] == "tool_result"
+        }
+        calls = [
+            TracedCall(
+                tool=str(call["name"])[:100],
+                input=json.dumps(call["input"])[:TRACED_CHARS],
+                result=str(results.get(call["id"], {}).get("content", ""))[:TRACED_CHARS],
+                is_error=bool(results.get(call["id"], {}).get("is_error")),
+            )
+            for call in reply.calls
+        ]
+        self._trace.append(
+            TracedTurn(
+                said=reply.text[:TRACED_CHARS],
+                seconds=round(self._took_s, 3),
+                calls_s=round(calls_s, 3) if calls else 0.0,
+                input_tokens=reply.input_tokens,
+                output_tokens=reply.output_tokens,
+                calls=tuple(calls),
+            )
+        )
 
     def _usage(self) -> Usage:
         return Usage(

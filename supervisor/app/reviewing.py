@@ -56,8 +56,8 @@ async def reviewing(supervisor: Supervisor) -> AsyncIterator[Reviewing]:
         clones=settings.clones_dir,
         receipt_key=settings.data_dir / "receipts.key",
         secret=app.secret,
-        quiet_s=settings.review_quiet_s,
-        longest_wait_s=settings.review_longest_wait_s,
+        quiet_s=settings.review_debounce_s[0],
+        longest_wait_s=settings.review_debounce_s[1],
         poll_s=settings.review_poll_s,
         concurrency=settings.review_concurrency,
     )

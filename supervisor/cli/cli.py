@@ -259,11 +259,12 @@ def _add_reviews(words: Any, verb: Callable[..., argparse.ArgumentParser]) -> No
         ("disable", review_verbs.repos_disable),
     ):
         verb(name, switch, repos).add_argument("name", metavar="OWNER/REPO")
-    reviews = _group(words, "reviews", "What was reviewed.", "list|show|receipt|requeue")
+    reviews = _group(words, "reviews", "What was reviewed.", "list|show|receipt|trace|requeue")
     verb("list", review_verbs.reviews_list, reviews)
     for name, one in (
         ("show", review_verbs.reviews_show),
         ("receipt", review_verbs.reviews_receipt),
+        ("trace", review_verbs.reviews_trace),
         ("requeue", review_verbs.reviews_requeue),
     ):
         verb(name, one, reviews).add_argument("id", metavar="ID", help="a review's id")

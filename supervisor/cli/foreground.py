@@ -60,7 +60,7 @@ def demo(settings: Settings, *, open_browser: bool) -> int:
                 github_app_id=stage.app_id,
                 github_key_file=stage.key_file,
                 github_secret_file=stage.secret_file,
-                review_quiet_s=1.0,
+                review_debounce_s=(1.0, 10.0),
             )
             say("a forge of this machine's own, with one repository: acme/shop")
 

@@ -79,6 +79,20 @@ def reviews_receipt(options: argparse.Namespace) -> int:
     return 0
 
 
+def reviews_trace(options: argparse.Namespace) -> int:
+    """Print the turns of a review: what the model said and called."""
+    turns = client_of(options).get(f"/api/reviews/{options.id}/trace")
+    for number, turn in enumerate(turns, 1):
+        tokens = f"{turn['input_tokens']} tokens in, {turn['output_tokens']} out"
+        print(f"turn {number}: {tokens}, {turn['seconds']:.1f} s")
+        if turn["said"]:
+            print(f"  {_plain(turn['said'])}")
+        for call in turn.get("calls", ()):
+            print(f"  {_plain(call['tool'])} {_plain(call['input'])}")
+            print(f"    {_plain(call['result'])}")
+    return 0
+
+
 def reviews_requeue(options: argparse.Namespace) -> int:
     """Have the pull request of a review reviewed anew."""
     print(client_of(options).post(f"/api/reviews/{options.id}/requeue")["outcome"])

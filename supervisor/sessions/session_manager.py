@@ -296,7 +296,8 @@ class SessionManager:
             raise StorageError(
                 f"the review can't be written: {error.strerror}", "look at the data folder"
             ) from error
-        return self._change(session_id, review=review)
+        facts = {name: value for name, value in review.items() if name != "turns"}
+        return self._change(session_id, review=facts)
 
     def keep_bodies(self, session_id: str, *, is_on: bool, by: str) -> Session:
         """Start or stop keeping the beginnings of its requests' bodies for the Network page."""

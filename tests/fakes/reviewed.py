@@ -92,8 +92,7 @@ def settings_of(stage: Stage, folder: Path, **changes: Any) -> Settings:
         "github_app_id": stage.app_id,
         "github_key_file": stage.key_file,
         "github_secret_file": stage.secret_file,
-        "review_quiet_s": 0.2,
-        "review_longest_wait_s": 2.0,
+        "review_debounce_s": (0.2, 2.0),
         "review_poll_s": 3600.0,
         "policy_file": POLICY,
     }

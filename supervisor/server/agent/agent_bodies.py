@@ -28,6 +28,7 @@ _Path = Annotated[str, msgspec.Meta(min_length=1, max_length=4096)]
 _Command = Annotated[str, msgspec.Meta(min_length=1, max_length=COMMAND_CHARS)]
 _Word = Annotated[str, msgspec.Meta(max_length=1024)]
 _Words = Annotated[tuple[_Word, ...], msgspec.Meta(max_length=200)]
+_Traced = Annotated[str, msgspec.Meta(max_length=4000)]
 _Text = Annotated[str, msgspec.Meta(max_length=FILE_BYTES)]
 
 
@@ -179,6 +180,26 @@ class ReviewUsage(_Body, frozen=True, kw_only=True):
     output_tokens: Annotated[int, msgspec.Meta(ge=0)]
 
 
+class TracedCall(_Body, frozen=True, kw_only=True, omit_defaults=True):
+    """One call of a tool, cut: its input as JSON, and the beginning of its result."""
+
+    tool: Annotated[str, msgspec.Meta(max_length=100)]
+    input: _Traced
+    result: _Traced
+    is_error: bool = False
+
+
+class TracedTurn(_Body, frozen=True, kw_only=True, omit_defaults=True):
+    """One reply of the model, cut, and the calls in it; times in seconds."""
+
+    said: _Traced
+    seconds: Annotated[float, msgspec.Meta(ge=0)]
+    calls_s: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    input_tokens: Annotated[int, msgspec.Meta(ge=0)]
+    output_tokens: Annotated[int, msgspec.Meta(ge=0)]
+    calls: Annotated[tuple[TracedCall, ...], msgspec.Meta(max_length=64)] = ()
+
+
 class ReviewBody(_Body, frozen=True, kw_only=True):
     """The review agent's report."""
 
@@ -189,6 +210,7 @@ class ReviewBody(_Body, frozen=True, kw_only=True):
     verdict: Literal["approve", "comment", "request_changes"]
     findings: Annotated[tuple[ReviewFinding, ...], msgspec.Meta(max_length=200)]
     usage: ReviewUsage
+    turns: Annotated[tuple[TracedTurn, ...], msgspec.Meta(max_length=200)] = ()
 
 
 def in_workspace(path: str) -> str:

@@ -153,6 +153,17 @@ def receipts(service: ReviewService, run: queries.ReviewRun) -> list[ReceiptView
     ]
 
 
+def trace(parts: Parts, run: queries.ReviewRun) -> list[dict[str, Any]]:
+    """Return the turns of a run, as its reader reported them; none where it reported nothing."""
+    path = parts.settings.sessions_dir / run.session_id / "review.json"
+    try:
+        report = msgspec.json.decode(path.read_bytes()) if run.session_id else {}
+    except (OSError, msgspec.DecodeError):
+        return []
+    turns: list[dict[str, Any]] = report.get("turns", [])
+    return turns
+
+
 def deliveries(service: ReviewService, limit: int = 100) -> list[DeliveryView]:
     """Return the newest deliveries."""
     with service.engine.connect() as connection:

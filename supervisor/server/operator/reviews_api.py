@@ -4,7 +4,7 @@ What reads is in `review_views`; what changes something is the service's own.
 """
 
 import re
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 from litestar import get, patch, post
@@ -92,6 +92,13 @@ def get_receipts(request: AnyRequest, run_id: FromPath[str]) -> list[ReceiptView
     return review_views.receipts(service, review_views.run_of(service, run_id))
 
 
+@get("/api/reviews/{run_id:str}/trace", sync_to_thread=True)
+def get_trace(request: AnyRequest, run_id: FromPath[str]) -> list[dict[str, Any]]:
+    """Return the turns of a review: what the model said and called, tokens and seconds."""
+    parts = parts_of(request)
+    return review_views.trace(parts, review_views.run_of(service_of(parts), run_id))
+
+
 @post("/api/reviews/{run_id:str}/requeue", status_code=200)
 async def requeue(request: AnyRequest, run_id: FromPath[str]) -> WishOutcome:
     """Have the pull request of a review reviewed anew."""
@@ -122,6 +129,7 @@ def handlers() -> list[ControllerRouterHandler]:
         review_pull,
         get_review,
         get_receipts,
+        get_trace,
         requeue,
         list_deliveries,
         handle_again,

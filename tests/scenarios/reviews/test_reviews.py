@@ -1,6 +1,7 @@
 """A pull request from its webhook to the review that stands on it, over real HTTP, git and
 sandboxes, with a recorded model."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,13 @@ async def test_a_pull_request_is_reviewed_and_a_person_lets_it_be_posted(tmp_pat
         assert on.service.receipts.is_signed(receipt)
         check = await on.check(pull.head_sha, "neutral")
         assert "1 low" in check["output"]["summary"]
+        session = on.running.parts.sessions.recent()[0]
+        assert "turns" not in (session.review or {})
+        report = on.running.parts.sessions.folder(session.id) / "review.json"
+        first, last = json.loads(report.read_text())["turns"]
+        assert first["calls"][0]["tool"] == "git_diff"
+        assert "def count(items)" in first["calls"][0]["result"]
+        assert "<review>" in last["said"]
 
 
 async def test_rules_alone_post_it(tmp_path: Path) -> None:
@@ -87,7 +95,7 @@ async def test_where_the_head_moved_on_nothing_is_posted_at_the_old_one(tmp_path
 
 async def test_thirty_pushes_in_a_burst_are_two_runs_at_most(tmp_path: Path) -> None:
     policy = posts_policy(tmp_path)
-    async with reviewed(tmp_path, policy_file=policy, review_quiet_s=0.5) as on:
+    async with reviewed(tmp_path, policy_file=policy, review_debounce_s=(0.5, 2.0)) as on:
         pull = on.open_pull()
         for number in range(30):
             on.forge.push(NAME, pull.number, {f"shop/m{number}.py": "x = 1\n"}, "More")

@@ -34,7 +34,7 @@ def reviews(request: AnyRequest) -> Response[str]:
     )
 
 
-@get("/reviews/{run_id:str}", include_in_schema=False, sync_to_thread=False)
+@get("/reviews/{run_id:str}", include_in_schema=False, sync_to_thread=True)
 def review(request: AnyRequest, run_id: FromPath[str]) -> Response[str]:
     """One review: findings, acts, receipts."""
     parts = parts_of(request)
@@ -56,6 +56,7 @@ def review(request: AnyRequest, run_id: FromPath[str]) -> Response[str]:
         findings=view.findings,
         acts=acts,
         receipts=[(one, clock_text(one.at)) for one in receipts],
+        turns=review_views.trace(parts, run),
     )
 
 
