@@ -8,11 +8,13 @@ import contextlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 import structlog
 
 from supervisor.base.clock import Clock
 from supervisor.core.act import Act
+from supervisor.core.actions import Git
 from supervisor.core.approvals import Request, status
 from supervisor.core.reviews import posts, slots
 from supervisor.core.reviews.receipts import Outcome
@@ -170,6 +172,48 @@ class ReviewService:
                     part.id, "approved", by=by, shown_fingerprint=part.fingerprint, in_part=True
                 )
         return part
+
+    def pull_of_push(self, request: Request) -> Act | None:
+        """Return the act that opens a pull request of what a push moved; None where it is no push
+        that was carried out, or goes to no repository of ours."""
+        action = request.action
+        if not isinstance(action, Git) or len(action.updates) != 1:
+            return None
+        ref = action.updates[0].ref.removeprefix("refs/heads/")
+        done = request.outcome is not None and bool(request.outcome.get("ok"))
+        repository = self._pushed_to(action.url) if done and action.updates[0].new else None
+        if repository is None or ref in (repository.default_branch, action.updates[0].ref):
+            return None
+        return Act(
+            operation="open-pr",
+            forge="github",
+            repository=repository.full_name,
+            title=ref,
+            body="Opened from an approved push of a supervised session.",
+            branch=ref,
+            base=repository.default_branch,
+        )
+
+    def open_pull(self, request: Request, *, by: str) -> Request:
+        """Open a pull request of what a push moved: the operator wants it, and that is the
+        answer. `UserError` where none can be."""
+        act = self.pull_of_push(request)
+        if act is None:
+            raise UserError("no pull request can be opened of this", "push a branch first")
+        session_id = self.repository_named(act.repository).session_id
+        reason = f"opened from the push {request.id}"
+        asked = self._gate.ask(act, session_id=session_id, reason=reason, origin="reviews")
+        if status(asked) != "pending":
+            return asked
+        return self._gate.resolve(asked.id, "approved", by=by, shown_fingerprint=asked.fingerprint)
+
+    def _pushed_to(self, url: str) -> queries.Repository | None:
+        parts = urlsplit(url)
+        name = parts.path.strip("/").removesuffix(".git")
+        with self.engine.connect() as connection:
+            found = queries.repository(connection, "github", name)
+        is_same = found is not None and urlsplit(found.clone_url).hostname == parts.hostname
+        return found if is_same and parts.scheme in ("https", "http") else None
 
     def code_of(self, act: Act) -> dict[str, list[tuple[int, str, bool]]]:
         """Return the code beside each finding of a review, by the finding: number, text, and

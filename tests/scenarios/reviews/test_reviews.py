@@ -4,11 +4,13 @@ sandboxes, with a recorded model."""
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from supervisor.core.act import Act
-from supervisor.core.approvals import status
-from supervisor.errors import ChangedError
+from supervisor.core.actions import Exec, Git, RefUpdate
+from supervisor.core.approvals import Request, RequestId, status
+from supervisor.errors import ChangedError, UserError
 from tests.fakes.reviewed import NAME, forge_with_people, reviewed, reviewing_at
 
 pytestmark = pytest.mark.xdist_group("reviews")
@@ -250,6 +252,40 @@ async def test_where_the_forge_takes_no_place_the_words_stand_in_the_text(tmp_pa
         assert (await on.running.done(request))["ok"]
         assert pull.comments == []
         assert "shop/cart.py:5" in pull.reviews[0]["body"]
+
+
+async def test_of_an_approved_push_a_pull_request_is_opened_once(tmp_path: Path) -> None:
+    async with reviewed(tmp_path) as on:
+        await on.service.reconcile.repositories()
+        sha = on.forge.commit(NAME, "fix", {"a.py": "x = 1\n"}, "Fix", base="main")
+        update = RefUpdate("refs/heads/fix", "", sha)
+        push = Request(
+            id=RequestId("p"),
+            session_id="s",
+            origin="agent_api",
+            action=Git(operation="push", url=f"{on.forge.url}/{NAME}.git", updates=(update,)),
+            fingerprint="",
+            subject="",
+            asked_at=0.0,
+            decision="allow",
+            why="",
+            outcome={"ok": True},
+        )
+        numbers = [
+            (await on.running.done(on.service.open_pull(push, by="the test")))["id"]
+            for _ in range(2)
+        ]
+        assert numbers == [1, 1]
+        (pull,) = on.forge.repositories[NAME].pulls.values()
+        assert (pull.head_ref, pull.base_ref, pull.author) == ("fix", "main", "gatehouse[bot]")
+        elsewhere = Git(operation="push", url="https://other.example/a/b.git", updates=(update,))
+        for other in (
+            {"outcome": {"ok": False}},
+            {"action": elsewhere},
+            {"action": Exec(command="git push")},
+        ):
+            with pytest.raises(UserError):
+                on.service.open_pull(msgspec.structs.replace(push, **other), by="the test")
 
 
 async def test_a_crash_between_the_post_and_the_record_posts_nothing_twice(tmp_path: Path) -> None:

@@ -181,7 +181,8 @@ async def test_every_route_that_answers_is_in_this_test(door: Door) -> None:
     elsewhere = {
         "/api/requests/{request_id}/approve-part", "/requests/{request_id}/hunks",
         "/api/requests/{request_id}/merge", "/api/requests/{request_id}/give-host",
-        "/requests/{request_id}/conflict/{how}", "/requests/{request_id}/act",
+        "/requests/{request_id}/conflict/{how}",
+        "/requests/{request_id}/act", "/requests/{request_id}/open-pull",
         "/sessions/{session_id}/undo", "/api/undo/preview",
         # says nothing of what waits
         "/api/requests/{request_id}/lift", "/requests/{request_id}/lift",

@@ -121,6 +121,8 @@ def card(parts: Parts, request: Request, budget: DiffTime | None = None) -> dict
         "has_later_change": has_change and not is_now,
         "has_conflict": has_change and "conflict" in getattr(request.action, "hazards", ()),
         "install": _install(parts, request) if current == "pending" else None,
+        "can_open_pull": parts.reviews is not None
+        and parts.reviews.pull_of_push(request) is not None,
         "has_act": current == "pending" and getattr(request.action, "operation", "") == "post",
         "has_push": current == "pending" and bool(getattr(request.action, "updates", ())),
         "delivery": redact(action_words.delivery(request)),

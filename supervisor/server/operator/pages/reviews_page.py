@@ -106,9 +106,24 @@ async def answer_act(
     return page_values.html("parts/some_cards.html", cards=[shown])
 
 
+@post("/requests/{request_id:str}/open-pull", include_in_schema=False, status_code=200)
+async def open_pull(request: AnyRequest, request_id: FromPath[str]) -> Response[str]:
+    """Open a pull request of a push that was carried out; the card of that act."""
+    parts = parts_of(request)
+    asked = parts.queue.get(request_id)
+    try:
+        opened = service_of(parts).open_pull(asked, by=caller(request).name)
+    except GatehouseError as error:
+        shown = card(parts, asked) | {"error": str(error)}
+        return page_values.html("parts/some_cards.html", error, cards=[shown])
+    return page_values.html(
+        "parts/some_cards.html", cards=[card(parts, asked), card(parts, opened)]
+    )
+
+
 def handlers() -> list[ControllerRouterHandler]:
     """Every page and part of this module."""
-    return [reviews, review, switch, act_part, answer_act]
+    return [reviews, review, switch, act_part, answer_act, open_pull]
 
 
 def _row(view: ReviewView) -> dict[str, Any]:
