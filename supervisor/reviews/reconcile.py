@@ -19,7 +19,11 @@ from supervisor.store.reviews import queries
 
 log = structlog.get_logger("reviews")
 
-MOST_ATTEMPTS = 5
+# A delivery that failed is tried again after 1, 2, 4 ... minutes: for half an hour.
+MOST_ATTEMPTS = 6
+BACK_OFF_S = 30.0
+# A head whose reviews failed is taken up again by the poll, so often at most.
+MOST_RUNS_OF_HEAD = 3
 MOST_RUNS_AN_HOUR = 50
 WRITERS = frozenset({"admin", "maintain", "write"})
 
@@ -51,8 +55,10 @@ class Reconcile:
         """Handle every delivery that nothing came of yet, oldest first."""
         with self._engine.connect() as connection:
             waiting = queries.unhandled(connection, MOST_ATTEMPTS)
+        now = self._clock.now()
         for one in waiting:
-            await self._handle(one)
+            if not one.attempts or now >= one.received_at + BACK_OFF_S * 2**one.attempts:
+                await self._handle(one)
 
     async def _handle(self, delivery: queries.Delivery) -> None:
         facts: dict[str, object] = {"attempts": delivery.attempts + 1}
@@ -142,7 +148,8 @@ class Reconcile:
         for repository in watched:
             pulls = await self._forge.open_pulls(facts_of(repository))
             for facts in pulls:
-                await self._take(repository, facts)
+                if not self._has_failed(repository, facts):
+                    await self._take(repository, facts)
             numbers = {one.number for one in pulls}
             with self._engine.connect() as connection:
                 gone = [
@@ -152,6 +159,15 @@ class Reconcile:
                 ]
             for number in gone:
                 await self.pull(repository, number)
+
+    def _has_failed(self, repository: queries.Repository, facts: PullFacts) -> bool:
+        """Return whether reviews of this very head failed so often that only a person, or another
+        push, has it tried again."""
+        with self._engine.connect() as connection:
+            known = queries.pull_numbered(connection, repository.id, facts.number)
+            runs = [] if known is None else queries.runs_of(connection, known.id)
+        failed = [one for one in runs if (one.head_sha, one.outcome) == (facts.head_sha, "failed")]
+        return len(failed) >= MOST_RUNS_OF_HEAD
 
     async def pull(self, repository: queries.Repository, number: int, *, full: bool = False) -> str:
         """Read a pull request from the forge, and give its slot what follows; return the outcome in

@@ -94,18 +94,18 @@ class Runs:
                 return
             pull = queries.pull(connection, run.pull_id)
             repository = queries.repository_of(connection, pull.repository_id)
-        failed, may_retry = "", False
-        outcome: str = "failed"
-        try:
-            async with self._beating(run):
+        failed, may_retry, outcome = "", False, "failed"
+        # Inside of the block: a task group wraps what leaves it.
+        async with self._beating(run):
+            try:
                 outcome = await self._review(run, pull, repository, begun)
-        except (ForgeError, CloneError) as error:
-            failed, may_retry = str(error)[:500], error.may_retry
-        except GatehouseError as error:
-            failed = str(error)[:500]
-        except Exception as error:
-            log.exception("a run failed", run=run.id)
-            failed = f"internal error: {type(error).__name__}: {error}"[:500]
+            except (ForgeError, CloneError) as error:
+                failed, may_retry = str(error)[:500], error.may_retry
+            except GatehouseError as error:
+                failed = str(error)[:500]
+            except Exception as error:
+                log.exception("a run failed", run=run.id)
+                failed = f"internal error: {type(error).__name__}: {error}"[:500]
         self._change(
             run.id,
             ended_at=self._clock.now(),

@@ -1,7 +1,9 @@
 """A pull request from its webhook to the review that stands on it, over real HTTP, git and
 sandboxes, with a recorded model."""
 
+import asyncio
 import json
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -10,7 +12,8 @@ import pytest
 from supervisor.core.act import Act
 from supervisor.core.actions import Exec, Git, RefUpdate
 from supervisor.core.approvals import Request, RequestId, status
-from supervisor.errors import ChangedError, UserError
+from supervisor.errors import ChangedError, GatehouseError, UserError
+from supervisor.forges.base import ForgeError, RepositoryFacts
 from tests.fakes.reviewed import NAME, forge_with_people, reviewed, reviewing_at
 
 pytestmark = pytest.mark.xdist_group("reviews")
@@ -286,6 +289,84 @@ async def test_of_an_approved_push_a_pull_request_is_opened_once(tmp_path: Path)
         ):
             with pytest.raises(UserError):
                 on.service.open_pull(msgspec.structs.replace(push, **other), by="the test")
+
+
+async def test_a_review_that_fails_is_said_and_taken_up_by_the_poll_three_times(
+    tmp_path: Path,
+) -> None:
+    async with reviewed(tmp_path) as on:
+
+        async def fails(run: object, *rest: object, **more: object) -> None:
+            raise GatehouseError("the reader gave no review")
+
+        on.service.runs._read = fails  # type: ignore[assignment]
+        pull = on.open_pull()
+        receipt = await on.receipt("failed")
+        assert receipt.reason == "the reader gave no review"
+        await on.check(pull.head_sha, "failure")
+
+        def ended(count: int) -> bool | None:
+            with on.service.engine.connect() as connection:
+                query = "select count(*) from runs where outcome = 'failed'"
+                return connection.exec_driver_sql(query).scalar_one() == count or None
+
+        for count in (2, 3):
+            await on.service.reconcile.poll()
+            await on.running.until_soon(partial(ended, count), f"{count} runs")
+        await on.service.reconcile.poll()
+        await asyncio.sleep(1.0)
+        assert ended(3)
+        assert await on.service.review_pull(NAME, pull.number) == "wanted"
+        await on.running.until_soon(partial(ended, 4), "a person's wish")
+
+
+async def test_a_run_that_may_go_better_is_tried_again(tmp_path: Path) -> None:
+    async with reviewed(tmp_path, policy_file=posts_policy(tmp_path)) as on:
+        real, later_s, tries = on.running.parts.clock.now, [0.0], 0
+        token = on.service._forge.clone_token
+
+        async def once(repository: RepositoryFacts) -> str:
+            nonlocal tries
+            tries += 1
+            if tries == 1:
+                raise ForgeError("no server is there", status=503, may_retry=True)
+            return await token(repository)
+
+        on.service._forge.clone_token = once  # type: ignore[method-assign]
+        on.running.parts.clock.now = lambda: real() + later_s[0]  # type: ignore[method-assign]
+        pull = on.open_pull()
+        await on.running.until_soon(lambda: tries or None, "the first try")
+        later_s[0] = 40.0
+        await on.check(pull.head_sha, "neutral")
+        with on.service.engine.connect() as connection:
+            (run,) = connection.exec_driver_sql("select attempt, outcome from runs").all()
+        assert tuple(run) == (2, "found")
+
+
+async def test_a_forge_that_is_down_for_ten_minutes_loses_no_webhook(tmp_path: Path) -> None:
+    async with reviewed(tmp_path) as on:
+        on.forge.until_sent()
+        real, gone_s = on.running.parts.clock.now, [0.0]
+        on.forge.is_down = True
+        pull = on.open_pull()
+        on.forge.until_sent()
+
+        def attempts() -> int:
+            with on.service.engine.connect() as connection:
+                query = "select attempts from deliveries where event = 'pull_request'"
+                return int(connection.exec_driver_sql(query).scalar() or 0)
+
+        await on.running.until_soon(lambda: attempts() or None, "the first try")
+        on.running.parts.clock.now = lambda: real() + gone_s[0]  # type: ignore[method-assign]
+        for minutes in range(1, 11):
+            gone_s[0] = minutes * 60.0
+            await asyncio.sleep(0.05)
+            await on.service.reconcile.handle_all()
+        assert 3 <= attempts() <= 6
+        on.forge.is_down = False
+        gone_s[0] = 2000.0
+        await on.service.reconcile.handle_all()
+        assert (await on.posts())[0].action.head == pull.head_sha  # type: ignore[union-attr]
 
 
 async def test_a_crash_between_the_post_and_the_record_posts_nothing_twice(tmp_path: Path) -> None:
