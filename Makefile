@@ -8,6 +8,8 @@ WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); [ "$$n" -le 4 ] && echo "$
 TESTS ?= tests
 # Whose outcome depends on what the kernel lets one do: as root `make test` runs everything without root's rights, and these as root, too.
 ROOT_TOO := tests/escape tests/sandbox tests/scenarios/test_overlay.py tests/workspace
+# Of those, what `make test` runs as root; `make test-many` runs all.
+ROOT_SHARE := tests/escape tests/sandbox tests/scenarios/test_overlay.py tests/workspace/disk tests/workspace/copy tests/workspace/apply
 BIN := .venv/bin
 # Caches are each user's own: what root wrote here, nobody else could write again.
 export CACHES ?= .cache-$(shell id -u)
@@ -17,7 +19,7 @@ export HYPOTHESIS_STORAGE_DIRECTORY := $(CURDIR)/$(CACHES)/hypothesis
 export COVERAGE_FILE := $(CURDIR)/$(CACHES)/coverage
 PYTEST := $(BIN)/pytest -o cache_dir=$(CACHES)/pytest
 
-.PHONY: help up up-compose test test-compose setup setup-dev check pytest pytest-once coverage format lock bench fuzz chaos soak clean
+.PHONY: help up up-compose test test-many test-compose setup setup-dev check pytest pytest-once coverage format lock bench fuzz chaos soak clean
 .DEFAULT_GOAL := help
 
 help: ## list these commands
@@ -40,6 +42,9 @@ up-compose: ## the same in containers, with Docker or Podman (WORKSPACE= MAX_UPT
 
 test: setup-dev check pytest ## install what is missing, then run everything that CI runs
 
+test-many: export EVERYTHING = 1
+test-many: test ## what `make test` runs, with all that it takes a share of (an hour)
+
 setup: ## install what is missing for `make up`
 	@scripts/setup run
 
@@ -57,7 +62,7 @@ ifeq ($(shell id -u),0)
 	$(if $(AS_ROOT),@$(MAKE) --no-print-directory pytest-once TESTS='$(AS_ROOT)')
 endif
 
-AS_ROOT = $(if $(filter tests,$(TESTS)),$(ROOT_TOO),$(filter $(addsuffix %,$(ROOT_TOO)),$(TESTS)))
+AS_ROOT = $(if $(filter tests,$(TESTS)),$(if $(EVERYTHING),$(ROOT_TOO),$(ROOT_SHARE)),$(filter $(addsuffix %,$(ROOT_TOO)),$(TESTS)))
 
 pytest-once: setup-dev
 	@if grep -rqs --include='*.py' 'mark\.serial' $(foreach test,$(TESTS),$(firstword $(subst ::, ,$(test)))); then \
@@ -86,7 +91,6 @@ bench: setup-dev ## measure; each figure as a ratio to something measured in the
 fuzz: setup-dev ## search longer: every property test with 100 times the examples, 1,000 ways to piece a repository together, atheris on each parser (FUZZ_SECONDS=60)
 	$(PYTEST) -m hypothesis --hypothesis-profile deep --timeout 3600 -n $(WORKERS) $(TESTS)
 	SEQUENCES=1000 $(PYTEST) tests/workspace/trees/test_repositories_sequences.py
-	EVERYTHING=1 $(PYTEST) -n $(WORKERS) --dist loadgroup tests/browser/test_nothing_hides.py
 	FUZZ_SECONDS=$${FUZZ_SECONDS:-60} $(BIN)/python -m tests.fuzz
 
 test-compose: setup-dev ## build the images and use them, with Docker or Podman; makes what Podman needs here
@@ -94,7 +98,6 @@ test-compose: setup-dev ## build the images and use them, with Docker or Podman;
 
 chaos: setup-dev ## kill -9 at random moments, 30 times (CHAOS_ROUNDS=), and check record and host
 	CHAOS_ROUNDS=$${CHAOS_ROUNDS:-30} CHAOS_SEED=$${CHAOS_SEED:-$$$$} $(PYTEST) -q tests/chaos/test_kill.py
-	EVERYTHING=1 $(PYTEST) -q tests/scenarios/reviews/test_reviews_killed.py
 
 soak: setup-dev ## 64 busy clients through supervisor and egress for SOAK_S seconds (1800), and check that nothing grows
 	SOAK_S=$${SOAK_S:-1800} $(PYTEST) -q -s tests/chaos/test_soak.py

@@ -33,7 +33,7 @@ HOSTILE = {
     "widest letters": "\ufdfd" * 500 + "{end}",
     "marks of its own": "ls⟨2 spaces⟩" + " " * 500 + "{end}",
 }
-# What a short run tries of them on the other pages; `make fuzz` tries all.
+# What a short run tries of them on the other pages; `make test-many` tries all.
 SHARE = ("one long word", "blank lines", "wide characters", "stacked marks")
 WINDOWS = {"wide": {"width": 1300, "height": 900}, "phone": {"width": 390, "height": 800}}
 FIELDS: dict[str, Callable[[str], Action]] = {

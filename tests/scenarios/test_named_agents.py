@@ -227,7 +227,11 @@ class Named:
         )
 
 
-@pytest.fixture(params=["claude", "codex", "opencode"])
+# The slowest of them has these only where everything is run (`make test-many`).
+EACH = ["claude", "codex", *(["opencode"] if os.environ.get("EVERYTHING") else [])]
+
+
+@pytest.fixture(params=EACH)
 def named(request: pytest.FixtureRequest) -> Callable[..., Named]:
     """What makes each of the agents, given the commands that its model wants."""
     if request.param == "claude":

@@ -10,7 +10,7 @@ from supervisor.core.reviews.diffs import changed_files
 from supervisor.demo.forge.anchors import places
 
 DIFF = ("git", "diff", "--no-color", "--no-ext-diff", "--no-textconv", "--find-renames", "-U3")
-# Changes that a short run tries; EVERYTHING=1 tries 10,000.
+# Changes that a short run tries; `make test-many` tries 10,000.
 CHANGES = 10_000 if os.environ.get("EVERYTHING") else 150
 FILES = 25
 TEXTS = (

@@ -49,7 +49,7 @@ STEPS: dict[str, Callable[[Gatehouse, Stage], object]] = {
 }
 
 
-# A short run tries these; `make chaos` tries each.
+# A short run tries these; `make test-many` tries each.
 SHARE = ("reading", "posting")
 EACH = (*STEPS, "posting", "checking")
 
