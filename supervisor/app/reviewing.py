@@ -44,6 +44,8 @@ async def reviewing(supervisor: Supervisor) -> AsyncIterator[Reviewing]:
     """Run a review service until the block ends. `UserError` where a setting is missing."""
     parts = supervisor.parts
     settings = parts.settings
+    if settings.backend == "compose":
+        raise UserError("compose doesn't offer reviews yet", "use `gatehouse up --reviews`")
     app = _app(settings)
     forge = GitHub(
         api=settings.github_api,
@@ -111,7 +113,10 @@ class ReaderSessions:
 
     async def wait(self, session_id: str) -> Session:
         """See `runs.Readers.wait`."""
-        return await self._parts.sessions.wait_ended(session_id)
+        session = await self._parts.sessions.wait_ended(session_id)
+        # It lies over a checkout that the next run takes to another commit.
+        await self._parts.kept_copies.drop(session_id)
+        return session
 
     def stop(self, session_id: str) -> None:
         """See `runs.Readers.stop`."""

@@ -259,7 +259,7 @@ class SessionSetup:
         parts = self._parts[session.id]
         # The door closes its own.
         parts.listeners = tuple(one for port, one in listeners.items() if port != AGENT_PORT)
-        if not _ends_in_branch(session):
+        if not self._stays_in_copy(session):
             await parts.channel.start()
         await self._network.open_session(session.id, listeners[PROXY_PORT], self._credentials)
         self._network.keep_bodies(session.id, is_on=session.keep_bodies)
@@ -302,7 +302,7 @@ class SessionSetup:
         if self.exec_broker is not None:
             await self.exec_broker.until_stopped(session.id)
         is_copied = (self._settings.sessions_dir / session.id / "merged").is_dir()
-        if is_copied and not _ends_in_branch(session):
+        if is_copied and not self._stays_in_copy(session):
             await self._parts[session.id].channel.final_pass(why)
 
     def waits_for_person(self, session_id: str) -> bool:
@@ -439,6 +439,12 @@ class SessionSetup:
             request for request in self._queue.of_session(session_id) if not is_settled(request)
         ]
 
+    def _stays_in_copy(self, session: Session) -> bool:
+        """Return whether nothing that it changes is asked for: it leaves the copy as commits alone,
+        or was only a pull request's code to read."""
+        is_pull = Path(session.workspace).is_relative_to(self._settings.clones_dir)
+        return is_pull or (session.job is not None and session.job.branch)
+
     def _caller(self, session: Session) -> StartingShell:
         parts = self._parts.get(session.id)
         return parts.caller if parts is not None else self._started_in(None)
@@ -446,11 +452,6 @@ class SessionSetup:
     def _within(self, session: Session) -> Within:
         parts = self._parts.get(session.id)
         return parts.channel.within if parts is not None else None
-
-
-def _ends_in_branch(session: Session) -> bool:
-    """Return whether what it changes leaves the copy as commits alone."""
-    return session.job is not None and session.job.branch
 
 
 async def _to_end(check: Awaitable[object]) -> None:

@@ -49,6 +49,12 @@ class KeptCopies:
         self.total_bytes = total
         return removed
 
+    async def drop(self, session_id: str) -> None:
+        """Remove one copy: nobody will look at it any more."""
+        if not self._is_needed(session_id):
+            await asyncio.to_thread(_remove, self._folder / session_id)
+            self._sizes.pop(session_id, None)
+
     def _by_age(self) -> list[str]:
         found = [
             (entry.stat(follow_symlinks=False).st_mtime, entry.name)

@@ -51,6 +51,7 @@ async def test_a_pull_request_is_reviewed_and_a_person_lets_it_be_posted(tmp_pat
         assert first["calls"][0]["tool"] == "git_diff"
         assert "def count(items)" in first["calls"][0]["result"]
         assert "<review>" in last["said"]
+        assert not (report.parent / "merged").exists(), "its copy is of no use any more"
 
 
 async def test_rules_alone_post_it(tmp_path: Path) -> None:
