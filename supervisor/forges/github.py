@@ -117,13 +117,13 @@ class GitHub:
         """See `base.Forge.pull`."""
         token = await self._token_for(repository, {"pull_requests": "read"})
         path = f"/repos/{repository.full_name}/pulls/{number}"
-        return _pull(await self._call("GET", path, token=token))
+        return pull_facts(await self._call("GET", path, token=token))
 
     async def open_pulls(self, repository: RepositoryFacts) -> list[PullFacts]:
         """See `base.Forge.open_pulls`."""
         token = await self._token_for(repository, {"pull_requests": "read"})
         path = f"/repos/{repository.full_name}/pulls?state=open"
-        return [_pull(one) for one in await self._all(path, token=token)]
+        return [pull_facts(one) for one in await self._all(path, token=token)]
 
     async def permission(self, repository: RepositoryFacts, login: str) -> str:
         """See `base.Forge.permission`."""
@@ -314,7 +314,8 @@ def _repository(one: dict[str, Any], installation: int) -> RepositoryFacts:
     )
 
 
-def _pull(one: dict[str, Any]) -> PullFacts:
+def pull_facts(one: dict[str, Any]) -> PullFacts:
+    """Return a pull request out of GitHub's own form of it."""
     head_repository = one["head"].get("repo")
     is_fork = head_repository is None or (
         head_repository["full_name"] != one["base"]["repo"]["full_name"]

@@ -1,5 +1,7 @@
 """The slot of a pull request: the table, and what holds in any order of events."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -202,3 +204,45 @@ def test_a_burst_gives_two_runs_at_most(pauses: list[float], takes: float) -> No
         now += 0.5
     assert runs <= 2
     assert slot.last_reviewed_sha == f"head {len(pushes) - 1}"
+
+
+PENDING, _ = after((20, Wanted("b")), slot=RUNNING)
+STATES = {
+    "idle": Slot(),
+    "debouncing": after((0, Wanted("a")))[0],
+    "running": RUNNING,
+    "pending-rerun": PENDING,
+}
+EVENTS_BY_NAME: dict[str, Event] = {
+    "wanted": Wanted("b"),
+    "wanted as it was": Wanted("a"),
+    "due": Due("r"),
+    "no money": Due("r", no_budget="day"),
+    "ended": Ended("r1", 1),
+    "failed, may go better": Ended("r1", 1, failed="x", may_retry=True),
+    "failed": Ended("r1", 1, failed="x"),
+    "lease over": LeaseOver(),
+    "closed": Closed("closed"),
+}
+
+
+def drawn() -> list[str]:
+    """The table as a diagram: each way from one state to another, with all that leads there."""
+    ways: dict[tuple[str, str], list[str]] = {}
+    for name, slot in STATES.items():
+        for label, event in EVENTS_BY_NAME.items():
+            to = state(step(slot, event, 500)[0])
+            if to != name and label not in ways.setdefault((name, to), []):
+                ways[name, to].append(label)
+    lines = [
+        f"    {start.replace('-', '_')} --> {end.replace('-', '_')}: {'; '.join(labels)}"
+        for (start, end), labels in ways.items()
+        if labels
+    ]
+    return ["stateDiagram-v2", "    [*] --> idle", *lines]
+
+
+def test_the_diagram_of_the_page_is_the_table() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "reviews.md").read_text()
+    told = page.partition("```mermaid\n")[2].partition("\n```")[0].split("\n")
+    assert told == drawn(), "\n".join(drawn())
