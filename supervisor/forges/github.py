@@ -22,6 +22,7 @@ from supervisor.forges.base import (
     PullFacts,
     RepositoryFacts,
 )
+from supervisor.forges.throttle import Throttle
 
 PUBLIC_API = "https://api.github.com"
 NAME = "gatehouse"
@@ -89,6 +90,7 @@ class GitHub:
         self._app_id = app_id
         self._private_key = private_key
         self._now = now
+        self._throttle = Throttle(now)
 
     async def close(self) -> None:
         """See `base.Forge.close`."""
@@ -267,6 +269,13 @@ class GitHub:
         *,
         token: str | None = None,
         jwt: str | None = None,
+    ) -> Any:
+        # A token that is minted is no content.
+        async with self._throttle.turn(posts=method != "GET" and jwt is None):
+            return await self._send(method, path, data, token=token, jwt=jwt)
+
+    async def _send(
+        self, method: str, path: str, data: Any, *, token: str | None, jwt: str | None
     ) -> Any:
         try:
             if method == "GET":

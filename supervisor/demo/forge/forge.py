@@ -187,6 +187,16 @@ class DemoForge:
         Path(index["GIT_INDEX_FILE"]).unlink(missing_ok=True)
         return made
 
+    def import_files(self, full_name: str, branch: str, files: Mapping[str, str]) -> None:
+        """Put a commit with many files on a branch, at once (git-fast-import(1))."""
+        folder = self.repositories[full_name].folder
+        parts = [b"commit refs/heads/%s\ncommitter A <a@b.c> 0 +0000\ndata 0\n" % branch.encode()]
+        parts.append(b"from refs/heads/%s^0\n" % branch.encode())
+        for path, text in files.items():
+            data = text.encode()
+            parts.append(b"M 100644 inline %s\ndata %d\n%s\n" % (path.encode(), len(data), data))
+        _run(folder, "fast-import", "--quiet", data=b"".join(parts))
+
     def open_pull(
         self,
         full_name: str,
