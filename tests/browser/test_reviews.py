@@ -40,7 +40,9 @@ async def test_from_the_webhook_to_approve(browser: Browser, tmp_path: Path) -> 
             assert "Findings: 1 critical." in pull.reviews[0]["body"]
             await page.goto(f"http://127.0.0.1:{on.running.supervisor.port}/reviews")
             await page.get_by_role("link", name=f"{NAME}#{pull.number}").click()
-            await expect(page.get_by_text("divides by zero")).to_be_visible()
+            await expect(
+                page.get_by_role("strong").filter(has_text="divides by zero")
+            ).to_be_visible()
             await expect(page.get_by_text("signed").first).to_be_visible()
             await page.goto(f"http://127.0.0.1:{on.running.supervisor.port}/reviews")
             await page.get_by_role("button", name="Switch off").click()

@@ -51,11 +51,13 @@ def changed(workspace: Path) -> Path:
 
 
 def files_of(running: Supervised, session: Session) -> tuple[dict[str, Any], str]:
-    """review.json and review.md of a session."""
+    """review.json, without its turns, and review.md of a session."""
     folder = running.parts.settings.sessions_dir / session.id
     for name in ("review.json", "review.md"):
         assert stat.S_IMODE((folder / name).stat().st_mode) == 0o600
-    return json.loads((folder / "review.json").read_bytes()), (folder / "review.md").read_text()
+    review = json.loads((folder / "review.json").read_bytes())
+    assert review.pop("turns")
+    return review, (folder / "review.md").read_text()
 
 
 # -- recorded -------------------------------------------------------------------------------------
