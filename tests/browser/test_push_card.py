@@ -54,7 +54,10 @@ async def test_a_push_is_shown_and_approved(browser: Browser, tmp_path: Path) ->
         async with page_of(browser, running, session) as page:
             await page.get_by_role("button", name="Take into my repository").click()
             await expect(page.locator("[data-role=taken]")).to_have_text("fix")
-            await page.get_by_role("button", name="Take into my repository").click()
+            again = page.get_by_role("button", name="Take into my repository")
+            # The answer to the first press may still be settling.
+            await page.wait_for_function("() => !document.querySelector('.htmx-request')")
+            await again.click()
             await expect(page.locator("#taken [role=alert]")).to_contain_text(
                 "has all commits of `fix` already"
             )
