@@ -19,6 +19,7 @@ from supervisor.server.common.views import shown
 from supervisor.server.operator import decisions
 from supervisor.server.operator.operator_api import AnyRequest, caller, parts_of
 from supervisor.server.operator.pages import page_values
+from supervisor.server.operator.pages.page_views import project_name
 
 
 class LeftView(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,7 +89,7 @@ def values(parts: Parts) -> dict[str, Any]:
     rows = [
         msgspec.to_builtins(one)
         | {
-            "name": one.workspace.rstrip("/").rpartition("/")[2] or one.workspace,
+            "name": project_name(one.workspace),
             "ago": format_duration(now - one.ended_at),
             "stays": format_duration(one.kept_until - now),
         }

@@ -178,11 +178,15 @@ def job_in_short(parts: Parts, session: Session) -> str:
 
 
 def session_name(session: Session) -> str:
-    """Return the last part of its workspace's path, which people call a project; of a standing
-    session, its repository."""
+    """Return what people call its project; of a standing session, its repository."""
     if session.kind == "standing":
         return session.command[-1]
-    return session.workspace.rstrip("/").rpartition("/")[2] or session.workspace
+    return project_name(session.workspace)
+
+
+def project_name(workspace: str) -> str:
+    """Return the last part of a workspace's path; the path itself where that is empty (`/`)."""
+    return workspace.rstrip("/").rpartition("/")[2] or workspace
 
 
 def _status_word(request: Request) -> str:
