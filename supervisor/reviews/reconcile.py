@@ -198,6 +198,7 @@ class Reconcile:
                 head_ref=facts.head_ref,
                 head_sha=facts.head_sha,
                 closed_at=None if facts.is_open else now,
+                labels=list(facts.labels[:100]),
             )
             recent = queries.runs_since(connection, repository.id, now - 3600)
             was_reviewed = queries.slot(connection, pull_id).last_reviewed_sha == facts.head_sha

@@ -15,6 +15,7 @@ from supervisor.core.models.model_calls import Tokens
 from supervisor.settings import ROOT
 from supervisor.store import requests, spending
 from supervisor.store.engine import open_database
+from supervisor.store.reviews import tables as reviews
 from supervisor.store.tables import metadata
 
 OLD_CALLS = [
@@ -37,10 +38,12 @@ def database_at(path: Path, revision: str) -> Engine:
     return engine
 
 
-def test_the_migrations_make_the_tables(tmp_path: Path) -> None:
-    engine = open_database(tmp_path / "gatehouse.db")
+@pytest.mark.parametrize("folder", ["supervisor/store", "supervisor/store/reviews"])
+def test_the_migrations_make_the_tables(tmp_path: Path, folder: str) -> None:
+    engine = open_database(tmp_path / "gatehouse.db", ROOT / folder / "migrations")
+    tables_ = metadata if folder == "supervisor/store" else reviews.metadata
     with engine.connect() as connection:
-        assert compare_metadata(MigrationContext.configure(connection), metadata) == []
+        assert compare_metadata(MigrationContext.configure(connection), tables_) == []
     engine.dispose()
 
 

@@ -24,6 +24,7 @@ class Repository(msgspec.Struct, frozen=True, kw_only=True):
     clone_url: str
     enabled: bool
     removed_at: float | None
+    settings: dict[str, Any]
     session_id: str
 
 
@@ -43,6 +44,8 @@ class PullRequest(msgspec.Struct, frozen=True, kw_only=True):
     head_ref: str
     head_sha: str
     closed_at: float | None
+    labels: list[str]
+    paused_by: str
 
 
 class Delivery(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,6 +89,12 @@ class ReviewRun(msgspec.Struct, frozen=True, kw_only=True):
     cost: int
     setup_ms: float | None
     duration_ms: float | None
+    since_sha: str
+    trust: str
+    config_revision: str
+    config_digest: str
+    partial: str
+    prompts: list[dict[str, Any]]
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,6 +5,7 @@ Times are seconds since the epoch. A migration in `migrations/versions` makes ea
 
 from sqlalchemy import (
     JSON,
+    BigInteger,
     Boolean,
     Column,
     Float,
@@ -33,6 +34,8 @@ repositories = Table(
     Column("clone_url", Text, nullable=False, server_default=""),
     Column("enabled", Boolean, nullable=False, server_default="1"),
     Column("removed_at", Float),
+    # What the operator set for it on the page.
+    Column("settings", JSON, nullable=False, server_default="{}"),
     # The standing session that the repository's acts belong to.
     Column("session_id", String(64), nullable=False),
     UniqueConstraint("forge", "full_name"),
@@ -72,6 +75,9 @@ pulls = Table(
     Column("head_ref", Text, nullable=False, server_default=""),
     Column("head_sha", String(64), nullable=False, server_default=""),
     Column("closed_at", Float),
+    Column("labels", JSON, nullable=False, server_default="[]"),
+    # Who asked for no more reviews of it; "": nobody.
+    Column("paused_by", String(256), nullable=False, server_default=""),
     UniqueConstraint("repository_id", "number"),
 )
 
@@ -118,6 +124,16 @@ runs = Table(
     Column("cost", Integer, nullable=False, server_default="0"),
     Column("setup_ms", Float),
     Column("duration_ms", Float),
+    # The head that was reviewed before it, where only what came since was shown.
+    Column("since_sha", String(64), nullable=False, server_default=""),
+    # Where its configuration came from: `head` or `base`, the commit, and a digest of it all.
+    Column("trust", String(16), nullable=False, server_default=""),
+    Column("config_revision", String(64), nullable=False, server_default=""),
+    Column("config_digest", String(64), nullable=False, server_default=""),
+    # What the money ran out for, or what was told to conclude.
+    Column("partial", Text, nullable=False, server_default=""),
+    # What became of each prompt of `.reviewerc`.
+    Column("prompts", JSON, nullable=False, server_default="[]"),
     Index("runs_of_pull", "pull_id", "wanted_at"),
 )
 
@@ -134,4 +150,97 @@ receipts = Table(
     Column("signature", String(128), nullable=False),
     Column("at", Float, nullable=False),
     Index("receipts_of_pull", "pull_id", "at"),
+)
+
+# One remark on a pull request, over all its rounds.
+findings = Table(
+    "findings",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("pull_id", Integer, ForeignKey("pull_requests.id"), nullable=False),
+    Column("identity", String(64), nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("skill", String(100), nullable=False, server_default=""),
+    Column("severity", String(16), nullable=False),
+    Column("confidence", String(16), nullable=False, server_default="medium"),
+    Column("path", Text, nullable=False),
+    # 0: nowhere in the change.
+    Column("line", Integer, nullable=False, server_default="0"),
+    Column("start_line", Integer, nullable=False, server_default="0"),
+    Column("quote", Text, nullable=False, server_default=""),
+    Column("title", Text, nullable=False),
+    Column("body", Text, nullable=False),
+    Column("suggestion", Text),
+    # What a person said of it: `justified` or `wont-fix`, for this pull request or the repository.
+    Column("said", String(16), nullable=False, server_default=""),
+    Column("said_by", String(256), nullable=False, server_default=""),
+    Column("said_why", Text, nullable=False, server_default=""),
+    Column("said_scope", String(16), nullable=False, server_default=""),
+    Column("said_until", Float),
+    Column("first_run", String(64), nullable=False),
+    Column("last_run", String(64), nullable=False),
+    Column("gone_run", String(64), nullable=False, server_default=""),
+    # The review that it was posted by, and its comment and thread there.
+    Column("posted_at", Float),
+    Column("comment_id", Integer),
+    Column("thread_id", String(128), nullable=False, server_default=""),
+    UniqueConstraint("pull_id", "identity"),
+    Index("findings_said", "identity", "said_scope"),
+)
+
+# A comment that called us, by its id: each is answered once.
+mentions = Table(
+    "mentions",
+    metadata,
+    Column("forge", String(16), primary_key=True),
+    Column("comment_id", Integer, primary_key=True),
+    Column("pull_id", Integer, ForeignKey("pull_requests.id"), nullable=False),
+    Column("author", String(256), nullable=False),
+    Column("command", String(64), nullable=False),
+    Column("arguments", Text, nullable=False, server_default=""),
+    Column("outcome", String(64), nullable=False, server_default=""),
+    Column("at", Float, nullable=False),
+)
+
+# What a run may spend of each cap that it stands under. Money is in pico-dollars.
+allowances = Table(
+    "allowances",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("run_id", String(64), nullable=False),
+    # `run`, `pull`, `repository`, `owner` or `all`; whose; and the day or month, "" for all time.
+    Column("scope", String(16), nullable=False),
+    Column("key", String(256), nullable=False),
+    Column("period", String(16), nullable=False, server_default=""),
+    Column("reserved", BigInteger, nullable=False),
+    Column("used", BigInteger, nullable=False, server_default="0"),
+    Column("at", Float, nullable=False),
+    Column("settled_at", Float),
+    UniqueConstraint("run_id", "scope", "key", "period"),
+    Index("allowances_of", "scope", "key", "period"),
+)
+
+# What was said of a cap already: 50, 80 or 100 % of it are used.
+budget_notices = Table(
+    "budget_notices",
+    metadata,
+    Column("scope", String(16), primary_key=True),
+    Column("key", String(256), primary_key=True),
+    Column("period", String(16), primary_key=True),
+    Column("percent", Integer, primary_key=True),
+    Column("at", Float, nullable=False),
+)
+
+# No run starts and no act is done while one stands.
+holds = Table(
+    "holds",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    # `all`, `forge`, `repository` or `pull`, and which: `github`, `OWNER/REPO`, `OWNER/REPO#N`.
+    Column("scope", String(16), nullable=False),
+    Column("key", String(256), nullable=False, server_default=""),
+    Column("by", String(256), nullable=False),
+    Column("why", Text, nullable=False, server_default=""),
+    Column("at", Float, nullable=False),
+    Column("released_at", Float),
 )
