@@ -14,7 +14,7 @@ from types import FrameType
 
 import msgspec
 
-from agent_image.reviewer import prompts
+from agent_image.reviewer import orders, prompts
 from agent_image.reviewer.findings import Report
 from agent_image.reviewer.gatehouse import ApiError, Gatehouse, Refused
 from agent_image.reviewer.loop import Conversation, NoReviewError, Outcome
@@ -91,6 +91,7 @@ def review(settings: Settings, say: Callable[[str], None]) -> Report:
         quarantine=quarantine,
         say=say,
         offered=_offered(settings),
+        since=settings.order.since,
     )
     model = _model(settings, change, repository, workspace)
     system = prompts.system(
@@ -102,7 +103,13 @@ def review(settings: Settings, say: Callable[[str], None]) -> Report:
     conversation = Conversation(model, tools, limits=settings.limits, system=system, say=say)
     outcome = conversation.run(
         settings.task
-        or prompts.opening(change, _opening_diff(settings, repository, change), quarantine)
+        or prompts.opening(
+            change,
+            _opening_diff(settings, repository, change),
+            quarantine,
+            list(orders.told(settings.order, quarantine)),
+            since=settings.order.since,
+        )
     )
     report = _report(model.name, change, outcome)
     gatehouse.report(report)
@@ -141,7 +148,12 @@ def _model(
 def _opening_diff(settings: Settings, repository: Repository, change: Change) -> str:
     if change.base is None:
         return ""
-    output = repository.diff(change, [], settings.limits.first_diff_bytes)
+    output = repository.diff(
+        change,
+        list(settings.order.files),
+        settings.limits.first_diff_bytes,
+        since=settings.order.since,
+    )
     note = f"\n[cut: git {output.ended}; use git_diff with paths]" if output.ended else ""
     return output.data.decode("utf-8", "replace") + note
 

@@ -60,6 +60,9 @@ changed. For each finding give also: "quote", the lines of code that it is about
 "bug-detection" | "architecture-review" | "code-quality" | "data-flow-analysis". "suggestion" is the code that would stand \
 in place of these lines, and nothing else. A finding without a quote that stands in the change is not shown beside it."""  # noqa: E501
 
+_SINCE = """\
+The change was reviewed before, at {since}. The diff since then (git_diff gives the whole change, single files, and with \
+"since_last" what is below, where it is cut):"""  # noqa: E501
 LAST_CALL = "This was the last turn with tools. Answer with the review block now."
 BUDGET_SPENT = "The token budget of this review is spent. Answer with the review block now."
 CONTINUE = "Your reply was cut at its length limit. Start the cut part again, shorter."
@@ -84,8 +87,16 @@ def system(
     return f"{said}{_PULL}\n\nWhat to look for, in this order:\n{texts}"
 
 
-def opening(change: Change, diff: str, quarantine: Quarantine) -> str:
-    """Return the first message: the subject of the review, and its diff."""
+def opening(
+    change: Change,
+    diff: str,
+    quarantine: Quarantine,
+    told: Sequence[str] = (),
+    *,
+    since: str = "",
+) -> str:
+    """Return the first message: the subject of the review, what is `told` of it, and its diff,
+    `since` a commit where it was reviewed there."""
     if change.base is None:
         return (
             "Review the files of the workspace; there is no base to compare with. Begin with"
@@ -102,7 +113,10 @@ def opening(change: Change, diff: str, quarantine: Quarantine) -> str:
             f"Review the change since {change.base} ({plain(change.summary)}).",
             "The changed files (untracked ones are not in the diff; read them with read_file):",
             quarantine.wrap("names of changed files", changed),
-            "The diff (git_diff gives single files where it is cut):",
+            *told,
+            _SINCE.format(since=plain(since))
+            if since
+            else "The diff (git_diff gives single files where it is cut):",
             quarantine.wrap("git diff", diff),
         ]
     )

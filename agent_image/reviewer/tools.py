@@ -64,6 +64,7 @@ class Tools:
         quarantine: Quarantine,
         say: Callable[[str], None],
         offered: dict[str, tuple[type[Input], str]] = TOOLS,
+        since: str = "",
     ) -> None:
         self._gatehouse = gatehouse
         self._workspace = workspace
@@ -73,6 +74,7 @@ class Tools:
         self._quarantine = quarantine
         self._say = say
         self.offered = offered
+        self._since = since
         self._local: dict[type[Input], Callable[[Any], Result]] = {
             ReadFile: self._read_file,
             ListFiles: self._list_files,
@@ -255,7 +257,10 @@ class Tools:
         return self._program("search", output)
 
     def _git_diff(self, wish: GitDiff) -> Result:
-        output = self._repository.diff(self._change, wish.paths, self._limits.diff_bytes)
+        since = self._since if wish.since_last else ""
+        output = self._repository.diff(
+            self._change, wish.paths, self._limits.diff_bytes, since=since
+        )
         if output.code == 0 and not output.data:
             return Result("no difference")
         return self._program("git diff", output)
