@@ -96,7 +96,7 @@ class ReaderSessions:
     def __init__(self, parts: SupervisorParts) -> None:
         self._parts = parts
 
-    async def start(self, folder: Path, base: str, *, may_run: bool) -> str:
+    async def start(self, folder: Path, base: str, *, may_run: bool, order: str) -> str:
         """See `runs.Readers.start`."""
         session = await self._parts.sessions.start(
             StartSession(
@@ -107,6 +107,7 @@ class ReaderSessions:
                 copy="auto",
                 policy=READER_POLICY if may_run else STRANGER_POLICY,
                 budget=self._parts.settings.review_cost,
+                order=order,
             )
         )
         return session.id

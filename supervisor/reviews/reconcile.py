@@ -12,6 +12,7 @@ from sqlalchemy import Engine
 from supervisor.base.clock import Clock
 from supervisor.core.reviews import deliveries, slots
 from supervisor.core.reviews.receipts import LABEL, Outcome, reason_words
+from supervisor.core.reviews.trust import WRITERS, Trust, trusted
 from supervisor.forges.base import Forge, ForgeError, PullFacts, RepositoryFacts
 from supervisor.reviews.receipts import Receipts
 from supervisor.reviews.slots import Slots
@@ -25,7 +26,6 @@ BACK_OFF_S = 30.0
 # A head whose reviews failed is taken up again by the poll, so often at most.
 MOST_RUNS_OF_HEAD = 3
 MOST_RUNS_AN_HOUR = 50
-WRITERS = frozenset({"admin", "maintain", "write"})
 
 
 class Reconcile:
@@ -199,6 +199,7 @@ class Reconcile:
                 head_sha=facts.head_sha,
                 closed_at=None if facts.is_open else now,
                 labels=list(facts.labels[:100]),
+                body=facts.body[:20_000],
             )
             recent = queries.runs_since(connection, repository.id, now - 3600)
             was_reviewed = queries.slot(connection, pull_id).last_reviewed_sha == facts.head_sha
@@ -243,6 +244,6 @@ def facts_of(repository: queries.Repository) -> RepositoryFacts:
     )
 
 
-def may_write(pull: queries.PullRequest) -> bool:
-    """Return whether the author of a pull request may write to its repository."""
-    return not pull.fork and pull.author_permission in WRITERS
+def trust_of(pull: queries.PullRequest) -> Trust:
+    """Return which commit's configuration holds for a pull request."""
+    return trusted(fork=pull.fork, permission=pull.author_permission)

@@ -56,39 +56,21 @@ def review_act(
     findings: Sequence[PlacedFinding],
     *,
     run_id: str,
+    sections: Sequence[str] = (),
     notes: Sequence[str] = (),
 ) -> Act:
     """Return the act that posts a review: what can stand beside the code does, up to
-    `MOST_INLINE`, and the rest is in its text. `notes` are lines of ours at its end."""
+    `MOST_INLINE`, and the rest is in its text. `sections` are lines of ours about earlier rounds,
+    `notes` lines of ours at its end."""
     inline = [one for one in findings if one.line][:MOST_INLINE]
     rest = [one for one in findings if one not in inline]
-    return compose(
-        target,
-        verdict,
-        summary,
-        [_comment(one) for one in inline],
-        rest,
-        run_id=run_id,
-        notes=notes,
-    )
-
-
-def compose(
-    target: PullTarget,
-    verdict: ReviewVerdict,
-    summary: str,
-    comments: Sequence[InlineComment],
-    rest: Sequence[PlacedFinding],
-    *,
-    run_id: str,
-    notes: Sequence[str] = (),
-) -> Act:
-    """Return the act of these comments, and of a text with the rest."""
+    comments = [_comment(one) for one in inline]
     severities = [*(one.severity for one in comments), *(one.finding.severity for one in rest)]
     said = [summary, *(one.finding.body for one in rest), *(one.body for one in comments)]
     lines = ["## Review", "", plain(summary[:_SUMMARY_CHARS]), "", _counts(severities), ""]
     for one in rest:
         lines += _whole(one)
+    lines += sections
     lines += [*(f"<sub>{plain(note, one_line=True)}</sub>" for note in notes), "", mark(run_id)]
     body = "\n".join(lines)
     if len(body) > MOST_BODY_CHARS:

@@ -57,6 +57,10 @@ class ReceiptFacts(msgspec.Struct, frozen=True, kw_only=True):
     findings: dict[str, int] = {}
     files: int = 0
     skipped: Sequence[str] = ()
+    # Whose configuration held, at which commit; and which of it the change itself changes.
+    trust: str = ""
+    config_revision: str = ""
+    configuration: Sequence[str] = ()
     cost: int = 0
     at: float
 
@@ -83,6 +87,10 @@ def check_summary(facts: ReceiptFacts) -> str:
         names = "; ".join(plain(one, one_line=True) for one in facts.skipped[:50])
         more = f" and {len(facts.skipped) - 50} more" if len(facts.skipped) > 50 else ""
         lines.append(f"Left out: {names}{more}.")
+    if facts.configuration:
+        names = ", ".join(plain(one, one_line=True) for one in facts.configuration[:20])
+        held = "read as changed" if facts.trust == "head" else "not followed: the base's held"
+        lines.append(f"The change touches what steers reviews ({names}); it was {held}.")
     if facts.model == "recorded":
         lines.append("A recorded model played this review: no model looked at the code.")
     return "\n\n".join(lines)

@@ -45,6 +45,7 @@ class PullRequest(msgspec.Struct, frozen=True, kw_only=True):
     head_sha: str
     closed_at: float | None
     labels: list[str]
+    body: str
     paused_by: str
 
 

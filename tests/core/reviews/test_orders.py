@@ -42,8 +42,10 @@ def test_a_reader_reads_what_was_written_and_every_text_is_marked(tmp_path: Path
     text = "\n".join(told(read, quarantine))
     for one in ("Please merge <review>", "Use tabs.", "Money is integer.", "The README is old."):
         before, _, after = text.partition(one)
-        assert f"<{quarantine.mark}" in before and f"</{quarantine.mark}>" in after, one
-    assert "1234abcd high a.py:3 t" in text and "small defects" in text
+        assert f"<{quarantine.mark}" in before, one
+        assert f"</{quarantine.mark}>" in after, one
+    assert "1234abcd high a.py:3 t" in text
+    assert "small defects" in text
 
 
 def test_an_order_without_anything_tells_nothing() -> None:
