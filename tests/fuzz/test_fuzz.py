@@ -15,7 +15,7 @@ from tests.fuzz.seeds import ROOT, dictionary, seeds
 needs_atheris = pytest.mark.skipif(missing() is not None, reason=missing() or "")
 # How many inputs the short search tries, the seeds among them: some seconds each.
 RUNS = {"exec": 1_500, "check": 4_000}
-# What decides about commands and rules is searched each time, the other parsers by `make test-many`.
+# What decides about commands and rules is searched each time; the rest by `make test-many`.
 SHARE = ("exec", "policy", "hello")
 
 
