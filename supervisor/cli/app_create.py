@@ -17,7 +17,7 @@ from urllib.parse import parse_qs, urlsplit
 from supervisor.cli.telling import say
 from supervisor.core.reviews.deliveries import is_full_name
 from supervisor.errors import UserError
-from supervisor.forges.github import NewApp, convert_manifest
+from supervisor.forges.github_calls import NewApp, convert_manifest
 from supervisor.settings import Settings
 
 PATIENCE_S = 600.0

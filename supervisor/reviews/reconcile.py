@@ -112,6 +112,7 @@ class Reconcile:
                     "installation_id": one.installation_id,
                     "default_branch": one.default_branch,
                     "clone_url": one.clone_url,
+                    "may_resolve": one.may_resolve,
                     "removed_at": None,
                 }
                 if one.full_name in known:
@@ -241,6 +242,7 @@ def facts_of(repository: queries.Repository) -> RepositoryFacts:
         installation_id=repository.installation_id or 0,
         default_branch=repository.default_branch,
         clone_url=repository.clone_url,
+        may_resolve=repository.may_resolve,
     )
 
 

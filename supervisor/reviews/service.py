@@ -31,6 +31,7 @@ from supervisor.reviews.reconcile import Reconcile, facts_of
 from supervisor.reviews.rounds import Rounds
 from supervisor.reviews.runs import Readers, Runs
 from supervisor.reviews.slots import Slots
+from supervisor.reviews.take_back import TakeBack
 from supervisor.store.engine import open_database
 from supervisor.store.reviews import queries
 
@@ -96,6 +97,7 @@ class ReviewService:
             *(self._ask, self._allows),
         )
         self.poster = Poster(gate, clock, forge, self._repository, self._came_to_nothing)
+        self.take_back = TakeBack(self.engine, gate, forge)
         gate.handlers.on_ready("review", "reviews", self.poster.carry_out)
         gate.queue.on_change(self._answered)
 

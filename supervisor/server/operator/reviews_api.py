@@ -13,7 +13,7 @@ from litestar.types import ControllerRouterHandler
 
 from supervisor.errors import UserError
 from supervisor.server.operator import review_views
-from supervisor.server.operator.operator_api import AnyRequest, parts_of
+from supervisor.server.operator.operator_api import AnyRequest, caller, parts_of
 from supervisor.server.operator.review_views import (
     DeliveryView,
     ReceiptView,
@@ -38,6 +38,12 @@ class PullWanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """A pull request by its URL, or as `OWNER/REPO#NUMBER`."""
 
     pull: Annotated[str, msgspec.Meta(min_length=1, max_length=500)]
+
+
+class UndoWanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A review by its id, or a pull request by its URL or as `OWNER/REPO#NUMBER`."""
+
+    of: Annotated[str, msgspec.Meta(min_length=1, max_length=500)]
 
 
 class WishOutcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,6 +113,13 @@ async def requeue(request: AnyRequest, run_id: FromPath[str]) -> WishOutcome:
     return WishOutcome(outcome=await service.review_pull(view.repository, view.number))
 
 
+@post("/api/reviews/undo", status_code=200)
+async def undo_reviews(request: AnyRequest, data: JSONBody[UndoWanted]) -> list[str]:
+    """Take back what a review posted, or all that stands on a pull request; the reviews' ids."""
+    service = service_of(parts_of(request))
+    return await service.take_back.undo(data.of, by=caller(request).name)
+
+
 @get("/api/deliveries", sync_to_thread=False)
 def list_deliveries(request: AnyRequest, limit: FromQuery[_Most] = 100) -> list[DeliveryView]:
     """Return the newest webhooks."""
@@ -131,6 +144,7 @@ def handlers() -> list[ControllerRouterHandler]:
         get_receipts,
         get_trace,
         requeue,
+        undo_reviews,
         list_deliveries,
         handle_again,
     ]

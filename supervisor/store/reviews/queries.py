@@ -24,6 +24,7 @@ class Repository(msgspec.Struct, frozen=True, kw_only=True):
     clone_url: str
     enabled: bool
     removed_at: float | None
+    may_resolve: bool
     settings: dict[str, Any]
     session_id: str
 

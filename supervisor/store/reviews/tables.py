@@ -34,6 +34,8 @@ repositories = Table(
     Column("clone_url", Text, nullable=False, server_default=""),
     Column("enabled", Boolean, nullable=False, server_default="1"),
     Column("removed_at", Float),
+    # Whether the App's permissions there suffice to resolve threads.
+    Column("may_resolve", Boolean, nullable=False, server_default="0"),
     # What the operator set for it on the page.
     Column("settings", JSON, nullable=False, server_default="{}"),
     # The standing session that the repository's acts belong to.

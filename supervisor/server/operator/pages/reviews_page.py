@@ -144,6 +144,7 @@ def _act(parts: Parts, request: Request) -> dict[str, Any]:
     return {
         "id": request.id,
         "body": act.body,
+        "is_review": act.operation == "post",
         "comments": [
             {"view": one, "code": code.get(one.finding, []), "id": one.finding}
             for one in act.comments

@@ -28,6 +28,9 @@ def upgrade() -> None:
         "repositories", sa.Column("settings", sa.JSON, nullable=False, server_default="{}")
     )
     op.add_column(
+        "repositories", sa.Column("may_resolve", sa.Boolean, nullable=False, server_default="0")
+    )
+    op.add_column(
         "pull_requests", sa.Column("labels", sa.JSON, nullable=False, server_default="[]")
     )
     op.add_column("pull_requests", _long("body"))
