@@ -4,7 +4,7 @@ A delivery only wakes this: what it says may be old, forged in part, or lost. So
 for what a poll finds.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import structlog
 from sqlalchemy import Engine
@@ -50,6 +50,13 @@ class Reconcile:
         self._standing = standing
         self._withdraw = withdraw
         self._own_login = ""
+        # Set by who answers mentions.
+        self.comment: Callable[[queries.Repository, queries.Delivery], Awaitable[str]] = _ignored
+
+    async def own_login(self) -> str:
+        """Return who we are on the forge."""
+        self._own_login = self._own_login or await self._forge.own_login()
+        return self._own_login
 
     async def handle_all(self) -> None:
         """Handle every delivery that nothing came of yet, oldest first."""
@@ -81,15 +88,19 @@ class Reconcile:
         if delivery.event in deliveries.INSTALLATION_EVENTS:
             await self.repositories()
             return "reconciled"
-        if delivery.event != "pull_request" or delivery.action not in deliveries.PULL_ACTIONS:
-            return "ignored"
-        if not delivery.repository or delivery.number is None:
+        is_comment = delivery.event in deliveries.COMMENT_EVENTS
+        actions = frozenset({"created"}) if is_comment else deliveries.PULL_ACTIONS
+        if delivery.event == "ping" or delivery.action not in actions or not delivery.repository:
             return "ignored"
         repository = self._known(delivery.repository)
         if repository is None:
             await self.repositories()
             repository = self._known(delivery.repository)
         if repository is None:
+            return "ignored"
+        if is_comment:
+            return await self.comment(repository, delivery)
+        if delivery.number is None:
             return "ignored"
         return await self.pull(repository, delivery.number)
 
@@ -170,16 +181,29 @@ class Reconcile:
         failed = [one for one in runs if (one.head_sha, one.outcome) == (facts.head_sha, "failed")]
         return len(failed) >= MOST_RUNS_OF_HEAD
 
-    async def pull(self, repository: queries.Repository, number: int, *, full: bool = False) -> str:
+    async def pull(
+        self,
+        repository: queries.Repository,
+        number: int,
+        *,
+        full: bool = False,
+        called: bool = False,
+    ) -> str:
         """Read a pull request from the forge, and give its slot what follows; return the outcome in
-        a word. `full`: somebody wants it reviewed, also where it was."""
+        a word. `full`: somebody wants it reviewed, also where it was; `called`: somebody who may
+        write does."""
         facts = await self._forge.pull(facts_of(repository), number)
-        return await self._take(repository, facts, full=full)
+        return await self._take(repository, facts, full=full, called=called)
 
     async def _take(
-        self, repository: queries.Repository, facts: PullFacts, *, full: bool = False
+        self,
+        repository: queries.Repository,
+        facts: PullFacts,
+        *,
+        full: bool = False,
+        called: bool = False,
     ) -> str:
-        self._own_login = self._own_login or await self._forge.own_login()
+        own = await self.own_login()
         permission = "none"
         if not facts.is_fork and facts.is_open:
             permission = await self._forge.permission(facts_of(repository), facts.author)
@@ -204,7 +228,16 @@ class Reconcile:
             )
             recent = queries.runs_since(connection, repository.id, now - 3600)
             was_reviewed = queries.slot(connection, pull_id).last_reviewed_sha == facts.head_sha
-        reason, outcome = self._filtered(repository, facts, permission, recent)
+            known = queries.pull(connection, pull_id)
+            called = called or queries.was_called(connection, pull_id, "review")
+        reason, outcome = self._filtered(
+            repository,
+            facts,
+            is_own=facts.author == own,
+            is_paused=bool(known.paused_by),
+            may=called or permission in WRITERS or LABEL in facts.labels,
+            recent=recent,
+        )
         if reason:
             self._slots.happened(pull_id, slots.Closed(reason))
             if reason in ("closed", "disabled"):
@@ -216,22 +249,35 @@ class Reconcile:
         return "wanted"
 
     def _filtered(
-        self, repository: queries.Repository, facts: PullFacts, permission: str, recent: int
+        self,
+        repository: queries.Repository,
+        facts: PullFacts,
+        *,
+        is_own: bool,
+        is_paused: bool,
+        may: bool,
+        recent: int,
     ) -> tuple[str, Outcome]:
         """Return why the pull request isn't reviewed, as a code, and what its receipt says."""
         if not facts.is_open:
             return "closed", "skipped"
         if not repository.enabled:
             return "disabled", "skipped"
-        if facts.author == self._own_login:
+        if is_own:
             return "own", "skipped"
+        if is_paused:
+            return "paused", "held"
         if facts.is_draft:
             return "draft", "skipped"
         if recent >= MOST_RUNS_AN_HOUR:
             return "too-many", "held"
-        if permission not in WRITERS and LABEL not in facts.labels:
+        if not may:
             return "waits-for-writer", "held"
         return "", "skipped"
+
+
+async def _ignored(repository: queries.Repository, delivery: queries.Delivery) -> str:
+    return "ignored"
 
 
 def facts_of(repository: queries.Repository) -> RepositoryFacts:

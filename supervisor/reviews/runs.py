@@ -33,6 +33,7 @@ from supervisor.reviews.receipts import Receipts
 from supervisor.reviews.reconcile import facts_of, trust_of
 from supervisor.reviews.rounds import ReviewRound, Rounds
 from supervisor.reviews.slots import Slots
+from supervisor.reviews.tidying import Tidying
 from supervisor.store.reviews import queries
 
 log = structlog.get_logger("reviews")
@@ -75,6 +76,7 @@ class Runs:
         forge: Forge,
         clones: Clones,
         rounds: Rounds,
+        tidying: Tidying,
         sessions: Readers,
         slots_: Slots,
         receipts: Receipts,
@@ -86,6 +88,7 @@ class Runs:
         self._forge = forge
         self._clones = clones
         self._rounds = rounds
+        self._tidying = tidying
         self._sessions = sessions
         self._slots = slots_
         self._receipts = receipts
@@ -134,6 +137,7 @@ class Runs:
         begun: float,
     ) -> str:
         """Review a head; return the outcome."""
+        await self._tidying.approvals(repository, pull, run.head_sha)
         token = await self._forge.clone_token(facts_of(repository))
         wanted = WantedCode(
             name=f"{repository.forge}:{repository.full_name}",
@@ -183,6 +187,7 @@ class Runs:
             )
             lines |= more
             code = {one.id: _code(one, lines.get(one.finding.path, ())) for one in outcome.post}
+        await self._tidying.threads(repository, pull, run.head_sha, outcome.gone)
         return self._conclude(run, pull, repository, (verdict, summary, round_, outcome), code)
 
     async def _read(
@@ -235,7 +240,8 @@ class Runs:
         notes = [f"{len(run.skipped)} files were left out: see the check."] if run.skipped else []
         if run.model == "recorded":
             notes.append("A recorded model played this review: no model looked at the code.")
-        sections = round_sections(outcome, number=round_.number, threads_stay=True)
+        threads_stay = not repository.may_resolve
+        sections = round_sections(outcome, number=round_.number, threads_stay=threads_stay)
         compose = partial(
             posts.review_act,
             target,

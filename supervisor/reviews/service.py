@@ -25,6 +25,7 @@ from supervisor.gate.gate import Gate, Refused
 from supervisor.queue.base import Queue
 from supervisor.reviews.clones import Clones
 from supervisor.reviews.intake import Intake
+from supervisor.reviews.mentions import Mentions
 from supervisor.reviews.poster import Poster
 from supervisor.reviews.receipts import Receipts
 from supervisor.reviews.reconcile import Reconcile, facts_of
@@ -32,6 +33,7 @@ from supervisor.reviews.rounds import Rounds
 from supervisor.reviews.runs import Readers, Runs
 from supervisor.reviews.slots import Slots
 from supervisor.reviews.take_back import TakeBack
+from supervisor.reviews.tidying import Tidying
 from supervisor.store.engine import open_database
 from supervisor.store.reviews import queries
 
@@ -91,9 +93,13 @@ class ReviewService:
         self.intake = Intake(self.engine, clock, settings.secret, self._woken.set)
         clones = Clones(settings.clones)
         self.rounds = Rounds(self.engine, clock, clones)
+        self.mentions = Mentions(
+            *(self.engine, clock, forge, self.slots),
+            *(self.reconcile, self.rounds, self._ask),
+        )
         self.runs = Runs(
-            *(self.engine, clock, forge, clones, self.rounds, sessions),
-            *(self.slots, self.receipts),
+            *(self.engine, clock, forge, clones, self.rounds, Tidying(forge, self._ask)),
+            *(sessions, self.slots, self.receipts),
             *(self._ask, self._allows),
         )
         self.poster = Poster(gate, clock, forge, self._repository, self._came_to_nothing)

@@ -33,6 +33,8 @@ REASONS = {
     "too-many": "more than 50 reviews of this repository were wanted within an hour",
     "waits-for-writer": "its author may not write here: the first review waits until somebody who"
     " may sets the label `gatehouse:review`",
+    "paused": "reviews of this pull request are paused; the mention `resume` goes on with them",
+    "stopped": "somebody stopped this review",
     "head-moved": "the head moved on before the review could be posted",
     "denied": "a person denied the review",
     "not-posted": "the forge refused the review",
