@@ -255,11 +255,14 @@ class Runs:
         if verdict != "comment" and not self._allows(act, repository.session_id):
             # A verdict is given only where a rule spells it.
             act = compose(verdict="comment")
+        open_ = [*outcome.post, *outcome.carried, *outcome.back]
         review = {
             "verdict": verdict,
             "summary": summary,
             "round": round_.number,
             "configuration": round_.configuration,
+            "open": len(open_),
+            "gone": len(outcome.gone),
             "post": [one.id for one in placed],
             "inline": [one.finding for one in act.comments],
             "findings": [
@@ -269,7 +272,6 @@ class Runs:
             ],
         }
         run = self._change(run.id, review=review)
-        open_ = [*outcome.post, *outcome.carried, *outcome.back]
         if placed or outcome.gone or outcome.back or act.verdict == "approve":
             self._ask(act, repository.session_id, f"the review of {run.head_sha[:12]}")
         counts: dict[str, int] = {

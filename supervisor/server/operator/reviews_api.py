@@ -19,6 +19,7 @@ from supervisor.server.operator.review_views import (
     ReceiptView,
     RepositoryView,
     ReviewView,
+    RoundsView,
     service_of,
 )
 
@@ -98,6 +99,13 @@ def get_receipts(request: AnyRequest, run_id: FromPath[str]) -> list[ReceiptView
     return review_views.receipts(service, review_views.run_of(service, run_id))
 
 
+@get("/api/reviews/{run_id:str}/rounds", sync_to_thread=False)
+def get_rounds(request: AnyRequest, run_id: FromPath[str]) -> RoundsView:
+    """Return the rounds of a review's pull request, and its findings over them."""
+    service = service_of(parts_of(request))
+    return review_views.rounds(service, review_views.run_of(service, run_id))
+
+
 @get("/api/reviews/{run_id:str}/trace", sync_to_thread=True)
 def get_trace(request: AnyRequest, run_id: FromPath[str]) -> list[dict[str, Any]]:
     """Return the turns of a review: what the model said and called, tokens and seconds."""
@@ -142,6 +150,7 @@ def handlers() -> list[ControllerRouterHandler]:
         review_pull,
         get_review,
         get_receipts,
+        get_rounds,
         get_trace,
         requeue,
         undo_reviews,
