@@ -60,10 +60,12 @@ def manifest(public_url: str, redirect_url: str) -> dict[str, Any]:
         "default_permissions": {
             "checks": "write",
             "contents": "read",
+            # The event `issue_comment` wants it: comments on pull requests are told by that one.
+            "issues": "read",
             "metadata": "read",
             "pull_requests": "write",
         },
-        "default_events": ["pull_request"],
+        "default_events": ["pull_request", "issue_comment", "pull_request_review_comment"],
     }
 
 

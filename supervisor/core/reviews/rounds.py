@@ -33,7 +33,21 @@ REPOSITORY_SAID_S = 180 * 86_400.0
 MOST_UNCONFIRMED = 2
 FIRST_STRICT_ROUND, FIRST_SILENT_ROUND = 3, 6
 _WORD = re.compile(r"\w+")
-_ALIKE, _SAME_TITLE = 0.5, 0.8
+# What of a word counts: "fails" and "failure" are one. And the words that say nothing.
+_STEM_CHARS = 6
+_EMPTY_WORDS = frozenset(
+    (
+        *("a", "an", "and", "are", "as", "at", "be", "but", "by", "can", "could", "for", "from"),
+        *("has", "have", "if", "in", "into", "is", "it", "its", "may", "might", "not", "of", "on"),
+        *("or", "should", "so", "such", "than", "that", "the", "then", "there", "this", "to"),
+        *("use", "used", "uses", "using", "was", "when", "where", "which", "will", "with"),
+        *("without", "would"),
+    )
+)
+# How many of two titles' words are the same where they say the same: measured on 583 pairs of one
+# comment in two wordings and 614 of two comments on one change (72 % and 7 % at 0.4; 31 % and 3 %
+# at 0.6), words alone, without the path, code and place that are asked for besides.
+_ALIKE, _SAME_TITLE = 0.4, 0.6
 _NEAR_LINES = 5
 _MIN_QUOTE_CHARS = 8
 
@@ -301,8 +315,13 @@ def _touches(touched: Sequence[ChangedFile], path: str, start: int, line: int) -
 
 def _alike(one: str, other: str) -> float:
     """Return how many of two titles' words are the same, from 0 to 1."""
-    left, right = (set(_WORD.findall(text.casefold())) for text in (one, other))
+    left, right = _words(one), _words(other)
     return len(left & right) / len(left | right) if left | right else 0.0
+
+
+def _words(text: str) -> set[str]:
+    words = set(_WORD.findall(text.casefold())) - _EMPTY_WORDS
+    return {word[:_STEM_CHARS] for word in words}
 
 
 def _is_near(one: Finding, other: Finding) -> bool:
