@@ -4,8 +4,6 @@ Only the reader is scripted: it reports each planted bug that it sees in the cod
 each time, at lines that are a little off, and sometimes it overlooks one.
 """
 
-import asyncio
-import contextlib
 import os
 import random
 import re
@@ -14,13 +12,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
-from supervisor.core.sessions import Session
 from supervisor.demo.forge.forge import DemoPull
 from supervisor.reviews import reconcile, service
 from supervisor.store.reviews import findings
+from tests.fakes.readers import SaidReader, remark, said
 from tests.fakes.reviewed import NAME, Reviewed, reviewed
 
 pytestmark = pytest.mark.xdist_group("reviews-stories")
@@ -40,15 +37,15 @@ GIT = {
 }
 
 
-class ScriptedReader:
-    """Implements `runs.Readers`: what a model would say of the code in the folder."""
+class ScriptedReader(SaidReader):
+    """What a model would say of the code in the folder."""
 
     def __init__(self, seed: int) -> None:
+        super().__init__(self._review)
         self.random = random.Random(seed)
         self.saw: dict[str, set[int]] = {}
-        self._reviews: dict[str, dict[str, Any]] = {}
 
-    async def start(self, folder: Path, base: str, **more: Any) -> str:
+    def _review(self, folder: Path, base: str, order: str) -> dict[str, Any]:
         changed = git(folder, "diff", "--name-only", base, "HEAD").split()
         found = []
         for path in sorted(changed):
@@ -61,47 +58,16 @@ class ScriptedReader:
                 title = self.random.choice(TITLES).format(bug[0])
                 quote = self.random.choice([line, line.strip(), f"  {line.strip()}  "])
                 found.append(
-                    {
-                        "path": path,
-                        "line": max(1, number + self.random.randint(-2, 2)),
-                        "severity": "high",
-                        "title": title,
-                        "body": f"See bug_{bug[1]}.",
-                        "quote": quote,
-                        "skill": "bug-detection",
-                    }
+                    remark(
+                        path=path,
+                        line=max(1, number + self.random.randint(-2, 2)),
+                        title=title,
+                        body=f"See bug_{bug[1]}.",
+                        quote=quote,
+                    )
                 )
-        name = f"reader-{len(self._reviews)}"
         self.random.shuffle(found)
-        self._reviews[name] = {
-            "verdict": "comment",
-            "summary": "Read.",
-            "findings": found,
-            "model": "scripted",
-        }
-        return name
-
-    async def wait(self, session_id: str) -> Session:
-        await asyncio.sleep(0)
-        return msgspec.convert(
-            {
-                "id": session_id,
-                "kind": "review",
-                "workspace": "/",
-                "command": [],
-                "token_hash": "",
-                "created_at": 0.0,
-                "deadline_at": 0.0,
-                "review": self._reviews[session_id],
-            },
-            Session,
-        )
-
-    def stop(self, session_id: str) -> None:
-        """Nothing runs."""
-
-    def cost(self, session_id: str) -> int:
-        return 0
+        return said(found)
 
 
 def git(folder: Path, *words: str) -> str:
@@ -206,10 +172,8 @@ class Story:
         """Wait until the newest head was reviewed, and what it led to is done."""
 
         def reviewed_() -> bool | None:
-            with contextlib.suppress(AssertionError):  # before the repository is known
-                known = self.on.receipts(self.pull.number)
-                return any(one.head_sha == self.pull.head_sha for one in known) or None
-            return None
+            known = self.on.receipts(self.pull.number)
+            return any(one.head_sha == self.pull.head_sha for one in known) or None
 
         await self.on.running.until(reviewed_, f"{self.name}: {self.pull.head_sha} is reviewed")
 
