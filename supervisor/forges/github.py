@@ -39,7 +39,7 @@ NOT_FOUND = 404
 REACTIONS = ("+1", "-1", "laugh", "confused", "heart", "hooray", "rocket", "eyes")
 _EVENTS = {"approve": "APPROVE", "request_changes": "REQUEST_CHANGES", "comment": "COMMENT"}
 _READ, _WRITE = {"pull_requests": "read"}, {"pull_requests": "write"}
-_THREADS = """
+THREADS = """
 query($owner: String!, $name: String!, $number: Int!, $after: String) {
   repository(owner: $owner, name: $name) {
     pullRequest(number: $number) {
@@ -51,7 +51,7 @@ query($owner: String!, $name: String!, $number: Int!, $after: String) {
   }
 }
 """
-_RESOLVE = """
+RESOLVE = """
 mutation($thread: ID!) {
   resolveReviewThread(input: {threadId: $thread}) { thread { id isResolved } }
 }
@@ -174,7 +174,7 @@ class GitHub:
         wanted = {"owner": owner, "name": name, "number": number, "after": None}
         found: list[ThreadFacts] = []
         while True:
-            answer = await self._calls.graphql(_THREADS, wanted, token=token)
+            answer = await self._calls.graphql(THREADS, wanted, token=token)
             threads, after = read(thread_page, answer)
             found += threads
             if not after:
@@ -211,7 +211,7 @@ class GitHub:
     async def resolve(self, repository: RepositoryFacts, thread_id: str) -> None:
         """See `base.Forge.resolve`."""
         token = await self._calls.token_for(repository, {"contents": "write"} | _WRITE)
-        await self._calls.graphql(_RESOLVE, {"thread": thread_id}, token=token, posts=True)
+        await self._calls.graphql(RESOLVE, {"thread": thread_id}, token=token, posts=True)
 
     async def react(self, repository: RepositoryFacts, act: Act) -> Posted:
         """See `base.Forge.react`."""

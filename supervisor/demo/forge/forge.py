@@ -61,7 +61,8 @@ class DemoForge(Conversation):
         self.is_down = False
         # Method and a part of the path, answered with a status in place of the usual.
         self.refuses: dict[tuple[str, str], int] = {}
-        # The same, called once it is done and before it is answered.
+        # The same, called once it is done and before it is answered: `ConnectionError` loses the
+        # answer.
         self.after: dict[tuple[str, str], Callable[[], None]] = {}
         # Apps that somebody confirmed, by the code that gives them once.
         self.manifests: dict[str, Json] = {}

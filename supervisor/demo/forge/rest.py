@@ -240,6 +240,8 @@ class _Handler(BaseHTTPRequestHandler):
                         if verb == self.command and part in path:
                             done()
                     self._answer(status, body)
+                except ConnectionError:  # of an `after`: it is done, and the answer is lost
+                    self.close_connection = True
                 except Refusal as refusal:
                     self._answer(refusal.status, refusal.body)
                 return
