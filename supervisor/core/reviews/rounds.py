@@ -47,7 +47,7 @@ _EMPTY_WORDS = frozenset(
 # How many of two titles' words are the same where they say the same: measured on 583 pairs of one
 # comment in two wordings and 614 of two comments on one change (72 % and 7 % at 0.4; 31 % and 3 %
 # at 0.6), words alone, without the path, code and place that are asked for besides.
-_ALIKE, _SAME_TITLE = 0.4, 0.6
+_ALIKE, _SAME_TITLE, _SAME_WORDS = 0.4, 0.6, 0.8
 _NEAR_LINES = 5
 _MIN_QUOTE_CHARS = 8
 
@@ -155,7 +155,8 @@ def same(one: Finding, other: Finding) -> bool:
     if short and short in long and (len(short) >= _MIN_QUOTE_CHARS or short == long):
         return one.skill == other.skill or alike >= _ALIKE
     if all(quotes):
-        return alike >= _SAME_TITLE and _is_near(one, other)
+        # Other code is another matter, unless almost every word is the same.
+        return alike >= _SAME_WORDS and _is_near(one, other)
     return alike >= _SAME_TITLE or (
         alike >= _ALIKE and one.skill == other.skill and _is_near(one, other)
     )

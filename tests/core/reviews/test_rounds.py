@@ -105,6 +105,7 @@ def test_reworded_it_is_the_same(again) -> None:
         {"quote": "", "title": "No tests for this"},
         {"quote": "", "title": "Never divides by one", "line": None, "skill": ""},
         {"quote": "return a/0", "line": 60},
+        {"quote": "return c / 0", "line": 6, "title": "Divides g by zero"},
     ],
 )
 def test_another_one_is_not(other) -> None:
