@@ -11,6 +11,7 @@ from litestar import get, patch, post
 from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
 from litestar.types import ControllerRouterHandler
 
+from supervisor.core.text.duration import parse_duration
 from supervisor.errors import UserError
 from supervisor.server.operator import review_views
 from supervisor.server.operator.operator_api import AnyRequest, parts_of
@@ -21,6 +22,7 @@ from supervisor.server.operator.review_views import (
     ReviewView,
     service_of,
 )
+from supervisor.server.operator.usage_views import UsageView, usage
 
 _Most = Annotated[int, QueryParameter(ge=1, le=1000)]
 _PULL = re.compile(
@@ -107,6 +109,13 @@ async def requeue(request: AnyRequest, run_id: FromPath[str]) -> WishOutcome:
     return WishOutcome(outcome=await service.review_pull(view.repository, view.number))
 
 
+@get("/api/usage", sync_to_thread=True)
+def get_usage(request: AnyRequest, period: FromQuery[str] = "30d") -> UsageView:
+    """Return what reviews cost in the last days, and what of each cap is used."""
+    parts = parts_of(request)
+    return usage(service_of(parts), parse_duration(period, "period"), parts.clock.now())
+
+
 @get("/api/deliveries", sync_to_thread=False)
 def list_deliveries(request: AnyRequest, limit: FromQuery[_Most] = 100) -> list[DeliveryView]:
     """Return the newest webhooks."""
@@ -131,6 +140,7 @@ def handlers() -> list[ControllerRouterHandler]:
         get_receipts,
         get_trace,
         requeue,
+        get_usage,
         list_deliveries,
         handle_again,
     ]

@@ -6,6 +6,7 @@ from supervisor.core.reviews.findings import Finding, PlacedFinding
 from supervisor.core.reviews.posts import (
     MOST_BODY_CHARS,
     PullTarget,
+    held_comment,
     mark,
     review_act,
     run_of,
@@ -120,3 +121,20 @@ def test_what_can_not_stand_beside_the_code_stands_in_the_text() -> None:
 
 def _act(act):
     return {name: getattr(act, name) for name in act.__struct_fields__}
+
+
+def test_the_comment_that_nothing_is_left_is_the_same_all_day() -> None:
+    one, again, next_day, life = (
+        held_comment(TARGET, reason, "$5.00", refills_at, day=day)
+        for reason, refills_at, day in (
+            ("no-budget-repository", 1795737600.0, "2026-11-26"),
+            ("no-budget-repository", 1795737600.0, "2026-11-26"),
+            ("no-budget-repository", 1795824000.0, "2026-11-27"),
+            ("no-budget-pull", None, "2026-11-26"),
+        )
+    )
+    assert one == again
+    assert run_of(one.body) != run_of(next_day.body)
+    assert (one.operation, one.number) == ("comment", 7)
+    assert "On 2026-11-27 at 00:00 UTC the newest head is reviewed by itself" in one.body
+    assert "The limit is $5.00. When the limit is raised the newest head" in life.body
