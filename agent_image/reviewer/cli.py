@@ -100,7 +100,14 @@ def review(settings: Settings, say: Callable[[str], None]) -> Report:
         maintains=bool(settings.task),
         pull_files=change.files if settings.is_pull else None,
     )
-    conversation = Conversation(model, tools, limits=settings.limits, system=system, say=say)
+    conversation = Conversation(
+        model,
+        tools,
+        limits=settings.limits,
+        system=system,
+        say=say,
+        must_conclude=gatehouse.must_conclude,
+    )
     outcome = conversation.run(
         settings.task
         or prompts.opening(
@@ -168,6 +175,8 @@ def _report(model: str, change: Change, outcome: Outcome) -> Report:
         findings=outcome.review.findings,
         usage=outcome.usage,
         turns=outcome.turns,
+        partial=outcome.partial,
+        left_out=outcome.review.left_out if outcome.partial else (),
     )
 
 

@@ -6,7 +6,7 @@ reports is checked against the code here, before anybody is asked to post it.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Protocol, cast
@@ -22,12 +22,13 @@ from supervisor.core.reviews import findings, posts, slots
 from supervisor.core.reviews.diffs import skipped_words
 from supervisor.core.reviews.findings import Finding, PlacedFinding
 from supervisor.core.reviews.orders import Order, order_text
-from supervisor.core.reviews.receipts import Outcome
+from supervisor.core.reviews.receipts import Outcome, partial_words
 from supervisor.core.reviews.round_text import round_sections
 from supervisor.core.reviews.rounds import RoundOutcome, TrackedFinding
 from supervisor.core.sessions import Session
 from supervisor.errors import GatehouseError
 from supervisor.forges.base import Forge, ForgeError
+from supervisor.reviews.budgets import Budgets
 from supervisor.reviews.clones import Checkout, CloneError, Clones, WantedCode
 from supervisor.reviews.receipts import Receipts
 from supervisor.reviews.reconcile import facts_of, trust_of
@@ -47,9 +48,11 @@ AROUND, MOST_CODE_CHARS = 3, 300
 class Readers(Protocol):
     """What runs a reader: a session over a checkout."""
 
-    async def start(self, folder: Path, base: str, *, may_run: bool, order: str) -> str:
+    async def start(
+        self, folder: Path, base: str, *, may_run: bool, order: str, budget: str
+    ) -> str:
         """Start it; the session's id. `may_run`: it may run the commands that a policy lets it.
-        `order`: what it is told besides."""
+        `order`: what it is told besides; `budget`: what it may spend."""
 
     async def wait(self, session_id: str) -> Session:
         """Return the session once it has ended."""
@@ -59,6 +62,12 @@ class Readers(Protocol):
 
     def cost(self, session_id: str) -> int:
         """Return what it spent, in pico-dollars."""
+
+    def spent(self, session_id: str) -> int | None:
+        """Return the same once it and all of its calls are over; None before."""
+
+    def refusal(self, session_id: str) -> str:
+        """Return why its last call of a model was refused for want of money; "" where none was."""
 
 
 # Asks for an act in a repository's session, and says whether rules allow one.
@@ -80,6 +89,7 @@ class Runs:
         sessions: Readers,
         slots_: Slots,
         receipts: Receipts,
+        budgets: Budgets,
         ask: AskAct,
         allows: AllowsAct,
     ) -> None:
@@ -92,6 +102,7 @@ class Runs:
         self._sessions = sessions
         self._slots = slots_
         self._receipts = receipts
+        self._budgets = budgets
         self._ask = ask
         self._allows = allows
         self._running: dict[str, str] = {}
@@ -128,6 +139,7 @@ class Runs:
         self._slots.happened(
             run.pull_id, slots.Ended(run.id, run.attempt, failed=failed, may_retry=may_retry)
         )
+        self._budgets.settle_over()
 
     async def _review(
         self,
@@ -198,9 +210,13 @@ class Runs:
             run, checkout, may_run=run.trust == "head", order=order_text(order)
         )
         if session.review is None:
-            raise GatehouseError(f"the reader gave no review: {session.end_reason}")
+            why = self._sessions.refusal(session.id) or session.end_reason
+            raise GatehouseError(f"the reader gave no review: {why}")
+        left_out = session.review.get("left_out", ())
+        why = str(session.review.get("partial", ""))
         run = self._change(
             run.id,
+            partial=partial_words(why, left_out, run.files),
             model=str(session.review.get("model", "")),
             cost=self._sessions.cost(session.id),
         )
@@ -209,9 +225,12 @@ class Runs:
     async def _session(
         self, run: queries.ReviewRun, checkout: Checkout, *, may_run: bool, order: str
     ) -> Session:
-        session_id = await self._sessions.start(
-            checkout.folder, checkout.base, may_run=may_run, order=order
-        )
+        def start(budget: str) -> Awaitable[str]:
+            return self._sessions.start(
+                checkout.folder, checkout.base, may_run=may_run, order=order, budget=budget
+            )
+
+        session_id = await self._budgets.start(run.id, start)
         self._running[run.id] = session_id
         self._change(run.id, session_id=session_id)
         try:
@@ -238,6 +257,9 @@ class Runs:
             fork=pull.fork,
         )
         notes = [f"{len(run.skipped)} files were left out: see the check."] if run.skipped else []
+        if run.partial:
+            notes.append(f"This review is partial: {run.partial}.")
+            verdict = "comment" if verdict == "approve" else verdict
         if run.model == "recorded":
             notes.append("A recorded model played this review: no model looked at the code.")
         threads_stay = not repository.may_resolve
