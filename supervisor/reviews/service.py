@@ -299,7 +299,8 @@ class ReviewService:
         act = request.action
         if not isinstance(act, Act) or act.operation != "post":
             return
-        is_posted = request.settled_at is not None and bool((request.outcome or {}).get("ok"))
+        outcome = request.outcome or {}
+        is_posted = bool(outcome.get("ok")) and not outcome.get("taken_back")
         if request.answer != "denied" and not is_posted:
             return
         run = self._run_of(act)
