@@ -44,16 +44,25 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class Conversation:
-    """One review. `say` prints one progress line for the person."""
+    """One review. `say` prints one progress line for the person; `read` finds the review in a
+    reply, or raises `InvalidReviewError`."""
 
     def __init__(
-        self, model: Model, tools: Tools, *, limits: Limits, system: str, say: Callable[[str], None]
+        self,
+        model: Model,
+        tools: Tools,
+        *,
+        limits: Limits,
+        system: str,
+        say: Callable[[str], None],
+        read: Callable[[str], Review] = extract,
     ) -> None:
         self._model = model
         self._tools = tools
         self._limits = limits
         self._system = system
         self._say = say
+        self._read = read
         self._definitions = definitions(tools.offered)
         self._messages: list[dict[str, Any]] = []
         self._turns = self._input_tokens = self._output_tokens = 0
@@ -127,7 +136,7 @@ class Conversation:
         if reply.stop_reason == "max_tokens":
             return [_words(prompts.CONTINUE)]
         try:
-            return extract(reply.text)
+            return self._read(reply.text)
         except InvalidReviewError as error:
             if self._repaired:
                 raise NoReviewError(

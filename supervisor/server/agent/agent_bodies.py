@@ -201,7 +201,7 @@ class TracedTurn(_Body, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ReviewBody(_Body, frozen=True, kw_only=True):
-    """The review agent's report."""
+    """The review agent's report. `notes` and `confidence` are those of an answer to a prompt."""
 
     model: _Word
     base: _Word | None
@@ -211,6 +211,10 @@ class ReviewBody(_Body, frozen=True, kw_only=True):
     findings: Annotated[tuple[ReviewFinding, ...], msgspec.Meta(max_length=200)]
     usage: ReviewUsage
     turns: Annotated[tuple[TracedTurn, ...], msgspec.Meta(max_length=200)] = ()
+    notes: Annotated[
+        tuple[Annotated[str, msgspec.Meta(max_length=2_000)], ...], msgspec.Meta(max_length=50)
+    ] = ()
+    confidence: Literal["high", "medium", "low", ""] = ""
 
 
 def in_workspace(path: str) -> str:
