@@ -13,6 +13,7 @@ import msgspec
 
 from supervisor.app.app import Supervisor, SupervisorParts
 from supervisor.app.session_plans import DEFAULT_POLICY
+from supervisor.core.budget import format_budget, parse_budget
 from supervisor.core.sessions import Session
 from supervisor.errors import UserError
 from supervisor.forges.github import GitHub
@@ -96,8 +97,21 @@ class ReaderSessions:
     def __init__(self, parts: SupervisorParts) -> None:
         self._parts = parts
 
-    async def start(self, folder: Path, base: str, *, may_run: bool, order: str) -> str:
+    async def start(
+        self,
+        folder: Path,
+        base: str,
+        *,
+        may_run: bool,
+        order: str,
+        model: str = "",
+        parts: int = 1,
+    ) -> str:
         """See `runs.Readers.start`."""
+        limits = parse_budget(self._parts.settings.review_cost, "GATEHOUSE_REVIEW_COST")
+        share = msgspec.structs.replace(
+            limits, cost=None if limits.cost is None else limits.cost // parts
+        )
         session = await self._parts.sessions.start(
             StartSession(
                 workspace=folder,
@@ -106,7 +120,8 @@ class ReaderSessions:
                 command=("--pull",) if may_run else ("--pull", "--read-only"),
                 copy="auto",
                 policy=READER_POLICY if may_run else STRANGER_POLICY,
-                budget=self._parts.settings.review_cost,
+                budget=format_budget(share),
+                review_model=model or None,
                 order=order,
             )
         )

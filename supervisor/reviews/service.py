@@ -16,7 +16,7 @@ from supervisor.base.clock import Clock
 from supervisor.core.act import Act
 from supervisor.core.actions import Git
 from supervisor.core.approvals import Request, status
-from supervisor.core.reviews import posts, slots
+from supervisor.core.reviews import posts, prompt_posts, slots
 from supervisor.core.reviews.receipts import Outcome
 from supervisor.core.sessions import Session
 from supervisor.errors import ChangedError, GatehouseError, NotFoundError, UserError
@@ -24,9 +24,11 @@ from supervisor.forges.base import Forge, ForgeError, RepositoryFacts
 from supervisor.gate.gate import Gate, Refused
 from supervisor.queue.base import Queue
 from supervisor.reviews.clones import Clones
+from supervisor.reviews.configurations import Configurations
 from supervisor.reviews.intake import Intake
 from supervisor.reviews.mentions import Mentions
 from supervisor.reviews.poster import Poster
+from supervisor.reviews.prompts import Prompts
 from supervisor.reviews.receipts import Receipts
 from supervisor.reviews.reconcile import Reconcile, facts_of
 from supervisor.reviews.rounds import Rounds
@@ -97,10 +99,17 @@ class ReviewService:
             *(self.engine, clock, forge, self.slots),
             *(self.reconcile, self.rounds, self._ask),
         )
+        self.configurations = Configurations(self.engine, forge, clones)
+        self.prompts = Prompts(self.engine, self.rounds, self._ask)
         self.runs = Runs(
             *(self.engine, clock, forge, clones, self.rounds, Tidying(forge, self._ask)),
-            *(sessions, self.slots, self.receipts),
-            *(self._ask, self._allows),
+            configurations=self.configurations,
+            prompts=self.prompts,
+            sessions=sessions,
+            slots_=self.slots,
+            receipts=self.receipts,
+            ask=self._ask,
+            allows=self._allows,
         )
         self.poster = Poster(gate, clock, forge, self._repository, self._came_to_nothing)
         self.take_back = TakeBack(self.engine, gate, forge)
@@ -269,7 +278,9 @@ class ReviewService:
     def _came_to_nothing(self, act: Act, reason: str, why: str) -> None:
         """An act of a review came to nothing: its receipt says so. A check that can't be set has
         no receipt but the record."""
-        if act.operation != "post":
+        if act.title and act.operation in ("post", "comment"):
+            self.prompts.came_to_nothing(act)
+        if act.operation != "post" or act.title:
             log.warning("an act came to nothing", act=act.operation, why=why)
             return
         self._leave(act, "skipped" if reason == "head-moved" else "failed", reason)
@@ -285,7 +296,7 @@ class ReviewService:
         """A review that a person denied has its receipt, too; what stands on the forge, or was
         denied, isn't said again."""
         act = request.action
-        if not isinstance(act, Act) or act.operation != "post":
+        if not isinstance(act, Act) or act.operation != "post" or act.title:
             return
         is_posted = request.settled_at is not None and bool((request.outcome or {}).get("ok"))
         if request.answer != "denied" and not is_posted:
@@ -305,7 +316,8 @@ class ReviewService:
             one.id
             for one in self._gate.queue.pending(repository.session_id)
             if isinstance(one.action, Act)
-            and (one.action.number, one.action.operation) == (number, "post")
+            and one.action.number == number
+            and (one.action.operation == "post" or prompt_posts.mark_of(one.action.body))
         ]
         if waiting:
             self._gate.answers.close(why, *waiting)

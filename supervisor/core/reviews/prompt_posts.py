@@ -27,6 +27,12 @@ def mark_of(body: str) -> str:
     return found[0] if found else ""
 
 
+def run_of_prompt(body: str) -> str:
+    """Return the run that what a prompt said is of; "" where there is no mark of one."""
+    found = _MARK.search(body)
+    return found[2] if found else ""
+
+
 def prompt_act(target: PullTarget, report: PromptReport, *, run_id: str, recorded: bool) -> Act:
     """Return the act that says a report: of the type `review` what can stand beside the code does,
     and the rest is in its text; of the type `issue` all is. `recorded`: no model made it."""

@@ -47,15 +47,14 @@ class ChosenPrompt(NamedTuple):
 
 
 class PromptOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a prompt: kept with its run. `reason` says why it didn't run. Not among
-    the findings are those `below_floor`, `beyond_limit`, `outside` of its files, and `known` from
-    an earlier run; `told` are the ids of those that it has asked to post. `cost` is in
-    pico-dollars."""
+    """What became of a prompt: kept with its run. `reason` says why it didn't run. Not among the
+    findings are those `below_floor`, `beyond_limit`, `outside` of its files, and `known` from an
+    earlier run; `told` are the ids of those that it says, `is_said` whether it says anything.
+    `cost` is in pico-dollars."""
 
     id: str
     title: str
     end: PromptEnd
-    source: str = ""
     reason: str = ""
     mode: str = ""
     session_id: str = ""
@@ -69,6 +68,7 @@ class PromptOutcome(msgspec.Struct, frozen=True, kw_only=True):
     known: int = 0
     cost: int = 0
     told: list[str] = []
+    is_said: bool = False
 
 
 class PromptReport(NamedTuple):
@@ -182,6 +182,15 @@ def report_of(
 def without_known(report: PromptReport, told: Collection[str]) -> PromptReport:
     """Return a report without the findings that an earlier run of its prompt told already."""
     return report._replace(findings=[one for one in report.findings if one.id not in told])
+
+
+def left_out(outcomes: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return which prompts were skipped or failed, and why, for a receipt."""
+    return [
+        f"{one['id']}: {one['end']}, {one['reason']}"
+        for one in outcomes
+        if one["end"] in ("skipped", "failed")
+    ]
 
 
 def fed_text(report: PromptReport) -> str:

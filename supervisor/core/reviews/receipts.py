@@ -41,6 +41,7 @@ REASONS = {
     "empty": "nothing in the change can be reviewed",
     "lease over": "the run stopped answering",
 }
+MOST_NOTES, MOST_NOTE_CHARS = 20, 500
 LABEL = "gatehouse:review"
 
 
@@ -63,6 +64,9 @@ class ReceiptFacts(msgspec.Struct, frozen=True, kw_only=True):
     trust: str = ""
     config_revision: str = ""
     configuration: Sequence[str] = ()
+    # What of the configuration was narrowed or not used; which prompts didn't run, and why.
+    config_notes: Sequence[str] = ()
+    prompts: Sequence[str] = ()
     cost: int = 0
     at: float
 
@@ -93,6 +97,10 @@ def check_summary(facts: ReceiptFacts) -> str:
         names = ", ".join(plain(one, one_line=True) for one in facts.configuration[:20])
         held = "read as changed" if facts.trust == "head" else "not followed: the base's held"
         lines.append(f"The change touches what steers reviews ({names}); it was {held}.")
+    for said, what in (("Configuration", facts.config_notes), ("Prompts", facts.prompts)):
+        if what:
+            notes = [plain(one[:MOST_NOTE_CHARS], one_line=True) for one in what[:MOST_NOTES]]
+            lines.append(f"{said}: {'; '.join(notes)}.")
     if facts.model == "recorded":
         lines.append("A recorded model played this review: no model looked at the code.")
     return "\n\n".join(lines)
