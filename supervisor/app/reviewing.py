@@ -109,9 +109,9 @@ class ReaderSessions:
     ) -> str:
         """See `runs.Readers.start`."""
         limits = parse_budget(self._parts.settings.review_cost, "GATEHOUSE_REVIEW_COST")
-        share = msgspec.structs.replace(
-            limits, cost=None if limits.cost is None else limits.cost // parts
-        )
+        # To the micro-dollar, which is as fine as a budget is written.
+        cost = None if limits.cost is None else limits.cost // parts // 10**6 * 10**6
+        share = msgspec.structs.replace(limits, cost=cost)
         session = await self._parts.sessions.start(
             StartSession(
                 workspace=folder,

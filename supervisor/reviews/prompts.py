@@ -44,12 +44,14 @@ class PromptSession(NamedTuple):
     cost: int
 
 
-# Runs a reader with an order and a model ("": the service's own), and returns once it has ended.
-type ReadPrompt = Callable[[Order, str], Awaitable[PromptSession]]
+# Runs a reader with an order and a model ("": the service's own), one of so many that share the
+# run's money, and returns once it has ended.
+type ReadPrompt = Callable[[Order, str, int], Awaitable[PromptSession]]
 
 
 class PromptRuns:
-    """The prompts of one run, while they run. `outcomes` is complete once `ended` has returned."""
+    """The prompts of one run, while they run. `outcomes` is complete once `ended` has returned;
+    `parts` counts the readers of the run, that of the review included."""
 
     def __init__(self, run: queries.ReviewRun, told: dict[str, set[str]]) -> None:
         self.run = run
@@ -58,6 +60,7 @@ class PromptRuns:
         self.reports: list[tuple[PromptReport, str]] = []
         self.tasks: dict[str, asyncio.Task[None]] = {}
         self.fed: list[str] = []
+        self.parts = 1
 
     async def notes(self) -> tuple[Told, ...]:
         """Return what the main reader is told, once every prompt that feeds it has ended."""
@@ -104,6 +107,7 @@ class Prompts:
         chosen, others = prompts.choose(plans, subject)
         going = PromptRuns(run, self._told(run))
         going.outcomes += others
+        going.parts = len(chosen) + 1
         going.fed = [one.plan.id for one in chosen if prompts.is_fed(one.plan)]
         turns = asyncio.Semaphore(MOST_AT_ONCE)
         failed: Exception | None = None
@@ -136,7 +140,7 @@ class Prompts:
         try:
             async with turns:
                 wanted = prompts.prompt_order(chosen, order)
-                session, cost = await read(wanted, plan.asked.model or "")
+                session, cost = await read(wanted, plan.asked.model or "", going.parts)
             outcome = msgspec.structs.replace(outcome, session_id=session.id, cost=cost)
             if session.review is None:
                 raise GatehouseError(f"the reader gave no answer: {session.end_reason}")

@@ -207,13 +207,14 @@ class Runs:
                     reasoning=config.reasoning.value or "",
                     temperature=config.temperature.value,
                 )
-                # One more than the prompts: the reader of the review itself.
-                model, parts = config.model.value or "", len(config.prompts) + 1
-                read_prompt = partial(self._read_prompt, run, checkout, parts)
+                model = config.model.value or ""
+                read_prompt = partial(self._read_prompt, run, checkout)
                 prompts = self._prompts.running(run, pull, checkout, config, order, read_prompt)
                 async with prompts as going:
                     order = msgspec.structs.replace(order, notes=await going.notes())
-                    run, said = await self._read(run, checkout, order, model=model, parts=parts)
+                    run, said = await self._read(
+                        run, checkout, order, model=model, parts=going.parts
+                    )
                     await going.ended()
                 run = self._prompts.conclude(going, pull, repository)
             verdict, summary, found = said
@@ -233,9 +234,9 @@ class Runs:
         self,
         run: queries.ReviewRun,
         checkout: Checkout,
-        parts: int,
         order: Order,
         model: str,
+        parts: int,
     ) -> PromptSession:
         """Have a reader look at a prompt, with tools that read only."""
         session_id = await self._sessions.start(
