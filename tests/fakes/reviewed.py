@@ -105,9 +105,10 @@ def forge_with_people(folder: Path) -> Iterator[Stage]:
 
 @contextlib.asynccontextmanager
 async def reviewing_at(stage: Stage, folder: Path, **changes: Any) -> AsyncIterator[Reviewed]:
-    """A supervisor on a forge that is served."""
+    """A supervisor on a forge that is served. `names`: hosts, and their addresses."""
+    names = changes.pop("names", None)
     async with (
-        supervised(settings_of(stage, folder, **changes)) as running,
+        supervised(settings_of(stage, folder, **changes), names=names) as running,
         reviewing(running.supervisor) as on,
     ):
         stage.forge.hook = (
