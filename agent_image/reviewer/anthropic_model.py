@@ -178,8 +178,11 @@ class AnthropicModel:
             raise ModelError(
                 "the API key was not accepted; set ANTHROPIC_API_KEY where Gatehouse runs"
             ) from error
+        # Of egress, in the provider's own words: `gatehouse` is what it adds to them.
+        is_over_budget = error.status_code == 402 and "gatehouse" in body
         raise ModelError(
-            f"the model refused the request ({error.status_code}): {plain(error.message)}"
+            f"the model refused the request ({error.status_code}): {plain(error.message)}",
+            is_over_budget=is_over_budget,
         ) from error
 
     def _refusal_of_connect(self, error: Exception) -> str | None:

@@ -104,6 +104,7 @@ def review(settings: Settings, say: Callable[[str], None]) -> Report:
         system=_system(settings, change, quarantine),
         say=say,
         read=prompt_run.extract if settings.order.prompt else extract,
+        must_conclude=gatehouse.must_conclude,
     )
     outcome = conversation.run(settings.task or _opening(settings, repository, change, quarantine))
     report = _report(model.name, change, outcome)
@@ -197,6 +198,8 @@ def _report(model: str, change: Change, outcome: Outcome) -> Report:
         turns=outcome.turns,
         notes=outcome.review.notes,
         confidence=outcome.review.confidence,
+        partial=outcome.partial,
+        left_out=outcome.review.left_out if outcome.partial else (),
     )
 
 

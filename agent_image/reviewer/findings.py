@@ -39,13 +39,17 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Review(msgspec.Struct, frozen=True, kw_only=True):
-    """The model's conclusion. `notes` and `confidence` are those of a prompt's answer."""
+    """The model's conclusion. `left_out`: what it says that it didn't look at; `notes` and
+    `confidence` are those of a prompt's answer."""
 
     summary: Annotated[str, msgspec.Meta(min_length=1, max_length=20_000)]
     verdict: Conclusion
     findings: Annotated[tuple[Finding, ...], msgspec.Meta(max_length=200)]
     notes: tuple[str, ...] = ()
     confidence: Literal["high", "medium", "low", ""] = ""
+    left_out: Annotated[
+        tuple[Annotated[str, msgspec.Meta(max_length=1000)], ...], msgspec.Meta(max_length=500)
+    ] = ()
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,7 +82,8 @@ class TracedTurn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """The body of `POST /v1/review`. `model` is `recorded` where no model looked at the code."""
+    """The body of `POST /v1/review`. `model` is `recorded` where no model looked at the code;
+    `partial` why the review was concluded early, and `left_out` what it didn't look at."""
 
     model: str
     base: str | None
@@ -90,6 +95,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     turns: tuple[TracedTurn, ...] = ()
     notes: tuple[str, ...] = ()
     confidence: Literal["high", "medium", "low", ""] = ""
+    partial: str = ""
+    left_out: tuple[str, ...] = ()
 
 
 class InvalidReviewError(ValueError):

@@ -64,6 +64,10 @@ class PromptAnswer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         msgspec.Meta(max_length=50),
     ]
     confidence: Sureness
+    # Only asked for where it has to conclude early.
+    left_out: Annotated[
+        tuple[Annotated[str, msgspec.Meta(max_length=1000)], ...], msgspec.Meta(max_length=500)
+    ] = ()
 
 
 def offered(prompt: PromptOrder) -> dict[str, tuple[type[Input], str]]:
@@ -113,6 +117,7 @@ def _read(block: str) -> Review:
         findings=tuple(_located(one, answer.confidence) for one in answer.findings),
         notes=answer.notes,
         confidence=answer.confidence,
+        left_out=answer.left_out,
     )
 
 

@@ -13,11 +13,11 @@ import msgspec
 
 from supervisor.app.app import Supervisor, SupervisorParts
 from supervisor.app.session_plans import DEFAULT_POLICY
-from supervisor.core.budget import format_budget, parse_budget
 from supervisor.core.sessions import Session
 from supervisor.errors import UserError
 from supervisor.forges.github import GitHub
 from supervisor.queue.embedded import EmbeddedQueue
+from supervisor.reviews.budgets import read_caps
 from supervisor.reviews.service import ReviewService, ReviewSettings
 from supervisor.server.common.listening import listen
 from supervisor.server.common.serve import Serving, serve_webhooks
@@ -54,6 +54,13 @@ async def reviewing(supervisor: Supervisor) -> AsyncIterator[Reviewing]:
         private_key=app.key,
         now=parts.clock.now,
     )
+    caps, limits = read_caps(
+        review=settings.review_cost,
+        pull=settings.pr_cost,
+        repository_day=settings.repo_day_cost,
+        owner_month=settings.owner_month_cost,
+        all_day=settings.all_day_cost,
+    )
     made = ReviewSettings(
         database=settings.data_dir / "reviews.db",
         clones=settings.clones_dir,
@@ -63,6 +70,8 @@ async def reviewing(supervisor: Supervisor) -> AsyncIterator[Reviewing]:
         longest_wait_s=settings.review_debounce_s[1],
         poll_s=settings.review_poll_s,
         concurrency=settings.review_concurrency,
+        caps=caps,
+        limits=limits,
     )
     service = ReviewService(
         made,
@@ -105,13 +114,9 @@ class ReaderSessions:
         may_run: bool,
         order: str,
         model: str = "",
-        parts: int = 1,
+        budget: str,
     ) -> str:
         """See `runs.Readers.start`."""
-        limits = parse_budget(self._parts.settings.review_cost, "GATEHOUSE_REVIEW_COST")
-        # To the micro-dollar, which is as fine as a budget is written.
-        cost = None if limits.cost is None else limits.cost // parts // 10**6 * 10**6
-        share = msgspec.structs.replace(limits, cost=cost)
         session = await self._parts.sessions.start(
             StartSession(
                 workspace=folder,
@@ -120,11 +125,13 @@ class ReaderSessions:
                 command=("--pull",) if may_run else ("--pull", "--read-only"),
                 copy="auto",
                 policy=READER_POLICY if may_run else STRANGER_POLICY,
-                budget=format_budget(share),
+                budget=budget,
                 review_model=model or None,
                 order=order,
             )
         )
+        # It is reserved under the caps of reviews: nobody is asked for more.
+        self._parts.spending.fix(session.id)
         return session.id
 
     async def wait(self, session_id: str) -> Session:
@@ -145,6 +152,15 @@ class ReaderSessions:
         """See `runs.Readers.cost`."""
         session = self._parts.sessions.get(session_id)
         return self._parts.spending.summary(session).used["session"].cost
+
+    def spent(self, session_id: str) -> int | None:
+        """See `runs.Readers.spent`."""
+        is_over = self._parts.sessions.get(session_id).ended_at is not None
+        return self._parts.spending.spent(session_id) if is_over else None
+
+    def refusal(self, session_id: str) -> str:
+        """See `runs.Readers.refusal`."""
+        return self._parts.spending.refusals.get(session_id, "")
 
 
 def _standing(parts: SupervisorParts, name: str) -> str:

@@ -28,6 +28,7 @@ from supervisor.core.reviews.prompts import (
 )
 from supervisor.core.sessions import Session
 from supervisor.errors import GatehouseError
+from supervisor.reviews.budgets import NoAllowanceError
 from supervisor.reviews.clones import Checkout
 from supervisor.reviews.rounds import Rounds
 from supervisor.store.reviews import queries
@@ -149,6 +150,8 @@ class Prompts:
             report = prompts.report_of(chosen, session.review, checkout.files, lines.get)
             outcome = _done(outcome, report, model=str(session.review["model"]))
             going.reports.append((report, outcome.model))
+        except NoAllowanceError as error:
+            outcome = msgspec.structs.replace(outcome, end="skipped", reason=str(error))
         except (GatehouseError, msgspec.ValidationError, KeyError) as error:
             outcome = msgspec.structs.replace(outcome, reason=str(error)[:500])
         except Exception as error:

@@ -6,7 +6,7 @@ reports is checked against the code here, before anybody is asked to post it.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Protocol, cast
@@ -25,12 +25,13 @@ from supervisor.core.reviews.diffs import skipped_words
 from supervisor.core.reviews.findings import Finding, PlacedFinding
 from supervisor.core.reviews.orders import Order, order_text
 from supervisor.core.reviews.prompts import ignored
-from supervisor.core.reviews.receipts import Outcome
+from supervisor.core.reviews.receipts import Outcome, partial_words
 from supervisor.core.reviews.round_text import round_sections
 from supervisor.core.reviews.rounds import RoundOutcome, TrackedFinding
 from supervisor.core.sessions import Session
 from supervisor.errors import GatehouseError
 from supervisor.forges.base import Forge, ForgeError
+from supervisor.reviews.budgets import Budgets
 from supervisor.reviews.clones import Checkout, CloneError, Clones, WantedCode
 from supervisor.reviews.configurations import Configurations
 from supervisor.reviews.prompts import Prompts, PromptSession
@@ -61,12 +62,12 @@ class Readers(Protocol):
         *,
         may_run: bool,
         order: str,
+        budget: str,
         model: str = "",
-        parts: int = 1,
     ) -> str:
         """Start it; the session's id. `may_run`: it may run the commands that a policy lets it.
-        `order`: what it is told besides; `model`: which one, "" for the service's own; `parts`: of
-        how many readers of the run it is one, which share its money."""
+        `order`: what it is told besides; `budget`: what it may spend; `model`: which one, "" for
+        the service's own."""
 
     async def wait(self, session_id: str) -> Session:
         """Return the session once it has ended."""
@@ -76,6 +77,12 @@ class Readers(Protocol):
 
     def cost(self, session_id: str) -> int:
         """Return what it spent, in pico-dollars."""
+
+    def spent(self, session_id: str) -> int | None:
+        """Return the same once it and all of its calls are over; None before."""
+
+    def refusal(self, session_id: str) -> str:
+        """Return why its last call of a model was refused for want of money; "" where none was."""
 
 
 # Asks for an act in a repository's session, and says whether rules allow one.
@@ -99,6 +106,7 @@ class Runs:
         sessions: Readers,
         slots_: Slots,
         receipts: Receipts,
+        budgets: Budgets,
         ask: AskAct,
         allows: AllowsAct,
     ) -> None:
@@ -113,6 +121,7 @@ class Runs:
         self._sessions = sessions
         self._slots = slots_
         self._receipts = receipts
+        self._budgets = budgets
         self._ask = ask
         self._allows = allows
         self._running: dict[str, str] = {}
@@ -149,6 +158,7 @@ class Runs:
         self._slots.happened(
             run.pull_id, slots.Ended(run.id, run.attempt, failed=failed, may_retry=may_retry)
         )
+        self._budgets.settle_over()
 
     async def _review(
         self,
@@ -239,14 +249,18 @@ class Runs:
         parts: int,
     ) -> PromptSession:
         """Have a reader look at a prompt, with tools that read only."""
-        session_id = await self._sessions.start(
-            checkout.folder,
-            checkout.base,
-            may_run=False,
-            order=order_text(order),
-            model=model,
-            parts=parts,
-        )
+
+        def start(budget: str) -> Awaitable[str]:
+            return self._sessions.start(
+                checkout.folder,
+                checkout.base,
+                may_run=False,
+                order=order_text(order),
+                budget=budget,
+                model=model,
+            )
+
+        session_id = await self._budgets.start(run.id, start, parts=parts)
         key = f"{run.id}:{session_id}"
         self._running[key] = session_id
         try:
@@ -277,9 +291,13 @@ class Runs:
             parts=parts,
         )
         if session.review is None:
-            raise GatehouseError(f"the reader gave no review: {session.end_reason}")
+            why = self._sessions.refusal(session.id) or session.end_reason
+            raise GatehouseError(f"the reader gave no review: {why}")
+        left_out = session.review.get("left_out", ())
+        why = str(session.review.get("partial", ""))
         run = self._change(
             run.id,
+            partial=partial_words(why, left_out, run.files),
             model=str(session.review.get("model", "")),
             cost=self._sessions.cost(session.id),
         )
@@ -295,14 +313,17 @@ class Runs:
         model: str,
         parts: int,
     ) -> Session:
-        session_id = await self._sessions.start(
-            checkout.folder,
-            checkout.base,
-            may_run=may_run,
-            order=order,
-            model=model,
-            parts=parts,
-        )
+        def start(budget: str) -> Awaitable[str]:
+            return self._sessions.start(
+                checkout.folder,
+                checkout.base,
+                may_run=may_run,
+                order=order,
+                budget=budget,
+                model=model,
+            )
+
+        session_id = await self._budgets.start(run.id, start, parts=parts)
         self._running[run.id] = session_id
         self._change(run.id, session_id=session_id)
         try:
@@ -329,6 +350,9 @@ class Runs:
             fork=pull.fork,
         )
         notes = [f"{len(run.skipped)} files were left out: see the check."] if run.skipped else []
+        if run.partial:
+            notes.append(f"This review is partial: {run.partial}.")
+            verdict = "comment" if verdict == "approve" else verdict
         if run.model == "recorded":
             notes.append("A recorded model played this review: no model looked at the code.")
         threads_stay = not repository.may_resolve

@@ -16,13 +16,17 @@ from supervisor.base.clock import Clock
 from supervisor.core.act import Act
 from supervisor.core.actions import Git
 from supervisor.core.approvals import Request, status
+from supervisor.core.budget import Limits
+from supervisor.core.money import PICOUSD
 from supervisor.core.reviews import posts, prompt_posts, slots
+from supervisor.core.reviews.allowances import Caps
 from supervisor.core.reviews.receipts import Outcome
 from supervisor.core.sessions import Session
 from supervisor.errors import ChangedError, GatehouseError, NotFoundError, UserError
 from supervisor.forges.base import Forge, ForgeError, RepositoryFacts
 from supervisor.gate.gate import Gate, Refused
 from supervisor.queue.base import Queue
+from supervisor.reviews.budgets import Budgets
 from supervisor.reviews.clones import Clones
 from supervisor.reviews.configurations import Configurations
 from supervisor.reviews.intake import Intake
@@ -56,6 +60,9 @@ class ReviewSettings(NamedTuple):
     longest_wait_s: float = slots.LONGEST_WAIT_S
     poll_s: float = 300.0
     concurrency: int = CONCURRENCY
+    caps: Caps = Caps(run=2 * PICOUSD)
+    # Of one run; its dollars are those of the caps.
+    limits: Limits = Limits(cost=2 * PICOUSD)
 
 
 class ReviewService:
@@ -81,11 +88,16 @@ class ReviewService:
         self._queue = queue
         self._woken = asyncio.Event()
         self.receipts = Receipts(self.engine, clock, settings.receipt_key, self._ask)
+        self.budgets = Budgets(
+            *(self.engine, clock, settings.caps, settings.limits),
+            *(sessions.spent, self._ask, gate.audit.record),
+        )
         self.slots = Slots(
             self.engine,
             clock,
             queue,
             self.receipts,
+            self.budgets,
             quiet_s=settings.quiet_s,
             longest_wait_s=settings.longest_wait_s,
         )
@@ -108,6 +120,7 @@ class ReviewService:
             sessions=sessions,
             slots_=self.slots,
             receipts=self.receipts,
+            budgets=self.budgets,
             ask=self._ask,
             allows=self._allows,
         )

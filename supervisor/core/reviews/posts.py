@@ -4,8 +4,10 @@ Pure. A model's words are shown as these words and nothing else (`review_markdow
 no mention, no markup. Only what this module writes itself is markdown.
 """
 
+import hashlib
 import re
 from collections.abc import Collection, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Literal
 
 import msgspec
@@ -22,6 +24,7 @@ from supervisor.core.act import (
 )
 from supervisor.core.review_markdown import fenced, plain
 from supervisor.core.reviews.findings import MOST_INLINE, PlacedFinding
+from supervisor.core.reviews.receipts import reason_words
 
 MOST_COMMENT_CHARS = 1_000
 # GitHub takes 65,536 characters.
@@ -108,6 +111,37 @@ def review_act(
 def has_address(text: str) -> bool:
     """Return whether a text names an address that a forge may make a link of."""
     return bool(_ADDRESS.search(text))
+
+
+def held_comment(
+    target: PullTarget, reason: str, cap: str, refills_at: float | None, *, day: str
+) -> Act:
+    """Return the comment that a review waits for money. `reason` is a code of `receipts`, `cap` the
+    limit in words. Its mark is the same all day: it is posted once."""
+    when = "When the limit is raised"
+    if refills_at is not None:
+        when = f"On {datetime.fromtimestamp(refills_at, UTC):%Y-%m-%d at %H:%M} UTC"
+    parts = (target.forge, target.repository.lower(), target.number, day)
+    digest = hashlib.blake2b(msgspec.msgpack.encode(parts), digest_size=8).hexdigest()
+    lines = (
+        "## Review",
+        "",
+        f"The review waits: {reason_words(reason).removeprefix('held: ')}.",
+        "",
+        f"The limit is {cap}. {when} the newest head is reviewed by itself; nobody has to do"
+        " anything.",
+        "",
+        mark(digest),
+    )
+    return Act(
+        operation="comment",
+        forge=target.forge,
+        repository=target.repository,
+        number=target.number,
+        head=target.head,
+        body="\n".join(lines),
+        fork=target.fork,
+    )
 
 
 def run_of(body: str) -> str:

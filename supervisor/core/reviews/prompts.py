@@ -167,11 +167,13 @@ def report_of(
     kept = [one for one in placed if SEVERITIES.index(one.finding.severity) <= floor]
     most = plan.limits.max_findings
     shown = kept if most is None else kept[:most]
+    partial = str(review.get("partial", ""))
+    early = [f"Concluded early: {partial}."] if partial else []
     return PromptReport(
         plan,
         str(review["summary"]),
         shown,
-        [str(one) for one in review.get("notes", ())][:MOST_NOTES],
+        [*early, *(str(one) for one in review.get("notes", ()))][:MOST_NOTES],
         msgspec.convert(review.get("confidence", "medium"), Confidence),
         below_floor=len(placed) - len(kept),
         beyond_limit=len(kept) - len(shown),

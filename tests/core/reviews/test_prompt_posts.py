@@ -8,7 +8,12 @@ from supervisor.core.act import Act
 from supervisor.core.reviews.config.layers import PromptPlan
 from supervisor.core.reviews.diffs import ChangedFile, ShownLines
 from supervisor.core.reviews.posts import MOST_BODY_CHARS, PullTarget, run_of
-from supervisor.core.reviews.prompt_posts import mark_of, prompt_act, prompt_mark
+from supervisor.core.reviews.prompt_posts import (
+    mark_of,
+    prompt_act,
+    prompt_mark,
+    run_of_prompt,
+)
 from supervisor.core.reviews.prompts import ChosenPrompt, PromptReport, report_of
 
 TARGET = PullTarget(forge="github", repository="acme/shop", number=1, head="a" * 40)
@@ -101,6 +106,7 @@ def test_a_text_that_is_too_long_keeps_its_mark() -> None:
     assert "(cut here)" in body
     assert mark_of(body) == prompt_mark("p", "ab12")
     assert mark_of("nothing") == ""
+    assert (run_of_prompt(body), run_of_prompt("nothing")) == ("ab12", "")
 
 
 def test_no_notes() -> None:

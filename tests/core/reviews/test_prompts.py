@@ -16,6 +16,7 @@ from supervisor.core.reviews.prompts import (
     choose,
     fed_text,
     ignored,
+    left_out,
     prompt_order,
     report_of,
     wants_drafts,
@@ -255,12 +256,23 @@ def test_a_report_without_confidence_and_notes() -> None:
     assert (report.confidence, report.notes, report.findings) == ("medium", [], [])
 
 
+def test_a_report_that_was_concluded_early_says_so() -> None:
+    report = report_of(chosen(), REVIEW | {"partial": "its money was nearly used"}, FILES, lines)
+    assert report.notes == ["Concluded early: its money was nearly used.", "a note"]
+
+
 @pytest.mark.parametrize(
     "wrong", [{"findings": [finding("info", "x")]}, {"confidence": "sure"}, {"findings": [{}]}]
 )
 def test_an_answer_that_is_none(wrong: dict[str, Any]) -> None:
     with pytest.raises(msgspec.ValidationError):
         report_of(chosen(), REVIEW | wrong, FILES, lines)
+
+
+def test_a_receipt_names_those_that_were_left_out() -> None:
+    ends = ("done", "skipped", "not-wanted", "failed")
+    said = [{"id": end, "end": end, "reason": "why"} for end in ends]
+    assert left_out(said) == ["skipped: skipped, why", "failed: failed, why"]
 
 
 def test_what_the_main_reader_is_told() -> None:
