@@ -55,7 +55,8 @@ class Outcome(msgspec.Struct, frozen=True):
 
 class Conversation:
     """One review. `say` prints one progress line for the person; `must_conclude` is asked after
-    each turn with calls, and raises `ApiError`."""
+    each turn with calls, and raises `ApiError`; `read` finds the review in a reply, or raises
+    `InvalidReviewError`."""
 
     def __init__(
         self,
@@ -65,6 +66,7 @@ class Conversation:
         limits: Limits,
         system: str,
         say: Callable[[str], None],
+        read: Callable[[str], Review] = extract,
         must_conclude: Callable[[], bool] = lambda: False,
     ) -> None:
         self._model = model
@@ -72,6 +74,7 @@ class Conversation:
         self._limits = limits
         self._system = system
         self._say = say
+        self._read = read
         self._definitions = definitions(tools.offered)
         self._messages: list[dict[str, Any]] = []
         self._turns = self._input_tokens = self._output_tokens = 0
@@ -193,14 +196,14 @@ class Conversation:
         if reply.calls:
             if OPENING in reply.text:
                 with contextlib.suppress(InvalidReviewError):
-                    self._draft = extract(reply.text)
+                    self._draft = self._read(reply.text)
             return self._tool_results(reply)
         if reply.stop_reason == "pause_turn":
             return []
         if reply.stop_reason == "max_tokens":
             return [_words(prompts.CONTINUE)]
         try:
-            return extract(reply.text)
+            return self._read(reply.text)
         except InvalidReviewError as error:
             if self._repaired:
                 raise NoReviewError(

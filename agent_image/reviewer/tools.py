@@ -65,6 +65,7 @@ class Tools:
         say: Callable[[str], None],
         offered: dict[str, tuple[type[Input], str]] = TOOLS,
         since: str = "",
+        files: Sequence[str] = (),
     ) -> None:
         self._gatehouse = gatehouse
         self._workspace = workspace
@@ -75,6 +76,7 @@ class Tools:
         self._say = say
         self.offered = offered
         self._since = since
+        self._files = list(files)
         self._local: dict[type[Input], Callable[[Any], Result]] = {
             ReadFile: self._read_file,
             ListFiles: self._list_files,
@@ -259,7 +261,7 @@ class Tools:
     def _git_diff(self, wish: GitDiff) -> Result:
         since = self._since if wish.since_last else ""
         output = self._repository.diff(
-            self._change, wish.paths, self._limits.diff_bytes, since=since
+            self._change, wish.paths or self._files, self._limits.diff_bytes, since=since
         )
         if output.code == 0 and not output.data:
             return Result("no difference")

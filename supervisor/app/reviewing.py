@@ -107,7 +107,14 @@ class ReaderSessions:
         self._parts = parts
 
     async def start(
-        self, folder: Path, base: str, *, may_run: bool, order: str, budget: str
+        self,
+        folder: Path,
+        base: str,
+        *,
+        may_run: bool,
+        order: str,
+        model: str = "",
+        budget: str,
     ) -> str:
         """See `runs.Readers.start`."""
         session = await self._parts.sessions.start(
@@ -119,6 +126,7 @@ class ReaderSessions:
                 copy="auto",
                 policy=READER_POLICY if may_run else STRANGER_POLICY,
                 budget=budget,
+                review_model=model or None,
                 order=order,
             )
         )

@@ -12,7 +12,7 @@ from sqlalchemy import Engine
 from supervisor.base.clock import Clock
 from supervisor.core.act import Act, Forge
 from supervisor.core.approvals import Request
-from supervisor.core.reviews import receipts
+from supervisor.core.reviews import prompts, receipts
 from supervisor.core.reviews.receipts import Outcome, ReceiptFacts
 from supervisor.store.reviews import queries
 
@@ -70,6 +70,8 @@ class Receipts:
                 trust="" if run is None else run.trust,
                 config_revision="" if run is None else run.config_revision,
                 configuration=() if run is None else (run.review or {}).get("configuration", ()),
+                config_notes=() if run is None else run.config_notes,
+                prompts=() if run is None else prompts.left_out(run.prompts),
                 cost=0 if run is None else run.cost,
                 partial="" if run is None else run.partial,
                 at=now,

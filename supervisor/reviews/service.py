@@ -18,7 +18,7 @@ from supervisor.core.actions import Git
 from supervisor.core.approvals import Request, status
 from supervisor.core.budget import Limits
 from supervisor.core.money import PICOUSD
-from supervisor.core.reviews import posts, slots
+from supervisor.core.reviews import posts, prompt_posts, slots
 from supervisor.core.reviews.allowances import Caps
 from supervisor.core.reviews.receipts import Outcome
 from supervisor.core.sessions import Session
@@ -28,9 +28,11 @@ from supervisor.gate.gate import Gate, Refused
 from supervisor.queue.base import Queue
 from supervisor.reviews.budgets import Budgets
 from supervisor.reviews.clones import Clones
+from supervisor.reviews.configurations import Configurations
 from supervisor.reviews.intake import Intake
 from supervisor.reviews.mentions import Mentions
 from supervisor.reviews.poster import Poster
+from supervisor.reviews.prompts import Prompts
 from supervisor.reviews.receipts import Receipts
 from supervisor.reviews.reconcile import Reconcile, facts_of
 from supervisor.reviews.rounds import Rounds
@@ -109,10 +111,18 @@ class ReviewService:
             *(self.engine, clock, forge, self.slots),
             *(self.reconcile, self.rounds, self._ask),
         )
+        self.configurations = Configurations(self.engine, forge, clones)
+        self.prompts = Prompts(self.engine, self.rounds, self._ask)
         self.runs = Runs(
             *(self.engine, clock, forge, clones, self.rounds, Tidying(forge, self._ask)),
-            *(sessions, self.slots, self.receipts, self.budgets),
-            *(self._ask, self._allows),
+            configurations=self.configurations,
+            prompts=self.prompts,
+            sessions=sessions,
+            slots_=self.slots,
+            receipts=self.receipts,
+            budgets=self.budgets,
+            ask=self._ask,
+            allows=self._allows,
         )
         self.poster = Poster(gate, clock, forge, self._repository, self._came_to_nothing)
         self.take_back = TakeBack(self.engine, gate, forge)
@@ -281,7 +291,9 @@ class ReviewService:
     def _came_to_nothing(self, act: Act, reason: str, why: str) -> None:
         """An act of a review came to nothing: its receipt says so. A check that can't be set has
         no receipt but the record."""
-        if act.operation != "post":
+        if act.title and act.operation in ("post", "comment"):
+            self.prompts.came_to_nothing(act)
+        if act.operation != "post" or act.title:
             log.warning("an act came to nothing", act=act.operation, why=why)
             return
         self._leave(act, "skipped" if reason == "head-moved" else "failed", reason)
@@ -297,7 +309,7 @@ class ReviewService:
         """A review that a person denied has its receipt, too; what stands on the forge, or was
         denied, isn't said again."""
         act = request.action
-        if not isinstance(act, Act) or act.operation != "post":
+        if not isinstance(act, Act) or act.operation != "post" or act.title:
             return
         outcome = request.outcome or {}
         is_posted = bool(outcome.get("ok")) and not outcome.get("taken_back")
@@ -318,7 +330,8 @@ class ReviewService:
             one.id
             for one in self._gate.queue.pending(repository.session_id)
             if isinstance(one.action, Act)
-            and (one.action.number, one.action.operation) == (number, "post")
+            and one.action.number == number
+            and (one.action.operation == "post" or prompt_posts.mark_of(one.action.body))
         ]
         if waiting:
             self._gate.answers.close(why, *waiting)

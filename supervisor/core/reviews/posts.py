@@ -78,12 +78,12 @@ def review_act(
     `notes` lines of ours at its end."""
     inline = [one for one in findings if one.line][:MOST_INLINE]
     rest = [one for one in findings if one not in inline]
-    comments = [_comment(one) for one in inline]
+    comments = [comment_of(one) for one in inline]
     severities = [*(one.severity for one in comments), *(one.finding.severity for one in rest)]
     said = [summary, *(one.finding.body for one in rest), *(one.body for one in comments)]
     lines = ["## Review", "", plain(summary[:_SUMMARY_CHARS]), "", _counts(severities), ""]
     for one in rest:
-        lines += _whole(one)
+        lines += whole(one)
     lines += sections
     lines += [*(f"<sub>{plain(note, one_line=True)}</sub>" for note in notes), "", mark(run_id)]
     body = "\n".join(lines)
@@ -106,6 +106,11 @@ def review_act(
         fork=target.fork,
         links=any(_ADDRESS.search(text) for text in said),
     )
+
+
+def has_address(text: str) -> bool:
+    """Return whether a text names an address that a forge may make a link of."""
+    return bool(_ADDRESS.search(text))
 
 
 def held_comment(
@@ -230,7 +235,8 @@ def without_places(act: Act) -> Act:
     return msgspec.structs.replace(act, comments=(), body=f"{text}\n\n{line}")
 
 
-def _comment(placed: PlacedFinding) -> InlineComment:
+def comment_of(placed: PlacedFinding) -> InlineComment:
+    """Return the remark that a finding makes beside its code."""
     finding = placed.finding
     head = f"**{finding.severity}: {plain(finding.title, one_line=True)}** `{placed.id[:8]}`"
     body = plain(finding.body)
@@ -252,7 +258,8 @@ def _comment(placed: PlacedFinding) -> InlineComment:
     )
 
 
-def _whole(placed: PlacedFinding) -> list[str]:
+def whole(placed: PlacedFinding) -> list[str]:
+    """Return the lines of a finding that stands in a text."""
     finding = placed.finding
     where = finding.path if finding.line is None else f"{finding.path}:{finding.line}"
     title = plain(finding.title, one_line=True)

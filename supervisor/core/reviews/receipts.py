@@ -43,6 +43,7 @@ REASONS = {
     "empty": "nothing in the change can be reviewed",
     "lease over": "the run stopped answering",
 }
+MOST_NOTES, MOST_NOTE_CHARS = 20, 500
 # The code of the reason where nothing is left, by what it is left of.
 NO_BUDGET: dict[CapScope, str] = {
     "run": "no-budget-run",
@@ -84,6 +85,9 @@ class ReceiptFacts(msgspec.Struct, frozen=True, kw_only=True):
     trust: str = ""
     config_revision: str = ""
     configuration: Sequence[str] = ()
+    # What of the configuration was narrowed or not used; which prompts didn't run, and why.
+    config_notes: Sequence[str] = ()
+    prompts: Sequence[str] = ()
     cost: int = 0
     # Why not all of it was looked at, in words.
     partial: str = ""
@@ -133,6 +137,10 @@ def check_summary(facts: ReceiptFacts) -> str:
         names = ", ".join(plain(one, one_line=True) for one in facts.configuration[:20])
         held = "read as changed" if facts.trust == "head" else "not followed: the base's held"
         lines.append(f"The change touches what steers reviews ({names}); it was {held}.")
+    for said, what in (("Configuration", facts.config_notes), ("Prompts", facts.prompts)):
+        if what:
+            notes = [plain(one[:MOST_NOTE_CHARS], one_line=True) for one in what[:MOST_NOTES]]
+            lines.append(f"{said}: {'; '.join(notes)}.")
     if facts.partial:
         lines.append(f"This review is partial: {plain(facts.partial, one_line=True)}.")
     if facts.model == "recorded":

@@ -133,6 +133,8 @@ runs = Table(
     Column("trust", String(16), nullable=False, server_default=""),
     Column("config_revision", String(64), nullable=False, server_default=""),
     Column("config_digest", String(64), nullable=False, server_default=""),
+    # What of it was narrowed, and which file wasn't used.
+    Column("config_notes", JSON, nullable=False, server_default="[]"),
     # What the money ran out for, or what was told to conclude.
     Column("partial", Text, nullable=False, server_default=""),
     # What became of each prompt of `.reviewerc`.

@@ -6,6 +6,7 @@ import pytest
 
 from supervisor.core.reviews.receipts import (
     CONCLUSIONS,
+    MOST_NOTES,
     REASONS,
     ReceiptFacts,
     check_summary,
@@ -41,6 +42,13 @@ def test_a_change_of_what_steers_reviews_is_named_and_whose_held() -> None:
     followed = check_summary(facts(configuration=names, trust="head"))
     assert "(.reviewerc, CLAUDE.md); it was read as changed" in followed
     assert "the base's held" in check_summary(facts(configuration=names, trust="base"))
+
+
+def test_what_the_configuration_left_out_is_named() -> None:
+    said = check_summary(facts(config_notes=["a bad file"] * 30, prompts=["large: skipped"]))
+    assert said.count("a bad file") == MOST_NOTES
+    assert "Prompts: large: skipped." in said.replace("\\", "")
+    assert "Configuration" not in check_summary(facts())
 
 
 def test_a_person_reads_what_was_left_out_and_who_looked() -> None:

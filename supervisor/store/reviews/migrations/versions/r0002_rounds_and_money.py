@@ -40,6 +40,7 @@ def upgrade() -> None:
         _text("trust", 16),
         _text("config_revision", 64),
         _text("config_digest", 64),
+        sa.Column("config_notes", sa.JSON, nullable=False, server_default="[]"),
         _long("partial"),
         sa.Column("prompts", sa.JSON, nullable=False, server_default="[]"),
     ):
