@@ -70,3 +70,29 @@ async def test_hostile_names_and_texts_are_shown_as_they_are(
             await expect(page.get_by_text("<img src=x onerror=alert(1)> {{ 7*7 }}")).to_be_visible()
             assert alerts == []
             await page.context.close()
+
+
+async def test_hold_and_release_on_the_page(browser: Browser, tmp_path: Path) -> None:
+    with forge_with_people(tmp_path / "stage") as stage:
+        async with reviewing_at(stage, tmp_path) as on:
+            await on.service.reconcile.repositories()
+            page = await signed_in(browser, on)
+            await page.goto(f"http://127.0.0.1:{on.running.supervisor.port}/reviews")
+            holds = page.locator("#holds")
+            await expect(holds).to_contain_text("Nothing is held.")
+            await holds.get_by_label("Hold").select_option("repository")
+            await holds.get_by_label("which").fill("no/such")
+            await holds.get_by_role("button", name="Hold", exact=True).click()
+            await expect(holds.get_by_role("alert")).to_contain_text("no repository is called")
+            await holds.get_by_label("Hold").select_option("repository")
+            await holds.get_by_label("which").fill(NAME)
+            await holds.get_by_label("why").fill("<b>a release</b>")
+            await holds.get_by_role("button", name="Hold", exact=True).click()
+            await expect(holds).to_contain_text(NAME)
+            await expect(holds).to_contain_text(": <b>a release</b>")
+            (hold,) = on.service.holds.standing()
+            assert (hold.scope, hold.key, hold.why) == ("repository", NAME, "<b>a release</b>")
+            await holds.get_by_role("button", name=f"Release {NAME}").click()
+            await expect(holds).to_contain_text("Nothing is held.")
+            assert on.service.holds.standing() == []
+            await page.context.close()

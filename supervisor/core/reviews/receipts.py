@@ -38,6 +38,9 @@ REASONS = {
     "not-posted": "the forge refused the review",
     "empty": "nothing in the change can be reviewed",
     "lease over": "the run stopped answering",
+    "not-begun": "no review may start now; it is wanted again",
+    "stopped": "everything was stopped; the review is wanted again",
+    "ended": "Gatehouse ended; the review is wanted again",
 }
 LABEL = "gatehouse:review"
 
