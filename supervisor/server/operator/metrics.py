@@ -11,7 +11,6 @@ from litestar import Response, get
 from litestar.types import ControllerRouterHandler
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
@@ -22,15 +21,17 @@ from supervisor.server.operator.review_views import service_of
 from supervisor.store.reviews.figures import figures
 
 PICO = 10**12
+# litestar adds the charset.
+TEXT_FORMAT = "text/plain; version=0.0.4"
 
 
-@get("/metrics", media_type=CONTENT_TYPE_PLAIN_0_0_4, sync_to_thread=True)
+@get("/metrics", media_type=TEXT_FORMAT, sync_to_thread=True)
 def metrics(request: AnyRequest) -> Response[bytes]:
     """Return what was counted. `UserError` where reviews are off."""
     parts = parts_of(request)
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_ReviewFigures(parts, service_of(parts)))
-    return Response(generate_latest(registry), media_type=CONTENT_TYPE_PLAIN_0_0_4)
+    return Response(generate_latest(registry), media_type=TEXT_FORMAT)
 
 
 def handlers() -> list[ControllerRouterHandler]:

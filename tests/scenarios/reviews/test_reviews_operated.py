@@ -28,16 +28,16 @@ def test_hold_and_release_at_the_command_line(
         stage.forge.hook = (hook, stage.secret_file.read_bytes())
         assert product.ask("holds") == "nothing is held\n"
         assert product.ask("hold", "--all", "--why", "let me look") == (
-            "everything  held by cli: let me look\n"
+            "everything  held by operator (cli): let me look\n"
         )
         until(lambda: NAME in product.ask("repos", "list") or None, "the repository")
-        assert f"{NAME}  held by cli\n" in product.ask("hold", "--repo", NAME)
+        assert f"{NAME}  held by operator (cli)\n" in product.ask("hold", "--repo", NAME)
         pull = opened(stage)
         checks = stage.forge.repositories[NAME].checks
         (check,) = until(lambda: list(checks) or None, "the check")
         assert check["conclusion"] == "neutral"
-        assert "held by cli: let me look" in check["output"]["summary"]
-        assert product.ask("release", "--all") == f"{NAME}  held by cli\n"
+        assert "held by operator (cli): let me look" in check["output"]["summary"]
+        assert product.ask("release", "--all") == f"{NAME}  held by operator (cli)\n"
         assert product.run("release", "--all").returncode == 1
         assert product.run("hold").returncode == 1
         assert product.run("hold", "--pr", "nonsense").returncode == 1

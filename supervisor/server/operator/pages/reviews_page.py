@@ -155,7 +155,8 @@ def handlers() -> list[ControllerRouterHandler]:
 
 def _holds(found: Sequence[Hold]) -> dict[str, Any]:
     """For `parts/holds.html`."""
-    return {"holds": [(one, clock_text(one.at)) for one in review_views.holds(found)]}
+    shown = [(one, clock_text(one.at)) for one in review_views.holds(found)]
+    return {"holds": shown, "error": ""}
 
 
 def _row(view: ReviewView) -> dict[str, Any]:

@@ -45,7 +45,7 @@ async def test_three_tries_then_dead_with_a_receipt_and_back_by_itself(tmp_path:
             assert waits[-1] == pytest.approx(wait_s, abs=5)
             later_s[0] += wait_s + 1
         receipt = await on.receipt("failed")
-        assert receipt.reason == "no server is there"
+        assert receipt.reason.startswith("no server is there")
         assert attempts(on) == [(3, "dead")]
         await on.check(pull.head_sha, "failure")
 
@@ -57,8 +57,8 @@ async def test_three_tries_then_dead_with_a_receipt_and_back_by_itself(tmp_path:
         assert attempts(on) == [(3, "dead")], "it rests five minutes"
         later_s[0] += 301.0
         await on.service.reconcile.poll()
-        await on.receipt("found")
-        assert attempts(on) == [(3, "dead"), (1, "found")]
+        wanted = [(3, "dead"), (1, "found")]
+        await on.running.until_soon(lambda: attempts(on) == wanted or None, "the next run")
         await on.check(pull.head_sha, "neutral")
 
 
