@@ -168,7 +168,7 @@ class Runs:
                     looked_at,
                 ),
                 model=str(session.review.get("model", "")),
-                cost=self._sessions.cost(session.id),
+                cost=run.cost + self._sessions.cost(session.id),
             )
             verdict, summary, found = findings.read_review(session.review)
             lines = await self._lines(checkout, [one.path for one in found])
