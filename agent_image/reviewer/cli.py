@@ -14,18 +14,20 @@ from types import FrameType
 
 import msgspec
 
-from agent_image.reviewer import prompts
-from agent_image.reviewer.findings import Report
+from agent_image.reviewer import orders, prompt_run, prompts
+from agent_image.reviewer.findings import Report, extract
 from agent_image.reviewer.gatehouse import ApiError, Gatehouse, Refused
 from agent_image.reviewer.loop import Conversation, NoReviewError, Outcome
 from agent_image.reviewer.model import Model, ModelError
 from agent_image.reviewer.recorded_model import (
     FIRST_LOOK,
     MAINTENANCE,
+    PROMPT,
     PULL_REQUEST,
     RecordedModel,
     facts_of,
     note_within,
+    prompt_facts,
 )
 from agent_image.reviewer.repository import Change, GitError, Repository
 from agent_image.reviewer.settings import Settings, UsageError, hide_from_siblings, parse
@@ -91,19 +93,20 @@ def review(settings: Settings, say: Callable[[str], None]) -> Report:
         quarantine=quarantine,
         say=say,
         offered=_offered(settings),
+        since=settings.order.since,
+        files=settings.order.files if settings.order.prompt else (),
     )
     model = _model(settings, change, repository, workspace)
-    system = prompts.system(
-        quarantine,
-        settings.limits.turns,
-        maintains=bool(settings.task),
-        pull_files=change.files if settings.is_pull else None,
+    conversation = Conversation(
+        model,
+        tools,
+        limits=settings.limits,
+        system=_system(settings, change, quarantine),
+        say=say,
+        read=prompt_run.extract if settings.order.prompt else extract,
+        must_conclude=gatehouse.must_conclude,
     )
-    conversation = Conversation(model, tools, limits=settings.limits, system=system, say=say)
-    outcome = conversation.run(
-        settings.task
-        or prompts.opening(change, _opening_diff(settings, repository, change), quarantine)
-    )
+    outcome = conversation.run(settings.task or _opening(settings, repository, change, quarantine))
     report = _report(model.name, change, outcome)
     gatehouse.report(report)
     if settings.output:
@@ -115,9 +118,33 @@ def review(settings: Settings, say: Callable[[str], None]) -> Report:
     return report
 
 
+def _system(settings: Settings, change: Change, quarantine: Quarantine) -> str:
+    if settings.order.prompt is not None:
+        return prompt_run.system(quarantine, settings.limits.turns)
+    return prompts.system(
+        quarantine,
+        settings.limits.turns,
+        maintains=bool(settings.task),
+        pull_files=change.files if settings.is_pull else None,
+    )
+
+
+def _opening(
+    settings: Settings, repository: Repository, change: Change, quarantine: Quarantine
+) -> str:
+    order = settings.order
+    diff = _opening_diff(settings, repository, change)
+    told = list(orders.told(order, quarantine))
+    if order.prompt is not None:
+        return prompt_run.opening(order, change, diff, quarantine, told)
+    return prompts.opening(change, diff, quarantine, told, since=order.since)
+
+
 def _offered(settings: Settings) -> dict[str, tuple[type[Input], str]]:
     if settings.task:
         return MAINTENANCE_TOOLS
+    if settings.order.prompt is not None:
+        return prompt_run.offered(settings.order.prompt)
     if settings.is_pull:
         return READING_TOOLS if settings.reads_only else PULL_TOOLS
     return TOOLS | RECORDED_TOOLS if settings.recorded else TOOLS
@@ -130,18 +157,31 @@ def _model(
         return RecordedModel(note_within(settings.scope, workspace), MAINTENANCE)
     if settings.recorded:
         script = PULL_REQUEST if settings.is_pull else FIRST_LOOK
+        if settings.order.prompt is not None:
+            facts = prompt_facts(settings.order.prompt.id, change, repository, workspace)
+            return RecordedModel(facts, PROMPT, offered=_offered(settings))
         return RecordedModel(facts_of(change, repository, workspace), script)
     from agent_image.reviewer.anthropic_model import AnthropicModel
 
     return AnthropicModel(
-        settings.model_id, settings.api_key, settings.base_url, retries=settings.limits.retries
+        settings.model_id,
+        settings.api_key,
+        settings.base_url,
+        retries=settings.limits.retries,
+        reasoning=settings.order.reasoning,
+        temperature=settings.order.temperature,
     )
 
 
 def _opening_diff(settings: Settings, repository: Repository, change: Change) -> str:
     if change.base is None:
         return ""
-    output = repository.diff(change, [], settings.limits.first_diff_bytes)
+    output = repository.diff(
+        change,
+        list(settings.order.files),
+        settings.limits.first_diff_bytes,
+        since=settings.order.since,
+    )
     note = f"\n[cut: git {output.ended}; use git_diff with paths]" if output.ended else ""
     return output.data.decode("utf-8", "replace") + note
 
@@ -156,6 +196,10 @@ def _report(model: str, change: Change, outcome: Outcome) -> Report:
         findings=outcome.review.findings,
         usage=outcome.usage,
         turns=outcome.turns,
+        notes=outcome.review.notes,
+        confidence=outcome.review.confidence,
+        partial=outcome.partial,
+        left_out=outcome.review.left_out if outcome.partial else (),
     )
 
 

@@ -60,8 +60,21 @@ changed. For each finding give also: "quote", the lines of code that it is about
 "bug-detection" | "architecture-review" | "code-quality" | "data-flow-analysis". "suggestion" is the code that would stand \
 in place of these lines, and nothing else. A finding without a quote that stands in the change is not shown beside it."""  # noqa: E501
 
-LAST_CALL = "This was the last turn with tools. Answer with the review block now."
-BUDGET_SPENT = "The token budget of this review is spent. Answer with the review block now."
+_SINCE = """\
+The change was reviewed before, at {since}. The diff since then (git_diff gives the whole change, single files, and with \
+"since_last" what is below, where it is cut):"""  # noqa: E501
+# Why a review is concluded before the model does so itself: to the model, and to people.
+CONCLUDING = {
+    "turns": ("This was the last turn with tools.", "it had used all of its turns"),
+    "tokens": ("The token budget of this review is spent.", "it had used all of its tokens"),
+    "loop": (
+        "You made the same calls three times in a row; no more can be made.",
+        "it made the same calls three times in a row",
+    ),
+    "broken": ("No further turn is possible.", "it gave no final review"),
+    "money": ("The money of this review is nearly used.", "its money was nearly used"),
+}
+NO_MONEY = "(left out: there is no money to read it)"
 CONTINUE = "Your reply was cut at its length limit. Start the cut part again, shorter."
 NO_TOOLS = "not done: no tool can be called any more; answer with the review block"
 CUT_CALL = "not done: the reply was cut at its length limit in this call; make it again, shorter"
@@ -84,8 +97,16 @@ def system(
     return f"{said}{_PULL}\n\nWhat to look for, in this order:\n{texts}"
 
 
-def opening(change: Change, diff: str, quarantine: Quarantine) -> str:
-    """Return the first message: the subject of the review, and its diff."""
+def opening(
+    change: Change,
+    diff: str,
+    quarantine: Quarantine,
+    told: Sequence[str] = (),
+    *,
+    since: str = "",
+) -> str:
+    """Return the first message: the subject of the review, what is `told` of it, and its diff,
+    `since` a commit where it was reviewed there."""
     if change.base is None:
         return (
             "Review the files of the workspace; there is no base to compare with. Begin with"
@@ -102,9 +123,20 @@ def opening(change: Change, diff: str, quarantine: Quarantine) -> str:
             f"Review the change since {change.base} ({plain(change.summary)}).",
             "The changed files (untracked ones are not in the diff; read them with read_file):",
             quarantine.wrap("names of changed files", changed),
-            "The diff (git_diff gives single files where it is cut):",
+            *told,
+            _SINCE.format(since=plain(since))
+            if since
+            else "The diff (git_diff gives single files where it is cut):",
             quarantine.wrap("git diff", diff),
         ]
+    )
+
+
+def conclude(why: str) -> str:
+    """The last turn: a review of what was looked at. `why` is a key of `CONCLUDING`."""
+    return (
+        f"{CONCLUDING[why][0]} Answer with the review block now: a review of what you looked at so"
+        ' far. Add "left_out": ["path", ...] to it, the changed files that you did not look at.'
     )
 
 

@@ -93,13 +93,16 @@ class Repository:
             start, head, _split(names), _split(others), counts or "no tracked file differs"
         )
 
-    def diff(self, change: Change, paths: list[str], limit_bytes: int) -> Output:
-        """Return the diff of the working copy against the change's base, of `paths` only where any
-        are given."""
+    def diff(
+        self, change: Change, paths: list[str], limit_bytes: int, *, since: str = ""
+    ) -> Output:
+        """Return the diff of the working copy against the change's base, or what came `since` a
+        commit, of `paths` only where any are given."""
         if change.base is None:
             raise GitError("there is no base to compare with; read the files instead")
+        start = since or change.base
         return self._run(
-            *_SAFE_DIFF, "--end-of-options", change.base, "--", *paths, limit_bytes=limit_bytes
+            *_SAFE_DIFF, "--end-of-options", start, "--", *paths, limit_bytes=limit_bytes
         )
 
     def _automatic_base(self, head: str | None) -> str | None:

@@ -65,6 +65,8 @@ class Tools:
         quarantine: Quarantine,
         say: Callable[[str], None],
         offered: dict[str, tuple[type[Input], str]] = TOOLS,
+        since: str = "",
+        files: Sequence[str] = (),
     ) -> None:
         self._gatehouse = gatehouse
         self._workspace = workspace
@@ -74,6 +76,8 @@ class Tools:
         self._quarantine = quarantine
         self._say = say
         self.offered = offered
+        self._since = since
+        self._files = list(files)
         self._local: dict[type[Input], Callable[[Any], Result]] = {
             ReadFile: self._read_file,
             ListFiles: self._list_files,
@@ -264,7 +268,10 @@ class Tools:
         return self._program("search", output)
 
     def _git_diff(self, wish: GitDiff) -> Result:
-        output = self._repository.diff(self._change, wish.paths, self._limits.diff_bytes)
+        since = self._since if wish.since_last else ""
+        output = self._repository.diff(
+            self._change, wish.paths or self._files, self._limits.diff_bytes, since=since
+        )
         if output.code == 0 and not output.data:
             return Result("no difference")
         return self._program("git diff", output)

@@ -259,7 +259,7 @@ def _add_reviews(words: Any, verb: Callable[..., argparse.ArgumentParser]) -> No
         ("disable", review_verbs.repos_disable),
     ):
         verb(name, switch, repos).add_argument("name", metavar="OWNER/REPO")
-    reviews = _group(words, "reviews", "What was reviewed.", "list|show|receipt|trace|requeue")
+    reviews = _group(words, "reviews", "What was reviewed.", "list|show|receipt|trace|requeue|undo")
     verb("list", review_verbs.reviews_list, reviews)
     for name, one in (
         ("show", review_verbs.reviews_show),
@@ -268,6 +268,12 @@ def _add_reviews(words: Any, verb: Callable[..., argparse.ArgumentParser]) -> No
         ("requeue", review_verbs.reviews_requeue),
     ):
         verb(name, one, reviews).add_argument("id", metavar="ID", help="a review's id")
+    undo = verb("undo", review_verbs.reviews_undo, reviews)
+    undo.add_argument("of", metavar="RUN_OR_PULL", help="a review's id, or a pull request's URL")
+    files = _group(words, "reviewerc", "The configuration of a repository's reviews.", "check")
+    verb("check", review_verbs.reviewerc_check, files).add_argument(
+        "file", metavar="FILE", nargs="?", default=".reviewerc", help="default: .reviewerc; - reads"
+    )
     verb("holds", review_verbs.holds)
     holding = verb("hold", review_verbs.hold)
     holding.add_argument("--why", metavar="TEXT", default="", help="what the receipts say")

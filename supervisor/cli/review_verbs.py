@@ -44,6 +44,13 @@ def repos_disable(options: argparse.Namespace) -> int:
     return _switch(options, is_enabled=False)
 
 
+def reviewerc_check(options: argparse.Namespace) -> int:
+    """Check a `.reviewerc`: every mistake with its line, or what holds by it."""
+    from supervisor.cli.reviewerc_check import check
+
+    return check(options.file)
+
+
 def reviews_list(options: argparse.Namespace) -> int:
     """List the newest reviews."""
     for one in client_of(options).get("/api/reviews"):
@@ -96,6 +103,13 @@ def reviews_trace(options: argparse.Namespace) -> int:
 def reviews_requeue(options: argparse.Namespace) -> int:
     """Have the pull request of a review reviewed anew."""
     print(client_of(options).post(f"/api/reviews/{options.id}/requeue")["outcome"])
+    return 0
+
+
+def reviews_undo(options: argparse.Namespace) -> int:
+    """Take back what a review posted, or all that stands on a pull request."""
+    for run_id in client_of(options).post("/api/reviews/undo", of=options.of):
+        print(f"{run_id}  taken back")
     return 0
 
 

@@ -83,6 +83,8 @@ Event = Literal[
     "budget_refused",
     "budget_nearly_used",
     "budget_raised",
+    "review_budget_used",
+    "review_spend_creeps",
 ]
 log = structlog.get_logger("audit")
 EVENTS: tuple[str, ...] = get_args(Event)

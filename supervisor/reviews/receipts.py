@@ -12,7 +12,7 @@ from sqlalchemy import Engine
 from supervisor.base.clock import Clock
 from supervisor.core.act import Act, Forge
 from supervisor.core.approvals import Request
-from supervisor.core.reviews import receipts
+from supervisor.core.reviews import prompts, receipts
 from supervisor.core.reviews.receipts import Outcome, ReceiptFacts
 from supervisor.store.reviews import queries
 
@@ -67,7 +67,13 @@ class Receipts:
                 findings=findings or {},
                 files=0 if run is None else len(run.files),
                 skipped=() if run is None else run.skipped,
+                trust="" if run is None else run.trust,
+                config_revision="" if run is None else run.config_revision,
+                configuration=() if run is None else (run.review or {}).get("configuration", ()),
+                config_notes=() if run is None else run.config_notes,
+                prompts=() if run is None else prompts.left_out(run.prompts),
                 cost=0 if run is None else run.cost,
+                partial="" if run is None else run.partial,
                 at=now,
             )
             body = receipts.receipt_text(facts)
@@ -99,9 +105,8 @@ class Receipts:
         with self._engine.connect() as connection:
             newest = queries.receipts_of_heads(connection, session_id)
         for receipt, number, is_fork in newest:
-            outcome = cast("Outcome", receipt.outcome)
-            if asked.get((number, receipt.head_sha)) != receipts.CONCLUSIONS[outcome]:
-                facts = msgspec.json.decode(receipt.body, type=ReceiptFacts)
+            facts = msgspec.json.decode(receipt.body, type=ReceiptFacts)
+            if asked.get((number, receipt.head_sha)) != receipts.conclusion(facts):
                 self._set(facts, session_id, is_fork=is_fork)
 
     def _set(self, facts: ReceiptFacts, session_id: str, *, is_fork: bool) -> None:
@@ -116,7 +121,7 @@ class Receipts:
             head=facts.head,
             title=receipts.CHECK_NAME,
             body=receipts.check_summary(facts),
-            conclusion=receipts.CONCLUSIONS[facts.outcome],
+            conclusion=receipts.conclusion(facts),
             fork=is_fork,
         )
         self._ask(act, session_id, f"the receipt of {facts.head[:12]}")

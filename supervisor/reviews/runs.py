@@ -6,34 +6,49 @@ reports is checked against the code here, before anybody is asked to post it.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Protocol, cast
 
 import msgspec
 import structlog
 from sqlalchemy import Engine
 
 from supervisor.base.clock import Clock
-from supervisor.core.act import SEVERITIES, Act
+from supervisor.core.act import SEVERITIES, Act, ReviewVerdict, Severity
 from supervisor.core.act import Forge as ForgeName
 from supervisor.core.reviews import findings, posts, slots
+from supervisor.core.reviews.config.layers import config_digest
+from supervisor.core.reviews.config.shapes import Strictness
 from supervisor.core.reviews.diffs import skipped_words
-from supervisor.core.reviews.findings import PlacedFinding
-from supervisor.core.reviews.receipts import Outcome
+from supervisor.core.reviews.findings import Finding, PlacedFinding
+from supervisor.core.reviews.orders import Order, order_text
+from supervisor.core.reviews.prompts import ignored
+from supervisor.core.reviews.receipts import Outcome, partial_words
 from supervisor.core.reviews.retries import ProviderTrouble
+from supervisor.core.reviews.round_text import round_sections
+from supervisor.core.reviews.rounds import RoundOutcome, TrackedFinding
 from supervisor.core.sessions import Session
 from supervisor.errors import GatehouseError
 from supervisor.forges.base import Forge, ForgeError
+from supervisor.reviews.budgets import Budgets
 from supervisor.reviews.clones import Checkout, CloneError, Clones, WantedCode
+from supervisor.reviews.configurations import Configurations
+from supervisor.reviews.prompts import Prompts, PromptSession
 from supervisor.reviews.receipts import Receipts
-from supervisor.reviews.reconcile import facts_of, may_write
+from supervisor.reviews.reconcile import facts_of, trust_of
+from supervisor.reviews.rounds import ReviewRound, Rounds
 from supervisor.reviews.slots import Slots
+from supervisor.reviews.tidying import Tidying
 from supervisor.store.reviews import queries
 
 log = structlog.get_logger("reviews")
 
 BEAT_S = 20.0
+NOTHING_NEW = "Nothing that can be reviewed changed since the last round."
+# The least grave finding that is posted, by strictness.
+FLOORS: dict[Strictness, Severity] = {"lenient": "medium", "balanced": "low", "strict": "low"}
 # What is shown of the code beside a finding.
 AROUND, MOST_CODE_CHARS = 3, 300
 
@@ -41,8 +56,19 @@ AROUND, MOST_CODE_CHARS = 3, 300
 class Readers(Protocol):
     """What runs a reader: a session over a checkout."""
 
-    async def start(self, folder: Path, base: str, *, may_run: bool) -> str:
-        """Start it; the session's id. `may_run`: it may run the commands that a policy lets it."""
+    async def start(
+        self,
+        folder: Path,
+        base: str,
+        *,
+        may_run: bool,
+        order: str,
+        budget: str,
+        model: str = "",
+    ) -> str:
+        """Start it; the session's id. `may_run`: it may run the commands that a policy lets it.
+        `order`: what it is told besides; `budget`: what it may spend; `model`: which one, "" for
+        the service's own."""
 
     async def wait(self, session_id: str) -> Session:
         """Return the session once it has ended."""
@@ -52,6 +78,12 @@ class Readers(Protocol):
 
     def cost(self, session_id: str) -> int:
         """Return what it spent, in pico-dollars."""
+
+    def spent(self, session_id: str) -> int | None:
+        """Return the same once it and all of its calls are over; None before."""
+
+    def refusal(self, session_id: str) -> str:
+        """Return why its last call of a model was refused for want of money; "" where none was."""
 
     def trouble(self, session_id: str) -> ProviderTrouble | None:
         """Return what the last answer of its model's provider said, where that was no good one."""
@@ -80,9 +112,14 @@ class Runs:
         clock: Clock,
         forge: Forge,
         clones: Clones,
+        rounds: Rounds,
+        tidying: Tidying,
+        configurations: Configurations,
+        prompts: Prompts,
         sessions: Readers,
         slots_: Slots,
         receipts: Receipts,
+        budgets: Budgets,
         ask: AskAct,
         allows: AllowsAct,
     ) -> None:
@@ -90,9 +127,14 @@ class Runs:
         self._clock = clock
         self._forge = forge
         self._clones = clones
+        self._rounds = rounds
+        self._tidying = tidying
+        self._configurations = configurations
+        self._prompts = prompts
         self._sessions = sessions
         self._slots = slots_
         self._receipts = receipts
+        self._budgets = budgets
         self._ask = ask
         self._allows = allows
         self._running: dict[str, str] = {}
@@ -171,6 +213,7 @@ class Runs:
         self._slots.happened(
             run.pull_id, slots.Ended(run.id, run.attempt, failed=failed, may_retry=may_retry)
         )
+        self._budgets.settle_over()
 
     async def _review(
         self,
@@ -180,6 +223,7 @@ class Runs:
         begun: float,
     ) -> str:
         """Review a head; return the outcome."""
+        await self._tidying.approvals(repository, pull, run.head_sha)
         token = await self._forge.clone_token(facts_of(repository))
         wanted = WantedCode(
             name=f"{repository.forge}:{repository.full_name}",
@@ -191,35 +235,154 @@ class Runs:
             head_sha=run.head_sha,
         )
         async with self._clones.checkout(wanted) as checkout:
+            trust = trust_of(pull)
+            revision = checkout.base if trust == "base" else run.head_sha
+            config = await self._configurations.effective(repository, checkout, revision)
+            left_out = ignored(checkout.files, [one.value for one in config.ignore])
+            checkout = checkout._replace(files=left_out)
             looked_at = [one.path for one in checkout.files if not one.skipped]
+            round_ = await self._rounds.begin(run, pull, checkout)
             run = self._change(
                 run.id,
                 base_sha=checkout.base,
                 files=looked_at,
                 skipped=skipped_words(checkout.files),
                 setup_ms=(self._clock.monotonic() - begun) * 1000,
+                since_sha=round_.since,
+                trust=trust,
+                config_revision=revision,
+                config_digest=config_digest(config),
+                config_notes=list(config.notes),
             )
             if not looked_at:
                 return self._receipt(run, "skipped", "empty")
-            session = await self._read(run, checkout, may_run=may_write(pull))
-            trouble = self._sessions.trouble(session.id) if session.review is None else None
+            said: tuple[ReviewVerdict, str, list[Finding]] = ("comment", NOTHING_NEW, [])
+            if not round_.since or any(one.path in looked_at for one in round_.touched):
+                guidance, skills = await self._rounds.guidance(checkout, revision, looked_at)
+                order = Order(
+                    title=pull.title,
+                    body=pull.body,
+                    since=round_.since,
+                    files=tuple(looked_at) if run.skipped else (),
+                    known=round_.remarks(),
+                    guidance=guidance,
+                    skills=skills,
+                    checklist=tuple(one.value for one in config.checklist),
+                    strictness=config.strictness.value,
+                    reasoning=config.reasoning.value or "",
+                    temperature=config.temperature.value,
+                )
+                model = config.model.value or ""
+                read_prompt = partial(self._read_prompt, run, checkout)
+                prompts = self._prompts.running(run, pull, checkout, config, order, read_prompt)
+                async with prompts as going:
+                    order = msgspec.structs.replace(order, notes=await going.notes())
+                    run, said = await self._read(
+                        run, checkout, order, model=model, parts=going.parts
+                    )
+                    await going.ended()
+                run = self._prompts.conclude(going, pull, repository)
+            verdict, summary, found = said
+            lines = await self._rounds.lines(checkout, {one.path for one in found})
+            placed = findings.place(found, checkout.files, lines.get)
+            floor = FLOORS[config.strictness.value]
+            outcome = await self._rounds.end(run, checkout, round_, placed, lines, floor=floor)
+            more = await self._rounds.lines(
+                checkout, {one.finding.path for one in outcome.post} - lines.keys()
+            )
+            lines |= more
+            code = {one.id: _code(one, lines.get(one.finding.path, ())) for one in outcome.post}
+        await self._tidying.threads(repository, pull, run.head_sha, outcome.gone)
+        return self._conclude(run, pull, repository, (verdict, summary, round_, outcome), code)
+
+    async def _read_prompt(
+        self,
+        run: queries.ReviewRun,
+        checkout: Checkout,
+        order: Order,
+        model: str,
+        parts: int,
+    ) -> PromptSession:
+        """Have a reader look at a prompt, with tools that read only."""
+
+        def start(budget: str) -> Awaitable[str]:
+            return self._sessions.start(
+                checkout.folder,
+                checkout.base,
+                may_run=False,
+                order=order_text(order),
+                budget=budget,
+                model=model,
+            )
+
+        session_id = await self._budgets.start(run.id, start, parts=parts)
+        key = f"{run.id}:{session_id}"
+        self._running[key] = session_id
+        try:
+            session = await self._sessions.wait(session_id)
+        except asyncio.CancelledError:
+            self._sessions.stop(session_id)
+            raise
+        finally:
+            del self._running[key]
+        return PromptSession(session, self._sessions.cost(session_id))
+
+    async def _read(
+        self,
+        run: queries.ReviewRun,
+        checkout: Checkout,
+        order: Order,
+        *,
+        model: str,
+        parts: int,
+    ) -> tuple[queries.ReviewRun, tuple[ReviewVerdict, str, list[Finding]]]:
+        """Have a reader look at the code; return what it says."""
+        session = await self._session(
+            run,
+            checkout,
+            may_run=run.trust == "head",
+            order=order_text(order),
+            model=model,
+            parts=parts,
+        )
+        if session.review is None:
+            refusal = self._sessions.refusal(session.id)
+            trouble = None if refusal else self._sessions.trouble(session.id)
             if trouble is not None:
                 raise _ProviderError(trouble)
-            if session.review is None:
-                raise GatehouseError(f"the reader gave no review: {session.end_reason}")
-            run = self._change(
-                run.id,
-                model=str(session.review.get("model", "")),
-                cost=self._sessions.cost(session.id),
-            )
-            verdict, summary, found = findings.read_review(session.review)
-            lines = await self._lines(checkout, [one.path for one in found])
-            placed = findings.place(found, checkout.files, lines.get)
-            code = {one.id: _code(one, lines.get(one.finding.path, ())) for one in placed}
-        return self._conclude(run, pull, repository, (verdict, summary, placed), code)
+            why = refusal or session.end_reason
+            raise GatehouseError(f"the reader gave no review: {why}")
+        left_out = session.review.get("left_out", ())
+        why = str(session.review.get("partial", ""))
+        run = self._change(
+            run.id,
+            partial=partial_words(why, left_out, run.files),
+            model=str(session.review.get("model", "")),
+            cost=self._sessions.cost(session.id),
+        )
+        return run, findings.read_review(session.review)
 
-    async def _read(self, run: queries.ReviewRun, checkout: Checkout, *, may_run: bool) -> Session:
-        session_id = await self._sessions.start(checkout.folder, checkout.base, may_run=may_run)
+    async def _session(
+        self,
+        run: queries.ReviewRun,
+        checkout: Checkout,
+        *,
+        may_run: bool,
+        order: str,
+        model: str,
+        parts: int,
+    ) -> Session:
+        def start(budget: str) -> Awaitable[str]:
+            return self._sessions.start(
+                checkout.folder,
+                checkout.base,
+                may_run=may_run,
+                order=order,
+                budget=budget,
+                model=model,
+            )
+
+        session_id = await self._budgets.start(run.id, start, parts=parts)
         self._running[run.id] = session_id
         self._change(run.id, session_id=session_id)
         try:
@@ -227,20 +390,17 @@ class Runs:
         finally:
             del self._running[run.id]
 
-    async def _lines(self, checkout: Checkout, paths: Sequence[str]) -> Mapping[str, Sequence[str]]:
-        changed = {one.path for one in checkout.files if one.status != "D" and not one.skipped}
-        return {path: await self._clones.lines(checkout, path) for path in set(paths) & changed}
-
     def _conclude(
         self,
         run: queries.ReviewRun,
         pull: queries.PullRequest,
         repository: queries.Repository,
-        said: tuple[Any, str, list[PlacedFinding]],
+        said: tuple[ReviewVerdict, str, ReviewRound, RoundOutcome],
         code: Mapping[str, Sequence[tuple[int, str, bool]]],
     ) -> str:
         """AskAct for the act that the findings make, and leave the receipt."""
-        verdict, summary, placed = said
+        verdict, summary, round_, outcome = said
+        placed = [_placed(one) for one in outcome.post]
         target = posts.PullTarget(
             forge=cast("ForgeName", repository.forge),
             repository=repository.full_name,
@@ -249,15 +409,36 @@ class Runs:
             fork=pull.fork,
         )
         notes = [f"{len(run.skipped)} files were left out: see the check."] if run.skipped else []
+        if run.partial:
+            notes.append(f"This review is partial: {run.partial}.")
+            verdict = "comment" if verdict == "approve" else verdict
         if run.model == "recorded":
             notes.append("A recorded model played this review: no model looked at the code.")
-        act = posts.review_act(target, verdict, summary, placed, run_id=run.id, notes=notes)
+        threads_stay = not repository.may_resolve
+        sections = round_sections(outcome, number=round_.number, threads_stay=threads_stay)
+        compose = partial(
+            posts.review_act,
+            target,
+            summary=summary,
+            findings=placed,
+            run_id=run.id,
+            sections=sections,
+            notes=notes,
+        )
+        act = compose(verdict=verdict)
         if verdict != "comment" and not self._allows(act, repository.session_id):
             # A verdict is given only where a rule spells it.
-            act = posts.review_act(target, "comment", summary, placed, run_id=run.id, notes=notes)
+            act = compose(verdict="comment")
+        open_ = [*outcome.post, *outcome.carried, *outcome.back]
         review = {
             "verdict": verdict,
             "summary": summary,
+            "round": round_.number,
+            "configuration": round_.configuration,
+            "open": len(open_),
+            "gone": len(outcome.gone),
+            "post": [one.id for one in placed],
+            "inline": [one.finding for one in act.comments],
             "findings": [
                 {"id": one.id, "start_line": one.start_line, "line": one.line}
                 | {"finding": msgspec.to_builtins(one.finding), "code": code[one.id]}
@@ -265,14 +446,14 @@ class Runs:
             ],
         }
         run = self._change(run.id, review=review)
-        if placed or act.verdict == "approve":
+        if placed or outcome.gone or outcome.back or act.verdict == "approve":
             self._ask(act, repository.session_id, f"the review of {run.head_sha[:12]}")
         counts: dict[str, int] = {
             severity: count
             for severity in SEVERITIES
-            if (count := sum(one.finding.severity == severity for one in placed))
+            if (count := sum(one.finding.severity == severity for one in open_))
         }
-        return self._receipt(run, "found" if placed else "clean", findings_=counts)
+        return self._receipt(run, "found" if open_ else "clean", findings_=counts)
 
     def _receipt(
         self,
@@ -303,9 +484,9 @@ class Runs:
                 beating.cancel()
 
     def _abort(self, run_id: str) -> None:
-        session_id = self._running.get(run_id)
-        if session_id is not None:
-            self._sessions.stop(session_id)
+        for key, session_id in self._running.items():
+            if key.partition(":")[0] == run_id:
+                self._sessions.stop(session_id)
 
     def _change(self, run_id: str, **facts: object) -> queries.ReviewRun:
         with self._engine.begin() as connection:
@@ -315,7 +496,11 @@ class Runs:
         return found
 
 
-def _code(placed: PlacedFinding, lines: Sequence[str]) -> list[tuple[int, str, bool]]:
+def _placed(one: TrackedFinding) -> PlacedFinding:
+    return PlacedFinding(one.id, one.finding, one.start_line, one.line)
+
+
+def _code(placed: TrackedFinding, lines: Sequence[str]) -> list[tuple[int, str, bool]]:
     """Return the code around a finding: number, text, and whether it is about that line."""
     if not placed.line:
         return []

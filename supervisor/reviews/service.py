@@ -16,21 +16,31 @@ from supervisor.base.clock import Clock
 from supervisor.core.act import Act
 from supervisor.core.actions import Git
 from supervisor.core.approvals import Request, status
-from supervisor.core.reviews import posts, slots
+from supervisor.core.budget import Limits
+from supervisor.core.money import PICOUSD
+from supervisor.core.reviews import posts, prompt_posts, slots
+from supervisor.core.reviews.allowances import Caps
 from supervisor.core.reviews.receipts import Outcome
 from supervisor.core.sessions import Session
 from supervisor.errors import ChangedError, GatehouseError, NotFoundError, UserError
 from supervisor.forges.base import Forge, ForgeError, RepositoryFacts
 from supervisor.gate.gate import Gate, Refused
 from supervisor.queue.base import Queue
+from supervisor.reviews.budgets import Budgets
 from supervisor.reviews.clones import Clones
+from supervisor.reviews.configurations import Configurations
 from supervisor.reviews.holds import Holds, HoldScope
 from supervisor.reviews.intake import Intake
+from supervisor.reviews.mentions import Mentions
 from supervisor.reviews.poster import Poster
+from supervisor.reviews.prompts import Prompts
 from supervisor.reviews.receipts import Receipts
 from supervisor.reviews.reconcile import Reconcile, facts_of
+from supervisor.reviews.rounds import Rounds
 from supervisor.reviews.runs import Readers, Runs
 from supervisor.reviews.slots import Slots
+from supervisor.reviews.take_back import TakeBack
+from supervisor.reviews.tidying import Tidying
 from supervisor.store.engine import open_database
 from supervisor.store.reviews import queries
 from supervisor.store.reviews.holds import Hold
@@ -56,6 +66,9 @@ class ReviewSettings(NamedTuple):
     longest_wait_s: float = slots.LONGEST_WAIT_S
     poll_s: float = 300.0
     concurrency: int = CONCURRENCY
+    caps: Caps = Caps(run=2 * PICOUSD)
+    # Of one run; its dollars are those of the caps.
+    limits: Limits = Limits(cost=2 * PICOUSD)
 
 
 class ReviewService:
@@ -83,6 +96,10 @@ class ReviewService:
         self._queue = queue
         self._woken = asyncio.Event()
         self.receipts = Receipts(self.engine, clock, settings.receipt_key, self._ask)
+        self.budgets = Budgets(
+            *(self.engine, clock, settings.caps, settings.limits),
+            *(sessions.spent, self._ask, gate.audit.record),
+        )
         self.holds = Holds(self.engine, clock, gate.audit, stopped)
         self._was_stopped = False
         self.slots = Slots(
@@ -90,6 +107,7 @@ class ReviewService:
             clock,
             queue,
             self.receipts,
+            self.budgets,
             quiet_s=settings.quiet_s,
             longest_wait_s=settings.longest_wait_s,
             holding=self.holds,
@@ -99,13 +117,28 @@ class ReviewService:
         )
         self.intake = Intake(self.engine, clock, settings.secret, self._woken.set)
         clones = Clones(settings.clones)
+        self.rounds = Rounds(self.engine, clock, clones)
+        self.mentions = Mentions(
+            *(self.engine, clock, forge, self.slots),
+            *(self.reconcile, self.rounds, self._ask),
+        )
+        self.configurations = Configurations(self.engine, forge, clones)
+        self.prompts = Prompts(self.engine, self.rounds, self._ask)
         self.runs = Runs(
-            *(self.engine, clock, forge, clones, sessions, self.slots, self.receipts),
-            *(self._ask, self._allows),
+            *(self.engine, clock, forge, clones, self.rounds, Tidying(forge, self._ask)),
+            configurations=self.configurations,
+            prompts=self.prompts,
+            sessions=sessions,
+            slots_=self.slots,
+            receipts=self.receipts,
+            budgets=self.budgets,
+            ask=self._ask,
+            allows=self._allows,
         )
         self.poster = Poster(
             gate, clock, forge, self._repository, self._came_to_nothing, self.holds.keeps
         )
+        self.take_back = TakeBack(self.engine, gate, forge)
         gate.handlers.on_ready("review", "reviews", self.poster.carry_out)
         gate.queue.on_change(self._answered)
 
@@ -253,9 +286,7 @@ class ReviewService:
     def code_of(self, act: Act) -> dict[str, list[tuple[int, str, bool]]]:
         """Return the code beside each finding of a review, by the finding: number, text, and
         whether the finding is about that line."""
-        run_id = posts.run_of(act.body)
-        with self.engine.connect() as connection:
-            run = queries.run(connection, run_id) if run_id else None
+        run = self._run_of(act)
         said = (run.review if run is not None else None) or {}
         return {
             one["id"]: [(number, text, is_it) for number, text, is_it in one["code"]]
@@ -270,6 +301,11 @@ class ReviewService:
                 f"no repository is called `{name[:200]}`", "`gatehouse repos` lists them"
             )
         return found
+
+    def _run_of(self, act: Act) -> queries.ReviewRun | None:
+        run_id = posts.run_of(act.body)
+        with self.engine.connect() as connection:
+            return queries.run(connection, run_id) if run_id else None
 
     # -- inside -----------------------------------------------------------------------------------
 
@@ -288,7 +324,9 @@ class ReviewService:
     def _came_to_nothing(self, act: Act, reason: str, why: str) -> None:
         """An act of a review came to nothing: its receipt says so. A check that can't be set has
         no receipt but the record."""
-        if act.operation != "post":
+        if act.title and act.operation in ("post", "comment"):
+            self.prompts.came_to_nothing(act)
+        if act.operation != "post" or act.title:
             log.warning("an act came to nothing", act=act.operation, why=why)
             return
         self._leave(act, "skipped" if reason == "head-moved" else "failed", reason)
@@ -301,10 +339,23 @@ class ReviewService:
             self.receipts.leave(pull.id, act.head, outcome=outcome, reason=reason)
 
     def _answered(self, request: Request) -> None:
-        """A review that a person denied has its receipt, too."""
+        """A review that a person denied has its receipt, too; what stands on the forge, or was
+        denied, isn't said again."""
         act = request.action
-        if isinstance(act, Act) and act.operation == "post" and request.answer == "denied":
+        if not isinstance(act, Act) or act.operation != "post" or act.title:
+            return
+        outcome = request.outcome or {}
+        is_posted = bool(outcome.get("ok")) and not outcome.get("taken_back")
+        if request.answer != "denied" and not is_posted:
+            return
+        run = self._run_of(act)
+        by = request.answered_by or "gatehouse"
+        if request.answer == "denied":
             self._leave(act, "skipped", "denied")
+            if run is not None:
+                self.rounds.denied(run, by=by, why=request.answer_reason)
+        elif run is not None:
+            self.rounds.posted(run, [one.finding for one in act.comments], by=by)
 
     def _withdraw(self, repository: queries.Repository, number: int, why: str) -> None:
         """Close what waits for an answer about a pull request: nobody wants it any more."""
@@ -312,7 +363,8 @@ class ReviewService:
             one.id
             for one in self._gate.queue.pending(repository.session_id)
             if isinstance(one.action, Act)
-            and (one.action.number, one.action.operation) == (number, "post")
+            and one.action.number == number
+            and (one.action.operation == "post" or prompt_posts.mark_of(one.action.body))
         ]
         if waiting:
             self._gate.answers.close(why, *waiting)

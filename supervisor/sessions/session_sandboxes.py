@@ -35,6 +35,7 @@ AGENT_PORT = 3701
 INSIDE = "/opt/gatehouse"
 # The built-in agent's task, below its home.
 TASK = ".gatehouse/task"
+ORDER = ".gatehouse/order.json"
 DOOR = f"http://127.0.0.1:{AGENT_PORT}"
 _URLS: Mapping[Provider, str] = {
     "anthropic": "https://api.anthropic.com",
@@ -126,6 +127,8 @@ class SessionSandboxes:
             home_files = agent.home(self._inside())
         elif session.job is not None:
             home_files = {TASK: job_prompt(session.job)}
+        elif session.order:
+            home_files = {ORDER: session.order}
         command, binds = self._program(session, caller)
         spec = self._base(
             session, command, env, binds, within, caller, ports=(PROXY_PORT, AGENT_PORT), tty=tty
@@ -197,7 +200,8 @@ class SessionSandboxes:
         self, session: Session, caller: StartingShell
     ) -> tuple[tuple[str, ...], tuple[tuple[Path, str], ...]]:
         if session.kind == "review":
-            return _our_agent(*session.command[1:])
+            order = ("--order", f"{HOME}/{ORDER}") if session.order else ()
+            return _our_agent(*session.command[1:], *order)
         if session.kind == "maintenance" and not session.agent:
             scope = session.job.scope if session.job is not None else ()
             globs = [word for glob in scope for word in ("--scope", glob)]

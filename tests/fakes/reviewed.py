@@ -60,19 +60,15 @@ class Reviewed:
         """The receipts of a pull request, oldest first."""
         with self.service.engine.connect() as connection:
             repository = queries.repository(connection, "github", NAME)
-            assert repository is not None
-            pull = queries.pull_numbered(connection, repository.id, number)
-            return [] if pull is None else queries.receipts_of(connection, [pull.id])
+            pull = repository and queries.pull_numbered(connection, repository.id, number)
+            return queries.receipts_of(connection, [pull.id]) if pull else []
 
     async def receipt(self, *outcomes: str, number: int = 1) -> queries.Receipt:
         """The newest receipt, once it has one of these outcomes."""
 
         def found() -> queries.Receipt | None:
-            with contextlib.suppress(AssertionError):
-                known = self.receipts(number)
-                if known and known[-1].outcome in outcomes:
-                    return known[-1]
-            return None
+            known = self.receipts(number)
+            return known[-1] if known and known[-1].outcome in outcomes else None
 
         return await self.running.until_soon(found, f"a receipt that says {outcomes}")
 
@@ -113,9 +109,9 @@ def forge_with_people(folder: Path) -> Iterator[Stage]:
 
 @contextlib.asynccontextmanager
 async def reviewing_at(
-    stage: Stage, folder: Path, *, names: dict[str, tuple[str, ...]] | None = None, **changes: Any
+    stage: Stage, folder: Path, names: dict[str, tuple[str, ...]] | None = None, **changes: Any
 ) -> AsyncIterator[Reviewed]:
-    """A supervisor on a forge that is served. `names`: hosts that lead elsewhere."""
+    """A supervisor on a forge that is served. `names` stands in for DNS."""
     async with (
         supervised(settings_of(stage, folder, **changes), names=names) as running,
         reviewing(running.supervisor) as on,

@@ -34,6 +34,8 @@ repositories = Table(
     Column("clone_url", Text, nullable=False, server_default=""),
     Column("enabled", Boolean, nullable=False, server_default="1"),
     Column("removed_at", Float),
+    # Whether the App's permissions there suffice to resolve threads.
+    Column("may_resolve", Boolean, nullable=False, server_default="0"),
     # What the operator set for it on the page.
     Column("settings", JSON, nullable=False, server_default="{}"),
     # The standing session that the repository's acts belong to.
@@ -76,6 +78,7 @@ pulls = Table(
     Column("head_sha", String(64), nullable=False, server_default=""),
     Column("closed_at", Float),
     Column("labels", JSON, nullable=False, server_default="[]"),
+    Column("body", Text, nullable=False, server_default=""),
     # Who asked for no more reviews of it; "": nobody.
     Column("paused_by", String(256), nullable=False, server_default=""),
     UniqueConstraint("repository_id", "number"),
@@ -130,6 +133,8 @@ runs = Table(
     Column("trust", String(16), nullable=False, server_default=""),
     Column("config_revision", String(64), nullable=False, server_default=""),
     Column("config_digest", String(64), nullable=False, server_default=""),
+    # What of it was narrowed, and which file wasn't used.
+    Column("config_notes", JSON, nullable=False, server_default="[]"),
     # What the money ran out for, or what was told to conclude.
     Column("partial", Text, nullable=False, server_default=""),
     # What became of each prompt of `.reviewerc`.
@@ -180,10 +185,9 @@ findings = Table(
     Column("first_run", String(64), nullable=False),
     Column("last_run", String(64), nullable=False),
     Column("gone_run", String(64), nullable=False, server_default=""),
-    # The review that it was posted by, and its comment and thread there.
     Column("posted_at", Float),
-    Column("comment_id", Integer),
-    Column("thread_id", String(128), nullable=False, server_default=""),
+    # For how many rounds it waits to be posted without having been seen again.
+    Column("unconfirmed", Integer, nullable=False, server_default="0"),
     UniqueConstraint("pull_id", "identity"),
     Index("findings_said", "identity", "said_scope"),
 )
@@ -202,12 +206,13 @@ mentions = Table(
     Column("at", Float, nullable=False),
 )
 
-# What a run may spend of each cap that it stands under. Money is in pico-dollars.
+# What an attempt of a run may spend of each cap that it stands under. Money is in pico-dollars.
 allowances = Table(
     "allowances",
     metadata,
     Column("id", Integer, primary_key=True),
     Column("run_id", String(64), nullable=False),
+    Column("attempt", Integer, nullable=False),
     # `run`, `pull`, `repository`, `owner` or `all`; whose; and the day or month, "" for all time.
     Column("scope", String(16), nullable=False),
     Column("key", String(256), nullable=False),
@@ -216,11 +221,26 @@ allowances = Table(
     Column("used", BigInteger, nullable=False, server_default="0"),
     Column("at", Float, nullable=False),
     Column("settled_at", Float),
-    UniqueConstraint("run_id", "scope", "key", "period"),
+    UniqueConstraint("run_id", "attempt", "scope"),
     Index("allowances_of", "scope", "key", "period"),
+    Index("allowances_open", "settled_at"),
 )
 
-# What was said of a cap already: 50, 80 or 100 % of it are used.
+# The sessions that spend an attempt's allowance. One is written down before it is started: of what
+# a crash left without an id, all of its budget counts.
+paid_sessions = Table(
+    "paid_sessions",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("run_id", String(64), nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("budget", BigInteger, nullable=False),
+    Column("session_id", String(64), nullable=False, server_default=""),
+    Column("lost", Boolean, nullable=False, server_default="0"),
+    Index("paid_sessions_of", "run_id", "attempt"),
+)
+
+# What was said of a cap already: 50, 80 or 100 % of it are used; 0: a comment that nothing is left.
 budget_notices = Table(
     "budget_notices",
     metadata,

@@ -11,6 +11,7 @@ from litestar.types import ControllerRouterHandler
 
 from supervisor.core.act import Act
 from supervisor.core.approvals import Request
+from supervisor.core.money import dollars
 from supervisor.errors import GatehouseError, UserError
 from supervisor.reviews.holds import HoldScope
 from supervisor.server.common.parts import Parts
@@ -21,7 +22,13 @@ from supervisor.server.operator.operator_api import AnyRequest, caller, parts_of
 from supervisor.server.operator.pages import page_values
 from supervisor.server.operator.pages.page_views import card
 from supervisor.server.operator.review_views import ReviewView, service_of
+from supervisor.server.operator.usage_views import usage
 from supervisor.store.reviews.holds import Hold
+
+# What the page of all reviews shows the cost of.
+USAGE_S = 30 * 86_400.0
+# How a finding's state is coloured.
+_STATES = {"new": "warn", "open": "warn", "contested": "bad", "fixed": "good"}
 
 
 @get("/reviews", include_in_schema=False, sync_to_thread=False)
@@ -35,6 +42,7 @@ def reviews(request: AnyRequest) -> Response[str]:
         "reviews",
         repositories=review_views.repositories(service),
         reviews=[_row(one) for one in review_views.reviews(service)],
+        usage=usage(service, USAGE_S, parts.clock.now()),
         backlog=review_views.backlog_words(service, parts.clock.now()),
         **_holds(service.holds.standing()),
     )
@@ -54,12 +62,15 @@ def review(request: AnyRequest, run_id: FromPath[str]) -> Response[str]:
         if isinstance(one.action, Act) and one.action.head == view.head
     ]
     receipts = review_views.receipts(service, run)
+    history = review_views.rounds(service, run)
     return page_values.page(
         request,
         "review_run.html",
         "reviews",
         review=_row(view),
         findings=view.findings,
+        rounds=[(one, clock_text(one.wanted_at), dollars(one.cost)) for one in history.rounds],
+        tracked=[(one, _STATES.get(one.state, "")) for one in history.findings],
         acts=acts,
         receipts=[(one, clock_text(one.at)) for one in receipts],
         turns=review_views.trace(parts, run),
@@ -179,6 +190,7 @@ def _act(parts: Parts, request: Request) -> dict[str, Any]:
     return {
         "id": request.id,
         "body": act.body,
+        "is_review": act.operation == "post",
         "comments": [
             {"view": one, "code": code.get(one.finding, []), "id": one.finding}
             for one in act.comments

@@ -28,14 +28,19 @@ def upgrade() -> None:
         "repositories", sa.Column("settings", sa.JSON, nullable=False, server_default="{}")
     )
     op.add_column(
+        "repositories", sa.Column("may_resolve", sa.Boolean, nullable=False, server_default="0")
+    )
+    op.add_column(
         "pull_requests", sa.Column("labels", sa.JSON, nullable=False, server_default="[]")
     )
+    op.add_column("pull_requests", _long("body"))
     op.add_column("pull_requests", _text("paused_by"))
     for column in (
         _text("since_sha", 64),
         _text("trust", 16),
         _text("config_revision", 64),
         _text("config_digest", 64),
+        sa.Column("config_notes", sa.JSON, nullable=False, server_default="[]"),
         _long("partial"),
         sa.Column("prompts", sa.JSON, nullable=False, server_default="[]"),
     ):
@@ -65,8 +70,7 @@ def upgrade() -> None:
         sa.Column("last_run", sa.String(64), nullable=False),
         _text("gone_run", 64),
         sa.Column("posted_at", sa.Float),
-        sa.Column("comment_id", sa.Integer),
-        _text("thread_id", 128),
+        _whole("unconfirmed"),
         sa.UniqueConstraint("pull_id", "identity"),
     )
     op.create_index("findings_said", "findings", ["identity", "said_scope"])
@@ -85,6 +89,7 @@ def upgrade() -> None:
         "allowances",
         sa.Column("id", sa.Integer, primary_key=True),
         sa.Column("run_id", sa.String(64), nullable=False),
+        sa.Column("attempt", sa.Integer, nullable=False),
         sa.Column("scope", sa.String(16), nullable=False),
         sa.Column("key", sa.String(256), nullable=False),
         _text("period", 16),
@@ -92,9 +97,20 @@ def upgrade() -> None:
         sa.Column("used", sa.BigInteger, nullable=False, server_default="0"),
         sa.Column("at", sa.Float, nullable=False),
         sa.Column("settled_at", sa.Float),
-        sa.UniqueConstraint("run_id", "scope", "key", "period"),
+        sa.UniqueConstraint("run_id", "attempt", "scope"),
     )
     op.create_index("allowances_of", "allowances", ["scope", "key", "period"])
+    op.create_index("allowances_open", "allowances", ["settled_at"])
+    op.create_table(
+        "paid_sessions",
+        sa.Column("id", sa.Integer, primary_key=True),
+        sa.Column("run_id", sa.String(64), nullable=False),
+        sa.Column("attempt", sa.Integer, nullable=False),
+        sa.Column("budget", sa.BigInteger, nullable=False),
+        _text("session_id", 64),
+        sa.Column("lost", sa.Boolean, nullable=False, server_default="0"),
+    )
+    op.create_index("paid_sessions_of", "paid_sessions", ["run_id", "attempt"])
     op.create_table(
         "budget_notices",
         sa.Column("scope", sa.String(16), primary_key=True),
