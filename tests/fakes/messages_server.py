@@ -98,7 +98,6 @@ class MessagesServer:
     follow: Follow = "order"
     api_key: str | None = None
     tls: ssl.SSLContext | None = None
-    address: str = "127.0.0.1"
     # Its own books: model, tokens in and tokens out of each reply that it gave.
     served: list[tuple[str, int, int]] = field(default_factory=list)
     requests: list[Recorded] = field(default_factory=list)
@@ -110,7 +109,7 @@ class MessagesServer:
         self._next = 0
         self._lock = threading.Lock()
         self._scripted_tools = any(not isinstance(step, Failure) for step in self.script)
-        self._http = _Server((self.address, 0), _Handler)
+        self._http = _Server(("127.0.0.1", 0), _Handler)
         self._http.fake = self
         if self.tls:
             self._http.socket = self.tls.wrap_socket(self._http.socket, server_side=True)
@@ -124,7 +123,7 @@ class MessagesServer:
 
     @property
     def url(self) -> str:
-        return f"{'https' if self.tls else 'http'}://{self.address}:{self.port}"
+        return f"{'https' if self.tls else 'http'}://127.0.0.1:{self.port}"
 
     @property
     def turns_left(self) -> int:

@@ -1,6 +1,6 @@
 """A reader whose model is a local Messages server with books of its own, for tests of money.
 
-A sandbox has a loopback of its own, so the server listens on another address of this machine.
+A sandbox has a loopback of its own, so the server has a name, which only egress looks up.
 """
 
 import contextlib
@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 
 from supervisor.app import reviewing
-from supervisor.server.common.listening import own_addresses
 from tests.fakes.messages_server import Json, MessagesServer, Step, Turn, calls, text, tool_use
 from tests.fakes.reviewed import Reviewed, reviewed
 
 KEY = "sk-ant-test-1c2f7be0a94c3b8e55d04f"
+HOST = "model.test"
+NAMES = {HOST: ("127.0.0.1",)}
 MODEL = "claude-sonnet-5-5"
 # Pico-dollars of a token, by policy/prices.yaml: $2 and $10 for a million.
 INPUT, OUTPUT = 2 * 10**6, 10**7
@@ -32,28 +33,30 @@ REVIEW: Json = {"summary": "It counts.", "verdict": "comment", "findings": [FIND
 
 
 def paid_server(script: list[Step]) -> MessagesServer:
-    """The server, not yet serving; skips the test where this machine has only its loopback."""
-    found = [one for one in own_addresses() if not one.startswith("127.")]
-    if not found:
-        pytest.skip("this machine has no address but its loopback")
-    return MessagesServer(script, api_key=KEY, address=found[0], follow="conversation")
+    """The server, not yet serving."""
+    return MessagesServer(script, api_key=KEY, follow="conversation")
+
+
+def url_of(server: MessagesServer) -> str:
+    """Its address as readers are told it."""
+    return f"http://{HOST}:{server.port}"
 
 
 @contextlib.asynccontextmanager
 async def paid(server: MessagesServer, folder: Path, **changes: Any) -> AsyncIterator[Reviewed]:
     """A review service whose readers use it."""
-    base = {"anthropic_api_key": KEY, "anthropic_base_url": server.url, "review_model": MODEL}
+    base = {"anthropic_api_key": KEY, "anthropic_base_url": url_of(server), "review_model": MODEL}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reviewing, "READER_POLICY", reader_policy(server, folder))
-        async with reviewed(folder, **base | changes) as on:
+        async with reviewed(folder, names=NAMES, **base | changes) as on:
             yield on
 
 
 def reader_policy(server: MessagesServer, folder: Path) -> Path:
-    """The policy of readers with a rule that opens the server: an address of this machine is never
-    open by itself."""
+    """The policy of readers with a rule that opens the server: a loopback address is never open by
+    itself."""
     text = reviewing.READER_POLICY.read_text("utf-8")
-    rule = f"allow:\n  - network({server.address}:{server.port})\n"
+    rule = f"allow:\n  - network(127.0.0.1:{server.port})\n"
     file = folder / "reviewer.yaml"
     file.write_text(text.replace("allow:\n", rule, 1))
     return file

@@ -21,8 +21,9 @@ CapScope = Literal["run", "pull", "repository", "owner", "all"]
 # Narrowest first.
 CAP_SCOPES: tuple[CapScope, ...] = ("run", "pull", "repository", "owner", "all")
 NOTICE_PERCENTS = (50, 80, 100)
-# A run with less than this part of what a run may cost would only say that it has no money.
-LEAST_PART = 10
+# A run with less than this part (a quarter) of what a run may cost would only say that it has no
+# money: its first call is reserved at the most that it can cost.
+LEAST_PART = 4
 # A review whose costs creep up: so many runs are needed to say so, and by so much (3/2).
 CREEP_LEAST_TODAY, CREEP_LEAST_BEFORE = 5, 20
 # A cap that held reviews on so many days of a week is proposed to be raised.

@@ -1,6 +1,7 @@
 """What a person sees of the review service: repositories, reviews with findings and receipts,
 deliveries. Read from its database; decided nowhere here."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -8,11 +9,14 @@ import msgspec
 from supervisor.core.reviews.config.layers import ConfigRow, config_rows
 from supervisor.core.reviews.receipts import reason_words
 from supervisor.core.reviews.slots import state
+from supervisor.core.text.duration import format_duration
 from supervisor.errors import GatehouseError, NotFoundError, UserError
 from supervisor.reviews.configurations import SETTINGS
 from supervisor.reviews.service import ReviewService
 from supervisor.server.common.parts import Parts
 from supervisor.store.reviews import findings, queries
+from supervisor.store.reviews.figures import OLDEST_S, backlog
+from supervisor.store.reviews.holds import Hold
 
 _OF_FINDING = (
     *("state", "severity", "title", "path", "line"),
@@ -132,6 +136,16 @@ class ReceiptView(msgspec.Struct, frozen=True, kw_only=True):
     is_signed: bool
 
 
+class HoldView(msgspec.Struct, frozen=True, kw_only=True):
+    """A hold that stands; `key` is "" where `scope` is `all`."""
+
+    scope: str
+    key: str
+    by: str
+    why: str
+    at: float
+
+
 class DeliveryView(msgspec.Struct, frozen=True, kw_only=True):
     """A webhook as it was received, without its body."""
 
@@ -202,6 +216,18 @@ async def configuration(
         rows=config_rows(found),
         notes=list(found.notes),
         settings=settings,
+    )
+
+
+def backlog_words(service: ReviewService, now: float) -> str:
+    """Return what is wrong with the webhooks that wait; "" where nothing is."""
+    with service.engine.connect() as connection:
+        found = backlog(connection)
+    if found.oldest_at is None or now - found.oldest_at <= OLDEST_S:
+        return ""
+    return (
+        f"{found.unhandled} webhooks wait, the oldest for"
+        f" {format_duration(now - found.oldest_at)}: see F8 in docs/operations.md"
     )
 
 
@@ -295,6 +321,13 @@ def trace(parts: Parts, run: queries.ReviewRun) -> list[dict[str, Any]]:
         return []
     turns: list[dict[str, Any]] = report.get("turns", [])
     return turns
+
+
+def holds(found: Sequence[Hold]) -> list[HoldView]:
+    """Return holds as they are shown."""
+    return [
+        HoldView(scope=one.scope, key=one.key, by=one.by, why=one.why, at=one.at) for one in found
+    ]
 
 
 def deliveries(service: ReviewService, limit: int = 100) -> list[DeliveryView]:

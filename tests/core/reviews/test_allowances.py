@@ -83,8 +83,8 @@ def test_too_little_is_nothing() -> None:
     refused = reservable(uses((0, 0), (0, 0), (3 * USD, 2 * USD)))
     assert isinstance(refused, Layer)
     assert (refused.scope, refused.key) == ("repository", "github:acme/shop")
-    almost = 5 * USD - 2 * USD // 10
-    assert reservable(uses((0, 0), (0, 0), (almost, 0))) == 2 * USD // 10
+    almost = 5 * USD - USD // 2
+    assert reservable(uses((0, 0), (0, 0), (almost, 0))) == USD // 2
     assert isinstance(reservable(uses((0, 0), (0, 0), (almost + 1, 0))), Layer)
     # The life of a pull request before a day: what comes back last is said first.
     both = reservable(uses((0, 0), (10 * USD, 0), (5 * USD, 0)))

@@ -24,6 +24,7 @@ from tests.fakes.paid_reader import (
     INPUT,
     KEY,
     MODEL,
+    NAMES,
     OUTPUT,
     books,
     look,
@@ -31,6 +32,7 @@ from tests.fakes.paid_reader import (
     paid_server,
     reader_policy,
     settled,
+    url_of,
 )
 from tests.fakes.paid_reader import written as the_review
 from tests.fakes.reviewed import CHANGE, Reviewed, forge_with_people, reviewed
@@ -56,6 +58,10 @@ async def test_without_money_nothing_starts_and_a_receipt_and_a_comment_say_so(
         ]
         assert "The limit is $0.00. On " in comment.action.body  # type: ignore[union-attr]
         assert on.running.parts.sessions.recent() == [], "nothing was started"
+        async with client(on) as operator:
+            page = (await operator.get("/reviews")).text
+            assert "nothing is left of the limit of acme/shop for" in page
+            assert (await operator.get("/api/usage?period=900d")).status_code == 400
         told = on.running.audit("review_budget_used")
         assert [(one["scope"], one["percent"]) for one in told] == [("repository", 100)]
 
@@ -125,8 +131,8 @@ async def test_a_model_without_a_price_costs_the_highest_and_passes_nothing(
     tmp_path: Path,
 ) -> None:
     with paid_server([look(1), the_review()]) as model:
-        wanted = {"review_model": "no-such-model-9", "review_cost": "3usd"}
-        async with paid(model, tmp_path, **wanted) as on:
+        wanted = {"review_cost": "12usd", "pr_cost": "12usd", "repo_day_cost": "12usd"}
+        async with paid(model, tmp_path, review_model="no-such-model-9", **wanted) as on:
             on.open_pull()
             await on.receipt("found")
             used = await settled(on)
@@ -135,20 +141,24 @@ async def test_a_model_without_a_price_costs_the_highest_and_passes_nothing(
             assert {name for name, _, _ in model.served} == {"no-such-model-9"}
             ledger = on.running.audit("spend_settled")
             assert all(one["flags"] == ["unknown_model"] for one in ledger)
-            assert used["run"][0] == sum(one["cost_picousd"] for one in ledger) <= 3 * USD
+            assert used["run"][0] == sum(one["cost_picousd"] for one in ledger) <= 12 * USD
             assert used["run"][0] > books(model), "more than any model that has a price"
 
 
 CALLERS = r"""
-import json, sys, threading, urllib.request
+import json, os, sys, threading, urllib.request
 
 def call(number):
     body = {"model": sys.argv[2], "max_tokens": 1000,
             "messages": [{"role": "user", "content": "x" * number}]}
-    request = urllib.request.Request(sys.argv[1] + "/v1/messages", json.dumps(body).encode(),
-        {"content-type": "application/json", "x-api-key": "k", "anthropic-version": "2023-06-01"})
+    headers = {"content-type": "application/json", "x-api-key": os.environ["ANTHROPIC_API_KEY"],
+               "anthropic-version": "2023-06-01"}
+    url = sys.argv[1] + "/v1/messages"
+    request = urllib.request.Request(url, json.dumps(body).encode(), headers)
     try:
-        print(urllib.request.urlopen(request, timeout=60).status)
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            answer.read()
+            print(answer.status)
     except Exception as error:
         print(error)
 
@@ -162,8 +172,9 @@ async def test_64_calls_at_once_pass_no_cap_and_add_up(tmp_path: Path) -> None:
     """A reader's session that goes wild: its budget is a share of what its run reserved."""
     with paid_server([lambda body: the_review()] * 64) as model:
         async with paid(model, tmp_path, review_cost="0.2usd", ask_at_limit=True) as on:
-            script = (sys.executable, "-c", CALLERS, model.url, MODEL)
-            policy = f"version: 1\nallow: [network({model.address}:{model.port})]\n"
+            script = (sys.executable, "-c", CALLERS, url_of(model), MODEL)
+            rules = f"network(POST {url_of(model)}/v1/messages), network(127.0.0.1:{model.port})"
+            policy = f"version: 1\nallow: [{rules}]\n"
             (tmp_path / "wild.yaml").write_text(policy)
             folder = tmp_path / "work"
             folder.mkdir()
@@ -231,15 +242,17 @@ def test_killed_at_any_step_no_cap_is_passed_and_the_books_agree(
 
 
 def with_reader_policy(gatehouse: Path, policy: Path, folder: Path) -> Path:
-    """The same program with another policy for its readers, as a program."""
+    """The same program with another policy for its readers, and a name in its DNS."""
     program = folder / "gatehouse"
     program.write_text(
         f"""#!{gatehouse.with_name("python")}
 import sys
 from pathlib import Path
-from supervisor.app import reviewing
+from supervisor.app import app, reviewing
 from supervisor.cli.cli import main
 reviewing.READER_POLICY = Path({str(policy)!r})
+made = app.Supervisor.__init__
+app.Supervisor.__init__ = lambda self, *a, **k: made(self, *a, **k | {{"names": {NAMES!r}}})
 sys.exit(main())
 """
     )
@@ -258,7 +271,7 @@ def start(
         "GATEHOUSE_GITHUB_SECRET_FILE": str(stage.secret_file),
         "GATEHOUSE_REVIEW_DEBOUNCE": "1s/3s",
         "ANTHROPIC_API_KEY": KEY,
-        "ANTHROPIC_BASE_URL": model.url,
+        "ANTHROPIC_BASE_URL": url_of(model),
         "GATEHOUSE_REVIEW_MODEL": MODEL,
     }
     log = folder / f"log-{len(product.started)}.txt"
