@@ -47,6 +47,7 @@ DAY_S = 86_400.0
 # What runs have reserved may come back soon: those under way, and an earlier attempt whose books
 # aren't closed yet.
 WAIT = "wait"
+PICO_PER_MICRO = 10**6
 
 # What a session has cost; None while it, or a call of it, isn't over. `NotFoundError` where nobody
 # knows it.
@@ -218,6 +219,8 @@ class Budgets:
                 )
             given = [one.budget for one in allowances.sessions_of(connection, attempt)]
             amount = share(attempt.reserved, given, parts)
+            # Whole micro-dollars: a budget isn't written finer.
+            amount -= amount % PICO_PER_MICRO
             if amount <= 0:
                 raise NoAllowanceError("the run's money is used up", "raise GATEHOUSE_REVIEW_COST")
             row = allowances.add_session(connection, attempt, amount)
