@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
 
 import msgspec
@@ -27,12 +28,13 @@ from agent_image.reviewer.recorded_model import (
     facts_of,
     note_within,
 )
-from agent_image.reviewer.repository import Change, GitError, Repository
+from agent_image.reviewer.repository import Change, GitError, GivenChange, Repository
 from agent_image.reviewer.settings import Settings, UsageError, hide_from_siblings, parse
 from agent_image.reviewer.text import Quarantine, plain
 from agent_image.reviewer.tool_inputs import (
     MAINTENANCE_TOOLS,
     PULL_TOOLS,
+    QUARANTINE_TOOLS,
     READING_TOOLS,
     RECORDED_TOOLS,
     TOOLS,
@@ -77,7 +79,9 @@ def review(settings: Settings, say: Callable[[str], None]) -> Report:
     gatehouse = Gatehouse(
         settings.gatehouse_url, settings.gatehouse_token, outage_s=settings.limits.outage_s
     )
-    workspace, repository = Workspace(settings.workspace), Repository(settings.workspace)
+    workspace = Workspace(settings.workspace)
+    given = _given(settings.change) if settings.change else None
+    repository = given or Repository(settings.workspace)
     change = repository.change(settings.base)
     if not settings.task:
         say(f"base: {change.base or 'none, all files are reviewed'}; {change.summary}")
@@ -91,6 +95,7 @@ def review(settings: Settings, say: Callable[[str], None]) -> Report:
         quarantine=quarantine,
         say=say,
         offered=_offered(settings),
+        in_quarantine=given is not None,
     )
     model = _model(settings, change, repository, workspace)
     system = prompts.system(
@@ -98,11 +103,17 @@ def review(settings: Settings, say: Callable[[str], None]) -> Report:
         settings.limits.turns,
         maintains=bool(settings.task),
         pull_files=change.files if settings.is_pull else None,
+        in_quarantine=given is not None,
     )
     conversation = Conversation(model, tools, limits=settings.limits, system=system, say=say)
     outcome = conversation.run(
         settings.task
-        or prompts.opening(change, _opening_diff(settings, repository, change), quarantine)
+        or prompts.opening(
+            change,
+            _opening_diff(settings, repository, change),
+            quarantine,
+            given.references if given else None,
+        )
     )
     report = _report(model.name, change, outcome)
     gatehouse.report(report)
@@ -118,19 +129,32 @@ def review(settings: Settings, say: Callable[[str], None]) -> Report:
 def _offered(settings: Settings) -> dict[str, tuple[type[Input], str]]:
     if settings.task:
         return MAINTENANCE_TOOLS
+    if settings.change:
+        return QUARANTINE_TOOLS
     if settings.is_pull:
         return READING_TOOLS if settings.reads_only else PULL_TOOLS
     return TOOLS | RECORDED_TOOLS if settings.recorded else TOOLS
 
 
+def _given(file: Path) -> GivenChange:
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=GivenChange)
+    except (OSError, msgspec.DecodeError) as error:
+        raise UsageError(f"the change `{file}` can't be read: {error}") from error
+
+
 def _model(
-    settings: Settings, change: Change, repository: Repository, workspace: Workspace
+    settings: Settings,
+    change: Change,
+    repository: Repository | GivenChange,
+    workspace: Workspace,
 ) -> Model:
     if settings.recorded and settings.task:
         return RecordedModel(note_within(settings.scope, workspace), MAINTENANCE)
     if settings.recorded:
         script = PULL_REQUEST if settings.is_pull else FIRST_LOOK
-        return RecordedModel(facts_of(change, repository, workspace), script)
+        look = "glob" if settings.change else "git_diff"
+        return RecordedModel(facts_of(change, repository, workspace) | {"look": look}, script)
     from agent_image.reviewer.anthropic_model import AnthropicModel
 
     return AnthropicModel(
@@ -138,7 +162,7 @@ def _model(
     )
 
 
-def _opening_diff(settings: Settings, repository: Repository, change: Change) -> str:
+def _opening_diff(settings: Settings, repository: Repository | GivenChange, change: Change) -> str:
     if change.base is None:
         return ""
     output = repository.diff(change, [], settings.limits.first_diff_bytes)

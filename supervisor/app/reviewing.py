@@ -24,6 +24,7 @@ from supervisor.server.webhooks.webhook_app import WebhookApp
 from supervisor.sessions.standing import open_standing, standing
 from supervisor.sessions.start_session import StartSession
 from supervisor.settings import ROOT, Settings
+from supervisor.workspace.quarantines import NoRoomError
 
 SERVICE_POLICY = ROOT / "policy/examples/review-service.yaml"
 # What a reader may do in its sandbox: of an author who may write, and of anybody else.
@@ -97,7 +98,14 @@ class ReaderSessions:
         self._parts = parts
 
     async def start(self, folder: Path, base: str, *, may_run: bool) -> str:
-        """See `runs.Readers.start`."""
+        """See `runs.Readers.start`. Whoever may not run anything reads in quarantine."""
+        while True:
+            try:
+                return await self._start(folder, base, may_run=may_run)
+            except NoRoomError:
+                await self._parts.quarantines.wait_for_room()
+
+    async def _start(self, folder: Path, base: str, *, may_run: bool) -> str:
         session = await self._parts.sessions.start(
             StartSession(
                 workspace=folder,

@@ -81,6 +81,7 @@ Event = Literal[
     "budget_refused",
     "budget_nearly_used",
     "budget_raised",
+    "security_event",
 ]
 log = structlog.get_logger("audit")
 EVENTS: tuple[str, ...] = get_args(Event)
