@@ -120,9 +120,11 @@ class SessionSandboxes:
             "GATEHOUSE_TOKEN": token,
             "GATEHOUSE_SESSION": session.id,
         }
+        env |= self._key_variables()
         if is_quarantined(session.kind, session.command):
             env["GATEHOUSE_QUARANTINE"] = "1"
-        env |= self._key_variables() | self._named_secrets.variables
+        else:
+            env |= self._named_secrets.variables
         home_files: dict[str, str] = {}
         if session.agent:
             agent = AGENTS[cast("AgentName", session.agent)]

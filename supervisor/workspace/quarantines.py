@@ -30,6 +30,7 @@ from supervisor.core.reviews.quarantine import (
     GrepCall,
     ManifestFile,
     Quarantine,
+    QuarantineDecision,
     ReadCall,
     Risk,
     SecurityKind,
@@ -88,6 +89,8 @@ class _Held:
         self.manifest: dict[str, ManifestFile] = {}
         self.calls: deque[float] = deque()
         self.limited_at = float("-inf")
+        # One call at a time: a search takes a processor for itself.
+        self.turn = asyncio.Lock()
 
     def as_of(self, now: float) -> Quarantine:
         while self.calls and self.calls[0] <= now - WINDOW_S:
@@ -172,19 +175,23 @@ class Quarantines:
                 self._noted(session_id, decision.kind, decision.tool, decision.why, decision.risk)
             return CallResult(False, decision.why, decision.risk)
         try:
-            match decision.call:
-                case ReadCall() as wanted if decision.reference is not None:
-                    text = await asyncio.to_thread(_read, held.folder, wanted, decision.reference)
-                case GrepCall() as wanted:
-                    text = await self._grep(held, wanted, now)
-                case GlobCall() as wanted:
-                    text = _listed(held, wanted, now)
-                case _:
-                    raise _RefusedError("it can't be carried out", "bad_arguments")
+            async with held.turn:
+                text = await self._carried_out(held, decision, now)
         except _RefusedError as error:
             self._noted(session_id, error.kind, decision.tool, str(error))
             return CallResult(False, str(error))
         return CallResult(True, text)
+
+    async def _carried_out(self, held: _Held, decision: QuarantineDecision, now: float) -> str:
+        match decision.call:
+            case ReadCall() as wanted if decision.reference is not None:
+                return await asyncio.to_thread(_read, held.folder, wanted, decision.reference)
+            case GrepCall() as wanted:
+                return await self._grep(held, wanted, now)
+            case GlobCall() as wanted:
+                return _listed(held, wanted, now)
+            case _:
+                raise _RefusedError("it can't be carried out", "bad_arguments")
 
     async def answered(self, session_id: str, answer: ReadAnswer) -> QuarantineAnswer:
         """Return what stands of an answer; what doesn't is counted, and on record."""

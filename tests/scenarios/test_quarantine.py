@@ -18,6 +18,7 @@ from supervisor.core.sessions import Session
 from supervisor.errors import UserError
 from tests.fakes.messages_server import MessagesServer, Turn, calls, text, tool_use
 from tests.fakes.supervised import StartSupervisor, Supervised
+from tests.scenarios.process import Gatehouse, until
 from tests.scenarios.test_named_agents import (
     KEY,
     MODEL_HOST,
@@ -276,3 +277,23 @@ def test_the_verb_prints_what_stands_of_the_answer(
     printed = capfd.readouterr()
     assert printed.out == ""
     assert "There is no answer" in printed.err
+
+
+def test_the_verb_prints_the_same_beside_a_supervisor_that_runs(
+    gatehouse: Path, tmp_path: Path, workspace: Path
+) -> None:
+    product = Gatehouse(gatehouse, tmp_path, "version: 1\n")
+    try:
+        log = tmp_path / "up.log"
+        product.start("up", log=log)
+        until(lambda: "open http://127.0.0.1:" in log.read_text(), "the page's URL")
+        words = ("quarantine", "--workspace", str(workspace), "--")
+        done = product.run(*words, "echo", SAID)
+        assert done.returncode == 0, done.stderr
+        assert [one["path"] for one in json.loads(done.stdout)["findings"]] == ["src/app.py"]
+        assert "dropped: 1" in done.stderr
+        done = product.run(*words, "echo", "no")
+        assert (done.returncode, done.stdout) == (2, "")
+        assert product.run("quarantine", "--workspace", str(workspace)).returncode == 1
+    finally:
+        product.end()

@@ -29,3 +29,14 @@ async def test_security_events_are_shown_alone_and_in_pages(
     older = (await cli.get("/api/security", params={"before": found[1]["seq"]})).json()
     assert older[0]["tool"] == "<b>98"
     assert "Older events" in page
+
+
+async def test_a_sessions_page_says_what_of_its_answer_was_dropped(
+    browser: httpx.AsyncClient, parts: FakeParts
+) -> None:
+    answer = {"verdict": "comment", "summary": "All.", "findings": [], "is_answer": True}
+    parts.sessions.add("q", kind="quarantine", review=answer | {"dropped": {"quote": 2}})
+    page = (await browser.get("/sessions/q")).text
+    assert "dropped: 2 whose quote isn&#39;t at its line" in page
+    parts.sessions.change("q", review=answer | {"dropped": "odd"})
+    assert "dropped" not in (await browser.get("/sessions/q")).text
