@@ -15,7 +15,7 @@ from types import FrameType
 
 import msgspec
 
-from agent_image.reviewer import prompts
+from agent_image.reviewer import orders, prompts
 from agent_image.reviewer.findings import Report
 from agent_image.reviewer.gatehouse import ApiError, Gatehouse, Refused
 from agent_image.reviewer.loop import Conversation, NoReviewError, Outcome
@@ -96,6 +96,7 @@ def review(settings: Settings, say: Callable[[str], None]) -> Report:
         say=say,
         offered=_offered(settings),
         in_quarantine=given is not None,
+        since=settings.order.since,
     )
     model = _model(settings, change, repository, workspace)
     system = prompts.system(
@@ -112,7 +113,9 @@ def review(settings: Settings, say: Callable[[str], None]) -> Report:
             change,
             _opening_diff(settings, repository, change),
             quarantine,
-            given.references if given else None,
+            list(orders.told(settings.order, quarantine)),
+            since=settings.order.since,
+            references=given.references if given else None,
         )
     )
     report = _report(model.name, change, outcome)
@@ -165,7 +168,12 @@ def _model(
 def _opening_diff(settings: Settings, repository: Repository | GivenChange, change: Change) -> str:
     if change.base is None:
         return ""
-    output = repository.diff(change, [], settings.limits.first_diff_bytes)
+    output = repository.diff(
+        change,
+        list(settings.order.files),
+        settings.limits.first_diff_bytes,
+        since=settings.order.since,
+    )
     note = f"\n[cut: git {output.ended}; use git_diff with paths]" if output.ended else ""
     return output.data.decode("utf-8", "replace") + note
 

@@ -68,6 +68,9 @@ changed. For each finding give also: "quote", the lines of code that it is about
 "bug-detection" | "architecture-review" | "code-quality" | "data-flow-analysis". "suggestion" is the code that would stand \
 in place of these lines, and nothing else. A finding without a quote that stands in the change is not shown beside it."""  # noqa: E501
 
+_SINCE = """\
+The change was reviewed before, at {since}. The diff since then (git_diff gives the whole change, single files, and with \
+"since_last" what is below, where it is cut):"""  # noqa: E501
 LAST_CALL = "This was the last turn with tools. Answer with the review block now."
 BUDGET_SPENT = "The token budget of this review is spent. Answer with the review block now."
 CONTINUE = "Your reply was cut at its length limit. Start the cut part again, shorter."
@@ -98,12 +101,16 @@ def opening(
     change: Change,
     diff: str,
     quarantine: Quarantine,
+    told: Sequence[str] = (),
+    *,
+    since: str = "",
     references: Mapping[str, str] | None = None,
 ) -> str:
-    """Return the first message: the subject of the review, and its diff. `references` are those of
-    changed files, of a reader in quarantine."""
+    """Return the first message: the subject of the review, what is `told` of it, and its diff,
+    `since` a commit where it was reviewed there. `references` are those of changed files, of a
+    reader in quarantine."""
     if references is not None:
-        return _opening_in_quarantine(change, diff, quarantine, references)
+        return _opening_in_quarantine(change, diff, quarantine, references, told, since)
     if change.base is None:
         return (
             "Review the files of the workspace; there is no base to compare with. Begin with"
@@ -120,14 +127,22 @@ def opening(
             f"Review the change since {change.base} ({plain(change.summary)}).",
             "The changed files (untracked ones are not in the diff; read them with read_file):",
             quarantine.wrap("names of changed files", changed),
-            "The diff (git_diff gives single files where it is cut):",
+            *told,
+            _SINCE.format(since=plain(since))
+            if since
+            else "The diff (git_diff gives single files where it is cut):",
             quarantine.wrap("git diff", diff),
         ]
     )
 
 
 def _opening_in_quarantine(
-    change: Change, diff: str, quarantine: Quarantine, references: Mapping[str, str]
+    change: Change,
+    diff: str,
+    quarantine: Quarantine,
+    references: Mapping[str, str],
+    told: Sequence[str],
+    since: str,
 ) -> str:
     names = "\n".join(references.get(name) or plain(name) for name in change.files[:500])
     return "\n\n".join(
@@ -135,7 +150,10 @@ def _opening_in_quarantine(
             f"Review the change since {change.base or 'nothing'} ({plain(change.summary)}).",
             "References of the changed files, as far as they are still there; glob has the others:",
             quarantine.wrap("changed files", names),
-            "The diff:",
+            *told,
+            f"It was reviewed before, at {plain(since)}. The diff since then:"
+            if since
+            else "The diff:",
             quarantine.wrap("git diff", diff),
         ]
     )

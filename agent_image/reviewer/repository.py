@@ -65,7 +65,8 @@ class Change(msgspec.Struct, frozen=True):
 
 class GivenChange(msgspec.Struct, frozen=True):
     """A change as the supervisor gives it to a reader that sees no workspace. `references`: of its
-    files, by path. It stands in for a `Repository`, whose one diff is all that there is."""
+    files, by path. It stands in for a `Repository`; its diff, of what is to be reviewed, is all
+    that there is."""
 
     base: str | None
     head: str | None
@@ -77,8 +78,10 @@ class GivenChange(msgspec.Struct, frozen=True):
     def change(self, _base: str) -> Change:
         return Change(self.base, self.head, self.files, (), self.summary)
 
-    def diff(self, change: Change, paths: list[str], limit_bytes: int) -> Output:
-        data = self.diff_text.encode() if change.base and not paths else b""
+    def diff(
+        self, _change: Change, _paths: list[str], limit_bytes: int, *, since: str = ""
+    ) -> Output:
+        data = self.diff_text.encode()
         return Output(0, data[:limit_bytes], "" if len(data) <= limit_bytes else "was cut")
 
 
@@ -112,13 +115,16 @@ class Repository:
             start, head, _split(names), _split(others), counts or "no tracked file differs"
         )
 
-    def diff(self, change: Change, paths: list[str], limit_bytes: int) -> Output:
-        """Return the diff of the working copy against the change's base, of `paths` only where any
-        are given."""
+    def diff(
+        self, change: Change, paths: list[str], limit_bytes: int, *, since: str = ""
+    ) -> Output:
+        """Return the diff of the working copy against the change's base, or what came `since` a
+        commit, of `paths` only where any are given."""
         if change.base is None:
             raise GitError("there is no base to compare with; read the files instead")
+        start = since or change.base
         return self._run(
-            *_SAFE_DIFF, "--end-of-options", change.base, "--", *paths, limit_bytes=limit_bytes
+            *_SAFE_DIFF, "--end-of-options", start, "--", *paths, limit_bytes=limit_bytes
         )
 
     def _automatic_base(self, head: str | None) -> str | None:

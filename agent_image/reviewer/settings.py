@@ -13,6 +13,8 @@ from pathlib import Path
 
 import msgspec
 
+from agent_image.reviewer.orders import Order, read_order
+
 # The current Sonnet; `GATEHOUSE_REVIEW_MODEL` names another.
 DEFAULT_MODEL_ID = "claude-sonnet-5-5"
 WORKSPACE = "/workspace/merged"
@@ -47,8 +49,9 @@ class Limits(msgspec.Struct, frozen=True):
 class Settings(msgspec.Struct, frozen=True):
     """`base` is a revision, `auto` or `none`. `recorded` chooses the recorded model. With a `task`
     it maintains instead of reviewing; `scope` are the globs of what it may change. `is_pull`: the
-    change is a pull request's, and `reads_only`: it isn't run either. `change`: the file with what
-    is reviewed, of a reader in quarantine, which sees no workspace."""
+    change is a pull request's, and `reads_only`: it isn't run either; `order`: what else is known
+    of it. `change`: the file with what is reviewed, of a reader in quarantine, which sees no
+    workspace."""
 
     base: str
     workspace: Path
@@ -65,6 +68,7 @@ class Settings(msgspec.Struct, frozen=True):
     is_pull: bool = False
     reads_only: bool = False
     change: Path | None = None
+    order: Order = Order()
 
 
 def parse(argv: list[str], environ: MutableMapping[str, str]) -> Settings:
@@ -109,6 +113,7 @@ def parse(argv: list[str], environ: MutableMapping[str, str]) -> Settings:
         is_pull=options.pull,
         reads_only=options.read_only,
         change=Path(options.change) if options.change else None,
+        order=_order(options.order) if options.order else Order(),
     )
 
 
@@ -146,6 +151,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--change", default="", help="in quarantine: the file with the change, from the supervisor"
     )
+    parser.add_argument("--order", default="", help="with --pull: a file, what else is known of it")
     parser.add_argument("--task", default="", help="maintain: a file that says what to do")
     parser.add_argument(
         "--scope", action="append", default=[], help="with --task: a glob of what it may change"
@@ -182,6 +188,13 @@ def _task(name: str) -> str:
         return Path(name).read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"the task `{name}` can't be read: {error}; give a text file") from error
+
+
+def _order(name: str) -> Order:
+    try:
+        return read_order(Path(name))
+    except (OSError, msgspec.DecodeError) as error:
+        raise UsageError(f"the order `{name}` can't be read: {error}; start it again") from error
 
 
 def _workspace(name: str) -> Path:

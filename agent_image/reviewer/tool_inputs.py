@@ -44,6 +44,9 @@ class Search(Input, frozen=True):
 
 class GitDiff(Input, frozen=True):
     paths: Annotated[list[WorkspacePath], msgspec.Meta(max_length=100)] = []
+    since_last: Annotated[
+        bool, msgspec.Meta(description="what came since the last review only, where there was one")
+    ] = False
 
 
 class RunCommand(Input, frozen=True):

@@ -15,7 +15,7 @@ from agent_image.reviewer import process
 from agent_image.reviewer.egress import FetchError, fetch
 from agent_image.reviewer.gatehouse import ApiError, Ask, Gatehouse, refusal_text
 from agent_image.reviewer.model import Block
-from agent_image.reviewer.repository import Change, GitError, Repository
+from agent_image.reviewer.repository import Change, GitError, GivenChange, Repository
 from agent_image.reviewer.settings import Limits
 from agent_image.reviewer.text import Quarantine, capped, plain
 from agent_image.reviewer.tool_inputs import (
@@ -57,7 +57,7 @@ class Tools:
         self,
         gatehouse: Gatehouse,
         workspace: Workspace,
-        repository: Repository,
+        repository: Repository | GivenChange,
         change: Change,
         *,
         limits: Limits,
@@ -65,6 +65,7 @@ class Tools:
         say: Callable[[str], None],
         offered: dict[str, tuple[type[Input], str]] = TOOLS,
         in_quarantine: bool = False,
+        since: str = "",
     ) -> None:
         self._in_quarantine = in_quarantine
         self._gatehouse = gatehouse
@@ -75,6 +76,7 @@ class Tools:
         self._quarantine = quarantine
         self._say = say
         self.offered = offered
+        self._since = since
         self._local: dict[type[Input], Callable[[Any], Result]] = {
             ReadFile: self._read_file,
             ListFiles: self._list_files,
@@ -268,7 +270,10 @@ class Tools:
         return self._program("search", output)
 
     def _git_diff(self, wish: GitDiff) -> Result:
-        output = self._repository.diff(self._change, wish.paths, self._limits.diff_bytes)
+        since = self._since if wish.since_last else ""
+        output = self._repository.diff(
+            self._change, wish.paths, self._limits.diff_bytes, since=since
+        )
         if output.code == 0 and not output.data:
             return Result("no difference")
         return self._program("git diff", output)

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from supervisor.core.reviews.orders import Order
 from supervisor.core.reviews.quarantine_answers import BadAnswerError, inert, read_answer
 from supervisor.core.sessions import Session
 from supervisor.errors import GatehouseError
@@ -64,7 +65,10 @@ class QuarantinedSessions:
         )
         notes = await self._quarantines.look(session.id)
         if session.kind == "review":
-            change = await workspace_git.change(workspace, session.base, CHANGE_BYTES)
+            order = msgspec.json.decode(session.order or "{}", type=Order)
+            change = await workspace_git.change(
+                workspace, session.base, CHANGE_BYTES, since=order.since, paths=order.files
+            )
             shown = self._quarantines.references(session.id, change["files"][:MOST_REFERENCES])
             text = msgspec.json.encode(change | {"references": shown}).decode()
             self._changes[session.id] = text

@@ -97,15 +97,15 @@ class ReaderSessions:
     def __init__(self, parts: SupervisorParts) -> None:
         self._parts = parts
 
-    async def start(self, folder: Path, base: str, *, may_run: bool) -> str:
+    async def start(self, folder: Path, base: str, *, may_run: bool, order: str) -> str:
         """See `runs.Readers.start`. Whoever may not run anything reads in quarantine."""
         while True:
             try:
-                return await self._start(folder, base, may_run=may_run)
+                return await self._start(folder, base, may_run=may_run, order=order)
             except NoRoomError:
                 await self._parts.quarantines.wait_for_room()
 
-    async def _start(self, folder: Path, base: str, *, may_run: bool) -> str:
+    async def _start(self, folder: Path, base: str, *, may_run: bool, order: str) -> str:
         session = await self._parts.sessions.start(
             StartSession(
                 workspace=folder,
@@ -115,6 +115,7 @@ class ReaderSessions:
                 copy="auto",
                 policy=READER_POLICY if may_run else STRANGER_POLICY,
                 budget=self._parts.settings.review_cost,
+                order=order,
             )
         )
         return session.id

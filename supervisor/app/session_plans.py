@@ -139,6 +139,7 @@ class SessionPlans:
             "command": ("gatehouse-review", "--base", base or "none", *wanted.command),
             "base": base,
             "model": "recorded" if recorded else self._review_model(wanted) or DEFAULT_MODEL,
+            "order": wanted.order,
             "policy_text": "" if recorded else self._rules_for_models("anthropic"),
             "notices": tuple(notices),
         }

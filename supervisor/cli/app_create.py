@@ -17,7 +17,7 @@ from urllib.parse import parse_qs, urlsplit
 from supervisor.cli.telling import say
 from supervisor.core.reviews.deliveries import is_full_name
 from supervisor.errors import UserError
-from supervisor.forges.github import NewApp, convert_manifest
+from supervisor.forges.github_calls import NewApp, convert_manifest
 from supervisor.settings import Settings
 
 PATIENCE_S = 600.0
@@ -60,10 +60,12 @@ def manifest(public_url: str, redirect_url: str) -> dict[str, Any]:
         "default_permissions": {
             "checks": "write",
             "contents": "read",
+            # The event `issue_comment` wants it: comments on pull requests are told by that one.
+            "issues": "read",
             "metadata": "read",
             "pull_requests": "write",
         },
-        "default_events": ["pull_request"],
+        "default_events": ["pull_request", "issue_comment", "pull_request_review_comment"],
     }
 
 

@@ -266,7 +266,7 @@ def _add_reviews(words: Any, verb: Callable[..., argparse.ArgumentParser]) -> No
         ("disable", review_verbs.repos_disable),
     ):
         verb(name, switch, repos).add_argument("name", metavar="OWNER/REPO")
-    reviews = _group(words, "reviews", "What was reviewed.", "list|show|receipt|trace|requeue")
+    reviews = _group(words, "reviews", "What was reviewed.", "list|show|receipt|trace|requeue|undo")
     verb("list", review_verbs.reviews_list, reviews)
     for name, one in (
         ("show", review_verbs.reviews_show),
@@ -275,6 +275,8 @@ def _add_reviews(words: Any, verb: Callable[..., argparse.ArgumentParser]) -> No
         ("requeue", review_verbs.reviews_requeue),
     ):
         verb(name, one, reviews).add_argument("id", metavar="ID", help="a review's id")
+    undo = verb("undo", review_verbs.reviews_undo, reviews)
+    undo.add_argument("of", metavar="RUN_OR_PULL", help="a review's id, or a pull request's URL")
     deliveries = _group(words, "deliveries", "The webhooks that came in.", "list|again")
     verb("list", review_verbs.deliveries_list, deliveries)
     verb("again", review_verbs.deliveries_again, deliveries).add_argument("id", metavar="ID")

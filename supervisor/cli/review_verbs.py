@@ -99,6 +99,13 @@ def reviews_requeue(options: argparse.Namespace) -> int:
     return 0
 
 
+def reviews_undo(options: argparse.Namespace) -> int:
+    """Take back what a review posted, or all that stands on a pull request."""
+    for run_id in client_of(options).post("/api/reviews/undo", of=options.of):
+        print(f"{run_id}  taken back")
+    return 0
+
+
 def review_pr(options: argparse.Namespace) -> int:
     """Have a pull request reviewed now, also where it was."""
     print(client_of(options).post("/api/reviews", pull=options.pull)["outcome"])

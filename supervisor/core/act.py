@@ -16,6 +16,7 @@ Operation = Literal[
     "react",
     "check",
     "dismiss",
+    "undo",
     "push",
     "open-pr",
     "update-pr",
@@ -56,9 +57,15 @@ class Act(
     """Something done on a forge. `repository` is `OWNER/REPO`, `number` the pull request's, 0 where
     there is none; `head` the commit that it is about.
 
+    `targets` is what on the forge it is about, each by the forge's id as text: the comment that is
+    replied or reacted to (`review:ID` for one beside the code), the threads to resolve, the review
+    to dismiss; for `undo` both the verdict and, as `review:ID`, the comments. A reaction's name is
+    `body`, the run that is undone `title`.
+
     `severity` is the gravest of what is said, `confidence` the least sure, empty where nothing is.
     `fork`: the pull request comes from a fork. `links`: the text has addresses outside of the
-    repository. `title`, `branch` and `base` are a pull request's; `conclusion` is a check's.
+    repository. `title`, `branch` and `base` are a pull request's; `conclusion` is a check's. A
+    comment's `title` says what it is about: a newer one takes the place of one that waits.
     """
 
     operation: Operation
@@ -77,6 +84,31 @@ class Act(
     branch: str = ""
     base: str = ""
     conclusion: str = ""
+    targets: tuple[str, ...] = ()
+
+
+# What each one does, of many.
+OPERATION_WORDS: dict[Operation, str] = {
+    "post": "post reviews",
+    "comment": "comment on pull requests",
+    "reply": "reply to comments",
+    "resolve": "resolve threads",
+    "react": "react to comments",
+    "check": "set checks",
+    "dismiss": "dismiss our own reviews",
+    "undo": "take back our own reviews",
+    "push": "push branches",
+    "open-pr": "open pull requests",
+    "update-pr": "change pull requests",
+    "open-issue": "open issues",
+}
+_WORDS = {
+    "comment": "comment on",
+    "reply": "reply to a comment on",
+    "dismiss": "dismiss our review on",
+    "undo": "take back our review on",
+    "update-pr": "change the title or text of",
+}
 
 
 def act_title(act: Act) -> str:
@@ -88,14 +120,25 @@ def act_title(act: Act) -> str:
             what = verdict.get(act.verdict, "a review")
             with_comments = f" with {len(act.comments)} comments" if act.comments else ""
             return f"post {what}{with_comments} on {target}"
+        case "resolve":
+            count = len(act.targets)
+            return f"resolve {'a thread' if count == 1 else f'{count} threads'} on {target}"
+        case "react":
+            return f"react with {act.body} to a comment on {target}"
         case "check":
             return f"set the check to {act.conclusion} on {target}"
+        case "push":
+            return f"push the branch {act.branch} to {act.repository}"
         case "open-pr":
             return f"open a pull request in {act.repository}: {act.branch} into {act.base}"
-    return f"{act.operation} on {target}"
+        case "open-issue":
+            return f"open an issue in {act.repository}: {act.title}"
+    return f"{_WORDS[act.operation]} {target}"
 
 
 def act_subject(act: Act) -> str:
     """Return what a newer act takes the place of an older one for: a review of the same pull
-    request."""
-    return f"review:{act.forge}:{act.repository.casefold()}#{act.number}:{act.operation}"
+    request, a reply to the same comment."""
+    about = act.title if act.operation == "comment" else act.branch
+    more = "".join(f":{one}" for one in (about, *act.targets) if one)
+    return f"review:{act.forge}:{act.repository.casefold()}#{act.number}:{act.operation}{more}"

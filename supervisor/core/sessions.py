@@ -46,7 +46,8 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     `command` then begins with that name. `job` is what a session of kind `maintenance` is for.
     `policy_file` is the policy that it is judged by, and `saved_rules_file` where rules made of
     its requests are saved; "" means the installation's.
-    `policy_text` are rules that only this session has.
+    `policy_text` are rules that only this session has. `order` is what the reader of a pull request
+    is told besides its command (`core.reviews.orders`, JSON), "" for any other session.
     """
 
     id: SessionId
@@ -80,6 +81,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     agent: str = ""
     job: Job | None = None
     job_result: JobResult | None = None
+    order: str = ""
 
 
 def is_quarantined(kind: Kind, command: Sequence[str]) -> bool:

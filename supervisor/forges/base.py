@@ -3,7 +3,7 @@
 Every call raises `ForgeError`, which says whether it may go better later.
 """
 
-from typing import Protocol
+from typing import Literal, Protocol
 
 import msgspec
 
@@ -31,13 +31,15 @@ class ForgeError(GatehouseError):
 
 
 class RepositoryFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """A repository as its forge says it. `installation_id` is that of the App there."""
+    """A repository as its forge says it. `installation_id` is that of the App there;
+    `may_resolve`: its permissions there suffice to resolve threads."""
 
     full_name: str
     external_id: int
     installation_id: int
     default_branch: str
     clone_url: str
+    may_resolve: bool = False
 
 
 class PullFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,6 +65,57 @@ class Posted(msgspec.Struct, frozen=True, kw_only=True):
 
     id: int
     url: str = ""
+
+
+class CommentFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """A comment beside the code. `line` is None where it is outdated, `original_line` where it was
+    made; `in_reply_to` is the first of its thread, None where it is that itself; `commit` is the
+    one that it was made at."""
+
+    id: int
+    author: str
+    is_bot: bool
+    body: str
+    path: str
+    line: int | None
+    original_line: int | None
+    in_reply_to: int | None
+    review_id: int | None
+    commit: str
+
+
+class ThreadFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """A conversation beside the code; `comments` are the ids of what was said, first to last."""
+
+    id: str
+    is_resolved: bool
+    is_outdated: bool
+    comments: tuple[int, ...]
+
+
+ReviewState = Literal["pending", "commented", "approved", "changes_requested", "dismissed"]
+
+
+class ReviewFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """A review that stands on a pull request; `commit` is the head that it was made at."""
+
+    id: int
+    body: str
+    state: ReviewState
+    commit: str
+    url: str = ""
+
+
+class PostedComment(msgspec.Struct, frozen=True, kw_only=True):
+    """A comment that a webhook told of. `number` is its pull request, None where it stands on an
+    issue; `in_reply_to` as in `CommentFacts`."""
+
+    id: int
+    author: str
+    is_bot: bool
+    body: str
+    number: int | None
+    in_reply_to: int | None = None
 
 
 class FailedDelivery(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,10 +150,46 @@ class Forge(Protocol):
     async def post_review(self, repository: RepositoryFacts, act: Act) -> Posted:
         """Post a review with its comments, all or nothing."""
 
-    async def find_review(
-        self, repository: RepositoryFacts, number: int, mark: str
-    ) -> Posted | None:
-        """Return a review of ours by its mark: what an earlier try may have left."""
+    async def own_reviews(self, repository: RepositoryFacts, number: int) -> list[ReviewFacts]:
+        """Return the reviews of ours on a pull request, oldest first."""
+
+    async def edit_review(
+        self, repository: RepositoryFacts, number: int, review_id: int, body: str
+    ) -> Posted:
+        """Put another text in a review's place; nobody is notified."""
+
+    async def dismiss(
+        self, repository: RepositoryFacts, number: int, review_id: int, why: str
+    ) -> Posted:
+        """Take back an approval or a request for changes."""
+
+    async def comments(self, repository: RepositoryFacts, number: int) -> list[CommentFacts]:
+        """Return the comments beside the code of a pull request, oldest first."""
+
+    async def threads(self, repository: RepositoryFacts, number: int) -> list[ThreadFacts]:
+        """Return the conversations beside the code of a pull request."""
+
+    async def issue_comment(self, repository: RepositoryFacts, comment_id: int) -> PostedComment:
+        """Return a comment on a pull request, or on an issue, by its id."""
+
+    async def review_comment(self, repository: RepositoryFacts, comment_id: int) -> PostedComment:
+        """Return a comment beside the code by its id."""
+
+    async def post_comment(self, repository: RepositoryFacts, act: Act, mark: str) -> Posted:
+        """Comment on a pull request, or return the comment of ours that has this mark."""
+
+    async def reply(self, repository: RepositoryFacts, act: Act, mark: str) -> Posted:
+        """Answer in the thread of the comment `act.targets[0]`, or return the answer of ours that
+        has this mark."""
+
+    async def resolve(self, repository: RepositoryFacts, thread_id: str) -> None:
+        """Mark a thread as resolved, also where it is."""
+
+    async def react(self, repository: RepositoryFacts, act: Act) -> Posted:
+        """React with `act.body` to the comment `act.targets[0]`, once however often it is asked."""
+
+    async def delete_comment(self, repository: RepositoryFacts, comment_id: int) -> None:
+        """Remove a comment beside the code, also where it is gone."""
 
     async def set_check(
         self, repository: RepositoryFacts, head: str, act: Act, external_id: str

@@ -1,150 +1,129 @@
-"""GitHub, and GitHub Enterprise Server: REST by gidgethub over httpx2, as an App.
+"""GitHub, and GitHub Enterprise Server, as an App: what the port's calls are there.
 
-A token is minted for each act, for one repository and what the act needs, and is kept nowhere.
-Sources: docs.github.com/rest (apps, pulls, checks, collaborators), version 2022-11-28.
+Sources: docs.github.com/rest (apps, pulls, issues, checks, reactions, collaborators), version
+2022-11-28, and docs.github.com/graphql for threads. What each needs is in docs/reviews.md.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
-import gidgethub
-import httpx2
-import msgspec
-from gidgethub import apps
-from gidgethub.abc import GitHubAPI
-
 from supervisor.core.act import Act
 from supervisor.forges.base import (
+    CommentFacts,
     FailedDelivery,
     ForgeError,
     Posted,
+    PostedComment,
     PullFacts,
     RepositoryFacts,
+    ReviewFacts,
+    ThreadFacts,
 )
-from supervisor.forges.throttle import Throttle
+from supervisor.forges.github_calls import GitHubCalls, read
+from supervisor.forges.github_facts import (
+    author,
+    comment_facts,
+    failed_deliveries,
+    opened,
+    posted,
+    posted_comment,
+    pull_facts,
+    repository_facts,
+    review_facts,
+    thread_page,
+)
 
-PUBLIC_API = "https://api.github.com"
-NAME = "gatehouse"
-ANSWER_S = 30.0
-# App JWTs are good for ten minutes at most, and clocks differ.
-_JWT_S = 9 * 60
+NOT_FOUND = 404
+REACTIONS = ("+1", "-1", "laugh", "confused", "heart", "hooray", "rocket", "eyes")
 _EVENTS = {"approve": "APPROVE", "request_changes": "REQUEST_CHANGES", "comment": "COMMENT"}
-_API_VERSION = {"X-GitHub-Api-Version": "2022-11-28"}
-
-
-class _Api(GitHubAPI):
-    """gidgethub over httpx2."""
-
-    def __init__(self, client: httpx2.AsyncClient, base_url: str) -> None:
-        super().__init__(NAME, base_url=base_url)
-        self._client = client
-
-    async def _request(
-        self, method: str, url: str, headers: Mapping[str, str], body: bytes = b""
-    ) -> tuple[int, Mapping[str, str], bytes]:
-        answer = await self._client.request(
-            method, url, headers={**headers, **_API_VERSION}, content=body
-        )
-        return answer.status_code, answer.headers, answer.content
-
-    async def sleep(self, seconds: float) -> None:
-        raise NotImplementedError("who calls waits")
-
-
-class NewApp(msgspec.Struct, frozen=True, kw_only=True):
-    """An App as GitHub made it. `url` is its page."""
-
-    id: str
-    slug: str
-    url: str
-    key: str
-    secret: str
-
-
-async def convert_manifest(api: str, code: str) -> NewApp:
-    """Return the App that a code of the manifest flow stands for; it is good once."""
-    async with httpx2.AsyncClient(timeout=ANSWER_S, follow_redirects=False) as client:
-        path = f"/app-manifests/{quote(code, safe='')}/conversions"
-        try:
-            made = await _Api(client, api.rstrip("/")).post(path, data=b"")
-        except (gidgethub.GitHubException, httpx2.HTTPError) as error:
-            raise ForgeError(f"GitHub gave no App for the code: {error}", "run it again") from error
-    return NewApp(
-        id=str(made["id"]),
-        slug=str(made["slug"]),
-        url=str(made["html_url"]),
-        key=str(made["pem"]),
-        secret=str(made["webhook_secret"]),
-    )
+_READ, _WRITE = {"pull_requests": "read"}, {"pull_requests": "write"}
+THREADS = """
+query($owner: String!, $name: String!, $number: Int!, $after: String) {
+  repository(owner: $owner, name: $name) {
+    pullRequest(number: $number) {
+      reviewThreads(first: 100, after: $after) {
+        pageInfo { hasNextPage endCursor }
+        nodes { id isResolved isOutdated comments(first: 100) { nodes { fullDatabaseId } } }
+      }
+    }
+  }
+}
+"""
+RESOLVE = """
+mutation($thread: ID!) {
+  resolveReviewThread(input: {threadId: $thread}) { thread { id isResolved } }
+}
+"""
 
 
 class GitHub:
-    """Implements `base.Forge`. `private_key` is the App's, PEM."""
+    """Implements `base.Forge`. `api` is the base of the REST API, `private_key` the App's, PEM."""
 
     def __init__(
         self, *, api: str, app_id: str, private_key: str, now: Callable[[], float]
     ) -> None:
-        self._client = httpx2.AsyncClient(timeout=ANSWER_S, follow_redirects=False)
-        self._api = _Api(self._client, api.rstrip("/"))
-        self._app_id = app_id
-        self._private_key = private_key
-        self._now = now
-        self._throttle = Throttle(now)
+        self._calls = GitHubCalls(api=api, app_id=app_id, private_key=private_key, now=now)
+        self._login = ""
 
     async def close(self) -> None:
         """See `base.Forge.close`."""
-        await self._client.aclose()
+        await self._calls.close()
 
     async def own_login(self) -> str:
         """See `base.Forge.own_login`."""
-        return f"{(await self._call('GET', '/app', jwt=self._jwt()))['slug']}[bot]"
+        if not self._login:
+            app = await self._calls.call("GET", "/app", jwt=self._calls.jwt())
+            self._login = f"{read(_slug, app)}[bot]"
+        return self._login
 
     async def repositories(self) -> list[RepositoryFacts]:
         """See `base.Forge.repositories`."""
         found = []
-        for installation in await self._all("/app/installations", jwt=self._jwt()):
+        for installation in await self._calls.all("/app/installations", jwt=self._calls.jwt()):
             if installation.get("suspended_at"):
                 continue
-            number = int(installation["id"])
-            token = await self._token(number, {"metadata": "read"})
+            token = await self._calls.token(read(_id, installation), {"metadata": "read"})
             path = "/installation/repositories"
             found += [
-                _repository(one, number)
-                for one in await self._all(path, key="repositories", token=token)
+                read(partial(repository_facts, installation), one)
+                for one in await self._calls.all(path, key="repositories", token=token)
             ]
         return found
 
     async def pull(self, repository: RepositoryFacts, number: int) -> PullFacts:
         """See `base.Forge.pull`."""
-        token = await self._token_for(repository, {"pull_requests": "read"})
-        path = f"/repos/{repository.full_name}/pulls/{number}"
-        return pull_facts(await self._call("GET", path, token=token))
+        token = await self._calls.token_for(repository, _READ)
+        return read(
+            pull_facts, await self._calls.call("GET", _pull(repository, number), token=token)
+        )
 
     async def open_pulls(self, repository: RepositoryFacts) -> list[PullFacts]:
         """See `base.Forge.open_pulls`."""
-        token = await self._token_for(repository, {"pull_requests": "read"})
-        path = f"/repos/{repository.full_name}/pulls?state=open"
-        return [pull_facts(one) for one in await self._all(path, token=token)]
+        token = await self._calls.token_for(repository, _READ)
+        path = f"{_at(repository)}/pulls?state=open"
+        return [read(pull_facts, one) for one in await self._calls.all(path, token=token)]
 
     async def permission(self, repository: RepositoryFacts, login: str) -> str:
         """See `base.Forge.permission`."""
-        token = await self._token_for(repository, {"metadata": "read"})
-        path = f"/repos/{repository.full_name}/collaborators/{quote(login, safe='')}/permission"
+        token = await self._calls.token_for(repository, {"metadata": "read"})
+        path = f"{_at(repository)}/collaborators/{quote(login, safe='')}/permission"
         try:
-            return str((await self._call("GET", path, token=token))["permission"])
+            return read(_permission, await self._calls.call("GET", path, token=token))
         except ForgeError as error:
-            if error.status == 404:
+            if error.status == NOT_FOUND:
                 return "none"
             raise
 
     async def clone_token(self, repository: RepositoryFacts) -> str:
         """See `base.Forge.clone_token`."""
-        return await self._token_for(repository, {"contents": "read"})
+        return await self._calls.token_for(repository, {"contents": "read"})
+
+    # -- reviews ----------------------------------------------------------------------------------
 
     async def post_review(self, repository: RepositoryFacts, act: Act) -> Posted:
         """See `base.Forge.post_review`."""
-        token = await self._token_for(repository, {"pull_requests": "write"})
         comments = [
             {"path": one.path, "line": one.line, "side": "RIGHT", "body": one.body}
             | ({"start_line": one.start_line, "start_side": "RIGHT"} if one.start_line else {})
@@ -156,26 +135,112 @@ class GitHub:
             "body": act.body,
             "comments": comments,
         }
-        path = f"/repos/{repository.full_name}/pulls/{act.number}/reviews"
-        return _posted(await self._call("POST", path, data, token=token))
+        return await self._post(repository, f"{_pull(repository, act.number)}/reviews", data)
 
-    async def find_review(
-        self, repository: RepositoryFacts, number: int, mark: str
-    ) -> Posted | None:
-        """See `base.Forge.find_review`."""
-        token = await self._token_for(repository, {"pull_requests": "read"})
-        path = f"/repos/{repository.full_name}/pulls/{number}/reviews"
-        for one in await self._all(path, token=token):
+    async def own_reviews(self, repository: RepositoryFacts, number: int) -> list[ReviewFacts]:
+        """See `base.Forge.own_reviews`."""
+        found = await self._own(repository, f"{_pull(repository, number)}/reviews")
+        return [read(review_facts, one) for one in found]
+
+    async def edit_review(
+        self, repository: RepositoryFacts, number: int, review_id: int, body: str
+    ) -> Posted:
+        """See `base.Forge.edit_review`."""
+        token = await self._calls.token_for(repository, _WRITE)
+        path = f"{_pull(repository, number)}/reviews/{review_id}"
+        return read(posted, await self._calls.call("PUT", path, {"body": body}, token=token))
+
+    async def dismiss(
+        self, repository: RepositoryFacts, number: int, review_id: int, why: str
+    ) -> Posted:
+        """See `base.Forge.dismiss`."""
+        token = await self._calls.token_for(repository, _WRITE)
+        path = f"{_pull(repository, number)}/reviews/{review_id}/dismissals"
+        data = {"message": why, "event": "DISMISS"}
+        return read(posted, await self._calls.call("PUT", path, data, token=token))
+
+    # -- comments ---------------------------------------------------------------------------------
+
+    async def comments(self, repository: RepositoryFacts, number: int) -> list[CommentFacts]:
+        """See `base.Forge.comments`."""
+        token = await self._calls.token_for(repository, _READ)
+        path = f"{_pull(repository, number)}/comments"
+        return [read(comment_facts, one) for one in await self._calls.all(path, token=token)]
+
+    async def threads(self, repository: RepositoryFacts, number: int) -> list[ThreadFacts]:
+        """See `base.Forge.threads`."""
+        token = await self._calls.token_for(repository, _READ)
+        owner, _, name = repository.full_name.partition("/")
+        wanted = {"owner": owner, "name": name, "number": number, "after": None}
+        found: list[ThreadFacts] = []
+        while True:
+            answer = await self._calls.graphql(THREADS, wanted, token=token)
+            threads, after = read(thread_page, answer)
+            found += threads
+            if not after:
+                return found
+            wanted["after"] = after
+
+    async def issue_comment(self, repository: RepositoryFacts, comment_id: int) -> PostedComment:
+        """See `base.Forge.issue_comment`."""
+        return await self._comment(repository, f"issues/comments/{comment_id}")
+
+    async def review_comment(self, repository: RepositoryFacts, comment_id: int) -> PostedComment:
+        """See `base.Forge.review_comment`."""
+        return await self._comment(repository, f"pulls/comments/{comment_id}")
+
+    async def post_comment(self, repository: RepositoryFacts, act: Act, mark: str) -> Posted:
+        """See `base.Forge.post_comment`."""
+        path = f"{_at(repository)}/issues/{act.number}/comments"
+        for one in await self._own(repository, path):
             if mark in (one.get("body") or ""):
-                return _posted(one)
-        return None
+                return read(posted, one)
+        return await self._post(repository, path, {"body": act.body})
+
+    async def reply(self, repository: RepositoryFacts, act: Act, mark: str) -> Posted:
+        """See `base.Forge.reply`."""
+        path = f"{_pull(repository, act.number)}/comments"
+        for one in await self._own(repository, path):
+            if mark in (one.get("body") or ""):
+                return read(posted, one)
+        # GitHub takes answers to the first of a thread alone.
+        target = await self.review_comment(repository, _comment_id(act))
+        top = target.in_reply_to or target.id
+        return await self._post(repository, f"{path}/{top}/replies", {"body": act.body})
+
+    async def resolve(self, repository: RepositoryFacts, thread_id: str) -> None:
+        """See `base.Forge.resolve`."""
+        token = await self._calls.token_for(repository, {"contents": "write"} | _WRITE)
+        await self._calls.graphql(RESOLVE, {"thread": thread_id}, token=token, posts=True)
+
+    async def react(self, repository: RepositoryFacts, act: Act) -> Posted:
+        """See `base.Forge.react`."""
+        if act.body not in REACTIONS:
+            raise ForgeError(
+                f"`{act.body}` is no reaction", f"GitHub has {', '.join(REACTIONS)}", status=422
+            )
+        kind = "pulls" if act.targets[0].startswith("review:") else "issues"
+        path = f"{_at(repository)}/{kind}/comments/{_comment_id(act)}/reactions"
+        return await self._post(repository, path, {"content": act.body})
+
+    async def delete_comment(self, repository: RepositoryFacts, comment_id: int) -> None:
+        """See `base.Forge.delete_comment`."""
+        token = await self._calls.token_for(repository, _WRITE)
+        path = f"{_at(repository)}/pulls/comments/{comment_id}"
+        try:
+            await self._calls.call("DELETE", path, token=token)
+        except ForgeError as error:
+            if error.status != NOT_FOUND:
+                raise
+
+    # -- checks, pull requests, webhooks ----------------------------------------------------------
 
     async def set_check(
         self, repository: RepositoryFacts, head: str, act: Act, external_id: str
     ) -> Posted:
         """See `base.Forge.set_check`."""
-        token = await self._token_for(repository, {"checks": "write"})
-        path = f"/repos/{repository.full_name}"
+        token = await self._calls.token_for(repository, {"checks": "write"})
+        path = _at(repository)
         data = {
             "name": act.title,
             "head_sha": head,
@@ -184,166 +249,77 @@ class GitHub:
             "conclusion": act.conclusion,
             "output": {"title": act.title, "summary": act.body},
         }
-        known = await self._all(
+        known = await self._calls.all(
             f"{path}/commits/{head}/check-runs?check_name={quote(act.title)}",
             key="check_runs",
             token=token,
         )
         for one in known:
             if one.get("external_id") == external_id:
-                url = f"{path}/check-runs/{one['id']}"
-                return _posted(await self._call("PATCH", url, data, token=token))
-        return _posted(await self._call("POST", f"{path}/check-runs", data, token=token))
+                url = f"{path}/check-runs/{read(_id, one)}"
+                return read(posted, await self._calls.call("PATCH", url, data, token=token))
+        made = await self._calls.call("POST", f"{path}/check-runs", data, token=token)
+        return read(posted, made)
 
     async def open_pull(self, repository: RepositoryFacts, act: Act) -> Posted:
         """See `base.Forge.open_pull`."""
-        token = await self._token_for(repository, {"pull_requests": "write"})
-        path = f"/repos/{repository.full_name}/pulls"
+        token = await self._calls.token_for(repository, _WRITE)
+        path = f"{_at(repository)}/pulls"
         owner = repository.full_name.partition("/")[0]
         head = quote(f"{owner}:{act.branch}", safe="")
-        known = await self._all(f"{path}?state=open&head={head}", token=token)
-        for one in known:
-            if one["base"]["ref"] == act.base:
-                return Posted(id=int(one["number"]), url=str(one.get("html_url", "")))
+        for one in await self._calls.all(f"{path}?state=open&head={head}", token=token):
+            if read(pull_facts, one).base_ref == act.base:
+                return read(opened, one)
         data = {"title": act.title, "body": act.body, "head": act.branch, "base": act.base}
-        made = await self._call("POST", path, data, token=token)
-        return Posted(id=int(made["number"]), url=str(made.get("html_url", "")))
+        return read(opened, await self._calls.call("POST", path, data, token=token))
 
     async def failed_deliveries(self) -> list[FailedDelivery]:
         """See `base.Forge.failed_deliveries`."""
-        found = await self._call("GET", "/app/hook/deliveries?per_page=100", jwt=self._jwt())
-        newest: dict[str, dict[str, Any]] = {}
-        for one in found:  # newest first: a redelivery is a line of its own
-            newest.setdefault(one["guid"], one)
-        return [
-            FailedDelivery(id=int(one["id"]), guid=str(one["guid"]), event=str(one["event"]))
-            for one in newest.values()
-            if not 200 <= int(one["status_code"]) < 300
-        ]
+        path = "/app/hook/deliveries?per_page=100"
+        return read(failed_deliveries, await self._calls.call("GET", path, jwt=self._calls.jwt()))
 
     async def redeliver(self, delivery: FailedDelivery) -> None:
         """See `base.Forge.redeliver`."""
         path = f"/app/hook/deliveries/{delivery.id}/attempts"
-        await self._call("POST", path, {}, jwt=self._jwt())
+        await self._calls.call("POST", path, {}, jwt=self._calls.jwt())
 
     # -- inside -----------------------------------------------------------------------------------
 
-    def _jwt(self) -> str:
-        return apps.get_jwt(app_id=self._app_id, private_key=self._private_key, expiration=_JWT_S)
+    async def _post(self, repository: RepositoryFacts, path: str, data: dict[str, Any]) -> Posted:
+        token = await self._calls.token_for(repository, _WRITE)
+        return read(posted, await self._calls.call("POST", path, data, token=token))
 
-    async def _token_for(self, repository: RepositoryFacts, permissions: dict[str, str]) -> str:
-        return await self._token(
-            repository.installation_id, permissions, [repository.full_name.partition("/")[2]]
-        )
+    async def _own(self, repository: RepositoryFacts, path: str) -> list[dict[str, Any]]:
+        """What of a list is ours: a mark of ours in another's text is no mark."""
+        login = await self.own_login()
+        token = await self._calls.token_for(repository, _READ)
+        return [one for one in await self._calls.all(path, token=token) if author(one)[0] == login]
 
-    async def _token(
-        self, installation: int, permissions: dict[str, str], names: list[str] | None = None
-    ) -> str:
-        wanted: dict[str, Any] = {"permissions": permissions}
-        if names:
-            wanted["repositories"] = names
-        path = f"/app/installations/{installation}/access_tokens"
-        return str((await self._call("POST", path, wanted, jwt=self._jwt()))["token"])
-
-    async def _all(
-        self, path: str, *, key: str = "", token: str | None = None, jwt: str | None = None
-    ) -> list[dict[str, Any]]:
-        """Every page of a list."""
-        found: list[dict[str, Any]] = []
-        joint = "&" if "?" in path else "?"
-        for page in range(1, 101):
-            answer = await self._call(
-                "GET", f"{path}{joint}per_page=100&page={page}", token=token, jwt=jwt
-            )
-            part = answer[key] if key else answer
-            found += part
-            if len(part) < 100:
-                break
-        return found
-
-    async def _call(
-        self,
-        method: str,
-        path: str,
-        data: Any = b"",
-        *,
-        token: str | None = None,
-        jwt: str | None = None,
-    ) -> Any:
-        # A token that is minted is no content.
-        async with self._throttle.turn(posts=method != "GET" and jwt is None):
-            return await self._send(method, path, data, token=token, jwt=jwt)
-
-    async def _send(
-        self, method: str, path: str, data: Any, *, token: str | None, jwt: str | None
-    ) -> Any:
-        try:
-            if method == "GET":
-                return await self._api.getitem(path, jwt=jwt, oauth_token=token)
-            if method == "PATCH":
-                return await self._api.patch(path, data=data, jwt=jwt, oauth_token=token)
-            return await self._api.post(path, data=data, jwt=jwt, oauth_token=token)
-        except gidgethub.HTTPException as error:
-            raise _failed(method, path, error, self._now()) from error
-        except gidgethub.GitHubException as error:
-            raise ForgeError(f"{method} {path}: {error}", may_retry=True) from error
-        except httpx2.HTTPError as error:
-            why = str(error) or type(error).__name__
-            raise ForgeError(
-                f"{self._api.base_url} can't be reached: {why}", may_retry=True
-            ) from error
+    async def _comment(self, repository: RepositoryFacts, path: str) -> PostedComment:
+        token = await self._calls.token_for(repository, _READ)
+        answer = await self._calls.call("GET", f"{_at(repository)}/{path}", token=token)
+        return read(posted_comment, answer)
 
 
-def _failed(method: str, path: str, error: gidgethub.HTTPException, now: float) -> ForgeError:
-    status = int(error.status_code)
-    headers = getattr(error, "headers", None) or {}
-    wait = headers.get("retry-after")
-    is_limit = status == 429 or (
-        status == 403 and (wait is not None or headers.get("x-ratelimit-remaining") == "0")
-    )
-    retry_at = None
-    if is_limit:
-        reset = headers.get("x-ratelimit-reset")
-        retry_at = now + float(wait) if wait else float(reset) if reset else None
-    return ForgeError(
-        f"{method} {path.partition('?')[0]}: {status}, {error}",
-        status=status,
-        may_retry=is_limit or status >= 500,
-        retry_at=retry_at,
-    )
+def _at(repository: RepositoryFacts) -> str:
+    return f"/repos/{repository.full_name}"
 
 
-def _repository(one: dict[str, Any], installation: int) -> RepositoryFacts:
-    return RepositoryFacts(
-        full_name=str(one["full_name"]),
-        external_id=int(one["id"]),
-        installation_id=installation,
-        default_branch=str(one.get("default_branch") or "main"),
-        clone_url=str(one["clone_url"]),
-    )
+def _pull(repository: RepositoryFacts, number: int) -> str:
+    return f"{_at(repository)}/pulls/{number}"
 
 
-def pull_facts(one: dict[str, Any]) -> PullFacts:
-    """Return a pull request out of GitHub's own form of it."""
-    head_repository = one["head"].get("repo")
-    is_fork = head_repository is None or (
-        head_repository["full_name"] != one["base"]["repo"]["full_name"]
-    )
-    return PullFacts(
-        number=int(one["number"]),
-        title=str(one["title"]),
-        body=str(one.get("body") or ""),
-        author=str(one["user"]["login"]),
-        is_fork=is_fork,
-        is_draft=bool(one.get("draft")),
-        is_open=one["state"] == "open",
-        base_ref=str(one["base"]["ref"]),
-        base_sha=str(one["base"]["sha"]),
-        head_ref=str(one["head"]["ref"]),
-        head_sha=str(one["head"]["sha"]),
-        labels=tuple(str(label["name"]) for label in one.get("labels", ())),
-    )
+def _comment_id(act: Act) -> int:
+    return int(act.targets[0].removeprefix("review:"))
 
 
-def _posted(one: dict[str, Any]) -> Posted:
-    return Posted(id=int(one["id"]), url=str(one.get("html_url") or ""))
+def _id(one: dict[str, Any]) -> int:
+    return int(one["id"])
+
+
+def _slug(one: dict[str, Any]) -> str:
+    return str(one["slug"])
+
+
+def _permission(one: dict[str, Any]) -> str:
+    return str(one["permission"])

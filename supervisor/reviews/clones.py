@@ -111,6 +111,29 @@ class Clones:
             return []
         return found.stdout.decode("utf-8", "replace").split("\n")
 
+    async def since(self, checkout: Checkout, last: str) -> list[ChangedFile] | None:
+        """Return what changed in the files of the change since an earlier head; None where that
+        commit isn't there any more."""
+        known = await self._try(checkout.folder, "cat-file", "-e", f"{last}^{{commit}}")
+        if not is_sha(last) or not known.ok:
+            return None
+        found = await self._files(checkout.folder, last, "HEAD")
+        names = {name for one in checkout.files for name in (one.path, one.old_path)}
+        return [one for one in found if one.path in names or one.old_path in names]
+
+    async def text_at(self, checkout: Checkout, revision: str, path: str) -> str | None:
+        """Return a file as text at a commit; None where it has none, or more than anybody reads."""
+        found = await self._try(checkout.folder, "cat-file", "blob", f"{revision}:{path}")
+        if not found.ok or len(found.stdout) > MOST_TEXT_BYTES:
+            return None
+        return found.stdout.decode("utf-8", "replace")
+
+    async def names_at(self, checkout: Checkout, revision: str, folder: str) -> list[str]:
+        """Return the paths of the files below a folder at a commit."""
+        words = ("ls-tree", "-r", "-z", "--name-only", revision, "--", f"{folder}/")
+        found = await self._try(checkout.folder, *words)
+        return [one for one in found.stdout.decode("utf-8", "replace").split("\0") if one]
+
     async def _fetch(self, clone: Path, wanted: WantedCode) -> bool:
         """Bring head and base into the clone. Return whether there was one before."""
         is_warm = _is_clone(clone)

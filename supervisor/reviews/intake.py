@@ -19,7 +19,9 @@ from supervisor.store.reviews import queries
 log = structlog.get_logger("reviews")
 
 IGNORED = "ignored"
-HANDLED_EVENTS = frozenset({"pull_request", "ping", *deliveries.INSTALLATION_EVENTS})
+HANDLED_EVENTS = frozenset(
+    {"pull_request", "ping", *deliveries.COMMENT_EVENTS, *deliveries.INSTALLATION_EVENTS}
+)
 
 
 class WebhookAnswer(NamedTuple):

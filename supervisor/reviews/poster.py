@@ -14,7 +14,7 @@ from supervisor.core.act import Act
 from supervisor.core.approvals import Request
 from supervisor.core.reviews import posts
 from supervisor.errors import GatehouseError
-from supervisor.forges.base import Forge, ForgeError, Posted, RepositoryFacts
+from supervisor.forges.base import Forge, ForgeError, Posted, RepositoryFacts, ReviewFacts
 from supervisor.gate.gate import Gate, Grant, Refused
 
 log = structlog.get_logger("reviews")
@@ -24,6 +24,8 @@ FIRST_WAIT_S, LONGEST_WAIT_S = 15.0, 300.0
 PATIENCE_S = 6 * 3600.0
 
 UNPROCESSABLE = 422
+# What can be dismissed.
+STANDING = ("approved", "changes_requested")
 
 type FindRepository = Callable[[str, str], RepositoryFacts]
 # What a failed or moved act leaves: the act, and the code of the reason.
@@ -70,7 +72,7 @@ class Poster:
                 if not is_used:
                     grant.use(act)
                     is_used = True
-                posted = await self._try(act)
+                posted = await self._try(act, request.id)
             except ForgeError as error:
                 if error.may_retry and self._clock.monotonic() < until:
                     await self._sleep(self._wait_s(error, wait_s))
@@ -93,26 +95,59 @@ class Poster:
             return wait_s
         return max(1.0, min(error.retry_at - self._clock.now(), 3600.0))
 
-    async def _try(self, act: Act) -> Posted:
+    async def _try(self, act: Act, request_id: str) -> Posted:
         repository = self._find_repository(act.forge, act.repository)
-        if act.operation == "check":
-            external_id = f"gatehouse:{act.number}:{act.head[:12]}"
-            return await self._forge.set_check(repository, act.head, act, external_id)
-        if act.operation == "open-pr":
-            return await self._forge.open_pull(repository, act)
-        if act.operation != "post":
-            raise GatehouseError(f"`{act.operation}` can't be done yet")
+        match act.operation:
+            case "check":
+                external_id = f"gatehouse:{act.number}:{act.head[:12]}"
+                return await self._forge.set_check(repository, act.head, act, external_id)
+            case "open-pr":
+                return await self._forge.open_pull(repository, act)
+            case "post":
+                return await self._post(repository, act)
+            case "comment":
+                marked, mark = posts.marked(act, request_id), posts.act_mark(request_id)
+                return await self._forge.post_comment(repository, marked, mark)
+            case "reply":
+                marked, mark = posts.marked(act, request_id), posts.act_mark(request_id)
+                return await self._forge.reply(repository, marked, mark)
+            case "react":
+                return await self._forge.react(repository, act)
+            case "resolve":
+                return await self._resolve(repository, act)
+            case "dismiss":
+                await self._dismiss(repository, act, int(act.targets[0]))
+                return Posted(id=int(act.targets[0]))
+            case "undo":
+                return await self._undo(repository, act)
+        raise GatehouseError(f"`{act.operation}` can't be done yet")
+
+    async def _post(self, repository: RepositoryFacts, act: Act) -> Posted:
+        """Post a review. Where one of ours stands there already, its text is replaced, last of
+        all; what is new gets a review of its own, with a line for a text."""
         run_id = posts.run_of(act.body)
-        mark = posts.mark(run_id)
-        known = run_id and await self._forge.find_review(repository, act.number, mark)
-        if known:
-            return known
-        pull = await self._forge.pull(repository, act.number)
-        if pull.head_sha != act.head:
-            raise MovedError(
-                f"the head is {pull.head_sha[:12]} by now, not {act.head[:12]}",
-                "the new head is reviewed next",
-            )
+        ours = await self._forge.own_reviews(repository, act.number) if run_id else []
+        done = [one for one in ours if posts.reviewed_by(one.body) == run_id]
+        summary = next((one for one in ours if posts.run_of(one.body)), None)
+        if summary is not None and summary in done:
+            return _posted(done[-1])
+        if not done:
+            pull = await self._forge.pull(repository, act.number)
+            if pull.head_sha != act.head:
+                raise MovedError(
+                    f"the head is {pull.head_sha[:12]} by now, not {act.head[:12]}",
+                    "the new head is reviewed next",
+                )
+        if summary is None:
+            return await self._post_review(repository, act)
+        says_more = act.comments or act.verdict not in ("", "comment")
+        posted = _posted(done[-1]) if done else None
+        if says_more and posted is None:
+            posted = await self._post_review(repository, posts.note_act(act))
+        edited = await self._forge.edit_review(repository, act.number, summary.id, act.body)
+        return posted or edited
+
+    async def _post_review(self, repository: RepositoryFacts, act: Act) -> Posted:
         try:
             return await self._forge.post_review(repository, act)
         except ForgeError as error:
@@ -120,3 +155,44 @@ class Poster:
                 raise
             # The forge shows less of the diff than git has: the same words, in the text.
             return await self._forge.post_review(repository, posts.without_places(act))
+
+    async def _resolve(self, repository: RepositoryFacts, act: Act) -> Posted:
+        if not repository.may_resolve:
+            raise GatehouseError(
+                "the App may not resolve threads", "give it write access to contents and try again"
+            )
+        for thread_id in act.targets:
+            await self._forge.resolve(repository, thread_id)
+        return Posted(id=0)
+
+    async def _dismiss(self, repository: RepositoryFacts, act: Act, review_id: int) -> None:
+        """Dismiss an approval or a request for changes of ours, also where it was already."""
+        ours = await self._forge.own_reviews(repository, act.number)
+        review = next((one for one in ours if one.id == review_id), None)
+        if review is None:
+            raise GatehouseError(f"the review {review_id} is none of ours", "dismiss it by hand")
+        if review.state in STANDING:
+            why = act.body or "This review is out of date."
+            await self._forge.dismiss(repository, act.number, review_id, why)
+        elif review.state != "dismissed":
+            raise GatehouseError(
+                "only an approval or a request for changes can be dismissed", "edit its text"
+            )
+
+    async def _undo(self, repository: RepositoryFacts, act: Act) -> Posted:
+        """Take back what a run posted. Each step can be done again."""
+        ours = await self._forge.own_reviews(repository, act.number)
+        for target in act.targets:
+            kind, _, number = target.rpartition(":")
+            if kind:
+                await self._forge.delete_comment(repository, int(number))
+            elif any(str(one.id) == number and one.state in STANDING for one in ours):
+                await self._forge.dismiss(repository, act.number, int(number), act.body)
+        for one in ours:
+            if posts.reviewed_by(one.body) == act.title:
+                await self._forge.edit_review(repository, act.number, one.id, act.body)
+        return Posted(id=0)
+
+
+def _posted(review: ReviewFacts) -> Posted:
+    return Posted(id=review.id, url=review.url)

@@ -67,6 +67,9 @@ class Receipts:
                 findings=findings or {},
                 files=0 if run is None else len(run.files),
                 skipped=() if run is None else run.skipped,
+                trust="" if run is None else run.trust,
+                config_revision="" if run is None else run.config_revision,
+                configuration=() if run is None else (run.review or {}).get("configuration", ()),
                 cost=0 if run is None else run.cost,
                 at=now,
             )

@@ -4,7 +4,7 @@ A delivery only wakes this: what it says may be old, forged in part, or lost. So
 for what a poll finds.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import structlog
 from sqlalchemy import Engine
@@ -12,6 +12,7 @@ from sqlalchemy import Engine
 from supervisor.base.clock import Clock
 from supervisor.core.reviews import deliveries, slots
 from supervisor.core.reviews.receipts import LABEL, Outcome, reason_words
+from supervisor.core.reviews.trust import WRITERS, Trust, trusted
 from supervisor.forges.base import Forge, ForgeError, PullFacts, RepositoryFacts
 from supervisor.reviews.receipts import Receipts
 from supervisor.reviews.slots import Slots
@@ -25,7 +26,6 @@ BACK_OFF_S = 30.0
 # A head whose reviews failed is taken up again by the poll, so often at most.
 MOST_RUNS_OF_HEAD = 3
 MOST_RUNS_AN_HOUR = 50
-WRITERS = frozenset({"admin", "maintain", "write"})
 
 
 class Reconcile:
@@ -50,6 +50,13 @@ class Reconcile:
         self._standing = standing
         self._withdraw = withdraw
         self._own_login = ""
+        # Set by who answers mentions.
+        self.comment: Callable[[queries.Repository, queries.Delivery], Awaitable[str]] = _ignored
+
+    async def own_login(self) -> str:
+        """Return who we are on the forge."""
+        self._own_login = self._own_login or await self._forge.own_login()
+        return self._own_login
 
     async def handle_all(self) -> None:
         """Handle every delivery that nothing came of yet, oldest first."""
@@ -81,15 +88,19 @@ class Reconcile:
         if delivery.event in deliveries.INSTALLATION_EVENTS:
             await self.repositories()
             return "reconciled"
-        if delivery.event != "pull_request" or delivery.action not in deliveries.PULL_ACTIONS:
-            return "ignored"
-        if not delivery.repository or delivery.number is None:
+        is_comment = delivery.event in deliveries.COMMENT_EVENTS
+        actions = frozenset({"created"}) if is_comment else deliveries.PULL_ACTIONS
+        if delivery.event == "ping" or delivery.action not in actions or not delivery.repository:
             return "ignored"
         repository = self._known(delivery.repository)
         if repository is None:
             await self.repositories()
             repository = self._known(delivery.repository)
         if repository is None:
+            return "ignored"
+        if is_comment:
+            return await self.comment(repository, delivery)
+        if delivery.number is None:
             return "ignored"
         return await self.pull(repository, delivery.number)
 
@@ -112,6 +123,7 @@ class Reconcile:
                     "installation_id": one.installation_id,
                     "default_branch": one.default_branch,
                     "clone_url": one.clone_url,
+                    "may_resolve": one.may_resolve,
                     "removed_at": None,
                 }
                 if one.full_name in known:
@@ -169,16 +181,29 @@ class Reconcile:
         failed = [one for one in runs if (one.head_sha, one.outcome) == (facts.head_sha, "failed")]
         return len(failed) >= MOST_RUNS_OF_HEAD
 
-    async def pull(self, repository: queries.Repository, number: int, *, full: bool = False) -> str:
+    async def pull(
+        self,
+        repository: queries.Repository,
+        number: int,
+        *,
+        full: bool = False,
+        called: bool = False,
+    ) -> str:
         """Read a pull request from the forge, and give its slot what follows; return the outcome in
-        a word. `full`: somebody wants it reviewed, also where it was."""
+        a word. `full`: somebody wants it reviewed, also where it was; `called`: somebody who may
+        write does."""
         facts = await self._forge.pull(facts_of(repository), number)
-        return await self._take(repository, facts, full=full)
+        return await self._take(repository, facts, full=full, called=called)
 
     async def _take(
-        self, repository: queries.Repository, facts: PullFacts, *, full: bool = False
+        self,
+        repository: queries.Repository,
+        facts: PullFacts,
+        *,
+        full: bool = False,
+        called: bool = False,
     ) -> str:
-        self._own_login = self._own_login or await self._forge.own_login()
+        own = await self.own_login()
         permission = "none"
         if not facts.is_fork and facts.is_open:
             permission = await self._forge.permission(facts_of(repository), facts.author)
@@ -199,10 +224,20 @@ class Reconcile:
                 head_sha=facts.head_sha,
                 closed_at=None if facts.is_open else now,
                 labels=list(facts.labels[:100]),
+                body=facts.body[:20_000],
             )
             recent = queries.runs_since(connection, repository.id, now - 3600)
             was_reviewed = queries.slot(connection, pull_id).last_reviewed_sha == facts.head_sha
-        reason, outcome = self._filtered(repository, facts, permission, recent)
+            known = queries.pull(connection, pull_id)
+            called = called or queries.was_called(connection, pull_id, "review")
+        reason, outcome = self._filtered(
+            repository,
+            facts,
+            is_own=facts.author == own,
+            is_paused=bool(known.paused_by),
+            may=called or permission in WRITERS or LABEL in facts.labels,
+            recent=recent,
+        )
         if reason:
             self._slots.happened(pull_id, slots.Closed(reason))
             if reason in ("closed", "disabled"):
@@ -214,22 +249,35 @@ class Reconcile:
         return "wanted"
 
     def _filtered(
-        self, repository: queries.Repository, facts: PullFacts, permission: str, recent: int
+        self,
+        repository: queries.Repository,
+        facts: PullFacts,
+        *,
+        is_own: bool,
+        is_paused: bool,
+        may: bool,
+        recent: int,
     ) -> tuple[str, Outcome]:
         """Return why the pull request isn't reviewed, as a code, and what its receipt says."""
         if not facts.is_open:
             return "closed", "skipped"
         if not repository.enabled:
             return "disabled", "skipped"
-        if facts.author == self._own_login:
+        if is_own:
             return "own", "skipped"
+        if is_paused:
+            return "paused", "held"
         if facts.is_draft:
             return "draft", "skipped"
         if recent >= MOST_RUNS_AN_HOUR:
             return "too-many", "held"
-        if permission not in WRITERS and LABEL not in facts.labels:
+        if not may:
             return "waits-for-writer", "held"
         return "", "skipped"
+
+
+async def _ignored(repository: queries.Repository, delivery: queries.Delivery) -> str:
+    return "ignored"
 
 
 def facts_of(repository: queries.Repository) -> RepositoryFacts:
@@ -240,9 +288,10 @@ def facts_of(repository: queries.Repository) -> RepositoryFacts:
         installation_id=repository.installation_id or 0,
         default_branch=repository.default_branch,
         clone_url=repository.clone_url,
+        may_resolve=repository.may_resolve,
     )
 
 
-def may_write(pull: queries.PullRequest) -> bool:
-    """Return whether the author of a pull request may write to its repository."""
-    return not pull.fork and pull.author_permission in WRITERS
+def trust_of(pull: queries.PullRequest) -> Trust:
+    """Return which commit's configuration holds for a pull request."""
+    return trusted(fork=pull.fork, permission=pull.author_permission)

@@ -7,32 +7,39 @@ reports is checked against the code here, before anybody is asked to post it.
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Protocol, cast
 
 import msgspec
 import structlog
 from sqlalchemy import Engine
 
 from supervisor.base.clock import Clock
-from supervisor.core.act import SEVERITIES, Act
+from supervisor.core.act import SEVERITIES, Act, ReviewVerdict
 from supervisor.core.act import Forge as ForgeName
 from supervisor.core.reviews import findings, posts, slots
 from supervisor.core.reviews.diffs import skipped_words
-from supervisor.core.reviews.findings import PlacedFinding
+from supervisor.core.reviews.findings import Finding, PlacedFinding
+from supervisor.core.reviews.orders import Order, order_text
 from supervisor.core.reviews.receipts import Outcome
+from supervisor.core.reviews.round_text import round_sections
+from supervisor.core.reviews.rounds import RoundOutcome, TrackedFinding
 from supervisor.core.sessions import Session
 from supervisor.errors import GatehouseError
 from supervisor.forges.base import Forge, ForgeError
 from supervisor.reviews.clones import Checkout, CloneError, Clones, WantedCode
 from supervisor.reviews.receipts import Receipts
-from supervisor.reviews.reconcile import facts_of, may_write
+from supervisor.reviews.reconcile import facts_of, trust_of
+from supervisor.reviews.rounds import ReviewRound, Rounds
 from supervisor.reviews.slots import Slots
+from supervisor.reviews.tidying import Tidying
 from supervisor.store.reviews import queries
 
 log = structlog.get_logger("reviews")
 
 BEAT_S = 20.0
+NOTHING_NEW = "Nothing that can be reviewed changed since the last round."
 # What is shown of the code beside a finding.
 AROUND, MOST_CODE_CHARS = 3, 300
 
@@ -40,8 +47,9 @@ AROUND, MOST_CODE_CHARS = 3, 300
 class Readers(Protocol):
     """What runs a reader: a session over a checkout."""
 
-    async def start(self, folder: Path, base: str, *, may_run: bool) -> str:
-        """Start it; the session's id. `may_run`: it may run the commands that a policy lets it."""
+    async def start(self, folder: Path, base: str, *, may_run: bool, order: str) -> str:
+        """Start it; the session's id. `may_run`: it may run the commands that a policy lets it.
+        `order`: what it is told besides."""
 
     async def wait(self, session_id: str) -> Session:
         """Return the session once it has ended."""
@@ -67,6 +75,8 @@ class Runs:
         clock: Clock,
         forge: Forge,
         clones: Clones,
+        rounds: Rounds,
+        tidying: Tidying,
         sessions: Readers,
         slots_: Slots,
         receipts: Receipts,
@@ -77,6 +87,8 @@ class Runs:
         self._clock = clock
         self._forge = forge
         self._clones = clones
+        self._rounds = rounds
+        self._tidying = tidying
         self._sessions = sessions
         self._slots = slots_
         self._receipts = receipts
@@ -125,6 +137,7 @@ class Runs:
         begun: float,
     ) -> str:
         """Review a head; return the outcome."""
+        await self._tidying.approvals(repository, pull, run.head_sha)
         token = await self._forge.clone_token(facts_of(repository))
         wanted = WantedCode(
             name=f"{repository.forge}:{repository.full_name}",
@@ -137,31 +150,68 @@ class Runs:
         )
         async with self._clones.checkout(wanted) as checkout:
             looked_at = [one.path for one in checkout.files if not one.skipped]
+            trust = trust_of(pull)
+            revision = checkout.base if trust == "base" else run.head_sha
+            round_ = await self._rounds.begin(run, pull, checkout)
             run = self._change(
                 run.id,
                 base_sha=checkout.base,
                 files=looked_at,
                 skipped=skipped_words(checkout.files),
                 setup_ms=(self._clock.monotonic() - begun) * 1000,
+                since_sha=round_.since,
+                trust=trust,
+                config_revision=revision,
             )
             if not looked_at:
                 return self._receipt(run, "skipped", "empty")
-            session = await self._read(run, checkout, may_run=may_write(pull))
-            if session.review is None:
-                raise GatehouseError(f"the reader gave no review: {session.end_reason}")
-            run = self._change(
-                run.id,
-                model=str(session.review.get("model", "")),
-                cost=self._sessions.cost(session.id),
-            )
-            verdict, summary, found = findings.read_review(session.review)
-            lines = await self._lines(checkout, [one.path for one in found])
+            said: tuple[ReviewVerdict, str, list[Finding]] = ("comment", NOTHING_NEW, [])
+            if not round_.since or any(one.path in looked_at for one in round_.touched):
+                guidance, skills = await self._rounds.guidance(checkout, revision, looked_at)
+                order = Order(
+                    title=pull.title,
+                    body=pull.body,
+                    since=round_.since,
+                    files=tuple(looked_at) if run.skipped else (),
+                    known=round_.remarks(),
+                    guidance=guidance,
+                    skills=skills,
+                )
+                run, said = await self._read(run, checkout, order)
+            verdict, summary, found = said
+            lines = await self._rounds.lines(checkout, {one.path for one in found})
             placed = findings.place(found, checkout.files, lines.get)
-            code = {one.id: _code(one, lines.get(one.finding.path, ())) for one in placed}
-        return self._conclude(run, pull, repository, (verdict, summary, placed), code)
+            outcome = await self._rounds.end(run, checkout, round_, placed, lines)
+            more = await self._rounds.lines(
+                checkout, {one.finding.path for one in outcome.post} - lines.keys()
+            )
+            lines |= more
+            code = {one.id: _code(one, lines.get(one.finding.path, ())) for one in outcome.post}
+        await self._tidying.threads(repository, pull, run.head_sha, outcome.gone)
+        return self._conclude(run, pull, repository, (verdict, summary, round_, outcome), code)
 
-    async def _read(self, run: queries.ReviewRun, checkout: Checkout, *, may_run: bool) -> Session:
-        session_id = await self._sessions.start(checkout.folder, checkout.base, may_run=may_run)
+    async def _read(
+        self, run: queries.ReviewRun, checkout: Checkout, order: Order
+    ) -> tuple[queries.ReviewRun, tuple[ReviewVerdict, str, list[Finding]]]:
+        """Have a reader look at the code; return what it says."""
+        session = await self._session(
+            run, checkout, may_run=run.trust == "head", order=order_text(order)
+        )
+        if session.review is None:
+            raise GatehouseError(f"the reader gave no review: {session.end_reason}")
+        run = self._change(
+            run.id,
+            model=str(session.review.get("model", "")),
+            cost=self._sessions.cost(session.id),
+        )
+        return run, findings.read_review(session.review)
+
+    async def _session(
+        self, run: queries.ReviewRun, checkout: Checkout, *, may_run: bool, order: str
+    ) -> Session:
+        session_id = await self._sessions.start(
+            checkout.folder, checkout.base, may_run=may_run, order=order
+        )
         self._running[run.id] = session_id
         self._change(run.id, session_id=session_id)
         try:
@@ -169,20 +219,17 @@ class Runs:
         finally:
             del self._running[run.id]
 
-    async def _lines(self, checkout: Checkout, paths: Sequence[str]) -> Mapping[str, Sequence[str]]:
-        changed = {one.path for one in checkout.files if one.status != "D" and not one.skipped}
-        return {path: await self._clones.lines(checkout, path) for path in set(paths) & changed}
-
     def _conclude(
         self,
         run: queries.ReviewRun,
         pull: queries.PullRequest,
         repository: queries.Repository,
-        said: tuple[Any, str, list[PlacedFinding]],
+        said: tuple[ReviewVerdict, str, ReviewRound, RoundOutcome],
         code: Mapping[str, Sequence[tuple[int, str, bool]]],
     ) -> str:
         """AskAct for the act that the findings make, and leave the receipt."""
-        verdict, summary, placed = said
+        verdict, summary, round_, outcome = said
+        placed = [_placed(one) for one in outcome.post]
         target = posts.PullTarget(
             forge=cast("ForgeName", repository.forge),
             repository=repository.full_name,
@@ -193,13 +240,31 @@ class Runs:
         notes = [f"{len(run.skipped)} files were left out: see the check."] if run.skipped else []
         if run.model == "recorded":
             notes.append("A recorded model played this review: no model looked at the code.")
-        act = posts.review_act(target, verdict, summary, placed, run_id=run.id, notes=notes)
+        threads_stay = not repository.may_resolve
+        sections = round_sections(outcome, number=round_.number, threads_stay=threads_stay)
+        compose = partial(
+            posts.review_act,
+            target,
+            summary=summary,
+            findings=placed,
+            run_id=run.id,
+            sections=sections,
+            notes=notes,
+        )
+        act = compose(verdict=verdict)
         if verdict != "comment" and not self._allows(act, repository.session_id):
             # A verdict is given only where a rule spells it.
-            act = posts.review_act(target, "comment", summary, placed, run_id=run.id, notes=notes)
+            act = compose(verdict="comment")
+        open_ = [*outcome.post, *outcome.carried, *outcome.back]
         review = {
             "verdict": verdict,
             "summary": summary,
+            "round": round_.number,
+            "configuration": round_.configuration,
+            "open": len(open_),
+            "gone": len(outcome.gone),
+            "post": [one.id for one in placed],
+            "inline": [one.finding for one in act.comments],
             "findings": [
                 {"id": one.id, "start_line": one.start_line, "line": one.line}
                 | {"finding": msgspec.to_builtins(one.finding), "code": code[one.id]}
@@ -207,14 +272,14 @@ class Runs:
             ],
         }
         run = self._change(run.id, review=review)
-        if placed or act.verdict == "approve":
+        if placed or outcome.gone or outcome.back or act.verdict == "approve":
             self._ask(act, repository.session_id, f"the review of {run.head_sha[:12]}")
         counts: dict[str, int] = {
             severity: count
             for severity in SEVERITIES
-            if (count := sum(one.finding.severity == severity for one in placed))
+            if (count := sum(one.finding.severity == severity for one in open_))
         }
-        return self._receipt(run, "found" if placed else "clean", findings_=counts)
+        return self._receipt(run, "found" if open_ else "clean", findings_=counts)
 
     def _receipt(
         self,
@@ -257,7 +322,11 @@ class Runs:
         return found
 
 
-def _code(placed: PlacedFinding, lines: Sequence[str]) -> list[tuple[int, str, bool]]:
+def _placed(one: TrackedFinding) -> PlacedFinding:
+    return PlacedFinding(one.id, one.finding, one.start_line, one.line)
+
+
+def _code(placed: TrackedFinding, lines: Sequence[str]) -> list[tuple[int, str, bool]]:
     """Return the code around a finding: number, text, and whether it is about that line."""
     if not placed.line:
         return []

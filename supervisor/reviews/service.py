@@ -25,11 +25,15 @@ from supervisor.gate.gate import Gate, Refused
 from supervisor.queue.base import Queue
 from supervisor.reviews.clones import Clones
 from supervisor.reviews.intake import Intake
+from supervisor.reviews.mentions import Mentions
 from supervisor.reviews.poster import Poster
 from supervisor.reviews.receipts import Receipts
 from supervisor.reviews.reconcile import Reconcile, facts_of
+from supervisor.reviews.rounds import Rounds
 from supervisor.reviews.runs import Readers, Runs
 from supervisor.reviews.slots import Slots
+from supervisor.reviews.take_back import TakeBack
+from supervisor.reviews.tidying import Tidying
 from supervisor.store.engine import open_database
 from supervisor.store.reviews import queries
 
@@ -88,11 +92,18 @@ class ReviewService:
         )
         self.intake = Intake(self.engine, clock, settings.secret, self._woken.set)
         clones = Clones(settings.clones)
+        self.rounds = Rounds(self.engine, clock, clones)
+        self.mentions = Mentions(
+            *(self.engine, clock, forge, self.slots),
+            *(self.reconcile, self.rounds, self._ask),
+        )
         self.runs = Runs(
-            *(self.engine, clock, forge, clones, sessions, self.slots, self.receipts),
+            *(self.engine, clock, forge, clones, self.rounds, Tidying(forge, self._ask)),
+            *(sessions, self.slots, self.receipts),
             *(self._ask, self._allows),
         )
         self.poster = Poster(gate, clock, forge, self._repository, self._came_to_nothing)
+        self.take_back = TakeBack(self.engine, gate, forge)
         gate.handlers.on_ready("review", "reviews", self.poster.carry_out)
         gate.queue.on_change(self._answered)
 
@@ -218,9 +229,7 @@ class ReviewService:
     def code_of(self, act: Act) -> dict[str, list[tuple[int, str, bool]]]:
         """Return the code beside each finding of a review, by the finding: number, text, and
         whether the finding is about that line."""
-        run_id = posts.run_of(act.body)
-        with self.engine.connect() as connection:
-            run = queries.run(connection, run_id) if run_id else None
+        run = self._run_of(act)
         said = (run.review if run is not None else None) or {}
         return {
             one["id"]: [(number, text, is_it) for number, text, is_it in one["code"]]
@@ -236,6 +245,11 @@ class ReviewService:
                 f"no repository is called `{name[:200]}`", "`gatehouse repos` lists them"
             )
         return found
+
+    def _run_of(self, act: Act) -> queries.ReviewRun | None:
+        run_id = posts.run_of(act.body)
+        with self.engine.connect() as connection:
+            return queries.run(connection, run_id) if run_id else None
 
     # -- inside -----------------------------------------------------------------------------------
 
@@ -268,10 +282,22 @@ class ReviewService:
             self.receipts.leave(pull.id, act.head, outcome=outcome, reason=reason)
 
     def _answered(self, request: Request) -> None:
-        """A review that a person denied has its receipt, too."""
+        """A review that a person denied has its receipt, too; what stands on the forge, or was
+        denied, isn't said again."""
         act = request.action
-        if isinstance(act, Act) and act.operation == "post" and request.answer == "denied":
+        if not isinstance(act, Act) or act.operation != "post":
+            return
+        is_posted = request.settled_at is not None and bool((request.outcome or {}).get("ok"))
+        if request.answer != "denied" and not is_posted:
+            return
+        run = self._run_of(act)
+        by = request.answered_by or "gatehouse"
+        if request.answer == "denied":
             self._leave(act, "skipped", "denied")
+            if run is not None:
+                self.rounds.denied(run, by=by, why=request.answer_reason)
+        elif run is not None:
+            self.rounds.posted(run, [one.finding for one in act.comments], by=by)
 
     def _withdraw(self, repository: queries.Repository, number: int, why: str) -> None:
         """Close what waits for an answer about a pull request: nobody wants it any more."""

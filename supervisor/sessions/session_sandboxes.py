@@ -37,6 +37,7 @@ INSIDE = "/opt/gatehouse"
 TASK = ".gatehouse/task"
 # Of a reader in quarantine: what it reviews.
 CHANGE = ".gatehouse/change.json"
+ORDER = ".gatehouse/order.json"
 DOOR = f"http://127.0.0.1:{AGENT_PORT}"
 _URLS: Mapping[Provider, str] = {
     "anthropic": "https://api.anthropic.com",
@@ -132,6 +133,8 @@ class SessionSandboxes:
             home_files = agent.home(self._inside())
         elif session.job is not None:
             home_files = {TASK: job_prompt(session.job)}
+        elif session.order:
+            home_files = {ORDER: session.order}
         command, binds = self._program(session, caller)
         spec = self._base(
             session, command, env, binds, within, caller, ports=(PROXY_PORT, AGENT_PORT), tty=tty
@@ -203,8 +206,9 @@ class SessionSandboxes:
         self, session: Session, caller: StartingShell
     ) -> tuple[tuple[str, ...], tuple[tuple[Path, str], ...]]:
         if session.kind == "review":
-            is_given = is_quarantined(session.kind, session.command)
-            given = ("--change", f"{HOME}/{CHANGE}") if is_given else ()
+            given: tuple[str, ...] = ("--order", f"{HOME}/{ORDER}") if session.order else ()
+            if is_quarantined(session.kind, session.command):
+                given += ("--change", f"{HOME}/{CHANGE}")
             return _our_agent(*session.command[1:], *given)
         if session.kind == "maintenance" and not session.agent:
             scope = session.job.scope if session.job is not None else ()

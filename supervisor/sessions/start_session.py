@@ -26,6 +26,8 @@ class StartSession(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     ask to get out; `keep_bodies`: the Network page shows bodies; `policy`: the whole path of the
     file that judges it; `limits`: its own bounds.
 
+    `order`: what the reader of a pull request is told besides (`core.reviews.orders`).
+
     `binds`: tools of the person's home that its sandboxes show (`sandbox.toolchains`).
     `exec_rules`: `enforce` has deny and ask rules hold for every program that starts in them.
 
@@ -57,6 +59,7 @@ class StartSession(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     binds: Annotated[tuple[_Value, ...], msgspec.Meta(max_length=20)] | None = None
     search_path: Annotated[str, msgspec.Meta(max_length=65536)] | None = None
     environment: dict[_Name, _Value] | None = None
+    order: Annotated[str, msgspec.Meta(max_length=1_000_000)] = ""
     expects: dict[_Name, _Value] = {}
 
     def uptime_s(self, by_default: float) -> float:

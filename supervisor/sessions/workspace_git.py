@@ -5,6 +5,7 @@ what the repository configures, nor reveal a password in a remote's URL.
 """
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from supervisor.errors import UserError
 GIT_S = 30.0
 # Of two commits: no filter of the working tree's is run, no converter and no other differ.
 _SAFE_DIFF = (
-    *("-c", "core.quotePath=false", "diff", "--no-color", "--no-ext-diff", "--no-textconv"),
+    *("-c", "core.quotePath=false", "--literal-pathspecs", "diff"),
+    *("--no-color", "--no-ext-diff", "--no-textconv"),
     *("--src-prefix=a/", "--dst-prefix=b/", "--submodule=short", "--find-renames"),
 )
 _CREDENTIALS = re.compile(r"(?<=://)[^/@\s]*@")
@@ -66,16 +68,20 @@ async def head(workspace: Path) -> str | None:
     return found.stdout.decode().strip() if found.ok else None
 
 
-async def change(workspace: Path, base: str | None, limit_bytes: int) -> dict[str, Any]:
-    """Return what a commit changed since another: `base`, `head`, `files`, `summary` and `diff`, of
-    which so many bytes are taken. Without a commit to begin with it is the files alone."""
+async def change(
+    workspace: Path, base: str | None, limit_bytes: int, *, since: str = "", paths: Sequence[str]
+) -> dict[str, Any]:
+    """Return what a commit changed since another: `base`, `head`, `files`, `summary`, and of the
+    `diff` so many bytes. The diff is `since` another commit where that is named, and of some paths
+    only where there are any. Without a commit to begin with it is the files alone."""
     start, end = await _commit(workspace, base or ""), await head(workspace)
     if base in (None, "auto", "none") or start is None or end is None:
         return {"base": None, "head": end, "files": [], "summary": "no base to compare with"}
     between = ("--end-of-options", start, end, "--")
     names = await _git(workspace, *_SAFE_DIFF, "--name-only", "-z", *between)
     counts = await _git(workspace, *_SAFE_DIFF, "--shortstat", *between)
-    diff = await _git(workspace, *_SAFE_DIFF, *between, limit_bytes=limit_bytes)
+    shown = ("--end-of-options", (await _commit(workspace, since) if since else "") or start, end)
+    diff = await _git(workspace, *_SAFE_DIFF, *shown, "--", *paths, limit_bytes=limit_bytes)
     text = diff.stdout.decode(errors="replace")
     return {
         "base": start,

@@ -58,6 +58,7 @@ sessions = Table(
     Column("agent", String(32), nullable=False, server_default=""),
     Column("job", JSON(none_as_null=True)),
     Column("job_result", JSON(none_as_null=True)),
+    Column("order", Text, nullable=False, server_default=""),
 )
 
 requests = Table(

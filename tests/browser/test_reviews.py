@@ -5,6 +5,7 @@ from pathlib import Path
 
 from playwright.async_api import Browser, Page, expect
 
+from supervisor.core.act import Act
 from tests.browser.conftest import PATIENCE_S
 from tests.fakes.reviewed import NAME, Reviewed, forge_with_people, reviewing_at
 
@@ -69,4 +70,53 @@ async def test_hostile_names_and_texts_are_shown_as_they_are(
             await page.goto(f"http://127.0.0.1:{on.running.supervisor.port}/reviews")
             await expect(page.get_by_text("<img src=x onerror=alert(1)> {{ 7*7 }}")).to_be_visible()
             assert alerts == []
+            await page.context.close()
+
+
+async def test_an_answer_is_posted_in_the_words_that_stand_on_its_card(
+    browser: Browser, tmp_path: Path
+) -> None:
+    with forge_with_people(tmp_path / "stage") as stage:
+        async with reviewing_at(stage, tmp_path) as on:
+            page = await signed_in(browser, on)
+            await on.service.reconcile.repositories()
+            repository = on.service.repository_named(NAME)
+            on.service.set_enabled(repository.id, is_enabled=False)
+            pull = on.open_pull()
+            forge_repository = stage.forge.repositories[NAME]
+            review = stage.forge.add_review(
+                forge_repository, pull, "ada", "", "COMMENTED", pull.head_sha
+            )
+            wanted = {"path": "shop/cart.py", "line": 5, "body": "Why?"}
+            stage.forge.add_beside(forge_repository, pull, review, wanted)
+            facts = {"forge": "github", "repository": NAME, "number": pull.number}
+            asked = [
+                Act(operation="reply", body="Because.", targets=("review:1234",), **facts),
+                Act(operation="resolve", targets=("PRRT_1", "PRRT_2"), **facts),
+            ]
+            wrong, resolve = (
+                on.running.parts.gate.ask(one, session_id=repository.session_id, origin="reviews")
+                for one in asked
+            )
+            target = f"review:{pull.comments[0]['id']}"
+            reply = on.running.parts.gate.ask(
+                Act(operation="reply", body="Because.", targets=(target,), **facts),
+                session_id=repository.session_id,
+                origin="reviews",
+            )
+            card = page.locator(f"#request-{resolve.id}")
+            await expect(card).to_contain_text(f"resolve 2 threads on {NAME}#1")
+            await expect(card.locator(".meta")).to_contain_text("threads PRRT_1, PRRT_2")
+            await expect(card.locator("textarea")).to_have_count(0)
+            other = page.locator(f"#request-{wrong.id}")
+            await expect(other.locator(".meta")).to_contain_text("1234 (beside the code)")
+            card = page.locator(f"#request-{reply.id}")
+            await expect(card).to_contain_text("wants to reply to a comment")
+            words = card.get_by_label("the comment's text, as markdown")
+            assert await words.input_value() == "Because."
+            await words.fill("Because of *this*.")
+            await expect(card.locator("[data-settling]")).to_have_count(0)
+            await card.get_by_role("button", name="Approve", exact=True).click()
+            await on.running.until_soon(lambda: pull.comments[1:] or None, "the answer")
+            assert pull.comments[1]["body"].startswith("Because of *this*.\n\n<!-- gatehouse:act:")
             await page.context.close()

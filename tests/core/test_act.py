@@ -26,7 +26,19 @@ def act(**more: Any) -> Act:
             act(operation="open-pr", branch="fix", base="main"),
             "open a pull request in acme/shop: fix into main",
         ),
-        (act(operation="dismiss", number=1), "dismiss on acme/shop#1"),
+        (act(operation="dismiss", number=1), "dismiss our review on acme/shop#1"),
+        (act(operation="undo", number=1), "take back our review on acme/shop#1"),
+        (act(operation="comment", number=1), "comment on acme/shop#1"),
+        (act(operation="reply", number=1), "reply to a comment on acme/shop#1"),
+        (act(operation="resolve", number=1, targets=("a",)), "resolve a thread on acme/shop#1"),
+        (act(operation="resolve", targets=("a", "b")), "resolve 2 threads on acme/shop"),
+        (
+            act(operation="react", number=1, body="eyes"),
+            "react with eyes to a comment on acme/shop#1",
+        ),
+        (act(operation="push", branch="fix"), "push the branch fix to acme/shop"),
+        (act(operation="update-pr", number=1), "change the title or text of acme/shop#1"),
+        (act(operation="open-issue", title="Old"), "open an issue in acme/shop: Old"),
     ],
 )
 def test_its_title_says_it_exactly(one: Act, words: str) -> None:
@@ -42,9 +54,14 @@ def test_a_newer_review_takes_the_place_of_an_older_one_and_of_no_other() -> Non
         act(number=3, forge="bitbucket"),
     ):
         assert subject(one) != subject(other)
+    for operation in ("reply", "react", "resolve", "dismiss"):
+        first, second = (act(operation=operation, number=3, targets=(one,)) for one in "12")
+        assert subject(first) != subject(second)
+    comments = [act(operation="comment", number=3, title=one) for one in ("a", "b", "a")]
+    assert subject(comments[0]) == subject(comments[2]) != subject(comments[1])
     assert fingerprint(one) != fingerprint(act(number=3, head="b" * 40, body="first"))
 
 
 def test_it_is_stored_whole() -> None:
-    one = act(number=3, comments=())
+    one = act(number=3, comments=(), targets=("7", "review:8"))
     assert decode(encode(one)) == one

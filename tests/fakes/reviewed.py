@@ -56,19 +56,15 @@ class Reviewed:
         """The receipts of a pull request, oldest first."""
         with self.service.engine.connect() as connection:
             repository = queries.repository(connection, "github", NAME)
-            assert repository is not None
-            pull = queries.pull_numbered(connection, repository.id, number)
-            return [] if pull is None else queries.receipts_of(connection, [pull.id])
+            pull = repository and queries.pull_numbered(connection, repository.id, number)
+            return queries.receipts_of(connection, [pull.id]) if pull else []
 
     async def receipt(self, *outcomes: str, number: int = 1) -> queries.Receipt:
         """The newest receipt, once it has one of these outcomes."""
 
         def found() -> queries.Receipt | None:
-            with contextlib.suppress(AssertionError):
-                known = self.receipts(number)
-                if known and known[-1].outcome in outcomes:
-                    return known[-1]
-            return None
+            known = self.receipts(number)
+            return known[-1] if known and known[-1].outcome in outcomes else None
 
         return await self.running.until_soon(found, f"a receipt that says {outcomes}")
 

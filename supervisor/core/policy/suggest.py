@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from supervisor.core.act import Act
+from supervisor.core.act import OPERATION_WORDS, Act
 from supervisor.core.actions import (
     WORKSPACE,
     Action,
@@ -267,7 +267,7 @@ def _review(action: Act) -> Iterator[Candidate]:
         (action.repository, "narrow", "in this repository"),
         (f"{owner}/*", "broad", f"in every repository of {owner}"),
     ):
-        explains = f"{action.operation} {where}"
+        explains = f"{OPERATION_WORDS[action.operation]} {where}"
         if level:
             explains += f", where nothing is graver than {action.severity}"
         rule = f"review({action.operation} {action.forge}:{repository}{level}{flags})"

@@ -29,6 +29,8 @@ _EVENT = re.compile(r"[a-z_]{1,64}\Z")
 PULL_ACTIONS = frozenset(
     {"opened", "reopened", "synchronize", "ready_for_review", "closed", "labeled", "edited"}
 )
+# Somebody said something on a pull request, or beside its code.
+COMMENT_EVENTS = frozenset({"issue_comment", "pull_request_review_comment"})
 INSTALLATION_EVENTS = frozenset({"installation", "installation_repositories"})
 
 
@@ -83,6 +85,12 @@ def pull_number(payload: Mapping[str, Any]) -> int | None:
     """Return the number of the pull request that an event is about."""
     number = _at(payload, "pull_request", "number")
     return number if type(number) is int and 0 < number < 1 << 31 else None
+
+
+def comment_id(payload: Mapping[str, Any]) -> int | None:
+    """Return the id of the comment that an event is about."""
+    number = _at(payload, "comment", "id")
+    return number if type(number) is int and 0 < number < 1 << 63 else None
 
 
 def action_name(payload: Mapping[str, Any]) -> str:

@@ -59,21 +59,27 @@ def read_review(review: Mapping[str, Any]) -> tuple[ReviewVerdict, str, list[Fin
 def place(
     findings: Sequence[Finding], files: Sequence[ChangedFile], lines_of: LinesOf
 ) -> list[PlacedFinding]:
-    """Return the findings, gravest first, each once, and each where it can stand."""
+    """Return the findings, gravest first, each once, and each where it can stand. The same code at
+    another place of a file is another finding."""
     by_path = {one.path: one for one in files}
-    placed: dict[str, PlacedFinding] = {}
-    for finding in sorted(findings, key=lambda one: SEVERITIES.index(one.severity)):
+    placed: dict[tuple[str, int], PlacedFinding] = {}
+    counts: dict[str, int] = {}
+    for finding in sorted(findings, key=_order):
         start, line = _lines(finding, by_path.get(finding.path), lines_of)
-        found = PlacedFinding(identity(finding), finding, start, line)
-        placed.setdefault(found.id, found)
+        known = identity(finding)
+        if (known, line) not in placed:
+            counts[known] = counts.get(known, 0) + 1
+            own = identity(finding, counts[known])
+            placed[known, line] = PlacedFinding(own, finding, start, line)
     return list(placed.values())
 
 
-def identity(finding: Finding) -> str:
+def identity(finding: Finding, occurrence: int = 1) -> str:
     """Return what a finding is known by over rebases and rewording: its kind, its path, and the
-    code that it is about; its title where it quotes none."""
-    about = _folded(finding.quote) or _folded(finding.title).casefold()
-    parts = (finding.skill, finding.path, about)
+    code that it is about; its title where it quotes none. `occurrence`: the how many-th place of
+    the file that has this code."""
+    about = folded(finding.quote) or folded(finding.title).casefold()
+    parts = (finding.skill, finding.path, about, *([occurrence] if occurrence > 1 else []))
     return hashlib.blake2b(msgspec.msgpack.encode(parts), digest_size=8).hexdigest()
 
 
@@ -85,7 +91,7 @@ def _lines(finding: Finding, file: ChangedFile | None, lines_of: LinesOf) -> tup
     start = min(finding.start_line or end, end)
     if finding.quote:
         lines = lines_of(finding.path)
-        found = None if lines is None else _find(finding.quote, lines, start)
+        found = None if lines is None else find_quote(finding.quote, lines, start)
         if found is None:
             return 0, 0
         start, end = found
@@ -94,20 +100,23 @@ def _lines(finding: Finding, file: ChangedFile | None, lines_of: LinesOf) -> tup
     return (end, end) if file.holds(end, end) else (0, 0)
 
 
-def _find(quote: str, lines: Sequence[str], near: int) -> tuple[int, int] | None:
-    """Return the lines that hold the quoted code, the nearest to where it was said to be."""
-    wanted = [folded for one in quote.strip().splitlines() if (folded := _folded(one))]
+def find_quote(
+    quote: str, lines: Sequence[str], near: int, *, within: int = NEAR_LINES
+) -> tuple[int, int] | None:
+    """Return the first and last line of the quoted code, the nearest to where it was said to be,
+    and no further away than `within` lines; None where it isn't there."""
+    wanted = [text for one in quote.splitlines() if (text := folded(one))]
     if not wanted:
         return None
-    first, last = max(1, near - NEAR_LINES), near + NEAR_LINES
+    first, last = max(1, near - within), near + within
     places = []
     for start in range(first, min(last, len(lines)) + 1):
         at, left = start, list(wanted)
         while left and at <= len(lines):
-            folded = _folded(lines[at - 1])
-            if folded and left[0] not in folded:
+            text = folded(lines[at - 1])
+            if text and left[0] not in text:
                 break
-            if folded:
+            if text:
                 left.pop(0)
             elif at == start:
                 break
@@ -117,5 +126,10 @@ def _find(quote: str, lines: Sequence[str], near: int) -> tuple[int, int] | None
     return min(places, key=lambda one: abs(one[0] - near), default=None)
 
 
-def _folded(text: str) -> str:
+def _order(finding: Finding) -> tuple[int, str, int]:
+    return SEVERITIES.index(finding.severity), finding.path, finding.line or 0
+
+
+def folded(text: str) -> str:
+    """Return a text without what spaces say."""
     return _SPACES.sub(" ", text).strip()

@@ -41,12 +41,23 @@ class PullTarget(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _MARK = re.compile(r"<!-- gatehouse:([0-9a-f]+) -->")
+_NOTE_MARK = re.compile(r"<!-- gatehouse:note:([0-9a-f]+) -->")
 _COUNTS = re.compile(r"^(?:Findings: ([a-z0-9, ]+)\.|No findings\.)$", re.MULTILINE)
 
 
 def mark(run_id: str) -> str:
     """Return the line that our own posts are known by; nobody sees it."""
     return f"<!-- gatehouse:{run_id} -->"
+
+
+def note_mark(run_id: str) -> str:
+    """Return the line that a review is known by whose summary stands in an earlier one."""
+    return f"<!-- gatehouse:note:{run_id} -->"
+
+
+def act_mark(request_id: str) -> str:
+    """Return the line that a comment or reply is known by, whatever it says: one for each."""
+    return f"<!-- gatehouse:act:{request_id} -->"
 
 
 def review_act(
@@ -56,39 +67,21 @@ def review_act(
     findings: Sequence[PlacedFinding],
     *,
     run_id: str,
+    sections: Sequence[str] = (),
     notes: Sequence[str] = (),
 ) -> Act:
     """Return the act that posts a review: what can stand beside the code does, up to
-    `MOST_INLINE`, and the rest is in its text. `notes` are lines of ours at its end."""
+    `MOST_INLINE`, and the rest is in its text. `sections` are lines of ours about earlier rounds,
+    `notes` lines of ours at its end."""
     inline = [one for one in findings if one.line][:MOST_INLINE]
     rest = [one for one in findings if one not in inline]
-    return compose(
-        target,
-        verdict,
-        summary,
-        [_comment(one) for one in inline],
-        rest,
-        run_id=run_id,
-        notes=notes,
-    )
-
-
-def compose(
-    target: PullTarget,
-    verdict: ReviewVerdict,
-    summary: str,
-    comments: Sequence[InlineComment],
-    rest: Sequence[PlacedFinding],
-    *,
-    run_id: str,
-    notes: Sequence[str] = (),
-) -> Act:
-    """Return the act of these comments, and of a text with the rest."""
+    comments = [_comment(one) for one in inline]
     severities = [*(one.severity for one in comments), *(one.finding.severity for one in rest)]
     said = [summary, *(one.finding.body for one in rest), *(one.body for one in comments)]
     lines = ["## Review", "", plain(summary[:_SUMMARY_CHARS]), "", _counts(severities), ""]
     for one in rest:
         lines += _whole(one)
+    lines += sections
     lines += [*(f"<sub>{plain(note, one_line=True)}</sub>" for note in notes), "", mark(run_id)]
     body = "\n".join(lines)
     if len(body) > MOST_BODY_CHARS:
@@ -116,6 +109,53 @@ def run_of(body: str) -> str:
     """Return the run that a post of ours is of; "" where it has no mark."""
     found = _MARK.search(body)
     return found[1] if found else ""
+
+
+def reviewed_by(body: str) -> str:
+    """Return the run that a review on the forge is of, also where its summary stands in an earlier
+    one; "" where it is none of ours."""
+    found = _NOTE_MARK.search(body)
+    return found[1] if found else run_of(body)
+
+
+def note_act(act: Act) -> Act:
+    """Return the review of a later round: its comments and verdict, with a line for a text. The
+    summary takes the place of the one that stands on the pull request already."""
+    count = len(act.comments)
+    said = f"{count} new finding{'' if count == 1 else 's'}"
+    if not count:
+        said = "Approved" if act.verdict == "approve" else "Changes are requested"
+    body = f"{said}; the summary above is up to date.\n\n{note_mark(run_of(act.body))}"
+    return msgspec.structs.replace(act, body=body)
+
+
+def marked(act: Act, request_id: str) -> Act:
+    """Return a comment or reply with the line that it is found again by."""
+    return msgspec.structs.replace(act, body=f"{act.body.rstrip()}\n\n{act_mark(request_id)}")
+
+
+def undo_act(
+    target: PullTarget,
+    review_ids: Sequence[str],
+    comment_ids: Sequence[str],
+    *,
+    by: str,
+    run_id: str,
+) -> Act:
+    """Return the act that takes back what a run posted: the text of its review says who took it
+    back, `comment_ids` are removed, and `review_ids` dismissed, which gave a verdict."""
+    line = f"This review was taken back by {plain(by, one_line=True)}."
+    return Act(
+        operation="undo",
+        forge=target.forge,
+        repository=target.repository,
+        number=target.number,
+        head=target.head,
+        body=line,
+        title=run_id,
+        fork=target.fork,
+        targets=(*review_ids, *(f"review:{one}" for one in comment_ids)),
+    )
 
 
 def taken(act: Act, kept: Collection[str], texts: Mapping[str, str]) -> Act:
@@ -150,9 +190,10 @@ def taken(act: Act, kept: Collection[str], texts: Mapping[str, str]) -> Act:
 def without_places(act: Act) -> Act:
     """Return the same review with what stood beside the code in its text."""
     parts = [f"`{one.path}:{one.line}`\n\n{one.body}" for one in act.comments]
-    body = _MARK.sub("", act.body).rstrip()
-    text = "\n\n".join([body, *parts])[:MOST_BODY_CHARS]
-    return msgspec.structs.replace(act, comments=(), body=f"{text}\n\n{mark(run_of(act.body))}")
+    found = _NOTE_MARK.search(act.body) or _MARK.search(act.body)
+    line = found[0] if found else ""
+    text = "\n\n".join([act.body.replace(line, "").rstrip(), *parts])[:MOST_BODY_CHARS]
+    return msgspec.structs.replace(act, comments=(), body=f"{text}\n\n{line}")
 
 
 def _comment(placed: PlacedFinding) -> InlineComment:

@@ -33,6 +33,8 @@ REASONS = {
     "too-many": "more than 50 reviews of this repository were wanted within an hour",
     "waits-for-writer": "its author may not write here: the first review waits until somebody who"
     " may sets the label `gatehouse:review`",
+    "paused": "reviews of this pull request are paused; the mention `resume` goes on with them",
+    "stopped": "somebody stopped this review",
     "head-moved": "the head moved on before the review could be posted",
     "denied": "a person denied the review",
     "not-posted": "the forge refused the review",
@@ -57,6 +59,10 @@ class ReceiptFacts(msgspec.Struct, frozen=True, kw_only=True):
     findings: dict[str, int] = {}
     files: int = 0
     skipped: Sequence[str] = ()
+    # Whose configuration held, at which commit; and which of it the change itself changes.
+    trust: str = ""
+    config_revision: str = ""
+    configuration: Sequence[str] = ()
     cost: int = 0
     at: float
 
@@ -83,6 +89,10 @@ def check_summary(facts: ReceiptFacts) -> str:
         names = "; ".join(plain(one, one_line=True) for one in facts.skipped[:50])
         more = f" and {len(facts.skipped) - 50} more" if len(facts.skipped) > 50 else ""
         lines.append(f"Left out: {names}{more}.")
+    if facts.configuration:
+        names = ", ".join(plain(one, one_line=True) for one in facts.configuration[:20])
+        held = "read as changed" if facts.trust == "head" else "not followed: the base's held"
+        lines.append(f"The change touches what steers reviews ({names}); it was {held}.")
     if facts.model == "recorded":
         lines.append("A recorded model played this review: no model looked at the code.")
     return "\n\n".join(lines)

@@ -10,93 +10,40 @@ import itertools
 import json
 import queue
 import secrets
-import subprocess
 import threading
 import time
 import urllib.error
 import urllib.request
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from supervisor.demo.forge.anchors import AnchorPlaces, places
+from supervisor.demo.forge.conversation import Conversation, user_json
+from supervisor.demo.forge.state import (
+    DemoPull,
+    DemoRepository,
+    Json,
+    Sent,
+    Token,
+    run_git,
+)
 
-type Json = dict[str, Any]
+__all__ = ["DemoForge", "DemoPull", "DemoRepository", "Json"]
 
 TOKEN_S = 3600.0
 # As GitHub: what takes longer to answer a webhook has not taken it.
 ANSWER_S = 10.0
-_GIT = {
-    "GIT_CONFIG_NOSYSTEM": "1",
-    "GIT_CONFIG_GLOBAL": "/dev/null",
-    "GIT_AUTHOR_NAME": "Ada",
-    "GIT_AUTHOR_EMAIL": "ada@example.org",
-    "GIT_COMMITTER_NAME": "Ada",
-    "GIT_COMMITTER_EMAIL": "ada@example.org",
-    "PATH": "/usr/local/bin:/usr/bin:/bin",
+PERMISSIONS = {
+    "checks": "write",
+    "contents": "read",
+    "metadata": "read",
+    "pull_requests": "write",
 }
 
 
-@dataclass
-class DemoRepository:
-    """One repository. `collaborators` maps logins to what they may do."""
-
-    id: int
-    full_name: str
-    folder: Path
-    default_branch: str = "main"
-    collaborators: dict[str, str] = field(default_factory=dict)
-    pulls: dict[int, "DemoPull"] = field(default_factory=dict)
-    checks: list[Json] = field(default_factory=list)
-    issues: int = 0
-
-
-@dataclass
-class DemoPull:
-    """One pull request. The head lies in `head_repository`, a fork or the repository itself."""
-
-    number: int
-    title: str
-    body: str
-    author: str
-    head_repository: str
-    head_ref: str
-    head_sha: str
-    base_ref: str
-    is_draft: bool = False
-    is_open: bool = True
-    labels: list[str] = field(default_factory=list)
-    reviews: list[Json] = field(default_factory=list)
-    comments: list[Json] = field(default_factory=list)
-    issue_comments: list[Json] = field(default_factory=list)
-
-
-@dataclass
-class Token:
-    """What was minted: for one installation, some repositories and permissions."""
-
-    value: str
-    installation: int
-    repositories: frozenset[str]
-    permissions: Json
-    expires_at: float
-
-
-@dataclass
-class Sent:
-    """A webhook as it was sent: GitHub's list of deliveries."""
-
-    id: int
-    guid: str
-    event: str
-    payload: bytes
-    status: int
-    redelivery: bool
-
-
-class DemoForge:
+class DemoForge(Conversation):
     """One forge. `url` is known once it is served. `hook`: where webhooks go, and their secret;
     `loses_webhooks` has them vanish; `is_down` answers 503 to everything."""
 
@@ -106,13 +53,16 @@ class DemoForge:
         self.app_id = "4242"
         self.app_key: bytes = b""
         self.installation = 77
+        # What the App may do where it is installed; a token can't have more.
+        self.permissions = dict(PERMISSIONS)
         self.url = ""
         self.hook: tuple[str, bytes] | None = None
         self.loses_webhooks = False
         self.is_down = False
         # Method and a part of the path, answered with a status in place of the usual.
         self.refuses: dict[tuple[str, str], int] = {}
-        # The same, called once it is done and before it is answered.
+        # The same, called once it is done and before it is answered: `ConnectionError` loses the
+        # answer.
         self.after: dict[tuple[str, str], Callable[[], None]] = {}
         # Apps that somebody confirmed, by the code that gives them once.
         self.manifests: dict[str, Json] = {}
@@ -121,6 +71,8 @@ class DemoForge:
         self.tokens: dict[str, Token] = {}
         self.sent: list[Sent] = []
         self.calls: list[tuple[str, str]] = []
+        # By the comment's id.
+        self.reactions: dict[int, list[Json]] = {}
         self.ids = itertools.count(1000)
         self._outbox: queue.Queue[tuple[str, str, bytes, bool] | None] = queue.Queue()
         self._sender = threading.Thread(target=self._send_all, daemon=True)
@@ -144,15 +96,15 @@ class DemoForge:
             self.repositories[full_name] = one
         if parent:
             source = self.repositories[parent].folder
-            _run(self.folder, "clone", "-q", "--bare", str(source), str(folder))
+            run_git(self.folder, "clone", "-q", "--bare", str(source), str(folder))
         else:
-            _run(self.folder, "init", "-q", "--bare", "-b", "main", str(folder))
+            run_git(self.folder, "init", "-q", "--bare", "-b", "main", str(folder))
             self.commit(full_name, "main", files, "First commit", base="")
         for name, value in (
             ("uploadpack.allowAnySHA1InWant", "true"),
             ("http.receivepack", "true"),
         ):
-            _run(folder, "config", name, value)
+            run_git(folder, "config", name, value)
         return one
 
     def commit(
@@ -171,19 +123,19 @@ class DemoForge:
         index = {"GIT_INDEX_FILE": str(folder / f"index-{secrets.token_hex(4)}")}
         parents: list[str] = []
         if start:
-            parents = ["-p", _run(folder, "rev-parse", f"refs/heads/{start}")]
-            _run(folder, "read-tree", f"refs/heads/{start}", env=index)
+            parents = ["-p", run_git(folder, "rev-parse", f"refs/heads/{start}")]
+            run_git(folder, "read-tree", f"refs/heads/{start}", env=index)
         for path, content in files.items():
             if content is None:
-                _run(folder, "rm", "-q", "--cached", "--", path, env=index)
+                run_git(folder, "rm", "-q", "--cached", "--", path, env=index)
                 continue
             data = content.encode() if isinstance(content, str) else content
-            blob = _run(folder, "hash-object", "-w", "--stdin", data=data)
+            blob = run_git(folder, "hash-object", "-w", "--stdin", data=data)
             entry = f"100644,{blob},{path}"
-            _run(folder, "update-index", "--add", "--cacheinfo", entry, env=index)
-        tree = _run(folder, "write-tree", env=index)
-        made = _run(folder, "commit-tree", tree, *parents, "-m", message)
-        _run(folder, "update-ref", f"refs/heads/{branch}", made)
+            run_git(folder, "update-index", "--add", "--cacheinfo", entry, env=index)
+        tree = run_git(folder, "write-tree", env=index)
+        made = run_git(folder, "commit-tree", tree, *parents, "-m", message)
+        run_git(folder, "update-ref", f"refs/heads/{branch}", made)
         Path(index["GIT_INDEX_FILE"]).unlink(missing_ok=True)
         return made
 
@@ -195,7 +147,7 @@ class DemoForge:
         for path, text in files.items():
             data = text.encode()
             parts.append(b"M 100644 inline %s\ndata %d\n%s\n" % (path.encode(), len(data), data))
-        _run(folder, "fast-import", "--quiet", data=b"".join(parts))
+        run_git(folder, "fast-import", "--quiet", data=b"".join(parts))
 
     def open_pull(
         self,
@@ -221,7 +173,7 @@ class DemoForge:
                 author=author,
                 head_repository=source.full_name,
                 head_ref=branch,
-                head_sha=_run(source.folder, "rev-parse", f"refs/heads/{branch}"),
+                head_sha=run_git(source.folder, "rev-parse", f"refs/heads/{branch}"),
                 base_ref=base,
                 is_draft=is_draft,
             )
@@ -244,12 +196,10 @@ class DemoForge:
         pull = repository.pulls[number]
         source = self.repositories[pull.head_repository]
         with self.lock:
-            before = pull.head_sha
-            pull.head_sha = _run(source.folder, "rev-parse", f"refs/heads/{pull.head_ref}")
-            for one in pull.comments:
-                if one["commit_id"] == before:
-                    one["line"] = None  # outdated, as far as anybody was told
+            pull.head_sha = run_git(source.folder, "rev-parse", f"refs/heads/{pull.head_ref}")
         self._keep_head(repository, pull)
+        with self.lock:
+            self.move_comments(repository, pull)
         self.tell(repository, pull, "synchronize")
         return pull.head_sha
 
@@ -272,32 +222,34 @@ class DemoForge:
     def patch(self, repository: DemoRepository, pull: DemoPull) -> str:
         """Return the diff of a pull request: since where it parted from its base."""
         base = self.merge_base(repository, pull)
-        return _run(repository.folder, "diff", "--no-color", base, pull.head_sha, raw=True)
+        return run_git(repository.folder, "diff", "--no-color", base, pull.head_sha, raw=True)
 
     def places(self, repository: DemoRepository, pull: DemoPull) -> AnchorPlaces:
         """Return where a remark may stand."""
         base = self.merge_base(repository, pull)
-        names = _run(repository.folder, "diff", "--name-only", "-z", base, pull.head_sha, raw=True)
+        names = run_git(
+            repository.folder, "diff", "--name-only", "-z", base, pull.head_sha, raw=True
+        )
         return places(self.patch(repository, pull), names.split("\0")[:-1])
 
     def merge_base(self, repository: DemoRepository, pull: DemoPull) -> str:
         base = f"refs/heads/{pull.base_ref}"
-        return _run(repository.folder, "merge-base", base, pull.head_sha)
+        return run_git(repository.folder, "merge-base", base, pull.head_sha)
 
     def sha(self, full_name: str, ref: str) -> str:
-        return _run(self.repositories[full_name].folder, "rev-parse", f"refs/heads/{ref}")
+        return run_git(self.repositories[full_name].folder, "rev-parse", f"refs/heads/{ref}")
 
     def _keep_head(self, repository: DemoRepository, pull: DemoPull) -> None:
         """A pull request's head is in its repository, whoever's it is."""
         source = self.repositories[pull.head_repository].folder
         ref = f"+{pull.head_sha}:refs/pull/{pull.number}/head"
-        _run(repository.folder, "fetch", "-q", str(source), ref)
+        run_git(repository.folder, "fetch", "-q", str(source), ref)
 
     # -- webhooks ---------------------------------------------------------------------------------
 
     def tell(self, repository: DemoRepository, pull: DemoPull, action: str, **more: Any) -> None:
         """Send an event about a pull request."""
-        sender = {"login": more.pop("sender", pull.author), "type": "User"}
+        sender = user_json(more.pop("sender", pull.author))
         body = {
             "action": action,
             "number": pull.number,
@@ -370,7 +322,7 @@ class DemoForge:
             "title": pull.title,
             "body": pull.body,
             "draft": pull.is_draft,
-            "user": {"login": pull.author, "type": "User"},
+            "user": user_json(pull.author),
             "labels": [{"name": name} for name in pull.labels],
             "html_url": f"{self.url}/{repository.full_name}/pull/{pull.number}",
             "head": {
@@ -385,8 +337,13 @@ class DemoForge:
             },
         }
 
-    def mint(self, installation: int, names: list[str], permissions: Json) -> Token:
-        """Return a new token for these repositories."""
+    def mint(self, installation: int, names: list[str], permissions: Json) -> Token | None:
+        """Return a new token for these repositories; None where the App may not do so much."""
+        levels = ("read", "write")
+        for name, level in permissions.items():
+            held = self.permissions.get(name)
+            if held not in levels or levels.index(level) > levels.index(held):
+                return None
         value = f"ghs_{secrets.token_urlsafe(40)}"
         found = frozenset(
             one for one in self.repositories if not names or one.partition("/")[2] in names
@@ -413,25 +370,3 @@ def _post(url: str, secret: bytes, event: str, guid: str, payload: bytes) -> int
         return error.code
     except OSError:
         return 0
-
-
-def _run(
-    folder: Path,
-    *words: str,
-    data: bytes | None = None,
-    env: dict[str, str] | None = None,
-    raw: bool = False,
-) -> str:
-    """Run git; return what it prints."""
-    done = subprocess.run(
-        ["git", *words],
-        cwd=folder,
-        env={**_GIT, **(env or {})},
-        input=data,
-        capture_output=True,
-        check=False,
-    )
-    if done.returncode:
-        raise RuntimeError(f"git {' '.join(words)}: {done.stderr.decode(errors='replace')}")
-    text = done.stdout.decode("utf-8", "surrogateescape")
-    return text if raw else text.strip()

@@ -13,88 +13,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, NoReturn
-from urllib.parse import parse_qs, unquote, urlsplit
+from typing import Any
+from urllib.parse import unquote, urlsplit
 
-import jwt
+from supervisor.demo.forge import conversation_routes, git_backend
+from supervisor.demo.forge.api_call import Call, Refusal, page, pull_of, refuse
+from supervisor.demo.forge.forge import DemoForge
 
-from supervisor.demo.forge import git_backend
-from supervisor.demo.forge.forge import DemoForge, DemoPull, DemoRepository, Json
-
-MOST_BODY_CHARS = 65_536
 MOST_DIFF_FILES, MOST_DIFF_LINES = 300, 20_000
-MOST_COMMENTS = 30
 _API = "/api"
-
-
-class Refusal(Exception):  # noqa: N818
-    """An answer that isn't a success."""
-
-    def __init__(self, status: int, message: str, errors: list[Any] | None = None) -> None:
-        self.status = status
-        self.body = {"message": message} | ({"errors": errors} if errors else {})
-        super().__init__(message)
-
-
-def refuse(status: int, message: str, *errors: Any) -> NoReturn:
-    """Answer with a status and GitHub's body for it."""
-    raise Refusal(status, message, list(errors))
-
-
-class Call:
-    """One request to the API, with the repository of its path."""
-
-    def __init__(self, forge: DemoForge, handler: "_Handler", path: str, query: str) -> None:
-        self.forge = forge
-        self.path = path
-        self.query = {name: values[-1] for name, values in parse_qs(query).items()}
-        self.authorization = handler.headers.get("authorization", "")
-        self.accept = handler.headers.get("accept", "")
-        self._body = handler.body
-
-    @property
-    def json(self) -> Json:
-        """The body."""
-        try:
-            found = json.loads(self._body or b"{}")
-        except ValueError:
-            refuse(400, "Problems parsing JSON")
-        return found if isinstance(found, dict) else {}
-
-    def as_app(self) -> None:
-        """Refuse who isn't the App."""
-        scheme, _, token = self.authorization.partition(" ")
-        try:
-            if scheme.lower() != "bearer":
-                raise ValueError
-            jwt.decode(token, self.forge.app_key, ["RS256"], issuer=self.forge.app_id, leeway=5)
-        except (ValueError, jwt.InvalidTokenError):
-            refuse(401, "A JSON web token could not be decoded")
-
-    def repository(self, full_name: str, permission: str, level: str = "read") -> DemoRepository:
-        """Return the repository, where the token may do that there."""
-        token = self.forge.tokens.get(self.authorization.partition(" ")[2])
-        if token is None or token.expires_at <= time.time():
-            refuse(401, "Bad credentials")
-        found = self.forge.repositories.get(full_name)
-        if found is None or full_name not in token.repositories:
-            refuse(404, "Not Found")
-        held = token.permissions.get(permission, "none")
-        if permission != "metadata" and (held == "none" or (level == "write" and held != "write")):
-            refuse(403, "Resource not accessible by integration")
-        return found
-
-
-def _pull(repository: DemoRepository, number: str) -> DemoPull:
-    found = repository.pulls.get(int(number))
-    if found is None:
-        refuse(404, "Not Found")
-    return found
-
-
-def _page(call: Call, found: list[Any]) -> list[Any]:
-    size, page = int(call.query.get("per_page", 30)), int(call.query.get("page", 1))
-    return found[(page - 1) * size : page * size]
 
 
 def _tokens(call: Call, installation: str) -> tuple[int, Any]:
@@ -105,6 +32,8 @@ def _tokens(call: Call, installation: str) -> tuple[int, Any]:
     token = call.forge.mint(
         int(installation), wanted.get("repositories", []), wanted.get("permissions", {})
     )
+    if token is None:
+        refuse(422, "The permissions requested are not granted to this installation.")
     expires = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(token.expires_at))
     body = {"token": token.value, "expires_at": expires, "permissions": token.permissions}
     return 201, body
@@ -126,8 +55,13 @@ def _app(call: Call) -> tuple[int, Any]:
 def _installations(call: Call) -> tuple[int, Any]:
     call.as_app()
     account = {"login": "acme", "type": "Organization"}
-    one = {"id": call.forge.installation, "account": account, "suspended_at": None}
-    return 200, _page(call, [one])
+    one = {
+        "id": call.forge.installation,
+        "account": account,
+        "permissions": call.forge.permissions,
+        "suspended_at": None,
+    }
+    return 200, page(call, [one])
 
 
 def _installed(call: Call) -> tuple[int, Any]:
@@ -138,7 +72,7 @@ def _installed(call: Call) -> tuple[int, Any]:
         call.forge.repository_json(call.forge.repositories[one])
         for one in sorted(token.repositories)
     ]
-    return 200, {"total_count": len(found), "repositories": _page(call, found)}
+    return 200, {"total_count": len(found), "repositories": page(call, found)}
 
 
 def _deliveries(call: Call) -> tuple[int, Any]:
@@ -175,12 +109,12 @@ def _pulls(call: Call, name: str) -> tuple[int, Any]:
         if wanted == "all" or one.is_open == (wanted == "open")
         if not head or head == f"{one.head_repository.partition('/')[0]}:{one.head_ref}"
     ]
-    return 200, _page(call, found)
+    return 200, page(call, found)
 
 
 def _one_pull(call: Call, name: str, number: str) -> tuple[int, Any]:
     repository = call.repository(name, "pull_requests")
-    pull = _pull(repository, number)
+    pull = pull_of(repository, number)
     if "diff" not in call.accept:
         return 200, call.forge.pull_json(repository, pull)
     patch = call.forge.patch(repository, pull)
@@ -192,7 +126,7 @@ def _one_pull(call: Call, name: str, number: str) -> tuple[int, Any]:
 
 
 def _open_pull(call: Call, name: str) -> tuple[int, Any]:
-    repository = call.repository(name, "pull_requests", "write")
+    repository = call.repository(name, "pull_requests", level="write")
     wanted = call.json
     try:
         call.forge.sha(name, wanted["head"])
@@ -212,65 +146,6 @@ def _open_pull(call: Call, name: str) -> tuple[int, Any]:
     return 201, call.forge.pull_json(repository, pull)
 
 
-def _reviews(call: Call, name: str, number: str) -> tuple[int, Any]:
-    repository = call.repository(name, "pull_requests")
-    return 200, _page(call, _pull(repository, number).reviews)
-
-
-def _comments(call: Call, name: str, number: str) -> tuple[int, Any]:
-    repository = call.repository(name, "pull_requests")
-    return 200, _page(call, _pull(repository, number).comments)
-
-
-def _post_review(call: Call, name: str, number: str) -> tuple[int, Any]:
-    repository = call.repository(name, "pull_requests", "write")
-    pull, wanted, forge = _pull(repository, number), call.json, call.forge
-    event, body = wanted.get("event", "PENDING"), wanted.get("body") or ""
-    comments = wanted.get("comments", [])
-    if len(body) > MOST_BODY_CHARS or any(len(one["body"]) > MOST_BODY_CHARS for one in comments):
-        refuse(422, "Validation Failed", "body is too long (maximum is 65536 characters)")
-    if event == "APPROVE" and pull.author == forge.app_login:
-        refuse(422, "Unprocessable Entity", "Can not approve your own pull request")
-    if event != "APPROVE" and not body and not comments:
-        refuse(422, "Unprocessable Entity", "body can't be blank")
-    head = wanted.get("commit_id") or pull.head_sha
-    if head != pull.head_sha:
-        known = [one["commit_id"] for one in pull.reviews]
-        if head not in known:
-            refuse(422, "Unprocessable Entity", "commit_id is not part of the pull request")
-    places = forge.places(repository, pull)
-    for one in comments:
-        first = one.get("start_line") or one["line"]
-        hunks = places.get(one["path"])
-        if hunks is None:
-            refuse(422, "Unprocessable Entity", "Path could not be resolved")
-        if not any({first, one["line"]} <= shown for shown in hunks) or first > one["line"]:
-            refuse(422, "Unprocessable Entity", "Line could not be resolved")
-    with forge.lock:
-        review = {
-            "id": next(forge.ids),
-            "user": {"login": forge.app_login, "type": "Bot"},
-            "body": body,
-            "state": {"APPROVE": "APPROVED", "REQUEST_CHANGES": "CHANGES_REQUESTED"}.get(
-                event, "COMMENTED"
-            ),
-            "commit_id": head,
-            "html_url": f"{forge.url}/{name}/pull/{number}#review",
-        }
-        pull.reviews.append(review)
-        pull.comments += [
-            {
-                "id": next(forge.ids),
-                "pull_request_review_id": review["id"],
-                "commit_id": head,
-                "user": review["user"],
-                **one,
-            }
-            for one in comments
-        ]
-    return 200, review
-
-
 def _permission(call: Call, name: str, login: str) -> tuple[int, Any]:
     repository = call.repository(name, "metadata")
     held = repository.collaborators.get(unquote(login))
@@ -286,11 +161,11 @@ def _checks(call: Call, name: str, ref: str) -> tuple[int, Any]:
         for one in repository.checks
         if one["head_sha"] == ref and call.query.get("check_name") in (None, one["name"])
     ]
-    return 200, {"total_count": len(found), "check_runs": _page(call, found)}
+    return 200, {"total_count": len(found), "check_runs": page(call, found)}
 
 
 def _add_check(call: Call, name: str) -> tuple[int, Any]:
-    repository = call.repository(name, "checks", "write")
+    repository = call.repository(name, "checks", level="write")
     wanted = call.json
     if not re.fullmatch("[0-9a-f]{40}", wanted.get("head_sha", "")):
         refuse(422, "No commit found for SHA")
@@ -300,12 +175,12 @@ def _add_check(call: Call, name: str) -> tuple[int, Any]:
 
 
 def _change_check(call: Call, name: str, number: str) -> tuple[int, Any]:
-    repository = call.repository(name, "checks", "write")
+    repository = call.repository(name, "checks", level="write")
     for one in repository.checks:
         if one["id"] == int(number):
             one |= call.json
             return 200, one
-    refuse(404, "Not Found")
+    raise Refusal(404, "Not Found")
 
 
 _NAME = r"([^/]+/[^/]+)"
@@ -320,13 +195,11 @@ _ROUTES: list[tuple[str, str, Callable[..., tuple[int, Any]]]] = [
     ("GET", rf"/repos/{_NAME}/pulls", _pulls),
     ("POST", rf"/repos/{_NAME}/pulls", _open_pull),
     ("GET", rf"/repos/{_NAME}/pulls/(\d+)", _one_pull),
-    ("GET", rf"/repos/{_NAME}/pulls/(\d+)/reviews", _reviews),
-    ("POST", rf"/repos/{_NAME}/pulls/(\d+)/reviews", _post_review),
-    ("GET", rf"/repos/{_NAME}/pulls/(\d+)/comments", _comments),
     ("GET", rf"/repos/{_NAME}/collaborators/([^/]+)/permission", _permission),
     ("GET", rf"/repos/{_NAME}/commits/([^/]+)/check-runs", _checks),
     ("POST", rf"/repos/{_NAME}/check-runs", _add_check),
     ("PATCH", rf"/repos/{_NAME}/check-runs/(\d+)", _change_check),
+    *conversation_routes.ROUTES,
 ]
 
 
@@ -360,11 +233,15 @@ class _Handler(BaseHTTPRequestHandler):
             found = re.fullmatch(pattern, path)
             if found and method == self.command:
                 try:
-                    status, body = answer(Call(forge, self, path, query), *found.groups())
+                    status, body = answer(
+                        Call(forge, dict(self.headers.items()), self.body, query), *found.groups()
+                    )
                     for (verb, part), done in list(forge.after.items()):
                         if verb == self.command and part in path:
                             done()
                     self._answer(status, body)
+                except ConnectionError:  # of an `after`: it is done, and the answer is lost
+                    self.close_connection = True
                 except Refusal as refusal:
                     self._answer(refusal.status, refusal.body)
                 return
@@ -408,6 +285,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, status: int, body: Any) -> None:
         data = body.encode() if isinstance(body, str) else json.dumps(body).encode()
+        if status == 204:
+            data = b""
         self.send_response(status)
         self.send_header("Content-Type", "application/json; charset=utf-8")
         self.send_header("Content-Length", str(len(data)))

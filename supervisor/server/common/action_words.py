@@ -41,6 +41,28 @@ _FILE_VERBS = {
     "symlink": "make a symbolic link",
     "rename": "rename a file",
 }
+# What an act is about, by what its targets are called.
+_TARGETS = {
+    "reply": "comment",
+    "react": "comment",
+    "resolve": "threads",
+    "dismiss": "review",
+    "undo": "removes",
+}
+_ACT_VERBS = {
+    "post": "post a review",
+    "comment": "comment on a pull request",
+    "reply": "reply to a comment",
+    "resolve": "resolve what is settled",
+    "react": "react to a comment",
+    "check": "set a check",
+    "dismiss": "dismiss its own review",
+    "undo": "take its own review back",
+    "push": "push a branch",
+    "open-pr": "open a pull request",
+    "update-pr": "change a pull request",
+    "open-issue": "open an issue",
+}
 
 
 def asks(action: Action) -> str:
@@ -60,10 +82,8 @@ def asks(action: Action) -> str:
             return "wants to use git"
         case Packages():
             return "wants to run a package manager"
-        case Act(operation="post"):
-            return "wants to post a review"
         case Act():
-            return "wants to do something on the forge"
+            return f"wants to {_ACT_VERBS[action.operation]}"
         case Proposal():
             return "proposes a rule"
         case BudgetRaise():
@@ -136,6 +156,7 @@ def details(action: Action) -> list[tuple[str, str]]:
                 ("head", action.head[:12]),
                 ("verdict", action.verdict.replace("_", " ")),
                 ("gravest", action.severity),
+                (_TARGETS.get(action.operation, ""), ", ".join(map(_target, action.targets))),
             ]
         case FileChange():
             found = [("link to", action.link_target), ("new name", action.to)]
@@ -191,6 +212,11 @@ def delivery(request: Request) -> str:
         return "applied"
     outcome = request.outcome or {}
     return f"done, exit code {outcome['exit_code']}" if "exit_code" in outcome else "done"
+
+
+def _target(target: str) -> str:
+    kind, colon, number = target.rpartition(":")
+    return f"{number} (beside the code)" if colon and kind == "review" else target
 
 
 def _folder(cwd: str) -> str:

@@ -10,7 +10,12 @@ from supervisor.core.reviews.slots import state
 from supervisor.errors import NotFoundError, UserError
 from supervisor.reviews.service import ReviewService
 from supervisor.server.common.parts import Parts
-from supervisor.store.reviews import queries
+from supervisor.store.reviews import findings, queries
+
+_OF_FINDING = (
+    *("state", "severity", "title", "path", "line"),
+    *("said", "said_by", "said_why", "said_scope", "said_until"),
+)
 
 
 class RepositoryView(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,6 +58,52 @@ class ReviewView(msgspec.Struct, frozen=True, kw_only=True):
     verdict: str = ""
     summary: str = ""
     findings: list[dict[str, Any]] = []
+
+
+class RoundView(msgspec.Struct, frozen=True, kw_only=True):
+    """One review of a pull request among the others: `number` counts from 1, 0 where it came to
+    nothing; `since` is the head that was reviewed before, "" where the whole change was looked at.
+    `posted`, `open`, `gone`: how many findings it put on the forge, left open and saw gone."""
+
+    id: str
+    number: int
+    head: str
+    since: str
+    outcome: str
+    why: str
+    wanted_at: float
+    cost: int
+    posted: int
+    open: int
+    gone: int
+
+
+class FindingView(msgspec.Struct, frozen=True, kw_only=True):
+    """A finding over the rounds of its pull request. `first`, `last` and `gone` are numbers of
+    rounds, 0 for none; `said_until` is None for as long as the pull request is open."""
+
+    id: str
+    state: str
+    severity: str
+    title: str
+    path: str
+    line: int
+    is_posted: bool
+    first: int
+    last: int
+    gone: int
+    said: str
+    said_by: str
+    said_why: str
+    said_scope: str
+    said_until: float | None
+
+
+class RoundsView(msgspec.Struct, frozen=True, kw_only=True):
+    """The rounds of a pull request, first to last, and its findings over them."""
+
+    rounds: list[RoundView]
+    findings: list[FindingView]
 
 
 class ReceiptView(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,6 +174,45 @@ def review(service: ReviewService, run_id: str) -> ReviewView:
         return _view(connection, run_of(service, run_id))
 
 
+def rounds(service: ReviewService, run: queries.ReviewRun) -> RoundsView:
+    """Return the rounds of a run's pull request."""
+    with service.engine.connect() as connection:
+        runs = queries.runs_of(connection, run.pull_id)
+        known = findings.history(connection, run.pull_id)
+    numbers = {one.id: int((one.review or {}).get("round", 0)) for one in runs}
+
+    def view(one: queries.ReviewRun) -> RoundView:
+        said = one.review or {}
+        return RoundView(
+            id=one.id,
+            number=numbers[one.id],
+            head=one.head_sha,
+            since=one.since_sha,
+            outcome=_outcome(one),
+            why=reason_words(one.reason),
+            wanted_at=one.wanted_at,
+            cost=one.cost,
+            posted=len(said.get("post", ())),
+            open=int(said.get("open", 0)),
+            gone=int(said.get("gone", 0)),
+        )
+
+    return RoundsView(
+        rounds=[view(one) for one in runs],
+        findings=[
+            FindingView(
+                id=one["identity"][:8],
+                is_posted=one["posted_at"] is not None,
+                first=numbers.get(one["first_run"], 0),
+                last=numbers.get(one["last_run"], 0),
+                gone=numbers.get(one["gone_run"], 0),
+                **{name: one[name] for name in _OF_FINDING},
+            )
+            for one in known
+        ],
+    )
+
+
 def run_of(service: ReviewService, run_id: str) -> queries.ReviewRun:
     """Return a run's facts."""
     with service.engine.connect() as connection:
@@ -191,6 +281,10 @@ def number(text: str) -> int:
     return int(text)
 
 
+def _outcome(run: queries.ReviewRun) -> str:
+    return run.outcome or ("running" if run.claimed_at else "waiting")
+
+
 def _view(connection: Any, run: queries.ReviewRun) -> ReviewView:
     pull = queries.pull(connection, run.pull_id)
     repository = queries.repository_of(connection, pull.repository_id)
@@ -204,7 +298,7 @@ def _view(connection: Any, run: queries.ReviewRun) -> ReviewView:
         head=run.head_sha,
         base=run.base_sha,
         attempt=run.attempt,
-        outcome=run.outcome or ("running" if run.claimed_at else "waiting"),
+        outcome=_outcome(run),
         why=reason_words(run.reason),
         wanted_at=run.wanted_at,
         ended_at=run.ended_at,

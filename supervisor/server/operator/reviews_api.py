@@ -13,12 +13,13 @@ from litestar.types import ControllerRouterHandler
 
 from supervisor.errors import UserError
 from supervisor.server.operator import review_views
-from supervisor.server.operator.operator_api import AnyRequest, parts_of
+from supervisor.server.operator.operator_api import AnyRequest, caller, parts_of
 from supervisor.server.operator.review_views import (
     DeliveryView,
     ReceiptView,
     RepositoryView,
     ReviewView,
+    RoundsView,
     service_of,
 )
 
@@ -38,6 +39,12 @@ class PullWanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """A pull request by its URL, or as `OWNER/REPO#NUMBER`."""
 
     pull: Annotated[str, msgspec.Meta(min_length=1, max_length=500)]
+
+
+class UndoWanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A review by its id, or a pull request by its URL or as `OWNER/REPO#NUMBER`."""
+
+    of: Annotated[str, msgspec.Meta(min_length=1, max_length=500)]
 
 
 class WishOutcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,6 +99,13 @@ def get_receipts(request: AnyRequest, run_id: FromPath[str]) -> list[ReceiptView
     return review_views.receipts(service, review_views.run_of(service, run_id))
 
 
+@get("/api/reviews/{run_id:str}/rounds", sync_to_thread=False)
+def get_rounds(request: AnyRequest, run_id: FromPath[str]) -> RoundsView:
+    """Return the rounds of a review's pull request, and its findings over them."""
+    service = service_of(parts_of(request))
+    return review_views.rounds(service, review_views.run_of(service, run_id))
+
+
 @get("/api/reviews/{run_id:str}/trace", sync_to_thread=True)
 def get_trace(request: AnyRequest, run_id: FromPath[str]) -> list[dict[str, Any]]:
     """Return the turns of a review: what the model said and called, tokens and seconds."""
@@ -105,6 +119,13 @@ async def requeue(request: AnyRequest, run_id: FromPath[str]) -> WishOutcome:
     service = service_of(parts_of(request))
     view = review_views.review(service, run_id)
     return WishOutcome(outcome=await service.review_pull(view.repository, view.number))
+
+
+@post("/api/reviews/undo", status_code=200)
+async def undo_reviews(request: AnyRequest, data: JSONBody[UndoWanted]) -> list[str]:
+    """Take back what a review posted, or all that stands on a pull request; the reviews' ids."""
+    service = service_of(parts_of(request))
+    return await service.take_back.undo(data.of, by=caller(request).name)
 
 
 @get("/api/deliveries", sync_to_thread=False)
@@ -129,8 +150,10 @@ def handlers() -> list[ControllerRouterHandler]:
         review_pull,
         get_review,
         get_receipts,
+        get_rounds,
         get_trace,
         requeue,
+        undo_reviews,
         list_deliveries,
         handle_again,
     ]

@@ -9,7 +9,15 @@ from sqlalchemy import Connection, func, insert, or_, select, update
 from sqlalchemy.dialects.sqlite import insert as insert_or
 
 from supervisor.core.reviews.slots import Slot
-from supervisor.store.reviews.tables import deliveries, pulls, receipts, repositories, runs, slots
+from supervisor.store.reviews.tables import (
+    deliveries,
+    mentions,
+    pulls,
+    receipts,
+    repositories,
+    runs,
+    slots,
+)
 
 
 class Repository(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,6 +32,7 @@ class Repository(msgspec.Struct, frozen=True, kw_only=True):
     clone_url: str
     enabled: bool
     removed_at: float | None
+    may_resolve: bool
     settings: dict[str, Any]
     session_id: str
 
@@ -45,6 +54,7 @@ class PullRequest(msgspec.Struct, frozen=True, kw_only=True):
     head_sha: str
     closed_at: float | None
     labels: list[str]
+    body: str
     paused_by: str
 
 
@@ -316,3 +326,33 @@ def receipts_of(connection: Connection, pull_ids: Sequence[int]) -> list[Receipt
 def newest_receipts(connection: Connection, limit: int = 100) -> list[Receipt]:
     rows = connection.execute(select(receipts).order_by(receipts.c.at.desc()).limit(limit))
     return [Receipt(**row._mapping) for row in rows]
+
+
+def change_pull(connection: Connection, pull_id: int, **facts: object) -> None:
+    connection.execute(update(pulls).where(pulls.c.id == pull_id).values(facts))
+
+
+def add_mention(connection: Connection, forge: str, comment_id: int, **facts: object) -> bool:
+    """Keep a comment that called us. Return whether it is still to be answered: a new one, or one
+    that a crash left."""
+    values = {"forge": forge, "comment_id": comment_id, **facts}
+    connection.execute(insert_or(mentions).values(values).on_conflict_do_nothing())
+    query = select(mentions.c.outcome).where(*_is_mention(forge, comment_id))
+    return not connection.execute(query).scalar_one()
+
+
+def end_mention(connection: Connection, forge: str, comment_id: int, outcome: str) -> None:
+    query = update(mentions).where(*_is_mention(forge, comment_id))
+    connection.execute(query.values(outcome=outcome))
+
+
+def was_called(connection: Connection, pull_id: int, command: str) -> bool:
+    """Return whether somebody who may write called for this on a pull request."""
+    query = select(mentions.c.comment_id).where(
+        mentions.c.pull_id == pull_id, mentions.c.command == command, mentions.c.outcome == "done"
+    )
+    return connection.execute(query.limit(1)).first() is not None
+
+
+def _is_mention(forge: str, comment_id: int) -> tuple[Any, ...]:
+    return (mentions.c.forge == forge, mentions.c.comment_id == comment_id)

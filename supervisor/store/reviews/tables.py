@@ -34,6 +34,8 @@ repositories = Table(
     Column("clone_url", Text, nullable=False, server_default=""),
     Column("enabled", Boolean, nullable=False, server_default="1"),
     Column("removed_at", Float),
+    # Whether the App's permissions there suffice to resolve threads.
+    Column("may_resolve", Boolean, nullable=False, server_default="0"),
     # What the operator set for it on the page.
     Column("settings", JSON, nullable=False, server_default="{}"),
     # The standing session that the repository's acts belong to.
@@ -76,6 +78,7 @@ pulls = Table(
     Column("head_sha", String(64), nullable=False, server_default=""),
     Column("closed_at", Float),
     Column("labels", JSON, nullable=False, server_default="[]"),
+    Column("body", Text, nullable=False, server_default=""),
     # Who asked for no more reviews of it; "": nobody.
     Column("paused_by", String(256), nullable=False, server_default=""),
     UniqueConstraint("repository_id", "number"),
@@ -180,10 +183,9 @@ findings = Table(
     Column("first_run", String(64), nullable=False),
     Column("last_run", String(64), nullable=False),
     Column("gone_run", String(64), nullable=False, server_default=""),
-    # The review that it was posted by, and its comment and thread there.
     Column("posted_at", Float),
-    Column("comment_id", Integer),
-    Column("thread_id", String(128), nullable=False, server_default=""),
+    # For how many rounds it waits to be posted without having been seen again.
+    Column("unconfirmed", Integer, nullable=False, server_default="0"),
     UniqueConstraint("pull_id", "identity"),
     Index("findings_said", "identity", "said_scope"),
 )

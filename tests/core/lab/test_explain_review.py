@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 
-from supervisor.core.act import Act
+from supervisor.core.act import Act, Operation, act_title
 from supervisor.core.lab.check import answer_line
 from supervisor.core.lab.explain import explain
 from supervisor.core.lab.lint import lint
 from supervisor.core.policy.policy_text import policy_from_data
+from supervisor.core.reviews.review_rules import OPERATIONS
 
 
 def act(**more: Any) -> Act:
@@ -69,3 +70,14 @@ def test_lint_names_what_another_rule_covers_and_what_covers_everything() -> Non
     said = "\n".join(str(one) for one in lint(policy_from_data(data), None, 0.0).findings)
     assert "review(post acme/shop)" in said
     assert "covers every act on every forge" in said
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_each_operation_is_explained_in_words(operation: Operation) -> None:
+    one = act(operation=operation, number=3, body="eyes", targets=("7",))
+    (why,) = looks(one, allow=[f"review({operation} acme/shop)"]).values()
+    assert why == f"`{operation} acme/shop` covers `{act_title(one)}`"
+    line = {"category": "review", "operation": operation, "repository": "acme/shop"}
+    policy = policy_from_data({"allow": [f"review({operation} acme/shop)"]})
+    found = answer_line(json.dumps(line).encode(), policy, None, 0.0)
+    assert found["verdict"] == "allow"

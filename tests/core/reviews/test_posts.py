@@ -6,10 +6,16 @@ from supervisor.core.reviews.findings import Finding, PlacedFinding
 from supervisor.core.reviews.posts import (
     MOST_BODY_CHARS,
     PullTarget,
+    act_mark,
     mark,
+    marked,
+    note_act,
+    note_mark,
     review_act,
+    reviewed_by,
     run_of,
     taken,
+    undo_act,
     without_places,
 )
 
@@ -116,6 +122,35 @@ def test_what_can_not_stand_beside_the_code_stands_in_the_text() -> None:
     assert "`a.py:5`\n\n**high: T1**" in whole.body
     assert whole.body.count("gatehouse:ab12") == 1
     assert whole.body.endswith(mark("ab12"))
+
+
+def test_a_later_round_has_a_line_for_a_text_and_a_mark_of_its_own() -> None:
+    act = posted(placed(1, severity="high"))
+    note = note_act(act)
+    assert note.body == (f"1 new finding; the summary above is up to date.\n\n{note_mark('ab12')}")
+    assert (note.comments, note.head, note.severity) == (act.comments, act.head, "high")
+    assert note_act(posted(placed(1), placed(2))).body.startswith("2 new findings; ")
+    approval = review_act(TARGET, "approve", "All.", [], run_id="ab12")
+    assert note_act(approval).body.startswith("Approved; the summary")
+    changes = review_act(TARGET, "request_changes", "All.", [], run_id="ab12")
+    assert note_act(changes).body.startswith("Changes are requested; the summary")
+    assert (run_of(note.body), reviewed_by(note.body)) == ("", "ab12")
+    assert (run_of(act.body), reviewed_by(act.body)) == ("ab12", "ab12")
+    assert reviewed_by("nobody's") == ""
+    assert without_places(note).body.endswith(f"Why.\n\n{note_mark('ab12')}")
+
+
+def test_a_comment_is_known_by_the_request_that_it_is_of() -> None:
+    act = posted()
+    assert marked(act, "77").body == f"{act.body}\n\n{act_mark('77')}"
+    assert run_of(act_mark("77")) == ""
+
+
+def test_what_is_taken_back_says_by_whom() -> None:
+    act = undo_act(TARGET, ["4"], ["5", "6"], by="ada @x", run_id="ab12")
+    assert act.body == "This review was taken back by ada \\@x."
+    assert (act.operation, act.title) == ("undo", "ab12")
+    assert act.targets == ("4", "review:5", "review:6")
 
 
 def _act(act):

@@ -33,6 +33,13 @@ def test_nothing_but_a_clean_review_is_a_success(outcome, reason) -> None:
     assert (CONCLUSIONS[outcome] == "failure") == (outcome == "failed")
 
 
+def test_a_change_of_what_steers_reviews_is_named_and_whose_held() -> None:
+    names = [".reviewerc", "CLAUDE.md"]
+    followed = check_summary(facts(configuration=names, trust="head"))
+    assert "(.reviewerc, CLAUDE.md); it was read as changed" in followed
+    assert "the base's held" in check_summary(facts(configuration=names, trust="base"))
+
+
 def test_a_person_reads_what_was_left_out_and_who_looked() -> None:
     said = check_summary(
         facts(

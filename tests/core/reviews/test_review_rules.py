@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from supervisor.core.act import Act
+from supervisor.core.act import OPERATION_WORDS, Act, Operation
 from supervisor.core.policy.policy_text import policy_from_data
 from supervisor.core.policy.rule_containment import compiled, contains
 from supervisor.core.policy.rule_width import width
 from supervisor.core.policy.suggest import suggest
-from supervisor.core.reviews.review_rules import compile_pattern, example_act, special
+from supervisor.core.reviews.review_rules import OPERATIONS, compile_pattern, example_act, special
 from supervisor.core.verdicts import Verdict
 from supervisor.errors import PolicyError
 from tests.fakes.ruled import ruled
@@ -128,6 +128,22 @@ def test_an_example_is_an_act() -> None:
     assert list(special(example_act("post a/b --links"))) == ["--links"]
     with pytest.raises(PolicyError):
         example_act("post acme/*")
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_each_operation_has_rules_of_its_own(operation: Operation) -> None:
+    one = act(operation=operation, body="eyes", targets=("7",), number=3)
+    rule = f"{operation} acme/shop"
+    assert decision(one) == "ask"
+    assert decision(one, allow=[f"review({rule})"]) == "allow"
+    assert decision(one, allow=["review(* */*)"], deny=[f"review({rule})"]) == "deny"
+    assert decision(act(operation="post"), allow=[f"review({rule})"]) == (
+        "allow" if operation == "post" else "ask"
+    )
+    narrow, broad = suggest(one)
+    assert narrow.rule == f"review({operation} github:acme/shop)"
+    assert narrow.explains == f"{OPERATION_WORDS[operation]} in this repository"
+    assert decision(one, allow=[broad.rule]) == "allow"
 
 
 def test_always_offers_the_repository_and_its_owner() -> None:

@@ -36,8 +36,8 @@ ACTS = re.compile(
     r"|^\s*/[a-z]|javascript:|[\u200b\u202e\u2063\u2066\x1b]",
     re.MULTILINE | re.IGNORECASE,
 )
-# Where the reader is shown the words: in the diff, in names of files, and in what it reads.
-SHOWN = ("diff", "file name", "CLAUDE.md", "tool output")
+# Where the reader is shown the words: in the order, the diff, names of files, and what it reads.
+SHOWN = ("diff", "file name", "CLAUDE.md", "tool output", "title", "body")
 
 
 def standing(where: str) -> list[dict[str, Any]]:
@@ -121,7 +121,7 @@ def test_there_are_sixty_of_them_in_every_place() -> None:
     assert len({one["text"] for one in HOSTILE}) >= 60
     assert {one["where"] for one in HOSTILE} == {
         *SHOWN,
-        *("title", "body", "comment", "commit message"),
+        *("comment", "commit message"),
     }
     assert len({one["kind"] for one in HOSTILE}) >= 20
 

@@ -9,14 +9,20 @@ from pathlib import Path
 
 import pytest
 
+from supervisor.core.reviews import posts
 from supervisor.demo.forge.forge import DemoPull
-from supervisor.demo.stage import NAME, Stage
+from supervisor.demo.stage import FILES, NAME, Stage
 from tests.fakes.reviewed import CHANGE, forge_with_people
 from tests.scenarios.process import Gatehouse, until
 
 pytestmark = [pytest.mark.xdist_group("reviews"), pytest.mark.timeout(300)]
 POLICY = "version: 1\nallow: [review(* */*)]\n"
 PORT = "GATEHOUSE_FORGE_PORT"
+SECOND = {
+    "shop/orders.py": FILES["shop/orders.py"]
+    + '\n\ndef order(number):\n    query = f"select * from orders where number = {number}"\n'
+    + "    return query\n"
+}
 
 
 def start(product: Gatehouse, stage: Stage, folder: Path, port: int) -> subprocess.Popen[bytes]:
@@ -83,6 +89,43 @@ def test_killed_at_any_step_the_review_is_posted_once(
         until(lambda: [one for one in checks if one["conclusion"] == "neutral"] or None, "check")
         until(lambda: "found" in product.ask("reviews", "list") or None, "a run that ended")
         assert len(pull.reviews) == 1, pull.reviews
+        product.end()
+
+
+ROUND = {"noting": ("POST", "/reviews"), "editing": ("PUT", "/reviews/")}
+
+
+@pytest.mark.parametrize("step", ROUND if os.environ.get("EVERYTHING") else ("noting",))
+def test_killed_in_a_second_round_it_is_posted_once(
+    gatehouse: Path, tmp_path: Path, free_tcp_port: int, step: str
+) -> None:
+    product = Gatehouse(gatehouse, tmp_path, POLICY)
+    with forge_with_people(tmp_path / "stage") as stage:
+        process = start(product, stage, tmp_path, free_tcp_port)
+        webhooks = f"http://127.0.0.1:{free_tcp_port}/github"
+        stage.forge.hook = (webhooks, stage.secret_file.read_bytes())
+        pull = opened(stage)
+        until(lambda: pull.reviews or None, "the first review")
+        (first,) = (dict(one) for one in pull.reviews)
+        until(lambda: "found" in product.ask("reviews", "list") or None, "the first run's end")
+
+        def kill_once() -> None:
+            stage.forge.after.pop(ROUND[step], None)
+            kill(process)
+
+        stage.forge.after[ROUND[step]] = kill_once
+        stage.forge.push(NAME, pull.number, SECOND, "More")
+        process.wait(120)
+        process = start(product, stage, tmp_path, free_tcp_port)
+        until(lambda: pull.reviews[0]["body"] != first["body"] or None, "the summary is edited")
+        until(lambda: product.ask("reviews", "list").count("found") == 2 or None, "its end")
+        summary, note = pull.reviews
+        assert posts.reviewed_by(note["body"]) == posts.run_of(summary["body"])
+        assert posts.run_of(first["body"]) not in summary["body"]
+        of_note = [
+            one["path"] for one in pull.comments if one["pull_request_review_id"] == note["id"]
+        ]
+        assert of_note.count("shop/orders.py") == 1
         product.end()
 
 

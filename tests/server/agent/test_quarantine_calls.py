@@ -7,6 +7,8 @@ from typing import Any
 import httpx
 import pytest
 
+from supervisor.core.reviews.quarantine_answers import QuarantinedFinding
+from supervisor.server.agent.agent_bodies import ReviewFinding
 from supervisor.server.app import build_agent_app
 from supervisor.server.common.listening import listen
 from supervisor.server.common.serve import serve_agent
@@ -127,6 +129,11 @@ async def test_a_report_is_kept_as_far_as_it_stands(
     assert [one["path"] for one in review["findings"]] == ["a.py"]
     assert review["summary"].startswith("Ask @ ada\n\ndropped: 1 of a file")
     assert events(quarantined) == [("dropped_answers", ""), ("defused_text", "")]
+
+
+def test_a_finding_in_quarantine_has_the_fields_of_any() -> None:
+    assert QuarantinedFinding.__struct_fields__
+    assert set(QuarantinedFinding.__struct_fields__) == set(ReviewFinding.__struct_fields__)
 
 
 async def test_the_tools_of_mcp(quarantined: FakeParts) -> None:

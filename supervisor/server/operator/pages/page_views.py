@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from supervisor.core.act import Act
 from supervisor.core.actions import (
     CATEGORIES,
     Category,
@@ -123,12 +124,18 @@ def card(parts: Parts, request: Request, budget: DiffTime | None = None) -> dict
         "install": _install(parts, request) if current == "pending" else None,
         "can_open_pull": parts.reviews is not None
         and parts.reviews.pull_of_push(request) is not None,
-        "has_act": current == "pending" and getattr(request.action, "operation", "") == "post",
+        "has_act": current == "pending" and _has_words(request),
         "has_push": current == "pending" and bool(getattr(request.action, "updates", ())),
         "delivery": redact(action_words.delivery(request)),
         "superseded_by": request.superseded_by or "",
         "about": _about(request),
     }
+
+
+def _has_words(request: Request) -> bool:
+    """Whether it is an act whose words a person may change."""
+    act = request.action
+    return isinstance(act, Act) and act.operation in ("post", "comment", "reply")
 
 
 def _install(parts: Parts, request: Request) -> dict[str, Any] | None:

@@ -9,6 +9,7 @@ from litestar.types import ControllerRouterHandler
 
 from supervisor.core.act import Act
 from supervisor.core.approvals import Request
+from supervisor.core.money import dollars
 from supervisor.errors import GatehouseError
 from supervisor.server.common.parts import Parts
 from supervisor.server.common.time_words import clock_text
@@ -18,6 +19,9 @@ from supervisor.server.operator.operator_api import AnyRequest, caller, parts_of
 from supervisor.server.operator.pages import page_values
 from supervisor.server.operator.pages.page_views import card
 from supervisor.server.operator.review_views import ReviewView, service_of
+
+# How a finding's state is coloured.
+_STATES = {"new": "warn", "open": "warn", "contested": "bad", "fixed": "good"}
 
 
 @get("/reviews", include_in_schema=False, sync_to_thread=False)
@@ -48,12 +52,15 @@ def review(request: AnyRequest, run_id: FromPath[str]) -> Response[str]:
         if isinstance(one.action, Act) and one.action.head == view.head
     ]
     receipts = review_views.receipts(service, run)
+    history = review_views.rounds(service, run)
     return page_values.page(
         request,
         "review_run.html",
         "reviews",
         review=_row(view),
         findings=view.findings,
+        rounds=[(one, clock_text(one.wanted_at), dollars(one.cost)) for one in history.rounds],
+        tracked=[(one, _STATES.get(one.state, "")) for one in history.findings],
         acts=acts,
         receipts=[(one, clock_text(one.at)) for one in receipts],
         turns=review_views.trace(parts, run),
@@ -144,6 +151,7 @@ def _act(parts: Parts, request: Request) -> dict[str, Any]:
     return {
         "id": request.id,
         "body": act.body,
+        "is_review": act.operation == "post",
         "comments": [
             {"view": one, "code": code.get(one.finding, []), "id": one.finding}
             for one in act.comments

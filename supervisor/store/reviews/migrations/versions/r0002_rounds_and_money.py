@@ -28,8 +28,12 @@ def upgrade() -> None:
         "repositories", sa.Column("settings", sa.JSON, nullable=False, server_default="{}")
     )
     op.add_column(
+        "repositories", sa.Column("may_resolve", sa.Boolean, nullable=False, server_default="0")
+    )
+    op.add_column(
         "pull_requests", sa.Column("labels", sa.JSON, nullable=False, server_default="[]")
     )
+    op.add_column("pull_requests", _long("body"))
     op.add_column("pull_requests", _text("paused_by"))
     for column in (
         _text("since_sha", 64),
@@ -65,8 +69,7 @@ def upgrade() -> None:
         sa.Column("last_run", sa.String(64), nullable=False),
         _text("gone_run", 64),
         sa.Column("posted_at", sa.Float),
-        sa.Column("comment_id", sa.Integer),
-        _text("thread_id", 128),
+        _whole("unconfirmed"),
         sa.UniqueConstraint("pull_id", "identity"),
     )
     op.create_index("findings_said", "findings", ["identity", "said_scope"])

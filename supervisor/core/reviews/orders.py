@@ -1,0 +1,71 @@
+"""The order of a review: what its reader is told of a pull request besides the code.
+
+Pure. `agent_image/reviewer/orders.py` reads it. No secret is in it: it lies in the sandbox's home.
+"""
+
+import msgspec
+
+MOST_KNOWN = 50
+MOST_TEXT_CHARS = 20_000
+# Of all texts together.
+MOST_CHARS = 200_000
+MOST_FILES = 2_000
+
+
+class Told(msgspec.Struct, frozen=True, kw_only=True):
+    """A text for the reader, and where it comes from."""
+
+    source: str
+    text: str
+
+
+class KnownRemark(msgspec.Struct, frozen=True, kw_only=True):
+    """A finding of an earlier round that is open still."""
+
+    id: str
+    severity: str
+    path: str
+    line: int
+    title: str
+    quote: str = ""
+
+
+class Order(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """`since`: the head that was reviewed before, "" where the whole change is shown. `files`: what
+    is to be reviewed; empty means all."""
+
+    title: str = ""
+    body: str = ""
+    since: str = ""
+    files: tuple[str, ...] = ()
+    known: tuple[KnownRemark, ...] = ()
+    guidance: tuple[Told, ...] = ()
+    skills: tuple[Told, ...] = ()
+    checklist: tuple[str, ...] = ()
+    strictness: str = ""
+    notes: tuple[Told, ...] = ()
+
+
+def order_text(order: Order) -> str:
+    """Return the order as it is handed over, its texts cut to what a reader takes."""
+    room = MOST_CHARS
+    cut: dict[str, tuple[Told, ...]] = {}
+    for name in ("guidance", "skills", "notes"):
+        kept = []
+        for one in getattr(order, name):
+            text = one.text[: min(MOST_TEXT_CHARS, room)]
+            room -= len(text)
+            if text:
+                note = "" if text == one.text else "\n[cut here]"
+                kept.append(Told(source=one.source, text=text + note))
+        cut[name] = tuple(kept)
+    kept_files = order.files if len(order.files) <= MOST_FILES else ()
+    short = msgspec.structs.replace(
+        order,
+        title=order.title[:1_000],
+        body=order.body[:MOST_TEXT_CHARS],
+        files=kept_files,
+        known=order.known[:MOST_KNOWN],
+        **cut,
+    )
+    return msgspec.json.encode(short).decode()

@@ -1,0 +1,212 @@
+"""Answers comments that call us: who wrote one is asked of the forge, each time.
+
+What a comment says is read from the forge, too: the webhook only told that there is one. A reaction
+says that it was heard; words are an act like any other.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple, cast
+
+import msgspec
+from sqlalchemy import Engine
+
+from supervisor.base.clock import Clock
+from supervisor.core.act import Act
+from supervisor.core.act import Forge as ForgeName
+from supervisor.core.reviews import deliveries, mentions, slots
+from supervisor.core.reviews.mentions import Mention
+from supervisor.core.reviews.trust import WRITERS
+from supervisor.errors import NotFoundError, UserError
+from supervisor.forges.base import Forge, ForgeError, PostedComment
+from supervisor.reviews.intake import payload_of
+from supervisor.reviews.reconcile import Reconcile, facts_of
+from supervisor.reviews.rounds import Rounds
+from supervisor.reviews.slots import Slots
+from supervisor.store.reviews import findings, queries
+
+IGNORED = "ignored"
+HEARD, DONE, UNCLEAR = "eyes", "+1", "confused"
+
+
+class Mentions:
+    """One per supervisor. `ask` asks for an act in the session of a repository."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        clock: Clock,
+        forge: Forge,
+        slots_: Slots,
+        reconcile: Reconcile,
+        rounds: Rounds,
+        ask: Callable[[Act, str, str], None],
+    ) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._forge = forge
+        self._slots = slots_
+        self._reconcile = reconcile
+        self._rounds = rounds
+        self._ask = ask
+        reconcile.comment = self.handle
+
+    async def handle(self, repository: queries.Repository, delivery: queries.Delivery) -> str:
+        """Answer the comment that a delivery tells of; return the outcome in a word."""
+        number = deliveries.comment_id(msgspec.json.decode(payload_of(delivery)))
+        if number is None:
+            return IGNORED
+        is_inline = delivery.event == "pull_request_review_comment"
+        comment = await self._comment(repository, number, is_inline=is_inline)
+        own = await self._reconcile.own_login()
+        if comment is None or comment.number is None or comment.is_bot or comment.author == own:
+            return IGNORED
+        found = mentions.parse_mention(comment.body, own.removesuffix("[bot]"))
+        if found is None or found.command not in mentions.BUILT_IN:
+            return IGNORED
+        permission = await self._forge.permission(facts_of(repository), comment.author)
+        pull = await self._pull(repository, comment.number)
+        with self._engine.begin() as connection:
+            is_wanted = queries.add_mention(
+                connection,
+                repository.forge,
+                number,
+                pull_id=pull.id,
+                author=comment.author[:256],
+                command=found.command,
+                arguments=found.arguments[: mentions.MOST_ARGUMENT_CHARS],
+                at=self._clock.now(),
+            )
+        if not is_wanted:
+            return "duplicate"
+        outcome = "not-permitted"
+        if permission in WRITERS:
+            answer = _Answer(repository, pull, comment, is_inline)
+            reaction, words = await self._do(answer, found)
+            self._say(answer, reaction, words)
+            outcome = "done"
+        with self._engine.begin() as connection:
+            queries.end_mention(connection, repository.forge, number, outcome)
+        return outcome
+
+    async def _do(self, on: "_Answer", found: Mention) -> tuple[str, str]:
+        """Do what a mention asks for; return the reaction to it, and the words, "" for none."""
+        if found.is_too_long:
+            most = mentions.MOST_ARGUMENT_CHARS
+            return UNCLEAR, f"More than {most:,} characters of arguments are not read."
+        pull, by = on.pull, on.comment.author
+        match found.command:
+            case "review":
+                is_known = self._last_reviewed(pull.id) == pull.head_sha
+                full = "full" in found.argv or is_known
+                outcome = await self._reconcile.pull(
+                    on.repository, pull.number, full=full, called=True
+                )
+                return (HEARD if outcome == "wanted" else UNCLEAR), ""
+            case "pause":
+                self._change(pull.id, paused_by=by)
+                self._slots.happened(pull.id, slots.Closed("paused"))
+                return DONE, ""
+            case "resume":
+                self._change(pull.id, paused_by="")
+                await self._reconcile.pull(on.repository, pull.number)
+                return DONE, ""
+            case "stop":
+                self._slots.happened(pull.id, slots.Closed("stopped"))
+                return DONE, ""
+            case "ignore":
+                return await self._ignore(on, found)
+        return await self._why(on, found)
+
+    async def _ignore(self, on: "_Answer", found: Mention) -> tuple[str, str]:
+        wish = mentions.read_ignore(found)
+        name = wish.finding or await self._of_thread(on)
+        try:
+            self._rounds.say(
+                *(on.pull.id, name, "wont-fix"),
+                by=on.comment.author,
+                why=wish.why,
+                scope="repository" if wish.everywhere else "pull",
+            )
+        except (NotFoundError, UserError) as error:
+            return UNCLEAR, f"{error}."
+        return DONE, ""
+
+    async def _why(self, on: "_Answer", found: Mention) -> tuple[str, str]:
+        name = found.argv[0].strip("`") if found.argv else await self._of_thread(on)
+        with self._engine.connect() as connection:
+            known = findings.of_pull(connection, on.pull.id)
+        match = [one for one in known if name and one.id.startswith(name.casefold())]
+        if len(match) != 1:
+            return UNCLEAR, "Say which finding: its comment shows its id."
+        return HEARD, mentions.why_text(match[0])
+
+    async def _of_thread(self, on: "_Answer") -> str:
+        """Return the short id of the finding that the thread of an inline comment is about."""
+        if not on.is_inline or on.comment.in_reply_to is None:
+            return ""
+        first = await self._comment(on.repository, on.comment.in_reply_to, is_inline=True)
+        own = await self._reconcile.own_login()
+        return mentions.finding_of(first.body) if first and first.author == own else ""
+
+    def _say(self, on: "_Answer", reaction: str, words: str) -> None:
+        def act(**more: object) -> Act:
+            facts = {
+                "forge": cast("ForgeName", on.repository.forge),
+                "repository": on.repository.full_name,
+                "number": on.pull.number,
+                "fork": on.pull.fork,
+            }
+            return Act(**facts | more)  # type: ignore[arg-type]
+
+        number = on.comment.id
+        why = f"an answer to {on.comment.author}"
+        spelled = f"review:{number}" if on.is_inline else str(number)
+        self._ask(
+            act(operation="react", body=reaction, targets=(spelled,)), on.repository.session_id, why
+        )
+        if not words:
+            return
+        if on.is_inline:
+            target = str(on.comment.in_reply_to or number)
+            said = act(operation="reply", body=words, targets=(target,))
+        else:
+            said = act(operation="comment", body=words, title=f"answer to {number}")
+        self._ask(said, on.repository.session_id, why)
+
+    async def _comment(
+        self, repository: queries.Repository, number: int, *, is_inline: bool
+    ) -> PostedComment | None:
+        read = self._forge.review_comment if is_inline else self._forge.issue_comment
+        try:
+            return await read(facts_of(repository), number)
+        except ForgeError as error:
+            if error.status == 404:
+                return None
+            raise
+
+    async def _pull(self, repository: queries.Repository, number: int) -> queries.PullRequest:
+        with self._engine.connect() as connection:
+            known = queries.pull_numbered(connection, repository.id, number)
+        if known is None:
+            await self._reconcile.pull(repository, number)
+            with self._engine.connect() as connection:
+                known = queries.pull_numbered(connection, repository.id, number)
+        assert known is not None
+        return known
+
+    def _last_reviewed(self, pull_id: int) -> str:
+        with self._engine.connect() as connection:
+            return queries.slot(connection, pull_id).last_reviewed_sha
+
+    def _change(self, pull_id: int, **facts: object) -> None:
+        with self._engine.begin() as connection:
+            queries.change_pull(connection, pull_id, **facts)
+
+
+class _Answer(NamedTuple):
+    """A comment that is answered, and where it stands."""
+
+    repository: queries.Repository
+    pull: queries.PullRequest
+    comment: PostedComment
+    is_inline: bool

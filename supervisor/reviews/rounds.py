@@ -1,0 +1,198 @@
+"""The rounds of a pull request: what is known of it before a review, and what is after it.
+
+`core.reviews.rounds` says what becomes of a finding; this reads the code and the database for it.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
+
+from sqlalchemy import Engine
+
+from supervisor.base.clock import Clock
+from supervisor.core.act import Severity
+from supervisor.core.reviews import rounds, trust
+from supervisor.core.reviews.diffs import ChangedFile
+from supervisor.core.reviews.findings import PlacedFinding
+from supervisor.core.reviews.orders import KnownRemark, Told
+from supervisor.core.reviews.rounds import HeadCode, RoundOutcome, Said, SaidScope, TrackedFinding
+from supervisor.core.text.globs import Glob
+from supervisor.errors import NotFoundError, PolicyError, UserError
+from supervisor.reviews.clones import Checkout, Clones
+from supervisor.store.reviews import findings, queries
+
+
+class ReviewRound(NamedTuple):
+    """A round that begins. `since`: the head that was reviewed before, "" where the whole change is
+    looked at; `touched`: what changed since then; `configuration`: which of the files that steer
+    reviews the change itself changes."""
+
+    number: int
+    since: str
+    touched: list[ChangedFile]
+    known: list[TrackedFinding]
+    remembered: list[TrackedFinding]
+    configuration: list[str]
+
+    def remarks(self) -> tuple[KnownRemark, ...]:
+        """Return the findings that are open, for the reader."""
+        return tuple(
+            KnownRemark(
+                id=one.id[:8],
+                severity=one.finding.severity,
+                path=one.finding.path,
+                line=one.line,
+                title=one.finding.title,
+                quote=one.finding.quote[:300],
+            )
+            for one in self.known
+            if one.state in ("new", "open")
+        )
+
+
+class Rounds:
+    """One per supervisor."""
+
+    def __init__(self, engine: Engine, clock: Clock, clones: Clones) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._clones = clones
+
+    async def begin(
+        self, run: queries.ReviewRun, pull: queries.PullRequest, checkout: Checkout
+    ) -> ReviewRound:
+        """Return what is known before a run reads the code."""
+        with self._engine.connect() as connection:
+            slot = queries.slot(connection, pull.id)
+            known = findings.of_pull(connection, pull.id)
+            said = findings.remembered(connection, pull.repository_id, self._clock.now())
+        last = slot.last_reviewed_sha
+        touched = await self._clones.since(checkout, last) if last else None
+        since = "" if run.full or touched is None else last
+        configuration = trust.changed_configuration(checkout.files)
+        return ReviewRound(slot.rounds + 1, since, touched or [], known, said, configuration)
+
+    async def lines(self, checkout: Checkout, paths: Collection[str]) -> dict[str, Sequence[str]]:
+        """Return the lines at the head of those of these files that are there."""
+        found: dict[str, Sequence[str]] = {}
+        for path in paths:
+            text = await self._clones.text_at(checkout, "HEAD", path)
+            if text is not None:
+                found[path] = text.split("\n")
+        return found
+
+    async def end(
+        self,
+        run: queries.ReviewRun,
+        checkout: Checkout,
+        begun: ReviewRound,
+        found: Sequence[PlacedFinding],
+        lines: Mapping[str, Sequence[str]],
+        *,
+        floor: Severity = "low",
+    ) -> RoundOutcome:
+        """Keep what a round comes to, and return it."""
+        renames = {one.old_path: one.path for one in begun.touched if one.status == "R"}
+        paths = {renames.get(one.finding.path, one.finding.path) for one in begun.known}
+        more = await self.lines(checkout, paths - lines.keys())
+        outcome = rounds.advance(
+            begun.known,
+            found,
+            HeadCode(checkout.files, (more | dict(lines)).get, renames, begun.touched),
+            number=begun.number,
+            now=self._clock.now(),
+            is_wanted=run.full,
+            floor=floor,
+            remembered=begun.remembered,
+        )
+        with self._engine.begin() as connection:
+            findings.keep(connection, run.pull_id, run.id, outcome.tracked)
+        return outcome
+
+    async def guidance(
+        self, checkout: Checkout, revision: str, files: Sequence[str]
+    ) -> tuple[tuple[Told, ...], tuple[Told, ...]]:
+        """Return the repository's guidance and its own skills at a commit, for a change of these
+        files."""
+        texts = [
+            Told(source=path, text=text)
+            for path in trust.guidance_paths(files)
+            if (text := await self._clones.text_at(checkout, revision, path))
+        ]
+        own = []
+        for path in await self._clones.names_at(checkout, revision, trust.SKILLS):
+            source = await self._clones.text_at(checkout, revision, path)
+            if source is None or not trust.is_skill(path):
+                continue
+            text, globs = trust.skill_text(source)
+            if not globs or _is_for(globs, files):
+                own.append(Told(source=path, text=text))
+        return tuple(texts), tuple(own[: trust.MOST_SKILLS])
+
+    # -- what people say -------------------------------------------------------------------------
+
+    def posted(self, run: queries.ReviewRun, kept: Collection[str] | None, *, by: str) -> None:
+        """A run's review stands on the forge, with the comments of the `kept` findings (None: all
+        of them): what was left out, a person doesn't want."""
+        said = run.review or {}
+        inline = set(said.get("inline", ()))
+        out = inline - (inline if kept is None else set(kept))
+        with self._engine.begin() as connection:
+            wanted = set(said.get("post", ())) - out
+            findings.posted(connection, run.pull_id, wanted, self._clock.now())
+        for identity in out:
+            self._say(run.pull_id, identity, "wont-fix", by=by, why="left out of the review")
+
+    def denied(self, run: queries.ReviewRun, *, by: str, why: str) -> None:
+        """A person denied a run's review: what it says isn't said again."""
+        for identity in (run.review or {}).get("post", ()):
+            self._say(run.pull_id, identity, "wont-fix", by=by, why=why)
+
+    def say(
+        self,
+        pull_id: int,
+        finding: str,
+        said: Said,
+        *,
+        by: str,
+        why: str,
+        scope: SaidScope = "pull",
+    ) -> TrackedFinding:
+        """Keep what a person says of a finding, named by the short id that each comment shows;
+        return it. `NotFoundError` or `UserError` where that names none."""
+        with self._engine.connect() as connection:
+            known = findings.of_pull(connection, pull_id)
+        wanted = finding.strip().strip("`").casefold()
+        found = [one for one in known if wanted and one.id.startswith(wanted)]
+        if not found:
+            raise NotFoundError(
+                f"no finding here is called `{finding[:64]}`", "use the id that its comment shows"
+            )
+        if len(found) > 1:
+            raise UserError(f"`{finding[:64]}` names {len(found)} findings", "give more of its id")
+        self._say(pull_id, found[0].id, said, by=by, why=why, scope=scope)
+        return found[0]
+
+    def _say(
+        self,
+        pull_id: int,
+        identity: str,
+        said: Said,
+        *,
+        by: str,
+        why: str,
+        scope: SaidScope = "pull",
+    ) -> None:
+        with self._engine.begin() as connection:
+            known = {one.id: one for one in findings.of_pull(connection, pull_id)}
+            one = known.get(identity)
+            if one is not None:
+                after = rounds.say(one, said, scope, self._clock.now())
+                findings.said(connection, pull_id, after, by=by, why=why)
+
+
+def _is_for(globs: Sequence[str], files: Sequence[str]) -> bool:
+    """Return whether a skill with these globs is for one of the files."""
+    try:
+        return any(Glob(one).matches(file) for one in globs for file in files)
+    except PolicyError:
+        return False

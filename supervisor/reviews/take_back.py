@@ -1,0 +1,135 @@
+"""Takes back what a run posted: a person's own wish, so it is granted at once, and on record.
+
+Apart from `service`, whose requests it asks for: `poster` carries it out.
+"""
+
+import asyncio
+import re
+from typing import cast
+
+from sqlalchemy import Engine
+
+from supervisor.core.act import Act
+from supervisor.core.act import Forge as ForgeName
+from supervisor.core.approvals import Request, failure, status
+from supervisor.core.reviews import posts
+from supervisor.errors import GatehouseError, NotFoundError, UserError
+from supervisor.forges.base import Forge
+from supervisor.gate.gate import Gate
+from supervisor.reviews.reconcile import facts_of
+from supervisor.store.reviews import queries
+
+WAIT_S = 60.0
+# All the acts of a repository that are looked through.
+MOST_ACTS = 10_000
+_PULL = re.compile(
+    r"(?:https?://[^/\s]+/)?([A-Za-z0-9-]+/[A-Za-z0-9._-]+)(?:/pull/|#)([0-9]{1,9})/?\Z"
+)
+
+
+class TakeBack:
+    """One per supervisor."""
+
+    def __init__(self, engine: Engine, gate: Gate, forge: Forge) -> None:
+        self._engine = engine
+        self._gate = gate
+        self._forge = forge
+
+    async def undo(self, wanted: str, *, by: str) -> list[str]:
+        """Take back the post of a run, or of each run of a pull request: its URL, or
+        `OWNER/REPO#NUMBER`. Return the runs. `UserError` where nothing of it stands;
+        `GatehouseError` where the forge refuses."""
+        found = self._posts(wanted.strip())
+        if not found:
+            raise UserError(
+                f"nothing that `{wanted[:200]}` posted stands on the forge",
+                "`gatehouse reviews list` lists the reviews",
+            )
+        for run, post in found:
+            await self._take_back(run, post, by)
+        return [run.id for run, _ in found]
+
+    def _posts(self, wanted: str) -> list[tuple[queries.ReviewRun, Request]]:
+        """The posts that were carried out and stand, with their runs, oldest first."""
+        with self._engine.connect() as connection:
+            if named := _PULL.match(wanted):
+                repository = queries.repository(connection, "github", named[1])
+                pull = repository and queries.pull_numbered(
+                    connection, repository.id, int(named[2])
+                )
+                runs = queries.runs_of(connection, pull.id) if pull else []
+            else:
+                run = queries.run(connection, wanted)
+                runs = [] if run is None else [run]
+            if not runs:
+                raise NotFoundError(
+                    f"no review is known by `{wanted[:200]}`",
+                    "give the id of a review, the URL of a pull request, or OWNER/REPO#NUMBER",
+                )
+            repository = queries.repository_of(
+                connection, queries.pull(connection, runs[0].pull_id).repository_id
+            )
+        requests = self._gate.queue.of_session(repository.session_id, MOST_ACTS)
+        standing = {
+            posts.run_of(one.action.body): one
+            for one in requests
+            if isinstance(one.action, Act) and one.action.operation == "post" and _stands(one)
+        }
+        return [(run, standing[run.id]) for run in runs if run.id in standing]
+
+    async def _take_back(self, run: queries.ReviewRun, post: Request, by: str) -> None:
+        act = post.action
+        assert isinstance(act, Act)
+        with self._engine.connect() as connection:
+            pull = queries.pull(connection, run.pull_id)
+            repository = queries.repository_of(connection, pull.repository_id)
+        review_id = int((post.outcome or {})["id"])
+        comments: list[str] = []
+        if act.comments:
+            login = await self._forge.own_login()
+            comments = [
+                str(one.id)
+                for one in await self._forge.comments(facts_of(repository), pull.number)
+                if (one.author, one.review_id, one.in_reply_to) == (login, review_id, None)
+            ]
+        target = posts.PullTarget(
+            forge=cast("ForgeName", repository.forge),
+            repository=repository.full_name,
+            number=pull.number,
+            head=run.head_sha,
+            fork=pull.fork,
+        )
+        verdicts = [str(review_id)] if act.verdict in ("approve", "request_changes") else []
+        undo = posts.undo_act(target, verdicts, comments, by=by, run_id=run.id)
+        reason = f"takes back what {post.id} posted"
+        asked = self._gate.ask(
+            undo, session_id=repository.session_id, reason=reason, origin="reviews"
+        )
+        if status(asked) == "pending":
+            asked = self._gate.resolve(
+                asked.id, "approved", by=by, shown_fingerprint=asked.fingerprint
+            )
+        await self._settled(asked)
+        self._gate.pending_writes.note_taken_back({post.id: f"taken back by {by}"})
+
+    async def _settled(self, asked: Request) -> None:
+        """Return once it is carried out; `GatehouseError` where it isn't."""
+        until = asyncio.get_running_loop().time() + WAIT_S
+        while True:
+            now = self._gate.queue.get(asked.id)
+            if status(now) in ("denied", "superseded", "expired"):
+                raise GatehouseError(f"it was not taken back: {now.why}", "see the inbox")
+            if now.settled_at is not None:
+                break
+            left_s = until - asyncio.get_running_loop().time()
+            if left_s <= 0 or not await self._gate.queue.next_change(asked.id, left_s):
+                raise GatehouseError(
+                    "the forge doesn't answer yet", "it goes on by itself: see History"
+                )
+        if why := failure(now):
+            raise GatehouseError(f"it was not taken back: {why}", "try again, or do it by hand")
+
+
+def _stands(request: Request) -> bool:
+    outcome = request.outcome or {}
+    return bool(outcome.get("ok")) and "id" in outcome and not outcome.get("taken_back")

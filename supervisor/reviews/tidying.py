@@ -1,0 +1,76 @@
+"""What earlier rounds left on a pull request and is out of date: asked to be taken away.
+
+An approval of ours at another head, and the threads of findings that are gone.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import cast
+
+from supervisor.core.act import Act
+from supervisor.core.act import Forge as ForgeName
+from supervisor.core.reviews.mentions import finding_of
+from supervisor.core.reviews.rounds import TrackedFinding
+from supervisor.forges.base import Forge
+from supervisor.reviews.reconcile import facts_of
+from supervisor.store.reviews import queries
+
+
+class Tidying:
+    """One per supervisor. `ask` asks for an act in the session of a repository."""
+
+    def __init__(self, forge: Forge, ask: Callable[[Act, str, str], None]) -> None:
+        self._forge = forge
+        self._ask = ask
+
+    async def approvals(
+        self, repository: queries.Repository, pull: queries.PullRequest, head: str
+    ) -> None:
+        """Ask for our approvals of other heads to be dismissed: they say nothing of this one."""
+        for one in await self._forge.own_reviews(facts_of(repository), pull.number):
+            if one.state == "approved" and one.commit != head:
+                act = Act(
+                    operation="dismiss",
+                    forge=cast("ForgeName", repository.forge),
+                    repository=repository.full_name,
+                    number=pull.number,
+                    head=head,
+                    fork=pull.fork,
+                    body="The head moved on: this approval was of another one.",
+                    targets=(str(one.id),),
+                )
+                why = f"an approval of {one.commit[:12]}, which is not the head any more"
+                self._ask(act, repository.session_id, why)
+
+    async def threads(
+        self,
+        repository: queries.Repository,
+        pull: queries.PullRequest,
+        head: str,
+        gone: Sequence[TrackedFinding],
+    ) -> None:
+        """Ask for the threads of findings that are gone to be resolved, where the App may."""
+        if not gone or not repository.may_resolve:
+            return
+        facts, names = facts_of(repository), {one.id[:8] for one in gone}
+        login = await self._forge.own_login()
+        ours = {
+            one.id
+            for one in await self._forge.comments(facts, pull.number)
+            if one.author == login and one.in_reply_to is None and finding_of(one.body) in names
+        }
+        targets = tuple(
+            one.id
+            for one in await self._forge.threads(facts, pull.number)
+            if not one.is_resolved and ours.intersection(one.comments[:1])
+        )
+        if targets:
+            act = Act(
+                operation="resolve",
+                forge=cast("ForgeName", repository.forge),
+                repository=repository.full_name,
+                number=pull.number,
+                head=head,
+                fork=pull.fork,
+                targets=targets,
+            )
+            self._ask(act, repository.session_id, f"what they are about is gone at {head[:12]}")

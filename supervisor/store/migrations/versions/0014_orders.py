@@ -1,0 +1,11 @@
+"""What the reader of a pull request was told."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0014"
+down_revision = "0013"
+
+
+def upgrade() -> None:
+    op.add_column("sessions", sa.Column("order", sa.Text, nullable=False, server_default=""))

@@ -1,0 +1,133 @@
+"""Comments that call the App, over real HTTP: who may, what comes of each, and what is ignored."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from supervisor.demo.forge.forge import DemoPull
+from supervisor.store.reviews import findings, queries
+from tests.fakes.reviewed import CHANGE, NAME, Reviewed, reviewed
+
+pytestmark = pytest.mark.xdist_group("reviews-more")
+POLICY = "version: 1\nallow: [review(* */* --fork)]\n"
+
+
+def policy(folder: Path) -> Path:
+    file = folder / "acts.yaml"
+    file.write_text(POLICY)
+    return file
+
+
+async def said(on: Reviewed, pull: DemoPull, body: str, author: str = "ada") -> dict[str, Any]:
+    """A person's comment, once what it asks for is done or ignored."""
+    comment = on.forge.comment(NAME, pull.number, author=author, body=body)
+    return await heard(on, comment)
+
+
+async def heard(on: Reviewed, comment: dict[str, Any]) -> dict[str, Any]:
+    on.forge.until_sent()
+    told = sum("comment" in one.event for one in on.forge.sent)
+
+    def handled() -> bool | None:
+        with on.service.engine.connect() as connection:
+            newest = queries.newest_deliveries(connection)
+        done = [one for one in newest if "comment" in one.event and one.handled_at is not None]
+        return len(done) >= told or None
+
+    await on.running.until_soon(handled, "the comment is handled")
+    return comment
+
+
+async def reacted(on: Reviewed, comment: dict[str, Any], content: str) -> None:
+    def found() -> bool | None:
+        known = on.forge.reactions.get(comment["id"], [])
+        return any(one["content"] == content for one in known) or None
+
+    await on.running.until_soon(found, f"the reaction {content}")
+
+
+async def test_a_writer_pauses_resumes_ignores_and_asks_why(tmp_path: Path) -> None:
+    async with reviewed(tmp_path, policy_file=policy(tmp_path)) as on:
+        pull = on.open_pull()
+        await on.receipt("found")
+        await on.running.until_soon(lambda: pull.comments or None, "the review is posted")
+        root = pull.comments[0]
+
+        why = on.forge.reply(NAME, pull.number, to=root["id"], author="ada", body="@gatehouse why")
+        await heard(on, why)
+        await on.running.until_soon(lambda: len(pull.comments) > 2 or None, "an answer")
+        assert "found by" in pull.comments[-1]["body"] or "state: open" in pull.comments[-1]["body"]
+        assert pull.comments[-1]["in_reply_to_id"] == root["id"]
+
+        ignore = on.forge.reply(
+            NAME, pull.number, to=root["id"], author="ada", body="@gatehouse ignore it is meant"
+        )
+        await heard(on, ignore)
+        await reacted(on, ignore, "+1")
+        with on.service.engine.connect() as connection:
+            (known,) = findings.history(connection, 1)
+        assert (known["state"], known["said_by"], known["said_why"]) == (
+            *("wont-fix", "ada"),
+            "it is meant",
+        )
+
+        await said(on, pull, "@gatehouse pause")
+        await on.receipt("held", "found")
+        on.forge.push(NAME, pull.number, {"shop/more.py": "x = 1\n"}, "More")
+        assert (await on.receipt("held")).reason == "paused"
+        again = await said(on, pull, "@gatehouse resume")
+        await reacted(on, again, "+1")
+        await on.receipt("clean", "found")
+
+
+async def test_a_writer_unlocks_a_fork_and_a_stranger_does_not(tmp_path: Path) -> None:
+    async with reviewed(tmp_path, policy_file=policy(tmp_path)) as on:
+        on.forge.add_repository("mallory/shop", {}, parent=NAME)
+        on.forge.commit("mallory/shop", "evil", CHANGE, "Hi", base="main")
+        pull = on.forge.open_pull(
+            NAME, "evil", title="Hi", author="mallory", head_repository="mallory/shop"
+        )
+        assert (await on.receipt("held")).reason == "waits-for-writer"
+        for author in ("mallory", "bob"):
+            await said(on, pull, "@gatehouse review", author=author)
+        await said(on, pull, "@gatehouse no-such-prompt")
+        await said(on, pull, "> @gatehouse review")
+        await said(on, pull, "@gatehouse ignore ffffffff because")
+        assert on.receipts()[-1].reason == "waits-for-writer"
+        heard_ = await said(on, pull, "@gatehouse review")
+        await reacted(on, heard_, "eyes")
+        await on.receipt("found", "clean")
+        pushed = on.forge.commit("mallory/shop", "evil", {"y.py": "y = 1\n"}, "More")
+        on.forge.pushed(NAME, pull.number)
+        await on.running.until_soon(
+            lambda: any(one.head_sha == pushed for one in on.receipts()) or None, "its next push"
+        )
+        assert on.receipts()[-1].outcome in ("found", "clean")
+        with on.service.engine.connect() as connection:
+            rows = connection.exec_driver_sql("select author, command, outcome from mentions").all()
+        assert ("mallory", "review", "not-permitted") in rows
+        assert ("bob", "review", "not-permitted") in rows
+        assert not any(command == "no-such-prompt" for _, command, _ in rows)
+        assert any("no finding here" in one["body"] for one in pull.issue_comments)
+
+
+async def test_a_mention_stops_a_run_and_words_that_are_too_many_are_not_read(
+    tmp_path: Path,
+) -> None:
+    async with reviewed(tmp_path, policy_file=policy(tmp_path)) as on:
+        pull = on.open_pull()
+        await on.running.until_soon(lambda: on.service.runs._running or None, "a reader")
+        await said(on, pull, "@gatehouse stop")
+        assert (await on.receipt("skipped")).reason == "stopped"
+        long = await said(on, pull, "@gatehouse why " + "x" * 2_001)
+        await reacted(on, long, "confused")
+        await on.running.until_soon(
+            lambda: any("2,000" in one["body"] for one in pull.issue_comments) or None, "an answer"
+        )
+        issue = on.forge.open_issue(NAME, title="A question", author="ada")
+        runs = len(on.running.parts.sessions.recent())
+        await heard(
+            on, on.forge.comment(NAME, issue.number, author="ada", body="@gatehouse review")
+        )
+        assert len(on.running.parts.sessions.recent()) == runs
