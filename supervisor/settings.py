@@ -108,11 +108,7 @@ SETTINGS = (
         " but none that something is left to answer of",
     ),
     Setting("GATEHOUSE_HOLD", "60s", "how long an asked connection is held open for an answer"),
-    Setting(
-        "GATEHOUSE_INCLUDE_IGNORED",
-        "no",
-        "yes: what git ignores comes into a session's private copy, too",
-    ),
+    Setting("GATEHOUSE_INCLUDE_IGNORED", "no", "yes: private copies have what git ignores, too"),
     Setting(
         "GATEHOUSE_MEMORY_MB",
         "4096",
@@ -141,16 +137,8 @@ SETTINGS = (
         "how programs in a sandbox get out: proxy (those that go by HTTP_PROXY), or transparent"
         " (every TCP connection is judged)",
     ),
-    Setting(
-        "GATEHOUSE_UPSTREAM_CA",
-        "",
-        "a PEM file of authorities that egress trusts besides the system's",
-    ),
-    Setting(
-        "GATEHOUSE_REVIEW_MODEL",
-        "",
-        "the model that the review agent uses; its own default where empty",
-    ),
+    Setting("GATEHOUSE_UPSTREAM_CA", "", "a PEM file of authorities that egress trusts, too"),
+    Setting("GATEHOUSE_REVIEW_MODEL", "", "the review agent's model; its own default where empty"),
     Setting(
         "ANTHROPIC_API_KEY",
         "",
@@ -166,9 +154,7 @@ SETTINGS = (
     Setting("OPENAI_API_KEY", "", "the key of Codex's and OpenCode's models; it stays with egress"),
     Setting("OPENAI_BASE_URL", "", "another address of the Responses API, with its `/v1`"),
     Setting("GATEHOUSE_FORGE_PORT", "3702", "the port where webhooks of forges come in"),
-    Setting(
-        "GATEHOUSE_GITHUB_APP_ID", "", "the id of the GitHub App that reviews (docs/reviews.md)"
-    ),
+    Setting("GATEHOUSE_GITHUB_APP_ID", "", "the id of the App that reviews (docs/reviews.md)"),
     Setting("GATEHOUSE_GITHUB_KEY_FILE", "", "the file with the App's private key, PEM"),
     Setting("GATEHOUSE_GITHUB_SECRET_FILE", "", "the file with the secret of the App's webhook"),
     Setting(
@@ -184,6 +170,10 @@ SETTINGS = (
     Setting("GATEHOUSE_REVIEW_POLL", "5m", "how often the forge is asked for what no webhook told"),
     Setting("GATEHOUSE_REVIEW_CONCURRENCY", "2", "how many reviews run at once"),
     Setting("GATEHOUSE_REVIEW_COST", "2usd", "how much one review may use, as MAX_COST"),
+    Setting("GATEHOUSE_PR_COST", "10usd", "how many dollars all reviews of a pull request may use"),
+    Setting("GATEHOUSE_REPO_DAY_COST", "5usd", "those of a repository on one day, UTC"),
+    Setting("GATEHOUSE_OWNER_MONTH_COST", "", "those of an owner's repositories in a month, UTC"),
+    Setting("GATEHOUSE_ALL_DAY_COST", "", "all reviews together on one day, UTC"),
     Setting(
         "GATEHOUSE_MODEL_HOSTS",
         "",
@@ -247,6 +237,10 @@ class Settings(NamedTuple):
     review_poll_s: float = 300.0
     review_concurrency: int = 2
     review_cost: str = "2usd"
+    pr_cost: str = "10usd"
+    repo_day_cost: str = "5usd"
+    owner_month_cost: str = ""
+    all_day_cost: str = ""
     # The names of those that the environment or the command line said: the others are defaults.
     given: frozenset[str] = frozenset()
 
@@ -387,6 +381,10 @@ def from_environment() -> Settings:
         review_poll_s=parse_duration(read["GATEHOUSE_REVIEW_POLL"], "GATEHOUSE_REVIEW_POLL"),
         review_concurrency=_whole(read, "GATEHOUSE_REVIEW_CONCURRENCY", 1, 64),
         review_cost=read["GATEHOUSE_REVIEW_COST"],
+        pr_cost=read["GATEHOUSE_PR_COST"],
+        repo_day_cost=read["GATEHOUSE_REPO_DAY_COST"],
+        owner_month_cost=read["GATEHOUSE_OWNER_MONTH_COST"],
+        all_day_cost=read["GATEHOUSE_ALL_DAY_COST"],
         exec_rules=exec_rules(read["GATEHOUSE_EXEC_RULES"], "GATEHOUSE_EXEC_RULES"),
         agent_image=read["GATEHOUSE_AGENT_IMAGE"],
         backend=(

@@ -13,7 +13,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "core.secrets": {"errors", "core", "core.text"},
     "core.shell": {"errors", "core", "core.text"},
     "core.packages": {"errors", "core", "core.text"},
-    "core.reviews": {"errors", "core", "core.text", "core.secrets"},
+    "core.reviews": {"errors", "core", "core.text", "core.secrets", "core.reviews.config"},
+    "core.reviews.config": {"errors", "core.text"},
     "core.policy": {
         *{"errors", "core", "core.text", "core.shell", "core.packages"},
         "core.reviews",

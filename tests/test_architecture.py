@@ -40,7 +40,7 @@ ONLY_IN: dict[str, set[str]] = {
     "anthropic": {"agent_image"},
     "claude_agent_sdk": set(),
     "mcp": {"server"},
-    "cronsim": {"sessions"},
+    "cronsim": {"sessions", "core.reviews.config"},
     "pyseccomp": {"sandbox"},
     "gidgethub": {"forges"},
     "httpx2": {"forges"},
@@ -56,6 +56,7 @@ CORE_THIRD_PARTY = {
     "tree_sitter_bash",
     "publicsuffixlist",
     "idna",
+    "cronsim",
 }
 IMPURE_STDLIB = {
     "asyncio", "ctypes", "fcntl", "ftplib", "getpass", "glob", "http", "importlib", "io", "locale",

@@ -37,6 +37,8 @@ class AnthropicModel:
         base_url: str | None = None,
         *,
         retries: int = 5,
+        reasoning: str = "",
+        temperature: float | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         import anthropic
@@ -44,6 +46,8 @@ class AnthropicModel:
         self.name = name
         self._base_url = base_url or _DEFAULT_URL
         self._retries = retries
+        self._asked = _asked(reasoning)
+        self._temperature = temperature
         self._sleep = sleep
         # As the API's documentation shows it and Claude Code sends it: one header for egress to put
         # the real key into. By itself the SDK sends a bearer token.
@@ -66,6 +70,10 @@ class AnthropicModel:
             try:
                 return self._stream(request)
             except (anthropic.APIError, BrokenStreamError) as error:
+                if self._takes_no_temperature(error):
+                    say("the model takes no temperature; it is asked without one")
+                    self._temperature = None
+                    continue
                 trouble = self._passing_trouble(error)
                 if attempt >= self._retries:
                     raise ModelError(
@@ -85,6 +93,9 @@ class AnthropicModel:
         choice: Any = {"type": "auto" if request.may_call else "none"}
         messages: Any = list(request.messages)
         tools: Any = list(request.tools)
+        further: Any = dict(self._asked)
+        if self._temperature is not None:
+            further["extra_body"] = {"temperature": self._temperature}
         with self._client.messages.stream(
             model=self.name,
             max_tokens=request.max_tokens,
@@ -93,6 +104,7 @@ class AnthropicModel:
             tools=tools,
             tool_choice=choice,
             cache_control={"type": "ephemeral"},
+            **further,
         ) as stream:
             ended = False
             try:
@@ -114,6 +126,16 @@ class AnthropicModel:
             stop_reason=message.stop_reason or "",
             input_tokens=_input_tokens(message.usage),
             output_tokens=message.usage.output_tokens,
+        )
+
+    def _takes_no_temperature(self, error: Exception) -> bool:
+        """Return whether the model refused for the temperature alone: some take none."""
+        import anthropic
+
+        return (
+            self._temperature is not None
+            and isinstance(error, anthropic.BadRequestError)
+            and "temperature" in error.message
         )
 
     def _passing_trouble(self, error: Exception) -> str:
@@ -156,8 +178,11 @@ class AnthropicModel:
             raise ModelError(
                 "the API key was not accepted; set ANTHROPIC_API_KEY where Gatehouse runs"
             ) from error
+        # Of egress, in the provider's own words: `gatehouse` is what it adds to them.
+        is_over_budget = error.status_code == 402 and "gatehouse" in body
         raise ModelError(
-            f"the model refused the request ({error.status_code}): {plain(error.message)}"
+            f"the model refused the request ({error.status_code}): {plain(error.message)}",
+            is_over_budget=is_over_budget,
         ) from error
 
     def _refusal_of_connect(self, error: Exception) -> str | None:
@@ -171,6 +196,16 @@ class AnthropicModel:
         except FetchError:
             return None
         return refusal_text(answer.refusal) if answer.refusal else None
+
+
+def _asked(reasoning: str) -> dict[str, Any]:
+    """Return how much a model is asked to think, as the API takes it; nothing where nobody said."""
+    if not reasoning:
+        return {}
+    if reasoning == "off":
+        return {"thinking": {"type": "disabled"}}
+    effort = "low" if reasoning == "minimal" else reasoning
+    return {"thinking": {"type": "adaptive"}, "output_config": {"effort": effort}}
 
 
 def _pause(error: Exception, attempt: int) -> float:

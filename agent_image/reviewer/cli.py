@@ -15,18 +15,20 @@ from types import FrameType
 
 import msgspec
 
-from agent_image.reviewer import orders, prompts
-from agent_image.reviewer.findings import Report
+from agent_image.reviewer import orders, prompt_run, prompts
+from agent_image.reviewer.findings import Report, extract
 from agent_image.reviewer.gatehouse import ApiError, Gatehouse, Refused
 from agent_image.reviewer.loop import Conversation, NoReviewError, Outcome
 from agent_image.reviewer.model import Model, ModelError
 from agent_image.reviewer.recorded_model import (
     FIRST_LOOK,
     MAINTENANCE,
+    PROMPT,
     PULL_REQUEST,
     RecordedModel,
     facts_of,
     note_within,
+    prompt_facts,
 )
 from agent_image.reviewer.repository import Change, GitError, GivenChange, Repository
 from agent_image.reviewer.settings import Settings, UsageError, hide_from_siblings, parse
@@ -97,27 +99,19 @@ def review(settings: Settings, say: Callable[[str], None]) -> Report:
         offered=_offered(settings),
         in_quarantine=given is not None,
         since=settings.order.since,
+        files=settings.order.files if settings.order.prompt else (),
     )
     model = _model(settings, change, repository, workspace)
-    system = prompts.system(
-        quarantine,
-        settings.limits.turns,
-        maintains=bool(settings.task),
-        pull_files=change.files if settings.is_pull else None,
-        in_quarantine=given is not None,
+    conversation = Conversation(
+        model,
+        tools,
+        limits=settings.limits,
+        system=_system(settings, change, quarantine),
+        say=say,
+        read=prompt_run.extract if settings.order.prompt else extract,
+        must_conclude=gatehouse.must_conclude,
     )
-    conversation = Conversation(model, tools, limits=settings.limits, system=system, say=say)
-    outcome = conversation.run(
-        settings.task
-        or prompts.opening(
-            change,
-            _opening_diff(settings, repository, change),
-            quarantine,
-            list(orders.told(settings.order, quarantine)),
-            since=settings.order.since,
-            references=given.references if given else None,
-        )
-    )
+    outcome = conversation.run(settings.task or _opening(settings, repository, change, quarantine))
     report = _report(model.name, change, outcome)
     gatehouse.report(report)
     if settings.output:
@@ -129,9 +123,39 @@ def review(settings: Settings, say: Callable[[str], None]) -> Report:
     return report
 
 
+def _system(settings: Settings, change: Change, quarantine: Quarantine) -> str:
+    if settings.order.prompt is not None:
+        return prompt_run.system(quarantine, settings.limits.turns)
+    return prompts.system(
+        quarantine,
+        settings.limits.turns,
+        maintains=bool(settings.task),
+        pull_files=change.files if settings.is_pull else None,
+        in_quarantine=settings.change is not None,
+    )
+
+
+def _opening(
+    settings: Settings,
+    repository: Repository | GivenChange,
+    change: Change,
+    quarantine: Quarantine,
+) -> str:
+    order = settings.order
+    diff = _opening_diff(settings, repository, change)
+    told = list(orders.told(order, quarantine))
+    references = repository.references if isinstance(repository, GivenChange) else None
+    if order.prompt is not None:
+        told += prompts.referring(change, quarantine, references or {})
+        return prompt_run.opening(order, change, diff, quarantine, told)
+    return prompts.opening(change, diff, quarantine, told, since=order.since, references=references)
+
+
 def _offered(settings: Settings) -> dict[str, tuple[type[Input], str]]:
     if settings.task:
         return MAINTENANCE_TOOLS
+    if settings.order.prompt is not None:
+        return prompt_run.offered(settings.order.prompt, in_quarantine=settings.change is not None)
     if settings.change:
         return QUARANTINE_TOOLS
     if settings.is_pull:
@@ -156,12 +180,20 @@ def _model(
         return RecordedModel(note_within(settings.scope, workspace), MAINTENANCE)
     if settings.recorded:
         script = PULL_REQUEST if settings.is_pull else FIRST_LOOK
+        if settings.order.prompt is not None:
+            facts = prompt_facts(settings.order.prompt.id, change, repository, workspace)
+            return RecordedModel(facts, PROMPT, offered=_offered(settings))
         look = "glob" if settings.change else "git_diff"
         return RecordedModel(facts_of(change, repository, workspace) | {"look": look}, script)
     from agent_image.reviewer.anthropic_model import AnthropicModel
 
     return AnthropicModel(
-        settings.model_id, settings.api_key, settings.base_url, retries=settings.limits.retries
+        settings.model_id,
+        settings.api_key,
+        settings.base_url,
+        retries=settings.limits.retries,
+        reasoning=settings.order.reasoning,
+        temperature=settings.order.temperature,
     )
 
 
@@ -188,6 +220,10 @@ def _report(model: str, change: Change, outcome: Outcome) -> Report:
         findings=outcome.review.findings,
         usage=outcome.usage,
         turns=outcome.turns,
+        notes=outcome.review.notes,
+        confidence=outcome.review.confidence,
+        partial=outcome.partial,
+        left_out=outcome.review.left_out if outcome.partial else (),
     )
 
 

@@ -7,6 +7,7 @@ here is shown without escaping.
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import PurePosixPath
 from typing import Annotated, Literal
 
@@ -38,11 +39,17 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Review(msgspec.Struct, frozen=True, kw_only=True):
-    """The model's conclusion."""
+    """The model's conclusion. `left_out`: what it says that it didn't look at; `notes` and
+    `confidence` are those of a prompt's answer."""
 
     summary: Annotated[str, msgspec.Meta(min_length=1, max_length=20_000)]
     verdict: Conclusion
     findings: Annotated[tuple[Finding, ...], msgspec.Meta(max_length=200)]
+    notes: tuple[str, ...] = ()
+    confidence: Literal["high", "medium", "low", ""] = ""
+    left_out: Annotated[
+        tuple[Annotated[str, msgspec.Meta(max_length=1000)], ...], msgspec.Meta(max_length=500)
+    ] = ()
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,7 +82,8 @@ class TracedTurn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """The body of `POST /v1/review`. `model` is `recorded` where no model looked at the code."""
+    """The body of `POST /v1/review`. `model` is `recorded` where no model looked at the code;
+    `partial` why the review was concluded early, and `left_out` what it didn't look at."""
 
     model: str
     base: str | None
@@ -85,6 +93,10 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     findings: tuple[Finding, ...]
     usage: Usage
     turns: tuple[TracedTurn, ...] = ()
+    notes: tuple[str, ...] = ()
+    confidence: Literal["high", "medium", "low", ""] = ""
+    partial: str = ""
+    left_out: tuple[str, ...] = ()
 
 
 class InvalidReviewError(ValueError):
@@ -93,7 +105,12 @@ class InvalidReviewError(ValueError):
 
 def extract(reply: str) -> Review:
     """Return the checked review between `<review>` tags. Raises `InvalidReviewError` with the fault
-    and its place.
+    and its place."""
+    return find_block(reply, lambda block: msgspec.json.decode(block, type=Review))
+
+
+def find_block(reply: str, read: Callable[[str], Review]) -> Review:
+    """Return what `read` makes of the text between the tags, checked. Raises as `extract`.
 
     A finding may quote the tags, and prose before the review may too. So the last closing tag
     counts, with the first opening tag from which the text is JSON.
@@ -105,7 +122,7 @@ def extract(reply: str) -> Review:
     problem = ""
     for start in starts:
         try:
-            review = msgspec.json.decode(_unfenced(reply[start:end]), type=Review)
+            review = read(_unfenced(reply[start:end]))
         except (msgspec.DecodeError, UnicodeError) as error:
             problem = problem or str(error)
             continue

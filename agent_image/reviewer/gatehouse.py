@@ -123,6 +123,12 @@ class Gatehouse:
         facts = self._call("GET", "/v1/session")
         return facts if isinstance(facts, dict) else {}
 
+    def must_conclude(self) -> bool:
+        """Return whether so much of the session's budget is used that the next turn has to be the
+        last one."""
+        facts = self._call("GET", "/v1/budget")
+        return isinstance(facts, dict) and bool(facts.get("conclude"))
+
     def report(self, review: object) -> None:
         """Hand over the review."""
         self._call("POST", "/v1/review", msgspec.to_builtins(review))

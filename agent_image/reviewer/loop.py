@@ -1,9 +1,12 @@
 """Conversation with the model: at most `limits.turns` replies, then a review.
 
 The last two turns are kept: one for the review itself, one to mend it. So a model that never stops
-calling tools still gets the chance to conclude, and the bound always holds.
+calling tools still gets the chance to conclude, and the bound always holds. The same comes earlier
+where the money or the tokens are nearly used, or the model turns in a circle; the review is partial
+then.
 """
 
+import contextlib
 import json
 import time
 from collections.abc import Callable
@@ -13,6 +16,7 @@ import msgspec
 
 from agent_image.reviewer import prompts
 from agent_image.reviewer.findings import (
+    OPENING,
     InvalidReviewError,
     Review,
     TracedCall,
@@ -20,13 +24,18 @@ from agent_image.reviewer.findings import (
     Usage,
     extract,
 )
-from agent_image.reviewer.model import Block, Model, Reply, Request
+from agent_image.reviewer.gatehouse import ApiError
+from agent_image.reviewer.model import Block, Model, ModelError, Reply, Request
 from agent_image.reviewer.settings import Limits
 from agent_image.reviewer.text import plain
 from agent_image.reviewer.tool_inputs import definitions
 from agent_image.reviewer.tools import Tools
 
 _KEPT_TURNS = 2
+# A model that makes the same calls so often makes no headway.
+_MOST_SAME = 3
+# Of the one answer that is still tried after a call was refused for want of money.
+_LAST_TOKENS = 4096
 # What is kept of each text of a turn.
 TRACED_CHARS = 1_500
 
@@ -36,54 +45,120 @@ class NoReviewError(Exception):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """A review and its usage."""
+    """A review and its usage. `partial`: why it was concluded early."""
 
     review: Review
     usage: Usage
     turns: tuple[TracedTurn, ...] = ()
+    partial: str = ""
 
 
 class Conversation:
-    """One review. `say` prints one progress line for the person."""
+    """One review. `say` prints one progress line for the person; `must_conclude` is asked after
+    each turn with calls, and raises `ApiError`; `read` finds the review in a reply, or raises
+    `InvalidReviewError`."""
 
     def __init__(
-        self, model: Model, tools: Tools, *, limits: Limits, system: str, say: Callable[[str], None]
+        self,
+        model: Model,
+        tools: Tools,
+        *,
+        limits: Limits,
+        system: str,
+        say: Callable[[str], None],
+        read: Callable[[str], Review] = extract,
+        must_conclude: Callable[[], bool] = lambda: False,
     ) -> None:
         self._model = model
         self._tools = tools
         self._limits = limits
         self._system = system
         self._say = say
+        self._read = read
         self._definitions = definitions(tools.offered)
         self._messages: list[dict[str, Any]] = []
         self._turns = self._input_tokens = self._output_tokens = 0
-        self._repaired = self._offers_tools = False
+        self._repaired = self._offers_tools = self._is_shortened = False
         self._trace: list[TracedTurn] = []
+        self._must_conclude = must_conclude
+        # A key of `prompts.CONCLUDING`; "" while it goes on.
+        self._concluding = ""
+        self._last_calls, self._same_calls = "", 0
+        # The last review that the model gave beside calls.
+        self._draft: Review | None = None
 
     def run(self, opening: str) -> Outcome:
         """Talk until there is a review. Raises `NoReviewError`, and `ModelError` from the model."""
         self._messages = [{"role": "user", "content": [_words(opening)]}]
+        try:
+            return self._talk()
+        except (NoReviewError, ModelError) as error:
+            is_over = isinstance(error, NoReviewError) or error.is_over_budget
+            if self._draft is None or not is_over:
+                raise
+            self._concluding = self._concluding or "broken"
+            return self._outcome(self._draft)
+
+    def _talk(self) -> Outcome:
         while self._turns < self._limits.turns:
-            reply = self._next_reply()
-            if reply.stop_reason == "refusal":
-                raise NoReviewError(
-                    "the model declined to review this change; read its last words above, or use"
-                    " another model"
-                )
-            if reply.stop_reason == "model_context_window_exceeded":
-                raise NoReviewError(
-                    "the review no longer fits the model's context; review a smaller change with"
-                    " --base"
-                )
+            try:
+                reply = self._next_reply()
+            except ModelError as error:
+                if error.is_over_budget and self._shorten():
+                    continue
+                raise
+            _check_stop(reply.stop_reason)
             begun = time.monotonic()
             content = self._continuation(reply)
             self._note(reply, content, time.monotonic() - begun)
             if isinstance(content, Review):
-                return Outcome(content, self._usage(), tuple(self._trace))
+                return self._outcome(content)
+            if content and not self._concluding and reply.stop_reason in ("tool_use", "max_tokens"):
+                self._concluding = self._why_conclude(reply)
+                if self._concluding:
+                    content.append(_words(prompts.conclude(self._concluding)))
             self._messages.append({"role": "assistant", "content": _history(reply.content)})
             if content:
                 self._messages.append({"role": "user", "content": content})
         raise NoReviewError(f"no usable review after {self._turns} turns; start the review again")
+
+    def _outcome(self, review: Review) -> Outcome:
+        partial = prompts.CONCLUDING[self._concluding][1] if self._concluding else ""
+        return Outcome(review, self._usage(), tuple(self._trace), partial)
+
+    def _why_conclude(self, reply: Reply) -> str:
+        """Return why the next turn is the last one, as a key of `prompts.CONCLUDING`; "" where the
+        model may go on."""
+        calls = json.dumps([(call["name"], call["input"]) for call in reply.calls])
+        self._same_calls = self._same_calls + 1 if calls == self._last_calls else 1
+        self._last_calls = calls
+        if self._turns >= self._limits.turns - _KEPT_TURNS:
+            return "turns"
+        if self._input_tokens + self._output_tokens >= self._limits.total_tokens:
+            return "tokens"
+        if reply.calls and self._same_calls >= _MOST_SAME:
+            return "loop"
+        try:
+            return "money" if self._must_conclude() else ""
+        except ApiError as error:
+            self._say(f"what is left of the budget isn't known: {plain(str(error))}")
+            return ""
+
+    def _shorten(self) -> bool:
+        """A call was refused for want of money: leave out what the last calls brought, which makes
+        it dearer than the one before. Return whether it is tried once more so."""
+        if self._is_shortened or len(self._messages) < 2:
+            return False
+        self._is_shortened = True
+        self._say("there is no money for another turn; the review is concluded")
+        last = self._messages[-1]["content"]
+        for block in last:
+            if block["type"] == "tool_result":
+                block["content"] = prompts.NO_MONEY
+        if not self._concluding:
+            last.append(_words(prompts.conclude("money")))
+        self._concluding = "money"
+        return True
 
     def _next_reply(self) -> Reply:
         self._offers_tools = self._may_call()
@@ -91,7 +166,11 @@ class Conversation:
             system=self._system,
             messages=self._messages,
             tools=self._definitions,
-            max_tokens=self._limits.reply_tokens,
+            max_tokens=(
+                min(_LAST_TOKENS, self._limits.reply_tokens)
+                if self._is_shortened
+                else self._limits.reply_tokens
+            ),
             may_call=self._offers_tools,
         )
         self._turns += 1
@@ -108,26 +187,23 @@ class Conversation:
         return reply
 
     def _may_call(self) -> bool:
-        return (
-            self._turns < self._limits.turns - _KEPT_TURNS
-            and not self._is_spent()
-            and not self._repaired
-        )
-
-    def _is_spent(self) -> bool:
-        return self._input_tokens + self._output_tokens >= self._limits.total_tokens
+        is_early = self._turns < self._limits.turns - _KEPT_TURNS
+        return is_early and not self._concluding and not self._repaired
 
     def _continuation(self, reply: Reply) -> Review | list[Block]:
         """Return the next step after a reply: the review in it, or the user's blocks (none: go on
         as it is)."""
         if reply.calls:
+            if OPENING in reply.text:
+                with contextlib.suppress(InvalidReviewError):
+                    self._draft = self._read(reply.text)
             return self._tool_results(reply)
         if reply.stop_reason == "pause_turn":
             return []
         if reply.stop_reason == "max_tokens":
             return [_words(prompts.CONTINUE)]
         try:
-            return extract(reply.text)
+            return self._read(reply.text)
         except InvalidReviewError as error:
             if self._repaired:
                 raise NoReviewError(
@@ -144,13 +220,10 @@ class Conversation:
         if not self._offers_tools:
             return [_result(call, prompts.NO_TOOLS, is_error=True) for call in reply.calls]
         results = self._tools.run(reply.calls)
-        blocks = [
+        return [
             _result(call, result.text, is_error=result.is_error)
             for call, result in zip(reply.calls, results, strict=True)
         ]
-        if not self._may_call():
-            blocks.append(_words(prompts.BUDGET_SPENT if self._is_spent() else prompts.LAST_CALL))
-        return blocks
 
     def _note(self, reply: Reply, content: Review | list[Block], calls_s: float) -> None:
         """Keep what a turn was, for whoever wants to see how the review came about."""
@@ -182,6 +255,19 @@ class Conversation:
     def _usage(self) -> Usage:
         return Usage(
             turns=self._turns, input_tokens=self._input_tokens, output_tokens=self._output_tokens
+        )
+
+
+def _check_stop(stop_reason: str) -> None:
+    """`NoReviewError` where the model goes on no more."""
+    if stop_reason == "refusal":
+        raise NoReviewError(
+            "the model declined to review this change; read its last words above, or use another"
+            " model"
+        )
+    if stop_reason == "model_context_window_exceeded":
+        raise NoReviewError(
+            "the review no longer fits the model's context; review a smaller change with --base"
         )
 
 

@@ -15,11 +15,14 @@ type Block = dict[str, Any]
 
 class ModelError(Exception):
     """The model can't answer: one line with a remedy. `is_refusal` marks a no of the gate (exit
-    code 2)."""
+    code 2), `is_over_budget` a call that the session has no money for."""
 
-    def __init__(self, message: str, *, is_refusal: bool = False) -> None:
+    def __init__(
+        self, message: str, *, is_refusal: bool = False, is_over_budget: bool = False
+    ) -> None:
         super().__init__(message)
         self.is_refusal = is_refusal
+        self.is_over_budget = is_over_budget
 
 
 class Reply(msgspec.Struct, frozen=True):

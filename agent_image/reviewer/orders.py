@@ -30,10 +30,20 @@ class KnownRemark(msgspec.Struct, frozen=True, kw_only=True):
     quote: str = ""
 
 
+class PromptOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """One question of the repository's people about the change, in place of the review. `tools`:
+    categories of `.reviewerc` that it may use."""
+
+    id: str
+    text: str
+    tools: tuple[str, ...] = ()
+
+
 class Order(msgspec.Struct, frozen=True, kw_only=True):
     """`since`: the head that was reviewed before, where only what came after it is shown at first.
     `files`: what is to be reviewed; empty means all. `skills` and `guidance` are the repository's
-    own, at the trusted revision; `notes` what other prompts found."""
+    own, at the trusted revision; `notes` what other prompts found. `reasoning` and `temperature`:
+    how the model is asked, empty where nobody said."""
 
     title: str = ""
     body: str = ""
@@ -45,6 +55,9 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     checklist: tuple[str, ...] = ()
     strictness: str = ""
     notes: tuple[Told, ...] = ()
+    prompt: PromptOrder | None = None
+    reasoning: str = ""
+    temperature: float | None = None
 
 
 def read_order(path: Path) -> Order:

@@ -71,8 +71,18 @@ in place of these lines, and nothing else. A finding without a quote that stands
 _SINCE = """\
 The change was reviewed before, at {since}. The diff since then (git_diff gives the whole change, single files, and with \
 "since_last" what is below, where it is cut):"""  # noqa: E501
-LAST_CALL = "This was the last turn with tools. Answer with the review block now."
-BUDGET_SPENT = "The token budget of this review is spent. Answer with the review block now."
+# Why a review is concluded before the model does so itself: to the model, and to people.
+CONCLUDING = {
+    "turns": ("This was the last turn with tools.", "it had used all of its turns"),
+    "tokens": ("The token budget of this review is spent.", "it had used all of its tokens"),
+    "loop": (
+        "You made the same calls three times in a row; no more can be made.",
+        "it made the same calls three times in a row",
+    ),
+    "broken": ("No further turn is possible.", "it gave no final review"),
+    "money": ("The money of this review is nearly used.", "its money was nearly used"),
+}
+NO_MONEY = "(left out: there is no money to read it)"
 CONTINUE = "Your reply was cut at its length limit. Start the cut part again, shorter."
 NO_TOOLS = "not done: no tool can be called any more; answer with the review block"
 CUT_CALL = "not done: the reply was cut at its length limit in this call; make it again, shorter"
@@ -144,18 +154,38 @@ def _opening_in_quarantine(
     told: Sequence[str],
     since: str,
 ) -> str:
-    names = "\n".join(references.get(name) or plain(name) for name in change.files[:500])
     return "\n\n".join(
         [
             f"Review the change since {change.base or 'nothing'} ({plain(change.summary)}).",
-            "References of the changed files, as far as they are still there; glob has the others:",
-            quarantine.wrap("changed files", names),
+            "The changed files:",
+            quarantine.wrap("names of changed files", "\n".join(map(plain, change.files[:500]))),
+            *referring(change, quarantine, references),
             *told,
             f"It was reviewed before, at {plain(since)}. The diff since then:"
             if since
             else "The diff:",
             quarantine.wrap("git diff", diff),
         ]
+    )
+
+
+def referring(change: Change, quarantine: Quarantine, references: Mapping[str, str]) -> list[str]:
+    """Return the part that gives a reader in quarantine references of changed files; nothing where
+    there are none."""
+    found = [references[name] for name in change.files if name in references]
+    if not found:
+        return []
+    return [
+        "References of changed files, as far as they are still there:",
+        quarantine.wrap("references", "\n".join(found)),
+    ]
+
+
+def conclude(why: str) -> str:
+    """The last turn: a review of what was looked at. `why` is a key of `CONCLUDING`."""
+    return (
+        f"{CONCLUDING[why][0]} Answer with the review block now: a review of what you looked at so"
+        ' far. Add "left_out": ["path", ...] to it, the changed files that you did not look at.'
     )
 
 

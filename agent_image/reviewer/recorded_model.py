@@ -8,7 +8,7 @@ module only substitutes `{{name}}`.
 import itertools
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ type Facts = dict[str, str | int | None]
 
 FIRST_LOOK = Path(__file__).with_name("recorded") / "first_look.json"
 MAINTENANCE = FIRST_LOOK.with_name("maintenance.json")
+PROMPT = FIRST_LOOK.with_name("prompt.json")
 PULL_REQUEST = FIRST_LOOK.with_name("pull_request.json")
 NOTE = "RECORDED_MAINTENANCE.md"
 NOTE_TEXT = "Written by Gatehouse's recorded model, to show what comes of a job. Delete it.\n"
@@ -36,9 +37,15 @@ class RecordedModel:
 
     name = "recorded"
 
-    def __init__(self, facts: Facts, script: Path = FIRST_LOOK) -> None:
+    def __init__(
+        self, facts: Facts, script: Path = FIRST_LOOK, offered: Container[str] | None = None
+    ) -> None:
+        """`offered`: calls of other tools are left out of the script, and turns of nothing else."""
         self._facts = facts
         self._turns: list[dict[str, Any]] = json.loads(script.read_text("utf-8"))["turns"]
+        if offered is not None:
+            self._turns = [_narrowed(turn, offered) for turn in self._turns]
+            self._turns = [turn for turn in self._turns if turn.get("calls") or "answer" in turn]
         self._numbers = itertools.count(1)
 
     def reply(self, request: Request, say: Callable[[str], None]) -> Reply:
@@ -57,6 +64,9 @@ class RecordedModel:
             content.append(
                 {"type": "tool_use", "id": number, "name": call["tool"], "input": call["input"]}
             )
+        if "answer" in turn:
+            said = json.dumps(turn["answer"])
+            content.append({"type": "text", "text": f"<review>\n{said}\n</review>"})
         if "review" in turn:
             known = self._facts.get("known_findings")
             if known:
@@ -65,6 +75,11 @@ class RecordedModel:
                 {"type": "text", "text": f"<review>\n{json.dumps(turn['review'])}\n</review>"}
             )
         return Reply(tuple(content), "tool_use" if turn.get("calls") else "end_turn")
+
+
+def _narrowed(turn: dict[str, Any], offered: Container[str]) -> dict[str, Any]:
+    """Return a turn with the calls of tools that are offered only."""
+    return turn | {"calls": [one for one in turn.get("calls", []) if one["tool"] in offered]}
 
 
 def fill(value: Any, facts: Facts) -> Any:
@@ -98,6 +113,13 @@ def facts_of(change: Change, repository: Repository | GivenChange, workspace: Wo
         "first_line": _first_line(change, repository, first),
         **_additions(change, repository),
     }
+
+
+def prompt_facts(name: str, change: Change, repository: Repository, workspace: Workspace) -> Facts:
+    """Return the facts of a prompt: those of the change, and where its one remark stands."""
+    facts = facts_of(change, repository, workspace)
+    path, line = facts["added_path"], facts["added_line"]
+    return facts | {"prompt": name, "location": path if line is None else f"{path}:{line}"}
 
 
 def note_within(scope: Sequence[str], workspace: Workspace) -> Facts:

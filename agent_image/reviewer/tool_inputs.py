@@ -161,7 +161,7 @@ _EDITING: dict[str, tuple[type[Input], str]] = {
 }
 MAINTENANCE_TOOLS = TOOLS | _EDITING
 READING_TOOLS = {name: TOOLS[name] for name in ("read_file", "list_files", "search", "git_diff")}
-# Whatever a reader in quarantine calls is answered by the supervisor, these and any other.
+# Whatever a reader in quarantine calls is answered by the supervisor, these and unknown ones.
 QUARANTINE_TOOLS: dict[str, tuple[type[Input], str]] = {
     "read": (ReadReference, "Read a text file, numbered by line, by a reference to it."),
     "grep": (GrepShown, "Search the files; answers with references, and line:text below each."),

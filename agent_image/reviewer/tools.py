@@ -19,6 +19,7 @@ from agent_image.reviewer.repository import Change, GitError, GivenChange, Repos
 from agent_image.reviewer.settings import Limits
 from agent_image.reviewer.text import Quarantine, capped, plain
 from agent_image.reviewer.tool_inputs import (
+    QUARANTINE_TOOLS,
     TOOLS,
     DeleteFile,
     EditFile,
@@ -66,6 +67,7 @@ class Tools:
         offered: dict[str, tuple[type[Input], str]] = TOOLS,
         in_quarantine: bool = False,
         since: str = "",
+        files: Sequence[str] = (),
     ) -> None:
         self._in_quarantine = in_quarantine
         self._gatehouse = gatehouse
@@ -77,6 +79,7 @@ class Tools:
         self._say = say
         self.offered = offered
         self._since = since
+        self._files = list(files)
         self._local: dict[type[Input], Callable[[Any], Result]] = {
             ReadFile: self._read_file,
             ListFiles: self._list_files,
@@ -124,7 +127,7 @@ class Tools:
         """Check a call and hand its ask in: either its result already, or where and how the rest
         is done."""
         name = str(call.get("name"))
-        if self._in_quarantine:
+        if self._in_quarantine and (name in self.offered or name not in QUARANTINE_TOOLS):
             self._say(f"{plain(name, 60)} in quarantine")
             return "here", lambda: self._quarantined(name, call.get("input"))
         if name not in self.offered:
@@ -272,7 +275,7 @@ class Tools:
     def _git_diff(self, wish: GitDiff) -> Result:
         since = self._since if wish.since_last else ""
         output = self._repository.diff(
-            self._change, wish.paths, self._limits.diff_bytes, since=since
+            self._change, wish.paths or self._files, self._limits.diff_bytes, since=since
         )
         if output.code == 0 and not output.data:
             return Result("no difference")

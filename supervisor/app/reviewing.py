@@ -17,6 +17,7 @@ from supervisor.core.sessions import Session
 from supervisor.errors import UserError
 from supervisor.forges.github import GitHub
 from supervisor.queue.embedded import EmbeddedQueue
+from supervisor.reviews.budgets import read_caps
 from supervisor.reviews.service import ReviewService, ReviewSettings
 from supervisor.server.common.listening import listen
 from supervisor.server.common.serve import Serving, serve_webhooks
@@ -54,6 +55,13 @@ async def reviewing(supervisor: Supervisor) -> AsyncIterator[Reviewing]:
         private_key=app.key,
         now=parts.clock.now,
     )
+    caps, limits = read_caps(
+        review=settings.review_cost,
+        pull=settings.pr_cost,
+        repository_day=settings.repo_day_cost,
+        owner_month=settings.owner_month_cost,
+        all_day=settings.all_day_cost,
+    )
     made = ReviewSettings(
         database=settings.data_dir / "reviews.db",
         clones=settings.clones_dir,
@@ -63,6 +71,8 @@ async def reviewing(supervisor: Supervisor) -> AsyncIterator[Reviewing]:
         longest_wait_s=settings.review_debounce_s[1],
         poll_s=settings.review_poll_s,
         concurrency=settings.review_concurrency,
+        caps=caps,
+        limits=limits,
     )
     service = ReviewService(
         made,
@@ -97,16 +107,18 @@ class ReaderSessions:
     def __init__(self, parts: SupervisorParts) -> None:
         self._parts = parts
 
-    async def start(self, folder: Path, base: str, *, may_run: bool, order: str) -> str:
+    async def start(
+        self,
+        folder: Path,
+        base: str,
+        *,
+        may_run: bool,
+        order: str,
+        model: str = "",
+        budget: str,
+    ) -> str:
         """See `runs.Readers.start`. Whoever may not run anything reads in quarantine."""
-        while True:
-            try:
-                return await self._start(folder, base, may_run=may_run, order=order)
-            except NoRoomError:
-                await self._parts.quarantines.wait_for_room()
-
-    async def _start(self, folder: Path, base: str, *, may_run: bool, order: str) -> str:
-        session = await self._parts.sessions.start(
+        session = await self._started(
             StartSession(
                 workspace=folder,
                 kind="review",
@@ -114,11 +126,21 @@ class ReaderSessions:
                 command=("--pull",) if may_run else ("--pull", "--read-only"),
                 copy="auto",
                 policy=READER_POLICY if may_run else STRANGER_POLICY,
-                budget=self._parts.settings.review_cost,
+                budget=budget,
+                review_model=model or None,
                 order=order,
             )
         )
+        # It is reserved under the caps of reviews: nobody is asked for more.
+        self._parts.spending.fix(session.id)
         return session.id
+
+    async def _started(self, wanted: StartSession) -> Session:
+        while True:
+            try:
+                return await self._parts.sessions.start(wanted)
+            except NoRoomError:
+                await self._parts.quarantines.wait_for_room()
 
     async def wait(self, session_id: str) -> Session:
         """See `runs.Readers.wait`."""
@@ -138,6 +160,15 @@ class ReaderSessions:
         """See `runs.Readers.cost`."""
         session = self._parts.sessions.get(session_id)
         return self._parts.spending.summary(session).used["session"].cost
+
+    def spent(self, session_id: str) -> int | None:
+        """See `runs.Readers.spent`."""
+        is_over = self._parts.sessions.get(session_id).ended_at is not None
+        return self._parts.spending.spent(session_id) if is_over else None
+
+    def refusal(self, session_id: str) -> str:
+        """See `runs.Readers.refusal`."""
+        return self._parts.spending.refusals.get(session_id, "")
 
 
 def _standing(parts: SupervisorParts, name: str) -> str:

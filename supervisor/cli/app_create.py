@@ -61,7 +61,7 @@ def manifest(public_url: str, redirect_url: str) -> dict[str, Any]:
             "checks": "write",
             "contents": "read",
             # The event `issue_comment` wants it: comments on pull requests are told by that one.
-            "issues": "read",
+            "issues": "write",
             "metadata": "read",
             "pull_requests": "write",
         },

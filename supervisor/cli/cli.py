@@ -277,6 +277,10 @@ def _add_reviews(words: Any, verb: Callable[..., argparse.ArgumentParser]) -> No
         verb(name, one, reviews).add_argument("id", metavar="ID", help="a review's id")
     undo = verb("undo", review_verbs.reviews_undo, reviews)
     undo.add_argument("of", metavar="RUN_OR_PULL", help="a review's id, or a pull request's URL")
+    files = _group(words, "reviewerc", "The configuration of a repository's reviews.", "check")
+    verb("check", review_verbs.reviewerc_check, files).add_argument(
+        "file", metavar="FILE", nargs="?", default=".reviewerc", help="default: .reviewerc; - reads"
+    )
     deliveries = _group(words, "deliveries", "The webhooks that came in.", "list|again")
     verb("list", review_verbs.deliveries_list, deliveries)
     verb("again", review_verbs.deliveries_again, deliveries).add_argument("id", metavar="ID")

@@ -44,6 +44,13 @@ def repos_disable(options: argparse.Namespace) -> int:
     return _switch(options, is_enabled=False)
 
 
+def reviewerc_check(options: argparse.Namespace) -> int:
+    """Check a `.reviewerc`: every mistake with its line, or what holds by it."""
+    from supervisor.cli.reviewerc_check import check
+
+    return check(options.file)
+
+
 def reviews_list(options: argparse.Namespace) -> int:
     """List the newest reviews."""
     for one in client_of(options).get("/api/reviews"):

@@ -65,7 +65,8 @@ class Act(
     `severity` is the gravest of what is said, `confidence` the least sure, empty where nothing is.
     `fork`: the pull request comes from a fork. `links`: the text has addresses outside of the
     repository. `title`, `branch` and `base` are a pull request's; `conclusion` is a check's. A
-    comment's `title` says what it is about: a newer one takes the place of one that waits.
+    comment's `title` says what it is about, and that of a review which prompt of `.reviewerc` made
+    it, if one did: a newer one takes the place of one that waits.
     """
 
     operation: Operation
@@ -117,7 +118,7 @@ def act_title(act: Act) -> str:
     match act.operation:
         case "post":
             verdict = {"approve": "an approval", "request_changes": "a request for changes"}
-            what = verdict.get(act.verdict, "a review")
+            what = verdict.get(act.verdict, f"the prompt {act.title}" if act.title else "a review")
             with_comments = f" with {len(act.comments)} comments" if act.comments else ""
             return f"post {what}{with_comments} on {target}"
         case "resolve":
@@ -139,6 +140,6 @@ def act_title(act: Act) -> str:
 def act_subject(act: Act) -> str:
     """Return what a newer act takes the place of an older one for: a review of the same pull
     request, a reply to the same comment."""
-    about = act.title if act.operation == "comment" else act.branch
+    about = act.title if act.operation in ("comment", "post") else act.branch
     more = "".join(f":{one}" for one in (about, *act.targets) if one)
     return f"review:{act.forge}:{act.repository.casefold()}#{act.number}:{act.operation}{more}"

@@ -22,6 +22,7 @@ Scope = Literal["session", "day", "total"]
 SCOPES: tuple[Scope, ...] = ("session", "day", "total")
 Kind = Literal["cost", "tokens", "requests", "bytes_out"]
 KINDS: tuple[Kind, ...] = ("cost", "tokens", "requests", "bytes_out")
+_OF_MODELS: tuple[Kind, ...] = ("cost", "tokens")
 FORMS = "5usd, $0.50, 2M-tokens, 1000-requests or 50MB, several with commas between"
 _PART = re.compile(
     r"(\$?)(\d{1,12}(?:\.\d{1,6})?)\s*(?:-(?=[a-z]))?(usd|\$|[km]?-?tokens|requests|b|kb|mb|gb|)",
@@ -41,6 +42,8 @@ _UNITS: dict[str, tuple[Kind, int]] = {
 }
 # A notice is given when so much of a limit is used, in hundredths.
 NOTICE_PERCENT = 80
+# An agent that asks is told to conclude when so much of its money or tokens is used.
+CONCLUDE_PERCENT = 85
 # A person is offered this much more, or what the call needs where that is more.
 STEPS: dict[Kind, int] = {"cost": PICOUSD, "tokens": 10**6, "requests": 100, "bytes_out": 10**7}
 # Largest portion of traffic handed out at once, so that not every request asks the ledger: at most
@@ -176,6 +179,32 @@ def nearly_used(
         if (most := getattr(limits[scope], kind)) is not None
         and getattr(used[scope], kind) * 100 >= most * NOTICE_PERCENT
     ]
+
+
+def used_percent(limits: Limits, used: Amounts) -> int:
+    """Return how much is used of money or tokens, whichever is nearer to its limit; 0 without
+    one."""
+    shares = [
+        getattr(used, kind) * 100 // most if most else 100
+        for kind in _OF_MODELS
+        if (most := getattr(limits, kind)) is not None
+    ]
+    return max(shares, default=0)
+
+
+def must_conclude(limits: Limits, used: Amounts, *, reserved: Amounts, cost: Amounts) -> bool:
+    """Return whether a conversation should end with its next call: 85 % are used, or the call
+    after the next would be refused. A call is reserved at the most that it can cost, and each has
+    all of the conversation in it: the next ones cost as much as the last one did (`cost`) and a
+    half more than it reserved."""
+    if used_percent(limits, used) >= CONCLUDE_PERCENT:
+        return True
+    for kind in _OF_MODELS:
+        most = getattr(limits, kind)
+        next_two = getattr(cost, kind) + getattr(reserved, kind) * 3 // 2
+        if most is not None and getattr(used, kind) + next_two > most:
+            return True
+    return False
 
 
 def amount(kind: Kind, value: int) -> str:

@@ -36,6 +36,7 @@ def review_markdown(review: Mapping[str, Any]) -> str:
         f"- Model: {plain(review['model'], one_line=True)}",
         f"- Compared: {plain(compared, one_line=True)}",
         f"- Findings: {len(findings)}",
+        *([f"- Partial: {plain(why, one_line=True)}"] if (why := review.get("partial")) else []),
         "",
         plain(review["summary"]),
         "",

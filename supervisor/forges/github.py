@@ -219,9 +219,12 @@ class GitHub:
             raise ForgeError(
                 f"`{act.body}` is no reaction", f"GitHub has {', '.join(REACTIONS)}", status=422
             )
-        kind = "pulls" if act.targets[0].startswith("review:") else "issues"
+        is_inline = act.targets[0].startswith("review:")
+        kind = "pulls" if is_inline else "issues"
         path = f"{_at(repository)}/{kind}/comments/{_comment_id(act)}/reactions"
-        return await self._post(repository, path, {"content": act.body})
+        # What reads the comment of a pull request isn't enough to react to it.
+        more = {} if is_inline else {"issues": "write"}
+        return await self._post(repository, path, {"content": act.body}, more)
 
     async def delete_comment(self, repository: RepositoryFacts, comment_id: int) -> None:
         """See `base.Forge.delete_comment`."""
@@ -285,8 +288,14 @@ class GitHub:
 
     # -- inside -----------------------------------------------------------------------------------
 
-    async def _post(self, repository: RepositoryFacts, path: str, data: dict[str, Any]) -> Posted:
-        token = await self._calls.token_for(repository, _WRITE)
+    async def _post(
+        self,
+        repository: RepositoryFacts,
+        path: str,
+        data: dict[str, Any],
+        permissions: dict[str, str] | None = None,
+    ) -> Posted:
+        token = await self._calls.token_for(repository, _WRITE | (permissions or {}))
         return read(posted, await self._calls.call("POST", path, data, token=token))
 
     async def _own(self, repository: RepositoryFacts, path: str) -> list[dict[str, Any]]:

@@ -31,8 +31,10 @@ from supervisor.core.budget import (
     Over,
     Scope,
     first_over,
+    must_conclude,
     nearly_used,
     parse_budget,
+    used_percent,
 )
 from supervisor.core.models.model_calls import ModelCall, Tokens
 from supervisor.core.models.prices import PriceTable, parse_prices
@@ -95,6 +97,9 @@ class Spending:
         self._fixed: dict[Scope, Limits] = {"day": per_day, "total": total}
         self._noticed: set[tuple[Scope, str, Kind, int]] = set()
         self._budgets: dict[str, Limits] = {}
+        self._fixed_sessions: set[str] = set()
+        # Why a call of a session was refused last, for as long as this supervisor runs.
+        self.refusals: dict[str, str] = {}
         self._watchers: list[Callable[[str], None]] = []
         self.traffic = Traffic(engine, self._standing, lambda: self.key("day", ""), self._sent)
 
@@ -110,9 +115,25 @@ class Spending:
         """Its calls may be reserved from now on, within its own budget."""
         self._budgets[session.id] = parse_budget(session.budget, "the session's budget")
 
+    def fix(self, session_id: str) -> None:
+        """Have nobody asked for more of this session's own budget: it is part of another one."""
+        self._fixed_sessions.add(session_id)
+
+    def is_fixed(self, session_id: str) -> bool:
+        """Return whether the session's own budget can't be raised."""
+        return session_id in self._fixed_sessions
+
     def close_session(self, session_id: str) -> None:
         """Let no more calls of it out; open ones are still settled."""
         self._budgets.pop(session_id, None)
+        self._fixed_sessions.discard(session_id)
+
+    def spent(self, session_id: str) -> int | None:
+        """Return what a session's calls cost; None while one of them is open."""
+        with self._engine.connect() as connection:
+            if store.has_open(connection, session_id):
+                return None
+            return store.used(connection, "session", session_id).cost
 
     def key(self, scope: Scope, session_id: str) -> str:
         """Return the key of a scope's sums: the session, this day (of this machine's zone), or
@@ -220,6 +241,18 @@ class Spending:
             log.error("spending not on record", error=str(error), reservation=reservation_id)
         self._tell(found[0].session_id)
         return cost
+
+    def pressure(self, session_id: str) -> tuple[int, bool]:
+        """Return how much of a session's own money and tokens is used, in percent of the limit
+        that is nearer, and whether its agent must conclude (`core.budget.must_conclude`). Where a
+        person may add to it, not only because the call after the next may not fit."""
+        reserved = cost = Amounts()
+        with self._engine.connect() as connection:
+            limits, used = self._standing(connection, session_id)
+            if self.is_fixed(session_id):
+                reserved, cost = store.last_call(connection, session_id)
+        own, have = limits["session"], used["session"]
+        return used_percent(own, have), must_conclude(own, have, reserved=reserved, cost=cost)
 
     def lose_all(self) -> int:
         """At start-up: the calls that a crash cut off count as reserved; how many."""

@@ -176,7 +176,8 @@ class ModelCalls:
     async def _ask(self, wanted: Reserve | Draw, spending: Spending, over: Over) -> Answer | None:
         """Ask a person for more. Return the denial, or None where the limit is higher now."""
         why = explain(over)
-        if not self._ask_at_limit:
+        is_fixed = over.scope == "session" and spending.is_fixed(wanted.session_id)
+        if is_fixed or not self._ask_at_limit:
             return self._refuse(wanted, why, AT_LIMIT)
         action = BudgetRaise(
             scope=over.scope,
@@ -217,6 +218,8 @@ class ModelCalls:
             self._gate.audit.record("budget_refused", session=wanted.session_id, why=why, **facts)
         if isinstance(wanted, Draw):
             self._refused[wanted.session_id] = why
+        elif self._spending is not None:
+            self._spending.refusals[wanted.session_id] = why
         return _deny(wanted, why, remedy, request_id)
 
 

@@ -82,6 +82,8 @@ Event = Literal[
     "budget_nearly_used",
     "budget_raised",
     "security_event",
+    "review_budget_used",
+    "review_spend_creeps",
 ]
 log = structlog.get_logger("audit")
 EVENTS: tuple[str, ...] = get_args(Event)

@@ -12,7 +12,7 @@ import base64
 import contextlib
 import hashlib
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,6 +29,8 @@ DEPTH, DEEPEN_BY, MOST_DEPTH = 50, 500, 5_000
 FETCH_S, GIT_S = 600.0, 120.0
 MOST_DIFF_BYTES = 64 * 1024 * 1024
 MOST_TEXT_BYTES = 4 * 1024 * 1024
+# What git says of a branch that isn't there.
+NO_REF = "couldn't find remote ref"
 # Worktrees that no run uses: so many are kept for the next.
 MOST_IDLE = 4
 _SAFE = (
@@ -69,6 +71,22 @@ class WantedCode(NamedTuple):
     head_sha: str
 
 
+class WantedBranch(NamedTuple):
+    """A branch of a repository. `token` may read it."""
+
+    name: str
+    url: str
+    token: str
+    branch: str
+
+
+class BranchFiles(NamedTuple):
+    """Files of a branch at its commit, by their paths."""
+
+    sha: str
+    files: dict[str, bytes]
+
+
 class Checkout(NamedTuple):
     """The head's files in `folder`, and what changed since `base`, where it parted from its
     branch."""
@@ -92,7 +110,7 @@ class Clones:
         """Fetch what is missing and yield the head's files, until the block ends. `CloneError`
         where that can't be."""
         _check(wanted)
-        clone = self._root / hashlib.sha256(wanted.name.casefold().encode()).hexdigest()[:24]
+        clone = self._folder(wanted.name)
         async with self._turns.setdefault(wanted.name, asyncio.Lock()):
             is_warm = await self._fetch(clone, wanted)
             base = await self._merge_base(clone, wanted)
@@ -120,6 +138,42 @@ class Clones:
         found = await self._files(checkout.folder, last, "HEAD")
         names = {name for one in checkout.files for name in (one.path, one.old_path)}
         return [one for one in found if one.path in names or one.old_path in names]
+
+    async def data_at(self, checkout: Checkout, revision: str, path: str) -> bytes | None:
+        """Return a file's bytes at a commit; None where there is none, or it is no file."""
+        return await self._data(checkout.folder, revision, path)
+
+    async def branch_files(self, branch: WantedBranch, paths: Sequence[str]) -> BranchFiles | None:
+        """Return these files as they are on a branch now, without a checkout; None where there is
+        no such branch. `CloneError` where it can't be fetched."""
+        _check_url(branch.url)
+        if not is_branch(branch.branch):
+            raise CloneError("the forge names no branch that git could take", may_retry=False)
+        # Apart from the clone that checkouts are made of, whose history this would shorten.
+        name = f"{branch.name} configuration"
+        clone = self._folder(name)
+        async with self._turns.setdefault(name, asyncio.Lock()):
+            if not _is_clone(clone):
+                await self._git(clone, "init", "--quiet", "--bare", ".")
+            wanted = WantedCode(branch.name, branch.url, branch.token, 0, branch.branch, "", "")
+            try:
+                ref = f"+refs/heads/{branch.branch}:refs/gatehouse/branch"
+                await self._remote(clone, wanted, "--depth=1", ref)
+            except CloneError as error:
+                if NO_REF in str(error):
+                    return None
+                raise
+            head = await self._git(clone, "rev-parse", "refs/gatehouse/branch^{commit}")
+            sha = head.stdout.decode().strip()
+            found = {path: await self._data(clone, sha, path) for path in paths}
+        return BranchFiles(sha, {path: data for path, data in found.items() if data is not None})
+
+    async def _data(self, folder: Path, revision: str, path: str) -> bytes | None:
+        found = await self._try(folder, "cat-file", "blob", f"{revision}:{path}")
+        return found.stdout if found.ok else None
+
+    def _folder(self, name: str) -> Path:
+        return self._root / hashlib.sha256(name.casefold().encode()).hexdigest()[:24]
 
     async def text_at(self, checkout: Checkout, revision: str, path: str) -> str | None:
         """Return a file as text at a commit; None where it has none, or more than anybody reads."""
@@ -266,5 +320,9 @@ def _check(wanted: WantedCode) -> None:
     branch's name or a URL of HTTP."""
     if not (is_sha(wanted.head_sha) and is_sha(wanted.base_sha) and is_branch(wanted.base_ref)):
         raise CloneError("the forge names no commit or branch that git could take", may_retry=False)
-    if not wanted.url.startswith(("https://", "http://")) or "@" in wanted.url.split("/")[2]:
+    _check_url(wanted.url)
+
+
+def _check_url(url: str) -> None:
+    if not url.startswith(("https://", "http://")) or "@" in url.split("/")[2]:
         raise CloneError("the forge names no URL to clone from", may_retry=False)

@@ -12,7 +12,7 @@ import structlog
 from supervisor.base.clock import Clock
 from supervisor.core.act import Act
 from supervisor.core.approvals import Request
-from supervisor.core.reviews import posts
+from supervisor.core.reviews import posts, prompt_posts
 from supervisor.errors import GatehouseError
 from supervisor.forges.base import Forge, ForgeError, Posted, RepositoryFacts, ReviewFacts
 from supervisor.gate.gate import Gate, Grant, Refused
@@ -103,10 +103,14 @@ class Poster:
                 return await self._forge.set_check(repository, act.head, act, external_id)
             case "open-pr":
                 return await self._forge.open_pull(repository, act)
+            case "post" if act.title:
+                return await self._post_prompt(repository, act)
             case "post":
                 return await self._post(repository, act)
             case "comment":
-                marked, mark = posts.marked(act, request_id), posts.act_mark(request_id)
+                own = prompt_posts.mark_of(act.body)
+                marked = act if own else posts.marked(act, request_id)
+                mark = own or posts.act_mark(request_id)
                 return await self._forge.post_comment(repository, marked, mark)
             case "reply":
                 marked, mark = posts.marked(act, request_id), posts.act_mark(request_id)
@@ -122,6 +126,23 @@ class Poster:
                 return await self._undo(repository, act)
         raise GatehouseError(f"`{act.operation}` can't be done yet")
 
+    async def _post_prompt(self, repository: RepositoryFacts, act: Act) -> Posted:
+        """Post the review that a prompt makes, once."""
+        mark = prompt_posts.mark_of(act.body)
+        for one in await self._forge.own_reviews(repository, act.number):
+            if mark and mark in one.body:
+                return _posted(one)
+        await self._check_head(repository, act)
+        return await self._post_review(repository, act)
+
+    async def _check_head(self, repository: RepositoryFacts, act: Act) -> None:
+        pull = await self._forge.pull(repository, act.number)
+        if pull.head_sha != act.head:
+            raise MovedError(
+                f"the head is {pull.head_sha[:12]} by now, not {act.head[:12]}",
+                "the new head is reviewed next",
+            )
+
     async def _post(self, repository: RepositoryFacts, act: Act) -> Posted:
         """Post a review. Where one of ours stands there already, its text is replaced, last of
         all; what is new gets a review of its own, with a line for a text."""
@@ -132,12 +153,7 @@ class Poster:
         if summary is not None and summary in done:
             return _posted(done[-1])
         if not done:
-            pull = await self._forge.pull(repository, act.number)
-            if pull.head_sha != act.head:
-                raise MovedError(
-                    f"the head is {pull.head_sha[:12]} by now, not {act.head[:12]}",
-                    "the new head is reviewed next",
-                )
+            await self._check_head(repository, act)
         if summary is None:
             return await self._post_review(repository, act)
         says_more = act.comments or act.verdict not in ("", "comment")

@@ -12,7 +12,7 @@ from sqlalchemy import Engine
 from supervisor.base.clock import Clock
 from supervisor.core.act import Act, Forge
 from supervisor.core.approvals import Request
-from supervisor.core.reviews import receipts
+from supervisor.core.reviews import prompts, receipts
 from supervisor.core.reviews.receipts import Outcome, ReceiptFacts
 from supervisor.store.reviews import queries
 
@@ -70,7 +70,10 @@ class Receipts:
                 trust="" if run is None else run.trust,
                 config_revision="" if run is None else run.config_revision,
                 configuration=() if run is None else (run.review or {}).get("configuration", ()),
+                config_notes=() if run is None else run.config_notes,
+                prompts=() if run is None else prompts.left_out(run.prompts),
                 cost=0 if run is None else run.cost,
+                partial="" if run is None else run.partial,
                 at=now,
             )
             body = receipts.receipt_text(facts)
@@ -103,7 +106,7 @@ class Receipts:
                     facts = msgspec.json.decode(one.body, type=ReceiptFacts)
                     newest[pull.number, one.head_sha] = facts, pull.fork
         for facts, is_fork in newest.values():
-            if (facts.number, facts.head, receipts.CONCLUSIONS[facts.outcome]) not in asked:
+            if (facts.number, facts.head, receipts.conclusion(facts)) not in asked:
                 self._set(facts, session_id, is_fork=is_fork)
 
     def _set(self, facts: ReceiptFacts, session_id: str, *, is_fork: bool) -> None:
@@ -118,7 +121,7 @@ class Receipts:
             head=facts.head,
             title=receipts.CHECK_NAME,
             body=receipts.check_summary(facts),
-            conclusion=receipts.CONCLUSIONS[facts.outcome],
+            conclusion=receipts.conclusion(facts),
             fork=is_fork,
         )
         self._ask(act, session_id, f"the receipt of {facts.head[:12]}")

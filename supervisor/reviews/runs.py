@@ -6,7 +6,7 @@ reports is checked against the code here, before anybody is asked to post it.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Protocol, cast
@@ -16,19 +16,25 @@ import structlog
 from sqlalchemy import Engine
 
 from supervisor.base.clock import Clock
-from supervisor.core.act import SEVERITIES, Act, ReviewVerdict
+from supervisor.core.act import SEVERITIES, Act, ReviewVerdict, Severity
 from supervisor.core.act import Forge as ForgeName
 from supervisor.core.reviews import findings, posts, slots
+from supervisor.core.reviews.config.layers import config_digest
+from supervisor.core.reviews.config.shapes import Strictness
 from supervisor.core.reviews.diffs import skipped_words
 from supervisor.core.reviews.findings import Finding, PlacedFinding
 from supervisor.core.reviews.orders import Order, order_text
-from supervisor.core.reviews.receipts import Outcome
+from supervisor.core.reviews.prompts import ignored
+from supervisor.core.reviews.receipts import Outcome, partial_words
 from supervisor.core.reviews.round_text import round_sections
 from supervisor.core.reviews.rounds import RoundOutcome, TrackedFinding
 from supervisor.core.sessions import Session
 from supervisor.errors import GatehouseError
 from supervisor.forges.base import Forge, ForgeError
+from supervisor.reviews.budgets import Budgets
 from supervisor.reviews.clones import Checkout, CloneError, Clones, WantedCode
+from supervisor.reviews.configurations import Configurations
+from supervisor.reviews.prompts import Prompts, PromptSession
 from supervisor.reviews.receipts import Receipts
 from supervisor.reviews.reconcile import facts_of, trust_of
 from supervisor.reviews.rounds import ReviewRound, Rounds
@@ -40,6 +46,8 @@ log = structlog.get_logger("reviews")
 
 BEAT_S = 20.0
 NOTHING_NEW = "Nothing that can be reviewed changed since the last round."
+# The least grave finding that is posted, by strictness.
+FLOORS: dict[Strictness, Severity] = {"lenient": "medium", "balanced": "low", "strict": "low"}
 # What is shown of the code beside a finding.
 AROUND, MOST_CODE_CHARS = 3, 300
 
@@ -47,9 +55,19 @@ AROUND, MOST_CODE_CHARS = 3, 300
 class Readers(Protocol):
     """What runs a reader: a session over a checkout."""
 
-    async def start(self, folder: Path, base: str, *, may_run: bool, order: str) -> str:
+    async def start(
+        self,
+        folder: Path,
+        base: str,
+        *,
+        may_run: bool,
+        order: str,
+        budget: str,
+        model: str = "",
+    ) -> str:
         """Start it; the session's id. `may_run`: it may run the commands that a policy lets it.
-        `order`: what it is told besides."""
+        `order`: what it is told besides; `budget`: what it may spend; `model`: which one, "" for
+        the service's own."""
 
     async def wait(self, session_id: str) -> Session:
         """Return the session once it has ended."""
@@ -59,6 +77,12 @@ class Readers(Protocol):
 
     def cost(self, session_id: str) -> int:
         """Return what it spent, in pico-dollars."""
+
+    def spent(self, session_id: str) -> int | None:
+        """Return the same once it and all of its calls are over; None before."""
+
+    def refusal(self, session_id: str) -> str:
+        """Return why its last call of a model was refused for want of money; "" where none was."""
 
 
 # Asks for an act in a repository's session, and says whether rules allow one.
@@ -77,9 +101,12 @@ class Runs:
         clones: Clones,
         rounds: Rounds,
         tidying: Tidying,
+        configurations: Configurations,
+        prompts: Prompts,
         sessions: Readers,
         slots_: Slots,
         receipts: Receipts,
+        budgets: Budgets,
         ask: AskAct,
         allows: AllowsAct,
     ) -> None:
@@ -89,9 +116,12 @@ class Runs:
         self._clones = clones
         self._rounds = rounds
         self._tidying = tidying
+        self._configurations = configurations
+        self._prompts = prompts
         self._sessions = sessions
         self._slots = slots_
         self._receipts = receipts
+        self._budgets = budgets
         self._ask = ask
         self._allows = allows
         self._running: dict[str, str] = {}
@@ -128,6 +158,7 @@ class Runs:
         self._slots.happened(
             run.pull_id, slots.Ended(run.id, run.attempt, failed=failed, may_retry=may_retry)
         )
+        self._budgets.settle_over()
 
     async def _review(
         self,
@@ -149,9 +180,12 @@ class Runs:
             head_sha=run.head_sha,
         )
         async with self._clones.checkout(wanted) as checkout:
-            looked_at = [one.path for one in checkout.files if not one.skipped]
             trust = trust_of(pull)
             revision = checkout.base if trust == "base" else run.head_sha
+            config = await self._configurations.effective(repository, checkout, revision)
+            left_out = ignored(checkout.files, [one.value for one in config.ignore])
+            checkout = checkout._replace(files=left_out)
+            looked_at = [one.path for one in checkout.files if not one.skipped]
             round_ = await self._rounds.begin(run, pull, checkout)
             run = self._change(
                 run.id,
@@ -162,6 +196,8 @@ class Runs:
                 since_sha=round_.since,
                 trust=trust,
                 config_revision=revision,
+                config_digest=config_digest(config),
+                config_notes=list(config.notes),
             )
             if not looked_at:
                 return self._receipt(run, "skipped", "empty")
@@ -176,12 +212,26 @@ class Runs:
                     known=round_.remarks(),
                     guidance=guidance,
                     skills=skills,
+                    checklist=tuple(one.value for one in config.checklist),
+                    strictness=config.strictness.value,
+                    reasoning=config.reasoning.value or "",
+                    temperature=config.temperature.value,
                 )
-                run, said = await self._read(run, checkout, order)
+                model = config.model.value or ""
+                read_prompt = partial(self._read_prompt, run, checkout)
+                prompts = self._prompts.running(run, pull, checkout, config, order, read_prompt)
+                async with prompts as going:
+                    order = msgspec.structs.replace(order, notes=await going.notes())
+                    run, said = await self._read(
+                        run, checkout, order, model=model, parts=going.parts
+                    )
+                    await going.ended()
+                run = self._prompts.conclude(going, pull, repository)
             verdict, summary, found = said
             lines = await self._rounds.lines(checkout, {one.path for one in found})
             placed = findings.place(found, checkout.files, lines.get)
-            outcome = await self._rounds.end(run, checkout, round_, placed, lines)
+            floor = FLOORS[config.strictness.value]
+            outcome = await self._rounds.end(run, checkout, round_, placed, lines, floor=floor)
             more = await self._rounds.lines(
                 checkout, {one.finding.path for one in outcome.post} - lines.keys()
             )
@@ -190,28 +240,90 @@ class Runs:
         await self._tidying.threads(repository, pull, run.head_sha, outcome.gone)
         return self._conclude(run, pull, repository, (verdict, summary, round_, outcome), code)
 
+    async def _read_prompt(
+        self,
+        run: queries.ReviewRun,
+        checkout: Checkout,
+        order: Order,
+        model: str,
+        parts: int,
+    ) -> PromptSession:
+        """Have a reader look at a prompt, with tools that read only."""
+
+        def start(budget: str) -> Awaitable[str]:
+            return self._sessions.start(
+                checkout.folder,
+                checkout.base,
+                may_run=False,
+                order=order_text(order),
+                budget=budget,
+                model=model,
+            )
+
+        session_id = await self._budgets.start(run.id, start, parts=parts)
+        key = f"{run.id}:{session_id}"
+        self._running[key] = session_id
+        try:
+            session = await self._sessions.wait(session_id)
+        except asyncio.CancelledError:
+            self._sessions.stop(session_id)
+            raise
+        finally:
+            del self._running[key]
+        return PromptSession(session, self._sessions.cost(session_id))
+
     async def _read(
-        self, run: queries.ReviewRun, checkout: Checkout, order: Order
+        self,
+        run: queries.ReviewRun,
+        checkout: Checkout,
+        order: Order,
+        *,
+        model: str,
+        parts: int,
     ) -> tuple[queries.ReviewRun, tuple[ReviewVerdict, str, list[Finding]]]:
         """Have a reader look at the code; return what it says."""
         session = await self._session(
-            run, checkout, may_run=run.trust == "head", order=order_text(order)
+            run,
+            checkout,
+            may_run=run.trust == "head",
+            order=order_text(order),
+            model=model,
+            parts=parts,
         )
         if session.review is None:
-            raise GatehouseError(f"the reader gave no review: {session.end_reason}")
+            why = self._sessions.refusal(session.id) or session.end_reason
+            raise GatehouseError(f"the reader gave no review: {why}")
+        left_out = session.review.get("left_out", ())
+        why = str(session.review.get("partial", ""))
         run = self._change(
             run.id,
+            partial=partial_words(why, left_out, run.files),
             model=str(session.review.get("model", "")),
             cost=self._sessions.cost(session.id),
         )
         return run, findings.read_review(session.review)
 
     async def _session(
-        self, run: queries.ReviewRun, checkout: Checkout, *, may_run: bool, order: str
+        self,
+        run: queries.ReviewRun,
+        checkout: Checkout,
+        *,
+        may_run: bool,
+        order: str,
+        model: str,
+        parts: int,
     ) -> Session:
-        session_id = await self._sessions.start(
-            checkout.folder, checkout.base, may_run=may_run, order=order
-        )
+        def start(budget: str) -> Awaitable[str]:
+            return self._sessions.start(
+                checkout.folder,
+                checkout.base,
+                may_run=may_run,
+                order=order,
+                budget=budget,
+                model=model,
+            )
+
+        session_id = await self._budgets.start(run.id, start, parts=parts)
         self._running[run.id] = session_id
         self._change(run.id, session_id=session_id)
         try:
@@ -238,6 +350,9 @@ class Runs:
             fork=pull.fork,
         )
         notes = [f"{len(run.skipped)} files were left out: see the check."] if run.skipped else []
+        if run.partial:
+            notes.append(f"This review is partial: {run.partial}.")
+            verdict = "comment" if verdict == "approve" else verdict
         if run.model == "recorded":
             notes.append("A recorded model played this review: no model looked at the code.")
         threads_stay = not repository.may_resolve
@@ -310,9 +425,9 @@ class Runs:
                 beating.cancel()
 
     def _abort(self, run_id: str) -> None:
-        session_id = self._running.get(run_id)
-        if session_id is not None:
-            self._sessions.stop(session_id)
+        for key, session_id in self._running.items():
+            if key.partition(":")[0] == run_id:
+                self._sessions.stop(session_id)
 
     def _change(self, run_id: str, **facts: object) -> queries.ReviewRun:
         with self._engine.begin() as connection:

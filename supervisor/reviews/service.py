@@ -16,17 +16,23 @@ from supervisor.base.clock import Clock
 from supervisor.core.act import Act
 from supervisor.core.actions import Git
 from supervisor.core.approvals import Request, status
-from supervisor.core.reviews import posts, slots
+from supervisor.core.budget import Limits
+from supervisor.core.money import PICOUSD
+from supervisor.core.reviews import posts, prompt_posts, slots
+from supervisor.core.reviews.allowances import Caps
 from supervisor.core.reviews.receipts import Outcome
 from supervisor.core.sessions import Session
 from supervisor.errors import ChangedError, GatehouseError, NotFoundError, UserError
 from supervisor.forges.base import Forge, ForgeError, RepositoryFacts
 from supervisor.gate.gate import Gate, Refused
 from supervisor.queue.base import Queue
+from supervisor.reviews.budgets import Budgets
 from supervisor.reviews.clones import Clones
+from supervisor.reviews.configurations import Configurations
 from supervisor.reviews.intake import Intake
 from supervisor.reviews.mentions import Mentions
 from supervisor.reviews.poster import Poster
+from supervisor.reviews.prompts import Prompts
 from supervisor.reviews.receipts import Receipts
 from supervisor.reviews.reconcile import Reconcile, facts_of
 from supervisor.reviews.rounds import Rounds
@@ -54,6 +60,9 @@ class ReviewSettings(NamedTuple):
     longest_wait_s: float = slots.LONGEST_WAIT_S
     poll_s: float = 300.0
     concurrency: int = CONCURRENCY
+    caps: Caps = Caps(run=2 * PICOUSD)
+    # Of one run; its dollars are those of the caps.
+    limits: Limits = Limits(cost=2 * PICOUSD)
 
 
 class ReviewService:
@@ -79,11 +88,16 @@ class ReviewService:
         self._queue = queue
         self._woken = asyncio.Event()
         self.receipts = Receipts(self.engine, clock, settings.receipt_key, self._ask)
+        self.budgets = Budgets(
+            *(self.engine, clock, settings.caps, settings.limits),
+            *(sessions.spent, self._ask, gate.audit.record),
+        )
         self.slots = Slots(
             self.engine,
             clock,
             queue,
             self.receipts,
+            self.budgets,
             quiet_s=settings.quiet_s,
             longest_wait_s=settings.longest_wait_s,
         )
@@ -97,10 +111,18 @@ class ReviewService:
             *(self.engine, clock, forge, self.slots),
             *(self.reconcile, self.rounds, self._ask),
         )
+        self.configurations = Configurations(self.engine, forge, clones)
+        self.prompts = Prompts(self.engine, self.rounds, self._ask)
         self.runs = Runs(
             *(self.engine, clock, forge, clones, self.rounds, Tidying(forge, self._ask)),
-            *(sessions, self.slots, self.receipts),
-            *(self._ask, self._allows),
+            configurations=self.configurations,
+            prompts=self.prompts,
+            sessions=sessions,
+            slots_=self.slots,
+            receipts=self.receipts,
+            budgets=self.budgets,
+            ask=self._ask,
+            allows=self._allows,
         )
         self.poster = Poster(gate, clock, forge, self._repository, self._came_to_nothing)
         self.take_back = TakeBack(self.engine, gate, forge)
@@ -269,7 +291,9 @@ class ReviewService:
     def _came_to_nothing(self, act: Act, reason: str, why: str) -> None:
         """An act of a review came to nothing: its receipt says so. A check that can't be set has
         no receipt but the record."""
-        if act.operation != "post":
+        if act.title and act.operation in ("post", "comment"):
+            self.prompts.came_to_nothing(act)
+        if act.operation != "post" or act.title:
             log.warning("an act came to nothing", act=act.operation, why=why)
             return
         self._leave(act, "skipped" if reason == "head-moved" else "failed", reason)
@@ -285,9 +309,10 @@ class ReviewService:
         """A review that a person denied has its receipt, too; what stands on the forge, or was
         denied, isn't said again."""
         act = request.action
-        if not isinstance(act, Act) or act.operation != "post":
+        if not isinstance(act, Act) or act.operation != "post" or act.title:
             return
-        is_posted = request.settled_at is not None and bool((request.outcome or {}).get("ok"))
+        outcome = request.outcome or {}
+        is_posted = bool(outcome.get("ok")) and not outcome.get("taken_back")
         if request.answer != "denied" and not is_posted:
             return
         run = self._run_of(act)
@@ -305,7 +330,8 @@ class ReviewService:
             one.id
             for one in self._gate.queue.pending(repository.session_id)
             if isinstance(one.action, Act)
-            and (one.action.number, one.action.operation) == (number, "post")
+            and one.action.number == number
+            and (one.action.operation == "post" or prompt_posts.mark_of(one.action.body))
         ]
         if waiting:
             self._gate.answers.close(why, *waiting)

@@ -71,6 +71,27 @@ def unsettled(connection: Connection, reservation_id: str | None = None) -> list
     return [UnsettledCall(*row) for row in connection.execute(query)]
 
 
+def has_open(connection: Connection, session_id: str) -> bool:
+    """Return whether a call of a session has no end yet."""
+    where = _session(session_id) & spending.c.settled_at.is_(None)
+    return connection.execute(select(spending.c.id).where(where).limit(1)).first() is not None
+
+
+def last_call(connection: Connection, session_id: str) -> tuple[Amounts, Amounts]:
+    """Return what a session's newest call reserved, and what it cost; nothing where it made
+    none."""
+    query = select(spending.c.reserved, spending.c.cost, spending.c.tokens)
+    query = query.where(_session(session_id)).order_by(spending.c.asked_at.desc()).limit(1)
+    row = connection.execute(query).first()
+    if row is None:
+        return Amounts(), Amounts()
+    reserved = msgspec.convert(row[0]["tokens"], Tokens)
+    return (
+        Amounts(cost=int(row[0]["cost_picousd"]), tokens=reserved.total),
+        Amounts(cost=int(row[1]), tokens=int(row[2])),
+    )
+
+
 def settle(connection: Connection, reservation_id: str, tokens: Tokens, **facts: object) -> bool:
     """Record a call's end, once; whether this was it."""
     where = (spending.c.id == reservation_id) & spending.c.settled_at.is_(None)

@@ -265,7 +265,7 @@ def test_a_review_that_stays_unusable_fails_clearly(run: Run) -> None:
 
 
 def test_a_model_that_never_stops_is_stopped_at_twenty_turns(run: Run) -> None:
-    endless = [lambda _body: calls(tool_use("list_files", {}))] * 30
+    endless = [calls(tool_use("search", {"pattern": f"x{n}"})) for n in range(30)]
     with MessagesServer([*endless]) as server, pytest.raises(NoReviewError, match="after 20 turns"):
         run(server)
     assert len(server.conversations) == 20
@@ -276,9 +276,82 @@ def test_a_model_that_never_stops_is_stopped_at_twenty_turns(run: Run) -> None:
 
 
 def test_a_model_that_is_told_to_conclude_can(run: Run) -> None:
-    script: list[Any] = [lambda _body: calls(tool_use("list_files", {}))] * 18
+    script: list[Any] = [calls(tool_use("search", {"pattern": f"x{n}"})) for n in range(18)]
     with MessagesServer([*script, text("oops"), text(GOOD)]) as server:
-        assert run(server)["usage"]["turns"] == 20
+        report = run(server)
+    assert report["usage"]["turns"] == 20
+    assert report["partial"] == "it had used all of its turns"
+
+
+PART = json.dumps(REVIEW | {"left_out": ["new.txt"]})
+
+
+def test_the_money_ends_the_tools_and_the_review_says_what_it_left(run: Run) -> None:
+    run.api.turns_with_money = 1
+    script = [calls(tool_use("search", {"pattern": name})) for name in ("a", "b")]
+    with MessagesServer([*script, text(f"<review>{PART}</review>")]) as server:
+        report = run(server)
+    assert [body["tool_choice"]["type"] for body in server.conversations] == ["auto"] * 2 + ["none"]
+    told = server.conversations[2]["messages"][-1]["content"][-1]["text"]
+    assert "money of this review is nearly used" in told
+    assert "left_out" in told
+    assert (report["partial"], report["left_out"]) == ("its money was nearly used", ["new.txt"])
+
+
+def test_the_same_calls_three_times_are_the_last_ones(run: Run) -> None:
+    script = [calls(tool_use("search", {"pattern": name})) for name in ("a", "b", "b", "b")]
+    with MessagesServer([*script, text(GOOD)]) as server:
+        report = run(server)
+    assert server.conversations[4]["tool_choice"] == {"type": "none"}
+    assert "three times" in server.conversations[4]["messages"][-1]["content"][-1]["text"]
+    assert report["partial"] == "it made the same calls three times in a row"
+
+
+NO_MONEY = Failure(
+    402,
+    body={
+        "type": "error",
+        "error": {"type": "billing_error", "message": "the budget of this session is $2.00"},
+        "gatehouse": {"why": "the budget of this session is $2.00"},
+    },
+)
+
+
+def test_a_call_without_money_is_tried_once_more_without_what_made_it_dear(run: Run) -> None:
+    read = calls(tool_use("read_file", {"path": "src/app.py"}))
+    with MessagesServer([read, NO_MONEY, text(GOOD)]) as server:
+        report = run(server)
+    last = server.conversations[2]
+    assert "no money to read it" in results(last)[0]["content"]
+    assert "return a - b" not in json.dumps(last["messages"][1:])
+    assert last["max_tokens"] < server.conversations[1]["max_tokens"]
+    assert report["partial"] == "its money was nearly used"
+
+
+def test_without_money_the_last_review_in_the_conversation_counts(run: Run) -> None:
+    draft = calls(tool_use("search", {"pattern": "a"}), words=GOOD)
+    with MessagesServer([draft, NO_MONEY, NO_MONEY]) as server:
+        report = run(server)
+    assert report["findings"] == REVIEW["findings"]
+    assert report["partial"] == "its money was nearly used"
+
+
+@pytest.mark.parametrize("script", [[NO_MONEY], [calls(tool_use("list_files", {}))]])
+def test_without_money_and_without_a_review_it_fails_and_says_why(
+    run: Run, script: list[Any]
+) -> None:
+    with (
+        MessagesServer([*script, NO_MONEY, NO_MONEY]) as server,
+        pytest.raises(ModelError, match="budget of this session"),
+    ):
+        run(server)
+    assert run.api.reviews == []
+
+
+def test_a_review_beside_calls_counts_where_no_other_follows(run: Run) -> None:
+    draft = calls(tool_use("search", {"pattern": "a"}), words=GOOD)
+    with MessagesServer([draft, text("oops"), text("again")]) as server:
+        assert run(server)["partial"] == "it gave no final review"
 
 
 def test_calls_after_the_tools_are_gone_are_not_made(run: Run) -> None:

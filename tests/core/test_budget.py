@@ -18,9 +18,11 @@ from supervisor.core.budget import (
     explain,
     first_over,
     format_budget,
+    must_conclude,
     nearly_used,
     parse_budget,
     portion,
+    used_percent,
 )
 from supervisor.core.money import PICOUSD
 from supervisor.errors import UserError
@@ -107,6 +109,28 @@ def test_the_notice_at_80_percent() -> None:
         ("session", "cost"),
         ("session", "tokens"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("limits", "used", "percent"),
+    [
+        (Limits(), Amounts(cost=10, tokens=10), 0),
+        (Limits(requests=1), Amounts(requests=1), 0),
+        (Limits(cost=1000), Amounts(cost=849), 84),
+        (Limits(cost=1000, tokens=100), Amounts(cost=10, tokens=90), 90),
+        (Limits(cost=0), Amounts(), 100),
+    ],
+)
+def test_how_much_is_used_of_what_is_nearer(limits: Limits, used: Amounts, percent: int) -> None:
+    assert used_percent(limits, used) == percent
+    assert must_conclude(limits, used, reserved=Amounts(), cost=Amounts()) == (percent >= 85)
+
+
+def test_it_concludes_while_another_turn_and_the_last_one_still_fit() -> None:
+    limits, used = Limits(cost=1000), Amounts(cost=300)
+    reserved = Amounts(cost=400, tokens=10**9)
+    assert not must_conclude(limits, used, reserved=reserved, cost=Amounts(cost=100))
+    assert must_conclude(limits, used, reserved=reserved, cost=Amounts(cost=101))
 
 
 def test_what_a_person_is_offered() -> None:

@@ -43,6 +43,11 @@ def test_markup_stays_text(text: str, shown: str) -> None:
     assert plain(text) == shown
 
 
+def test_a_partial_review_says_so() -> None:
+    assert "- Partial: no money" in review_markdown(REVIEW | {"partial": "no money"})
+    assert "Partial" not in review_markdown(REVIEW | {"partial": ""})
+
+
 def test_a_title_can_not_begin_a_line() -> None:
     assert "\n" not in plain("a\n# b\r\n\x1b[2J", one_line=True)
 

@@ -45,6 +45,8 @@ class AgentApi:
     reviews: list[Json] = field(default_factory=list)
     calls: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
     on_ask: Callable[[str, Json], None] | None = None
+    # How often the session's budget allows another turn.
+    turns_with_money: int = 1000
     port: int = 0
 
     def __post_init__(self) -> None:
@@ -136,6 +138,10 @@ class _Handler(BaseHTTPRequestHandler):
         url = urlsplit(self.path)
         if url.path == "/v1/session":
             return self._json(200, {"id": "session-1"})
+        if url.path == "/v1/budget":
+            conclude = self.server.api.turns_with_money <= 0
+            self.server.api.turns_with_money -= 1
+            return self._json(200, {"used_percent": 90 if conclude else 10, "conclude": conclude})
         request = self.server.api.requests.get(url.path.removeprefix("/v1/requests/"))
         if request is None:
             return self._json(404, {"error": "no such request", "remedy": "check the id"})

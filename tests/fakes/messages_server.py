@@ -98,6 +98,8 @@ class MessagesServer:
     follow: Follow = "order"
     api_key: str | None = None
     tls: ssl.SSLContext | None = None
+    # Its own books: model, tokens in and tokens out of each reply that it gave.
+    served: list[tuple[str, int, int]] = field(default_factory=list)
     requests: list[Recorded] = field(default_factory=list)
     conversations: list[Json] = field(default_factory=list)
     fillers: int = 0
@@ -226,6 +228,7 @@ class _Handler(QuietHandler):
             return self._json(
                 step.status, step.body or _error(step.kind, step.message), step.headers
             )
+        self.server.fake.served.append((body["model"], input_tokens, step.output_tokens))
         message = _message(step, body["model"], input_tokens)
         if not body.get("stream"):
             return self._json(200, message)

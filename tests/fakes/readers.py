@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from supervisor.core.sessions import Session
+from tests.fakes.reviewed import Reviewed
 
 # What a reader says of a folder: its path, the base, and the order as JSON.
 type Says = Callable[[Path, str, str], dict[str, Any]]
@@ -22,6 +23,12 @@ def remark(**more: Any) -> dict[str, Any]:
 def said(findings: list[dict[str, Any]], verdict: str = "comment") -> dict[str, Any]:
     """A review with these findings."""
     return {"verdict": verdict, "summary": "Read.", "findings": findings, "model": "scripted"}
+
+
+def read_by(on: Reviewed, reader: "SaidReader") -> None:
+    """Have the runs of a service read by it, for nothing."""
+    on.service.runs._sessions = reader
+    on.service.budgets._spent = lambda session_id: 0
 
 
 class SaidReader:
@@ -58,6 +65,10 @@ class SaidReader:
 
     def stop(self, session_id: str) -> None:
         """Nothing runs."""
+
+    def refusal(self, session_id: str) -> str:
+        """See `runs.Readers.refusal`."""
+        return ""
 
     def cost(self, session_id: str) -> int:
         """See `runs.Readers.cost`."""

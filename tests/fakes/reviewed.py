@@ -104,10 +104,12 @@ def forge_with_people(folder: Path) -> Iterator[Stage]:
 
 
 @contextlib.asynccontextmanager
-async def reviewing_at(stage: Stage, folder: Path, **changes: Any) -> AsyncIterator[Reviewed]:
-    """A supervisor on a forge that is served."""
+async def reviewing_at(
+    stage: Stage, folder: Path, names: dict[str, tuple[str, ...]] | None = None, **changes: Any
+) -> AsyncIterator[Reviewed]:
+    """A supervisor on a forge that is served. `names` stands in for DNS."""
     async with (
-        supervised(settings_of(stage, folder, **changes)) as running,
+        supervised(settings_of(stage, folder, **changes), names=names) as running,
         reviewing(running.supervisor) as on,
     ):
         stage.forge.hook = (

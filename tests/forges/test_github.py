@@ -15,9 +15,10 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
+from supervisor.cli.app_create import manifest
 from supervisor.core.act import Act, InlineComment
 from supervisor.demo.forge.conversation import user_json
-from supervisor.demo.forge.forge import DemoPull
+from supervisor.demo.forge.forge import PERMISSIONS, DemoPull
 from supervisor.demo.stage import NAME, Stage, staged
 from supervisor.forges.base import FailedDelivery, ForgeError, RepositoryFacts
 from supervisor.forges.github import GitHub
@@ -95,7 +96,14 @@ async def test_each_act_has_a_token_for_one_repository_and_what_it_needs(tmp_pat
                 [PULLS, PULLS, WRITES],
             ),
             (lambda: client.resolve(FACTS, thread), [WRITES | {"contents": "write"}]),
-            (lambda: client.react(FACTS, act(body="eyes", targets=(str(said),))), [WRITES]),
+            (
+                lambda: client.react(FACTS, act(body="eyes", targets=(str(said),))),
+                [WRITES | {"issues": "write"}],
+            ),
+            (
+                lambda: client.react(FACTS, act(body="eyes", targets=(f"review:{beside}",))),
+                [WRITES],
+            ),
             (lambda: client.delete_comment(FACTS, beside), [WRITES]),
             (lambda: client.delete_comment(FACTS, beside), [WRITES]),
             (
@@ -157,7 +165,6 @@ async def test_comments_say_where_they_stand_and_whose_they_are(tmp_path: Path) 
 
 async def test_a_comment_is_of_a_pull_request_or_of_an_issue(tmp_path: Path) -> None:
     async with on_stage(tmp_path) as (stage, _, client):
-        stage.forge.permissions["issues"] = "read"
         issue = stage.forge.open_issue(NAME, "Slow")
         on_pull = stage.forge.comment(NAME, 1, author="renovate[bot]", body="Hi")
         on_issue = stage.forge.comment(NAME, issue.number, author="ada", body="Hi")
@@ -176,6 +183,11 @@ async def test_an_installation_says_whether_threads_may_be_resolved(tmp_path: Pa
         assert [one.may_resolve for one in await client.repositories()] == [False]
         with pytest.raises(ForgeError, match="not granted to this installation"):
             await client.resolve(FACTS, "PRRT_1")
+
+
+def test_an_app_that_is_made_may_do_what_the_demos_may() -> None:
+    made = manifest("https://reviews.example", "http://127.0.0.1:1/")
+    assert made["default_permissions"] == PERMISSIONS
 
 
 # -- against a server that answers what a test says -----------------------------------------------

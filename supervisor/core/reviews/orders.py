@@ -30,9 +30,19 @@ class KnownRemark(msgspec.Struct, frozen=True, kw_only=True):
     quote: str = ""
 
 
+class PromptOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A prompt of `.reviewerc` that is looked at in place of the review. `tools`: the categories
+    that it may use."""
+
+    id: str
+    text: str
+    tools: tuple[str, ...] = ()
+
+
 class Order(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """`since`: the head that was reviewed before, "" where the whole change is shown. `files`: what
-    is to be reviewed; empty means all."""
+    is to be reviewed; empty means all. `reasoning` and `temperature`: how the model is asked, empty
+    where nobody said."""
 
     title: str = ""
     body: str = ""
@@ -44,6 +54,9 @@ class Order(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     checklist: tuple[str, ...] = ()
     strictness: str = ""
     notes: tuple[Told, ...] = ()
+    prompt: PromptOrder | None = None
+    reasoning: str = ""
+    temperature: float | None = None
 
 
 def order_text(order: Order) -> str:

@@ -4,8 +4,10 @@ Pure. A model's words are shown as these words and nothing else (`review_markdow
 no mention, no markup. Only what this module writes itself is markdown.
 """
 
+import hashlib
 import re
 from collections.abc import Collection, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Literal
 
 import msgspec
@@ -22,6 +24,7 @@ from supervisor.core.act import (
 )
 from supervisor.core.review_markdown import fenced, plain
 from supervisor.core.reviews.findings import MOST_INLINE, PlacedFinding
+from supervisor.core.reviews.receipts import reason_words
 
 MOST_COMMENT_CHARS = 1_000
 # GitHub takes 65,536 characters.
@@ -75,12 +78,12 @@ def review_act(
     `notes` lines of ours at its end."""
     inline = [one for one in findings if one.line][:MOST_INLINE]
     rest = [one for one in findings if one not in inline]
-    comments = [_comment(one) for one in inline]
+    comments = [comment_of(one) for one in inline]
     severities = [*(one.severity for one in comments), *(one.finding.severity for one in rest)]
     said = [summary, *(one.finding.body for one in rest), *(one.body for one in comments)]
     lines = ["## Review", "", plain(summary[:_SUMMARY_CHARS]), "", _counts(severities), ""]
     for one in rest:
-        lines += _whole(one)
+        lines += whole(one)
     lines += sections
     lines += [*(f"<sub>{plain(note, one_line=True)}</sub>" for note in notes), "", mark(run_id)]
     body = "\n".join(lines)
@@ -102,6 +105,42 @@ def review_act(
         ),
         fork=target.fork,
         links=any(_ADDRESS.search(text) for text in said),
+    )
+
+
+def has_address(text: str) -> bool:
+    """Return whether a text names an address that a forge may make a link of."""
+    return bool(_ADDRESS.search(text))
+
+
+def held_comment(
+    target: PullTarget, reason: str, cap: str, refills_at: float | None, *, day: str
+) -> Act:
+    """Return the comment that a review waits for money. `reason` is a code of `receipts`, `cap` the
+    limit in words. Its mark is the same all day: it is posted once."""
+    when = "When the limit is raised"
+    if refills_at is not None:
+        when = f"On {datetime.fromtimestamp(refills_at, UTC):%Y-%m-%d at %H:%M} UTC"
+    parts = (target.forge, target.repository.lower(), target.number, day)
+    digest = hashlib.blake2b(msgspec.msgpack.encode(parts), digest_size=8).hexdigest()
+    lines = (
+        "## Review",
+        "",
+        f"The review waits: {reason_words(reason).removeprefix('held: ')}.",
+        "",
+        f"The limit is {cap}. {when} the newest head is reviewed by itself; nobody has to do"
+        " anything.",
+        "",
+        mark(digest),
+    )
+    return Act(
+        operation="comment",
+        forge=target.forge,
+        repository=target.repository,
+        number=target.number,
+        head=target.head,
+        body="\n".join(lines),
+        fork=target.fork,
     )
 
 
@@ -196,7 +235,8 @@ def without_places(act: Act) -> Act:
     return msgspec.structs.replace(act, comments=(), body=f"{text}\n\n{line}")
 
 
-def _comment(placed: PlacedFinding) -> InlineComment:
+def comment_of(placed: PlacedFinding) -> InlineComment:
+    """Return the remark that a finding makes beside its code."""
     finding = placed.finding
     head = f"**{finding.severity}: {plain(finding.title, one_line=True)}** `{placed.id[:8]}`"
     body = plain(finding.body)
@@ -218,7 +258,8 @@ def _comment(placed: PlacedFinding) -> InlineComment:
     )
 
 
-def _whole(placed: PlacedFinding) -> list[str]:
+def whole(placed: PlacedFinding) -> list[str]:
+    """Return the lines of a finding that stands in a text."""
     finding = placed.finding
     where = finding.path if finding.line is None else f"{finding.path}:{finding.line}"
     title = plain(finding.title, one_line=True)

@@ -22,6 +22,8 @@ from supervisor.core.text.display import visible
 
 OPENING, CLOSING = "<review>", "</review>"
 MOST_FINDINGS = 200
+# The path of a finding that is about the whole, and about no line.
+WHOLE = "."
 # Opening tags that are tried.
 MOST_BLOCKS = 50
 DropReason = Literal["shape", "path", "quote"]
@@ -147,7 +149,8 @@ def checked_answer(
     dropped["shape"] += answer.misshapen
     kept = []
     for finding in answer.findings:
-        if finding.path not in manifest:
+        is_of_all = finding.path == WHOLE and finding.line is None and not finding.quote
+        if finding.path not in manifest and not is_of_all:
             dropped["path"] += 1
         elif finding.quote and not _stands(finding, lines.get(finding.path, ())):
             dropped["quote"] += 1

@@ -10,6 +10,7 @@ from typing import Literal
 import msgspec
 
 from supervisor.core.review_markdown import plain
+from supervisor.core.reviews.allowances import CapScope
 
 Outcome = Literal["clean", "found", "skipped", "held", "failed"]
 Conclusion = Literal["success", "neutral", "failure"]
@@ -23,6 +24,7 @@ CONCLUSIONS: dict[Outcome, Conclusion] = {
     "held": "neutral",
     "failed": "failure",
 }
+_NAMED_LEFT = 50
 # The codes of reasons, and what they say to a person.
 REASONS = {
     "": "",
@@ -40,6 +42,26 @@ REASONS = {
     "not-posted": "the forge refused the review",
     "empty": "nothing in the change can be reviewed",
     "lease over": "the run stopped answering",
+}
+MOST_NOTES, MOST_NOTE_CHARS = 20, 500
+# The code of the reason where nothing is left, by what it is left of.
+NO_BUDGET: dict[CapScope, str] = {
+    "run": "no-budget-run",
+    "pull": "no-budget-pull",
+    "repository": "no-budget-repository",
+    "owner": "no-budget-owner",
+    "all": "no-budget-all",
+}
+REASONS |= {
+    NO_BUDGET["run"]: "held: no budget is left of the run, and a new one takes its place",
+    NO_BUDGET["pull"]: "held: no budget is left for this pull request; it is reviewed when the"
+    " limit is raised",
+    NO_BUDGET["repository"]: "held: no budget is left for this repository today; it is reviewed"
+    " after midnight UTC",
+    NO_BUDGET["owner"]: "held: no budget is left for this owner's repositories this month; it is"
+    " reviewed next month",
+    NO_BUDGET["all"]: "held: no budget is left for reviews today; it is reviewed after midnight"
+    " UTC",
 }
 LABEL = "gatehouse:review"
 
@@ -63,13 +85,35 @@ class ReceiptFacts(msgspec.Struct, frozen=True, kw_only=True):
     trust: str = ""
     config_revision: str = ""
     configuration: Sequence[str] = ()
+    # What of the configuration was narrowed or not used; which prompts didn't run, and why.
+    config_notes: Sequence[str] = ()
+    prompts: Sequence[str] = ()
     cost: int = 0
+    # Why not all of it was looked at, in words.
+    partial: str = ""
     at: float
 
 
 def receipt_text(facts: ReceiptFacts) -> str:
     """Return the text that is signed: JSON, its keys in order."""
     return msgspec.json.encode(facts, order="deterministic").decode()
+
+
+def conclusion(facts: ReceiptFacts) -> Conclusion:
+    """Return what the check is: a review of a part is no success."""
+    found = CONCLUSIONS[facts.outcome]
+    return "neutral" if facts.partial and found == "success" else found
+
+
+def partial_words(why: str, left_out: Sequence[str], files: Sequence[str]) -> str:
+    """Return why a review is partial and which of the files it left, as its reader says; "" where
+    it is whole."""
+    if not why:
+        return ""
+    left = [one for one in files if one in frozenset(left_out)]
+    more = f" and {len(left) - _NAMED_LEFT} more" if len(left) > _NAMED_LEFT else ""
+    names = f"not looked at: {', '.join(left[:_NAMED_LEFT])}{more}"
+    return f"{why}; {names if left else 'which files it left is not known'}"
 
 
 def reason_words(reason: str) -> str:
@@ -93,6 +137,12 @@ def check_summary(facts: ReceiptFacts) -> str:
         names = ", ".join(plain(one, one_line=True) for one in facts.configuration[:20])
         held = "read as changed" if facts.trust == "head" else "not followed: the base's held"
         lines.append(f"The change touches what steers reviews ({names}); it was {held}.")
+    for said, what in (("Configuration", facts.config_notes), ("Prompts", facts.prompts)):
+        if what:
+            notes = [plain(one[:MOST_NOTE_CHARS], one_line=True) for one in what[:MOST_NOTES]]
+            lines.append(f"{said}: {'; '.join(notes)}.")
+    if facts.partial:
+        lines.append(f"This review is partial: {plain(facts.partial, one_line=True)}.")
     if facts.model == "recorded":
         lines.append("A recorded model played this review: no model looked at the code.")
     return "\n\n".join(lines)
@@ -102,7 +152,9 @@ def _outcome_words(facts: ReceiptFacts) -> str:
     why = plain(reason_words(facts.reason), one_line=True)
     because = f": {why}" if why else ""
     return {
-        "clean": "The change was reviewed, and nothing was found.",
+        "clean": "The change was reviewed in part, and nothing was found in it."
+        if facts.partial
+        else "The change was reviewed, and nothing was found.",
         "found": "The change was reviewed, and something was found.",
         "skipped": f"The change was not reviewed{because}.",
         "held": f"The review waits{because}.",

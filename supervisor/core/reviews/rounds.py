@@ -209,10 +209,15 @@ def _seen(before: TrackedFinding, placed: PlacedFinding, now: float) -> TrackedF
 
 def _unseen(before: TrackedFinding, code: HeadCode) -> TrackedFinding:
     """Return a known finding that nobody reported again: the code says what became of it."""
-    if before.state in ("fixed", "stale") or before.said:
+    if before.said:
         return before
     path, quote = before.finding.path, before.finding.quote
     lines = code.lines_of(path)
+    if before.state in ("fixed", "stale"):
+        is_back = before.is_posted and lines and find_quote(quote, lines, 1, within=len(lines))
+        if not is_back:
+            return before
+        before = replace(before, state="open")
     if lines is None:
         return replace(before, state="stale", line=0, start_line=0)
     start, line = before.start_line, before.line

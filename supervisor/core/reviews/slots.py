@@ -205,7 +205,8 @@ def _closed(slot: Slot, event: Closed) -> tuple[Slot, tuple[SlotEffect, ...]]:
         return _idle(slot), (AbortRun(slot.run_id), receipt)
     if slot.due_at is not None:
         return _idle(slot), (LeaveReceipt(slot.wanted_sha, "skipped", event.reason),)
-    return slot, ()
+    # What waited for money isn't wanted any more.
+    return _idle(slot), ()
 
 
 def _idle(slot: Slot) -> Slot:

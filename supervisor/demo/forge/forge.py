@@ -38,6 +38,7 @@ ANSWER_S = 10.0
 PERMISSIONS = {
     "checks": "write",
     "contents": "read",
+    "issues": "write",
     "metadata": "read",
     "pull_requests": "write",
 }

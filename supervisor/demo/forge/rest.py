@@ -248,7 +248,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(404, {"message": "Not Found"})
 
     def _git(self, forge: DemoForge, path: str, query: str) -> None:
-        name = path.lstrip("/").partition(".git")[0]
+        name = path.lstrip("/").partition(".git/")[0]
         token = None
         scheme, _, given = self.headers.get("authorization", "").partition(" ")
         if scheme.lower() == "basic":

@@ -35,7 +35,12 @@ from supervisor.server.agent.agent_bodies import (
     ToolBody,
     WriteBody,
 )
-from supervisor.server.agent.agent_calls import AgentCalls, HostChangesView, SessionFacts
+from supervisor.server.agent.agent_calls import (
+    AgentCalls,
+    BudgetFacts,
+    HostChangesView,
+    SessionFacts,
+)
 from supervisor.server.agent.tool_calls import ToolAnswer, judge_tool
 from supervisor.server.common.errors import ErrorBody
 from supervisor.server.common.views import AgentRequest
@@ -225,7 +230,11 @@ def _reads(calls: AgentCalls) -> list[ControllerRouterHandler]:
     def list_changes() -> HostChangesView:
         return calls.host_changes()
 
-    return [list_requests, get_request, get_session, list_changes]
+    @get("/v1/budget", responses=_ERRORS, summary="How much of the session's budget is used")
+    async def get_budget() -> BudgetFacts:
+        return await calls.budget()
+
+    return [list_requests, get_request, get_session, list_changes, get_budget]
 
 
 def _report(calls: AgentCalls) -> ControllerRouterHandler:

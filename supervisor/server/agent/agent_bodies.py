@@ -215,7 +215,8 @@ class TracedTurn(_Body, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ReviewBody(_Body, frozen=True, kw_only=True):
-    """The review agent's report."""
+    """The review agent's report. `partial`: why it was concluded early; `left_out`: the paths
+    that it didn't look at; `notes` and `confidence` are those of an answer to a prompt."""
 
     model: _Word
     base: _Word | None
@@ -225,6 +226,12 @@ class ReviewBody(_Body, frozen=True, kw_only=True):
     findings: Annotated[tuple[ReviewFinding, ...], msgspec.Meta(max_length=200)]
     usage: ReviewUsage
     turns: Annotated[tuple[TracedTurn, ...], msgspec.Meta(max_length=200)] = ()
+    notes: Annotated[
+        tuple[Annotated[str, msgspec.Meta(max_length=2_000)], ...], msgspec.Meta(max_length=50)
+    ] = ()
+    confidence: Literal["high", "medium", "low", ""] = ""
+    partial: Annotated[str, msgspec.Meta(max_length=200)] = ""
+    left_out: Annotated[tuple[_Word, ...], msgspec.Meta(max_length=500)] = ()
 
 
 def in_workspace(path: str) -> str:

@@ -9,6 +9,7 @@ INVARIANT: nothing here answers a request or names who answered, and no request 
 session can be read.
 """
 
+import asyncio
 from itertools import islice
 from typing import Any
 
@@ -50,6 +51,8 @@ from supervisor.workspace.incoming.incoming import HostChange, What
 ASKS_AT_ONCE = 200
 ASKS_PER_S = 20.0
 MOST_REFUSED = 300
+# How often, and how long between, it is looked whether a call is in the ledger.
+BOOKS_LOOKS, BOOKS_EVERY_S = 50, 0.02
 
 
 class SessionFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,6 +66,14 @@ class SessionFacts(msgspec.Struct, frozen=True, kw_only=True):
     remaining_s: float
     model: str | None
     base: str | None
+
+
+class BudgetFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """Use of the session's own budget, by what egress metered. `used_percent` is that of its money
+    or tokens, whichever is more; `conclude`: the next call of the model should be the last."""
+
+    used_percent: int
+    conclude: bool
 
 
 class HostChangeFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -229,6 +240,17 @@ class AgentCalls:
             model=session.model,
             base=session.base,
         )
+
+    async def budget(self) -> BudgetFacts:
+        """Return how much of the session's budget is used. The end of its last call comes from
+        egress by another way than the answer did: it is waited for shortly."""
+        spending = self.parts.spending
+        for _ in range(BOOKS_LOOKS):
+            if spending.spent(self.session_id) is not None:
+                break
+            await asyncio.sleep(BOOKS_EVERY_S)
+        percent, conclude = spending.pressure(self.session_id)
+        return BudgetFacts(used_percent=percent, conclude=conclude)
 
     def host_changes(self) -> HostChangesView:
         """Return what the person changed on the host, and what of the agent's never gets there."""

@@ -16,7 +16,12 @@ from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import JSONBody
 
 from supervisor.core.reviews.quarantine import CALLS, Risk
-from supervisor.core.reviews.quarantine_answers import QuarantinedFinding, ReadAnswer, dropped_words
+from supervisor.core.reviews.quarantine_answers import (
+    QuarantinedFinding,
+    ReadAnswer,
+    dropped_words,
+    inert,
+)
 from supervisor.errors import RefusedError, UserError
 from supervisor.server.agent.agent_bodies import QuarantineBody, ReviewBody
 from supervisor.server.agent.agent_calls import AgentCalls
@@ -45,7 +50,14 @@ _ERRORS = {
     401: ResponseSpec(ErrorBody, description="The token isn't this session's"),
 }
 _OPEN = frozenset(
-    {"/v1/session", "/v1/quarantine", "/v1/review", "/v1/tool-calls", "/v1/openapi.json"}
+    {
+        "/v1/session",
+        "/v1/budget",
+        "/v1/quarantine",
+        "/v1/review",
+        "/v1/tool-calls",
+        "/v1/openapi.json",
+    }
 )
 
 
@@ -104,9 +116,12 @@ async def report_review(calls: AgentCalls, data: ReviewBody) -> None:
     review = msgspec.to_builtins(data)
     if calls.is_quarantined:
         findings = [msgspec.convert(one, QuarantinedFinding) for one in review["findings"]]
-        answer = ReadAnswer(data.verdict, data.summary, findings, [], 0)
-        checked = await calls.parts.quarantines.answered(calls.session_id, answer)
+        quarantines, session_id = calls.parts.quarantines, calls.session_id
+        answer = ReadAnswer(data.verdict, data.summary, findings, list(data.notes), 0)
+        checked = await quarantines.answered(session_id, answer)
         said = dropped_words(checked.dropped)
         review |= msgspec.to_builtins(checked)
+        review["partial"] = inert(data.partial)
+        review["left_out"] = list(quarantines.references(session_id, data.left_out))
         review["summary"] = "\n\n".join(filter(None, (checked.summary, said)))[:20_000]
     calls.keep_review(review)

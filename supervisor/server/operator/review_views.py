@@ -53,6 +53,7 @@ class ReviewView(msgspec.Struct, frozen=True, kw_only=True):
     files: list[str]
     skipped: list[str]
     cost: int
+    partial: str
     setup_ms: float | None
     duration_ms: float | None
     verdict: str = ""
@@ -307,6 +308,7 @@ def _view(connection: Any, run: queries.ReviewRun) -> ReviewView:
         files=run.files,
         skipped=run.skipped,
         cost=run.cost,
+        partial=run.partial,
         setup_ms=run.setup_ms,
         duration_ms=run.duration_ms,
         verdict=str(said.get("verdict", "")),

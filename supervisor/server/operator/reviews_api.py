@@ -11,6 +11,7 @@ from litestar import get, patch, post
 from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
 from litestar.types import ControllerRouterHandler
 
+from supervisor.core.text.duration import parse_duration
 from supervisor.errors import UserError
 from supervisor.server.operator import review_views
 from supervisor.server.operator.operator_api import AnyRequest, caller, parts_of
@@ -22,6 +23,7 @@ from supervisor.server.operator.review_views import (
     RoundsView,
     service_of,
 )
+from supervisor.server.operator.usage_views import UsageView, usage
 
 _Most = Annotated[int, QueryParameter(ge=1, le=1000)]
 _PULL = re.compile(
@@ -128,6 +130,13 @@ async def undo_reviews(request: AnyRequest, data: JSONBody[UndoWanted]) -> list[
     return await service.take_back.undo(data.of, by=caller(request).name)
 
 
+@get("/api/usage", sync_to_thread=True)
+def get_usage(request: AnyRequest, period: FromQuery[str] = "30d") -> UsageView:
+    """Return what reviews cost in the last days, and what of each cap is used."""
+    parts = parts_of(request)
+    return usage(service_of(parts), parse_duration(period, "period"), parts.clock.now())
+
+
 @get("/api/deliveries", sync_to_thread=False)
 def list_deliveries(request: AnyRequest, limit: FromQuery[_Most] = 100) -> list[DeliveryView]:
     """Return the newest webhooks."""
@@ -154,6 +163,7 @@ def handlers() -> list[ControllerRouterHandler]:
         get_trace,
         requeue,
         undo_reviews,
+        get_usage,
         list_deliveries,
         handle_again,
     ]

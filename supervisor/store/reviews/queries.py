@@ -103,6 +103,7 @@ class ReviewRun(msgspec.Struct, frozen=True, kw_only=True):
     trust: str
     config_revision: str
     config_digest: str
+    config_notes: list[str]
     partial: str
     prompts: list[dict[str, Any]]
 

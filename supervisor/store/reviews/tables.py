@@ -133,6 +133,8 @@ runs = Table(
     Column("trust", String(16), nullable=False, server_default=""),
     Column("config_revision", String(64), nullable=False, server_default=""),
     Column("config_digest", String(64), nullable=False, server_default=""),
+    # What of it was narrowed, and which file wasn't used.
+    Column("config_notes", JSON, nullable=False, server_default="[]"),
     # What the money ran out for, or what was told to conclude.
     Column("partial", Text, nullable=False, server_default=""),
     # What became of each prompt of `.reviewerc`.
@@ -204,12 +206,13 @@ mentions = Table(
     Column("at", Float, nullable=False),
 )
 
-# What a run may spend of each cap that it stands under. Money is in pico-dollars.
+# What an attempt of a run may spend of each cap that it stands under. Money is in pico-dollars.
 allowances = Table(
     "allowances",
     metadata,
     Column("id", Integer, primary_key=True),
     Column("run_id", String(64), nullable=False),
+    Column("attempt", Integer, nullable=False),
     # `run`, `pull`, `repository`, `owner` or `all`; whose; and the day or month, "" for all time.
     Column("scope", String(16), nullable=False),
     Column("key", String(256), nullable=False),
@@ -218,11 +221,26 @@ allowances = Table(
     Column("used", BigInteger, nullable=False, server_default="0"),
     Column("at", Float, nullable=False),
     Column("settled_at", Float),
-    UniqueConstraint("run_id", "scope", "key", "period"),
+    UniqueConstraint("run_id", "attempt", "scope"),
     Index("allowances_of", "scope", "key", "period"),
+    Index("allowances_open", "settled_at"),
 )
 
-# What was said of a cap already: 50, 80 or 100 % of it are used.
+# The sessions that spend an attempt's allowance. One is written down before it is started: of what
+# a crash left without an id, all of its budget counts.
+paid_sessions = Table(
+    "paid_sessions",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("run_id", String(64), nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("budget", BigInteger, nullable=False),
+    Column("session_id", String(64), nullable=False, server_default=""),
+    Column("lost", Boolean, nullable=False, server_default="0"),
+    Index("paid_sessions_of", "run_id", "attempt"),
+)
+
+# What was said of a cap already: 50, 80 or 100 % of it are used; 0: a comment that nothing is left.
 budget_notices = Table(
     "budget_notices",
     metadata,

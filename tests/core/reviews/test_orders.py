@@ -13,6 +13,7 @@ from supervisor.core.reviews.orders import (
     MOST_TEXT_CHARS,
     KnownRemark,
     Order,
+    PromptOrder,
     Told,
     order_text,
 )
@@ -30,6 +31,9 @@ FULL = Order(
     checklist=("Are there tests?",),
     strictness="strict",
     notes=(Told(source="prompt docs", text="The README is old."),),
+    prompt=PromptOrder(id="docs", text="Look at the docs.", tools=("filesystem",)),
+    reasoning="low",
+    temperature=0.5,
 )
 
 

@@ -7,6 +7,7 @@ from supervisor.core.reviews.posts import (
     MOST_BODY_CHARS,
     PullTarget,
     act_mark,
+    held_comment,
     mark,
     marked,
     note_act,
@@ -155,3 +156,20 @@ def test_what_is_taken_back_says_by_whom() -> None:
 
 def _act(act):
     return {name: getattr(act, name) for name in act.__struct_fields__}
+
+
+def test_the_comment_that_nothing_is_left_is_the_same_all_day() -> None:
+    one, again, next_day, life = (
+        held_comment(TARGET, reason, "$5.00", refills_at, day=day)
+        for reason, refills_at, day in (
+            ("no-budget-repository", 1795737600.0, "2026-11-26"),
+            ("no-budget-repository", 1795737600.0, "2026-11-26"),
+            ("no-budget-repository", 1795824000.0, "2026-11-27"),
+            ("no-budget-pull", None, "2026-11-26"),
+        )
+    )
+    assert one == again
+    assert run_of(one.body) != run_of(next_day.body)
+    assert (one.operation, one.number) == ("comment", 7)
+    assert "On 2026-11-27 at 00:00 UTC the newest head is reviewed by itself" in one.body
+    assert "The limit is $5.00. When the limit is raised the newest head" in life.body

@@ -72,6 +72,8 @@ def test_what_is_no_answer(text: str) -> None:
         ({"path": "b.py"}, "path"),
         ({"path": "/etc/passwd"}, "path"),
         ({"path": "../a.py"}, "path"),
+        ({"path": "."}, "path"),
+        ({"path": ".", "line": None, "quote": "x"}, "path"),
         ({"quote": "def g(a):"}, "quote"),
         ({"quote": "return a"}, "quote"),
         ({"quote": "def f(a):", "line": None}, "quote"),
@@ -97,6 +99,7 @@ def test_what_is_dropped_and_counted(more: dict[str, Any], reason: str) -> None:
         {"quote": "def f(a):\n    return a", "line": 1},
         {"quote": "return a\nprint(f(1))", "line": 4, "start_line": 3},
         {"line": None},
+        {"path": ".", "line": None},
     ],
 )
 def test_a_quote_at_its_line_stands(more: dict[str, Any]) -> None:

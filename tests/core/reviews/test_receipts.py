@@ -6,9 +6,13 @@ import pytest
 
 from supervisor.core.reviews.receipts import (
     CONCLUSIONS,
+    MOST_NOTES,
     REASONS,
     ReceiptFacts,
     check_summary,
+    conclusion,
+    partial_words,
+    reason_words,
     receipt_text,
 )
 
@@ -40,6 +44,13 @@ def test_a_change_of_what_steers_reviews_is_named_and_whose_held() -> None:
     assert "the base's held" in check_summary(facts(configuration=names, trust="base"))
 
 
+def test_what_the_configuration_left_out_is_named() -> None:
+    said = check_summary(facts(config_notes=["a bad file"] * 30, prompts=["large: skipped"]))
+    assert said.count("a bad file") == MOST_NOTES
+    assert "Prompts: large: skipped." in said.replace("\\", "")
+    assert "Configuration" not in check_summary(facts())
+
+
 def test_a_person_reads_what_was_left_out_and_who_looked() -> None:
     said = check_summary(
         facts(
@@ -56,3 +67,28 @@ def test_a_person_reads_what_was_left_out_and_who_looked() -> None:
     assert " @ada" not in said
     assert "recorded model" in said
     assert check_summary(facts(outcome="failed", reason="git failed: x")).endswith("git failed: x.")
+
+
+def test_a_review_of_a_part_is_no_success_and_says_what_it_left() -> None:
+    words = partial_words("its money was nearly used", ["b.py", "elsewhere"], ["a.py", "b.py"])
+    assert words == "its money was nearly used; not looked at: b.py"
+    one = facts(partial=words)
+    assert conclusion(one) == "neutral"
+    assert conclusion(facts()) == "success"
+    assert conclusion(facts(outcome="failed", partial=words)) == "failure"
+    said = check_summary(one)
+    assert "in part, and nothing was found in it" in said
+    assert "This review is partial: its money was nearly used; not looked at: b.py." in said
+
+
+def test_what_is_left_is_named_as_far_as_it_is_known() -> None:
+    assert partial_words("", ["a.py"], ["a.py"]) == ""
+    assert partial_words("x", ["other"], ["a.py"]) == "x; which files it left is not known"
+    many = [f"{number}.py" for number in range(60)]
+    assert partial_words("x", many, many).endswith("49.py and 10 more")
+
+
+def test_a_review_without_money_says_when_it_goes_on() -> None:
+    said = check_summary(facts(outcome="held", reason="no-budget-repository"))
+    assert "held: no budget is left for this repository today" in said
+    assert "after midnight UTC" in reason_words("no-budget-all")

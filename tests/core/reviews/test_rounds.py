@@ -124,6 +124,8 @@ def test_what_the_code_no_longer_holds_is_fixed() -> None:
     assert [(one.state, one.line) for one in outcome.gone] == [("fixed", 0)]
     later = advance(outcome.tracked, [], code(LINES[:2]), number=3, now=NOW)
     assert (later.gone, [one.state for one in later.tracked]) == ([], ["fixed"])
+    reverted = advance(later.tracked, [], code(), number=4, now=NOW)
+    assert [(one.state, one.line) for one in reverted.back] == [("open", 4)]
 
 
 def test_a_file_that_is_gone_makes_it_stale_and_so_does_one_that_left_the_change() -> None:

@@ -165,7 +165,7 @@ async def test_an_answer_stands_in_its_thread_once(tmp_path: Path) -> None:
 
 async def test_a_reaction_is_one_however_often_it_is_asked(tmp_path: Path) -> None:
     async with quiet(tmp_path) as (on, pull):
-        said = on.forge.comment(NAME, 1, author="ada", body="@gatehouse review")
+        said = on.forge.comment(NAME, 1, author="ada", body="Hm")
         await done(on, pull, "post", **review("a1", "one"))
         beside = pull.comments[0]["id"]
         for target in (str(said["id"]), f"review:{beside}"):

@@ -1,6 +1,7 @@
 """kill -9 of a supervisor that reviews, at each step from webhook to check: nothing is lost, and
 nothing is posted twice."""
 
+import json
 import os
 import signal
 import subprocess
@@ -126,6 +127,11 @@ def test_killed_in_a_second_round_it_is_posted_once(
             one["path"] for one in pull.comments if one["pull_request_review_id"] == note["id"]
         ]
         assert of_note.count("shop/orders.py") == 1
+        assert product.ask("reviews", "undo", f"{NAME}#{pull.number}").count("taken back") == 2
+        assert pull.comments == []
+        assert all("was taken back by" in one["body"] for one in pull.reviews)
+        answered = [one for one in product.events() if '"undo"' in json.dumps(one)]
+        assert answered, "it is on record"
         product.end()
 
 

@@ -10,7 +10,7 @@ from supervisor.core.act import Act
 from supervisor.core.approvals import Request
 from supervisor.demo.forge.forge import DemoPull
 from supervisor.store.reviews import findings
-from tests.fakes.readers import SaidReader, remark, said
+from tests.fakes.readers import SaidReader, read_by, remark, said
 from tests.fakes.reviewed import CHANGE, NAME, Reviewed, reviewed
 
 pytestmark = pytest.mark.xdist_group("reviews-more")
@@ -36,7 +36,7 @@ def with_reader(
         return one(folder) if callable(one) else one
 
     reader = SaidReader(says)
-    on.service.runs._sessions = reader
+    read_by(on, reader)
     return reader
 
 

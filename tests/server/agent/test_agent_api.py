@@ -7,10 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 
 from supervisor.core.actions import Exec, FileChange, Git, Packages, Proposal, content_hash
 from supervisor.core.approvals import status
+from supervisor.core.models.model_calls import ModelCall, Tokens
+from supervisor.core.models.usage import Usage
 from supervisor.server.agent.agent_bodies import COMMAND_CHARS, folder, in_workspace
 from supervisor.server.agent.agent_calls import ASKS_AT_ONCE
 from supervisor.server.app import build_agent_app
@@ -209,6 +212,7 @@ def test_the_routes_are_these(parts: FakeParts) -> None:
         ("GET", "/v1/requests"),
         ("GET", "/v1/requests/{request_id}"),
         ("GET", "/v1/session"),
+        ("GET", "/v1/budget"),
         ("GET", "/v1/changes"),
         ("POST", "/v1/review"),
         ("POST", "/v1/quarantine"),
@@ -229,6 +233,25 @@ async def test_the_session_tells_its_facts_and_no_more(
         "model": None,
         "base": None,
     }
+
+
+async def test_a_session_knows_when_to_conclude(agent: httpx.AsyncClient, parts: FakeParts) -> None:
+    call = ModelCall(api="messages", model="claude-sonnet-5-5", body_bytes=10, max_output_tokens=9)
+    parts.spending.open_session(
+        msgspec.structs.replace(parts.sessions.get("one"), budget="0.01usd")
+    )
+    assert (await agent.get("/v1/budget")).json() == {"used_percent": 0, "conclude": False}
+    first = parts.spending.reserve("one", "h", call)
+    assert isinstance(first, str)
+    # While it is open the most that it can cost counts: about half a cent.
+    assert (await agent.get("/v1/budget")).json()["used_percent"] > 40
+    used = Usage(tokens=Tokens(input=10), has_input=True, has_output=True)
+    parts.spending.settle(first, used)
+    assert (await agent.get("/v1/budget")).json() == {"used_percent": 0, "conclude": False}
+    second = parts.spending.reserve("one", "h", call)
+    assert isinstance(second, str)
+    parts.spending.settle(second, msgspec.structs.replace(used, tokens=Tokens(output=900)))
+    assert (await agent.get("/v1/budget")).json() == {"used_percent": 90, "conclude": True}
 
 
 async def test_actions_say_what_was_asked(agent: httpx.AsyncClient, parts: FakeParts) -> None:

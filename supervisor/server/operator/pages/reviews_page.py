@@ -19,6 +19,10 @@ from supervisor.server.operator.operator_api import AnyRequest, caller, parts_of
 from supervisor.server.operator.pages import page_values
 from supervisor.server.operator.pages.page_views import card
 from supervisor.server.operator.review_views import ReviewView, service_of
+from supervisor.server.operator.usage_views import usage
+
+# What the page of all reviews shows the cost of.
+USAGE_S = 30 * 86_400.0
 
 # How a finding's state is coloured.
 _STATES = {"new": "warn", "open": "warn", "contested": "bad", "fixed": "good"}
@@ -35,6 +39,7 @@ def reviews(request: AnyRequest) -> Response[str]:
         "reviews",
         repositories=review_views.repositories(service),
         reviews=[_row(one) for one in review_views.reviews(service)],
+        usage=usage(service, USAGE_S, parts.clock.now()),
     )
 
 

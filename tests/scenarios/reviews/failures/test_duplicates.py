@@ -17,7 +17,7 @@ import pytest
 from supervisor.demo.forge.forge import DemoPull
 from supervisor.reviews import reconcile, service
 from supervisor.store.reviews import findings
-from tests.fakes.readers import SaidReader, remark, said
+from tests.fakes.readers import SaidReader, read_by, remark, said
 from tests.fakes.reviewed import NAME, Reviewed, reviewed
 
 pytestmark = pytest.mark.xdist_group("reviews-stories")
@@ -223,7 +223,7 @@ async def test_over_many_pushes_nothing_is_said_twice_and_nothing_is_lost(
     on: Reviewed, tmp_path: Path
 ) -> None:
     reader = ScriptedReader(seed=1)
-    on.service.runs._sessions = reader
+    read_by(on, reader)
     for number in range(STORIES):
         story = Story(on, tmp_path, number, random.Random(number))
         await story.settled()

@@ -40,6 +40,7 @@ def upgrade() -> None:
         _text("trust", 16),
         _text("config_revision", 64),
         _text("config_digest", 64),
+        sa.Column("config_notes", sa.JSON, nullable=False, server_default="[]"),
         _long("partial"),
         sa.Column("prompts", sa.JSON, nullable=False, server_default="[]"),
     ):
@@ -88,6 +89,7 @@ def upgrade() -> None:
         "allowances",
         sa.Column("id", sa.Integer, primary_key=True),
         sa.Column("run_id", sa.String(64), nullable=False),
+        sa.Column("attempt", sa.Integer, nullable=False),
         sa.Column("scope", sa.String(16), nullable=False),
         sa.Column("key", sa.String(256), nullable=False),
         _text("period", 16),
@@ -95,9 +97,20 @@ def upgrade() -> None:
         sa.Column("used", sa.BigInteger, nullable=False, server_default="0"),
         sa.Column("at", sa.Float, nullable=False),
         sa.Column("settled_at", sa.Float),
-        sa.UniqueConstraint("run_id", "scope", "key", "period"),
+        sa.UniqueConstraint("run_id", "attempt", "scope"),
     )
     op.create_index("allowances_of", "allowances", ["scope", "key", "period"])
+    op.create_index("allowances_open", "allowances", ["settled_at"])
+    op.create_table(
+        "paid_sessions",
+        sa.Column("id", sa.Integer, primary_key=True),
+        sa.Column("run_id", sa.String(64), nullable=False),
+        sa.Column("attempt", sa.Integer, nullable=False),
+        sa.Column("budget", sa.BigInteger, nullable=False),
+        _text("session_id", 64),
+        sa.Column("lost", sa.Boolean, nullable=False, server_default="0"),
+    )
+    op.create_index("paid_sessions_of", "paid_sessions", ["run_id", "attempt"])
     op.create_table(
         "budget_notices",
         sa.Column("scope", sa.String(16), primary_key=True),

@@ -1,0 +1,46 @@
+"""`gatehouse reviewerc check`: every mistake in a `.reviewerc`, or what holds by it.
+
+Needs no supervisor. Standard output has all of it; the exit code is 1 where there are mistakes.
+"""
+
+import sys
+import zoneinfo
+from pathlib import Path
+
+from supervisor.core.reviews.config.layers import ConfigLayer, combine, config_rows
+from supervisor.core.reviews.config.reader import fault_words, read_refinery, read_reviewerc
+from supervisor.core.reviews.config.yaml_nodes import MOST_BYTES
+from supervisor.core.text.display import visible
+from supervisor.errors import UserError
+
+
+def check(name: str) -> int:
+    """Check a file, `-` for standard input; one called `.code-refinery.yml` as such."""
+    data = _read(name)
+    shown = "standard input" if name == "-" else name
+    if Path(name).name == ".code-refinery.yml":
+        found = read_refinery(data)
+    else:
+        found = read_reviewerc(data, zoneinfo.available_timezones())
+    for fault in found.faults:
+        print(visible(fault_words(shown, fault), one_line=True))
+    if found.config is None:
+        return 1
+    config = combine([ConfigLayer(shown, found.config, found.lines)])
+    for row in config_rows(config):
+        print(visible(f"{row.key + ':':<13} {row.value}  ({row.source})", one_line=True))
+    for note in config.notes:
+        print(visible(f"note: {note}", one_line=True))
+    return 0
+
+
+def _read(name: str) -> bytes:
+    if name == "-":
+        return sys.stdin.buffer.read(MOST_BYTES + 1)
+    try:
+        with Path(name).open("rb") as file:
+            return file.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise UserError(
+            f"{name}: {error.strerror}", "give a file, or `-` for standard input"
+        ) from error

@@ -1,0 +1,353 @@
+"""The money of reviews: reserved before a run starts, shared by its sessions, given back after it.
+
+`core.reviews.allowances` says how much a run may have; egress holds each session to its budget, and
+the ledger knows what it really used. Facts are compared with the books again and again rather than
+counted along: an attempt whose slot has it running no more is settled as soon as its sessions have
+ended and the last of their calls is in the ledger.
+
+INVARIANT: a run is started in the transaction that reserved its money in every layer.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, cast
+
+import msgspec
+from sqlalchemy import Connection, Engine
+
+from supervisor.base.clock import Clock
+from supervisor.core.act import Act, Forge
+from supervisor.core.budget import Limits, format_budget, parse_budget
+from supervisor.core.money import dollars
+from supervisor.core.reviews import posts
+from supervisor.core.reviews.allowances import (
+    NOTICE_PERCENTS,
+    Caps,
+    Layer,
+    LayerUse,
+    Payer,
+    creeps,
+    day_of,
+    due_notices,
+    layers,
+    month_of,
+    p95,
+    proposed,
+    refills_at,
+    reservable,
+    share,
+)
+from supervisor.core.reviews.receipts import NO_BUDGET
+from supervisor.errors import GatehouseError, UserError
+from supervisor.store.reviews import allowances, queries
+from supervisor.store.reviews.allowances import Attempt, HeldSlot
+
+# How often it is looked whether what waits for money may go on.
+LOOK_EVERY_S = 10.0
+DAY_S = 86_400.0
+# What runs have reserved may come back soon: those under way, and an earlier attempt whose books
+# aren't closed yet.
+WAIT = "wait"
+
+# What a session has cost; None while it, or a call of it, isn't over.
+type SpentBy = Callable[[str], int | None]
+# Starts a session with a budget, as `core.budget` reads it; its id.
+type StartPaid = Callable[[str], Awaitable[str]]
+type RecordEvent = Callable[..., None]
+type AskFor = Callable[[Act, str, str], None]
+
+
+class NoAllowanceError(GatehouseError):
+    """A session can't be started, because its run has no money any more."""
+
+
+class Budgets:
+    """One per supervisor. `limits` are those of one run: its dollars are `caps.run`."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        clock: Clock,
+        caps: Caps,
+        limits: Limits,
+        spent: SpentBy,
+        ask: AskFor,
+        record: RecordEvent,
+    ) -> None:
+        self.caps = caps
+        self._engine = engine
+        self._clock = clock
+        self._limits = limits
+        self._spent = spent
+        self._ask = ask
+        self._record = record
+        self._look_at = 0.0
+
+    # -- before a run ------------------------------------------------------------------------------
+
+    def reserve(self, connection: Connection, pull_id: int, run_id: str, attempt: int) -> str:
+        """Reserve what an attempt may use, in the caller's transaction, which begins with
+        `allowances.lock`. Return "", `WAIT`, or the code of the reason why there is no money."""
+        self._settle_over(connection)
+        if allowances.open_attempt(connection, run_id):
+            return WAIT
+        now = self._clock.now()
+        wanted = self._layers(connection, pull_id, run_id)
+        uses = allowances.uses(connection, wanted)
+        found = reservable(uses)
+        if isinstance(found, int):
+            allowances.reserve(connection, run_id, attempt, layers=wanted, amount=found, now=now)
+            return ""
+        found = reservable([one._replace(reserved=0) for one in uses])
+        if isinstance(found, int):
+            return WAIT
+        self._look_at = now + LOOK_EVERY_S
+        (use,) = (one for one in uses if one.layer == found)
+        if found.scope != "run":
+            self._notice(connection, use, pull_id, NOTICE_PERCENTS[-1:])
+        return NO_BUDGET[found.scope]
+
+    def refilled(self) -> list[HeldSlot]:
+        """Return the reviews that waited for money and may go on: a period is over, a run gave
+        some back, or a cap was raised. Looks now and then, and after a run was settled."""
+        now = self._clock.now()
+        if now < self._look_at:
+            return []
+        self._look_at = now + LOOK_EVERY_S
+        with self._engine.connect() as connection:
+            return [
+                one
+                for one in allowances.held_slots(connection)
+                if isinstance(
+                    reservable(
+                        allowances.uses(connection, self._layers(connection, one.pull_id, ""))
+                    ),
+                    int,
+                )
+            ]
+
+    def say_held(self, pull_id: int, reason: str) -> None:
+        """Ask for the comment that a review waits for money: once a day on each pull request."""
+        if reason not in NO_BUDGET.values() or reason == NO_BUDGET["run"]:
+            return
+        now = self._clock.now()
+        day = day_of(now)
+        with self._engine.connect() as connection:
+            pull = queries.pull(connection, pull_id)
+            repository = queries.repository_of(connection, pull.repository_id)
+            wanted = self._layers(connection, pull_id, "")
+        (layer,) = (one for one in wanted if NO_BUDGET[one.scope] == reason)
+        scope = Layer("pull", str(pull_id), f"c{day}", None)
+        act = posts.held_comment(
+            posts.PullTarget(
+                forge=cast("Forge", repository.forge),
+                repository=repository.full_name,
+                number=pull.number,
+                head=pull.head_sha,
+                fork=pull.fork,
+            ),
+            reason,
+            dollars(layer.cap or 0),
+            refills_at(layer.period),
+            day=day,
+        )
+        with self._engine.connect() as connection:
+            if allowances.said(connection, scope):
+                return
+        # Asked before it is written down: a crash between the two asks for the same comment again,
+        # which takes the place of the first.
+        self._ask(act, repository.session_id, "nothing is left of a budget")
+        with self._engine.begin() as connection:
+            allowances.say(connection, scope.scope, scope.key, scope.period, percent=0, now=now)
+
+    # -- for people --------------------------------------------------------------------------------
+
+    def in_use(self) -> list[LayerUse]:
+        """Return what is used of the caps that hold now; of pull requests those that are half
+        used."""
+        now, caps = self._clock.now(), self.caps
+        day, month = day_of(now), month_of(now)
+        with self._engine.connect() as connection:
+            found = [
+                *allowances.in_use(connection, "all", day, caps.all),
+                *allowances.in_use(connection, "owner", month, caps.owner),
+                *allowances.in_use(connection, "repository", day, caps.repository),
+            ]
+            pulls = allowances.in_use(connection, "pull", "", caps.pull)
+        half = [one for one in pulls if due_notices(one, ())]
+        return found + half
+
+    def proposals(self) -> dict[str, int]:
+        """Return a higher cap of a day for each repository that the present one held on three days
+        of a week, by the key of its layer."""
+        cap, since = self.caps.repository, self._clock.now() - 7 * DAY_S
+        if cap is None:
+            return {}
+        with self._engine.connect() as connection:
+            held = allowances.held_since(connection, NO_BUDGET["repository"], since)
+        days: dict[str, list[str]] = {}
+        for forge, name, at in held:
+            days.setdefault(f"{forge}:{name.lower()}", []).append(day_of(at))
+        return {
+            key: more for key, found in days.items() if (more := proposed(cap, found)) is not None
+        }
+
+    def notices(self) -> list[tuple[str, str, str, int]]:
+        """Return what was said of the caps that hold now: scope, key, period, percent."""
+        now = self._clock.now()
+        current = ("", day_of(now), month_of(now))
+        with self._engine.connect() as connection:
+            said = allowances.notices(connection, now - 31 * DAY_S)
+        return [one for one in said if one[2] in current]
+
+    def spent_since(self, since: float) -> list[allowances.Spent]:
+        """Return what each attempt since then came to, oldest first."""
+        with self._engine.connect() as connection:
+            return allowances.spent_since(connection, since)
+
+    # -- while it runs -----------------------------------------------------------------------------
+
+    async def start(self, run_id: str, start: StartPaid, *, parts: int = 1) -> str:
+        """Start one of the `parts` sessions of a run, with its part of the run's money; return its
+        id. `NoAllowanceError` where that was given back, or is used up."""
+        with self._engine.begin() as connection:
+            allowances.lock(connection)
+            attempt = allowances.open_attempt(connection, run_id)
+            if attempt is None:
+                raise NoAllowanceError(
+                    "the run has no money any more", "it isn't wanted any longer"
+                )
+            given = [one.budget for one in allowances.sessions_of(connection, attempt)]
+            amount = share(attempt.reserved, given, parts)
+            if amount <= 0:
+                raise NoAllowanceError("the run's money is used up", "raise GATEHOUSE_REVIEW_COST")
+            row = allowances.add_session(connection, attempt, amount)
+        session_id = ""
+        try:
+            session_id = await start(
+                format_budget(msgspec.structs.replace(self._limits, cost=amount))
+            )
+        finally:
+            with self._engine.begin() as connection:
+                allowances.session_started(connection, row, session_id)
+        return session_id
+
+    # -- after it ----------------------------------------------------------------------------------
+
+    def lose(self) -> None:
+        """At start: of what an earlier process was about to start, all of the money counts."""
+        with self._engine.begin() as connection:
+            allowances.lose_sessions(connection)
+
+    def settle_over(self) -> None:
+        """Give back what attempts that are over didn't use, as far as the books know it."""
+        with self._engine.connect() as connection:
+            if not allowances.attempts_over(connection):
+                return
+        with self._engine.begin() as connection:
+            allowances.lock(connection)
+            self._settle_over(connection)
+
+    def _settle_over(self, connection: Connection) -> None:
+        for one in allowances.attempts_over(connection):
+            cost = self._cost(connection, one)
+            if cost is None:
+                continue
+            allowances.settle(connection, one, cost, self._clock.now())
+            queries.change_run(connection, one.run_id, cost=self._cost_of_run(connection, one))
+            self._look_at = 0.0
+            self._notices(connection, one)
+
+    def _cost(self, connection: Connection, one: Attempt) -> int | None:
+        total = 0
+        for session in allowances.sessions_of(connection, one):
+            known = session.budget if session.lost else None
+            if session.session_id:
+                known = self._spent(session.session_id)
+            if known is None:
+                return None
+            total += known
+        return total
+
+    def _cost_of_run(self, connection: Connection, one: Attempt) -> int:
+        (use,) = allowances.uses(connection, [Layer("run", one.run_id, "", None)])
+        return use.used
+
+    def _notices(self, connection: Connection, one: Attempt) -> None:
+        run = queries.run(connection, one.run_id)
+        assert run is not None
+        caps = {layer.scope: layer.cap for layer in self._layers(connection, run.pull_id, "")}
+        for layer in allowances.layers_of(connection, one):
+            if layer.scope == "run":
+                continue
+            (use,) = allowances.uses(connection, [layer._replace(cap=caps[layer.scope])])
+            due = due_notices(use, allowances.said(connection, use.layer))
+            self._notice(connection, use, run.pull_id, due)
+        self._notice_creeping(connection)
+
+    def _notice(
+        self, connection: Connection, use: LayerUse, pull_id: int, percents: Sequence[int]
+    ) -> None:
+        now, layer = self._clock.now(), use.layer
+        for percent in percents:
+            if allowances.say(
+                connection, layer.scope, layer.key, layer.period, percent=percent, now=now
+            ):
+                pull = queries.pull(connection, pull_id)
+                session = queries.repository_of(connection, pull.repository_id).session_id
+                self._record(
+                    "review_budget_used",
+                    session=session,
+                    scope=layer.scope,
+                    key=layer.key,
+                    period=layer.period,
+                    percent=percent,
+                    limit=layer.cap,
+                    used=use.used,
+                )
+
+    def _notice_creeping(self, connection: Connection) -> None:
+        """Record once a day that runs cost clearly more than in the week before."""
+        now = self._clock.now()
+        found = [one for one in allowances.spent_since(connection, now - 8 * DAY_S) if one.settled]
+        today = [one.cost for one in found if one.at > now - DAY_S]
+        before = [one.cost for one in found if one.at <= now - DAY_S]
+        is_new = creeps(today, before) and allowances.say(
+            connection, "p95", "", day_of(now), percent=95, now=now
+        )
+        if is_new:
+            self._record("review_spend_creeps", p95=p95(today), before=p95(before))
+
+    def _layers(self, connection: Connection, pull_id: int, run_id: str) -> tuple[Layer, ...]:
+        pull = queries.pull(connection, pull_id)
+        repository = queries.repository_of(connection, pull.repository_id)
+        payer = Payer(
+            forge=repository.forge,
+            repository=repository.full_name,
+            number=pull.number,
+            run_id=run_id,
+        )
+        return layers(self.caps, payer, self._clock.now())
+
+
+def read_caps(
+    *, review: str, pull: str, repository_day: str, owner_month: str, all_day: str
+) -> tuple[Caps, Limits]:
+    """Return the caps, and the limits of one run, as the settings say them; `UserError` where one
+    is no amount of dollars."""
+    limits = parse_budget(review, "GATEHOUSE_REVIEW_COST")
+    if limits.cost is None:
+        raise UserError("GATEHOUSE_REVIEW_COST names no dollars", "write 2usd, or 2usd,1M-tokens")
+    caps: dict[str, Any] = {
+        "pull": _cost(pull, "GATEHOUSE_PR_COST"),
+        "repository": _cost(repository_day, "GATEHOUSE_REPO_DAY_COST"),
+        "owner": _cost(owner_month, "GATEHOUSE_OWNER_MONTH_COST"),
+        "all": _cost(all_day, "GATEHOUSE_ALL_DAY_COST"),
+    }
+    return Caps(run=limits.cost, **caps), limits
+
+
+def _cost(text: str, name: str) -> int | None:
+    limits = parse_budget(text, name)
+    if msgspec.structs.replace(limits, cost=None):
+        raise UserError(f"{name}: `{text}` is more than dollars", "write 5usd")
+    return limits.cost

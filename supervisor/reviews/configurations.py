@@ -1,0 +1,124 @@
+"""The configuration that holds for a repository: its settings, its files, and its owner's.
+
+`core.reviews.config` says what holds of several; this reads them. Of a file with a mistake in it
+nothing is used, and that is said.
+"""
+
+import zoneinfo
+from collections.abc import Mapping
+
+from sqlalchemy import Engine
+
+from supervisor.core.reviews.config.layers import ConfigLayer, EffectiveConfig, combine
+from supervisor.core.reviews.config.reader import (
+    ReadConfig,
+    fault_words,
+    read_refinery,
+    read_reviewerc,
+    read_settings,
+)
+from supervisor.core.reviews.config.shapes import RefineryFile
+from supervisor.errors import UserError
+from supervisor.forges.base import Forge
+from supervisor.reviews.clones import BranchFiles, Checkout, Clones, WantedBranch
+from supervisor.reviews.reconcile import facts_of
+from supervisor.store.reviews import queries
+
+REVIEWERC, REFINERY = ".reviewerc", ".code-refinery.yml"
+# The repositories of an owner that may hold a `.reviewerc` for all of them, the first that has one.
+CENTRAL = (".github", ".gatehouse")
+# What of a repository's settings is configuration.
+SETTINGS = tuple(RefineryFile.__struct_fields__)
+MOST_FAULTS = 3
+
+
+class Configurations:
+    """One per supervisor."""
+
+    def __init__(self, engine: Engine, forge: Forge, clones: Clones) -> None:
+        self._engine = engine
+        self._forge = forge
+        self._clones = clones
+        self._zones = zoneinfo.available_timezones()
+
+    async def effective(
+        self, repository: queries.Repository, checkout: Checkout, revision: str
+    ) -> EffectiveConfig:
+        """Return what holds for a run whose files are those of a commit of its checkout. Raises
+        `ForgeError` or `CloneError` where the owner's files can't be asked for."""
+        files = {
+            path: data
+            for path in (REVIEWERC, REFINERY)
+            if (data := await self._clones.data_at(checkout, revision, path)) is not None
+        }
+        return await self._effective(repository, BranchFiles(revision, files))
+
+    async def of_default_branch(self, repository: queries.Repository) -> EffectiveConfig:
+        """Return what holds on the default branch as it is now. Raises as `effective`."""
+        found = await self._branch_files(repository, (REVIEWERC, REFINERY))
+        return await self._effective(repository, found or BranchFiles("", {}))
+
+    def set(self, repository_id: int, settings: Mapping[str, object]) -> None:
+        """Keep what the operator set for a repository. `UserError` where that can't be used."""
+        read_settings(settings)
+        with self._engine.begin() as connection:
+            known = queries.repository_of(connection, repository_id).settings
+            rest = {key: value for key, value in known.items() if key not in SETTINGS}
+            given = {key: value for key, value in settings.items() if value not in (None, [], "")}
+            queries.change_repository(connection, repository_id, settings=rest | given)
+
+    async def _effective(self, repository: queries.Repository, own: BranchFiles) -> EffectiveConfig:
+        layers: list[ConfigLayer] = []
+        notes: list[str] = []
+        settings = {key: repository.settings[key] for key in SETTINGS if key in repository.settings}
+        if settings:
+            try:
+                layers.append(ConfigLayer("dashboard", read_settings(settings)))
+            except UserError as error:
+                notes.append(f"the settings of the repository are not used: {error}")
+        self._add(f"`{REVIEWERC}` at {own.sha[:7]}", own.files.get(REVIEWERC), layers, notes)
+        self._add(f"`{REFINERY}` at {own.sha[:7]}", own.files.get(REFINERY), layers, notes)
+        for name, found in await self._central(repository):
+            called = f"`{REVIEWERC}` of {name} at {found.sha[:7]}"
+            self._add(called, found.files.get(REVIEWERC), layers, notes)
+        return combine(layers, notes)
+
+    def _add(
+        self, name: str, data: bytes | None, layers: list[ConfigLayer], notes: list[str]
+    ) -> None:
+        """Add what a file says; where it has a mistake, say so."""
+        if data is None:
+            return
+        read: ReadConfig
+        read = read_refinery(data) if REFINERY in name else read_reviewerc(data, self._zones)
+        if read.config is not None:
+            layers.append(ConfigLayer(name, read.config, read.lines))
+            return
+        said = [fault_words("line", one) for one in read.faults[:MOST_FAULTS]]
+        more = len(read.faults) - len(said)
+        further = f" and {more} more" if more else ""
+        notes.append(f"{name} has mistakes and is not used: {' / '.join(said)}{further}")
+
+    async def _central(self, repository: queries.Repository) -> list[tuple[str, BranchFiles]]:
+        """Return the owner's file, where the App is installed on a repository that has one."""
+        owner = repository.full_name.split("/", maxsplit=1)[0]
+        for name in CENTRAL:
+            with self._engine.connect() as connection:
+                found = queries.repository(connection, repository.forge, f"{owner}/{name}")
+            if found is None or found.removed_at is not None or found.id == repository.id:
+                continue
+            files = await self._branch_files(found, (REVIEWERC,))
+            if files is not None and files.files:
+                return [(found.full_name, files)]
+        return []
+
+    async def _branch_files(
+        self, repository: queries.Repository, paths: tuple[str, ...]
+    ) -> BranchFiles | None:
+        branch = WantedBranch(
+            name=f"{repository.forge}:{repository.full_name}",
+            url=repository.clone_url,
+            token=await self._forge.clone_token(facts_of(repository)),
+            branch=repository.default_branch,
+        )
+        return await self._clones.branch_files(branch, paths)

@@ -1,0 +1,248 @@
+"""Prompts of `.reviewerc` beside a review: each that holds is a session of the reader of its own.
+
+They run at the same time, a few at once, each with its part of what the run may spend. What counts
+of an answer, and what is posted of it, is decided here, not by the model.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import NamedTuple, cast
+
+import msgspec
+import structlog
+from sqlalchemy import Engine
+
+from supervisor.core.act import Act
+from supervisor.core.act import Forge as ForgeName
+from supervisor.core.reviews import prompts
+from supervisor.core.reviews.config.layers import EffectiveConfig
+from supervisor.core.reviews.orders import Order, Told
+from supervisor.core.reviews.posts import PullTarget
+from supervisor.core.reviews.prompt_posts import prompt_act, run_of_prompt
+from supervisor.core.reviews.prompts import (
+    ChosenPrompt,
+    PromptOutcome,
+    PromptReport,
+    PromptSubject,
+)
+from supervisor.core.sessions import Session
+from supervisor.errors import GatehouseError
+from supervisor.reviews.budgets import NoAllowanceError
+from supervisor.reviews.clones import Checkout
+from supervisor.reviews.rounds import Rounds
+from supervisor.store.reviews import queries
+
+log = structlog.get_logger("reviews")
+
+MOST_AT_ONCE = 4
+
+
+class PromptSession(NamedTuple):
+    """A session that has ended, and what it spent, in pico-dollars."""
+
+    session: Session
+    cost: int
+
+
+# Runs a reader with an order and a model ("": the service's own), one of so many that share the
+# run's money, and returns once it has ended.
+type ReadPrompt = Callable[[Order, str, int], Awaitable[PromptSession]]
+
+
+class PromptRuns:
+    """The prompts of one run, while they run. `outcomes` is complete once `ended` has returned;
+    `parts` counts the readers of the run, that of the review included."""
+
+    def __init__(self, run: queries.ReviewRun, told: dict[str, set[str]]) -> None:
+        self.run = run
+        self.told = told
+        self.outcomes: list[PromptOutcome] = []
+        self.reports: list[tuple[PromptReport, str]] = []
+        self.tasks: dict[str, asyncio.Task[None]] = {}
+        self.fed: list[str] = []
+        self.parts = 1
+
+    async def notes(self) -> tuple[Told, ...]:
+        """Return what the main reader is told, once every prompt that feeds it has ended."""
+        feeding = [task for name, task in self.tasks.items() if name in self.fed]
+        if feeding:
+            await asyncio.wait(feeding)
+        return tuple(
+            Told(source=f"prompt {report.plan.id}", text=prompts.fed_text(report))
+            for report, _ in self.reports
+            if prompts.is_fed(report.plan)
+        )
+
+    async def ended(self) -> list[PromptOutcome]:
+        """Return what became of each, once all have ended."""
+        if self.tasks:
+            await asyncio.wait(self.tasks.values())
+        return self.outcomes
+
+
+class Prompts:
+    """One per supervisor. `ask` asks for an act in a repository's session."""
+
+    def __init__(
+        self, engine: Engine, rounds: Rounds, ask: Callable[[Act, str, str], None]
+    ) -> None:
+        self._engine = engine
+        self._rounds = rounds
+        self._ask = ask
+
+    @contextlib.asynccontextmanager
+    async def running(
+        self,
+        run: queries.ReviewRun,
+        pull: queries.PullRequest,
+        checkout: Checkout,
+        config: EffectiveConfig,
+        order: Order,
+        read: ReadPrompt,
+    ) -> AsyncIterator[PromptRuns]:
+        """Have the prompts of a configuration that hold run until the block ends: whoever leaves
+        it early stops them. `order` is that of the review."""
+        subject = PromptSubject(pull.draft, pull.labels, pull.author, checkout.files)
+        plans = [one.value for one in config.prompts]
+        chosen, others = prompts.choose(plans, subject)
+        going = PromptRuns(run, self._told(run))
+        going.outcomes += others
+        going.parts = len(chosen) + 1
+        going.fed = [one.plan.id for one in chosen if prompts.is_fed(one.plan)]
+        turns = asyncio.Semaphore(MOST_AT_ONCE)
+        failed: Exception | None = None
+        async with asyncio.TaskGroup() as tasks:
+            # Those that the review waits for go first.
+            for one in sorted(chosen, key=lambda each: not prompts.is_fed(each.plan)):
+                doing = self._do(going, one, checkout, order, read, turns)
+                going.tasks[one.plan.id] = tasks.create_task(doing, name=f"prompt-{one.plan.id}")
+            try:
+                yield going
+            except Exception as error:
+                # Raised below: a task group wraps what leaves it.
+                failed = error
+                for task in going.tasks.values():
+                    task.cancel()
+        if failed is not None:
+            raise failed
+
+    async def _do(
+        self,
+        going: PromptRuns,
+        chosen: ChosenPrompt,
+        checkout: Checkout,
+        order: Order,
+        read: ReadPrompt,
+        turns: asyncio.Semaphore,
+    ) -> None:
+        plan = chosen.plan
+        outcome = PromptOutcome(id=plan.id, title=plan.title, end="failed", mode=plan.mode)
+        try:
+            async with turns:
+                wanted = prompts.prompt_order(chosen, order)
+                session, cost = await read(wanted, plan.asked.model or "", going.parts)
+            outcome = msgspec.structs.replace(outcome, session_id=session.id, cost=cost)
+            if session.review is None:
+                raise GatehouseError(f"the reader gave no answer: {session.end_reason}")
+            paths = {str(one["path"]) for one in session.review["findings"]}
+            lines = await self._rounds.lines(checkout, paths)
+            report = prompts.report_of(chosen, session.review, checkout.files, lines.get)
+            outcome = _done(outcome, report, model=str(session.review["model"]))
+            going.reports.append((report, outcome.model))
+        except NoAllowanceError as error:
+            outcome = msgspec.structs.replace(outcome, end="skipped", reason=str(error))
+        except (GatehouseError, msgspec.ValidationError, KeyError) as error:
+            outcome = msgspec.structs.replace(outcome, reason=str(error)[:500])
+        except Exception as error:
+            log.exception("a prompt failed", run=going.run.id, prompt=plan.id)
+            reason = f"internal error: {type(error).__name__}"
+            outcome = msgspec.structs.replace(outcome, reason=reason)
+        going.outcomes.append(outcome)
+
+    def conclude(
+        self,
+        going: PromptRuns,
+        pull: queries.PullRequest,
+        repository: queries.Repository,
+    ) -> queries.ReviewRun:
+        """Keep what became of the prompts, and ask for what they say; the run's facts then."""
+        acts: list[Act] = []
+        target = PullTarget(
+            forge=cast("ForgeName", repository.forge),
+            repository=repository.full_name,
+            number=pull.number,
+            head=going.run.head_sha,
+            fork=pull.fork,
+        )
+        outcomes = {one.id: one for one in going.outcomes}
+        for report, model in going.reports:
+            known = going.told.get(report.plan.id)
+            fresh = prompts.without_known(report, known or ())
+            told = [one.id for one in fresh.findings]
+            is_said = prompts.is_posted(report.plan) and (
+                # The first time also that nothing was found; prose is of each head.
+                told or known is None or report.plan.format == "narrative"
+            )
+            outcomes[report.plan.id] = msgspec.structs.replace(
+                outcomes[report.plan.id],
+                known=len(report.findings) - len(told),
+                told=told if is_said else [],
+                is_said=bool(is_said),
+            )
+            if is_said:
+                is_recorded = model == "recorded"
+                acts.append(prompt_act(target, fresh, run_id=going.run.id, recorded=is_recorded))
+        order = [one.id for one in going.outcomes]
+        kept = [msgspec.to_builtins(outcomes[name]) for name in sorted(order)]
+        with self._engine.begin() as connection:
+            run = queries.run(connection, going.run.id)
+            assert run is not None
+            cost = run.cost + sum(one.cost for one in outcomes.values())
+            queries.change_run(connection, run.id, prompts=kept, cost=cost)
+            run = msgspec.structs.replace(run, prompts=kept, cost=cost)
+        for act in acts:
+            reason = f"the prompt {act.title} on {act.head[:12]}"
+            self._ask(act, repository.session_id, reason)
+        return run
+
+    def came_to_nothing(self, act: Act) -> None:
+        """What a prompt said isn't posted: it may be said again."""
+        run_id = run_of_prompt(act.body)
+        with self._engine.begin() as connection:
+            run = queries.run(connection, run_id) if run_id else None
+            if run is not None:
+                changed = [
+                    one | {"told": [], "is_said": False} if one["id"] == act.title else one
+                    for one in run.prompts
+                ]
+                queries.change_run(connection, run.id, prompts=changed)
+
+    def _told(self, run: queries.ReviewRun) -> dict[str, set[str]]:
+        """Return the findings that each prompt has told in earlier runs of the pull request, by
+        its id; no entry where it has said nothing yet."""
+        with self._engine.connect() as connection:
+            earlier = queries.runs_of(connection, run.pull_id)
+        found: dict[str, set[str]] = {}
+        for one in earlier:
+            for said in one.prompts if one.id != run.id else ():
+                if said.get("is_said"):
+                    found.setdefault(said["id"], set()).update(said["told"])
+        return found
+
+
+def _done(outcome: PromptOutcome, report: PromptReport, *, model: str) -> PromptOutcome:
+    return msgspec.structs.replace(
+        outcome,
+        end="done",
+        model=model,
+        summary=report.summary[:2_000],
+        confidence=report.confidence,
+        findings=[
+            {"id": one.id, "line": one.line} | msgspec.to_builtins(one.finding)
+            for one in report.findings
+        ],
+        below_floor=report.below_floor,
+        beyond_limit=report.beyond_limit,
+        outside=report.outside,
+    )
