@@ -44,6 +44,7 @@ ONLY_IN: dict[str, set[str]] = {
     "pyseccomp": {"sandbox"},
     "gidgethub": {"forges"},
     "httpx2": {"forges"},
+    "prometheus_client": {"server"},
 }
 # Types that name what is handed through a part; they hold no query.
 FOR_ALL = {"sqlalchemy.Connection", "sqlalchemy.Engine"}

@@ -184,7 +184,7 @@ def served_routes(app: Litestar) -> set[str]:
             methods = {"WS"}
         elif route.scope_type.name == "ASGI":
             methods = {"POST"}
-        elif not re.match(r"/(api|v1|health|login)(/|$)", path):
+        elif not re.match(r"/(api|v1|health|login|metrics)(/|$)", path):
             continue
         if not path.startswith("/static"):
             found |= {f"{method} {path}" for method in methods}

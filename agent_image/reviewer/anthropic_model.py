@@ -79,7 +79,12 @@ class AnthropicModel:
                     raise ModelError(
                         f"the model {trouble}, also after {attempt + 1} tries; try again later"
                     ) from error
-                pause_s = _pause(error, attempt)
+                asked_s = _asked_pause(error)
+                if asked_s > _LONGEST_PAUSE_S:
+                    raise ModelError(
+                        f"the model {trouble} and asks to be left alone for {asked_s:.0f} s"
+                    ) from error
+                pause_s = asked_s or _pause(attempt)
                 attempt += 1
                 say(
                     f"the model {trouble}; try {attempt + 1} of {self._retries + 1} in"
@@ -208,16 +213,17 @@ def _asked(reasoning: str) -> dict[str, Any]:
     return {"thinking": {"type": "adaptive"}, "output_config": {"effort": effort}}
 
 
-def _pause(error: Exception, attempt: int) -> float:
-    """Return the seconds until the next try: the server's wish within a bound, else doubling with
-    some jitter."""
+def _asked_pause(error: Exception) -> float:
+    """Return the seconds that the server asks to wait before the next try; 0.0 where it doesn't."""
     headers = getattr(getattr(error, "response", None), "headers", {})
     try:
-        asked_s = float(headers.get("retry-after", ""))
+        return max(0.0, float(headers.get("retry-after", "")))
     except ValueError:
-        asked_s = 0.0
-    if asked_s > 0:
-        return float(min(asked_s, _LONGEST_PAUSE_S))
+        return 0.0
+
+
+def _pause(attempt: int) -> float:
+    """Return the seconds until the next try: doubling, with some jitter."""
     return float(min(_FIRST_PAUSE_S * 2**attempt, _LONGEST_PAUSE_S)) * random.uniform(0.75, 1.0)
 
 

@@ -29,7 +29,9 @@ _NAME = re.compile(r"\{\{(\w+)\}\}")
 _HUNK = re.compile(rb"^@@ -\S+ \+(\d+)", re.MULTILINE)
 _HUNK_OF_TEXT = re.compile(r"@@ -\S+ \+(\d+)")
 _NAMED = 20
-_READING = frozenset({"git_diff", "list_files", "read_file", "search", "read", "grep", "glob"})
+_READING = frozenset(
+    ("git_diff", "list_files", "find_files", "read_file", "search", "read", "grep", "glob")
+)
 
 
 class RecordedModel:

@@ -32,6 +32,16 @@ class ListFiles(Input, frozen=True):
     pattern: Annotated[str, msgspec.Meta(max_length=200, description="glob on path or name")] = ""
 
 
+class FindFiles(Input, frozen=True):
+    pattern: Annotated[
+        str, msgspec.Meta(min_length=1, max_length=200, description="glob on the name: *.py")
+    ]
+    path: WorkspacePath = "."
+    max_depth: Annotated[
+        int, msgspec.Meta(ge=1, le=15, description="folders are looked into so deep")
+    ] = 10
+
+
 class Search(Input, frozen=True):
     pattern: Annotated[
         str,
@@ -131,6 +141,7 @@ class ProposeRule(Input, frozen=True):
 TOOLS: dict[str, tuple[type[Input], str]] = {
     "read_file": (ReadFile, "Read a text file of the workspace, numbered by line."),
     "list_files": (ListFiles, "List the files below a folder of the workspace."),
+    "find_files": (FindFiles, "Find files by their name, below a folder of the workspace."),
     "search": (Search, "Search the workspace with ripgrep; answers path:line:text."),
     "git_diff": (GitDiff, "The diff under review, of some paths only where given."),
     "run_command": (
@@ -160,13 +171,14 @@ _EDITING: dict[str, tuple[type[Input], str]] = {
     "delete_file": (DeleteFile, "Delete a file of the workspace."),
 }
 MAINTENANCE_TOOLS = TOOLS | _EDITING
-READING_TOOLS = {name: TOOLS[name] for name in ("read_file", "list_files", "search", "git_diff")}
 # Whatever a reader in quarantine calls is answered by the supervisor, these and unknown ones.
 QUARANTINE_TOOLS: dict[str, tuple[type[Input], str]] = {
     "read": (ReadReference, "Read a text file, numbered by line, by a reference to it."),
     "grep": (GrepShown, "Search the files; answers with references, and line:text below each."),
     "glob": (GlobShown, "List the files that a glob matches, as references."),
 }
+_READING = ("read_file", "list_files", "find_files", "search", "git_diff")
+READING_TOOLS = {name: TOOLS[name] for name in _READING}
 PULL_TOOLS = READING_TOOLS | {"run_command": TOOLS["run_command"]}
 
 

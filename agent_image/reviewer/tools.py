@@ -6,7 +6,7 @@ a result that the model can read.
 """
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -25,6 +25,7 @@ from agent_image.reviewer.tool_inputs import (
     EditFile,
     EditHere,
     Fetch,
+    FindFiles,
     GitDiff,
     Input,
     ListFiles,
@@ -83,6 +84,7 @@ class Tools:
         self._local: dict[type[Input], Callable[[Any], Result]] = {
             ReadFile: self._read_file,
             ListFiles: self._list_files,
+            FindFiles: self._find_files,
             Search: self._search,
             GitDiff: self._git_diff,
             WriteHere: self._write_here,
@@ -238,17 +240,24 @@ class Tools:
         )
 
     def _list_files(self, wish: ListFiles) -> Result:
+        return self._names(
+            f"files below {wish.path}", self._workspace.walk(wish.path, wish.pattern)
+        )
+
+    def _find_files(self, wish: FindFiles) -> Result:
+        found = self._workspace.walk(wish.path, wish.pattern, wish.max_depth)
+        return self._names(f"files below {wish.path}, {wish.max_depth} folders deep", found)
+
+    def _names(self, source: str, found: Iterable[str]) -> Result:
         names: list[str] = []
-        for name in self._workspace.walk(wish.path, wish.pattern):
+        for name in found:
             if len(names) == _LISTED:
                 names.append(
                     f"[cut: only the first {_LISTED} files are listed; give a folder or a pattern]"
                 )
                 break
             names.append(name)
-        return Result(
-            self._data(f"files below {wish.path}", "\n".join(names).encode("utf-8", "replace"))
-        )
+        return Result(self._data(source, "\n".join(names).encode("utf-8", "replace")))
 
     def _search(self, wish: Search) -> Result:
         where = self._workspace.relative(wish.path)

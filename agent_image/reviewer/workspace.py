@@ -102,9 +102,9 @@ class Workspace:
             raise PathError(f"`{name}` can't be opened: {error.strerror}") from error
         return current, parts[-1]
 
-    def walk(self, name: str, pattern: str = "") -> Iterator[str]:
-        """Files below a folder, sorted, links not followed and marked, without `.git`. Raises
-        `PathError`."""
+    def walk(self, name: str, pattern: str = "", deepest: int = 0) -> Iterator[str]:
+        """Files below a folder, sorted, links not followed and marked, without `.git`. `deepest`:
+        how many names a path may have below the folder; 0 for any. Raises `PathError`."""
         start = self.relative(name)
         descriptor = self._open(start, name, _DIRECTORY)
         visited = 0
@@ -113,6 +113,8 @@ class Workspace:
                 ".", dir_fd=descriptor, follow_symlinks=False
             ):
                 folders[:] = sorted(entry for entry in folders if entry not in _SKIPPED)
+                if deepest and folder.count("/") + 1 >= deepest:
+                    folders.clear()
                 for file in sorted(files):
                     visited += 1
                     path = PurePosixPath(start, folder, file).as_posix()

@@ -166,9 +166,7 @@ class SupervisorParts:
         )
         self.left = self.surroundings.left
         self.kept_copies = KeptCopies(
-            settings.sessions_dir,
-            settings.kept_copies_bytes,
-            self._needs_copy,
+            settings.sessions_dir, settings.kept_copies_bytes, self._needs_copy
         )
         self.files = saved_files.watched(
             settings,
@@ -344,6 +342,7 @@ class Supervisor:
         self.findings: list[str] = []
         self._tasks = asyncio.TaskGroup()
         self._stop = asyncio.Event()
+        self.hurry = asyncio.Event()
         self._copies_due = 0.0
 
     @property
@@ -360,9 +359,11 @@ class Supervisor:
         """Return whether somebody asked for the end."""
         return self._stop.is_set()
 
-    def request_stop(self) -> None:
-        """Begin the orderly end; for signal handlers."""
+    def request_stop(self, *, is_hurried: bool = False) -> None:
+        """Begin the orderly end; for signal handlers. `is_hurried`: wait for no review."""
         self._stop.set()
+        if is_hurried:
+            self.hurry.set()
 
     async def wait_for_stop(self) -> None:
         """Return when somebody asked for the end."""

@@ -13,6 +13,7 @@ import msgspec
 
 from supervisor.app.app import Supervisor, SupervisorParts
 from supervisor.app.session_plans import DEFAULT_POLICY
+from supervisor.core.reviews.retries import ProviderTrouble, provider_trouble
 from supervisor.core.sessions import Session
 from supervisor.errors import UserError
 from supervisor.forges.github import GitHub
@@ -48,7 +49,7 @@ async def reviewing(supervisor: Supervisor) -> AsyncIterator[Reviewing]:
     settings = parts.settings
     if settings.backend == "compose":
         raise UserError("compose doesn't offer reviews yet", "use `gatehouse up --reviews`")
-    app = _app(settings)
+    app = read_app(settings)
     forge = GitHub(
         api=settings.github_api,
         app_id=app.id,
@@ -82,6 +83,7 @@ async def reviewing(supervisor: Supervisor) -> AsyncIterator[Reviewing]:
         queue=EmbeddedQueue(),
         sessions=ReaderSessions(parts),
         standing=lambda name: _standing(parts, name),
+        stopped=parts.kill_switch.reason,
     )
     parts.reviews = service
     door = serve_webhooks(WebhookApp(service.intake.receive), listen(settings.forge_port))
@@ -152,7 +154,7 @@ class ReaderSessions:
     def stop(self, session_id: str) -> None:
         """See `runs.Readers.stop`."""
         stopping = self._parts.sessions.stop(
-            session_id, reason="the pull request moved on", by="gatehouse"
+            session_id, reason="its review was ended", by="gatehouse"
         )
         self._parts.gate.handlers.run(stopping, f"stop-{session_id}")
 
@@ -169,6 +171,14 @@ class ReaderSessions:
     def refusal(self, session_id: str) -> str:
         """See `runs.Readers.refusal`."""
         return self._parts.spending.refusals.get(session_id, "")
+
+    def trouble(self, session_id: str) -> ProviderTrouble | None:
+        """See `runs.Readers.trouble`: told by egress, not by the reader."""
+        for one in self._parts.network_log.of_session(session_id):
+            if one.call is not None and one.status is not None:
+                headers = {name.lower(): value for name, value in one.response_headers}
+                return provider_trouble(one.status, headers, self._parts.clock.now())
+        return None
 
 
 def _standing(parts: SupervisorParts, name: str) -> str:
@@ -190,7 +200,7 @@ def _standing(parts: SupervisorParts, name: str) -> str:
     return session.id
 
 
-class _App(NamedTuple):
+class GitHubApp(NamedTuple):
     """The App's id, its private key, and the secret of its webhook."""
 
     id: str
@@ -198,7 +208,7 @@ class _App(NamedTuple):
     secret: bytes
 
 
-def _app(settings: Settings) -> _App:
+def read_app(settings: Settings) -> GitHubApp:
     """Return the App that the settings name, or that was made here; `UserError` where there is
     none: without a secret there is no door."""
     app_id, folder = settings.github_app_id, settings.github_app_dir
@@ -216,7 +226,7 @@ def _app(settings: Settings) -> _App:
         raise UserError(
             "the webhook's secret has less than 8 characters", "set a long random one at GitHub"
         )
-    return _App(app_id, _read(key_file, "GATEHOUSE_GITHUB_KEY_FILE").decode(), secret)
+    return GitHubApp(app_id, _read(key_file, "GATEHOUSE_GITHUB_KEY_FILE").decode(), secret)
 
 
 def _read(file: Path | None, name: str) -> bytes:

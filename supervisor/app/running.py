@@ -32,7 +32,12 @@ async def run_session(
 
 
 def handle_signals(supervisor: Supervisor) -> None:
-    """SIGTERM and SIGINT end the supervisor in order."""
+    """SIGTERM and SIGINT end the supervisor in order. SIGINT, or a second signal, waits for no
+    review under way."""
     loop = asyncio.get_running_loop()
+
+    def stop(number: int) -> None:
+        supervisor.request_stop(is_hurried=number == signal.SIGINT or supervisor.stopping)
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, supervisor.request_stop)
+        loop.add_signal_handler(number, stop, number)

@@ -281,6 +281,15 @@ def _add_reviews(words: Any, verb: Callable[..., argparse.ArgumentParser]) -> No
     verb("check", review_verbs.reviewerc_check, files).add_argument(
         "file", metavar="FILE", nargs="?", default=".reviewerc", help="default: .reviewerc; - reads"
     )
+    verb("holds", review_verbs.holds)
+    holding = verb("hold", review_verbs.hold)
+    holding.add_argument("--why", metavar="TEXT", default="", help="what the receipts say")
+    for parser in (holding, verb("release", review_verbs.release)):
+        what = parser.add_mutually_exclusive_group(required=True)
+        what.add_argument("--all", action="store_true", help="everything")
+        what.add_argument("--forge", metavar="NAME", help="all of a forge: github")
+        what.add_argument("--repo", dest="repository", metavar="NAME", help="of OWNER/REPO")
+        what.add_argument("--pr", dest="pull", metavar="URL", help="of one pull request")
     deliveries = _group(words, "deliveries", "The webhooks that came in.", "list|again")
     verb("list", review_verbs.deliveries_list, deliveries)
     verb("again", review_verbs.deliveries_again, deliveries).add_argument("id", metavar="ID")

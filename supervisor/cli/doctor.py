@@ -1,5 +1,5 @@
 """Everything that Gatehouse needs of the machine, checked for real: kernel, sandbox, the page's
-port, the CA, the data folder.
+port, the CA, the data folder, the review service.
 
 Each finding is printed as it is found, and each check imports what it needs when its turn comes:
 the first line is there at once.
@@ -38,6 +38,7 @@ def _findings(settings: Settings) -> Iterator[CheckResult]:
     yield _port(settings.port)
     yield _authority(settings.data_dir / "ca")
     yield _data_dir(settings.data_dir)
+    yield from _reviews(settings)
 
 
 def this_python() -> CheckResult:
@@ -83,6 +84,20 @@ def _sandbox(data_dir: Path) -> list[CheckResult]:
             return [*await sandbox.check(), await overlay_mount.check(place)]
         finally:
             await sandbox.close()
+
+    return asyncio.run(check())
+
+
+def _reviews(settings: Settings) -> list[CheckResult]:
+    made = (settings.github_app_dir / "app.json", settings.data_dir / "reviews.db")
+    if not settings.github_app_id and not any(one.is_file() for one in made):
+        return [CheckResult("reviews", ok=True, detail="not set up; see docs/reviews.md")]
+    import asyncio
+
+    from supervisor.app import review_checks
+
+    async def check() -> list[CheckResult]:
+        return [one async for one in review_checks.findings(settings)]
 
     return asyncio.run(check())
 

@@ -172,8 +172,22 @@ async def _keep_running(
             jobs = tasks.create_task(_schedule(supervisor).run())
             await supervisor.wait_for_stop()
             jobs.cancel()
+            if reviews:
+                await _drain(supervisor, on.service)
         say("stopping")
     return 0
+
+
+async def _drain(supervisor: Any, service: Any) -> None:
+    """Let reviews under way finish, for a minute at most; ^C, or a second signal, ends that."""
+    if (count := len(service.runs.under_way)) and not supervisor.hurry.is_set():
+        say(f"{count} reviews are under way; waiting a minute for them at most, ^C ends them now")
+    async with asyncio.TaskGroup() as tasks:
+        draining = tasks.create_task(service.drain())
+        hurrying = tasks.create_task(supervisor.hurry.wait())
+        await asyncio.wait((draining, hurrying), return_when=asyncio.FIRST_COMPLETED)
+        draining.cancel()
+        hurrying.cancel()
 
 
 def _schedule(supervisor: Any) -> Any:

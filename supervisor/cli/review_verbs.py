@@ -135,6 +135,39 @@ def deliveries_again(options: argparse.Namespace) -> int:
     return 0
 
 
+def holds(options: argparse.Namespace) -> int:
+    """List what is held, by whom, and why."""
+    _print_holds(client_of(options).get("/api/holds"))
+    return 0
+
+
+def hold(options: argparse.Namespace) -> int:
+    """Start no reviews for now, and post nothing; webhooks are kept, what runs finishes."""
+    _print_holds(client_of(options).post("/api/holds", why=options.why, **_held(options)))
+    return 0
+
+
+def release(options: argparse.Namespace) -> int:
+    """Go on with what was held: the newest heads are reviewed."""
+    _print_holds(client_of(options).post("/api/holds/release", **_held(options)))
+    return 0
+
+
+def _held(options: argparse.Namespace) -> dict[str, str]:
+    for scope in ("forge", "repository", "pull"):
+        if key := getattr(options, scope):
+            return {"scope": scope, "key": key}
+    return {"scope": "all"}
+
+
+def _print_holds(found: list[dict[str, Any]]) -> None:
+    for one in found:
+        why = f": {_plain(one['why'])}" if one["why"] else ""
+        print(f"{_plain(one['key']) or 'everything'}  held by {_plain(one['by'])}{why}")
+    if not found:
+        print("nothing is held")
+
+
 def _switch(options: argparse.Namespace, *, is_enabled: bool) -> int:
     from supervisor.errors import UserError
 

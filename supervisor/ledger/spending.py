@@ -333,6 +333,11 @@ class Spending:
             flags = store.flags(connection, session.id)
         return Summary(used, limits, models, flags, nearly_used(limits, used))
 
+    def of_kind(self, kind: str) -> tuple[int, Tokens]:
+        """Return what all sessions of a kind cost, in pico-dollars, and their tokens."""
+        with self._engine.connect() as connection:
+            return store.of_kind(connection, kind)
+
     def cost_words(self, session: Session) -> str:
         """Return what a session's model calls have cost, for a person."""
         return dollars(self.summary(session).used["session"].cost)

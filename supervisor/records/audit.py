@@ -74,6 +74,8 @@ Event = Literal[
     "job_not_started",
     "repository_added",
     "review_recorded",
+    "reviews_held",
+    "reviews_released",
     "undo_started",
     "undo_settled",
     "spend_reserved",

@@ -37,7 +37,7 @@ from supervisor.core.reviews.allowances import (
     share,
 )
 from supervisor.core.reviews.receipts import NO_BUDGET
-from supervisor.errors import GatehouseError, UserError
+from supervisor.errors import GatehouseError, NotFoundError, UserError
 from supervisor.store.reviews import allowances, queries
 from supervisor.store.reviews.allowances import Attempt, HeldSlot
 
@@ -48,7 +48,8 @@ DAY_S = 86_400.0
 # aren't closed yet.
 WAIT = "wait"
 
-# What a session has cost; None while it, or a call of it, isn't over.
+# What a session has cost; None while it, or a call of it, isn't over. `NotFoundError` where nobody
+# knows it.
 type SpentBy = Callable[[str], int | None]
 # Starts a session with a budget, as `core.budget` reads it; its id.
 type StartPaid = Callable[[str], Awaitable[str]]
@@ -199,7 +200,7 @@ class Budgets:
             said = allowances.notices(connection, now - 31 * DAY_S)
         return [one for one in said if one[2] in current]
 
-    def spent_since(self, since: float) -> list[allowances.Spent]:
+    def spent_since(self, since: float) -> list[allowances.AttemptCost]:
         """Return what each attempt since then came to, oldest first."""
         with self._engine.connect() as connection:
             return allowances.spent_since(connection, since)
@@ -262,7 +263,11 @@ class Budgets:
         for session in allowances.sessions_of(connection, one):
             known = session.budget if session.lost else None
             if session.session_id:
-                known = self._spent(session.session_id)
+                try:
+                    known = self._spent(session.session_id)
+                except NotFoundError:
+                    # Its books are gone, with the database that had them.
+                    known = session.budget
             if known is None:
                 return None
             total += known

@@ -111,7 +111,7 @@ class Mentions:
                 await self._reconcile.pull(on.repository, pull.number)
                 return DONE, ""
             case "stop":
-                self._slots.happened(pull.id, slots.Closed("stopped"))
+                self._slots.happened(pull.id, slots.Closed("called-off"))
                 return DONE, ""
             case "ignore":
                 return await self._ignore(on, found)

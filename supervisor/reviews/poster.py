@@ -5,7 +5,9 @@ a crash posts nothing twice.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import contextlib
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
 
 import structlog
 
@@ -22,6 +24,8 @@ log = structlog.get_logger("reviews")
 FIRST_WAIT_S, LONGEST_WAIT_S = 15.0, 300.0
 # A forge that is down so long is a failure.
 PATIENCE_S = 6 * 3600.0
+# How often an act that is held looks whether it still is.
+HELD_LOOK_S = 1.0
 
 UNPROCESSABLE = 422
 # What can be dismissed.
@@ -37,7 +41,8 @@ class MovedError(GatehouseError):
 
 
 class Poster:
-    """One per supervisor. `failed` is told of an act that came to nothing."""
+    """One per supervisor. `failed` is told of an act that came to nothing; `keeps` says whether
+    one has to wait: it is held, or everything is stopped."""
 
     def __init__(
         self,
@@ -46,6 +51,7 @@ class Poster:
         forge: Forge,
         find_repository: FindRepository,
         failed: Failed,
+        keeps: Callable[[Act], bool] = lambda act: False,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._gate = gate
@@ -53,21 +59,55 @@ class Poster:
         self._forge = forge
         self._find_repository = find_repository
         self._failed = failed
+        self._keeps = keeps
         self._sleep = sleep
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    async def close(self) -> None:
+        """End what waits for a release or for the forge. What was begun is looked for at the next
+        start, what wasn't is done then."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    @contextlib.contextmanager
+    def _known(self) -> Iterator[None]:
+        """Know the task that runs this, for as long as it does."""
+        task = asyncio.current_task()
+        assert task is not None
+        is_outer = task not in self._tasks
+        self._tasks.add(task)
+        try:
+            yield
+        finally:
+            if is_outer:
+                self._tasks.discard(task)
 
     async def carry_out(self, request: Request) -> None:
         """Do what a ready request asks for, and settle it."""
+        with self._known():
+            await self._carry_out(request)
+
+    async def _carry_out(self, request: Request) -> None:
+        act = self._gate.queue.action_of(request)
+        assert isinstance(act, Act)
+        await self._released(act)
         grant = self._gate.claim(request.id, request.session_id)
         if not isinstance(grant, Refused):
             await self.do(request, grant)
 
     async def do(self, request: Request, grant: Grant) -> None:
         """Do what was granted, however long the forge is down, and settle it."""
+        with self._known():
+            await self._do(request, grant)
+
+    async def _do(self, request: Request, grant: Grant) -> None:
         act = self._gate.queue.action_of(request)
         assert isinstance(act, Act)
         until, wait_s = self._clock.monotonic() + PATIENCE_S, FIRST_WAIT_S
         is_used = False
         while True:
+            until += await self._released(act)
             try:
                 if not is_used:
                     grant.use(act)
@@ -89,6 +129,13 @@ class Poster:
             else:
                 self._gate.settle(grant, "done", {"id": posted.id, "url": posted.url})
             return
+
+    async def _released(self, act: Act) -> float:
+        """Wait while an act is held; return how long that was, in seconds."""
+        begun = self._clock.monotonic()
+        while self._keeps(act):  # noqa: ASYNC110  # a person may set or remove the stop file by hand
+            await asyncio.sleep(HELD_LOOK_S)
+        return self._clock.monotonic() - begun
 
     def _wait_s(self, error: ForgeError, wait_s: float) -> float:
         if error.retry_at is None:

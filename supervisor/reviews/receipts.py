@@ -92,21 +92,21 @@ class Receipts:
         return receipt
 
     def set_missing(self, session_id: str, requests: Sequence[Request]) -> None:
-        """At start: ask for the checks of receipts that a crash left without one."""
+        """Ask for the checks of a repository's receipts that a crash left without one, or that
+        were denied while everything was stopped. `requests`: what its session asked for, newest
+        first."""
         asked = {
-            (one.action.number, one.action.head, one.action.conclusion)
-            for one in requests
-            if isinstance(one.action, Act) and one.action.operation == "check"
+            (one.action.number, one.action.head): one.action.conclusion
+            for one in reversed(requests)
+            if isinstance(one.action, Act)
+            and one.action.operation == "check"
+            and one.decision != "deny"
         }
-        newest: dict[tuple[int, str], tuple[ReceiptFacts, bool]] = {}
         with self._engine.connect() as connection:
-            for one in reversed(queries.newest_receipts(connection)):
-                pull = queries.pull(connection, one.pull_id)
-                if queries.repository_of(connection, pull.repository_id).session_id == session_id:
-                    facts = msgspec.json.decode(one.body, type=ReceiptFacts)
-                    newest[pull.number, one.head_sha] = facts, pull.fork
-        for facts, is_fork in newest.values():
-            if (facts.number, facts.head, receipts.conclusion(facts)) not in asked:
+            newest = queries.receipts_of_heads(connection, session_id)
+        for receipt, number, is_fork in newest:
+            facts = msgspec.json.decode(receipt.body, type=ReceiptFacts)
+            if asked.get((number, receipt.head_sha)) != receipts.conclusion(facts):
                 self._set(facts, session_id, is_fork=is_fork)
 
     def _set(self, facts: ReceiptFacts, session_id: str, *, is_fork: bool) -> None:

@@ -12,6 +12,7 @@ from sqlalchemy import Engine
 from supervisor.base.clock import Clock
 from supervisor.core.reviews import deliveries, slots
 from supervisor.core.reviews.receipts import LABEL, Outcome, reason_words
+from supervisor.core.reviews.slots import dead_wait_s
 from supervisor.core.reviews.trust import WRITERS, Trust, trusted
 from supervisor.forges.base import Forge, ForgeError, PullFacts, RepositoryFacts
 from supervisor.reviews.receipts import Receipts
@@ -104,9 +105,13 @@ class Reconcile:
             return "ignored"
         return await self.pull(repository, delivery.number)
 
-    def _known(self, name: str) -> queries.Repository | None:
+    def repository(self, name: str, forge: str = "github") -> queries.Repository | None:
+        """Return a repository by its name, in any letter case, also one that is removed."""
         with self._engine.connect() as connection:
-            found = queries.repository(connection, "github", name)
+            return queries.repository(connection, forge, name)
+
+    def _known(self, name: str) -> queries.Repository | None:
+        found = self.repository(name)
         return None if found is None or found.removed_at is not None else found
 
     async def repositories(self) -> None:
@@ -174,12 +179,16 @@ class Reconcile:
 
     def _has_failed(self, repository: queries.Repository, facts: PullFacts) -> bool:
         """Return whether reviews of this very head failed so often that only a person, or another
-        push, has it tried again."""
+        push, has it tried again. A dead one is tried again, later each time: that the forge was
+        asked just now shows that it answers."""
         with self._engine.connect() as connection:
             known = queries.pull_numbered(connection, repository.id, facts.number)
             runs = [] if known is None else queries.runs_of(connection, known.id)
-        failed = [one for one in runs if (one.head_sha, one.outcome) == (facts.head_sha, "failed")]
-        return len(failed) >= MOST_RUNS_OF_HEAD
+        of_head = [one for one in runs if one.head_sha == facts.head_sha]
+        dead = [one.ended_at or 0.0 for one in of_head if one.outcome == "dead"]
+        if dead and self._clock.now() < dead[-1] + dead_wait_s(len(dead)):
+            return True
+        return sum(one.outcome == "failed" for one in of_head) >= MOST_RUNS_OF_HEAD
 
     async def pull(
         self,

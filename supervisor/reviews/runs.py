@@ -26,6 +26,7 @@ from supervisor.core.reviews.findings import Finding, PlacedFinding
 from supervisor.core.reviews.orders import Order, order_text
 from supervisor.core.reviews.prompts import ignored
 from supervisor.core.reviews.receipts import Outcome, partial_words
+from supervisor.core.reviews.retries import ProviderTrouble
 from supervisor.core.reviews.round_text import round_sections
 from supervisor.core.reviews.rounds import RoundOutcome, TrackedFinding
 from supervisor.core.sessions import Session
@@ -84,6 +85,17 @@ class Readers(Protocol):
     def refusal(self, session_id: str) -> str:
         """Return why its last call of a model was refused for want of money; "" where none was."""
 
+    def trouble(self, session_id: str) -> ProviderTrouble | None:
+        """Return what the last answer of its model's provider said, where that was no good one."""
+
+
+class _ProviderError(GatehouseError):
+    """The model's provider gave no answer to a reader."""
+
+    def __init__(self, trouble: ProviderTrouble) -> None:
+        super().__init__(trouble.why)
+        self.until = trouble.until
+
 
 # Asks for an act in a repository's session, and says whether rules allow one.
 type AskAct = Callable[[Act, str, str], None]
@@ -91,7 +103,8 @@ type AllowsAct = Callable[[Act, str], bool]
 
 
 class Runs:
-    """One per supervisor."""
+    """One per supervisor. `under_way` has the ids of the runs that were begun and not ended,
+    `idle` is set while there are none."""
 
     def __init__(
         self,
@@ -125,10 +138,16 @@ class Runs:
         self._ask = ask
         self._allows = allows
         self._running: dict[str, str] = {}
+        self._cut: set[str] = set()
+        self.under_way: set[str] = set()
+        self.idle = asyncio.Event()
+        self.idle.set()
         slots_.abort = self._abort
 
     async def handle(self, run_id: str) -> None:
         """Do a run that the queue gives, where it is still wanted and nobody has it."""
+        if not self._slots.may_start():
+            return
         begun = self._clock.monotonic()
         with self._engine.begin() as connection:
             run = queries.claim(connection, run_id, self._clock.now())
@@ -136,22 +155,58 @@ class Runs:
                 return
             pull = queries.pull(connection, run.pull_id)
             repository = queries.repository_of(connection, pull.repository_id)
+        self.under_way.add(run.id)
+        self.idle.clear()
+        try:
+            await self._do(run, pull, repository, begun)
+        except asyncio.CancelledError:
+            self._slots.give_back(run, "ended")
+            raise
+        finally:
+            self.under_way.discard(run.id)
+            self._cut.discard(run.id)
+            if not self.under_way:
+                self.idle.set()
+
+    def stop_all(self) -> None:
+        """Everything is stopped: end what runs; it is wanted again."""
+        self._cut |= self.under_way
+        for session_id in self._running.values():
+            self._sessions.stop(session_id)
+
+    async def _do(
+        self,
+        run: queries.ReviewRun,
+        pull: queries.PullRequest,
+        repository: queries.Repository,
+        begun: float,
+    ) -> None:
         failed, may_retry, outcome = "", False, "failed"
+        until: float | None = None
         # Inside of the block: a task group wraps what leaves it.
         async with self._beating(run):
             try:
                 outcome = await self._review(run, pull, repository, begun)
             except (ForgeError, CloneError) as error:
                 failed, may_retry = str(error)[:500], error.may_retry
+            except _ProviderError as error:
+                failed, may_retry, until = str(error), True, error.until
             except GatehouseError as error:
                 failed = str(error)[:500]
             except Exception as error:
                 log.exception("a run failed", run=run.id)
                 failed = f"internal error: {type(error).__name__}: {error}"[:500]
+        if run.id in self._cut or self._slots.is_stopped():
+            self._slots.give_back(run, "stopped")
+            return
+        if until is not None:
+            self._slots.give_back(run, failed, outcome="held", until=until)
+            self._receipts.leave(run.pull_id, run.head_sha, outcome="held", reason=failed, run=run)
+            return
         self._change(
             run.id,
             ended_at=self._clock.now(),
-            outcome="failed" if failed else outcome,
+            outcome=slots.failed_outcome(run.attempt, may_retry=may_retry) if failed else outcome,
             reason=failed,
             duration_ms=(self._clock.monotonic() - begun) * 1000,
         )
@@ -291,7 +346,11 @@ class Runs:
             parts=parts,
         )
         if session.review is None:
-            why = self._sessions.refusal(session.id) or session.end_reason
+            refusal = self._sessions.refusal(session.id)
+            trouble = None if refusal else self._sessions.trouble(session.id)
+            if trouble is not None:
+                raise _ProviderError(trouble)
+            why = refusal or session.end_reason
             raise GatehouseError(f"the reader gave no review: {why}")
         left_out = session.review.get("left_out", ())
         why = str(session.review.get("partial", ""))

@@ -29,6 +29,7 @@ from supervisor.queue.base import Queue
 from supervisor.reviews.budgets import Budgets
 from supervisor.reviews.clones import Clones
 from supervisor.reviews.configurations import Configurations
+from supervisor.reviews.holds import Holds, HoldScope
 from supervisor.reviews.intake import Intake
 from supervisor.reviews.mentions import Mentions
 from supervisor.reviews.poster import Poster
@@ -42,10 +43,15 @@ from supervisor.reviews.take_back import TakeBack
 from supervisor.reviews.tidying import Tidying
 from supervisor.store.engine import open_database
 from supervisor.store.reviews import queries
+from supervisor.store.reviews.holds import Hold
 
 log = structlog.get_logger("reviews")
 
 LOOK_EVERY_S = 1.0
+# How long runs under way may take once the supervisor is told to end.
+DRAIN_S = 60.0
+# More acts than a repository ever asks for: all of them are looked at, for checks that are missing.
+MOST_ACTS = 100_000
 CONCURRENCY = 2
 
 
@@ -66,7 +72,8 @@ class ReviewSettings(NamedTuple):
 
 
 class ReviewService:
-    """See the module's text. `standing` opens the standing session of a repository, or finds it."""
+    """See the module's text. `standing` opens the standing session of a repository, or finds it;
+    `stopped` says why everything is stopped, None while it isn't."""
 
     def __init__(
         self,
@@ -78,6 +85,7 @@ class ReviewService:
         queue: Queue,
         sessions: Readers,
         standing: Callable[[str], str],
+        stopped: Callable[[], str | None],
     ) -> None:
         migrations = Path(queries.__file__).parent / "migrations"
         self.settings = settings
@@ -92,6 +100,8 @@ class ReviewService:
             *(self.engine, clock, settings.caps, settings.limits),
             *(sessions.spent, self._ask, gate.audit.record),
         )
+        self.holds = Holds(self.engine, clock, gate.audit, stopped)
+        self._was_stopped = False
         self.slots = Slots(
             self.engine,
             clock,
@@ -100,6 +110,7 @@ class ReviewService:
             self.budgets,
             quiet_s=settings.quiet_s,
             longest_wait_s=settings.longest_wait_s,
+            holding=self.holds,
         )
         self.reconcile = Reconcile(
             self.engine, clock, forge, self.slots, self.receipts, standing, self._withdraw
@@ -124,7 +135,9 @@ class ReviewService:
             ask=self._ask,
             allows=self._allows,
         )
-        self.poster = Poster(gate, clock, forge, self._repository, self._came_to_nothing)
+        self.poster = Poster(
+            gate, clock, forge, self._repository, self._came_to_nothing, self.holds.keeps
+        )
         self.take_back = TakeBack(self.engine, gate, forge)
         gate.handlers.on_ready("review", "reviews", self.poster.carry_out)
         gate.queue.on_change(self._answered)
@@ -135,7 +148,7 @@ class ReviewService:
         self.slots.end_leases()
         for session in standing:
             self._resume(session)
-            self.receipts.set_missing(session.id, self._gate.queue.of_session(session.id))
+        self._set_missing_checks()
         ready = [one for one in self._gate.queue.ready() if one.origin == "reviews"]
         self._gate.handlers.offer(ready)
         async with asyncio.TaskGroup() as tasks:
@@ -144,8 +157,31 @@ class ReviewService:
             concurrency = self.settings.concurrency
             tasks.create_task(self._queue.serve(self.runs.handle, concurrency), name="reviews-runs")
 
+    async def drain(self, patience_s: float = DRAIN_S) -> None:
+        """Start no run any more, and return once those under way have ended, or the patience has.
+        What is left is given back when `run` is cancelled, and taken up at the next start."""
+        self.slots.is_closing = True
+        self.slots.drain()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(patience_s):
+                await self.runs.idle.wait()
+
+    def hold(self, scope: HoldScope, key: str, *, by: str, why: str = "") -> list[Hold]:
+        """Start no review of what is held, and have its acts wait; return all that is held.
+        `UserError`, `NotFoundError` where that is nothing."""
+        self.holds.hold(scope, key, by=by, why=why)
+        self.slots.drain()
+        return self.holds.standing()
+
+    def release(self, scope: HoldScope, key: str, *, by: str) -> list[Hold]:
+        """Go on with what was held; return what still is. `NotFoundError` where it wasn't."""
+        self.holds.release(scope, key, by=by)
+        self._woken.set()
+        return self.holds.standing()
+
     async def close(self) -> None:
         """Give back what it holds."""
+        await self.poster.close()
         await self._forge.close()
         self.engine.dispose()
 
@@ -243,8 +279,7 @@ class ReviewService:
     def _pushed_to(self, url: str) -> queries.Repository | None:
         parts = urlsplit(url)
         name = parts.path.strip("/").removesuffix(".git")
-        with self.engine.connect() as connection:
-            found = queries.repository(connection, "github", name)
+        found = self.reconcile.repository(name)
         is_same = found is not None and urlsplit(found.clone_url).hostname == parts.hostname
         return found if is_same and parts.scheme in ("https", "http") else None
 
@@ -260,8 +295,7 @@ class ReviewService:
 
     def repository_named(self, name: str) -> queries.Repository:
         """Return a repository; `NotFoundError` where there is none."""
-        with self.engine.connect() as connection:
-            found = queries.repository(connection, "github", name)
+        found = self.reconcile.repository(name)
         if found is None:
             raise NotFoundError(
                 f"no repository is called `{name[:200]}`", "`gatehouse repos` lists them"
@@ -282,8 +316,7 @@ class ReviewService:
         return self._gate.rulings.verdict(act, session_id).decision == "allow"
 
     def _repository(self, forge: str, name: str) -> RepositoryFacts:
-        with self.engine.connect() as connection:
-            found = queries.repository(connection, forge, name)
+        found = self.reconcile.repository(name, forge)
         if found is None:
             raise GatehouseError(f"{name} is no repository of ours any more")
         return facts_of(found)
@@ -336,6 +369,13 @@ class ReviewService:
         if waiting:
             self._gate.answers.close(why, *waiting)
 
+    def _set_missing_checks(self) -> None:
+        with self.engine.connect() as connection:
+            known = queries.all_repositories(connection)
+        for one in known:
+            requests = self._gate.queue.of_session(one.session_id, MOST_ACTS)
+            self.receipts.set_missing(one.session_id, requests)
+
     def _resume(self, session: Session) -> None:
         def is_act(request: Request) -> bool:
             return isinstance(request.action, Act)
@@ -351,10 +391,21 @@ class ReviewService:
                     await self._woken.wait()
             self._woken.clear()
             try:
+                self._look_at_switch()
                 await self.reconcile.handle_all()
                 self.slots.drain()
             except Exception:
                 log.exception("looking at what is wanted failed")
+
+    def _look_at_switch(self) -> None:
+        """End what runs once everything is stopped, perhaps by hand; and after it, set the checks
+        that were denied meanwhile."""
+        is_stopped = self.slots.is_stopped()
+        if is_stopped and not self._was_stopped:
+            self.runs.stop_all()
+        if self._was_stopped and not is_stopped:
+            self._set_missing_checks()
+        self._was_stopped = is_stopped
 
     async def _poll(self) -> None:
         while True:

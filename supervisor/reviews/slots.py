@@ -14,12 +14,15 @@ from supervisor.core.reviews import slots
 from supervisor.core.reviews.slots import AbortRun, LeaveReceipt, StartRun
 from supervisor.queue.base import Queue
 from supervisor.reviews.budgets import WAIT, Budgets
+from supervisor.reviews.holds import Holds, words
 from supervisor.reviews.receipts import Receipts
-from supervisor.store.reviews import allowances, queries
+from supervisor.store.reviews import allowances, holds, queries
+from supervisor.store.reviews.holds import Hold
 
 
 class Slots:
-    """One per supervisor. `quiet_s` and `longest_wait_s`: how long pushes are waited for."""
+    """One per supervisor. `quiet_s` and `longest_wait_s`: how long pushes are waited for. Once
+    `is_closing` is set no run starts any more."""
 
     def __init__(
         self,
@@ -31,6 +34,7 @@ class Slots:
         *,
         quiet_s: float,
         longest_wait_s: float,
+        holding: Holds,
     ) -> None:
         self._engine = engine
         self._clock = clock
@@ -39,6 +43,9 @@ class Slots:
         self._budgets = budgets
         self._quiet_s = quiet_s
         self._longest_wait_s = longest_wait_s
+        self._holding = holding
+        self._told: set[tuple[int, int, str]] = set()
+        self.is_closing = False
         self.abort: Callable[[str], None] = lambda run_id: None
 
     def happened(self, pull_id: int, event: slots.Event) -> slots.Slot:
@@ -100,17 +107,64 @@ class Slots:
         with self._engine.begin() as connection:
             queries.end_leases(connection, self._clock.now())
 
+    def is_stopped(self) -> bool:
+        """Return whether everything is stopped."""
+        return self._holding.stopped() is not None
+
+    def may_start(self) -> bool:
+        """Return whether a run may start at all: not while everything is stopped, or ends."""
+        return not self.is_closing and not self.is_stopped()
+
+    def give_back(
+        self, run: queries.ReviewRun, why: str, *, outcome: str = "stopped", until: float = 0.0
+    ) -> None:
+        """End a run that nobody may go on with; its slot wants the newest head again at once, or
+        from a time on."""
+        with self._engine.begin() as connection:
+            queries.change_run(
+                connection, run.id, ended_at=self._clock.now(), outcome=outcome, reason=why
+            )
+        self.happened(run.pull_id, slots.GivenBack(run.id, run.attempt, run.full, until))
+
     def drain(self) -> None:
         """Look at every slot whose wait or lease may be over, and offer again what nobody took."""
         now = self._clock.now()
         self._budgets.settle_over()
-        for held in self._budgets.refilled():
-            self.happened(held.pull_id, slots.Wanted(held.head, full=held.full))
+        for waits in self._budgets.refilled():
+            self.happened(waits.pull_id, slots.Wanted(waits.head, full=waits.full))
+        may_start, held = self.may_start(), self._held()
         with self._engine.connect() as connection:
             waiting = queries.slots_to_look_at(connection, now)
             offered = queries.unclaimed(connection)
+        for run in offered:
+            if run.pull_id in held or not may_start:
+                # Nobody began it: what is newest by then is reviewed instead.
+                self.give_back(run, "not-begun")
+                continue
+            if run.pull_id in waiting:
+                # It waits for its turn: nobody had it who could be gone.
+                self.happened(run.pull_id, slots.Beat(run.id, run.attempt))
+            self._queue.put(run.id)
         for pull_id in waiting:
             self.happened(pull_id, slots.LeaseOver())
-            self.happened(pull_id, slots.Due(secrets.token_hex(8)))
-        for run_id in offered:
-            self._queue.put(run_id)
+            if pull_id in held:
+                self._hold(pull_id, *held[pull_id])
+            elif may_start:
+                self.happened(pull_id, slots.Due(secrets.token_hex(8)))
+
+    def _held(self) -> dict[int, tuple[Hold, str]]:
+        with self._engine.connect() as connection:
+            if holds.standing(connection):
+                return holds.held_slots(connection)
+        self._told.clear()
+        return {}
+
+    def _hold(self, pull_id: int, hold: Hold, head: str) -> None:
+        """Leave a slot as it is, and one receipt that says who holds it."""
+        told = pull_id, hold.id, head
+        if told in self._told:
+            return
+        self._told.add(told)
+        slot = self.happened(pull_id, slots.Due(secrets.token_hex(8), held=True))
+        if slots.state(slot) == "debouncing":
+            self._receipts.leave(pull_id, head, outcome="held", reason=words(hold))

@@ -6,6 +6,7 @@ takes well under a millisecond.
 """
 
 from pathlib import Path
+from urllib.parse import quote
 
 from alembic import command
 from alembic.config import Config
@@ -33,6 +34,24 @@ def open_database(path: Path, migrations: Path = MIGRATIONS) -> Engine:
         ) from error
     event.listen(engine, "handle_error", _as_storage_error)
     path.chmod(0o600)
+    return engine
+
+
+def open_read_only(path: Path) -> Engine:
+    """Return the engine of a database that is there, as it is: nothing is migrated. `StorageError`
+    where it can't be read."""
+    address = f"sqlite:///file:{quote(str(path))}?mode=ro&uri=true"
+    engine = create_engine(address, connect_args={"timeout": 10})
+    event.listen(engine, "handle_error", _as_storage_error)
+    try:
+        with engine.connect() as connection:
+            connection.exec_driver_sql("PRAGMA schema_version")
+    except DatabaseError as error:
+        engine.dispose()
+        raise StorageError(f"{path}: {error.orig}", "restore it, or move it away") from error
+    except StorageError:
+        engine.dispose()
+        raise
     return engine
 
 

@@ -23,7 +23,7 @@ from sqlalchemy import (
 from supervisor.core.budget import Amounts, Kind, Scope
 from supervisor.core.models.model_calls import Tokens
 from supervisor.store import traffic
-from supervisor.store.tables import TOKEN_KINDS, budget_raises, spending
+from supervisor.store.tables import TOKEN_KINDS, budget_raises, sessions, spending
 
 _KIND_SUMS = [func.sum(spending.c[kind]).label(kind) for kind in TOKEN_KINDS]
 
@@ -124,6 +124,15 @@ def by_model(connection: Connection, session_id: str) -> list[OfModel]:
     return [
         OfModel(row[0], int(row[1]), int(row[2]), _tokens(row)) for row in connection.execute(query)
     ]
+
+
+def of_kind(connection: Connection, kind: str) -> tuple[int, Tokens]:
+    """Return cost and tokens of all sessions of a kind."""
+    ids = select(sessions.c.id).where(sessions.c.kind == kind)
+    sums = [func.coalesce(func.sum(spending.c[one]), 0).label(one) for one in TOKEN_KINDS]
+    query = select(func.coalesce(func.sum(spending.c.cost), 0).label("cost"), *sums)
+    row = connection.execute(query.where(spending.c.session_id.in_(ids))).one()
+    return int(row.cost), _tokens(row)
 
 
 def first_at(connection: Connection, session_id: str | None = None) -> float | None:

@@ -142,7 +142,8 @@ def test_the_diff_and_files_are_marked_as_data_with_a_mark_that_changes(run: Run
     ("failure", "pause_s"),
     [
         (Failure(429, "rate_limit_error", headers=(("retry-after", "3"),)), (3, 3)),
-        (Failure(429, "rate_limit_error", headers=(("retry-after", "4000000"),)), (60, 60)),
+        (Failure(429, "rate_limit_error", headers=(("retry-after", "60"),)), (60, 60)),
+        (Failure(429, "rate_limit_error", headers=(("retry-after", "nan"),)), (0.75, 1)),
         (Failure(529, "overloaded_error"), (0.75, 1)),
         (Failure(500), (0.75, 1)),
         (Turn(({"type": "text", "text": GOOD},), cut_after=6), (0.75, 1)),
@@ -190,6 +191,13 @@ def test_a_stream_that_ends_cleanly_without_its_end_is_tried_again(run: Run) -> 
         patch.setattr(fake._Handler, "_stream", shortened)
         assert run(server)["verdict"] == "request_changes"
     assert len(seen) == 2
+
+
+def test_a_limit_that_lasts_is_not_waited_for(run: Run) -> None:
+    limit = Failure(429, "rate_limit_error", headers=(("retry-after", "900"),))
+    with MessagesServer([limit]) as server, pytest.raises(ModelError, match="alone for 900 s"):
+        run(server)
+    assert run.pauses == []
 
 
 def test_retries_are_bounded(run: Run) -> None:
@@ -394,6 +402,40 @@ def test_outputs_are_capped_with_a_note(run: Run) -> None:
     for block in results(server.conversations[1]):
         assert len(block["content"].encode()) < run.limits.tool_output_bytes + 400
         assert "[cut: " in block["content"]
+
+
+def test_files_are_found_by_name_ten_folders_deep_and_fifteen_at_most(run: Run) -> None:
+    for depth in range(1, 18):
+        file = run.repo / "/".join(["d"] * (depth - 1)) / f"needle{depth}.txt"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("x")
+    (run.repo / "link").symlink_to("d", target_is_directory=True)
+    many = run.repo / "many"
+    many.mkdir()
+    for number in range(1200):
+        (many / f"n{number}.dat").write_text("")
+    wishes = [
+        {"pattern": "needle*"},
+        {"pattern": "needle*", "max_depth": 15},
+        {"pattern": "needle*", "max_depth": 16},
+        {"pattern": "needle*", "path": "d", "max_depth": 1},
+        {"pattern": "*.dat"},
+        {"pattern": "*", "path": "../"},
+    ]
+    with MessagesServer(
+        [calls(*(tool_use("find_files", one) for one in wishes)), text(GOOD)]
+    ) as server:
+        run(server)
+    found = results(server.conversations[1])
+    counts = [block["content"].count("needle") for block in found]
+    assert counts[:4] == [10, 15, 0, 1]
+    assert "link" not in found[0]["content"]
+    assert "<= 15" in found[2]["content"]
+    assert found[4]["content"].count(".dat") == 1000
+    assert "[cut: " in found[4]["content"]
+    assert [block.get("is_error", False) for block in found] == [
+        *(False, False, True, False, False, True)
+    ]
 
 
 def test_paths_out_of_the_workspace_are_refused(run: Run) -> None:

@@ -37,7 +37,8 @@ def test_only_a_pull_request_is_told_of_them() -> None:
 
 
 def test_a_pull_request_changes_nothing_and_a_strangers_runs_nothing(tmp_path) -> None:
-    assert set(PULL_TOOLS) == {"read_file", "list_files", "search", "git_diff", "run_command"}
+    reading = {"read_file", "list_files", "find_files", "search", "git_diff"}
+    assert set(PULL_TOOLS) == {*reading, "run_command"}
     assert set(PULL_TOOLS) - set(READING_TOOLS) == {"run_command"}
     environ = {"GATEHOUSE_URL": "http://127.0.0.1:1", "GATEHOUSE_TOKEN": "t"}
     words = ["--workspace", str(tmp_path), "--pull", "--read-only"]

@@ -120,3 +120,29 @@ async def test_an_answer_is_posted_in_the_words_that_stand_on_its_card(
             await on.running.until_soon(lambda: pull.comments[1:] or None, "the answer")
             assert pull.comments[1]["body"].startswith("Because of *this*.\n\n<!-- gatehouse:act:")
             await page.context.close()
+
+
+async def test_hold_and_release_on_the_page(browser: Browser, tmp_path: Path) -> None:
+    with forge_with_people(tmp_path / "stage") as stage:
+        async with reviewing_at(stage, tmp_path) as on:
+            await on.service.reconcile.repositories()
+            page = await signed_in(browser, on)
+            await page.goto(f"http://127.0.0.1:{on.running.supervisor.port}/reviews")
+            holds = page.locator("#holds")
+            await expect(holds).to_contain_text("Nothing is held.")
+            await holds.get_by_label("Hold").select_option("repository")
+            await holds.get_by_label("which").fill("no/such")
+            await holds.get_by_role("button", name="Hold", exact=True).click()
+            await expect(holds.get_by_role("alert")).to_contain_text("no repository is called")
+            await holds.get_by_label("Hold").select_option("repository")
+            await holds.get_by_label("which").fill(NAME)
+            await holds.get_by_label("why").fill("<b>a release</b>")
+            await holds.get_by_role("button", name="Hold", exact=True).click()
+            await expect(holds).to_contain_text(NAME)
+            await expect(holds).to_contain_text(": <b>a release</b>")
+            (hold,) = on.service.holds.standing()
+            assert (hold.scope, hold.key, hold.why) == ("repository", NAME, "<b>a release</b>")
+            await holds.get_by_role("button", name=f"Release {NAME}").click()
+            await expect(holds).to_contain_text("Nothing is held.")
+            assert on.service.holds.standing() == []
+            await page.context.close()

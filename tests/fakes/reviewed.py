@@ -8,12 +8,16 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from supervisor.app import reviewing as app
 from supervisor.app.reviewing import Reviewing, reviewing
 from supervisor.core.approvals import Request
 from supervisor.demo.forge.forge import DemoForge, DemoPull
 from supervisor.demo.stage import FILES, NAME, Stage, staged
 from supervisor.settings import Settings
 from supervisor.store.reviews import queries
+from tests.fakes.messages_server import MessagesServer, Step
 from tests.fakes.supervised import Supervised, settings_in, supervised
 
 CHANGE = {"shop/cart.py": FILES["shop/cart.py"] + "\n\ndef count(items):\n    return len(items)\n"}
@@ -125,3 +129,30 @@ async def reviewed(folder: Path, **changes: Any) -> AsyncIterator[Reviewed]:
     with forge_with_people(folder / "stage") as stage:
         async with reviewing_at(stage, folder, **changes) as on:
             yield on
+
+
+MODEL_KEY = "sk-ant-test-0b1f6d0c3e7a42f58d"
+MODEL_HOST = "model.test"
+CLEAN = '<review>{"verdict": "approve", "summary": "Fine.", "findings": [], "notes": []}</review>'
+
+
+@contextlib.asynccontextmanager
+async def reviewed_by_model(
+    folder: Path, script: list[Step], **changes: Any
+) -> AsyncIterator[Reviewed]:
+    """All of it, with a model over HTTP in place of the recorded one; every act is allowed."""
+    with MessagesServer(script, api_key=MODEL_KEY) as model, pytest.MonkeyPatch.context() as patch:
+        reader, acts = folder / "reader.yaml", folder / "acts.yaml"
+        here = f"allow:\n  - network(127.0.0.1:{model.port})\n"
+        reader.write_text(app.READER_POLICY.read_text().replace("allow:\n", here, 1))
+        patch.setattr(app, "READER_POLICY", reader)
+        acts.write_text("version: 1\nallow: [review(* */*)]\n")
+        more: dict[str, Any] = {
+            "policy_file": acts,
+            "anthropic_api_key": MODEL_KEY,
+            "anthropic_base_url": f"http://{MODEL_HOST}:{model.port}",
+            "names": {MODEL_HOST: ("127.0.0.1",)},
+        }
+        with forge_with_people(folder / "stage") as stage:
+            async with reviewing_at(stage, folder, **more | changes) as on:
+                yield on

@@ -13,7 +13,7 @@ from supervisor.core.act import Act
 from supervisor.core.budget import Limits, parse_budget
 from supervisor.core.reviews.allowances import Caps, LayerUse, day_of
 from supervisor.core.reviews.slots import Closed, Due, Ended, Wanted, state
-from supervisor.errors import UserError
+from supervisor.errors import NotFoundError, UserError
 from supervisor.reviews.budgets import Budgets, NoAllowanceError, read_caps
 from supervisor.reviews.receipts import Receipts
 from supervisor.reviews.slots import Slots
@@ -64,13 +64,18 @@ class World:
             self.clock,
             caps,
             Limits(cost=caps.run, tokens=10**6),
-            self.books.get,
+            self._spent,
             self._ask,
             lambda event, **facts: self.events.append({"event": event, **facts}),
         )
 
     def _ask(self, act: Act, session_id: str, reason: str) -> None:
         self.acts.append(act)
+
+    def _spent(self, session_id: str) -> int | None:
+        if session_id not in self.books:
+            raise NotFoundError("no such session", "none")
+        return self.books[session_id]
 
     def pull(self, number: int, repository: str = "acme/shop") -> int:
         """A pull request that is open."""
@@ -352,6 +357,15 @@ def test_after_a_crash_all_of_it_counts_where_nobody_knows_better(
     assert use.reserved == USD + 3 * USD // 4
     assert after.comments() == []
     after.engine.dispose()
+
+
+def test_where_the_books_are_gone_all_of_it_counts(world: World) -> None:
+    one = world.pull(1)
+    world.want(one)
+    world.session(one)
+    world.books.clear()
+    world.end(one)
+    assert world.use("repository").used == 2 * USD
 
 
 def test_costs_that_creep_up_are_said_once_a_day(world: World) -> None:

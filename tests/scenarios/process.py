@@ -10,6 +10,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from supervisor.demo.stage import Stage
+
 # A bound for what should take a second, on a machine that does ten other things.
 PATIENCE_S = 90.0
 # How often a verb is run anew that waits for something, where nothing new is on record.
@@ -119,6 +121,24 @@ class Gatehouse:
                 except subprocess.TimeoutExpired:
                     process.kill()
                     process.wait()
+
+
+def start_reviews(
+    product: Gatehouse, stage: Stage, folder: Path, port: int
+) -> subprocess.Popen[bytes]:
+    """A supervisor that reviews the pull requests of a forge that is served."""
+    env = {
+        "GATEHOUSE_FORGE_PORT": str(port),
+        "GATEHOUSE_GITHUB_API": stage.api,
+        "GATEHOUSE_GITHUB_APP_ID": stage.app_id,
+        "GATEHOUSE_GITHUB_KEY_FILE": str(stage.key_file),
+        "GATEHOUSE_GITHUB_SECRET_FILE": str(stage.secret_file),
+        "GATEHOUSE_REVIEW_DEBOUNCE": "1s/3s",
+    }
+    log = folder / f"log-{len(product.started)}.txt"
+    process = product.start("up", "--reviews", log=log, **env)
+    until(lambda: b"webhooks come in" in log.read_bytes() or None, "the door for webhooks")
+    return process
 
 
 def until(condition: Any, what: str) -> Any:

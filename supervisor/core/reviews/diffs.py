@@ -91,8 +91,8 @@ def _file(entry: _Entry, part: bytes) -> ChangedFile:
         first, count = int(found[3]), int(found[4] or 1)
         hunks.append(ShownLines(first, first + count - 1))
     path = entry.path
-    is_text = path.encode("utf-8", "surrogateescape").decode("utf-8", "replace") == path
-    skipped = _skipped(entry, head, body, is_text=is_text and path.isprintable())
+    is_text = _text(path) == path and path.isprintable()
+    skipped = _skipped(entry, head, body, is_text=is_text)
     return ChangedFile(path, entry.old_path, entry.status, added, deleted, tuple(hunks), skipped)
 
 
@@ -115,5 +115,10 @@ def _skipped(entry: _Entry, head: bytes, body: bytes, *, is_text: bool) -> str:
 
 
 def skipped_words(files: Sequence[ChangedFile]) -> list[str]:
-    """Return what was left out and why, a line for each file."""
-    return [f"{one.path}: {one.skipped}" for one in files if one.skipped]
+    """Return what was left out and why, a text for each file that can be stored and sent: what
+    isn't UTF-8 in a name is shown as U+FFFD."""
+    return [f"{_text(one.path)}: {one.skipped}" for one in files if one.skipped]
+
+
+def _text(path: str) -> str:
+    return path.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

@@ -36,12 +36,15 @@ REASONS = {
     "waits-for-writer": "its author may not write here: the first review waits until somebody who"
     " may sets the label `gatehouse:review`",
     "paused": "reviews of this pull request are paused; the mention `resume` goes on with them",
-    "stopped": "somebody stopped this review",
+    "called-off": "somebody who may write called this review off",
     "head-moved": "the head moved on before the review could be posted",
     "denied": "a person denied the review",
     "not-posted": "the forge refused the review",
     "empty": "nothing in the change can be reviewed",
     "lease over": "the run stopped answering",
+    "not-begun": "no review may start now; it is wanted again",
+    "stopped": "everything was stopped; the review is wanted again",
+    "ended": "Gatehouse ended; the review is wanted again",
 }
 MOST_NOTES, MOST_NOTE_CHARS = 20, 500
 # The code of the reason where nothing is left, by what it is left of.

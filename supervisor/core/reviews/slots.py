@@ -9,7 +9,7 @@ any order of events a slot has at most one run, and the newest head is reviewed 
 why not.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -20,6 +20,9 @@ QUIET_S, LONGEST_WAIT_S = 15.0, 120.0
 LEASE_S = 60.0
 MOST_ATTEMPTS = 3
 BACK_OFF_S = 30.0
+DEAD_WAIT_S, LONGEST_DEAD_WAIT_S = 300.0, 3600.0
+# What a slot has of a run before it has one.
+_FRESH: dict[str, Any] = {"run_id": "", "run_sha": "", "attempt": 0, "lease_until": None}
 
 
 class Slot(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,6 +73,17 @@ class Ended(msgspec.Struct, frozen=True):
     may_retry: bool = False
 
 
+class GivenBack(msgspec.Struct, frozen=True):
+    """The run is given up through no fault of its own: nobody began it, or everything is stopped.
+    It doesn't count as an attempt. `full`: it was to look at the whole change. `until`: there is no
+    sense in another one before."""
+
+    run_id: str
+    attempt: int
+    full: bool = False
+    until: float = 0.0
+
+
 class LeaseOver(msgspec.Struct, frozen=True):
     """Nobody heard of the run for too long."""
 
@@ -80,7 +94,7 @@ class Closed(msgspec.Struct, frozen=True):
     reason: str
 
 
-type Event = Wanted | Due | Beat | Ended | LeaseOver | Closed
+type Event = Wanted | Due | Beat | Ended | GivenBack | LeaseOver | Closed
 
 
 class StartRun(msgspec.Struct, frozen=True):
@@ -131,6 +145,9 @@ def step(
             return replace(slot, lease_until=now + LEASE_S), ()
         case Ended() if is_running and _is_of(slot, event):
             return _ended(slot, event, now)
+        case GivenBack() if is_running and _is_of(slot, event):
+            full, due_at = slot.full or event.full, max(now, event.until)
+            return replace(slot, first_wanted_at=now, due_at=due_at, full=full, **_FRESH), ()
         case LeaseOver() if slot.lease_until is not None and slot.lease_until <= now:
             over = Ended(slot.run_id, slot.attempt, failed="lease over", may_retry=True)
             after, effects = _ended(slot, over, now)
@@ -139,6 +156,17 @@ def step(
         case Closed():
             return _closed(slot, event)
     return slot, ()
+
+
+def failed_outcome(attempt: int, *, may_retry: bool) -> Literal["failed", "dead"]:
+    """Return what a run is called whose attempt failed: dead where more attempts might have helped
+    and there are none left. It comes back once what failed answers again."""
+    return "dead" if may_retry and attempt >= MOST_ATTEMPTS else "failed"
+
+
+def dead_wait_s(count: int) -> float:
+    """Return how long a head rests after so many dead runs: 5, 10, 20 minutes, an hour at most."""
+    return min(DEAD_WAIT_S * 2.0 ** min(count - 1, 10), LONGEST_DEAD_WAIT_S)
 
 
 def _wanted(slot: Slot, event: Wanted, now: float, quiet_s: float, longest_wait_s: float) -> Slot:
@@ -190,8 +218,7 @@ def _ended(slot: Slot, event: Ended, now: float) -> tuple[Slot, tuple[SlotEffect
         reviewed = replace(slot, last_reviewed_sha=slot.run_sha, rounds=slot.rounds + 1)
     if not is_newest or (slot.full and not event.failed):
         # A newer head, or the whole of this one, is wanted already.
-        fresh = {"run_id": "", "run_sha": "", "attempt": 0, "lease_until": None}
-        return replace(reviewed, first_wanted_at=now, due_at=now, **fresh), ()
+        return replace(reviewed, first_wanted_at=now, due_at=now, **_FRESH), ()
     if event.failed and event.may_retry and slot.attempt < MOST_ATTEMPTS:
         due_at = now + BACK_OFF_S * 2 ** (slot.attempt - 1)
         return replace(slot, lease_until=None, first_wanted_at=now, due_at=due_at), ()
@@ -213,5 +240,5 @@ def _idle(slot: Slot) -> Slot:
     return Slot(last_reviewed_sha=slot.last_reviewed_sha, rounds=slot.rounds)
 
 
-def _is_of(slot: Slot, event: Beat | Ended) -> bool:
+def _is_of(slot: Slot, event: Beat | Ended | GivenBack) -> bool:
     return (slot.run_id, slot.attempt) == (event.run_id, event.attempt)

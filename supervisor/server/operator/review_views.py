@@ -1,16 +1,20 @@
 """What a person sees of the review service: repositories, reviews with findings and receipts,
 deliveries. Read from its database; decided nowhere here."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from supervisor.core.reviews.receipts import reason_words
 from supervisor.core.reviews.slots import state
+from supervisor.core.text.duration import format_duration
 from supervisor.errors import NotFoundError, UserError
 from supervisor.reviews.service import ReviewService
 from supervisor.server.common.parts import Parts
 from supervisor.store.reviews import findings, queries
+from supervisor.store.reviews.figures import OLDEST_S, backlog
+from supervisor.store.reviews.holds import Hold
 
 _OF_FINDING = (
     *("state", "severity", "title", "path", "line"),
@@ -119,6 +123,16 @@ class ReceiptView(msgspec.Struct, frozen=True, kw_only=True):
     is_signed: bool
 
 
+class HoldView(msgspec.Struct, frozen=True, kw_only=True):
+    """A hold that stands; `key` is "" where `scope` is `all`."""
+
+    scope: str
+    key: str
+    by: str
+    why: str
+    at: float
+
+
 class DeliveryView(msgspec.Struct, frozen=True, kw_only=True):
     """A webhook as it was received, without its body."""
 
@@ -161,6 +175,18 @@ def repositories(service: ReviewService) -> list[RepositoryView]:
                 )
             )
     return found
+
+
+def backlog_words(service: ReviewService, now: float) -> str:
+    """Return what is wrong with the webhooks that wait; "" where nothing is."""
+    with service.engine.connect() as connection:
+        found = backlog(connection)
+    if found.oldest_at is None or now - found.oldest_at <= OLDEST_S:
+        return ""
+    return (
+        f"{found.unhandled} webhooks wait, the oldest for"
+        f" {format_duration(now - found.oldest_at)}: see F8 in docs/operations.md"
+    )
 
 
 def reviews(service: ReviewService, limit: int = 100) -> list[ReviewView]:
@@ -253,6 +279,13 @@ def trace(parts: Parts, run: queries.ReviewRun) -> list[dict[str, Any]]:
         return []
     turns: list[dict[str, Any]] = report.get("turns", [])
     return turns
+
+
+def holds(found: Sequence[Hold]) -> list[HoldView]:
+    """Return holds as they are shown."""
+    return [
+        HoldView(scope=one.scope, key=one.key, by=one.by, why=one.why, at=one.at) for one in found
+    ]
 
 
 def deliveries(service: ReviewService, limit: int = 100) -> list[DeliveryView]:

@@ -3,7 +3,6 @@
 What reads is in `review_views`; what changes something is the service's own.
 """
 
-import re
 from typing import Annotated, Any
 
 import msgspec
@@ -12,11 +11,12 @@ from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
 from litestar.types import ControllerRouterHandler
 
 from supervisor.core.text.duration import parse_duration
-from supervisor.errors import UserError
+from supervisor.reviews.holds import HoldScope, pull_named
 from supervisor.server.operator import review_views
 from supervisor.server.operator.operator_api import AnyRequest, caller, parts_of
 from supervisor.server.operator.review_views import (
     DeliveryView,
+    HoldView,
     ReceiptView,
     RepositoryView,
     ReviewView,
@@ -26,9 +26,6 @@ from supervisor.server.operator.review_views import (
 from supervisor.server.operator.usage_views import UsageView, usage
 
 _Most = Annotated[int, QueryParameter(ge=1, le=1000)]
-_PULL = re.compile(
-    r"(?:https?://[^/\s]+/)?([A-Za-z0-9-]+/[A-Za-z0-9._-]+)(?:/pull/|#)([0-9]{1,9})/?\Z"
-)
 
 
 class RepositorySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -47,6 +44,22 @@ class UndoWanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """A review by its id, or a pull request by its URL or as `OWNER/REPO#NUMBER`."""
 
     of: Annotated[str, msgspec.Meta(min_length=1, max_length=500)]
+
+
+class HoldWanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is held: `key` is a forge, `OWNER/REPO`, or a pull request as `PullWanted` has it; ""
+    for all."""
+
+    scope: HoldScope
+    key: Annotated[str, msgspec.Meta(max_length=500)] = ""
+    why: Annotated[str, msgspec.Meta(max_length=500)] = ""
+
+
+class HoldReleased(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which hold is released, named as it was in `HoldWanted`."""
+
+    scope: HoldScope
+    key: Annotated[str, msgspec.Meta(max_length=500)] = ""
 
 
 class WishOutcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,12 +93,8 @@ def list_reviews(request: AnyRequest, limit: FromQuery[_Most] = 100) -> list[Rev
 @post("/api/reviews", status_code=200)
 async def review_pull(request: AnyRequest, data: JSONBody[PullWanted]) -> WishOutcome:
     """Have a pull request reviewed, also where it was."""
-    found = _PULL.match(data.pull.strip())
-    if found is None:
-        raise UserError("this is no pull request", "give its URL, or OWNER/REPO#NUMBER")
-    return WishOutcome(
-        outcome=await service_of(parts_of(request)).review_pull(found[1], int(found[2]))
-    )
+    name, number = pull_named(data.pull)
+    return WishOutcome(outcome=await service_of(parts_of(request)).review_pull(name, number))
 
 
 @get("/api/reviews/{run_id:str}", sync_to_thread=False)
@@ -150,6 +159,26 @@ def handle_again(request: AnyRequest, delivery_id: FromPath[str]) -> WishOutcome
     return WishOutcome(outcome="waits")
 
 
+@get("/api/holds", sync_to_thread=False)
+def list_holds(request: AnyRequest) -> list[HoldView]:
+    """Return the holds that stand, oldest first."""
+    return review_views.holds(service_of(parts_of(request)).holds.standing())
+
+
+@post("/api/holds", status_code=200)
+async def hold_reviews(request: AnyRequest, data: JSONBody[HoldWanted]) -> list[HoldView]:
+    """Hold reviews: none starts and nothing is posted; return the holds that stand then."""
+    service, by = service_of(parts_of(request)), caller(request).name
+    return review_views.holds(service.hold(data.scope, data.key, by=by, why=data.why))
+
+
+@post("/api/holds/release", status_code=200)
+async def release_reviews(request: AnyRequest, data: JSONBody[HoldReleased]) -> list[HoldView]:
+    """Release a hold; return those that stand still."""
+    service, by = service_of(parts_of(request)), caller(request).name
+    return review_views.holds(service.release(data.scope, data.key, by=by))
+
+
 def handlers() -> list[ControllerRouterHandler]:
     """Every route of this module."""
     return [
@@ -166,4 +195,7 @@ def handlers() -> list[ControllerRouterHandler]:
         get_usage,
         list_deliveries,
         handle_again,
+        list_holds,
+        hold_reviews,
+        release_reviews,
     ]

@@ -9,7 +9,7 @@ from supervisor.core.money import dollars, microusd
 from supervisor.core.reviews.allowances import LayerUse, day_of, refills_at
 from supervisor.errors import UserError
 from supervisor.reviews.service import ReviewService
-from supervisor.store.reviews.allowances import Spent
+from supervisor.store.reviews.allowances import AttemptCost
 
 LONGEST_S = 400 * 86_400.0
 _PERIODS = {"pull": "over its life", "repository": "this day", "owner": "this month"}
@@ -74,7 +74,7 @@ def usage(service: ReviewService, period_s: float, now: float) -> UsageView:
     )
 
 
-def _parts(spent: Sequence[Spent], of: Callable[[Spent], str]) -> list[UsagePart]:
+def _parts(spent: Sequence[AttemptCost], of: Callable[[AttemptCost], str]) -> list[UsagePart]:
     names = sorted({of(one) for one in spent})
     costs = {name: [one.cost for one in spent if of(one) == name] for name in names}
     return [

@@ -52,7 +52,7 @@ class HeldSlot(NamedTuple):
     full: bool
 
 
-class Spent(NamedTuple):
+class AttemptCost(NamedTuple):
     """What an attempt that reserved money at `at` came to; what is reserved, where it isn't
     over."""
 
@@ -270,7 +270,7 @@ def held_since(connection: Connection, reason: str, since: float) -> list[tuple[
     return [(forge, name, float(at)) for forge, name, at in connection.execute(query)]
 
 
-def spent_since(connection: Connection, since: float) -> list[Spent]:
+def spent_since(connection: Connection, since: float) -> list[AttemptCost]:
     """Return the attempts since then, oldest first."""
     cost = case((allowances.c.settled_at.is_not(None), allowances.c.used), else_=_RESERVED)
     query = (
@@ -287,4 +287,4 @@ def spent_since(connection: Connection, since: float) -> list[Spent]:
         .where(allowances.c.scope == "run", allowances.c.at >= since)
         .order_by(allowances.c.id)
     )
-    return [Spent(*row) for row in connection.execute(query)]
+    return [AttemptCost(*row) for row in connection.execute(query)]

@@ -284,12 +284,12 @@ def change_run(connection: Connection, run_id: str, **facts: object) -> None:
     connection.execute(update(runs).where(runs.c.id == run_id).values(facts))
 
 
-def unclaimed(connection: Connection) -> list[str]:
+def unclaimed(connection: Connection) -> list[ReviewRun]:
     """Return the runs that are wanted and that nobody took."""
-    query = select(runs.c.id).where(
-        runs.c.ended_at.is_(None), runs.c.claimed_attempt < runs.c.attempt
-    )
-    return list(connection.execute(query.order_by(runs.c.wanted_at)).scalars())
+    query = select(runs).where(runs.c.ended_at.is_(None), runs.c.claimed_attempt < runs.c.attempt)
+    return [
+        ReviewRun(**row._mapping) for row in connection.execute(query.order_by(runs.c.wanted_at))
+    ]
 
 
 def newest_runs(connection: Connection, limit: int = 100) -> list[ReviewRun]:
@@ -357,3 +357,26 @@ def was_called(connection: Connection, pull_id: int, command: str) -> bool:
 
 def _is_mention(forge: str, comment_id: int) -> tuple[Any, ...]:
     return (mentions.c.forge == forge, mentions.c.comment_id == comment_id)
+
+
+def receipts_of_heads(connection: Connection, session_id: str) -> list[tuple[Receipt, int, bool]]:
+    """Return the newest receipt of each head in the open pull requests of the repository with this
+    session, with the pull request's number and whether it comes from a fork."""
+    last = (
+        select(func.max(receipts.c.id))
+        .join(pulls, receipts.c.pull_id == pulls.c.id)
+        .join(repositories, pulls.c.repository_id == repositories.c.id)
+        .where(repositories.c.session_id == session_id, pulls.c.closed_at.is_(None))
+        .group_by(receipts.c.pull_id, receipts.c.head_sha)
+    )
+    query = (
+        select(receipts, pulls.c.number, pulls.c.fork)
+        .join(pulls, receipts.c.pull_id == pulls.c.id)
+        .where(receipts.c.id.in_(last))
+        .order_by(receipts.c.id)
+    )
+    found = []
+    for row in connection.execute(query):
+        *facts, number, is_fork = row
+        found.append((Receipt(**dict(zip(receipts.c.keys(), facts, strict=True))), number, is_fork))
+    return found

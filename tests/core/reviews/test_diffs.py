@@ -111,3 +111,11 @@ def test_what_is_left_out_says_why(repository: Path) -> None:
 def test_a_list_that_does_not_fit_its_diff_is_refused() -> None:
     with pytest.raises(ValueError, match="1 files in git's list, 0 in its diff"):
         changed_files(b":100644 100644 a b M\0x.py\0", b"")
+
+
+def test_a_name_that_is_no_utf_8_is_named_in_a_text_that_can_be_stored() -> None:
+    raw = b":000000 100644 %s %s A\0no-\xff.py\0" % (b"0" * 40, b"1" * 40)
+    patch = b'diff --git "a/no-\\377.py" "b/no-\\377.py"\n@@ -0,0 +1 @@\n+x\n'
+    found = changed_files(raw, patch)
+    assert skipped_words(found) == ["no-\ufffd.py: its name isn't plain text"]
+    assert found[0].path.encode("utf-8", "surrogateescape") == b"no-\xff.py"

@@ -13,12 +13,15 @@ from supervisor.core.reviews.slots import (
     Due,
     Ended,
     Event,
+    GivenBack,
     LeaseOver,
     LeaveReceipt,
     Slot,
     SlotEffect,
     StartRun,
     Wanted,
+    dead_wait_s,
+    failed_outcome,
     state,
     step,
 )
@@ -107,6 +110,27 @@ def test_a_lease_that_runs_out_is_a_failure() -> None:
     assert (state(slot), done) == ("idle", [LeaveReceipt("a", "failed", "lease over")])
 
 
+def test_what_is_given_back_is_wanted_again_at_once_and_was_no_attempt() -> None:
+    slot, _ = after((0, Wanted("a", full=True)), (15, Due("r1")))
+    slot, done = after((20, GivenBack("r1", 1, full=True)), slot=slot)
+    assert (state(slot), slot.due_at, done) == ("debouncing", 20, [])
+    assert after((20, Due("r2")), slot=slot)[1] == [StartRun("r2", "a", 1, full=True)]
+    slot, _ = after((20, Wanted("b")), (21, GivenBack("r1", 1)), slot=RUNNING)
+    assert after((21, Due("r2")), slot=slot)[1] == [StartRun("r2", "b", 1, full=False)]
+
+
+def test_what_a_provider_limits_is_given_back_until_it_is_reset() -> None:
+    slot, _ = after((20, GivenBack("r1", 1, until=400)), slot=RUNNING)
+    assert (state(slot), slot.due_at, slot.attempt) == ("debouncing", 400, 0)
+    assert after((399, Due("r2")), slot=slot)[1] == []
+
+
+def test_dead_is_what_failed_thrice_and_might_go_better() -> None:
+    assert [failed_outcome(n, may_retry=True) for n in (1, 2, 3)] == ["failed", "failed", "dead"]
+    assert failed_outcome(3, may_retry=False) == "failed"
+    assert [dead_wait_s(n) for n in (1, 2, 3, 4, 5, 5000)] == [300, 600, 1200, 2400, 3600, 3600]
+
+
 def test_held_stays_and_without_money_a_receipt_says_so() -> None:
     waiting, _ = after((0, Wanted("a", full=True)))
     assert after((15, Due("r", held=True)), slot=waiting) == (waiting, [])
@@ -129,7 +153,16 @@ def test_closed_ends_what_runs_and_what_waits() -> None:
 
 
 @pytest.mark.parametrize(
-    "stale", [Beat("r0", 1), Beat("r1", 2), Ended("r0", 1), Ended("r1", 2), Due("r2"), LeaseOver()]
+    "stale",
+    [
+        Beat("r0", 1),
+        Beat("r1", 2),
+        Ended("r0", 1),
+        Ended("r1", 2),
+        GivenBack("r1", 2),
+        Due("r2"),
+        LeaseOver(),
+    ],
 )
 def test_what_is_stale_changes_nothing(stale: Event) -> None:
     assert after((20, stale), slot=RUNNING) == (RUNNING, [])
@@ -148,6 +181,7 @@ EVENTS = st.one_of(
         st.sampled_from(["", "bad"]),
         st.booleans(),
     ),
+    st.builds(GivenBack, st.sampled_from(["r0", "r1", "r2"]), st.integers(1, 3), st.booleans()),
     st.just(LeaseOver()),
     st.just(Closed("closed")),
 )
@@ -222,6 +256,7 @@ EVENTS_BY_NAME: dict[str, Event] = {
     "ended": Ended("r1", 1),
     "failed, may go better": Ended("r1", 1, failed="x", may_retry=True),
     "failed": Ended("r1", 1, failed="x"),
+    "given back": GivenBack("r1", 1),
     "lease over": LeaseOver(),
     "closed": Closed("closed"),
 }

@@ -58,6 +58,10 @@ async def test_without_money_nothing_starts_and_a_receipt_and_a_comment_say_so(
         ]
         assert "The limit is $0.00. On " in comment.action.body  # type: ignore[union-attr]
         assert on.running.parts.sessions.recent() == [], "nothing was started"
+        async with client(on) as operator:
+            page = (await operator.get("/reviews")).text
+            assert "nothing is left of the limit of acme/shop for" in page
+            assert (await operator.get("/api/usage?period=900d")).status_code == 400
         told = on.running.audit("review_budget_used")
         assert [(one["scope"], one["percent"]) for one in told] == [("repository", 100)]
 

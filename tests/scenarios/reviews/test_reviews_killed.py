@@ -14,31 +14,15 @@ from supervisor.core.reviews import posts
 from supervisor.demo.forge.forge import DemoPull
 from supervisor.demo.stage import FILES, NAME, Stage
 from tests.fakes.reviewed import CHANGE, forge_with_people
-from tests.scenarios.process import Gatehouse, until
+from tests.scenarios.process import Gatehouse, start_reviews, until
 
 pytestmark = [pytest.mark.xdist_group("reviews"), pytest.mark.timeout(300)]
 POLICY = "version: 1\nallow: [review(* */*)]\n"
-PORT = "GATEHOUSE_FORGE_PORT"
 SECOND = {
     "shop/orders.py": FILES["shop/orders.py"]
     + '\n\ndef order(number):\n    query = f"select * from orders where number = {number}"\n'
     + "    return query\n"
 }
-
-
-def start(product: Gatehouse, stage: Stage, folder: Path, port: int) -> subprocess.Popen[bytes]:
-    env = {
-        PORT: str(port),
-        "GATEHOUSE_GITHUB_API": stage.api,
-        "GATEHOUSE_GITHUB_APP_ID": stage.app_id,
-        "GATEHOUSE_GITHUB_KEY_FILE": str(stage.key_file),
-        "GATEHOUSE_GITHUB_SECRET_FILE": str(stage.secret_file),
-        "GATEHOUSE_REVIEW_DEBOUNCE": "1s/3s",
-    }
-    log = folder / f"log-{len(product.started)}.txt"
-    process = product.start("up", "--reviews", log=log, **env)
-    until(lambda: b"webhooks come in" in log.read_bytes() or None, "the door for webhooks")
-    return process
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:
@@ -67,7 +51,7 @@ def test_killed_at_any_step_the_review_is_posted_once(
 ) -> None:
     product = Gatehouse(gatehouse, tmp_path, POLICY)
     with forge_with_people(tmp_path / "stage") as stage:
-        process = start(product, stage, tmp_path, free_tcp_port)
+        process = start_reviews(product, stage, tmp_path, free_tcp_port)
         webhooks = f"http://127.0.0.1:{free_tcp_port}/github"
         stage.forge.hook = (webhooks, stage.secret_file.read_bytes())
         calls = {"posting": ("POST", "/reviews"), "checking": ("POST", "/check-runs")}
@@ -84,7 +68,7 @@ def test_killed_at_any_step_the_review_is_posted_once(
             until(lambda: STEPS[step](product, stage), step)
             kill(process)
         process.wait(60)
-        process = start(product, stage, tmp_path, free_tcp_port)
+        process = start_reviews(product, stage, tmp_path, free_tcp_port)
         until(lambda: pull.reviews or None, "the review")
         checks = stage.forge.repositories[NAME].checks
         until(lambda: [one for one in checks if one["conclusion"] == "neutral"] or None, "check")
@@ -102,7 +86,7 @@ def test_killed_in_a_second_round_it_is_posted_once(
 ) -> None:
     product = Gatehouse(gatehouse, tmp_path, POLICY)
     with forge_with_people(tmp_path / "stage") as stage:
-        process = start(product, stage, tmp_path, free_tcp_port)
+        process = start_reviews(product, stage, tmp_path, free_tcp_port)
         webhooks = f"http://127.0.0.1:{free_tcp_port}/github"
         stage.forge.hook = (webhooks, stage.secret_file.read_bytes())
         pull = opened(stage)
@@ -117,7 +101,7 @@ def test_killed_in_a_second_round_it_is_posted_once(
         stage.forge.after[ROUND[step]] = kill_once
         stage.forge.push(NAME, pull.number, SECOND, "More")
         process.wait(120)
-        process = start(product, stage, tmp_path, free_tcp_port)
+        process = start_reviews(product, stage, tmp_path, free_tcp_port)
         until(lambda: pull.reviews[0]["body"] != first["body"] or None, "the summary is edited")
         until(lambda: product.ask("reviews", "list").count("found") == 2 or None, "its end")
         summary, note = pull.reviews

@@ -119,7 +119,7 @@ async def test_a_mention_stops_a_run_and_words_that_are_too_many_are_not_read(
         pull = on.open_pull()
         await on.running.until_soon(lambda: on.service.runs._running or None, "a reader")
         await said(on, pull, "@gatehouse stop")
-        assert (await on.receipt("skipped")).reason == "stopped"
+        assert (await on.receipt("skipped")).reason == "called-off"
         long = await said(on, pull, "@gatehouse why " + "x" * 2_001)
         await reacted(on, long, "confused")
         await on.running.until_soon(

@@ -1,8 +1,10 @@
 """Pages of the review service: repositories, reviews, one review; and what an act would post, on
 its card."""
 
+from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 from litestar import Response, get, post
 from litestar.params import FromPath, URLEncodedBody
 from litestar.types import ControllerRouterHandler
@@ -10,7 +12,8 @@ from litestar.types import ControllerRouterHandler
 from supervisor.core.act import Act
 from supervisor.core.approvals import Request
 from supervisor.core.money import dollars
-from supervisor.errors import GatehouseError
+from supervisor.errors import GatehouseError, UserError
+from supervisor.reviews.holds import HoldScope
 from supervisor.server.common.parts import Parts
 from supervisor.server.common.time_words import clock_text
 from supervisor.server.operator import review_views
@@ -20,10 +23,10 @@ from supervisor.server.operator.pages import page_values
 from supervisor.server.operator.pages.page_views import card
 from supervisor.server.operator.review_views import ReviewView, service_of
 from supervisor.server.operator.usage_views import usage
+from supervisor.store.reviews.holds import Hold
 
 # What the page of all reviews shows the cost of.
 USAGE_S = 30 * 86_400.0
-
 # How a finding's state is coloured.
 _STATES = {"new": "warn", "open": "warn", "contested": "bad", "fixed": "good"}
 
@@ -40,6 +43,8 @@ def reviews(request: AnyRequest) -> Response[str]:
         repositories=review_views.repositories(service),
         reviews=[_row(one) for one in review_views.reviews(service)],
         usage=usage(service, USAGE_S, parts.clock.now()),
+        backlog=review_views.backlog_words(service, parts.clock.now()),
+        **_holds(service.holds.standing()),
     )
 
 
@@ -82,6 +87,27 @@ async def switch(
     return page_values.html(
         "parts/repositories.html", repositories=review_views.repositories(service)
     )
+
+
+@post("/holds", include_in_schema=False, status_code=200)
+async def hold(request: AnyRequest, data: URLEncodedBody[dict[str, str]]) -> Response[str]:
+    """Hold reviews, or release a hold; the holds as they are then."""
+    service, by = service_of(parts_of(request)), caller(request).name
+    key, is_release = data.get("key", "").strip(), "release" in data
+    try:
+        scope = msgspec.convert(data.get("scope", ""), HoldScope)
+        if is_release:
+            found = service.release(scope, key, by=by)
+        else:
+            found = service.hold(scope, key, by=by, why=data.get("why", ""))
+    except msgspec.ValidationError:
+        error: GatehouseError = UserError("no such scope", "choose what is held")
+    except GatehouseError as failure:
+        error = failure
+    else:
+        return page_values.html("parts/holds.html", **_holds(found))
+    shown = _holds(service.holds.standing()) | {"error": str(error)}
+    return page_values.html("parts/holds.html", error, **shown)
 
 
 @get("/parts/act/{request_id:str}", include_in_schema=False, sync_to_thread=False)
@@ -135,14 +161,22 @@ async def open_pull(request: AnyRequest, request_id: FromPath[str]) -> Response[
 
 def handlers() -> list[ControllerRouterHandler]:
     """Every page and part of this module."""
-    return [reviews, review, switch, act_part, answer_act, open_pull]
+    return [reviews, review, switch, hold, act_part, answer_act, open_pull]
+
+
+def _holds(found: Sequence[Hold]) -> dict[str, Any]:
+    """For `parts/holds.html`."""
+    shown = [(one, clock_text(one.at)) for one in review_views.holds(found)]
+    return {"holds": shown, "error": ""}
 
 
 def _row(view: ReviewView) -> dict[str, Any]:
     return {
         "view": view,
         "at_text": clock_text(view.wanted_at),
-        "class": {"clean": "good", "failed": "bad", "found": "warn"}.get(view.outcome, ""),
+        "class": {"clean": "good", "failed": "bad", "dead": "bad", "found": "warn"}.get(
+            view.outcome, ""
+        ),
     }
 
 

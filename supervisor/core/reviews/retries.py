@@ -1,0 +1,72 @@
+"""What an answer of a model's provider says of another try: when, or whether there is sense in one.
+
+Pure. Sources: RFC 9110 (retry-after), docs.anthropic.com/en/api/errors and /rate-limits (429, 529,
+402, the headers), learn.microsoft.com and docs.aws.amazon.com/bedrock (429, 503 as well).
+"""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import NamedTuple
+
+# Where a provider names no time: its limits are of minutes, its refusals of an account last longer.
+LIMIT_S, REFUSAL_S = 60.0, 3600.0
+# Nothing is held longer than this because of one answer.
+LONGEST_S = 86_400.0
+_RESETS = ("anthropic-ratelimit-unified-reset", "anthropic-ratelimit-requests-reset")
+
+
+class ProviderTrouble(NamedTuple):
+    """`until`: the review is held till then (seconds since the epoch); None where it is tried again
+    as any other failure. `why` is for a person."""
+
+    until: float | None
+    why: str
+
+
+def provider_trouble(status: int, headers: Mapping[str, str], now: float) -> ProviderTrouble | None:
+    """Return what an answer says; None where it is no trouble, or one that another try can't mend.
+    `headers` by their names in lower case."""
+    if status in (402, 403):
+        until = _reset(headers, now) or now + REFUSAL_S
+        return ProviderTrouble(
+            until, f"the model's provider refuses the account ({status}){_at(until)}"
+        )
+    if status == 429:
+        until = _reset(headers, now) or now + LIMIT_S
+        return ProviderTrouble(until, f"the model's provider limits the rate (429){_at(until)}")
+    if status in (408, 529) or 500 <= status < 600:
+        return ProviderTrouble(None, f"the model's provider has trouble ({status})")
+    return None
+
+
+def _at(until: float) -> str:
+    return f"; tried again at {datetime.fromtimestamp(until, UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def _reset(headers: Mapping[str, str], now: float) -> float:
+    """Return when the provider says that there is sense in another try; 0.0 where it doesn't."""
+    found = _seconds(headers.get("retry-after", ""), now) or max(
+        _time(headers.get(name, "")) for name in _RESETS
+    )
+    return min(found, now + LONGEST_S) if found > now else 0.0
+
+
+def _seconds(text: str, now: float) -> float:
+    """Return the time that a `retry-after` names, in either of its two forms."""
+    if text.isascii() and text.isdigit() and len(text) < 10:
+        return now + float(text)
+    try:
+        return parsedate_to_datetime(text).timestamp()
+    except ValueError:
+        return 0.0
+
+
+def _time(text: str) -> float:
+    """Return a time as RFC 3339 writes it, or seconds since the epoch."""
+    if text.isascii() and text.isdigit() and len(text) < 12:
+        return float(text)
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        return 0.0

@@ -1,0 +1,106 @@
+"""Holds: an operator's word that no review starts and nothing is posted, for now.
+
+Webhooks are stored and answered meanwhile, and runs under way finish. While everything is stopped
+(`records.kill_switch`) nothing is done either.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Literal, get_args
+
+from sqlalchemy import Connection, Engine
+
+from supervisor.base.clock import Clock
+from supervisor.core.act import Act, Forge
+from supervisor.errors import NotFoundError, UserError
+from supervisor.records.audit import Audit
+from supervisor.store.reviews import holds, queries
+from supervisor.store.reviews.holds import Hold
+
+HoldScope = Literal["all", "forge", "repository", "pull"]
+_PULL = re.compile(
+    r"(?:https?://[^/\s]+/)?([A-Za-z0-9-]+/[A-Za-z0-9._-]+)(?:/pull/|#)([1-9][0-9]{0,8})/?\Z"
+)
+MOST_WHY_CHARS = 500
+
+
+class Holds:
+    """One per supervisor. `stopped` says why everything is stopped; None while it isn't."""
+
+    def __init__(
+        self, engine: Engine, clock: Clock, audit: Audit, stopped: Callable[[], str | None]
+    ) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._audit = audit
+        self.stopped = stopped
+
+    def hold(self, scope: HoldScope, key: str, *, by: str, why: str) -> Hold:
+        """Hold what `scope` and `key` say; where it is held already, what they say of it is
+        replaced. It holds even where it can't be recorded."""
+        now = self._clock.now()
+        with self._engine.begin() as connection:
+            key = _key(connection, scope, key)
+            holds.release(connection, scope, key, now)
+            facts = {"scope": scope, "key": key, "by": by, "why": why.strip()[:MOST_WHY_CHARS]}
+            hold = holds.add_hold(connection, at=now, **facts)
+        self._audit.record("reviews_held", **facts)
+        return hold
+
+    def release(self, scope: HoldScope, key: str, *, by: str) -> None:
+        """Release that hold, and no other; `NotFoundError` where none stands."""
+        with self._engine.begin() as connection:
+            key = _key(connection, scope, key)
+            if not holds.release(connection, scope, key, self._clock.now()):
+                raise NotFoundError(
+                    f"{key or 'everything'} is not held", "`gatehouse holds` lists what is"
+                )
+            self._audit.record("reviews_released", scope=scope, key=key, by=by)
+
+    def standing(self) -> list[Hold]:
+        """Return the holds that stand, oldest first."""
+        with self._engine.connect() as connection:
+            return holds.standing(connection)
+
+    def keeps(self, act: Act) -> bool:
+        """Return whether an act waits. Checks don't, unless everything is stopped: they say that a
+        review is held."""
+        if self.stopped() is not None:
+            return True
+        if act.operation == "check":
+            return False
+        with self._engine.connect() as connection:
+            return holds.hold_on(connection, act.forge, act.repository, act.number) is not None
+
+
+def pull_named(text: str) -> tuple[str, int]:
+    """Return repository and number of a pull request, from its URL or `OWNER/REPO#NUMBER`;
+    `UserError` where it is neither."""
+    found = _PULL.match(text.strip())
+    if found is None:
+        raise UserError("this is no pull request", "give its URL, or OWNER/REPO#NUMBER")
+    return found[1], int(found[2])
+
+
+def words(hold: Hold) -> str:
+    """Return who holds, and why, as a receipt says it."""
+    return f"held by {hold.by}{': ' + hold.why if hold.why else ''}"
+
+
+def _key(connection: Connection, scope: HoldScope, key: str) -> str:
+    """Return the key of a hold as it is stored; `UserError` or `NotFoundError` where it names
+    nothing."""
+    if scope == "all":
+        return ""
+    if scope == "forge":
+        forges = get_args(Forge)
+        if key not in forges:
+            raise UserError(f"no forge is called `{key[:100]}`", f"name one of {', '.join(forges)}")
+        return key
+    name, number = pull_named(key) if scope == "pull" else (key, 0)
+    repository = queries.repository(connection, "github", name)
+    if repository is None:
+        raise NotFoundError(
+            f"no repository is called `{name[:200]}`", "`gatehouse repos list` lists them"
+        )
+    return f"{repository.full_name}#{number}" if number else repository.full_name

@@ -1,0 +1,70 @@
+"""F5: the forge, the clone or the provider fails. Back-off, three tries, dead with a receipt; and
+the review comes back by itself once what failed answers again."""
+
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+
+from supervisor.forges.base import ForgeError, RepositoryFacts
+from tests.fakes.reviewed import Reviewed, reviewed
+
+pytestmark = pytest.mark.xdist_group("reviews")
+POST_ALLOWED = "version: 1\nallow: [review(* */*)]\n"
+
+
+def attempts(on: Reviewed) -> list[tuple[int, str]]:
+    """Attempts and outcome of each run, oldest first."""
+    with on.service.engine.connect() as connection:
+        query = text(
+            "select attempt, outcome from runs where ended_at is not null order by wanted_at"
+        )
+        return [(attempt, outcome) for attempt, outcome in connection.execute(query)]
+
+
+async def test_three_tries_then_dead_with_a_receipt_and_back_by_itself(tmp_path: Path) -> None:
+    policy = tmp_path / "acts.yaml"
+    policy.write_text(POST_ALLOWED)
+    async with reviewed(tmp_path, policy_file=policy) as on:
+        real, later_s = on.running.parts.clock.now, [0.0]
+        on.running.parts.clock.now = lambda: real() + later_s[0]  # type: ignore[method-assign]
+        token, waits = on.service._forge.clone_token, list[float]()
+
+        async def fails(repository: RepositoryFacts) -> str:
+            raise ForgeError("no server is there", status=503, may_retry=True)
+
+        on.service._forge.clone_token = fails  # type: ignore[method-assign]
+        pull = on.open_pull()
+        for attempt, wait_s in ((1, 30.0), (2, 60.0)):
+            await on.running.until_soon(
+                lambda n=attempt: attempts(on) == [(n, "failed")] or None, f"try {attempt}"
+            )
+            with on.service.engine.connect() as connection:
+                due_at = connection.execute(text("select due_at from slots")).scalar_one()
+            waits.append(due_at - on.running.parts.clock.now())
+            assert waits[-1] == pytest.approx(wait_s, abs=5)
+            later_s[0] += wait_s + 1
+        receipt = await on.receipt("failed")
+        assert receipt.reason.startswith("no server is there")
+        assert attempts(on) == [(3, "dead")]
+        await on.check(pull.head_sha, "failure")
+
+        # The forge is asked again, and the code can't be had still: it rests longer each time.
+        await on.service.reconcile.poll()
+        assert attempts(on) == [(3, "dead")]
+        on.service._forge.clone_token = token  # type: ignore[method-assign]
+        await on.service.reconcile.poll()
+        assert attempts(on) == [(3, "dead")], "it rests five minutes"
+        later_s[0] += 301.0
+        await on.service.reconcile.poll()
+        wanted = [(3, "dead"), (1, "found")]
+        await on.running.until_soon(lambda: attempts(on) == wanted or None, "the next run")
+        await on.check(pull.head_sha, "neutral")
+
+
+async def test_nothing_comes_back_while_the_forge_does_not_answer(tmp_path: Path) -> None:
+    async with reviewed(tmp_path) as on:
+        await on.service.reconcile.repositories()
+        on.forge.is_down = True
+        with pytest.raises(ForgeError):
+            await on.service.reconcile.poll()

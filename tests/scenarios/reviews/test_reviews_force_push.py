@@ -1,0 +1,92 @@
+"""History that is rewritten while a review runs, and webhooks that come twice."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+
+from supervisor.core.approvals import status
+from supervisor.forges.base import RepositoryFacts
+from tests.fakes.reviewed import CHANGE, NAME, Reviewed, reviewed
+
+pytestmark = pytest.mark.xdist_group("reviews")
+POST_ALLOWED = "version: 1\nallow: [review(* */*)]\n"
+OTHER = {"shop/cart.py": CHANGE["shop/cart.py"] + "\n\ndef last(items):\n    return items[-1]\n"}
+
+
+def heads(on: Reviewed) -> list[tuple[str, str]]:
+    with on.service.engine.connect() as connection:
+        rows = connection.execute(text("select head_sha, outcome from runs order by wanted_at"))
+        return [(head, outcome) for head, outcome in rows]
+
+
+@pytest.mark.parametrize("held_at", ["clone_token", "pull"])
+async def test_a_forced_push_in_the_middle_of_a_run(tmp_path: Path, held_at: str) -> None:
+    """At first while the code is fetched, then right before the findings are posted."""
+    policy = tmp_path / "acts.yaml"
+    policy.write_text(POST_ALLOWED)
+    async with reviewed(tmp_path, policy_file=policy) as on:
+        begun, go = asyncio.Event(), asyncio.Event()
+        forge = on.service._forge
+        if held_at == "clone_token":
+            token = forge.clone_token
+
+            async def wait(repository: RepositoryFacts) -> str:
+                begun.set()
+                await go.wait()
+                return await token(repository)
+
+            forge.clone_token = wait  # type: ignore[method-assign]
+        else:
+            look = on.service.poster._forge.find_review
+
+            async def wait_to_post(*facts: object) -> object:
+                begun.set()
+                await go.wait()
+                return await look(*facts)  # type: ignore[arg-type]
+
+            on.service.poster._forge.find_review = wait_to_post  # type: ignore
+        pull = on.open_pull()
+        old = pull.head_sha
+        async with asyncio.timeout(45):
+            await begun.wait()
+        on.forge.commit(NAME, "feature", OTHER, "Rewritten", base="main")
+        new = on.forge.pushed(NAME, pull.number)
+        await asyncio.to_thread(on.forge.until_sent)
+        assert new != old
+        go.set()
+        await on.check(new, "neutral")
+        await on.running.until_soon(lambda: pull.reviews or None, "the review of the new head")
+        assert [one["commit_id"] for one in pull.reviews] == [new], "nothing stands at the old head"
+        assert [head for head, _ in heads(on)] == [old, new], "each was reviewed once"
+        first = next(
+            one
+            for one in on.acts()
+            if (one.action.operation, one.action.head) == ("post", old)  # type: ignore[union-attr]
+        )
+        assert status(on.running.parts.queue.get(first.id)) in ("used", "superseded")
+        reasons = [one.reason for one in on.receipts() if one.head_sha == old]
+        assert (
+            reasons[-1] == "head-moved"
+            or status(on.running.parts.queue.get(first.id)) == "superseded"
+        )
+
+
+async def test_a_person_who_redelivers_a_handled_webhook_changes_nothing(tmp_path: Path) -> None:
+    async with reviewed(tmp_path) as on:
+        pull = on.open_pull()
+        (request,) = await on.posts()
+        await asyncio.to_thread(on.forge.until_sent)
+        (sent,) = [one for one in on.forge.sent if one.event == "pull_request"]
+        for _ in range(2):
+            assert on.forge.redeliver(sent.id)
+        await asyncio.to_thread(on.forge.until_sent)
+        again = [one for one in on.forge.sent if one.guid == sent.guid]
+        assert [one.status for one in again] == [202, 202, 202]
+        await asyncio.sleep(1.5)
+        with on.service.engine.connect() as connection:
+            query = text("select count(*), sum(attempts) from deliveries where delivery_id = :id")
+            assert connection.execute(query, {"id": sent.guid}).one() == (1, 1)
+        assert heads(on) == [(pull.head_sha, "found")]
+        assert [one.id for one in await on.posts()] == [request.id]

@@ -1,0 +1,98 @@
+"""What an operator does to a supervisor that reviews, at the command line: hold, release, and
+SIGTERM."""
+
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from supervisor.demo.forge import git_backend
+from supervisor.demo.stage import NAME
+from tests.fakes.reviewed import CHANGE, forge_with_people
+from tests.scenarios.process import Gatehouse, start_reviews, until
+
+pytestmark = [pytest.mark.xdist_group("reviews"), pytest.mark.timeout(300)]
+POLICY = "version: 1\nallow: [review(* */*)]\n"
+
+
+def test_hold_and_release_at_the_command_line(
+    gatehouse: Path, tmp_path: Path, free_tcp_port: int
+) -> None:
+    product = Gatehouse(gatehouse, tmp_path, POLICY)
+    with forge_with_people(tmp_path / "stage") as stage:
+        start_reviews(product, stage, tmp_path, free_tcp_port)
+        hook = f"http://127.0.0.1:{free_tcp_port}/github"
+        stage.forge.hook = (hook, stage.secret_file.read_bytes())
+        assert product.ask("holds") == "nothing is held\n"
+        assert product.ask("hold", "--all", "--why", "let me look") == (
+            "everything  held by operator (cli): let me look\n"
+        )
+        until(lambda: NAME in product.ask("repos", "list") or None, "the repository")
+        assert f"{NAME}  held by operator (cli)\n" in product.ask("hold", "--repo", NAME)
+        pull = opened(stage)
+        checks = stage.forge.repositories[NAME].checks
+        (check,) = until(lambda: list(checks) or None, "the check")
+        assert check["conclusion"] == "neutral"
+        assert "held by operator (cli): let me look" in check["output"]["summary"]
+        assert product.ask("release", "--all") == f"{NAME}  held by operator (cli)\n"
+        assert product.run("release", "--all").returncode == 1
+        assert product.run("hold").returncode == 1
+        assert product.run("hold", "--pr", "nonsense").returncode == 1
+        assert product.ask("release", "--repo", NAME.upper()) == "nothing is held\n"
+        until(lambda: pull.reviews or None, "the review")
+        product.end()
+
+
+@pytest.mark.parametrize(
+    ("number", "is_waited_for"), [(signal.SIGTERM, True), (signal.SIGINT, False)]
+)
+def test_sigterm_waits_for_a_review_under_way_and_ctrl_c_does_not(
+    gatehouse: Path,
+    tmp_path: Path,
+    free_tcp_port: int,
+    monkeypatch: pytest.MonkeyPatch,
+    number: signal.Signals,
+    is_waited_for: bool,
+) -> None:
+    begun, go = threading.Event(), threading.Event()
+    answer = git_backend.answer
+
+    def slow(*facts: Any) -> Any:
+        begun.set()
+        go.wait(30)
+        return answer(*facts)
+
+    monkeypatch.setattr(git_backend, "answer", slow)
+    product = Gatehouse(gatehouse, tmp_path, POLICY)
+    with forge_with_people(tmp_path / "stage") as stage:
+        process = start_reviews(product, stage, tmp_path, free_tcp_port)
+        hook = f"http://127.0.0.1:{free_tcp_port}/github"
+        stage.forge.hook = (hook, stage.secret_file.read_bytes())
+        pull = opened(stage)
+        assert begun.wait(60)
+        process.send_signal(number)
+        if is_waited_for:
+            time.sleep(2.0)
+            assert process.poll() is None
+            go.set()
+            assert process.wait(60) == 0
+            (run,) = product.events("review_recorded")
+            assert run
+        else:
+            assert process.wait(15) == 0
+            go.set()
+            assert product.events("review_recorded") == []
+        start_reviews(product, stage, tmp_path, free_tcp_port)
+        until(lambda: pull.reviews or None, "the review")
+        until(lambda: "found" in product.ask("reviews", "list") or None, "a run that ended")
+        assert len(pull.reviews) == 1
+        assert ("stopped" in product.ask("reviews", "list")) is not is_waited_for
+        product.end()
+
+
+def opened(stage: Any) -> Any:
+    stage.forge.commit(NAME, "feature", CHANGE, "A change", base="main")
+    return stage.forge.open_pull(NAME, "feature", title="Count")
