@@ -58,14 +58,14 @@ class Configurations:
         found = await self._branch_files(repository, (REVIEWERC, REFINERY))
         return await self._effective(repository, found or BranchFiles("", {}))
 
-    def set(self, repository_id: int, settings: Mapping[str, object]) -> None:
-        """Keep what the operator set for a repository. `UserError` where that can't be used."""
-        read_settings(settings)
+    def change(self, repository_id: int, changes: Mapping[str, object]) -> None:
+        """Keep what the operator sets for a repository; an empty value takes one away. `UserError`
+        where that can't be used."""
         with self._engine.begin() as connection:
             known = queries.repository_of(connection, repository_id).settings
-            rest = {key: value for key, value in known.items() if key not in SETTINGS}
-            given = {key: value for key, value in settings.items() if value not in (None, [], "")}
-            queries.change_repository(connection, repository_id, settings=rest | given)
+            merged = {key: value for key, value in (known | dict(changes)).items() if value}
+            read_settings({key: merged[key] for key in SETTINGS if key in merged})
+            queries.change_repository(connection, repository_id, settings=merged)
 
     async def _effective(self, repository: queries.Repository, own: BranchFiles) -> EffectiveConfig:
         layers: list[ConfigLayer] = []

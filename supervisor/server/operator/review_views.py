@@ -6,10 +6,12 @@ from typing import Any
 
 import msgspec
 
+from supervisor.core.reviews.config.layers import ConfigRow, config_rows
 from supervisor.core.reviews.receipts import reason_words
 from supervisor.core.reviews.slots import state
 from supervisor.core.text.duration import format_duration
-from supervisor.errors import NotFoundError, UserError
+from supervisor.errors import GatehouseError, NotFoundError, UserError
+from supervisor.reviews.configurations import SETTINGS
 from supervisor.reviews.service import ReviewService
 from supervisor.server.common.parts import Parts
 from supervisor.store.reviews import findings, queries
@@ -34,6 +36,17 @@ class RepositoryView(msgspec.Struct, frozen=True, kw_only=True):
     session_id: str
     waiting: int
     running: int
+
+
+class ConfigurationView(msgspec.Struct, frozen=True, kw_only=True):
+    """What holds for a repository: every value, and who says it. `notes`: what was narrowed or
+    isn't used; `settings`: what the operator set here; `problem`: why it can't be said."""
+
+    repository: str
+    rows: list[ConfigRow] = []
+    notes: list[str] = []
+    settings: dict[str, Any] = {}
+    problem: str = ""
 
 
 class ReviewView(msgspec.Struct, frozen=True, kw_only=True):
@@ -160,8 +173,7 @@ def repositories(service: ReviewService) -> list[RepositoryView]:
     with service.engine.connect() as connection:
         found = []
         for one in queries.all_repositories(connection):
-            pulls = queries.open_pulls(connection, one.id)
-            states = [state(queries.slot(connection, pull.id)) for pull in pulls]
+            states = [state(slot) for slot in queries.slots_of(connection, one.id)]
             found.append(
                 RepositoryView(
                     id=one.id,
@@ -175,6 +187,35 @@ def repositories(service: ReviewService) -> list[RepositoryView]:
                 )
             )
     return found
+
+
+def repository(service: ReviewService, repository_id: str) -> queries.Repository:
+    """Return a repository by its id in a path; `NotFoundError` where there is none."""
+    wanted = number(repository_id)
+    with service.engine.connect() as connection:
+        for one in queries.all_repositories(connection):
+            if one.id == wanted:
+                return one
+    raise NotFoundError("no such repository", "`gatehouse repos list` lists them")
+
+
+async def configuration(
+    service: ReviewService, repository: queries.Repository
+) -> ConfigurationView:
+    """Return what holds on a repository's default branch now."""
+    settings = {key: repository.settings[key] for key in SETTINGS if key in repository.settings}
+    try:
+        found = await service.configurations.of_default_branch(repository)
+    except GatehouseError as error:
+        return ConfigurationView(
+            repository=repository.full_name, settings=settings, problem=str(error)
+        )
+    return ConfigurationView(
+        repository=repository.full_name,
+        rows=config_rows(found),
+        notes=list(found.notes),
+        settings=settings,
+    )
 
 
 def backlog_words(service: ReviewService, now: float) -> str:

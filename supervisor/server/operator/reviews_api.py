@@ -3,7 +3,7 @@
 What reads is in `review_views`; what changes something is the service's own.
 """
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from litestar import get, patch, post
@@ -15,6 +15,7 @@ from supervisor.reviews.holds import HoldScope, pull_named
 from supervisor.server.operator import review_views
 from supervisor.server.operator.operator_api import AnyRequest, caller, parts_of
 from supervisor.server.operator.review_views import (
+    ConfigurationView,
     DeliveryView,
     HoldView,
     ReceiptView,
@@ -26,12 +27,17 @@ from supervisor.server.operator.review_views import (
 from supervisor.server.operator.usage_views import UsageView, usage
 
 _Most = Annotated[int, QueryParameter(ge=1, le=1000)]
+_Line = Annotated[str, msgspec.Meta(min_length=1, max_length=1_000)]
 
 
 class RepositorySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`enabled`: its pull requests are reviewed."""
+    """`enabled`: its pull requests are reviewed. The rest is configuration; what is left out stays
+    as it is, and an empty one is as if it weren't set."""
 
-    enabled: bool
+    enabled: bool | None = None
+    strictness: Literal["", "lenient", "balanced", "strict"] | None = None
+    ignore: Annotated[tuple[_Line, ...], msgspec.Meta(max_length=100)] | None = None
+    checklist: Annotated[tuple[_Line, ...], msgspec.Meta(max_length=100)] | None = None
 
 
 class PullWanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -78,10 +84,26 @@ def list_repositories(request: AnyRequest) -> list[RepositoryView]:
 def change_repository(
     request: AnyRequest, repository_id: FromPath[str], data: JSONBody[RepositorySettings]
 ) -> list[RepositoryView]:
-    """Switch the reviews of a repository on or off."""
+    """Change the settings of a repository."""
     service = service_of(parts_of(request))
-    service.set_enabled(review_views.number(repository_id), is_enabled=data.enabled)
+    number = review_views.repository(service, repository_id).id
+    settings = msgspec.to_builtins(data)
+    enabled = settings.pop("enabled")
+    service.configurations.change(
+        number, {key: value for key, value in settings.items() if value is not None}
+    )
+    if enabled is not None:
+        service.set_enabled(number, is_enabled=enabled)
     return review_views.repositories(service)
+
+
+@get("/api/repos/{repository_id:str}/configuration")
+async def get_configuration(request: AnyRequest, repository_id: FromPath[str]) -> ConfigurationView:
+    """Return what holds for a repository's reviews on its default branch, and who says it."""
+    service = service_of(parts_of(request))
+    return await review_views.configuration(
+        service, review_views.repository(service, repository_id)
+    )
 
 
 @get("/api/reviews", sync_to_thread=False)
@@ -184,6 +206,7 @@ def handlers() -> list[ControllerRouterHandler]:
     return [
         list_repositories,
         change_repository,
+        get_configuration,
         list_reviews,
         review_pull,
         get_review,

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from supervisor.app import reviewing as app
@@ -18,6 +19,7 @@ from supervisor.errors import UserError
 from supervisor.store.reviews import queries
 from tests.fakes.messages_server import MessagesServer, Turn, text
 from tests.fakes.reviewed import CHANGE, NAME, Reviewed, reviewed
+from tests.fakes.supervised import Supervised
 
 pytestmark = pytest.mark.xdist_group("reviews-prompts")
 POSTS = "version: 1\nallow: [review(* */*)]\n"
@@ -152,8 +154,8 @@ review:
         await on.service.reconcile.repositories()
         repository = on.service.repository_named(NAME)
         with pytest.raises(UserError, match="starts with"):
-            on.service.configurations.set(repository.id, {"ignore": ["/docs"]})
-        on.service.configurations.set(
+            on.service.configurations.change(repository.id, {"ignore": ["/docs"]})
+        on.service.configurations.change(
             repository.id, {"strictness": "lenient", "ignore": ["docs/**"], "checklist": []}
         )
         pull = on.open_pull(CHANGE | {"docs/x.md": "# X\n"})
@@ -189,6 +191,15 @@ async def test_a_strangers_file_is_data(tmp_path: Path) -> None:
         run = await run_of(on, pull)
         assert [one["id"] for one in run.prompts] == ["trusted"]
         assert run.trust == "base"
+
+
+def client(running: Supervised) -> httpx.AsyncClient:
+    token = (running.parts.settings.data_dir / "operator.token").read_text().strip()
+    return httpx.AsyncClient(
+        base_url=f"http://127.0.0.1:{running.supervisor.port}",
+        headers={"authorization": f"Bearer {token}"},
+        timeout=30,
+    )
 
 
 # -- with a model whose words matter --------------------------------------------------------------
@@ -290,3 +301,37 @@ async def test_what_a_model_says_counts_as_far_as_the_file_lets_it(
 async def _first_comment(on: Reviewed, pull: DemoPull) -> Any:
     found: Callable[[], Any] = lambda: pull.issue_comments[:1] or None  # noqa: E731
     return (await on.running.until_soon(found, "a comment"))[0]
+
+
+# -- the operator's doors -------------------------------------------------------------------------
+
+
+async def test_what_the_operator_sets_is_stronger_and_is_seen_with_its_source(
+    tmp_path: Path,
+) -> None:
+    async with reviewed(tmp_path) as on, client(on.running) as web:
+        configured(on, "version: 1\nreview: {strictness: strict, ignore: [a/**]}\n")
+        await on.service.reconcile.repositories()
+        (one,) = (await web.get("/api/repos")).json()
+        door = f"/api/repos/{one['id']}"
+
+        async def found() -> dict[str, Any]:
+            answer = await web.get(f"{door}/configuration")
+            return {row["key"]: (row["value"], row["source"]) for row in answer.json()["rows"]}
+
+        sha = on.forge.sha(NAME, "main")[:7]
+        assert (await found())["strictness"] == ("strict", f"`.reviewerc` at {sha}, line 2")
+        changed = await web.patch(f"{door}/settings", json={"strictness": "lenient"})
+        assert changed.status_code == 200, changed.text
+        await web.patch(f"{door}/settings", json={"checklist": ["Is it tested?"]})
+        assert (await found())["strictness"] == ("lenient", "dashboard"), "it stays"
+        assert (await found())["checklist"] == ("Is it tested?", "dashboard")
+        for wrong in ({"ignore": ["/x"]}, {"strictness": "hard"}, {"prompts": []}):
+            assert (await web.patch(f"{door}/settings", json=wrong)).status_code == 400
+        await web.patch(f"{door}/settings", json={"strictness": "", "enabled": False})
+        assert (await found())["strictness"][0] == "strict"
+        assert not (await web.get("/api/repos")).json()[0]["enabled"]
+        assert (await web.get("/api/repos/77/configuration")).status_code == 404
+        page = (await web.get(f"/repos/{one['id']}")).text
+        assert "Is it tested?" in page
+        assert f"`.reviewerc` at {sha}, line 2" in page

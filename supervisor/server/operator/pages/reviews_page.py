@@ -89,6 +89,38 @@ async def switch(
     )
 
 
+@get("/repos/{repository_id:str}", include_in_schema=False)
+async def repository(request: AnyRequest, repository_id: FromPath[str]) -> Response[str]:
+    """One repository: what holds for its reviews, and what is set here."""
+    service = service_of(parts_of(request))
+    known = review_views.repository(service, repository_id)
+    view = await review_views.configuration(service, known)
+    return page_values.page(
+        request, "repository.html", "reviews", repository=known, view=view, error=""
+    )
+
+
+@post("/repos/{repository_id:str}/settings", include_in_schema=False, status_code=200)
+async def set_settings(
+    request: AnyRequest, repository_id: FromPath[str], data: URLEncodedBody[dict[str, str]]
+) -> Response[str]:
+    """Keep what is set for a repository; what holds then."""
+    service = service_of(parts_of(request))
+    known = review_views.repository(service, repository_id)
+    changes: dict[str, object] = {"strictness": data.get("strictness", "")}
+    for name in ("ignore", "checklist"):
+        lines = data.get(name, "").replace("\r\n", "\n").split("\n")
+        changes[name] = [line.strip() for line in lines if line.strip()]
+    error = ""
+    try:
+        service.configurations.change(known.id, changes)
+    except GatehouseError as found:
+        error = str(found)
+    known = review_views.repository(service, repository_id)
+    view = await review_views.configuration(service, known)
+    return page_values.html("parts/configuration.html", repository=known, view=view, error=error)
+
+
 @post("/holds", include_in_schema=False, status_code=200)
 async def hold(request: AnyRequest, data: URLEncodedBody[dict[str, str]]) -> Response[str]:
     """Hold reviews, or release a hold; the holds as they are then."""
@@ -161,7 +193,17 @@ async def open_pull(request: AnyRequest, request_id: FromPath[str]) -> Response[
 
 def handlers() -> list[ControllerRouterHandler]:
     """Every page and part of this module."""
-    return [reviews, review, switch, hold, act_part, answer_act, open_pull]
+    return [
+        reviews,
+        review,
+        switch,
+        repository,
+        set_settings,
+        hold,
+        act_part,
+        answer_act,
+        open_pull,
+    ]
 
 
 def _holds(found: Sequence[Hold]) -> dict[str, Any]:
