@@ -14,7 +14,7 @@ import msgspec
 from supervisor.app.app import Supervisor, SupervisorParts
 from supervisor.app.session_plans import DEFAULT_POLICY
 from supervisor.core.reviews.retries import ProviderTrouble, provider_trouble
-from supervisor.core.sessions import Session
+from supervisor.core.sessions import QUARANTINED, Session
 from supervisor.errors import UserError
 from supervisor.forges.github import GitHub
 from supervisor.queue.embedded import EmbeddedQueue
@@ -115,17 +115,22 @@ class ReaderSessions:
         base: str,
         *,
         may_run: bool,
+        quarantined: bool,
         order: str,
         model: str = "",
         budget: str,
     ) -> str:
-        """See `runs.Readers.start`. Whoever may not run anything reads in quarantine."""
+        """See `runs.Readers.start`."""
         session = await self._started(
             StartSession(
                 workspace=folder,
                 kind="review",
                 base=base,
-                command=("--pull",) if may_run else ("--pull", "--read-only"),
+                command=(
+                    "--pull",
+                    *(() if may_run else ("--read-only",)),
+                    *((QUARANTINED,) if quarantined else ()),
+                ),
                 copy="auto",
                 policy=READER_POLICY if may_run else STRANGER_POLICY,
                 budget=budget,

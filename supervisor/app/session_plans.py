@@ -15,7 +15,7 @@ from supervisor.core.budget import format_budget, parse_budget
 from supervisor.core.files.write_scope import WriteScope
 from supervisor.core.jobs import job_prompt
 from supervisor.core.policy.policy_text import LONGEST_HOLD_S, parse_policy
-from supervisor.core.sessions import is_quarantined
+from supervisor.core.sessions import QUARANTINED, is_quarantined
 from supervisor.core.text.duration import format_duration
 from supervisor.core.text.hosts import as_address
 from supervisor.errors import PolicyError, UserError
@@ -42,7 +42,7 @@ RECORDED_JOB_NOTICE = (
     " writes one note within the scope"
 )
 # What a review of a pull request is started with, in place of a command.
-OF_PULLS = frozenset({"--pull", "--read-only"})
+OF_PULLS = frozenset({"--pull", "--read-only", QUARANTINED})
 ENFORCED_NOTICE = (
     "deny and ask rules for exec hold for every program that starts here; what a program does by"
     " itself, such as a shell's builtins or a script in an interpreter, they don't see"

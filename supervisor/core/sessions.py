@@ -15,6 +15,8 @@ SessionId = NewType("SessionId", str)
 State = Literal["starting", "running", "paused", "waiting", "stopping", "ended"]
 Kind = Literal["agent", "review", "maintenance", "quarantine", "standing"]
 NetworkMode = Literal["proxy", "transparent"]
+# The word by which a review is one in quarantine.
+QUARANTINED = "--quarantine"
 
 
 class OwnLimits(
@@ -87,7 +89,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
 def is_quarantined(kind: Kind, command: Sequence[str]) -> bool:
     """Return whether a session only reads what it is shown: one of kind `quarantine`, and a review
     of a pull request whose author may not write."""
-    return kind == "quarantine" or (kind == "review" and "--read-only" in command)
+    return kind == "quarantine" or (kind == "review" and QUARANTINED in command)
 
 
 def own_limits(limits: OwnLimits) -> list[tuple[str, str]]:

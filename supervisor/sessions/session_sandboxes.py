@@ -19,7 +19,7 @@ from supervisor.core.agents.agents import AGENTS, MODEL_KEYS, AgentName, ModelKe
 from supervisor.core.agents.inside import Inside
 from supervisor.core.jobs import job_prompt
 from supervisor.core.network.egress_wire import Credential
-from supervisor.core.sessions import Session, is_quarantined
+from supervisor.core.sessions import QUARANTINED, Session, is_quarantined
 from supervisor.errors import UserError
 from supervisor.sandbox.arguments import PATH
 from supervisor.sandbox.base import CA_BUNDLE, HOME, JAVA_STORE, MERGED, SandboxLimits, Spec
@@ -207,9 +207,10 @@ class SessionSandboxes:
     ) -> tuple[tuple[str, ...], tuple[tuple[Path, str], ...]]:
         if session.kind == "review":
             given: tuple[str, ...] = ("--order", f"{HOME}/{ORDER}") if session.order else ()
+            words = [one for one in session.command[1:] if one != QUARANTINED]
             if is_quarantined(session.kind, session.command):
                 given += ("--change", f"{HOME}/{CHANGE}")
-            return _our_agent(*session.command[1:], *given)
+            return _our_agent(*words, *given)
         if session.kind == "maintenance" and not session.agent:
             scope = session.job.scope if session.job is not None else ()
             globs = [word for glob in scope for word in ("--scope", glob)]

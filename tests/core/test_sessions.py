@@ -87,6 +87,6 @@ def test_only_the_bounds_that_a_session_has_of_its_own_are_named() -> None:
 
 def test_what_reads_in_quarantine() -> None:
     assert is_quarantined("quarantine", ("sh",))
-    assert is_quarantined("review", ("gatehouse-review", "--pull", "--read-only"))
-    assert not is_quarantined("review", ("gatehouse-review", "--pull"))
-    assert not is_quarantined("agent", ("sh", "--read-only"))
+    assert is_quarantined("review", ("gatehouse-review", "--pull", "--quarantine"))
+    assert not is_quarantined("review", ("gatehouse-review", "--pull", "--read-only"))
+    assert not is_quarantined("agent", ("sh", "--quarantine"))
