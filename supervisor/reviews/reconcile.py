@@ -197,12 +197,13 @@ class Reconcile:
         *,
         full: bool = False,
         called: bool = False,
+        again: bool = False,
     ) -> str:
         """Read a pull request from the forge, and give its slot what follows; return the outcome in
         a word. `full`: somebody wants it reviewed, also where it was; `called`: somebody who may
-        write does."""
+        write does; `again`: a run has something to do, also where it was."""
         facts = await self._forge.pull(facts_of(repository), number)
-        return await self._take(repository, facts, full=full, called=called)
+        return await self._take(repository, facts, full=full, called=called, again=again)
 
     async def _take(
         self,
@@ -211,6 +212,7 @@ class Reconcile:
         *,
         full: bool = False,
         called: bool = False,
+        again: bool = False,
     ) -> str:
         own = await self.own_login()
         permission = "none"
@@ -254,7 +256,7 @@ class Reconcile:
             if reason != "closed" and not was_reviewed:
                 self._receipts.leave(pull_id, facts.head_sha, outcome=outcome, reason=reason)
             return reason
-        self._slots.happened(pull_id, slots.Wanted(facts.head_sha, full=full))
+        self._slots.happened(pull_id, slots.Wanted(facts.head_sha, full, again))
         return "wanted"
 
     def _filtered(

@@ -35,6 +35,7 @@ from supervisor.forges.base import Forge, ForgeError
 from supervisor.reviews.budgets import Budgets
 from supervisor.reviews.clones import Checkout, CloneError, Clones, WantedCode
 from supervisor.reviews.configurations import Configurations
+from supervisor.reviews.mentions import Mentions
 from supervisor.reviews.prompts import Prompts, PromptSession
 from supervisor.reviews.receipts import Receipts
 from supervisor.reviews.reconcile import facts_of, trust_of
@@ -118,6 +119,7 @@ class Runs:
         tidying: Tidying,
         configurations: Configurations,
         prompts: Prompts,
+        mentions: Mentions,
         sessions: Readers,
         slots_: Slots,
         receipts: Receipts,
@@ -133,6 +135,7 @@ class Runs:
         self._tidying = tidying
         self._configurations = configurations
         self._prompts = prompts
+        self._mentions = mentions
         self._sessions = sessions
         self._slots = slots_
         self._receipts = receipts
@@ -216,6 +219,8 @@ class Runs:
             run.pull_id, slots.Ended(run.id, run.attempt, failed=failed, may_retry=may_retry)
         )
         self._budgets.settle_over()
+        if not failed and self._mentions.wants_more(run.pull_id):
+            self._slots.happened(run.pull_id, slots.Wanted(run.head_sha, again=True))
 
     async def _review(
         self,
@@ -258,8 +263,10 @@ class Runs:
             )
             if not looked_at:
                 return self._receipt(run, "skipped", "empty")
+            called = self._mentions.called(repository, pull, config)
             said: tuple[ReviewVerdict, str, list[Finding]] = ("comment", NOTHING_NEW, [])
-            if not round_.since or any(one.path in looked_at for one in round_.touched):
+            is_new = not round_.since or any(one.path in looked_at for one in round_.touched)
+            if is_new or called:
                 guidance, skills = await self._rounds.guidance(checkout, revision, looked_at)
                 order = Order(
                     title=pull.title,
@@ -276,14 +283,16 @@ class Runs:
                 )
                 model = config.model.value or ""
                 read_prompt = partial(self._read_prompt, run, checkout)
-                prompts = self._prompts.running(run, pull, checkout, config, order, read_prompt)
-                async with prompts as going:
-                    order = msgspec.structs.replace(order, notes=await going.notes())
-                    run, said = await self._read(
-                        run, checkout, order, model=model, parts=going.parts
-                    )
+                facts = (run, pull, checkout, config, order, read_prompt, called)
+                async with self._prompts.running(*facts, only_called=not is_new) as going:
+                    if is_new:
+                        order = msgspec.structs.replace(order, notes=await going.notes())
+                        run, said = await self._read(
+                            run, checkout, order, model=model, parts=going.parts
+                        )
                     await going.ended()
                 run = self._prompts.conclude(going, pull, repository)
+                self._mentions.answered(repository, called)
             verdict, summary, found = said
             lines = await self._rounds.lines(checkout, {one.path for one in found})
             placed = findings.place(found, checkout.files, lines.get)
