@@ -63,11 +63,13 @@ class Readers(Protocol):
         base: str,
         *,
         may_run: bool,
+        quarantined: bool,
         order: str,
         budget: str,
         model: str = "",
     ) -> str:
         """Start it; the session's id. `may_run`: it may run the commands that a policy lets it.
+        `quarantined`: it reads by reference alone, since nobody vouches for the code.
         `order`: what it is told besides; `budget`: what it may spend; `model`: which one, "" for
         the service's own."""
 
@@ -365,6 +367,7 @@ class Runs:
                 checkout.folder,
                 checkout.base,
                 may_run=may_run,
+                quarantined=run.trust != "head",
                 order=order_text(order),
                 budget=budget,
                 model=model,
