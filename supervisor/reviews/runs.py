@@ -210,9 +210,10 @@ class Runs:
             reason=failed,
             duration_ms=(self._clock.monotonic() - begun) * 1000,
         )
-        self._slots.happened(
-            run.pull_id, slots.Ended(run.id, run.attempt, failed=failed, may_retry=may_retry)
+        ended = slots.Ended(
+            *(run.id, run.attempt), failed=failed, may_retry=may_retry, was_review=not pull.draft
         )
+        self._slots.happened(run.pull_id, ended)
         self._budgets.settle_over()
 
     async def _review(
@@ -257,7 +258,8 @@ class Runs:
             if not looked_at:
                 return self._receipt(run, "skipped", "empty")
             said: tuple[ReviewVerdict, str, list[Finding]] = ("comment", NOTHING_NEW, [])
-            if not round_.since or any(one.path in looked_at for one in round_.touched):
+            is_new = not round_.since or any(one.path in looked_at for one in round_.touched)
+            if is_new or pull.draft:
                 guidance, skills = await self._rounds.guidance(checkout, revision, looked_at)
                 order = Order(
                     title=pull.title,
@@ -276,6 +278,11 @@ class Runs:
                 read_prompt = partial(self._read_prompt, run, checkout)
                 prompts = self._prompts.running(run, pull, checkout, config, order, read_prompt)
                 async with prompts as going:
+                    if pull.draft:
+                        # Nobody reviews it yet.
+                        await going.ended()
+                        run = self._prompts.conclude(going, pull, repository)
+                        return self._receipt(run, "skipped", "draft")
                     order = msgspec.structs.replace(order, notes=await going.notes())
                     run, said = await self._read(
                         run, checkout, order, model=model, parts=going.parts
