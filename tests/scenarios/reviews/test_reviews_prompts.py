@@ -316,7 +316,7 @@ async def test_what_a_model_says_counts_as_far_as_the_file_lets_it(
             assert (own["temperature"], own["thinking"]) == (0.5, {"type": "disabled"})
             assert main["output_config"] == {"effort": "low"}
             assert {one["name"] for one in narrow["tools"]} == {
-                "read_file", "list_files", "search",
+                "read_file", "list_files", "find_files", "search",
             }  # fmt: skip
             assert "What the author says" not in json.dumps(narrow)
             assert "What the author says" in json.dumps(own)
