@@ -42,7 +42,7 @@ from supervisor.store.reviews import allowances, queries
 from supervisor.store.reviews.allowances import Attempt, HeldSlot
 
 # How often it is looked whether what waits for money may go on.
-LOOK_EVERY_S = 10.0
+LOOK_EVERY_S = 60.0
 DAY_S = 86_400.0
 # What runs have reserved may come back soon: those under way, and an earlier attempt whose books
 # aren't closed yet.
@@ -115,17 +115,16 @@ class Budgets:
         if now < self._look_at:
             return []
         self._look_at = now + LOOK_EVERY_S
+        known: dict[Layer, LayerUse] = {}
         with self._engine.connect() as connection:
-            return [
-                one
-                for one in allowances.held_slots(connection)
-                if isinstance(
-                    reservable(
-                        allowances.uses(connection, self._layers(connection, one.pull_id, ""))
-                    ),
-                    int,
-                )
-            ]
+            found = []
+            for one in allowances.held_slots(connection):
+                wanted = self._layers(connection, one.pull_id, "")
+                fresh = [layer for layer in wanted if layer not in known]
+                known |= zip(fresh, allowances.uses(connection, fresh), strict=True)
+                if isinstance(reservable([known[layer] for layer in wanted]), int):
+                    found.append(one)
+        return found
 
     def say_held(self, pull_id: int, reason: str) -> None:
         """Ask for the comment that a review waits for money: once a day on each pull request."""

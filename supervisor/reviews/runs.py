@@ -311,28 +311,8 @@ class Runs:
         parts: int,
     ) -> PromptSession:
         """Have a reader look at a prompt, with tools that read only."""
-
-        def start(budget: str) -> Awaitable[str]:
-            return self._sessions.start(
-                checkout.folder,
-                checkout.base,
-                may_run=False,
-                order=order_text(order),
-                budget=budget,
-                model=model,
-            )
-
-        session_id = await self._budgets.start(run.id, start, parts=parts)
-        key = f"{run.id}:{session_id}"
-        self._running[key] = session_id
-        try:
-            session = await self._sessions.wait(session_id)
-        except asyncio.CancelledError:
-            self._sessions.stop(session_id)
-            raise
-        finally:
-            del self._running[key]
-        return PromptSession(session, self._sessions.cost(session_id))
+        session = await self._session(run, checkout, order, may_run=False, model=model, parts=parts)
+        return PromptSession(session, self._sessions.cost(session.id))
 
     async def _read(
         self,
@@ -344,13 +324,9 @@ class Runs:
         parts: int,
     ) -> tuple[queries.ReviewRun, tuple[ReviewVerdict, str, list[Finding]]]:
         """Have a reader look at the code; return what it says."""
+        may_run = run.trust == "head"
         session = await self._session(
-            run,
-            checkout,
-            may_run=run.trust == "head",
-            order=order_text(order),
-            model=model,
-            parts=parts,
+            run, checkout, order, may_run=may_run, model=model, parts=parts, is_main=True
         )
         if session.review is None:
             refusal = self._sessions.refusal(session.id)
@@ -365,7 +341,7 @@ class Runs:
             run.id,
             partial=partial_words(why, left_out, run.files),
             model=str(session.review.get("model", "")),
-            cost=self._sessions.cost(session.id),
+            cost=run.cost + self._sessions.cost(session.id),
         )
         return run, findings.read_review(session.review)
 
@@ -373,29 +349,37 @@ class Runs:
         self,
         run: queries.ReviewRun,
         checkout: Checkout,
+        order: Order,
         *,
         may_run: bool,
-        order: str,
         model: str,
         parts: int,
+        is_main: bool = False,
     ) -> Session:
+        """Run a reader within the run's money, until it ends or nobody waits for it."""
+
         def start(budget: str) -> Awaitable[str]:
             return self._sessions.start(
                 checkout.folder,
                 checkout.base,
                 may_run=may_run,
-                order=order,
+                order=order_text(order),
                 budget=budget,
                 model=model,
             )
 
         session_id = await self._budgets.start(run.id, start, parts=parts)
-        self._running[run.id] = session_id
-        self._change(run.id, session_id=session_id)
+        key = run.id if is_main else f"{run.id}:{session_id}"
+        self._running[key] = session_id
+        if is_main:
+            self._change(run.id, session_id=session_id)
         try:
             return await self._sessions.wait(session_id)
+        except asyncio.CancelledError:
+            self._sessions.stop(session_id)
+            raise
         finally:
-            del self._running[run.id]
+            del self._running[key]
 
     def _conclude(
         self,

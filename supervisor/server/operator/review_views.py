@@ -175,8 +175,7 @@ def repositories(service: ReviewService) -> list[RepositoryView]:
     with service.engine.connect() as connection:
         found = []
         for one in queries.all_repositories(connection):
-            pulls = queries.open_pulls(connection, one.id)
-            states = [state(queries.slot(connection, pull.id)) for pull in pulls]
+            states = [state(slot) for slot in queries.slots_of(connection, one.id)]
             found.append(
                 RepositoryView(
                     id=one.id,

@@ -233,6 +233,21 @@ def slot(connection: Connection, pull_id: int) -> Slot:
     return Slot(**facts)
 
 
+def slots_of(connection: Connection, repository_id: int) -> list[Slot]:
+    """Return the slots of a repository's open pull requests."""
+    query = (
+        select(slots)
+        .join(pulls, slots.c.pull_id == pulls.c.id)
+        .where(pulls.c.repository_id == repository_id, pulls.c.closed_at.is_(None))
+    )
+    found = []
+    for row in connection.execute(query):
+        facts = dict(row._mapping)
+        del facts["pull_id"]
+        found.append(Slot(**facts))
+    return found
+
+
 def put_slot(connection: Connection, pull_id: int, facts: Slot) -> None:
     values = msgspec.structs.asdict(facts)
     query = insert_or(slots).values(pull_id=pull_id, **values)

@@ -35,7 +35,7 @@ from tests.fakes.paid_reader import (
     url_of,
 )
 from tests.fakes.paid_reader import written as the_review
-from tests.fakes.reviewed import CHANGE, Reviewed, forge_with_people, reviewed
+from tests.fakes.reviewed import CHANGE, Reviewed, forge_with_people, reviewed, reviewing_at
 from tests.scenarios.process import Gatehouse, until
 
 pytestmark = [pytest.mark.xdist_group("reviews"), pytest.mark.timeout(300)]
@@ -64,6 +64,18 @@ async def test_without_money_nothing_starts_and_a_receipt_and_a_comment_say_so(
             assert (await operator.get("/api/usage?period=900d")).status_code == 400
         told = on.running.audit("review_budget_used")
         assert [(one["scope"], one["percent"]) for one in told] == [("repository", 100)]
+
+
+async def test_what_was_held_goes_on_by_itself_once_the_limit_is_raised(tmp_path: Path) -> None:
+    with forge_with_people(tmp_path / "stage") as stage:
+        async with reviewing_at(stage, tmp_path, repo_day_cost="0usd") as on:
+            pull = on.open_pull()
+            await on.check(pull.head_sha, "neutral")
+            on.forge.loses_webhooks = True
+            on.forge.push(NAME, pull.number, {"shop/new.py": "x = 1\n"}, "More")
+        async with reviewing_at(stage, tmp_path) as on:
+            receipt = await on.receipt("found", "clean")
+            assert receipt.head_sha == pull.head_sha, "the newest head, though nobody told of it"
 
 
 async def test_every_layer_has_what_the_servers_own_books_say(tmp_path: Path) -> None:

@@ -257,3 +257,40 @@ async def test_what_does_not_finish_in_time_is_taken_up_at_once_by_the_next_star
         async with reviewing_at(stage, tmp_path) as on:
             await on.running.until_soon(lambda: ended(on)[-1] != "stopped" or None, "the end")
             assert ended(on) == ["stopped", "stopped", "stopped", "found"]
+
+
+async def test_a_check_that_was_denied_while_all_was_stopped_is_set_afterwards(
+    tmp_path: Path,
+) -> None:
+    async with reviewed(tmp_path) as on:
+        await on.service.reconcile.repositories()
+        decisions.stop_all(on.running.parts, by="ada")
+        pull = on.open_pull(is_draft=True)
+        assert (await on.receipt("skipped")).reason == "draft"
+        await asyncio.sleep(1.5)
+        assert on.forge.repositories[NAME].checks == []
+        decisions.resume(on.running.parts, by="ada")
+        await on.check(pull.head_sha, "neutral")
+
+
+async def test_however_many_checks_a_crash_left_unset_all_are_asked_for_at_the_start(
+    tmp_path: Path,
+) -> None:
+    with forge_with_people(tmp_path / "stage") as stage:
+        async with reviewing_at(stage, tmp_path) as on:
+            on.open_pull(is_draft=True)
+            await on.receipt("skipped")
+            on.service.receipts._ask = lambda *facts: None
+            heads = {f"{number:040x}" for number in range(150)}
+            for head in sorted(heads):
+                on.service.receipts.leave(1, head, outcome="skipped", reason="draft")
+        async with reviewing_at(stage, tmp_path) as on:
+
+            def asked() -> set[str]:
+                return {one.action.head for one in on.acts() if isinstance(one.action, Act)}
+
+            await on.running.until_soon(lambda: heads <= asked() or None, "all checks")
+        async with reviewing_at(stage, tmp_path) as on:
+            await asyncio.sleep(0.5)
+            checks = [one for one in on.acts() if isinstance(one.action, Act)]
+            assert len(checks) == len(heads) + 1, "and none is asked for twice"
