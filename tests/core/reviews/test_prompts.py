@@ -12,6 +12,7 @@ from supervisor.core.reviews.diffs import ChangedFile, ShownLines
 from supervisor.core.reviews.orders import Order, Told
 from supervisor.core.reviews.prompts import (
     ChosenPrompt,
+    PromptOutcome,
     PromptSubject,
     arguments_told,
     called_plan,
@@ -19,7 +20,7 @@ from supervisor.core.reviews.prompts import (
     fed_text,
     ignored,
     is_called,
-    left_out,
+    outcome_words,
     prompt_order,
     report_of,
     wants_drafts,
@@ -272,10 +273,20 @@ def test_an_answer_that_is_none(wrong: dict[str, Any]) -> None:
         report_of(chosen(), REVIEW | wrong, FILES, lines)
 
 
-def test_a_receipt_names_those_that_were_left_out() -> None:
-    ends = ("done", "skipped", "not-wanted", "failed")
-    said = [{"id": end, "end": end, "reason": "why"} for end in ends]
-    assert left_out(said) == ["skipped: skipped, why", "failed: failed, why"]
+def test_what_became_of_each_is_told_in_a_line() -> None:
+    done = PromptOutcome(id="a", title="A", end="done", findings=[{}])
+    more = PromptOutcome(id="b", title="B", end="done", below_floor=1, outside=2, known=4)
+    others = [
+        PromptOutcome(id=end, title="T", end=end, reason="why")
+        for end in ("skipped", "not-wanted", "failed")
+    ]
+    assert outcome_words(msgspec.to_builtins([done, more, *others])) == [
+        "a: 1 finding",
+        "b: 0 findings (3 left out, 4 told before)",
+        "skipped: skipped, why",
+        "not-wanted: not wanted (why)",
+        "failed: failed, why",
+    ]
 
 
 def test_what_the_main_reader_is_told() -> None:
