@@ -235,7 +235,12 @@ def backlog_words(service: ReviewService, now: float) -> str:
 def reviews(service: ReviewService, limit: int = 100) -> list[ReviewView]:
     """Return the newest runs."""
     with service.engine.connect() as connection:
-        return [_view(connection, one) for one in queries.newest_runs(connection, limit)]
+        runs = queries.newest_runs(connection, limit)
+        pulls = queries.pulls_with(connection, [one.pull_id for one in runs])
+        names = {one.id: one.full_name for one in queries.all_repositories(connection)}
+    return [
+        _shown(one, pulls[one.pull_id], names[pulls[one.pull_id].repository_id]) for one in runs
+    ]
 
 
 def review(service: ReviewService, run_id: str) -> ReviewView:
@@ -364,11 +369,14 @@ def _outcome(run: queries.ReviewRun) -> str:
 
 def _view(connection: Any, run: queries.ReviewRun) -> ReviewView:
     pull = queries.pull(connection, run.pull_id)
-    repository = queries.repository_of(connection, pull.repository_id)
+    return _shown(run, pull, queries.repository_of(connection, pull.repository_id).full_name)
+
+
+def _shown(run: queries.ReviewRun, pull: queries.PullRequest, name: str) -> ReviewView:
     said = run.review or {}
     return ReviewView(
         id=run.id,
-        repository=repository.full_name,
+        repository=name,
         number=pull.number,
         title=pull.title,
         author=pull.author,

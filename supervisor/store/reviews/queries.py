@@ -222,6 +222,12 @@ def pull(connection: Connection, pull_id: int) -> PullRequest:
     return PullRequest(**row._mapping)
 
 
+def pulls_with(connection: Connection, ids: Sequence[int]) -> dict[int, PullRequest]:
+    """Return pull requests by their ids."""
+    rows = connection.execute(select(pulls).where(pulls.c.id.in_(ids)))
+    return {row.id: PullRequest(**row._mapping) for row in rows}
+
+
 def pull_numbered(connection: Connection, repository_id: int, number: int) -> PullRequest | None:
     query = select(pulls).where(pulls.c.repository_id == repository_id, pulls.c.number == number)
     row = connection.execute(query).one_or_none()
@@ -318,8 +324,10 @@ def unclaimed(connection: Connection) -> list[ReviewRun]:
 
 
 def newest_runs(connection: Connection, limit: int = 100) -> list[ReviewRun]:
-    rows = connection.execute(select(runs).order_by(runs.c.wanted_at.desc()).limit(limit))
-    return [ReviewRun(**row._mapping) for row in rows]
+    # By id first: to sort whole rows takes reading every review that was ever kept.
+    newest = select(runs.c.id).order_by(runs.c.wanted_at.desc()).limit(limit)
+    query = select(runs).where(runs.c.id.in_(newest)).order_by(runs.c.wanted_at.desc())
+    return [ReviewRun(**row._mapping) for row in connection.execute(query)]
 
 
 def runs_of(connection: Connection, pull_id: int) -> list[ReviewRun]:

@@ -64,8 +64,9 @@ WANTED: list[tuple[str, int, str, int | None]] = [
     ("<script>alert(1)<.py", 1, "markup = 1", 1),
     (f"many/f{MANY - 1}.py", 1, f"value = {MANY - 1}", 1),
     ("tall.py", LINES - 1, f"row_{LINES - 2} = 0", LINES - 1),
-    # Not in the change, or skipped: they stand in the text, and are not lost.
-    ("long.py", 1, "x = '", None),
+    # The model isn't shown it; a remark that quotes it stands there all the same.
+    ("long.py", 1, "x = '", 1),
+    # Not in the change, or without lines: they stand in the text, and are not lost.
     ("picture.bin", 1, "", None),
     ("README.md", 1, "# Shop", None),
 ]
