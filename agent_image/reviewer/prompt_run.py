@@ -14,12 +14,18 @@ from agent_image.reviewer.findings import Finding, InvalidReviewError, Review, f
 from agent_image.reviewer.orders import Order, PromptOrder
 from agent_image.reviewer.repository import Change
 from agent_image.reviewer.text import Quarantine, plain
-from agent_image.reviewer.tool_inputs import QUARANTINE_TOOLS, READING_TOOLS, Input
+from agent_image.reviewer.tool_inputs import (
+    HISTORY_TOOLS,
+    QUARANTINE_TOOLS,
+    READING_TOOLS,
+    Input,
+)
 
 # What each category gives. The others give what is told, or nothing that a reader has.
 _TOOLS: dict[str, tuple[str, ...]] = {
-    "filesystem": ("read_file", "list_files", "search"),
+    "filesystem": ("read_file", "list_files", "find_files", "search"),
     "git.read": ("git_diff",),
+    "git.history": ("git_log", "git_diff_range"),
 }
 _LOCATION = re.compile(r"(.+?)(?::([0-9]{1,7})(?:-([0-9]{1,7}))?)?", re.DOTALL)
 _SYSTEM = """\
@@ -77,7 +83,7 @@ def offered(
     if in_quarantine:
         return QUARANTINE_TOOLS if "filesystem" in prompt.tools else {}
     names = {name for one in prompt.tools for name in _TOOLS.get(one, ())}
-    return {name: tool for name, tool in READING_TOOLS.items() if name in names}
+    return {name: tool for name, tool in (READING_TOOLS | HISTORY_TOOLS).items() if name in names}
 
 
 def system(quarantine: Quarantine, turns: int) -> str:

@@ -127,6 +127,26 @@ class Repository:
             *_SAFE_DIFF, "--end-of-options", start, "--", *paths, limit_bytes=limit_bytes
         )
 
+    def log(self, since_hours: int, paths: list[str], limit_bytes: int) -> Output:
+        """Return the commits of the last hours, newest first, with the files of each."""
+        return self._run(
+            *("log", "--no-color", "--no-decorate", "--no-show-signature", "--no-ext-diff"),
+            *("--date=iso-strict", "--pretty=format:%h %ad %an: %s", "--name-status"),
+            *(f"--since={since_hours} hours ago", "--end-of-options", "HEAD", "--", *paths),
+            limit_bytes=limit_bytes,
+        )
+
+    def diff_range(self, start: str, end: str, paths: list[str], limit_bytes: int) -> Output:
+        """Return the diff between two commits. `GitError` where one isn't there."""
+        ends = [(one, self._commit(one)) for one in (start, end)]
+        for name, found in ends:
+            if found is None:
+                raise GitError(f"`{name}` is no commit that is here; git_log lists some")
+        commits = [found for _, found in ends if found is not None]
+        return self._run(
+            *_SAFE_DIFF, "--end-of-options", *commits, "--", *paths, limit_bytes=limit_bytes
+        )
+
     def _automatic_base(self, head: str | None) -> str | None:
         """Uncommitted changes against HEAD; else the branch against its trunk; else the last
         commit."""

@@ -59,6 +59,21 @@ class GitDiff(Input, frozen=True):
     ] = False
 
 
+class GitLog(Input, frozen=True):
+    since_hours: Annotated[int, msgspec.Meta(ge=1, le=87_600)] = msgspec.field(
+        default=168, name="sinceHours"
+    )
+    paths: Annotated[list[WorkspacePath], msgspec.Meta(max_length=100)] = []
+
+
+class GitDiffRange(Input, frozen=True):
+    start: Annotated[str, msgspec.Meta(min_length=1, max_length=250)] = msgspec.field(name="from")
+    end: Annotated[str, msgspec.Meta(min_length=1, max_length=250)] = msgspec.field(
+        default="HEAD", name="to"
+    )
+    paths: Annotated[list[WorkspacePath], msgspec.Meta(max_length=100)] = []
+
+
 class RunCommand(Input, frozen=True):
     command: Annotated[
         str, msgspec.Meta(min_length=1, max_length=20_000, description="a bash command line")
@@ -179,6 +194,11 @@ QUARANTINE_TOOLS: dict[str, tuple[type[Input], str]] = {
 }
 _READING = ("read_file", "list_files", "find_files", "search", "git_diff")
 READING_TOOLS = {name: TOOLS[name] for name in _READING}
+# What looks beyond the change. A clone has some of the history, not always all of it.
+HISTORY_TOOLS: dict[str, tuple[type[Input], str]] = {
+    "git_log": (GitLog, "The commits of the last hours, with the files of each."),
+    "git_diff_range": (GitDiffRange, "The diff between two commits, of some paths only."),
+}
 PULL_TOOLS = READING_TOOLS | {"run_command": TOOLS["run_command"]}
 
 

@@ -27,6 +27,8 @@ from agent_image.reviewer.tool_inputs import (
     Fetch,
     FindFiles,
     GitDiff,
+    GitDiffRange,
+    GitLog,
     Input,
     ListFiles,
     ProposeRule,
@@ -87,6 +89,8 @@ class Tools:
             FindFiles: self._find_files,
             Search: self._search,
             GitDiff: self._git_diff,
+            GitLog: self._git_log,
+            GitDiffRange: self._git_diff_range,
             WriteHere: self._write_here,
             EditHere: self._edit_here,
             DeleteFile: self._delete_file,
@@ -285,6 +289,22 @@ class Tools:
         since = self._since if wish.since_last else ""
         output = self._repository.diff(
             self._change, wish.paths or self._files, self._limits.diff_bytes, since=since
+        )
+        if output.code == 0 and not output.data:
+            return Result("no difference")
+        return self._program("git diff", output)
+
+    def _git_log(self, wish: GitLog) -> Result:
+        output = self._repository.log(
+            wish.since_hours, wish.paths or self._files, self._limits.tool_output_bytes
+        )
+        if output.code == 0 and not output.data:
+            return Result("no commit")
+        return self._program("git log", output)
+
+    def _git_diff_range(self, wish: GitDiffRange) -> Result:
+        output = self._repository.diff_range(
+            wish.start, wish.end, wish.paths, self._limits.diff_bytes
         )
         if output.code == 0 and not output.data:
             return Result("no difference")

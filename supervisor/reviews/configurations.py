@@ -7,8 +7,10 @@ nothing is used, and that is said.
 import zoneinfo
 from collections.abc import Mapping
 
+import structlog
 from sqlalchemy import Engine
 
+from supervisor.core.reviews import prompts
 from supervisor.core.reviews.config.layers import ConfigLayer, EffectiveConfig, combine
 from supervisor.core.reviews.config.reader import (
     ReadConfig,
@@ -18,11 +20,13 @@ from supervisor.core.reviews.config.reader import (
     read_settings,
 )
 from supervisor.core.reviews.config.shapes import RefineryFile
-from supervisor.errors import UserError
+from supervisor.errors import GatehouseError, UserError
 from supervisor.forges.base import Forge
 from supervisor.reviews.clones import BranchFiles, Checkout, Clones, WantedBranch
 from supervisor.reviews.reconcile import facts_of
 from supervisor.store.reviews import queries
+
+log = structlog.get_logger("reviews")
 
 REVIEWERC, REFINERY = ".reviewerc", ".code-refinery.yml"
 # The repositories of an owner that may hold a `.reviewerc` for all of them, the first that has one.
@@ -57,6 +61,16 @@ class Configurations:
         """Return what holds on the default branch as it is now. Raises as `effective`."""
         found = await self._branch_files(repository, (REVIEWERC, REFINERY))
         return await self._effective(repository, found or BranchFiles("", {}))
+
+    async def wants_drafts(self, repository: queries.Repository) -> bool:
+        """Return whether some prompt on the default branch looks at drafts. False where that can't
+        be found out."""
+        try:
+            config = await self.of_default_branch(repository)
+        except GatehouseError as error:
+            log.warning("the configuration can't be read", error=str(error))
+            return False
+        return prompts.wants_drafts([one.value for one in config.prompts])
 
     def change(self, repository_id: int, changes: Mapping[str, object]) -> None:
         """Keep what the operator sets for a repository; an empty value takes one away. `UserError`

@@ -71,7 +71,7 @@ class Receipts:
                 config_revision="" if run is None else run.config_revision,
                 configuration=() if run is None else (run.review or {}).get("configuration", ()),
                 config_notes=() if run is None else run.config_notes,
-                prompts=() if run is None else prompts.left_out(run.prompts),
+                prompts=() if run is None else prompts.outcome_words(run.prompts),
                 cost=0 if run is None else run.cost,
                 partial="" if run is None else run.partial,
                 at=now,

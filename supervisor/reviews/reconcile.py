@@ -51,6 +51,8 @@ class Reconcile:
         self._standing = standing
         self._withdraw = withdraw
         self._own_login = ""
+        # Set by who knows the configuration: whether some prompt looks at drafts.
+        self.wants_drafts: Callable[[queries.Repository], Awaitable[bool]] = _no_draft
         # Set by who answers mentions.
         self.comment: Callable[[queries.Repository, queries.Delivery], Awaitable[str]] = _ignored
 
@@ -218,8 +220,11 @@ class Reconcile:
         permission = "none"
         if not facts.is_fork and facts.is_open:
             permission = await self._forge.permission(facts_of(repository), facts.author)
+        may_look = facts.is_draft and facts.is_open and repository.enabled
+        looks = may_look and await self.wants_drafts(repository)
         now = self._clock.now()
         with self._engine.begin() as connection:
+            before = queries.pull_numbered(connection, repository.id, facts.number)
             pull_id = queries.put_pull(
                 connection,
                 repository.id,
@@ -241,6 +246,13 @@ class Reconcile:
             was_reviewed = queries.slot(connection, pull_id).last_reviewed_sha == facts.head_sha
             known = queries.pull(connection, pull_id)
             called = called or queries.was_called(connection, pull_id, "review")
+            of_head = [
+                one
+                for one in queries.runs_of(connection, pull_id)
+                if one.head_sha == facts.head_sha and one.ended_at is not None
+            ]
+        if looks and of_head and not full:
+            return "draft"
         reason, outcome = self._filtered(
             repository,
             facts,
@@ -248,6 +260,7 @@ class Reconcile:
             is_paused=bool(known.paused_by),
             may=called or permission in WRITERS or LABEL in facts.labels,
             recent=recent,
+            skips_draft=facts.is_draft and not looks,
         )
         if reason:
             self._slots.happened(pull_id, slots.Closed(reason))
@@ -256,7 +269,9 @@ class Reconcile:
             if reason != "closed" and not was_reviewed:
                 self._receipts.leave(pull_id, facts.head_sha, outcome=outcome, reason=reason)
             return reason
-        self._slots.happened(pull_id, slots.Wanted(facts.head_sha, full, again))
+        # Prompts may look at the draft just now, which is no review of it.
+        was_draft = before is not None and before.draft and not facts.is_draft
+        self._slots.happened(pull_id, slots.Wanted(facts.head_sha, full or was_draft, again))
         return "wanted"
 
     def _filtered(
@@ -268,6 +283,7 @@ class Reconcile:
         is_paused: bool,
         may: bool,
         recent: int,
+        skips_draft: bool,
     ) -> tuple[str, Outcome]:
         """Return why the pull request isn't reviewed, as a code, and what its receipt says."""
         if not facts.is_open:
@@ -278,13 +294,17 @@ class Reconcile:
             return "own", "skipped"
         if is_paused:
             return "paused", "held"
-        if facts.is_draft:
+        if skips_draft:
             return "draft", "skipped"
         if recent >= MOST_RUNS_AN_HOUR:
             return "too-many", "held"
         if not may:
             return "waits-for-writer", "held"
         return "", "skipped"
+
+
+async def _no_draft(repository: queries.Repository) -> bool:
+    return False
 
 
 async def _ignored(repository: queries.Repository, delivery: queries.Delivery) -> str:

@@ -215,9 +215,10 @@ class Runs:
             reason=failed,
             duration_ms=(self._clock.monotonic() - begun) * 1000,
         )
-        self._slots.happened(
-            run.pull_id, slots.Ended(run.id, run.attempt, failed=failed, may_retry=may_retry)
+        ended = slots.Ended(
+            *(run.id, run.attempt), failed=failed, may_retry=may_retry, was_review=not pull.draft
         )
+        self._slots.happened(run.pull_id, ended)
         self._budgets.settle_over()
         if not failed and self._mentions.wants_more(run.pull_id):
             self._slots.happened(run.pull_id, slots.Wanted(run.head_sha, again=True))
@@ -266,7 +267,7 @@ class Runs:
             called = self._mentions.called(repository, pull, config)
             said: tuple[ReviewVerdict, str, list[Finding]] = ("comment", NOTHING_NEW, [])
             is_new = not round_.since or any(one.path in looked_at for one in round_.touched)
-            if is_new or called:
+            if is_new or called or pull.draft:
                 guidance, skills = await self._rounds.guidance(checkout, revision, looked_at)
                 order = Order(
                     title=pull.title,
@@ -284,8 +285,10 @@ class Runs:
                 model = config.model.value or ""
                 read_prompt = partial(self._read_prompt, run, checkout)
                 facts = (run, pull, checkout, config, order, read_prompt, called)
-                async with self._prompts.running(*facts, only_called=not is_new) as going:
-                    if is_new:
+                only_called = not is_new and not pull.draft
+                async with self._prompts.running(*facts, only_called=only_called) as going:
+                    # Of a draft nobody wants a review yet.
+                    if is_new and not pull.draft:
                         order = msgspec.structs.replace(order, notes=await going.notes())
                         run, said = await self._read(
                             run, checkout, order, model=model, parts=going.parts
@@ -293,6 +296,8 @@ class Runs:
                     await going.ended()
                 run = self._prompts.conclude(going, pull, repository)
                 self._mentions.answered(repository, called)
+                if pull.draft:
+                    return self._receipt(run, "skipped", "draft")
             verdict, summary, found = said
             lines = await self._rounds.lines(checkout, {one.path for one in found})
             placed = findings.place(found, checkout.files, lines.get)

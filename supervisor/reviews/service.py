@@ -123,6 +123,7 @@ class ReviewService:
             *(self.reconcile, self.rounds, self._ask),
         )
         self.configurations = Configurations(self.engine, forge, clones)
+        self.reconcile.wants_drafts = self.configurations.wants_drafts
         self.prompts = Prompts(self.engine, self.rounds, self._ask)
         self.runs = Runs(
             *(self.engine, clock, forge, clones, self.rounds, Tidying(forge, self._ask)),

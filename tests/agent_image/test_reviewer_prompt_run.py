@@ -33,9 +33,10 @@ def located(location: str | None) -> Finding:
     ("categories", "tools"),
     [
         ((), set()),
-        (("filesystem",), {"read_file", "list_files", "search"}),
+        (("filesystem",), {"read_file", "list_files", "find_files", "search"}),
         (("git.read",), {"git_diff"}),
-        (("github.read", "github.write", "git.history", "repo.write"), set()),
+        (("git.history",), {"git_log", "git_diff_range"}),
+        (("github.read", "github.write", "repo.write"), set()),
     ],
 )
 def test_it_has_the_tools_of_its_categories_and_none_that_does_anything(

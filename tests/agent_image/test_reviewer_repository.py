@@ -109,3 +109,24 @@ def test_a_work_tree_elsewhere_is_not_followed(repo: Path, tmp_path: Path) -> No
     change = Repository(repo).change("HEAD")
     assert change.files == ("src/app.py",)
     assert "secret" not in change.untracked
+
+
+def test_the_history_is_read_and_runs_nothing_either(repo: Path, tmp_path: Path) -> None:
+    first = git(repo, "rev-parse", "HEAD")
+    git(repo, "commit", "-q", "-a", "-m", "another change")
+    marker = tmp_path / "ran"
+    for name in ("gpg.program", "log.showSignature", "diff.external"):
+        value = "true" if name.endswith("Signature") else f"touch {marker}; false"
+        git(repo, "config", name, value)
+    repository = Repository(repo)
+    log = repository.log(1, [], 10_000).data.decode()
+    assert "another change" in log
+    assert "M\tsrc/app.py" in log
+    assert not repository.log(1, ["README.md"], 10_000).data.decode().count("another change")
+    diff = repository.diff_range(first, "HEAD", ["src/app.py"], 10_000).data
+    assert b"+    return a - b" in diff
+    assert not repository.diff_range("HEAD", "HEAD", [], 10_000).data
+    for wrong in ("nothing", "--output=x", "HEAD:src"):
+        with pytest.raises(GitError, match="no commit"):
+            repository.diff_range(wrong, "HEAD", [], 10_000)
+    assert not marker.exists()

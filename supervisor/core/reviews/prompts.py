@@ -222,13 +222,25 @@ def without_known(report: PromptReport, told: Collection[str]) -> PromptReport:
     return report._replace(findings=[one for one in report.findings if one.id not in told])
 
 
-def left_out(outcomes: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return which prompts were skipped or failed, and why, for a receipt."""
-    return [
-        f"{one['id']}: {one['end']}, {one['reason']}"
-        for one in outcomes
-        if one["end"] in ("skipped", "failed")
+def outcome_words(outcomes: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return what became of each prompt, a line for each."""
+    return [f"{one['id']}: {_ended(one)}" for one in outcomes]
+
+
+def _ended(outcome: Mapping[str, Any]) -> str:
+    if outcome["end"] == "not-wanted":
+        return f"not wanted ({outcome['reason']})"
+    if outcome["end"] != "done":
+        return f"{outcome['end']}, {outcome['reason']}"
+    count = len(outcome["findings"])
+    dropped = outcome["below_floor"] + outcome["beyond_limit"] + outcome["outside"]
+    more = [
+        f"{number} {what}"
+        for number, what in ((dropped, "left out"), (outcome["known"], "told before"))
+        if number
     ]
+    found = f"{count} finding{'' if count == 1 else 's'}"
+    return f"{found} ({', '.join(more)})" if more else found
 
 
 def fed_text(report: PromptReport) -> str:

@@ -88,7 +88,7 @@ class ReceiptFacts(msgspec.Struct, frozen=True, kw_only=True):
     trust: str = ""
     config_revision: str = ""
     configuration: Sequence[str] = ()
-    # What of the configuration was narrowed or not used; which prompts didn't run, and why.
+    # What of the configuration was narrowed or not used; what became of each prompt.
     config_notes: Sequence[str] = ()
     prompts: Sequence[str] = ()
     cost: int = 0

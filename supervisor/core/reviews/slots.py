@@ -67,12 +67,14 @@ class Beat(msgspec.Struct, frozen=True):
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """The run has ended: well, or `failed` with why, and perhaps better another time."""
+    """The run has ended: well, or `failed` with why, and perhaps better another time.
+    `was_review`: the head counts as reviewed; prompts alone look at a draft."""
 
     run_id: str
     attempt: int
     failed: str = ""
     may_retry: bool = False
+    was_review: bool = True
 
 
 class GivenBack(msgspec.Struct, frozen=True):
@@ -217,7 +219,7 @@ def _due(slot: Slot, event: Due, now: float) -> tuple[Slot, tuple[SlotEffect, ..
 def _ended(slot: Slot, event: Ended, now: float) -> tuple[Slot, tuple[SlotEffect, ...]]:
     is_newest = slot.wanted_sha == slot.run_sha
     reviewed = slot
-    if not event.failed:
+    if not event.failed and event.was_review:
         rounds = slot.rounds + (slot.run_sha != slot.last_reviewed_sha)
         reviewed = replace(slot, last_reviewed_sha=slot.run_sha, rounds=rounds)
     if not is_newest or (slot.full and not event.failed):

@@ -76,6 +76,8 @@ class ReviewView(msgspec.Struct, frozen=True, kw_only=True):
     verdict: str = ""
     summary: str = ""
     findings: list[dict[str, Any]] = []
+    prompts: list[dict[str, Any]] = []
+    config_notes: list[str] = []
 
 
 class RoundView(msgspec.Struct, frozen=True, kw_only=True):
@@ -388,4 +390,6 @@ def _view(connection: Any, run: queries.ReviewRun) -> ReviewView:
         verdict=str(said.get("verdict", "")),
         summary=str(said.get("summary", "")),
         findings=list(said.get("findings", ())),
+        prompts=run.prompts,
+        config_notes=run.config_notes,
     )

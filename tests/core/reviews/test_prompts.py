@@ -12,11 +12,15 @@ from supervisor.core.reviews.diffs import ChangedFile, ShownLines
 from supervisor.core.reviews.orders import Order, Told
 from supervisor.core.reviews.prompts import (
     ChosenPrompt,
+    PromptOutcome,
     PromptSubject,
+    arguments_told,
+    called_plan,
     choose,
     fed_text,
     ignored,
-    left_out,
+    is_called,
+    outcome_words,
     prompt_order,
     report_of,
     wants_drafts,
@@ -269,10 +273,20 @@ def test_an_answer_that_is_none(wrong: dict[str, Any]) -> None:
         report_of(chosen(), REVIEW | wrong, FILES, lines)
 
 
-def test_a_receipt_names_those_that_were_left_out() -> None:
-    ends = ("done", "skipped", "not-wanted", "failed")
-    said = [{"id": end, "end": end, "reason": "why"} for end in ends]
-    assert left_out(said) == ["skipped: skipped, why", "failed: failed, why"]
+def test_what_became_of_each_is_told_in_a_line() -> None:
+    done = PromptOutcome(id="a", title="A", end="done", findings=[{}])
+    more = PromptOutcome(id="b", title="B", end="done", below_floor=1, outside=2, known=4)
+    others = [
+        PromptOutcome(id=end, title="T", end=end, reason="why")
+        for end in ("skipped", "not-wanted", "failed")
+    ]
+    assert outcome_words(msgspec.to_builtins([done, more, *others])) == [
+        "a: 1 finding",
+        "b: 0 findings (3 left out, 4 told before)",
+        "skipped: skipped, why",
+        "not-wanted: not wanted (why)",
+        "failed: failed, why",
+    ]
 
 
 def test_what_the_main_reader_is_told() -> None:
@@ -281,3 +295,23 @@ def test_what_the_main_reader_is_told() -> None:
     assert told["findings"][1] == {
         "severity": "high", "path": "src/a.py", "line": 5, "title": "h", "details": "b",
     }  # fmt: skip
+
+
+def test_a_called_command_runs_whatever_the_conditions_and_its_arguments_are_told() -> None:
+    own = plan(
+        prompt="Look at ${command.args}, ${command.argv}",
+        title="",
+        mode="feed_main",
+        conditions=shapes.PromptConditions(draft=True),
+    )
+    called = called_plan(own, 77)
+    assert (called.id, called.title, called.command) == ("called-77", "p", "p")
+    assert called.mode == "separate_comment"
+    assert is_called(called)
+    assert not is_called(own)
+    assert "${" not in called.prompt
+    (one,), _ = choose([called], subject())
+    told = arguments_told("a b", ("a", "b"))
+    order = prompt_order(one, Order(), [told])
+    assert order.notes == (told,)
+    assert told.text == '{"args":"a b","argv":["a","b"]}'

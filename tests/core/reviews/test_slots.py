@@ -59,9 +59,19 @@ def test_the_same_head_again_changes_nothing_while_it_waits_runs_or_was_reviewed
     reviewed, _ = after((20, Ended("r1", 1)), slot=RUNNING)
     assert (state(reviewed), reviewed.last_reviewed_sha, reviewed.rounds) == ("idle", "a", 1)
     assert after((30, Wanted("a")), slot=reviewed)[0] == reviewed
+    more, _ = after((30, Wanted("a", again=True)), (45, Due("r2")), slot=reviewed)
+    assert (state(more), more.full) == ("running", False)
+    done, _ = after((46, Ended("r2", 1)), slot=more)
+    assert done.rounds == reviewed.rounds, "no further round of the same head"
     again, _ = after((30, Wanted("a", full=True)), slot=reviewed)
     assert (state(again), again.full) == ("debouncing", True)
     assert after((45, Due("r2")), slot=again)[1] == [StartRun("r2", "a", 1, full=True)]
+
+
+def test_a_draft_that_prompts_looked_at_was_not_reviewed() -> None:
+    looked_at, _ = after((20, Ended("r1", 1, was_review=False)), slot=RUNNING)
+    assert (state(looked_at), looked_at.last_reviewed_sha, looked_at.rounds) == ("idle", "", 0)
+    assert state(after((30, Wanted("a")), slot=looked_at)[0]) == "debouncing"
 
 
 def test_a_push_in_the_middle_runs_again_once_at_the_newest_head() -> None:

@@ -201,6 +201,35 @@ review:
         assert (await on.receipt("clean", "found")).outcome == "clean", "a low finding is too low"
 
 
+async def test_a_draft_is_looked_at_by_prompts_that_ask_for_it_and_reviewed_once_it_is_none(
+    tmp_path: Path,
+) -> None:
+    async with reviewed(tmp_path) as on:
+        text = """version: 1
+review:
+  prompts:
+    - {id: early, prompt: Look early., conditions: {draft: true}}
+    - {id: late, prompt: Look late.}
+"""
+        configured(on, text)
+        pull = on.open_pull(is_draft=True)
+        run = await run_of(on, pull)
+        assert {one["id"]: one["end"] for one in run.prompts} == {
+            "early": "done", "late": "not-wanted",
+        }  # fmt: skip
+        assert (run.outcome, run.session_id, run.review) == ("skipped", "", None)
+        assert (await on.receipt("skipped")).reason == "draft"
+        assert await on.service.review_pull(NAME, 1) == "wanted", "a person may want it again"
+        repository = on.service.repository_named(NAME)
+        await on.service.reconcile.poll()
+        pull.is_draft = False
+        assert await on.service.reconcile.pull(repository, 1) == "wanted"
+        assert (await on.receipt("found", "clean")).head_sha == pull.head_sha
+        newest = await run_of(on, pull)
+        assert (newest.since_sha, newest.review and newest.review["round"]) == ("", 1)
+        assert {one["id"]: one["end"] for one in newest.prompts}["late"] == "done"
+
+
 async def test_a_strangers_file_is_data(tmp_path: Path) -> None:
     async with reviewed(tmp_path) as on:
         configured(on, "version: 1\nreview: {prompts: [{id: trusted, prompt: Look.}]}")
@@ -357,7 +386,7 @@ async def test_what_a_model_says_counts_as_far_as_the_file_lets_it(
             assert (own["temperature"], own["thinking"]) == (0.5, {"type": "disabled"})
             assert main["output_config"] == {"effort": "low"}
             assert {one["name"] for one in narrow["tools"]} == {
-                "read_file", "list_files", "search",
+                "read_file", "list_files", "find_files", "search",
             }  # fmt: skip
             assert "What the author says" not in json.dumps(narrow)
             assert "What the author says" in json.dumps(own)
