@@ -106,6 +106,24 @@ async def test_prompts_run_beside_a_review_and_say_it_where_they_are_told_to(
         assert (own["path"], own["line"]) == ("shop/cart.py", 5)
 
 
+async def test_prompts_on_a_strangers_code_read_in_quarantine(tmp_path: Path) -> None:
+    async with reviewed(tmp_path, policy_file=policy(tmp_path)) as on:
+        configured(on)
+        on.forge.add_repository("mallory/shop", {}, parent=NAME)
+        on.forge.commit("mallory/shop", "evil", CHANGE, "Hi", base="main")
+        pull = on.forge.open_pull(
+            NAME, "evil", title="Hi", author="mallory", head_repository="mallory/shop"
+        )
+        await on.receipt("held")
+        on.forge.label(NAME, pull.number, "gatehouse:review", by="ada")
+        done = await prompts_of(on, pull)
+        assert {done[name]["end"] for name in ("security", "beside", "feeding")} == {"done"}
+        readers = [one for one in on.running.parts.sessions.recent() if one.kind == "review"]
+        assert len(readers) == 4
+        assert all("--quarantine" in one.command for one in readers)
+        assert on.running.audit("security_event") == []
+
+
 async def test_what_a_prompt_told_it_does_not_tell_again(tmp_path: Path) -> None:
     async with reviewed(tmp_path, policy_file=policy(tmp_path)) as on:
         configured(on, "version: 1\nreview: {prompts: [{id: p, prompt: Look.}]}")
