@@ -361,6 +361,17 @@ async def test_what_the_operator_sets_is_stronger_and_is_seen_with_its_source(
         assert (await found())["strictness"][0] == "strict"
         assert not (await web.get("/api/repos")).json()[0]["enabled"]
         assert (await web.get("/api/repos/77/configuration")).status_code == 404
+        form = {"strictness": "balanced", "ignore": "a/**\r\n\r\n b/** ", "checklist": ""}
+        shown = await web.post(f"/repos/{one['id']}/settings", data=form)
+        assert shown.status_code == 200, shown.text
+        assert (await found())["strictness"] == ("balanced", "dashboard")
+        assert on.service.repository_named(NAME).settings == {
+            "strictness": "balanced", "ignore": ["a/**", "b/**"],
+        }  # fmt: skip
+        shown = await web.post(f"/repos/{one['id']}/settings", data={"ignore": "/x"})
+        assert "starts with" in shown.text
+        await web.patch(f"{door}/settings", json={"checklist": ["Is it tested?"]})
         page = (await web.get(f"/repos/{one['id']}")).text
         assert "Is it tested?" in page
-        assert f"`.reviewerc` at {sha}, line 2" in page
+        assert "dashboard" in page
+        assert "built-in" in page
