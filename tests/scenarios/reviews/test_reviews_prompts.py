@@ -103,6 +103,12 @@ async def test_prompts_run_beside_a_review_and_say_it_where_they_are_told_to(
         await on.running.until_soon(lambda: len(pull.reviews) == 2 or None, "two reviews")
         (own,) = [one for one in pull.comments if "on beside" in one["body"]]
         assert (own["path"], own["line"]) == ("shop/cart.py", 5)
+        # As after a crash between the post and its record.
+        for one in (security, beside):
+            assert isinstance(one.action, Act)
+            on.service.prompts._ask(one.action, one.session_id, "once more")
+            await on.running.done(said_by(on, one.action.title)[-1])
+        assert (len(pull.issue_comments), len(pull.reviews)) == (1, 2)
 
 
 async def test_what_a_prompt_told_it_does_not_tell_again(tmp_path: Path) -> None:
