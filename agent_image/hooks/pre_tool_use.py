@@ -9,6 +9,7 @@ run the tool.
 """
 
 import json
+import os
 import re
 import sys
 
@@ -21,6 +22,12 @@ PATCHED = re.compile(r"^\*\*\* (?:(?:Add|Update|Delete) File|Move to): (.+)$", r
 def questions(call):
     """Return what Gatehouse is asked about a call: nothing where the tool only reads or plans."""
     name, given = call["tool_name"], call.get("tool_input") or {}
+    if os.environ.get("GATEHOUSE_QUARANTINE"):
+        # Of the others nobody needs to know more.
+        known = dict(given) if name in ("Read", "Grep", "Glob") else {}
+        if "file_path" in known:
+            known["file_path"] = as_reference(known["file_path"])
+        return [{"tool": "named", "name": name, "arguments": known}]
     cwd = call.get("cwd") or "."
     if name.startswith("mcp__"):
         _, server, tool = name.split("__", 2)
@@ -38,6 +45,12 @@ def questions(call):
         reason = str(given.get("description") or "")[:2000]
         return [{"tool": "command", "command": command, "cwd": cwd, "reason": reason}]
     return []
+
+
+def as_reference(path):
+    """Return the reference that Claude Code has made a whole path of, `/FOLDER/typed:/...`."""
+    _, found, rest = path.partition("typed:/")
+    return f"typed://{rest.removeprefix('/')}" if found else path
 
 
 def main():

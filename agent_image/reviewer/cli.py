@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
 
 import msgspec
@@ -29,12 +30,13 @@ from agent_image.reviewer.recorded_model import (
     note_within,
     prompt_facts,
 )
-from agent_image.reviewer.repository import Change, GitError, Repository
+from agent_image.reviewer.repository import Change, GitError, GivenChange, Repository
 from agent_image.reviewer.settings import Settings, UsageError, hide_from_siblings, parse
 from agent_image.reviewer.text import Quarantine, plain
 from agent_image.reviewer.tool_inputs import (
     MAINTENANCE_TOOLS,
     PULL_TOOLS,
+    QUARANTINE_TOOLS,
     READING_TOOLS,
     RECORDED_TOOLS,
     TOOLS,
@@ -79,7 +81,9 @@ def review(settings: Settings, say: Callable[[str], None]) -> Report:
     gatehouse = Gatehouse(
         settings.gatehouse_url, settings.gatehouse_token, outage_s=settings.limits.outage_s
     )
-    workspace, repository = Workspace(settings.workspace), Repository(settings.workspace)
+    workspace = Workspace(settings.workspace)
+    given = _given(settings.change) if settings.change else None
+    repository = given or Repository(settings.workspace)
     change = repository.change(settings.base)
     if not settings.task:
         say(f"base: {change.base or 'none, all files are reviewed'}; {change.summary}")
@@ -93,6 +97,7 @@ def review(settings: Settings, say: Callable[[str], None]) -> Report:
         quarantine=quarantine,
         say=say,
         offered=_offered(settings),
+        in_quarantine=given is not None,
         since=settings.order.since,
         files=settings.order.files if settings.order.prompt else (),
     )
@@ -126,32 +131,50 @@ def _system(settings: Settings, change: Change, quarantine: Quarantine) -> str:
         settings.limits.turns,
         maintains=bool(settings.task),
         pull_files=change.files if settings.is_pull else None,
+        in_quarantine=settings.change is not None,
     )
 
 
 def _opening(
-    settings: Settings, repository: Repository, change: Change, quarantine: Quarantine
+    settings: Settings,
+    repository: Repository | GivenChange,
+    change: Change,
+    quarantine: Quarantine,
 ) -> str:
     order = settings.order
     diff = _opening_diff(settings, repository, change)
     told = list(orders.told(order, quarantine))
+    references = repository.references if isinstance(repository, GivenChange) else None
     if order.prompt is not None:
+        told += prompts.referring(change, quarantine, references or {})
         return prompt_run.opening(order, change, diff, quarantine, told)
-    return prompts.opening(change, diff, quarantine, told, since=order.since)
+    return prompts.opening(change, diff, quarantine, told, since=order.since, references=references)
 
 
 def _offered(settings: Settings) -> dict[str, tuple[type[Input], str]]:
     if settings.task:
         return MAINTENANCE_TOOLS
     if settings.order.prompt is not None:
-        return prompt_run.offered(settings.order.prompt)
+        return prompt_run.offered(settings.order.prompt, in_quarantine=settings.change is not None)
+    if settings.change:
+        return QUARANTINE_TOOLS
     if settings.is_pull:
         return READING_TOOLS if settings.reads_only else PULL_TOOLS
     return TOOLS | RECORDED_TOOLS if settings.recorded else TOOLS
 
 
+def _given(file: Path) -> GivenChange:
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=GivenChange)
+    except (OSError, msgspec.DecodeError) as error:
+        raise UsageError(f"the change `{file}` can't be read: {error}") from error
+
+
 def _model(
-    settings: Settings, change: Change, repository: Repository, workspace: Workspace
+    settings: Settings,
+    change: Change,
+    repository: Repository | GivenChange,
+    workspace: Workspace,
 ) -> Model:
     if settings.recorded and settings.task:
         return RecordedModel(note_within(settings.scope, workspace), MAINTENANCE)
@@ -160,7 +183,8 @@ def _model(
         if settings.order.prompt is not None:
             facts = prompt_facts(settings.order.prompt.id, change, repository, workspace)
             return RecordedModel(facts, PROMPT, offered=_offered(settings))
-        return RecordedModel(facts_of(change, repository, workspace), script)
+        look = "glob" if settings.change else "git_diff"
+        return RecordedModel(facts_of(change, repository, workspace) | {"look": look}, script)
     from agent_image.reviewer.anthropic_model import AnthropicModel
 
     return AnthropicModel(
@@ -173,7 +197,7 @@ def _model(
     )
 
 
-def _opening_diff(settings: Settings, repository: Repository, change: Change) -> str:
+def _opening_diff(settings: Settings, repository: Repository | GivenChange, change: Change) -> str:
     if change.base is None:
         return ""
     output = repository.diff(

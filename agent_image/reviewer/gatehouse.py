@@ -133,6 +133,11 @@ class Gatehouse:
         """Hand over the review."""
         self._call("POST", "/v1/review", msgspec.to_builtins(review))
 
+    def quarantined(self, tool: str, arguments: object) -> tuple[bool, str]:
+        """Call a tool in quarantine; whether it was allowed, and its answer or why not."""
+        found = self._call("POST", "/v1/quarantine", {"tool": tool, "arguments": arguments})
+        return found["allowed"] is True, str(found["text"])
+
     def wait(self, request_id: str, limit_s: float, *, settle_s: float = 180.0) -> Ask:
         """Wait until the request is over or `limit_s` seconds have passed; the request as it is
         then.

@@ -14,7 +14,12 @@ from agent_image.reviewer.findings import Finding, InvalidReviewError, Review, f
 from agent_image.reviewer.orders import Order, PromptOrder
 from agent_image.reviewer.repository import Change
 from agent_image.reviewer.text import Quarantine, plain
-from agent_image.reviewer.tool_inputs import HISTORY_TOOLS, READING_TOOLS, Input
+from agent_image.reviewer.tool_inputs import (
+    HISTORY_TOOLS,
+    QUARANTINE_TOOLS,
+    READING_TOOLS,
+    Input,
+)
 
 # What each category gives. The others give what is told, or nothing that a reader has.
 _TOOLS: dict[str, tuple[str, ...]] = {
@@ -71,8 +76,12 @@ class PromptAnswer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     ] = ()
 
 
-def offered(prompt: PromptOrder) -> dict[str, tuple[type[Input], str]]:
+def offered(
+    prompt: PromptOrder, *, in_quarantine: bool = False
+) -> dict[str, tuple[type[Input], str]]:
     """Return the tools that a prompt has."""
+    if in_quarantine:
+        return QUARANTINE_TOOLS if "filesystem" in prompt.tools else {}
     names = {name for one in prompt.tools for name in _TOOLS.get(one, ())}
     return {name: tool for name, tool in (READING_TOOLS | HISTORY_TOOLS).items() if name in names}
 

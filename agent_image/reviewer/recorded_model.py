@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from agent_image.reviewer.model import Block, ModelError, Reply, Request
-from agent_image.reviewer.repository import Change, GitError, Repository
+from agent_image.reviewer.repository import Change, GitError, GivenChange, Repository
 from agent_image.reviewer.text import plain
 from agent_image.reviewer.workspace import PathError, Workspace
 
@@ -29,7 +29,9 @@ _NAME = re.compile(r"\{\{(\w+)\}\}")
 _HUNK = re.compile(rb"^@@ -\S+ \+(\d+)", re.MULTILINE)
 _HUNK_OF_TEXT = re.compile(r"@@ -\S+ \+(\d+)")
 _NAMED = 20
-_READING = frozenset({"git_diff", "list_files", "find_files", "read_file", "search"})
+_READING = frozenset(
+    ("git_diff", "list_files", "find_files", "read_file", "search", "read", "grep", "glob")
+)
 
 
 class RecordedModel:
@@ -96,7 +98,7 @@ def fill(value: Any, facts: Facts) -> Any:
     return facts[whole[1]] if whole else _NAME.sub(lambda found: str(facts[found[1]]), value)
 
 
-def facts_of(change: Change, repository: Repository, workspace: Workspace) -> Facts:
+def facts_of(change: Change, repository: Repository | GivenChange, workspace: Workspace) -> Facts:
     """Return the facts of the real change, for the script."""
     names = [*change.files, *change.untracked] or list(
         itertools.islice(workspace.walk("."), _NAMED)
@@ -146,7 +148,9 @@ def _is_readable(workspace: Workspace, name: str) -> bool:
     return b"\0" not in data and name.isprintable()
 
 
-def _first_line(change: Change, repository: Repository, name: str | None) -> int | None:
+def _first_line(
+    change: Change, repository: Repository | GivenChange, name: str | None
+) -> int | None:
     if name is None or name not in change.files:
         return None
     try:
@@ -156,7 +160,7 @@ def _first_line(change: Change, repository: Repository, name: str | None) -> int
     return max(1, int(found[1])) if found else None
 
 
-def _additions(change: Change, repository: Repository) -> Facts:
+def _additions(change: Change, repository: Repository | GivenChange) -> Facts:
     """Return the first line that the change adds, and the recorded findings about lines that it
     adds."""
     known = {one["quote"]: one for one in json.loads(PULL_REQUEST.read_text("utf-8"))["known"]}
@@ -171,7 +175,9 @@ def _additions(change: Change, repository: Repository) -> Facts:
     return {**(first or nothing), "known_findings": json.dumps(found) if found else ""}
 
 
-def _added_lines(change: Change, repository: Repository) -> Iterator[tuple[str, int, str]]:
+def _added_lines(
+    change: Change, repository: Repository | GivenChange
+) -> Iterator[tuple[str, int, str]]:
     """Yield path, number and text of each line with text that the change adds."""
     path, line = ".", 0
     try:

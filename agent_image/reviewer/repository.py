@@ -63,6 +63,28 @@ class Change(msgspec.Struct, frozen=True):
     summary: str = "no base to compare with"
 
 
+class GivenChange(msgspec.Struct, frozen=True):
+    """A change as the supervisor gives it to a reader that sees no workspace. `references`: of its
+    files, by path. It stands in for a `Repository`; its diff, of what is to be reviewed, is all
+    that there is."""
+
+    base: str | None
+    head: str | None
+    files: tuple[str, ...]
+    summary: str
+    diff_text: str = msgspec.field(name="diff", default="")
+    references: dict[str, str] = {}
+
+    def change(self, _base: str) -> Change:
+        return Change(self.base, self.head, self.files, (), self.summary)
+
+    def diff(
+        self, _change: Change, _paths: list[str], limit_bytes: int, *, since: str = ""
+    ) -> Output:
+        data = self.diff_text.encode()
+        return Output(0, data[:limit_bytes], "" if len(data) <= limit_bytes else "was cut")
+
+
 class Repository:
     """Read-only git over one folder, which may be no repository at all (`exists`)."""
 

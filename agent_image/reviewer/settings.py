@@ -50,7 +50,8 @@ class Settings(msgspec.Struct, frozen=True):
     """`base` is a revision, `auto` or `none`. `recorded` chooses the recorded model. With a `task`
     it maintains instead of reviewing; `scope` are the globs of what it may change. `is_pull`: the
     change is a pull request's, and `reads_only`: it isn't run either; `order`: what else is known
-    of it."""
+    of it. `change`: the file with what is reviewed, of a reader in quarantine, which sees no
+    workspace."""
 
     base: str
     workspace: Path
@@ -66,6 +67,7 @@ class Settings(msgspec.Struct, frozen=True):
     scope: tuple[str, ...] = ()
     is_pull: bool = False
     reads_only: bool = False
+    change: Path | None = None
     order: Order = Order()
 
 
@@ -110,6 +112,7 @@ def parse(argv: list[str], environ: MutableMapping[str, str]) -> Settings:
         scope=tuple(options.scope),
         is_pull=options.pull,
         reads_only=options.read_only,
+        change=Path(options.change) if options.change else None,
         order=_order(options.order) if options.order else Order(),
     )
 
@@ -145,6 +148,9 @@ def _parser() -> argparse.ArgumentParser:
         "--pull", action="store_true", help="the change is a pull request's: nothing is changed"
     )
     parser.add_argument("--read-only", action="store_true", help="no command is run either")
+    parser.add_argument(
+        "--change", default="", help="in quarantine: the file with the change, from the supervisor"
+    )
     parser.add_argument("--order", default="", help="with --pull: a file, what else is known of it")
     parser.add_argument("--task", default="", help="maintain: a file that says what to do")
     parser.add_argument(

@@ -113,6 +113,26 @@ class DeleteFile(Input, frozen=True):
     path: WorkspacePath
 
 
+class ReadReference(Input, frozen=True):
+    reference: Annotated[
+        str, msgspec.Meta(max_length=20_000, description="typed://..., as grep and glob give it")
+    ]
+    first_line: Annotated[int, msgspec.Meta(ge=1)] = 1
+    last_line: Annotated[int, msgspec.Meta(ge=1)] | None = None
+
+
+class GrepShown(Input, frozen=True):
+    pattern: Annotated[
+        str, msgspec.Meta(min_length=1, max_length=1000, description="regular expression (Python)")
+    ]
+    glob: Annotated[str, msgspec.Meta(max_length=1000)] = "**"
+    ignore_case: bool = False
+
+
+class GlobShown(Input, frozen=True):
+    pattern: Annotated[str, msgspec.Meta(max_length=1000, description="src/**/*.py")] = "**"
+
+
 class Fetch(Input, frozen=True):
     url: Annotated[str, msgspec.Meta(min_length=1, max_length=2000)]
 
@@ -166,6 +186,12 @@ _EDITING: dict[str, tuple[type[Input], str]] = {
     "delete_file": (DeleteFile, "Delete a file of the workspace."),
 }
 MAINTENANCE_TOOLS = TOOLS | _EDITING
+# Whatever a reader in quarantine calls is answered by the supervisor, these and unknown ones.
+QUARANTINE_TOOLS: dict[str, tuple[type[Input], str]] = {
+    "read": (ReadReference, "Read a text file, numbered by line, by a reference to it."),
+    "grep": (GrepShown, "Search the files; answers with references, and line:text below each."),
+    "glob": (GlobShown, "List the files that a glob matches, as references."),
+}
 _READING = ("read_file", "list_files", "find_files", "search", "git_diff")
 READING_TOOLS = {name: TOOLS[name] for name in _READING}
 # What looks beyond the change. A clone has some of the history, not always all of it.

@@ -15,10 +15,11 @@ from agent_image.reviewer import process
 from agent_image.reviewer.egress import FetchError, fetch
 from agent_image.reviewer.gatehouse import ApiError, Ask, Gatehouse, refusal_text
 from agent_image.reviewer.model import Block
-from agent_image.reviewer.repository import Change, GitError, Repository
+from agent_image.reviewer.repository import Change, GitError, GivenChange, Repository
 from agent_image.reviewer.settings import Limits
 from agent_image.reviewer.text import Quarantine, capped, plain
 from agent_image.reviewer.tool_inputs import (
+    QUARANTINE_TOOLS,
     TOOLS,
     DeleteFile,
     EditFile,
@@ -60,16 +61,18 @@ class Tools:
         self,
         gatehouse: Gatehouse,
         workspace: Workspace,
-        repository: Repository,
+        repository: Repository | GivenChange,
         change: Change,
         *,
         limits: Limits,
         quarantine: Quarantine,
         say: Callable[[str], None],
         offered: dict[str, tuple[type[Input], str]] = TOOLS,
+        in_quarantine: bool = False,
         since: str = "",
         files: Sequence[str] = (),
     ) -> None:
+        self._in_quarantine = in_quarantine
         self._gatehouse = gatehouse
         self._workspace = workspace
         self._repository = repository
@@ -130,6 +133,9 @@ class Tools:
         """Check a call and hand its ask in: either its result already, or where and how the rest
         is done."""
         name = str(call.get("name"))
+        if self._in_quarantine and (name in self.offered or name not in QUARANTINE_TOOLS):
+            self._say(f"{plain(name, 60)} in quarantine")
+            return "here", lambda: self._quarantined(name, call.get("input"))
         if name not in self.offered:
             return Result(
                 f"there is no tool `{plain(name, 60)}`; use one of {', '.join(self.offered)}",
@@ -153,6 +159,14 @@ class Tools:
             return Result(f"{name}: {error}", is_error=True)
         settle_s = wish.timeout_s + 60.0 if isinstance(wish, RunCommand) else 120.0
         return "thread", lambda: self._answer(name, ask, settle_s)
+
+    def _quarantined(self, name: str, given: object) -> Result:
+        """Have the supervisor answer, of whichever tool: what it denies is on record there."""
+        arguments = given if name in self.offered and isinstance(given, dict) else {}
+        allowed, text = self._gatehouse.quarantined(name[:200], arguments)
+        if not allowed:
+            return Result(plain(text, 1000), is_error=True)
+        return Result(self._data(f"answer of {name}", text.encode()))
 
     def _ask(self, wish: Input) -> Ask:
         match wish:

@@ -67,6 +67,7 @@ from supervisor.sessions.standing import standing
 from supervisor.settings import ROOT, Settings
 from supervisor.store.engine import open_database
 from supervisor.workspace.channel import WorkspaceChannel
+from supervisor.workspace.quarantines import Quarantines
 from supervisor.workspace.undo.undo import MARK, Undo
 
 log = structlog.get_logger("app")
@@ -149,6 +150,7 @@ class SupervisorParts:
         self.tasks: asyncio.TaskGroup | None = None
         self.reviews: ReviewService | None = None
         self.named_secrets = NamedSecrets()
+        self.quarantines = Quarantines(self.clock, self.audit, self.redactor)
         self.surroundings = SessionSetup(
             named_secrets=self.named_secrets,
             settings=settings,
@@ -160,12 +162,11 @@ class SupervisorParts:
             java_store=write_java_store(settings.data_dir / "ca-bundle.p12", inside),
             serve_agent=self._serve_agent,
             now=self.clock.now,
+            quarantines=self.quarantines,
         )
         self.left = self.surroundings.left
         self.kept_copies = KeptCopies(
-            settings.sessions_dir,
-            settings.kept_copies_bytes,
-            self._needs_copy,
+            settings.sessions_dir, settings.kept_copies_bytes, self._needs_copy
         )
         self.files = saved_files.watched(
             settings,
@@ -184,6 +185,7 @@ class SupervisorParts:
             folder=settings.sessions_dir,
             max_uptime_s=settings.max_uptime_s,
         )
+        self.surroundings.quarantined.keep_answer = self.sessions.record_review
         self.sessions.on_change(
             lambda session: self.network.keep_bodies(session.id, is_on=session.keep_bodies)
         )

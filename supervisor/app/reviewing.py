@@ -14,7 +14,7 @@ import msgspec
 from supervisor.app.app import Supervisor, SupervisorParts
 from supervisor.app.session_plans import DEFAULT_POLICY
 from supervisor.core.reviews.retries import ProviderTrouble, provider_trouble
-from supervisor.core.sessions import Session
+from supervisor.core.sessions import QUARANTINED, Session
 from supervisor.errors import UserError
 from supervisor.forges.github import GitHub
 from supervisor.queue.embedded import EmbeddedQueue
@@ -26,6 +26,7 @@ from supervisor.server.webhooks.webhook_app import WebhookApp
 from supervisor.sessions.standing import open_standing, standing
 from supervisor.sessions.start_session import StartSession
 from supervisor.settings import ROOT, Settings
+from supervisor.workspace.quarantines import NoRoomError
 
 SERVICE_POLICY = ROOT / "policy/examples/review-service.yaml"
 # What a reader may do in its sandbox: of an author who may write, and of anybody else.
@@ -114,17 +115,22 @@ class ReaderSessions:
         base: str,
         *,
         may_run: bool,
+        quarantined: bool,
         order: str,
         model: str = "",
         budget: str,
     ) -> str:
         """See `runs.Readers.start`."""
-        session = await self._parts.sessions.start(
+        session = await self._started(
             StartSession(
                 workspace=folder,
                 kind="review",
                 base=base,
-                command=("--pull",) if may_run else ("--pull", "--read-only"),
+                command=(
+                    "--pull",
+                    *(() if may_run else ("--read-only",)),
+                    *((QUARANTINED,) if quarantined else ()),
+                ),
                 copy="auto",
                 policy=READER_POLICY if may_run else STRANGER_POLICY,
                 budget=budget,
@@ -135,6 +141,13 @@ class ReaderSessions:
         # It is reserved under the caps of reviews: nobody is asked for more.
         self._parts.spending.fix(session.id)
         return session.id
+
+    async def _started(self, wanted: StartSession) -> Session:
+        while True:
+            try:
+                return await self._parts.sessions.start(wanted)
+            except NoRoomError:
+                await self._parts.quarantines.wait_for_room()
 
     async def wait(self, session_id: str) -> Session:
         """See `runs.Readers.wait`."""

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from supervisor import settings as environment
+from supervisor.app.quarantined_sessions import QuarantinedSessions
 from supervisor.app.session_plans import SessionPlans
 from supervisor.channels.exec import ExecBroker
 from supervisor.channels.job_results import JobResults
@@ -23,7 +24,7 @@ from supervisor.core.actions import Exec, FileChange, Packages, category_of
 from supervisor.core.approvals import Request, is_settled, status
 from supervisor.core.jobs import JobResult
 from supervisor.core.network.egress_wire import Credential, Listener
-from supervisor.core.sessions import Session
+from supervisor.core.sessions import Session, is_quarantined
 from supervisor.errors import NotFoundError, UserError
 from supervisor.gate.gate import Gate
 from supervisor.gate.left_to_answer import LeftToAnswer, can_wait
@@ -49,6 +50,7 @@ from supervisor.workspace.channel import WorkspaceChannel
 from supervisor.workspace.copy import shared_copy
 from supervisor.workspace.copy.private_copy import make_private_copy, move_copy
 from supervisor.workspace.disk.overlay_changes import UPPER
+from supervisor.workspace.quarantines import Quarantines
 from supervisor.workspace.trees.trees import COPY
 from supervisor.workspace.undo.undo import Undo, reopened
 
@@ -87,7 +89,9 @@ class SessionSetup:
         java_store: Path,
         serve_agent: ServeAgent,
         now: Callable[[], float],
+        quarantines: Quarantines,
     ) -> None:
+        self.quarantined = QuarantinedSessions(quarantines, settings.sessions_dir)
         self._settings = settings
         self._gate = gate
         self._queue = queue
@@ -148,14 +152,17 @@ class SessionSetup:
     async def plan(self, wanted: StartSession) -> dict[str, Any]:
         """Return the facts of a session that its kind brings; `UserError` where it can't be started
         so."""
-        return await self._plans.plan(wanted, self._started_in(wanted))
+        found = await self._plans.plan(wanted, self._started_in(wanted))
+        if is_quarantined(wanted.kind, wanted.command):
+            self.quarantined.check_room()
+        return found
 
     def spec(self, session: Session, token: str, *, tty: bool) -> Spec:
         """Return the agent's sandbox."""
         spec = self._sandboxes.of_agent(
             session, token, self._within(session), self._caller(session), tty=tty
         )
-        return self._with_exec_rules(session, spec)
+        return self._with_exec_rules(session, self.quarantined.with_change(session, spec))
 
     def command_spec(self, session: Session, action: Exec) -> Spec:
         """Return the sandbox of a command that the agent asked for."""
@@ -203,6 +210,8 @@ class SessionSetup:
             ),
             self._started_in(wanted),
         )
+        if wanted is not None and is_quarantined(session.kind, session.command):
+            self.quarantined.open(session)
         how = None if wanted is None else wanted.exec_rules
         parts.enforces_exec_rules = (how or self._settings.exec_rules) == "enforce"
 
@@ -211,6 +220,8 @@ class SessionSetup:
     ) -> tuple[str, ...]:
         """Make the private copy, or take over that of an ended session; return notes for the
         person."""
+        if is_quarantined(session.kind, session.command):
+            return await self.quarantined.copy_workspace(session, self._data_folders, on_progress)
         await self._bring_identity(session, wanted)
         folder = self._settings.sessions_dir / session.id
         if self._settings.backend == "compose" and wanted.resume is None:
@@ -299,6 +310,7 @@ class SessionSetup:
 
     async def final_pass(self, session: Session, why: str) -> None:
         """Compare the whole copy with the host; nothing where no copy was made."""
+        await self.quarantined.take_answer(session)
         if self.exec_broker is not None:
             await self.exec_broker.until_stopped(session.id)
         is_copied = (self._settings.sessions_dir / session.id / "merged").is_dir()
@@ -334,6 +346,7 @@ class SessionSetup:
         """Close the doors and stop watching. What is left to answer stays answerable; without
         anything left, nothing of it is judged any more."""
         self._spending.close_session(session.id)
+        await self.quarantined.close(session)
         async with self._undo_turns[session.id]:
             await self._detach(session)
             self.left.add(session.id)
@@ -443,7 +456,8 @@ class SessionSetup:
         """Return whether nothing that it changes is asked for: it leaves the copy as commits alone,
         or was only a pull request's code to read."""
         is_pull = Path(session.workspace).is_relative_to(self._settings.clones_dir)
-        return is_pull or (session.job is not None and session.job.branch)
+        is_empty = is_quarantined(session.kind, session.command)
+        return is_pull or is_empty or (session.job is not None and session.job.branch)
 
     def _caller(self, session: Session) -> StartingShell:
         parts = self._parts.get(session.id)

@@ -15,6 +15,7 @@ from supervisor.core.budget import format_budget, parse_budget
 from supervisor.core.files.write_scope import WriteScope
 from supervisor.core.jobs import job_prompt
 from supervisor.core.policy.policy_text import LONGEST_HOLD_S, parse_policy
+from supervisor.core.sessions import QUARANTINED, is_quarantined
 from supervisor.core.text.duration import format_duration
 from supervisor.core.text.hosts import as_address
 from supervisor.errors import PolicyError, UserError
@@ -26,6 +27,8 @@ from supervisor.sessions.start_session import StartSession
 from supervisor.settings import ROOT, TAKEN_OVER, WORKSPACE_IN_COMPOSE, Settings
 
 DEFAULT_POLICY = ROOT / "policy/default.yaml"
+# What judges a session in quarantine, whatever the installation's policy says.
+QUARANTINE_POLICY = ROOT / "policy/examples/reader.yaml"
 STRICT_POLICY = ROOT / "policy/examples/strict.yaml"
 RECORDED_NOTICE = (
     "this review runs on a recorded model: no ANTHROPIC_API_KEY is set, so nobody looked at the"
@@ -39,7 +42,7 @@ RECORDED_JOB_NOTICE = (
     " writes one note within the scope"
 )
 # What a review of a pull request is started with, in place of a command.
-OF_PULLS = frozenset({"--pull", "--read-only"})
+OF_PULLS = frozenset({"--pull", "--read-only", QUARANTINED})
 ENFORCED_NOTICE = (
     "deny and ask rules for exec hold for every program that starts here; what a program does by"
     " itself, such as a shell's builtins or a script in an interpreter, they don't see"
@@ -76,11 +79,18 @@ class SessionPlans:
         return found
 
     async def _of_kind(self, wanted: StartSession, caller: StartingShell) -> dict[str, Any]:
+        is_quarantine = is_quarantined(wanted.kind, wanted.command)
+        if is_quarantine and (self._settings.backend == "compose" or wanted.resume is not None):
+            raise UserError(
+                "a quarantine can't be had so",
+                "have it on a machine of its own (no compose), and without a session to go on with",
+            )
+        policy = QUARANTINE_POLICY if is_quarantine else wanted.policy
         limits = parse_budget(
             self._settings.max_cost if wanted.budget is None else wanted.budget, "the budget"
         )
         common = {
-            **self._gate.rulings.policy_sets.wanted(wanted.policy),
+            **self._gate.rulings.policy_sets.wanted(policy),
             "limits": wanted.limits,
             "remotes": await workspace_git.remotes(wanted.workspace),
             "budget": format_budget(limits),
@@ -99,6 +109,12 @@ class SessionPlans:
             )
         if wanted.agent is not None:
             return common | self._of_named_agent(wanted.agent, caller)
+        if wanted.kind == "quarantine":
+            # It can ask for nothing, so what it needs is open to it from the start.
+            keys = [key for key in MODEL_KEYS if self._settings.model_keys[key.variable]]
+            common["policy_text"] = self._rules_for_models(
+                *dict.fromkeys(key.provider for key in keys)
+            )
         if self._settings.backend == "bubblewrap":
             find_program(wanted.command[0], caller.search_path, Path.home())
         return common

@@ -131,6 +131,7 @@ def _add_running(verb: Callable[..., argparse.ArgumentParser]) -> None:
         "claude": verb("claude", verbs.claude),
         "codex": verb("codex", verbs.codex),
         "opencode": verb("opencode", verbs.opencode),
+        "quarantine": verb("quarantine", verbs.quarantine),
     }
     for name, parser in parsers.items():
         parser.add_argument("--port", help="the page's port on 127.0.0.1 (GATEHOUSE_PORT)")
@@ -208,6 +209,12 @@ def _add_running(verb: Callable[..., argparse.ArgumentParser]) -> None:
         nargs=argparse.REMAINDER,
         metavar="-- COMMAND",
         help="the agent and its arguments",
+    )
+    parsers["quarantine"].add_argument(
+        "command",
+        nargs=argparse.REMAINDER,
+        metavar="-- AGENT",
+        help="claude, opencode or any command, and its arguments",
     )
     job = parsers["maintain"]
     job.add_argument(

@@ -17,7 +17,7 @@ import msgspec
 from supervisor import settings as environment
 from supervisor.base.clock import RealClock
 from supervisor.cli.client import Client
-from supervisor.cli.telling import CopyTeller, say, say_url
+from supervisor.cli.telling import CopyTeller, print_answer, say, say_url
 from supervisor.core.agents.agents import AgentName
 from supervisor.core.jobs import Job
 from supervisor.core.sessions import Kind
@@ -123,6 +123,7 @@ def follow(client: Client, wanted: dict[str, Any], *, open_from: Path | None) ->
     say_url(client.post("/api/login-token")["url"], open_from)
     offset, told, copying = 0, set[str](), CopyTeller(RealClock())
     has_terminal = not wanted["tty"]
+    is_quarantine = wanted["kind"] == "quarantine"
     try:
         while True:
             session = client.get(path)
@@ -135,7 +136,7 @@ def follow(client: Client, wanted: dict[str, Any], *, open_from: Path | None) ->
                 own_terminal.give_to(client, session["id"])
                 has_terminal = True
                 continue
-            part = _output(client, path, offset, is_shown=not wanted["tty"])
+            part = _output(client, path, offset, is_shown=not wanted["tty"] and not is_quarantine)
             offset = part["next_offset"]
             sys.stdout.write(part["text"])
             sys.stdout.flush()
@@ -154,4 +155,5 @@ def follow(client: Client, wanted: dict[str, Any], *, open_from: Path | None) ->
     say(f"the session has ended: {session['end_reason']}")
     if session["started_at"] is None and session["agent_exited_at"] is None:
         raise SandboxError(session["end_reason"])
-    return int(session["exit_code"] or 0) if session["agent_exited_at"] is not None else 0
+    code = int(session["exit_code"] or 0) if session["agent_exited_at"] is not None else 0
+    return print_answer(session["review"], code) if is_quarantine else code

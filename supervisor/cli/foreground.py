@@ -24,7 +24,7 @@ from supervisor import settings as environment
 from supervisor.base.clock import RealClock
 from supervisor.cli import client as running
 from supervisor.cli import following
-from supervisor.cli.telling import CopyTeller, say, say_url
+from supervisor.cli.telling import CopyTeller, print_answer, say, say_url
 from supervisor.core.agents.agents import AgentName
 from supervisor.core.jobs import Job, result_words
 from supervisor.core.sessions import Kind, Session, remaining_s
@@ -111,9 +111,8 @@ def supervise(
             base=base,
             tty=tty,
         )
-        return following.follow(
-            client, asked_there, open_from=settings.data_dir if open_browser else None
-        )
+        open_from = settings.data_dir if open_browser else None
+        return following.follow(client, asked_there, open_from=open_from)
     check_policy(settings.policy_file)
     asked = StartSession(
         workspace=workspace,
@@ -215,7 +214,8 @@ async def _supervise(settings: Settings, wanted: Any, *, open_browser: bool, sta
             say(f"found at start: {line}")
         sessions = supervisor.parts.sessions
         teller = _Teller(settings.sessions_dir, sessions.progress, raw=wanted.tty)
-        sessions.on_output(teller.output)
+        if wanted.kind != "quarantine":
+            sessions.on_output(teller.output)
         sessions.on_change(teller.session)
 
         def started(session_id: str) -> None:
@@ -239,7 +239,7 @@ async def _supervise(settings: Settings, wanted: Any, *, open_browser: bool, sta
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(left_s):
                     await supervisor.wait_for_stop()
-        return code
+        return print_answer(session.review, code) if wanted.kind == "quarantine" else code
 
 
 class _Teller:

@@ -3,13 +3,17 @@ link."""
 
 import contextlib
 import html
+import json
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 from supervisor.base.clock import Clock
 from supervisor.core.files.copy_progress import left
+from supervisor.core.reviews.quarantine_answers import dropped_words
 from supervisor.core.text.folding import TERMINAL, line
+from supervisor.errors import RefusedError
 from supervisor.settings import inherited
 
 TELL_EVERY_S = 1.0
@@ -40,6 +44,20 @@ class CopyTeller:
 def say(text: str) -> None:
     with contextlib.suppress(OSError):  # nobody reads it any more, or the terminal hung up
         print(f"gatehouse: {line(text, TERMINAL)}", file=sys.stderr, flush=True)
+
+
+def print_answer(review: dict[str, Any] | None, code: int) -> int:
+    """Print what stands of an answer from quarantine, as JSON; the exit code, 2 where there is no
+    answer."""
+    if review is None or not review.get("is_answer"):
+        say(str(review["summary"]) if review else "there is no answer")
+        return code or RefusedError.exit_code
+    shown = ("verdict", "summary", "findings", "notes", "dropped")
+    # In ASCII: nothing in it can hide, or steer a terminal.
+    print(json.dumps({name: review[name] for name in shown}, indent=2), flush=True)
+    if said := dropped_words(review["dropped"]):
+        say(said)
+    return code
 
 
 def say_url(url: str, open_from: Path | None) -> None:

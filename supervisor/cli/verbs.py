@@ -69,6 +69,21 @@ def _supervise_agent(options: argparse.Namespace, name: AgentName) -> int:
     return _supervise(options, kind="agent", agent=name, command=(name, *words), tty=has_terminal)
 
 
+def quarantine(options: argparse.Namespace) -> int:
+    """Have an agent review a folder that it only reads by reference; print what stands of its
+    answer."""
+    from supervisor.core.agents.agents import AGENTS, agent_named
+    from supervisor.core.reviews.quarantine import PROMPT
+
+    words = options.command[1:] if options.command[:1] == ["--"] else options.command
+    if not words:
+        raise UserError("no agent to quarantine", "give one: gatehouse quarantine -- claude")
+    name = agent_named(words[0]) if words[0] in ("claude", "opencode") else None
+    if name is not None and len(words) == 1:
+        words = [*words, *AGENTS[name].headless, PROMPT]
+    return _supervise(options, kind="quarantine", agent=name, command=tuple(words))
+
+
 def review(options: argparse.Namespace) -> int:
     """Run the review agent on the workspace's changes."""
     return _supervise(options, kind="review", base=options.base)

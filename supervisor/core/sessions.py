@@ -3,6 +3,7 @@
 A session is one bounded run of one agent in one sandbox.
 """
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal, NewType
 
 import msgspec
@@ -12,8 +13,10 @@ from supervisor.core.text.duration import format_duration
 
 SessionId = NewType("SessionId", str)
 State = Literal["starting", "running", "paused", "waiting", "stopping", "ended"]
-Kind = Literal["agent", "review", "maintenance", "standing"]
+Kind = Literal["agent", "review", "maintenance", "quarantine", "standing"]
 NetworkMode = Literal["proxy", "transparent"]
+# The word by which a review is one in quarantine.
+QUARANTINED = "--quarantine"
 
 
 class OwnLimits(
@@ -81,6 +84,12 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     job: Job | None = None
     job_result: JobResult | None = None
     order: str = ""
+
+
+def is_quarantined(kind: Kind, command: Sequence[str]) -> bool:
+    """Return whether a session only reads what it is shown: one of kind `quarantine`, and a review
+    of a pull request whose author may not write."""
+    return kind == "quarantine" or (kind == "review" and QUARANTINED in command)
 
 
 def own_limits(limits: OwnLimits) -> list[tuple[str, str]]:

@@ -83,6 +83,7 @@ Event = Literal[
     "budget_refused",
     "budget_nearly_used",
     "budget_raised",
+    "security_event",
     "review_budget_used",
     "review_spend_creeps",
 ]

@@ -39,13 +39,21 @@ def opened(path: Path) -> BinaryIO:
     return os.fdopen(plain_files.opened(path, os.O_NOFOLLOW), "rb")
 
 
-def newest_first(path: Path, limit: int, before_seq: int | None = None) -> list[dict[str, Any]]:
-    """Up to `limit` records, newest first; those older than `before_seq` where it is given."""
+def newest_first(
+    path: Path, limit: int, before_seq: int | None = None, event: str = ""
+) -> list[dict[str, Any]]:
+    """Up to `limit` records, newest first; those older than `before_seq` where it is given, and of
+    one event where that is."""
     found: list[dict[str, Any]] = []
+    wanted = f'"event":"{event}"'.encode() if event else b""
     for line in _lines_backwards(path):
+        if wanted not in line:
+            continue
         try:
             record = json.loads(line)
         except ValueError:
+            continue
+        if event and record.get("event") != event:
             continue
         if before_seq is None or record.get("seq", 0) < before_seq:
             found.append(record)

@@ -4,7 +4,7 @@ What a comment says is read from the forge, too: the webhook only told that ther
 says that it was heard; words are an act like any other.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, cast
 
 import msgspec
@@ -14,6 +14,7 @@ from supervisor.base.clock import Clock
 from supervisor.core.act import Act
 from supervisor.core.act import Forge as ForgeName
 from supervisor.core.reviews import deliveries, mentions, slots
+from supervisor.core.reviews.config.layers import EffectiveConfig
 from supervisor.core.reviews.mentions import Mention
 from supervisor.core.reviews.trust import WRITERS
 from supervisor.errors import NotFoundError, UserError
@@ -61,7 +62,7 @@ class Mentions:
         if comment is None or comment.number is None or comment.is_bot or comment.author == own:
             return IGNORED
         found = mentions.parse_mention(comment.body, own.removesuffix("[bot]"))
-        if found is None or found.command not in mentions.BUILT_IN:
+        if found is None:
             return IGNORED
         permission = await self._forge.permission(facts_of(repository), comment.author)
         pull = await self._pull(repository, comment.number)
@@ -74,12 +75,20 @@ class Mentions:
                 author=comment.author[:256],
                 command=found.command,
                 arguments=found.arguments[: mentions.MOST_ARGUMENT_CHARS],
+                is_inline=is_inline,
                 at=self._clock.now(),
             )
         if not is_wanted:
             return "duplicate"
         outcome = "not-permitted"
-        if permission in WRITERS:
+        is_prompt = found.command not in mentions.BUILT_IN
+        if permission in WRITERS and is_prompt and not found.is_too_long:
+            # Whether there is such a prompt the run knows: it has the configuration.
+            await self._reconcile.pull(repository, pull.number, again=True)
+            return "waits"
+        if permission in WRITERS and is_prompt:
+            outcome = "too-long"
+        elif permission in WRITERS:
             answer = _Answer(repository, pull, comment, is_inline)
             reaction, words = await self._do(answer, found)
             self._say(answer, reaction, words)
@@ -87,6 +96,55 @@ class Mentions:
         with self._engine.begin() as connection:
             queries.end_mention(connection, repository.forge, number, outcome)
         return outcome
+
+    def called(
+        self, repository: queries.Repository, pull: queries.PullRequest, config: EffectiveConfig
+    ) -> list[queries.WaitingMention]:
+        """Return the mentions that call for a prompt of this configuration, and say that they were
+        heard. Of what it doesn't know nothing comes."""
+        known = {one.value.id for one in config.commands}
+        with self._engine.begin() as connection:
+            waiting = queries.waiting_mentions(connection, pull.id)
+            for one in waiting:
+                if one.command not in known:
+                    queries.end_mention(connection, repository.forge, one.comment_id, IGNORED)
+        found = [one for one in waiting if one.command in known]
+        for one in found:
+            spelled = f"review:{one.comment_id}" if one.is_inline else str(one.comment_id)
+            act = Act(
+                operation="react",
+                forge=cast("ForgeName", repository.forge),
+                repository=repository.full_name,
+                number=pull.number,
+                fork=pull.fork,
+                body=HEARD,
+                targets=(spelled,),
+            )
+            self._ask(act, repository.session_id, f"an answer to {one.author}")
+        return found
+
+    def answered(
+        self, repository: queries.Repository, called: Sequence[queries.WaitingMention]
+    ) -> None:
+        """What these mentions called for has run."""
+        with self._engine.begin() as connection:
+            for one in called:
+                queries.end_mention(connection, repository.forge, one.comment_id, "done")
+
+    def wants_more(self, pull_id: int) -> bool:
+        """Return whether a mention came that no run has looked at."""
+        with self._engine.connect() as connection:
+            return bool(queries.waiting_mentions(connection, pull_id))
+
+    async def call_again(self) -> None:
+        """Have the mentions run that a full slot, or a reason that is over, kept from it."""
+        with self._engine.connect() as connection:
+            found = [queries.pull(connection, one) for one in queries.pulls_called(connection)]
+            places = [
+                (queries.repository_of(connection, one.repository_id), one.number) for one in found
+            ]
+        for repository, number in places:
+            await self._reconcile.pull(repository, number, again=True)
 
     async def _do(self, on: "_Answer", found: Mention) -> tuple[str, str]:
         """Do what a mention asks for; return the reaction to it, and the words, "" for none."""

@@ -6,7 +6,7 @@ of an answer, and what is posted of it, is decided here, not by the model.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import NamedTuple, cast
 
 import msgspec
@@ -17,6 +17,7 @@ from supervisor.core.act import Act
 from supervisor.core.act import Forge as ForgeName
 from supervisor.core.reviews import prompts
 from supervisor.core.reviews.config.layers import EffectiveConfig
+from supervisor.core.reviews.mentions import split_words
 from supervisor.core.reviews.orders import Order, Told
 from supervisor.core.reviews.posts import PullTarget
 from supervisor.core.reviews.prompt_posts import prompt_act, run_of_prompt
@@ -62,6 +63,7 @@ class PromptRuns:
         self.tasks: dict[str, asyncio.Task[None]] = {}
         self.fed: list[str] = []
         self.parts = 1
+        self.arguments: dict[str, Told] = {}
 
     async def notes(self) -> tuple[Told, ...]:
         """Return what the main reader is told, once every prompt that feeds it has ended."""
@@ -100,13 +102,27 @@ class Prompts:
         config: EffectiveConfig,
         order: Order,
         read: ReadPrompt,
+        called: Sequence[queries.WaitingMention] = (),
+        *,
+        only_called: bool = False,
     ) -> AsyncIterator[PromptRuns]:
-        """Have the prompts of a configuration that hold run until the block ends: whoever leaves
-        it early stops them. `order` is that of the review."""
+        """Have the prompts of a configuration that hold, and those that comments called, run until
+        the block ends: whoever leaves it early stops them. `order` is that of the review;
+        `only_called`: there is nothing new for the others."""
         subject = PromptSubject(pull.draft, pull.labels, pull.author, checkout.files)
-        plans = [one.value for one in config.prompts]
+        plans = [] if only_called else [one.value for one in config.prompts]
         chosen, others = prompts.choose(plans, subject)
+        commands = {one.value.id: one.value for one in config.commands}
+        wished = [prompts.called_plan(commands[one.command], one.comment_id) for one in called]
+        more, not_more = prompts.choose(wished, subject._replace(draft=False))
+        chosen, others = [*chosen, *more], [*others, *not_more]
         going = PromptRuns(run, self._told(run))
+        going.arguments = {
+            f"called-{one.comment_id}": prompts.arguments_told(
+                one.arguments, split_words(one.arguments)
+            )
+            for one in called
+        }
         going.outcomes += others
         going.parts = len(chosen) + 1
         going.fed = [one.plan.id for one in chosen if prompts.is_fed(one.plan)]
@@ -140,7 +156,8 @@ class Prompts:
         outcome = PromptOutcome(id=plan.id, title=plan.title, end="failed", mode=plan.mode)
         try:
             async with turns:
-                wanted = prompts.prompt_order(chosen, order)
+                notes = [going.arguments[plan.id]] if plan.id in going.arguments else []
+                wanted = prompts.prompt_order(chosen, order, notes)
                 session, cost = await read(wanted, plan.asked.model or "", going.parts)
             outcome = msgspec.structs.replace(outcome, session_id=session.id, cost=cost)
             if session.review is None:
@@ -180,9 +197,12 @@ class Prompts:
             known = going.told.get(report.plan.id)
             fresh = prompts.without_known(report, known or ())
             told = [one.id for one in fresh.findings]
-            is_said = prompts.is_posted(report.plan) and (
-                # The first time also that nothing was found; prose is of each head.
-                told or known is None or report.plan.format == "narrative"
+            is_said = prompts.is_called(report.plan) or (
+                prompts.is_posted(report.plan)
+                and (
+                    # The first time also that nothing was found; prose is of each head.
+                    told or known is None or report.plan.format == "narrative"
+                )
             )
             outcomes[report.plan.id] = msgspec.structs.replace(
                 outcomes[report.plan.id],

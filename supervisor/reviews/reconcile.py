@@ -199,12 +199,13 @@ class Reconcile:
         *,
         full: bool = False,
         called: bool = False,
+        again: bool = False,
     ) -> str:
         """Read a pull request from the forge, and give its slot what follows; return the outcome in
         a word. `full`: somebody wants it reviewed, also where it was; `called`: somebody who may
-        write does."""
+        write does; `again`: a run has something to do, also where it was."""
         facts = await self._forge.pull(facts_of(repository), number)
-        return await self._take(repository, facts, full=full, called=called)
+        return await self._take(repository, facts, full=full, called=called, again=again)
 
     async def _take(
         self,
@@ -213,6 +214,7 @@ class Reconcile:
         *,
         full: bool = False,
         called: bool = False,
+        again: bool = False,
     ) -> str:
         own = await self.own_login()
         permission = "none"
@@ -269,7 +271,7 @@ class Reconcile:
             return reason
         # Prompts may look at the draft just now, which is no review of it.
         was_draft = before is not None and before.draft and not facts.is_draft
-        self._slots.happened(pull_id, slots.Wanted(facts.head_sha, full=full or was_draft))
+        self._slots.happened(pull_id, slots.Wanted(facts.head_sha, full or was_draft, again))
         return "wanted"
 
     def _filtered(

@@ -35,6 +35,7 @@ from supervisor.forges.base import Forge, ForgeError
 from supervisor.reviews.budgets import Budgets
 from supervisor.reviews.clones import Checkout, CloneError, Clones, WantedCode
 from supervisor.reviews.configurations import Configurations
+from supervisor.reviews.mentions import Mentions
 from supervisor.reviews.prompts import Prompts, PromptSession
 from supervisor.reviews.receipts import Receipts
 from supervisor.reviews.reconcile import facts_of, trust_of
@@ -62,11 +63,13 @@ class Readers(Protocol):
         base: str,
         *,
         may_run: bool,
+        quarantined: bool,
         order: str,
         budget: str,
         model: str = "",
     ) -> str:
         """Start it; the session's id. `may_run`: it may run the commands that a policy lets it.
+        `quarantined`: it reads by reference alone, since nobody vouches for the code.
         `order`: what it is told besides; `budget`: what it may spend; `model`: which one, "" for
         the service's own."""
 
@@ -116,6 +119,7 @@ class Runs:
         tidying: Tidying,
         configurations: Configurations,
         prompts: Prompts,
+        mentions: Mentions,
         sessions: Readers,
         slots_: Slots,
         receipts: Receipts,
@@ -131,6 +135,7 @@ class Runs:
         self._tidying = tidying
         self._configurations = configurations
         self._prompts = prompts
+        self._mentions = mentions
         self._sessions = sessions
         self._slots = slots_
         self._receipts = receipts
@@ -215,6 +220,8 @@ class Runs:
         )
         self._slots.happened(run.pull_id, ended)
         self._budgets.settle_over()
+        if not failed and self._mentions.wants_more(run.pull_id):
+            self._slots.happened(run.pull_id, slots.Wanted(run.head_sha, again=True))
 
     async def _review(
         self,
@@ -257,9 +264,10 @@ class Runs:
             )
             if not looked_at:
                 return self._receipt(run, "skipped", "empty")
+            called = self._mentions.called(repository, pull, config)
             said: tuple[ReviewVerdict, str, list[Finding]] = ("comment", NOTHING_NEW, [])
             is_new = not round_.since or any(one.path in looked_at for one in round_.touched)
-            if is_new or pull.draft:
+            if is_new or called or pull.draft:
                 guidance, skills = await self._rounds.guidance(checkout, revision, looked_at)
                 order = Order(
                     title=pull.title,
@@ -276,19 +284,20 @@ class Runs:
                 )
                 model = review_model(config)
                 read_prompt = partial(self._read_prompt, run, checkout)
-                prompts = self._prompts.running(run, pull, checkout, config, order, read_prompt)
-                async with prompts as going:
-                    if pull.draft:
-                        # Nobody reviews it yet.
-                        await going.ended()
-                        run = self._prompts.conclude(going, pull, repository)
-                        return self._receipt(run, "skipped", "draft")
-                    order = msgspec.structs.replace(order, notes=await going.notes())
-                    run, said = await self._read(
-                        run, checkout, order, model=model, parts=going.parts
-                    )
+                facts = (run, pull, checkout, config, order, read_prompt, called)
+                only_called = not is_new and not pull.draft
+                async with self._prompts.running(*facts, only_called=only_called) as going:
+                    # Of a draft nobody wants a review yet.
+                    if is_new and not pull.draft:
+                        order = msgspec.structs.replace(order, notes=await going.notes())
+                        run, said = await self._read(
+                            run, checkout, order, model=model, parts=going.parts
+                        )
                     await going.ended()
                 run = self._prompts.conclude(going, pull, repository)
+                self._mentions.answered(repository, called)
+                if pull.draft:
+                    return self._receipt(run, "skipped", "draft")
             verdict, summary, found = said
             lines = await self._rounds.lines(checkout, {one.path for one in found})
             placed = findings.place(found, checkout.files, lines.get)
@@ -363,6 +372,7 @@ class Runs:
                 checkout.folder,
                 checkout.base,
                 may_run=may_run,
+                quarantined=run.trust != "head",
                 order=order_text(order),
                 budget=budget,
                 model=model,

@@ -129,6 +129,7 @@ class ReviewService:
             *(self.engine, clock, forge, clones, self.rounds, Tidying(forge, self._ask)),
             configurations=self.configurations,
             prompts=self.prompts,
+            mentions=self.mentions,
             sessions=sessions,
             slots_=self.slots,
             receipts=self.receipts,
@@ -412,6 +413,7 @@ class ReviewService:
         while True:
             try:
                 await self.reconcile.poll()
+                await self.mentions.call_again()
             except ForgeError as error:
                 log.warning("the forge can't be asked", error=str(error))
             except Exception:

@@ -52,13 +52,19 @@ def arguments(
         *("--dev", "/dev", "--size", size, "--perms", "0700", "--tmpfs", "/dev/shm"),  # noqa: S108
         *tmpfs,
         *binds,
-        *("--dir", "/workspace", "--ro-bind", str(spec.workspace_lower), LOWER),
+        *("--dir", "/workspace", *_lower(spec)),
         *(word for path, is_directory in covers for word in _cover(path, is_directory)),
         *("--bind", str(spec.workspace_merged), MERGED),
         *("--remount-ro", "/dev", "--remount-ro", "/"),
         *("--chdir", spec.cwd),
         *_environment(spec),
     ]
+
+
+def _lower(spec: Spec) -> list[str]:
+    if spec.workspace_lower is None:
+        return ["--dir", LOWER]
+    return ["--ro-bind", str(spec.workspace_lower), LOWER]
 
 
 def _isolation(spec: Spec) -> list[str]:

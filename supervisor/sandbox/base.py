@@ -64,11 +64,11 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """One sandbox: a command, its environment, and what it sees of the host.
 
     `command` is started in `cwd` (a path inside) with exactly `env`. `workspace_lower` shows
-    read-only at LOWER, `workspace_merged` writable at MERGED. `masked` are host paths that must
-    show nowhere inside (the data directory), also where they lie below the workspace, /usr or a
-    bind. `readonly_binds` are pairs of host path and path inside. `ports` are opened as
-    listening sockets on 127.0.0.1 in the sandbox's own network. `home_files`: what the home holds
-    at the start, by path below it. `redirected`: every TCP
+    read-only at LOWER (None: an empty folder), `workspace_merged` writable at MERGED. `masked` are
+    host paths that must show nowhere inside (the data directory), also where they lie below the
+    workspace, /usr or a bind. `readonly_binds` are pairs of host path and path inside. `ports`
+    are opened as listening sockets on 127.0.0.1 in the sandbox's own network. `home_files`: what
+    the home holds at the start, by path below it. `redirected`: every TCP
     connection but those to loopback comes to a listening socket at DOOR_PORT, and queries of
     names to a socket for datagrams at NAMES_PORT. `tty` gives the command a terminal. `within`
     are descriptors of a user and a mount namespace to make the sandbox in: those where
@@ -78,7 +78,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """
 
     command: tuple[str, ...]
-    workspace_lower: Path
+    workspace_lower: Path | None
     workspace_merged: Path
     env: dict[str, str] = {}
     cwd: str = MERGED

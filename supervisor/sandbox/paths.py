@@ -41,7 +41,9 @@ def resolved(spec: Spec) -> Spec:
     """`spec` with every host path resolved and judged. Raises SandboxError."""
     spec = msgspec.structs.replace(
         spec,
-        workspace_lower=_directory(spec.workspace_lower, "workspace"),
+        workspace_lower=(
+            None if spec.workspace_lower is None else _directory(spec.workspace_lower, "workspace")
+        ),
         workspace_merged=_directory(spec.workspace_merged, "private copy"),
         masked=tuple(_existing(path, "masked path") for path in spec.masked),
         readonly_binds=tuple(
@@ -54,8 +56,9 @@ def resolved(spec: Spec) -> Spec:
     for path in spec.home_files:
         if not os.path.normpath(f"{HOME}/{path}").startswith(f"{HOME}/"):
             raise SandboxError(f"`{path}` is outside of the home", "name a file below it")
-    _judge_workspace(spec.workspace_lower)
-    _judge_copy(spec)
+    if spec.workspace_lower is not None:
+        _judge_workspace(spec.workspace_lower)
+        _judge_copy(spec, spec.workspace_lower)
     for source, _ in spec.readonly_binds:
         if str(source) == "/" or _within(source, [Path(path) for path in NEVER_BELOW]):
             raise SandboxError(f"can't show `{source}` to an agent", "bind only what it needs")
@@ -70,7 +73,8 @@ def covers(
 
     `sources` are the host directories that every sandbox shows, with their places inside.
     """
-    shown = (*sources, *spec.readonly_binds, (spec.workspace_lower, LOWER))
+    lower = () if spec.workspace_lower is None else ((spec.workspace_lower, LOWER),)
+    shown = (*sources, *spec.readonly_binds, *lower)
     return tuple(
         (os.path.normpath(f"{inside}/{masked.relative_to(source)}"), masked.is_dir())
         for masked in spec.masked
@@ -111,8 +115,8 @@ def _judge_workspace(lower: Path) -> None:
         )
 
 
-def _judge_copy(spec: Spec) -> None:
-    lower, merged = spec.workspace_lower, spec.workspace_merged
+def _judge_copy(spec: Spec, lower: Path) -> None:
+    merged = spec.workspace_merged
     for masked in spec.masked:
         # The copy's own mount lies over its cover; anything else that is shown must not be covered
         # as a whole.

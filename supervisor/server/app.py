@@ -19,7 +19,7 @@ from litestar.static_files import create_static_files_router
 from litestar.types import ASGIApp, ControllerRouterHandler
 
 import supervisor
-from supervisor.server.agent import agent_api, mcp
+from supervisor.server.agent import agent_api, mcp, quarantine_calls
 from supervisor.server.agent.agent_calls import AgentCalls
 from supervisor.server.common.auth import BadTokens, OperatorAuth
 from supervisor.server.common.errors import HANDLERS, ErrorPage
@@ -37,6 +37,7 @@ from supervisor.server.operator.pages import (
     network_page,
     push_api,
     quiet_page,
+    security_page,
     spend_page,
     undo_api,
 )
@@ -80,6 +81,7 @@ def build_operator_app(
             *spend_page.api_handlers(),
             *left_page.api_handlers(),
             *quiet_page.api_handlers(),
+            *security_page.api_handlers(),
             *reviews_api.handlers(),
             *metrics.handlers(),
             live.handler(),
@@ -122,6 +124,7 @@ def build_agent_app(parts: Parts, session_id: str) -> Litestar:
     app = Litestar(
         route_handlers=[*agent_api.handlers(calls), mcp.handler(calls)],
         guards=[require_caller],
+        before_request=quarantine_calls.guard(calls),
         exception_handlers=dict(HANDLERS),
         request_max_body_size=AGENT_BODY_BYTES,
         openapi_config=OpenAPIConfig(

@@ -17,7 +17,7 @@ import structlog
 log = structlog.get_logger("sessions")
 
 # What goes: the copy itself, of either kind, and contents that it shared with the host.
-COPIES = ("merged", "upper", "work", "blobs")
+COPIES = ("merged", "upper", "work", "blobs", "quarantine")
 
 
 class KeptCopies:

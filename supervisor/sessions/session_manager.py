@@ -195,7 +195,7 @@ class SessionManager:
             workspace=str(workspace),
             token_hash=content_hash(token.encode()),
             created_at=now,
-            deadline_at=now + (wanted.max_uptime_s or self._max_uptime_s),
+            deadline_at=now + wanted.uptime_s(self._max_uptime_s),
             **facts,
         )
         # The redacted command is kept and shown; the agent starts with the given words.
@@ -392,7 +392,7 @@ class SessionManager:
             session = self._change(session.id, notices=(*session.notices, *notes))
         if live.wanted_stop.is_set():
             return session
-        is_given = session.kind == "agent" and wanted.command
+        is_given = session.kind in ("agent", "quarantine") and wanted.command
         given = msgspec.structs.replace(session, command=wanted.command) if is_given else session
         spec = self._surroundings.spec(given, token, tty=wanted.tty)
         live.running = await self._sandbox.start(

@@ -34,6 +34,14 @@ def read(folder: Path, offset: int) -> tuple[bytes, int]:
     return data, begin + len(data)
 
 
+def tail(folder: Path, most_bytes: int) -> str:
+    """Return the end of the output as text."""
+    data, offset = b"", max(0, size(folder) - most_bytes)
+    while part := read(folder, offset)[0]:
+        data, offset = data + part, offset + len(part)
+    return data.decode("utf-8", "replace")
+
+
 def size(folder: Path) -> int:
     """Return the number of kept bytes."""
     try:

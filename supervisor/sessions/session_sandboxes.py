@@ -19,7 +19,7 @@ from supervisor.core.agents.agents import AGENTS, MODEL_KEYS, AgentName, ModelKe
 from supervisor.core.agents.inside import Inside
 from supervisor.core.jobs import job_prompt
 from supervisor.core.network.egress_wire import Credential
-from supervisor.core.sessions import Session
+from supervisor.core.sessions import QUARANTINED, Session, is_quarantined
 from supervisor.errors import UserError
 from supervisor.sandbox.arguments import PATH
 from supervisor.sandbox.base import CA_BUNDLE, HOME, JAVA_STORE, MERGED, SandboxLimits, Spec
@@ -35,6 +35,8 @@ AGENT_PORT = 3701
 INSIDE = "/opt/gatehouse"
 # The built-in agent's task, below its home.
 TASK = ".gatehouse/task"
+# Of a reader in quarantine: what it reviews.
+CHANGE = ".gatehouse/change.json"
 ORDER = ".gatehouse/order.json"
 DOOR = f"http://127.0.0.1:{AGENT_PORT}"
 _URLS: Mapping[Provider, str] = {
@@ -119,7 +121,11 @@ class SessionSandboxes:
             "GATEHOUSE_TOKEN": token,
             "GATEHOUSE_SESSION": session.id,
         }
-        env |= self._key_variables() | self._named_secrets.variables
+        env |= self._key_variables()
+        if is_quarantined(session.kind, session.command):
+            env["GATEHOUSE_QUARANTINE"] = "1"
+        else:
+            env |= self._named_secrets.variables
         home_files: dict[str, str] = {}
         if session.agent:
             agent = AGENTS[cast("AgentName", session.agent)]
@@ -200,8 +206,11 @@ class SessionSandboxes:
         self, session: Session, caller: StartingShell
     ) -> tuple[tuple[str, ...], tuple[tuple[Path, str], ...]]:
         if session.kind == "review":
-            order = ("--order", f"{HOME}/{ORDER}") if session.order else ()
-            return _our_agent(*session.command[1:], *order)
+            given: tuple[str, ...] = ("--order", f"{HOME}/{ORDER}") if session.order else ()
+            words = [one for one in session.command[1:] if one != QUARANTINED]
+            if is_quarantined(session.kind, session.command):
+                given += ("--change", f"{HOME}/{CHANGE}")
+            return _our_agent(*words, *given)
         if session.kind == "maintenance" and not session.agent:
             scope = session.job.scope if session.job is not None else ()
             globs = [word for glob in scope for word in ("--scope", glob)]
@@ -240,10 +249,11 @@ class SessionSandboxes:
         tty: bool,
     ) -> Spec:
         settings, own = self._settings, session.limits
+        is_shown = not is_quarantined(session.kind, session.command)
         shown = tuple((one, str(one)) for one in caller.tools.folders)
         return Spec(
             command=command,
-            workspace_lower=Path(session.workspace),
+            workspace_lower=Path(session.workspace) if is_shown else None,
             workspace_merged=settings.sessions_dir / session.id / "merged",
             env=env,
             masked=(*self._masked, *caller.tools.masked),
@@ -289,7 +299,7 @@ class SessionSandboxes:
         env |= caller.variables
         env |= {f"{provider.upper()}_BASE_URL": url for provider, url in self._other_urls().items()}
         env |= dict.fromkeys(_CA_VARIABLES, CA_BUNDLE)
-        if session.kind != "agent" and not session.agent:
+        if session.kind not in ("agent", "quarantine") and not session.agent:
             env["GATEHOUSE_MODEL"] = "recorded" if session.model == "recorded" else "anthropic"
             env["GATEHOUSE_REVIEW_MODEL"] = (
                 "" if session.model in ("recorded", DEFAULT_MODEL) else session.model or ""

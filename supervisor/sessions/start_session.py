@@ -8,7 +8,8 @@ import msgspec
 
 from supervisor.core.agents.agents import AgentName
 from supervisor.core.jobs import Job
-from supervisor.core.sessions import Kind, NetworkMode, OwnLimits
+from supervisor.core.reviews.quarantine import LIFE_S
+from supervisor.core.sessions import Kind, NetworkMode, OwnLimits, is_quarantined
 from supervisor.errors import UserError
 from supervisor.settings import CopyMode, ExecRules
 
@@ -60,6 +61,12 @@ class StartSession(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     environment: dict[_Name, _Value] | None = None
     order: Annotated[str, msgspec.Meta(max_length=1_000_000)] = ""
     expects: dict[_Name, _Value] = {}
+
+    def uptime_s(self, by_default: float) -> float:
+        """Return how long the session may last."""
+        wanted_s = self.max_uptime_s or by_default
+        is_short = is_quarantined(self.kind, self.command)
+        return min(wanted_s, LIFE_S) if is_short else wanted_s
 
 
 def checked_workspace(path: Path) -> Path:

@@ -64,6 +64,18 @@ def test_a_call_becomes_a_question(call: dict[str, Any], asked: list[dict[str, A
         assert one.get("cwd") in (None, "/workspace/merged/src")
 
 
+def test_in_quarantine_every_call_is_asked_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GATEHOUSE_QUARANTINE", "1")
+    asked = [{"tool": "named", "name": "Read", "arguments": {"file_path": "x"}}]
+    assert questions(called("Read", file_path="x")) == asked
+    asked = [{"tool": "named", "name": "Write", "arguments": {}}]
+    assert questions(called("Write", file_path="x", content="y")) == asked
+    (asked_of_read,) = questions(called("Read", file_path="/workspace/merged/typed:/a.py?d=0"))
+    assert asked_of_read["arguments"] == {"file_path": "typed://a.py?d=0"}
+    (asked_of_mcp,) = questions(called("mcp__notes__wipe", all=True))
+    assert asked_of_mcp["name"] == "mcp__notes__wipe"
+
+
 @contextmanager
 def door(status: int, body: bytes) -> Iterator[list[dict[str, Any]]]:
     """A door that gives this answer; what it was asked."""

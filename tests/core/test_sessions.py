@@ -9,6 +9,7 @@ from supervisor.core.sessions import (
     Session,
     SessionId,
     as_started,
+    is_quarantined,
     own_limits,
     remaining_s,
     state,
@@ -82,3 +83,10 @@ def test_only_the_bounds_that_a_session_has_of_its_own_are_named() -> None:
         "output_bytes": 2 << 20,
         "hold_s": 5.0,
     }
+
+
+def test_what_reads_in_quarantine() -> None:
+    assert is_quarantined("quarantine", ("sh",))
+    assert is_quarantined("review", ("gatehouse-review", "--pull", "--quarantine"))
+    assert not is_quarantined("review", ("gatehouse-review", "--pull", "--read-only"))
+    assert not is_quarantined("agent", ("sh", "--quarantine"))

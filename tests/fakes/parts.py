@@ -37,6 +37,7 @@ from supervisor.store import sessions as session_store
 from supervisor.store.engine import open_database
 from supervisor.workspace.apply.partial import PartAnswered, Rest
 from supervisor.workspace.incoming.incoming import HostChanges
+from supervisor.workspace.quarantines import Quarantines
 from supervisor.workspace.undo.undo import Undo
 from tests.fakes.clock import FakeClock
 
@@ -329,6 +330,7 @@ class FakeParts:
         self.reviews = None
         self.kept_copies = KeptCopies(self.settings.sessions_dir, 10**9, lambda one: True)
         self.left = LeftToAnswer(self.gate, self.queue, self.clock.now, self.settings.keep_left_s)
+        self.quarantines = Quarantines(self.clock, self.audit, self.redactor)
         self.pushes = FakePushes()
         self.installs = FakeInstalls()
         self.branches = FakeBranches()

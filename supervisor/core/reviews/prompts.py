@@ -11,14 +11,21 @@ import msgspec
 
 from supervisor.core.act import SEVERITIES, Confidence
 from supervisor.core.reviews.config.layers import PROVIDERS, PromptPlan, is_offered
-from supervisor.core.reviews.config.shapes import GlobSet, NameSet, SeverityFloor
+from supervisor.core.reviews.config.shapes import (
+    GlobSet,
+    NameSet,
+    PromptConditions,
+    SeverityFloor,
+)
 from supervisor.core.reviews.diffs import ChangedFile
 from supervisor.core.reviews.findings import Finding, LinesOf, PlacedFinding, place
-from supervisor.core.reviews.orders import Order, PromptOrder
+from supervisor.core.reviews.orders import Order, PromptOrder, Told
 from supervisor.core.text.globs import Glob
 
 PromptEnd = Literal["done", "skipped", "not-wanted", "failed"]
 MOST_NOTES = 20
+# What a reader is told of a comment that called for a prompt.
+ARGUMENTS = "arguments of the comment"
 _FLOORS: dict[SeverityFloor, int] = {
     "low": SEVERITIES.index("low"),
     "medium": SEVERITIES.index("medium"),
@@ -95,6 +102,34 @@ def wants_drafts(plans: Collection[PromptPlan]) -> bool:
     return any(one.conditions.draft is True for one in plans)
 
 
+def called_plan(plan: PromptPlan, comment_id: int) -> PromptPlan:
+    """Return the plan of a command that a comment called: it says what it found by itself, whatever
+    the conditions. What the comment said after it is told as data, never in the prompt."""
+    text = plan.prompt
+    for name in ("${command.args}", "${command.argv}"):
+        text = text.replace(name, f"(the data `{ARGUMENTS}` below)")
+    return msgspec.structs.replace(
+        plan,
+        id=f"called-{comment_id}",
+        prompt=text,
+        title=plan.title or plan.id,
+        command=plan.id,
+        mode="separate_comment",
+        conditions=PromptConditions(),
+    )
+
+
+def is_called(plan: PromptPlan) -> bool:
+    """Return whether a comment called for a prompt."""
+    return plan.id.startswith("called-")
+
+
+def arguments_told(arguments: str, argv: Sequence[str]) -> Told:
+    """Return what a comment said after a command, for the reader: as it stands, and as words."""
+    said = {"args": arguments, "argv": list(argv)}
+    return Told(source=ARGUMENTS, text=msgspec.json.encode(said).decode())
+
+
 def choose(
     plans: Sequence[PromptPlan], subject: PromptSubject
 ) -> tuple[list[ChosenPrompt], list[PromptOutcome]]:
@@ -127,9 +162,9 @@ def ignored(files: Sequence[ChangedFile], globs: Sequence[str]) -> list[ChangedF
     ]
 
 
-def prompt_order(chosen: ChosenPrompt, order: Order) -> Order:
+def prompt_order(chosen: ChosenPrompt, order: Order, notes: Sequence[Told] = ()) -> Order:
     """Return the order of a prompt, made of that of the review: what its categories don't give
-    isn't told."""
+    isn't told. `notes` are told besides."""
     plan = chosen.plan
     is_told = "github.read" in plan.tools
     return Order(
@@ -137,6 +172,7 @@ def prompt_order(chosen: ChosenPrompt, order: Order) -> Order:
         body=order.body if is_told else "",
         files=chosen.files,
         guidance=order.guidance,
+        notes=tuple(notes),
         prompt=PromptOrder(id=plan.id, text=plan.prompt, tools=plan.tools),
         reasoning=plan.asked.reasoning or "",
         temperature=plan.asked.temperature,

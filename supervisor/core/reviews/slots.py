@@ -42,10 +42,12 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """Somebody wants this head reviewed: a push, a person. `full`: also where it was before."""
+    """Somebody wants this head reviewed: a push, a person. `full`: also where it was before;
+    `again`: a run of it has something to do, though the code was looked at."""
 
     head: str
     full: bool = False
+    again: bool = False
 
 
 class Due(msgspec.Struct, frozen=True):
@@ -175,7 +177,8 @@ def _wanted(slot: Slot, event: Wanted, now: float, quiet_s: float, longest_wait_
     full = event.full or slot.full
     if slot.lease_until is not None:
         return replace(slot, wanted_sha=event.head, full=full)
-    if slot.due_at is None and event.head == slot.last_reviewed_sha and not event.full:
+    wants_more = event.full or event.again
+    if slot.due_at is None and event.head == slot.last_reviewed_sha and not wants_more:
         return slot
     is_waiting = slot.due_at is not None and slot.first_wanted_at is not None
     first = slot.first_wanted_at if is_waiting else now
@@ -217,7 +220,8 @@ def _ended(slot: Slot, event: Ended, now: float) -> tuple[Slot, tuple[SlotEffect
     is_newest = slot.wanted_sha == slot.run_sha
     reviewed = slot
     if not event.failed and event.was_review:
-        reviewed = replace(slot, last_reviewed_sha=slot.run_sha, rounds=slot.rounds + 1)
+        rounds = slot.rounds + (slot.run_sha != slot.last_reviewed_sha)
+        reviewed = replace(slot, last_reviewed_sha=slot.run_sha, rounds=rounds)
     if not is_newest or (slot.full and not event.failed):
         # A newer head, or the whole of this one, is wanted already.
         return replace(reviewed, first_wanted_at=now, due_at=now, **_FRESH), ()

@@ -21,6 +21,7 @@ from litestar.types import ControllerRouterHandler
 
 from supervisor.core import approvals
 from supervisor.core.actions import content_hash
+from supervisor.server.agent import quarantine_calls
 from supervisor.server.agent.agent_bodies import (
     FILE_BYTES,
     DeleteBody,
@@ -122,7 +123,8 @@ class _KeyedCalls:
 def handlers(calls: AgentCalls) -> list[ControllerRouterHandler]:
     """Every JSON route of the agent's door, for one session."""
     keyed = _KeyedCalls(calls)
-    return [*_asks(calls, keyed), *_file_asks(calls, keyed), *_reads(calls), _report(calls)]
+    asks = [*_asks(calls, keyed), *_file_asks(calls, keyed)]
+    return [*asks, *_reads(calls), _report(calls), *quarantine_calls.handlers(calls)]
 
 
 def _asks(calls: AgentCalls, keyed: _KeyedCalls) -> list[ControllerRouterHandler]:
@@ -243,11 +245,10 @@ def _report(calls: AgentCalls) -> ControllerRouterHandler:
         responses=_ERRORS,
         summary="Hand over the review",
         request_max_body_size=REVIEW_BODY_BYTES,
-        sync_to_thread=False,
     )
-    def report_review(data: JSONBody[ReviewBody]) -> Received:
+    async def report_review(data: JSONBody[ReviewBody]) -> Received:
         calls.spend()
-        calls.report_review(data)
+        await quarantine_calls.report_review(calls, data)
         return Received()
 
     return report_review

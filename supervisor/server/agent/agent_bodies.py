@@ -8,7 +8,7 @@ Pure, so that what the agent's door understands is tested without one.
 import base64
 import binascii
 import posixpath
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -147,7 +147,21 @@ class McpTool(_Body, frozen=True, kw_only=True, tag="mcp", tag_field="tool"):
     reason: _Reason = ""
 
 
-type ToolBody = CommandTool | EditTool | FetchTool | McpTool
+class NamedTool(_Body, frozen=True, kw_only=True, tag="named", tag_field="tool"):
+    """In quarantine: it is about to call a tool, by the name that the agent has for it."""
+
+    name: _Word
+    arguments: dict[str, Any] = {}
+
+
+type ToolBody = CommandTool | EditTool | FetchTool | McpTool | NamedTool
+
+
+class QuarantineBody(_Body, frozen=True, kw_only=True):
+    """Read, grep or glob in quarantine: `tool` by its name, with its arguments."""
+
+    tool: Annotated[str, msgspec.Meta(max_length=200)]
+    arguments: dict[str, Any] = {}
 
 
 class ProposalBody(_Body, frozen=True, kw_only=True):

@@ -11,6 +11,7 @@ session can be read.
 
 import asyncio
 from itertools import islice
+from typing import Any
 
 import msgspec
 from litestar.exceptions import TooManyRequestsException
@@ -22,7 +23,7 @@ from supervisor.core.approvals import is_settled, status
 from supervisor.core.files.changes import name_fields
 from supervisor.core.policy.outside_acts import outside_acts
 from supervisor.core.secrets.redact import Redactor
-from supervisor.core.sessions import State, remaining_s, state
+from supervisor.core.sessions import State, is_quarantined, remaining_s, state
 from supervisor.core.verdicts import Verdict
 from supervisor.errors import NotFoundError, RefusedError, UserError
 from supervisor.gate.verdict_lines import record_refusal
@@ -34,7 +35,6 @@ from supervisor.server.agent.agent_bodies import (
     MoveBody,
     PackagesBody,
     ProposalBody,
-    ReviewBody,
     WriteBody,
     content_of,
     folder,
@@ -191,9 +191,15 @@ class AgentCalls:
             in_workspace(data.path), in_workspace(data.to), data.reason
         )
 
-    def report_review(self, data: ReviewBody) -> None:
-        """Keep the review agent's report."""
-        review = self.parts.redactor.data(msgspec.to_builtins(data))
+    @property
+    def is_quarantined(self) -> bool:
+        """Return whether the session only reads what it is shown."""
+        session = self.parts.sessions.get(self.session_id)
+        return is_quarantined(session.kind, session.command)
+
+    def keep_review(self, review: dict[str, Any]) -> None:
+        """Keep the review agent's report, which has the fields of `ReviewBody`."""
+        review = self.parts.redactor.data(review)
         self.parts.sessions.record_review(self.session_id, review)
 
     def requests(self, limit: int) -> list[AgentRequest]:

@@ -24,7 +24,9 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 import supervisor
 from supervisor.core import approvals
 from supervisor.core.approvals import is_settled
+from supervisor.core.reviews.quarantine import CALLS
 from supervisor.errors import GatehouseError, UserError
+from supervisor.server.agent import quarantine_calls
 from supervisor.server.agent.agent_api import FILE_BODY_BYTES
 from supervisor.server.agent.agent_bodies import (
     DeleteBody,
@@ -38,6 +40,7 @@ from supervisor.server.agent.agent_bodies import (
     WriteBody,
 )
 from supervisor.server.agent.agent_calls import AgentCalls
+from supervisor.server.agent.quarantine_calls import QuarantineCallView
 from supervisor.server.common.errors import body_of
 from supervisor.server.common.views import AgentRequest
 
@@ -72,12 +75,14 @@ class NoBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 class Tool(NamedTuple):
     """`call` takes a `body` and gives what is shown. `asks`: it counts against the session's
-    budget. What it is for is said by the body's own text, but where `description` is given."""
+    budget. `is_checked`: its arguments are, before the call. What it is for is said by the body's
+    own text, but where `description` is given."""
 
     body: type[msgspec.Struct]
     call: Callable[[Any], Awaitable[object]]
     description: str = ""
     asks: bool = True
+    is_checked: bool = True
 
 
 async def serve(calls: AgentCalls, scope: Any, receive: Any, send: Any) -> None:
@@ -112,7 +117,7 @@ def tools(calls: AgentCalls) -> dict[str, Tool]:
         return calls.host_changes()
 
     async def report(data: ReviewBody) -> dict[str, object]:
-        calls.report_review(data)
+        await quarantine_calls.report_review(calls, data)
         return {"ok": True}
 
     return {
@@ -139,6 +144,20 @@ def tools(calls: AgentCalls) -> dict[str, Tool]:
     }
 
 
+def reading_tools(calls: AgentCalls) -> dict[str, Tool]:
+    """Every tool in quarantine, by name."""
+    return {name.casefold(): _reading(calls, name, body) for name, body in CALLS.items()}
+
+
+def _reading(calls: AgentCalls, name: str, body: type[msgspec.Struct]) -> Tool:
+    """One of the tools in quarantine. What its arguments may be is decided with the call."""
+
+    async def read(arguments: dict[str, Any]) -> object:
+        return await quarantine_calls.call(calls, name, arguments)
+
+    return Tool(body, read, asks=False, is_checked=False)
+
+
 async def _ask_and_wait[Body](
     calls: AgentCalls, call: Callable[[Body], Awaitable[approvals.Request]], data: Body
 ) -> AgentRequest:
@@ -154,7 +173,7 @@ async def _ask_and_wait[Body](
 
 
 def _server(calls: AgentCalls) -> Server[Any]:
-    offered = tools(calls)
+    offered = reading_tools(calls) if calls.is_quarantined else tools(calls)
 
     async def list_tools(
         _: ServerRequestContext[Any], __: types.PaginatedRequestParams | None
@@ -171,7 +190,7 @@ def _server(calls: AgentCalls) -> Server[Any]:
     return Server(
         "gatehouse",
         version=supervisor.__version__,
-        instructions=INSTRUCTIONS,
+        instructions=quarantine_calls.INSTRUCTIONS if calls.is_quarantined else INSTRUCTIONS,
         on_list_tools=list_tools,
         on_call_tool=call_tool,
     )
@@ -182,18 +201,30 @@ async def _call(
 ) -> types.CallToolResult:
     """Run one tool. What goes wrong is told as on the JSON routes, by the same function."""
     try:
+        if tool is None and calls.is_quarantined:
+            return _reading_result(await quarantine_calls.call(calls, params.name, {}))
         if tool is None:
             raise UserError(f"there is no tool `{params.name[:64]}`", "list the tools")
         if tool.asks:
             calls.spend()
-        found = await tool.call(_arguments(tool, params.arguments or {}))
+        given = params.arguments or {}
+        found = await tool.call(_arguments(tool, given) if tool.is_checked else given)
     except Exception as error:
         if not isinstance(error, GatehouseError | HTTPException):
             trace = "".join(traceback.format_exception(error))
             log.error("tool failed", tool=params.name[:64], trace=calls.parts.redactor.text(trace))
         return _result(body_of(error)[1], is_error=True)
+    if isinstance(found, QuarantineCallView):
+        return _reading_result(found)
     refused = isinstance(found, AgentRequest) and found.decided and not found.allowed
     return _result(found, is_error=refused)
+
+
+def _reading_result(found: QuarantineCallView) -> types.CallToolResult:
+    """As plain text: what is read is long, and JSON would escape it."""
+    return types.CallToolResult(
+        content=[types.TextContent(type="text", text=found.text)], is_error=not found.allowed
+    )
 
 
 def _arguments(tool: Tool, arguments: dict[str, Any]) -> msgspec.Struct:

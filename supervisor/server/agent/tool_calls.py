@@ -8,6 +8,7 @@ this module: the tool runs in the agent's sandbox, or its agent is told why not.
     mcp         judged as a command: `mcp__SERVER__TOOL ARGUMENTS`
     edit        deny rules only: what it changes is asked once, when it would leave the copy
     fetch       deny rules only: egress asks, once
+    named       in quarantine, where reading is answered here and all else is denied
 
 INVARIANT: no answer is a denial (law 3); whatever can't be read is none.
 """
@@ -25,11 +26,13 @@ from supervisor.core.text.urls import DEFAULT_PORTS
 from supervisor.errors import RefusedError, UserError
 from supervisor.gate.gate import Refused
 from supervisor.gate.verdict_lines import record_refusal
+from supervisor.server.agent import quarantine_calls
 from supervisor.server.agent.agent_bodies import (
     CommandTool,
     EditTool,
     FetchTool,
     McpTool,
+    NamedTool,
     ToolBody,
     in_workspace,
 )
@@ -38,6 +41,8 @@ from supervisor.server.agent.agent_calls import AgentCalls
 # The name of our own MCP server in an agent's settings: its tools ask by themselves.
 OWN_SERVER = "gatehouse"
 MOST_OUTCOME_CHARS = 8000
+# In quarantine, what a tool is called that was told of by what it does.
+_NAMES = {CommandTool: "Bash", EditTool: "Edit", FetchTool: "WebFetch", McpTool: "mcp__"}
 
 
 class ToolAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,7 +56,11 @@ class ToolAnswer(msgspec.Struct, frozen=True, kw_only=True):
 async def judge_tool(calls: AgentCalls, tool: ToolBody) -> ToolAnswer:
     """Return the answer, once there is one; after the time that asked connections are held, too,
     the session's tool calls aren't held any longer."""
+    if calls.is_quarantined:
+        return await _in_quarantine(calls, tool)
     match tool:
+        case NamedTool():
+            raise UserError("this session isn't in quarantine", "send what the tool does")
         case CommandTool():
             action = Exec(command=tool.command, cwd=_folder(tool.cwd), by_agent=True)
             return await _command(calls, action, tool.reason)
@@ -69,6 +78,22 @@ async def judge_tool(calls: AgentCalls, tool: ToolBody) -> ToolAnswer:
             return _unless_denied(calls, FileChange(operation="write", path=in_workspace(path)))
         case FetchTool():
             return _unless_denied(calls, _reading(tool.url))
+
+
+async def _in_quarantine(calls: AgentCalls, tool: ToolBody) -> ToolAnswer:
+    """Answer in the tool's place: by itself it would find no file. Only our own server's reading
+    tools run, which ask by themselves."""
+    if not isinstance(tool, NamedTool):
+        tool = NamedTool(name=_NAMES[type(tool)])
+    server, _, name = tool.name.removeprefix("mcp__").partition("__")
+    if name and server == OWN_SERVER and quarantine_calls.is_reading(name):
+        return ToolAnswer(allowed=True, why="it asks by itself")
+    own = f"{OWN_SERVER}_"  # as OpenCode spells it
+    if tool.name.startswith(own) and quarantine_calls.is_reading(tool.name.removeprefix(own)):
+        return ToolAnswer(allowed=True, why="it asks by itself")
+    found = await quarantine_calls.call(calls, tool.name, tool.arguments)
+    done = f"Gatehouse has done `{tool.name}` itself; don't call it again\n{found.text}"
+    return ToolAnswer(allowed=False, why=done if found.allowed else found.text)
 
 
 async def _command(calls: AgentCalls, action: Exec, reason: str) -> ToolAnswer:

@@ -29,6 +29,7 @@ from supervisor.sessions.start_session import StartSession
 from supervisor.settings import Settings
 from supervisor.workspace.apply.partial import PartAnswered, Rest
 from supervisor.workspace.incoming.incoming import HostChanges
+from supervisor.workspace.quarantines import Quarantines
 from supervisor.workspace.undo.undo import Undo
 
 
@@ -150,6 +151,8 @@ class Parts(Protocol):
     def branches(self) -> BranchTaker: ...
     @property
     def containment(self) -> ContainmentChecks: ...
+    @property
+    def quarantines(self) -> Quarantines: ...
     @property
     def files_banner(self) -> str | None:
         """Return what is wrong with prices and credentials."""

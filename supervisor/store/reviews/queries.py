@@ -2,7 +2,7 @@
 transaction."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from sqlalchemy import Connection, func, insert, or_, select, update
@@ -120,6 +120,16 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     body: str
     signature: str
     at: float
+
+
+class WaitingMention(NamedTuple):
+    """A comment that called for a prompt, by somebody who may."""
+
+    comment_id: int
+    author: str
+    command: str
+    arguments: str
+    is_inline: bool
 
 
 def repository(connection: Connection, forge: str, full_name: str) -> Repository | None:
@@ -360,6 +370,30 @@ def add_mention(connection: Connection, forge: str, comment_id: int, **facts: ob
 def end_mention(connection: Connection, forge: str, comment_id: int, outcome: str) -> None:
     query = update(mentions).where(*_is_mention(forge, comment_id))
     connection.execute(query.values(outcome=outcome))
+
+
+def waiting_mentions(connection: Connection, pull_id: int) -> list[WaitingMention]:
+    """Return the mentions of a pull request that nothing came of yet, oldest first."""
+    query = select(
+        mentions.c.comment_id,
+        mentions.c.author,
+        mentions.c.command,
+        mentions.c.arguments,
+        mentions.c.is_inline,
+    ).where(mentions.c.pull_id == pull_id, mentions.c.outcome == "")
+    rows = connection.execute(query.order_by(mentions.c.at, mentions.c.comment_id))
+    return [WaitingMention(*row) for row in rows]
+
+
+def pulls_called(connection: Connection) -> list[int]:
+    """Return the open pull requests with mentions that nothing came of yet."""
+    query = (
+        select(pulls.c.id)
+        .distinct()
+        .join(mentions, mentions.c.pull_id == pulls.c.id)
+        .where(mentions.c.outcome == "", pulls.c.closed_at.is_(None))
+    )
+    return list(connection.execute(query).scalars())
 
 
 def was_called(connection: Connection, pull_id: int, command: str) -> bool:

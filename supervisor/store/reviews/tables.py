@@ -202,6 +202,8 @@ mentions = Table(
     Column("author", String(256), nullable=False),
     Column("command", String(64), nullable=False),
     Column("arguments", Text, nullable=False, server_default=""),
+    # It stands beside the code.
+    Column("is_inline", Boolean, nullable=False, server_default="0"),
     Column("outcome", String(64), nullable=False, server_default=""),
     Column("at", Float, nullable=False),
 )

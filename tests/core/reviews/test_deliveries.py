@@ -64,6 +64,9 @@ def test_what_an_event_is_about() -> None:
     for name in ("../x", "a/..", "a/b/c", "a b/c", "a/" + "b" * 101, 5, "-a/b", "a/b\n"):
         assert deliveries.repository_name({"repository": {"full_name": name}}) == ""
     assert deliveries.pull_number({"pull_request": []}) is None
+    assert deliveries.comment_id({"comment": {"id": 1 << 40}}) == 1 << 40
+    for wrong in (0, True, "7", 1 << 63, None):
+        assert deliveries.comment_id({"comment": {"id": wrong}}) is None
     assert deliveries.action_name({"action": ["x"]}) == ""
 
 

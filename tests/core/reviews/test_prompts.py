@@ -14,9 +14,12 @@ from supervisor.core.reviews.prompts import (
     ChosenPrompt,
     PromptOutcome,
     PromptSubject,
+    arguments_told,
+    called_plan,
     choose,
     fed_text,
     ignored,
+    is_called,
     outcome_words,
     prompt_order,
     report_of,
@@ -292,3 +295,23 @@ def test_what_the_main_reader_is_told() -> None:
     assert told["findings"][1] == {
         "severity": "high", "path": "src/a.py", "line": 5, "title": "h", "details": "b",
     }  # fmt: skip
+
+
+def test_a_called_command_runs_whatever_the_conditions_and_its_arguments_are_told() -> None:
+    own = plan(
+        prompt="Look at ${command.args}, ${command.argv}",
+        title="",
+        mode="feed_main",
+        conditions=shapes.PromptConditions(draft=True),
+    )
+    called = called_plan(own, 77)
+    assert (called.id, called.title, called.command) == ("called-77", "p", "p")
+    assert called.mode == "separate_comment"
+    assert is_called(called)
+    assert not is_called(own)
+    assert "${" not in called.prompt
+    (one,), _ = choose([called], subject())
+    told = arguments_told("a b", ("a", "b"))
+    order = prompt_order(one, Order(), [told])
+    assert order.notes == (told,)
+    assert told.text == '{"args":"a b","argv":["a","b"]}'

@@ -59,6 +59,10 @@ def test_the_same_head_again_changes_nothing_while_it_waits_runs_or_was_reviewed
     reviewed, _ = after((20, Ended("r1", 1)), slot=RUNNING)
     assert (state(reviewed), reviewed.last_reviewed_sha, reviewed.rounds) == ("idle", "a", 1)
     assert after((30, Wanted("a")), slot=reviewed)[0] == reviewed
+    more, _ = after((30, Wanted("a", again=True)), (45, Due("r2")), slot=reviewed)
+    assert (state(more), more.full) == ("running", False)
+    done, _ = after((46, Ended("r2", 1)), slot=more)
+    assert done.rounds == reviewed.rounds, "no further round of the same head"
     again, _ = after((30, Wanted("a", full=True)), slot=reviewed)
     assert (state(again), again.full) == ("debouncing", True)
     assert after((45, Due("r2")), slot=again)[1] == [StartRun("r2", "a", 1, full=True)]

@@ -146,7 +146,7 @@ async def test_a_fork_waits_for_a_writer_and_is_then_read_only(tmp_path: Path) -
         assert isinstance(request.action, Act)
         assert request.action.fork
         session = next(one for one in on.running.parts.sessions.recent() if one.kind == "review")
-        assert "--read-only" in session.command
+        assert {"--read-only", "--quarantine"} <= set(session.command)
         assert session.policy_file.endswith("reader.yaml")
 
 

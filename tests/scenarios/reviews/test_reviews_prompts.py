@@ -1,9 +1,10 @@
 """Prompts of `.reviewerc` beside a review, over real HTTP, git and sandboxes: with the recorded
 model, and with a model on this machine where its words matter."""
 
+import contextlib
 import json
 import re
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -283,24 +284,75 @@ def reply(body: Any) -> Turn:
     return said({"summary": "Fine.", "verdict": "comment", "findings": []})
 
 
+@contextlib.asynccontextmanager
+async def with_model(
+    model: MessagesServer, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Reviewed]:
+    """A service whose readers ask a model on this machine."""
+    for name in ("READER_POLICY", "STRANGER_POLICY"):
+        file = folder / f"{name}.yaml"
+        file.write_text(
+            f"version: 1\nmodes: {{network: deny}}\nallow: ['network(127.0.0.1:{model.port})']\n"
+        )
+        monkeypatch.setattr(app, name, file)
+    async with reviewed(
+        folder,
+        policy_file=policy(folder),
+        names={MODEL_HOST: ("127.0.0.1",)},
+        anthropic_api_key=KEY,
+        anthropic_base_url=f"http://{MODEL_HOST}:{model.port}",
+    ) as on:
+        yield on
+
+
+async def test_a_mention_calls_a_prompt_and_its_arguments_are_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with MessagesServer([reply] * 20, api_key=KEY) as model:
+        async with with_model(model, tmp_path, monkeypatch) as on:
+            prompt = '"[floor] of ${command.args}"'
+            configured(on, f"version: 1\ncommands: [{{id: docs, prompt: {prompt}}}]\n")
+            pull = on.open_pull()
+            await run_of(on, pull)
+            rounds = len(model.conversations)
+            body = '@gatehouse docs "the README" OBEY-ME'
+            comment = on.forge.comment(NAME, pull.number, author="ada", body=body)
+            on.forge.comment(NAME, pull.number, author="ada", body="@gatehouse no-such-prompt")
+            said_ = await on.running.until_soon(
+                lambda: (
+                    [one for one in pull.issue_comments if "Four things" in one["body"]] or None
+                ),
+                "its answer",
+            )
+            assert len(said_) == 1
+            (asked,) = model.conversations[rounds:]
+            assert "OBEY-ME" not in json.dumps(asked["system"])
+            told = asked["messages"][0]["content"][0]["text"]
+            before, _, after = told.partition("OBEY-ME")
+            mark = re.findall(
+                r"<(untrusted-[0-9a-f]+) source=\"arguments of the comment\">", before
+            )
+            assert mark
+            assert f"</{mark[-1]}>" in after
+            assert "${command.args}" not in told
+            await on.running.until_soon(
+                lambda: on.forge.reactions.get(comment["id"]) or None, "a reaction"
+            )
+
+            def over() -> bool | None:
+                with on.service.engine.connect() as connection:
+                    query = "select command, outcome from mentions"
+                    found = set(connection.exec_driver_sql(query).tuples())
+                return found == {("docs", "done"), ("no-such-prompt", "ignored")} or None
+
+            await on.running.until_soon(over, "both mentions are over")
+
+
 async def test_what_a_model_says_counts_as_far_as_the_file_lets_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with MessagesServer([reply] * 20, api_key=KEY) as model:
-        for name in ("READER_POLICY", "STRANGER_POLICY"):
-            file = tmp_path / f"{name}.yaml"
-            file.write_text(
-                "version: 1\nmodes: {network: deny}\n"
-                f"allow: ['network(127.0.0.1:{model.port})']\n"
-            )
-            monkeypatch.setattr(app, name, file)
-        async with reviewed(
-            tmp_path,
-            policy_file=policy(tmp_path),
-            names={MODEL_HOST: ("127.0.0.1",)},
-            anthropic_api_key=KEY,
-            anthropic_base_url=f"http://{MODEL_HOST}:{model.port}",
-        ) as on:
+        async with with_model(model, tmp_path, monkeypatch) as on:
             configured(on, MODEL_FILE)
             pull = on.open_pull(body="What the author says")
             run = await run_of(on, pull)

@@ -215,6 +215,7 @@ def test_the_routes_are_these(parts: FakeParts) -> None:
         ("GET", "/v1/budget"),
         ("GET", "/v1/changes"),
         ("POST", "/v1/review"),
+        ("POST", "/v1/quarantine"),
     }
 
 
@@ -417,6 +418,10 @@ async def test_ids_cannot_be_guessed(agent: httpx.AsyncClient) -> None:
     assert ids != sorted(ids)
 
 
+# They answer at once, or for themselves.
+NO_ASKS = ("/v1/review", "/v1/tool-calls", "/v1/quarantine")
+
+
 async def test_the_openapi_document_is_complete(agent: httpx.AsyncClient, parts: FakeParts) -> None:
     answer = await agent.get("/v1/openapi.json")
     document = json.loads(answer.text)
@@ -428,7 +433,7 @@ async def test_the_openapi_document_is_complete(agent: httpx.AsyncClient, parts:
             operation = document["paths"][route.path_format][method.lower()]
             assert operation["summary"]
             assert {"200", "401", "400"} <= set(operation["responses"])
-            if method == "POST" and route.path_format not in ("/v1/review", "/v1/tool-calls"):
+            if method == "POST" and route.path_format not in NO_ASKS:
                 assert {"202", "403", "429"} <= set(operation["responses"])
             if method == "POST":
                 assert operation["requestBody"]["content"]["application/json"]["schema"]

@@ -24,6 +24,7 @@ from supervisor.server.operator.pages import (
     page_values,
     quiet_page,
     reviews_page,
+    security_page,
     spend_page,
 )
 from supervisor.server.operator.pages.network_views import size_text
@@ -200,4 +201,5 @@ def handlers() -> list[ControllerRouterHandler]:
         *left_page.handlers(),
         *quiet_page.handlers(),
         *reviews_page.handlers(),
+        *security_page.handlers(),
     ]  # fmt: skip

@@ -13,6 +13,7 @@ import msgspec
 
 from supervisor.core.files.changes import name_fields
 from supervisor.core.files.copy_progress import left
+from supervisor.core.reviews.quarantine_answers import dropped_words
 from supervisor.core.sessions import Session, job_words, own_limits, remaining_s, state
 from supervisor.core.text.duration import format_duration
 from supervisor.server.common.parts import Parts
@@ -165,7 +166,14 @@ def _review(review: dict[str, Any]) -> dict[str, Any]:
         "tokens": " + ".join(f"{usage[name]:,}" for name in ("input_tokens",
         "output_tokens") if isinstance(usage.get(name), int)),
         "findings": findings,
+        "dropped": _dropped(review) if "is_answer" in review else "",
     }  # fmt: skip
+
+
+def _dropped(review: dict[str, Any]) -> str:
+    """Return what of an answer from quarantine was dropped."""
+    dropped = review.get("dropped")
+    return dropped_words(dropped) if isinstance(dropped, dict) else ""
 
 
 def _finding(item: dict[str, Any]) -> dict[str, Any]:

@@ -82,6 +82,7 @@ def upgrade() -> None:
         sa.Column("author", sa.String(256), nullable=False),
         sa.Column("command", sa.String(64), nullable=False),
         _long("arguments"),
+        sa.Column("is_inline", sa.Boolean, nullable=False, server_default="0"),
         _text("outcome", 64),
         sa.Column("at", sa.Float, nullable=False),
     )
