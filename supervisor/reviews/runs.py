@@ -19,7 +19,7 @@ from supervisor.base.clock import Clock
 from supervisor.core.act import SEVERITIES, Act, ReviewVerdict, Severity
 from supervisor.core.act import Forge as ForgeName
 from supervisor.core.reviews import findings, posts, slots
-from supervisor.core.reviews.config.layers import config_digest
+from supervisor.core.reviews.config.layers import config_digest, review_model
 from supervisor.core.reviews.config.shapes import Strictness
 from supervisor.core.reviews.diffs import skipped_words
 from supervisor.core.reviews.findings import Finding, PlacedFinding
@@ -282,7 +282,7 @@ class Runs:
                     reasoning=config.reasoning.value or "",
                     temperature=config.temperature.value,
                 )
-                model = config.model.value or ""
+                model = review_model(config)
                 read_prompt = partial(self._read_prompt, run, checkout)
                 facts = (run, pull, checkout, config, order, read_prompt, called)
                 only_called = not is_new and not pull.draft

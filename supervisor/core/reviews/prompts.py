@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from supervisor.core.act import SEVERITIES, Confidence
-from supervisor.core.reviews.config.layers import PromptPlan
+from supervisor.core.reviews.config.layers import PROVIDERS, PromptPlan, is_offered
 from supervisor.core.reviews.config.shapes import (
     GlobSet,
     NameSet,
@@ -31,10 +31,6 @@ _FLOORS: dict[SeverityFloor, int] = {
     "medium": SEVERITIES.index("medium"),
     "high": SEVERITIES.index("high"),
 }
-
-
-# The providers that a reader can ask.
-PROVIDERS = ("anthropic",)
 
 
 class PromptSubject(NamedTuple):
@@ -315,7 +311,7 @@ def _matches(glob: Glob, file: ChangedFile) -> bool:
 def _over(plan: PromptPlan, files: Sequence[ChangedFile]) -> str:
     """Return why a prompt whose conditions hold isn't started, empty where it is."""
     provider = plan.asked.provider
-    if provider is not None and provider not in PROVIDERS:
+    if not is_offered(provider):
         return f"its provider is {provider}, and there is only {', '.join(PROVIDERS)}"
     limits = plan.limits
     lines = sum(one.added + one.deleted for one in files)

@@ -104,6 +104,12 @@ async def test_prompts_run_beside_a_review_and_say_it_where_they_are_told_to(
         await on.running.until_soon(lambda: len(pull.reviews) == 2 or None, "two reviews")
         (own,) = [one for one in pull.comments if "on beside" in one["body"]]
         assert (own["path"], own["line"]) == ("shop/cart.py", 5)
+        # As after a crash between the post and its record.
+        for one in (security, beside):
+            assert isinstance(one.action, Act)
+            on.service.prompts._ask(one.action, one.session_id, "once more")
+            await on.running.done(said_by(on, one.action.title)[-1])
+        assert (len(pull.issue_comments), len(pull.reviews)) == (1, 2)
 
 
 async def test_prompts_on_a_strangers_code_read_in_quarantine(tmp_path: Path) -> None:
@@ -431,6 +437,17 @@ async def test_what_the_operator_sets_is_stronger_and_is_seen_with_its_source(
         assert (await found())["strictness"][0] == "strict"
         assert not (await web.get("/api/repos")).json()[0]["enabled"]
         assert (await web.get("/api/repos/77/configuration")).status_code == 404
+        form = {"strictness": "balanced", "ignore": "a/**\r\n\r\n b/** ", "checklist": ""}
+        shown = await web.post(f"/repos/{one['id']}/settings", data=form)
+        assert shown.status_code == 200, shown.text
+        assert (await found())["strictness"] == ("balanced", "dashboard")
+        assert on.service.repository_named(NAME).settings == {
+            "strictness": "balanced", "ignore": ["a/**", "b/**"],
+        }  # fmt: skip
+        shown = await web.post(f"/repos/{one['id']}/settings", data={"ignore": "/x"})
+        assert "starts with" in shown.text
+        await web.patch(f"{door}/settings", json={"checklist": ["Is it tested?"]})
         page = (await web.get(f"/repos/{one['id']}")).text
         assert "Is it tested?" in page
-        assert f"`.reviewerc` at {sha}, line 2" in page
+        assert "dashboard" in page
+        assert "built-in" in page

@@ -26,6 +26,12 @@ from supervisor.core.reviews.config.shapes import (
 
 BUILT_IN = "built-in"
 DEFAULT_TOOLS: tuple[Category, ...] = tuple(one for one in CATEGORIES if one != "repo.write")
+# The providers that a reader can ask.
+PROVIDERS = ("anthropic",)
+_NO_PROVIDER = (
+    "provider {0.value} ({0.source}): there is only anthropic, so the review asks the model of the"
+    " service, and prompts that want that provider are skipped"
+)
 # What a run has no use for, and why.
 _NOT_ON_PULLS: dict[str, str] = {"repo.write": "a review changes nothing"}
 _NOT_IN_JOBS: dict[str, str] = {
@@ -132,6 +138,7 @@ def combine(layers: Sequence[ConfigLayer], notes: Sequence[str] = ()) -> Effecti
         temperature=temperature.value,
     )
     plans = _Plans(tools.value, asked)
+    own = [] if is_offered(asked.provider) else [_NO_PROVIDER.format(provider)]
     return EffectiveConfig(
         tools=tools,
         provider=provider,
@@ -147,8 +154,18 @@ def combine(layers: Sequence[ConfigLayer], notes: Sequence[str] = ()) -> Effecti
         cron=_first(layers, "schedule.cron", None),
         timezone=_first(layers, "schedule.timezone", "UTC"),
         jobs=_entries(layers, "schedule.jobs", plans.job),
-        notes=tuple(dict.fromkeys([*notes, *plans.notes])),
+        notes=tuple(dict.fromkeys([*notes, *own, *plans.notes])),
     )
+
+
+def is_offered(provider: str | None) -> bool:
+    """Return whether a reader can ask a provider; None is the service's own."""
+    return provider is None or provider in PROVIDERS
+
+
+def review_model(config: EffectiveConfig) -> str:
+    """Return the model that the review itself asks; "" for the service's own."""
+    return (config.model.value or "") if is_offered(config.provider.value) else ""
 
 
 def config_digest(config: EffectiveConfig) -> str:

@@ -16,6 +16,7 @@ from supervisor.core.reviews.config.layers import (
     combine,
     config_digest,
     config_rows,
+    review_model,
 )
 from supervisor.core.reviews.config.reader import read_reviewerc
 from supervisor.core.reviews.config.shapes import CATEGORIES, OTHER_CATEGORIES, Reviewerc
@@ -207,6 +208,19 @@ schedule:
         "job `j` (file, line 7): no `github.read`, since a job has no pull request",
     )
     assert config.scheduled == Sourced(False, "file, line 5")
+
+
+@pytest.mark.parametrize(
+    ("provider", "model", "notes"), [("anthropic", "m", 0), ("openrouter", "", 1)]
+)
+def test_a_provider_that_there_is_none_of_is_not_asked_for_its_model(
+    provider: str, model: str, notes: int
+) -> None:
+    config = of(f"review: {{defaults: {{provider: {provider}, model: m}}}}")
+    assert review_model(config) == model
+    assert len(config.notes) == notes
+    assert all(f"provider {provider} (file, line 2)" in one for one in config.notes)
+    assert review_model(combine([])) == ""
 
 
 def test_notes_are_kept_and_each_told_once() -> None:
