@@ -45,7 +45,7 @@ class PullTarget(msgspec.Struct, frozen=True, kw_only=True):
 
 _MARK = re.compile(r"<!-- gatehouse:([0-9a-f]+) -->")
 _NOTE_MARK = re.compile(r"<!-- gatehouse:note:([0-9a-f]+) -->")
-_COUNTS = re.compile(r"^(?:Findings: ([a-z0-9, ]+)\.|No findings\.)$", re.MULTILINE)
+_COUNTS = re.compile(r"^(?:Findings: ([a-z0-9, ]+)\.|No (?:new )?findings\.)$", re.MULTILINE)
 
 
 def mark(run_id: str) -> str:
@@ -81,7 +81,14 @@ def review_act(
     comments = [comment_of(one) for one in inline]
     severities = [*(one.severity for one in comments), *(one.finding.severity for one in rest)]
     said = [summary, *(one.finding.body for one in rest), *(one.body for one in comments)]
-    lines = ["## Review", "", plain(summary[:_SUMMARY_CHARS]), "", _counts(severities), ""]
+    lines = [
+        "## Review",
+        "",
+        plain(summary[:_SUMMARY_CHARS]),
+        "",
+        _counts(severities, later=bool(sections)),
+        "",
+    ]
     for one in rest:
         lines += whole(one)
     lines += sections
@@ -271,9 +278,12 @@ def whole(placed: PlacedFinding) -> list[str]:
     ]
 
 
-def _counts(severities: Sequence[Severity]) -> str:
+def _counts(severities: Sequence[Severity], *, later: bool = False) -> str:
     found = [f"{severities.count(one)} {one}" for one in SEVERITIES if one in severities]
-    return f"Findings: {', '.join(found)}." if found else "No findings."
+    if found:
+        return f"Findings: {', '.join(found)}."
+    # What is open from earlier rounds stands below.
+    return "No new findings." if later else "No findings."
 
 
 def _gravest(severities: Sequence[Severity]) -> Severity | Literal[""]:

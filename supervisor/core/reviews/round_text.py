@@ -23,10 +23,9 @@ def round_sections(outcome: RoundOutcome, *, number: int, threads_stay: bool) ->
         lines += ["Their threads stay open here: the App may not resolve them.", ""]
     unconfirmed = sum(one.unconfirmed > 0 for one in outcome.post)
     if unconfirmed:
-        lines += [f"{unconfirmed} of the findings weren't looked at again in this round.", ""]
+        lines += [f"Found before, and not looked at again in this round: {unconfirmed}.", ""]
     if outcome.kept_back:
-        count = len(outcome.kept_back)
-        lines += [f"{count} more are below what this round posts; they are kept here.", ""]
+        lines += [f"Below what this round posts, and kept: {len(outcome.kept_back)}.", ""]
     return lines
 
 

@@ -173,3 +173,9 @@ def test_the_comment_that_nothing_is_left_is_the_same_all_day() -> None:
     assert (one.operation, one.number) == ("comment", 7)
     assert "On 2026-11-27 at 00:00 UTC the newest head is reviewed by itself" in one.body
     assert "The limit is $5.00. When the limit is raised the newest head" in life.body
+
+
+def test_a_later_round_without_a_finding_says_no_new_ones() -> None:
+    later = review_act(TARGET, "comment", "S", [], run_id="ab12", sections=["Round 2.", ""])
+    assert "No new findings." in later.body
+    assert "No findings." in review_act(TARGET, "comment", "S", [], run_id="ab12").body

@@ -40,8 +40,8 @@ def test_each_part_is_listed_and_no_title_is_markup() -> None:
         "**Fixed since**",
         "**No longer part of the change**",
         "Their threads stay open here",
-        "1 of the findings weren't looked at again",
-        "1 more are below what this round posts",
+        "not looked at again in this round: 1.",
+        "Below what this round posts, and kept: 1.",
     ):
         assert words in lines, words
     resolved = round_sections(outcome(gone=[found("d", "fixed")]), number=2, threads_stay=False)
