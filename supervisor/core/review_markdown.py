@@ -25,6 +25,11 @@ _BLOCK = re.compile(r"^(\s*)(?:([+=:-])|(\d{1,9})([.)]))", re.MULTILINE)
 _BARE_LINK = re.compile(r"\b(https?|ftp|mailto|xmpp)(:)|\b(www)(\.)", re.IGNORECASE)
 
 
+# What GitHub makes of the text once it is rendered, whatever was escaped: a mention, a reference.
+_NAME = re.compile(r"[@\uff20](?=[\w-])")
+_ISSUE = re.compile(r"#(?=\d)|\b(GH)-(?=\d)", re.IGNORECASE)
+
+
 def review_markdown(review: Mapping[str, Any]) -> str:
     """Return the document; `review` has the fields of the agent API's `ReviewBody`."""
     findings = sorted(review["findings"], key=lambda one: SEVERITIES.index(one["severity"]))
@@ -64,7 +69,8 @@ def _finding(number: int, finding: Mapping[str, Any]) -> list[str]:
 def plain(text: str, *, one_line: bool = False) -> str:
     """`text` as Markdown that reads as this text and nothing else. Line breaks stay, but with
     `one_line`."""
-    escaped = _INLINE.sub(r"\\\1", visible(text.replace("\r\n", "\n"), one_line=one_line))
+    shown = parted(visible(text.replace("\r\n", "\n"), one_line=one_line))
+    escaped = _INLINE.sub(r"\\\1", shown)
     escaped = _BARE_LINK.sub(
         lambda found: "\\".join(part for part in found.groups() if part), escaped
     )
@@ -74,6 +80,13 @@ def plain(text: str, *, one_line: bool = False) -> str:
         if one_line
         else _unindented(escaped)
     )
+
+
+def parted(text: str) -> str:
+    """`text` in which no name is mentioned and no issue referred to: a forge looks for both in what
+    it has rendered, where an escaped `@` is one again."""
+    text = _NAME.sub(lambda found: f"{found[0]} ", text)
+    return _ISSUE.sub(lambda found: f"{found[1]} " if found[1] else "# ", text)
 
 
 def _escape_block(found: re.Match[str]) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import msgspec
 
 from supervisor.core.act import Confidence, ReviewVerdict
+from supervisor.core.review_markdown import parted
 from supervisor.core.text.display import visible
 
 OPENING, CLOSING = "<review>", "</review>"
@@ -44,8 +45,6 @@ _ADDRESS = re.compile(
 )
 _ADDRESS_HOST = re.compile(r"(?:://|www\.)(?:[^/@\s]*@)?([A-Za-z0-9.-]{1,100})")
 _ENTITY = re.compile(r"&(?=#|[A-Za-z][A-Za-z0-9]*;)")
-_NAME = re.compile(r"[@\uff20](?=[\w-])")
-_ISSUE = re.compile(r"#(?=\d)|\b(GH)-(?=\d)", re.IGNORECASE)
 _COMMAND = re.compile(r"^([ \t>*-]*)/(?=[A-Za-z])", re.MULTILINE)
 
 
@@ -175,9 +174,7 @@ def inert(text: str) -> str:
     # What is taken out may leave something else of the kind behind.
     while (after := _without_markup(text)) != text:
         text = after
-    text = _NAME.sub(lambda found: f"{found[0]} ", text)
-    text = _ISSUE.sub(lambda found: f"{found[1]} " if found[1] else "# ", text)
-    return _COMMAND.sub(r"\1/ ", text)
+    return _COMMAND.sub(r"\1/ ", parted(text))
 
 
 def _without_markup(text: str) -> str:

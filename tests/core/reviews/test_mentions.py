@@ -123,7 +123,7 @@ def test_why_says_what_a_finding_rests_on(quote) -> None:
     )
     one = TrackedFinding(id="0123abcd" * 2, finding=finding, state="open", line=3)
     text = why_text(one)
-    assert "\\@all" in text
+    assert "\\@ all" in text
     assert "a.py:3" in text
     assert ("````" in text) == bool(quote)
     plain = TrackedFinding(

@@ -149,7 +149,7 @@ def test_a_comment_is_known_by_the_request_that_it_is_of() -> None:
 
 def test_what_is_taken_back_says_by_whom() -> None:
     act = undo_act(TARGET, ["4"], ["5", "6"], by="ada @x", run_id="ab12")
-    assert act.body == "This review was taken back by ada \\@x."
+    assert act.body == "This review was taken back by ada \\@ x."
     assert (act.operation, act.title) == ("undo", "ab12")
     assert act.targets == ("4", "review:5", "review:6")
 

@@ -43,7 +43,7 @@ def test_a_comment_on_the_pull_request_has_all_of_it() -> None:
     assert (made.operation, made.verdict, made.comments, made.title) == ("comment", "", (), "p")
     assert (made.repository, made.number, made.head) == ("acme/shop", 1, "a" * 40)
     assert (made.severity, made.confidence, made.links) == ("high", "low", True)
-    assert made.body.startswith("## Se\\*curity\n\nSeen \\@ada")
+    assert made.body.startswith("## Se\\*curity\n\nSeen \\@ ada")
     assert all(one in made.body for one in ("Hole", "It \\*leaks\\*", "Whole", "Other", "- one"))
     assert made.body.endswith(prompt_mark("p", "ab12"))
     assert run_of(made.body) == "", "it is no review of ours, whose summary is edited in place"
