@@ -5,14 +5,13 @@ says that it was heard; words are an act like any other.
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import msgspec
 from sqlalchemy import Engine
 
 from supervisor.base.clock import Clock
 from supervisor.core.act import Act
-from supervisor.core.act import Forge as ForgeName
 from supervisor.core.reviews import deliveries, mentions, slots
 from supervisor.core.reviews.config.layers import EffectiveConfig
 from supervisor.core.reviews.mentions import Mention
@@ -20,7 +19,7 @@ from supervisor.core.reviews.trust import WRITERS
 from supervisor.errors import NotFoundError, UserError
 from supervisor.forges.base import Forge, ForgeError, PostedComment
 from supervisor.reviews.intake import payload_of
-from supervisor.reviews.reconcile import Reconcile, facts_of
+from supervisor.reviews.reconcile import Reconcile, act_on, facts_of
 from supervisor.reviews.rounds import Rounds
 from supervisor.reviews.slots import Slots
 from supervisor.store.reviews import findings, queries
@@ -111,15 +110,7 @@ class Mentions:
         found = [one for one in waiting if one.command in known]
         for one in found:
             spelled = f"review:{one.comment_id}" if one.is_inline else str(one.comment_id)
-            act = Act(
-                operation="react",
-                forge=cast("ForgeName", repository.forge),
-                repository=repository.full_name,
-                number=pull.number,
-                fork=pull.fork,
-                body=HEARD,
-                targets=(spelled,),
-            )
+            act = act_on(repository, pull, "react", body=HEARD, targets=(spelled,))
             self._ask(act, repository.session_id, f"an answer to {one.author}")
         return found
 
@@ -207,28 +198,21 @@ class Mentions:
         return mentions.finding_of(first.body) if first and first.author == own else ""
 
     def _say(self, on: "_Answer", reaction: str, words: str) -> None:
-        def act(**more: object) -> Act:
-            facts = {
-                "forge": cast("ForgeName", on.repository.forge),
-                "repository": on.repository.full_name,
-                "number": on.pull.number,
-                "fork": on.pull.fork,
-            }
-            return Act(**facts | more)  # type: ignore[arg-type]
-
         number = on.comment.id
         why = f"an answer to {on.comment.author}"
         spelled = f"review:{number}" if on.is_inline else str(number)
         self._ask(
-            act(operation="react", body=reaction, targets=(spelled,)), on.repository.session_id, why
+            act_on(on.repository, on.pull, "react", body=reaction, targets=(spelled,)),
+            *(on.repository.session_id, why),
         )
         if not words:
             return
         if on.is_inline:
-            target = str(on.comment.in_reply_to or number)
-            said = act(operation="reply", body=words, targets=(target,))
+            said = act_on(on.repository, on.pull, "reply", body=words, targets=(spelled,))
         else:
-            said = act(operation="comment", body=words, title=f"answer to {number}")
+            said = act_on(
+                on.repository, on.pull, "comment", body=words, title=f"answer to {number}"
+            )
         self._ask(said, on.repository.session_id, why)
 
     async def _comment(

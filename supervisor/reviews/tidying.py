@@ -4,14 +4,12 @@ An approval of ours at another head, and the threads of findings that are gone.
 """
 
 from collections.abc import Callable, Sequence
-from typing import cast
 
 from supervisor.core.act import Act
-from supervisor.core.act import Forge as ForgeName
 from supervisor.core.reviews.mentions import finding_of
 from supervisor.core.reviews.rounds import TrackedFinding
 from supervisor.forges.base import Forge
-from supervisor.reviews.reconcile import facts_of
+from supervisor.reviews.reconcile import act_on, facts_of
 from supervisor.store.reviews import queries
 
 
@@ -28,16 +26,9 @@ class Tidying:
         """Ask for our approvals of other heads to be dismissed: they say nothing of this one."""
         for one in await self._forge.own_reviews(facts_of(repository), pull.number):
             if one.state == "approved" and one.commit != head:
-                act = Act(
-                    operation="dismiss",
-                    forge=cast("ForgeName", repository.forge),
-                    repository=repository.full_name,
-                    number=pull.number,
-                    head=head,
-                    fork=pull.fork,
-                    body="The head moved on: this approval was of another one.",
-                    targets=(str(one.id),),
-                )
+                body = "The head moved on: this approval was of another one."
+                targets = (str(one.id),)
+                act = act_on(repository, pull, "dismiss", head=head, body=body, targets=targets)
                 why = f"an approval of {one.commit[:12]}, which is not the head any more"
                 self._ask(act, repository.session_id, why)
 
@@ -64,13 +55,5 @@ class Tidying:
             if not one.is_resolved and ours.intersection(one.comments[:1])
         )
         if targets:
-            act = Act(
-                operation="resolve",
-                forge=cast("ForgeName", repository.forge),
-                repository=repository.full_name,
-                number=pull.number,
-                head=head,
-                fork=pull.fork,
-                targets=targets,
-            )
+            act = act_on(repository, pull, "resolve", head=head, targets=targets)
             self._ask(act, repository.session_id, f"what they are about is gone at {head[:12]}")
