@@ -30,6 +30,16 @@ _PERSONAL = ("ANTHROPIC_", "GATEHOUSE_", "CLAUDE_", "GIT_", "MAX_UPTIME")
 _KEPT = ("GIT_SSL_CAINFO",)
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What `make test` takes no share of: `make test-many` runs it, and whoever names it."""
+    if os.environ.get("EVERYTHING") or any("::" in one for one in config.args):
+        return
+    skip = pytest.mark.skip(reason="one of many of its kind: make test-many")
+    for item in items:
+        if item.get_closest_marker("many"):
+            item.add_marker(skip)
+
+
 @pytest.fixture(scope="session")
 def root() -> Path:
     """The checkout."""

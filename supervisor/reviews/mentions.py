@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import msgspec
-from sqlalchemy import Engine
+from sqlalchemy import Connection, Engine
 
 from supervisor.base.clock import Clock
 from supervisor.core.act import Act
@@ -103,7 +103,7 @@ class Mentions:
         heard. Of what it doesn't know nothing comes."""
         known = {one.value.id for one in config.commands}
         with self._engine.begin() as connection:
-            waiting = queries.waiting_mentions(connection, pull.id)
+            waiting = _prompts_waiting(connection, pull.id)
             for one in waiting:
                 if one.command not in known:
                     queries.end_mention(connection, repository.forge, one.comment_id, IGNORED)
@@ -125,7 +125,7 @@ class Mentions:
     def wants_more(self, pull_id: int) -> bool:
         """Return whether a mention came that no run has looked at."""
         with self._engine.connect() as connection:
-            return bool(queries.waiting_mentions(connection, pull_id))
+            return bool(_prompts_waiting(connection, pull_id))
 
     async def call_again(self) -> None:
         """Have the mentions run that a full slot, or a reason that is over, kept from it."""
@@ -243,6 +243,12 @@ class Mentions:
     def _change(self, pull_id: int, **facts: object) -> None:
         with self._engine.begin() as connection:
             queries.change_pull(connection, pull_id, **facts)
+
+
+def _prompts_waiting(connection: Connection, pull_id: int) -> list[queries.WaitingMention]:
+    """Return the mentions that call for a prompt: what is built in is done where it is heard."""
+    waiting = queries.waiting_mentions(connection, pull_id)
+    return [one for one in waiting if one.command not in mentions.BUILT_IN]
 
 
 class _Answer(NamedTuple):

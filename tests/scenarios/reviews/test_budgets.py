@@ -66,6 +66,7 @@ async def test_without_money_nothing_starts_and_a_receipt_and_a_comment_say_so(
         assert [(one["scope"], one["percent"]) for one in told] == [("repository", 100)]
 
 
+@pytest.mark.many
 async def test_what_was_held_goes_on_by_itself_once_the_limit_is_raised(tmp_path: Path) -> None:
     with forge_with_people(tmp_path / "stage") as stage:
         async with reviewing_at(stage, tmp_path, repo_day_cost="0usd") as on:
@@ -111,6 +112,7 @@ def client(on: Reviewed) -> httpx.AsyncClient:
     )
 
 
+@pytest.mark.many
 async def test_a_reader_concludes_with_what_it_has_and_nothing_passes(tmp_path: Path) -> None:
     script = [look(number, 16_000) for number in range(10)]
 

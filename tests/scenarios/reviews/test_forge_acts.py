@@ -103,6 +103,7 @@ async def test_a_second_round_edits_the_summary_and_posts_only_what_is_new(
         assert pull.comments[-1]["pull_request_review_id"] == note["id"]
 
 
+@pytest.mark.many
 async def test_a_verdict_gets_a_review_of_its_own(tmp_path: Path) -> None:
     async with quiet(tmp_path) as (on, pull):
         await done(on, pull, "post", **review("a1", "one"))
@@ -122,6 +123,7 @@ async def test_a_mark_in_somebody_elses_text_is_none_of_ours(tmp_path: Path) -> 
         assert pull.reviews[0]["body"] == mark("a1")
 
 
+@pytest.mark.many
 async def test_where_the_head_moved_a_second_round_posts_nothing(tmp_path: Path) -> None:
     async with quiet(tmp_path) as (on, pull):
         await done(on, pull, "post", **review("a1", "one"))
@@ -151,6 +153,7 @@ async def test_a_comment_is_posted_once_and_the_same_words_twice_where_asked_twi
         assert first["user"]["login"] == APP
 
 
+@pytest.mark.many
 async def test_an_answer_stands_in_its_thread_once(tmp_path: Path) -> None:
     async with quiet(tmp_path) as (on, pull):
         await done(on, pull, "post", **review("a1", "one"))
@@ -163,6 +166,7 @@ async def test_an_answer_stands_in_its_thread_once(tmp_path: Path) -> None:
         assert answer["in_reply_to_id"] == comment["id"]
 
 
+@pytest.mark.many
 async def test_a_reaction_is_one_however_often_it_is_asked(tmp_path: Path) -> None:
     async with quiet(tmp_path) as (on, pull):
         said = on.forge.comment(NAME, 1, author="ada", body="Hm")
@@ -177,6 +181,7 @@ async def test_a_reaction_is_one_however_often_it_is_asked(tmp_path: Path) -> No
         assert "`party` is no reaction" in outcome["error"]
 
 
+@pytest.mark.many
 async def test_a_thread_is_resolved_where_the_app_may(tmp_path: Path) -> None:
     async with quiet(tmp_path) as (on, pull):
         await done(on, pull, "post", **review("a1", "one", "two"))
@@ -236,6 +241,7 @@ async def test_what_a_run_posted_is_taken_back(tmp_path: Path) -> None:
         assert {one.id for one in undone} <= settled
 
 
+@pytest.mark.many
 async def test_a_policy_that_denies_it_takes_nothing_back(tmp_path: Path) -> None:
     async with quiet(tmp_path) as (on, pull):
         keep_runs(on, pull, "a1")

@@ -74,6 +74,7 @@ async def test_denied_nothing_is_posted_and_the_reason_is_kept(tmp_path: Path) -
         assert pull.reviews == []
 
 
+@pytest.mark.many
 async def test_a_newer_review_takes_the_place_of_one_that_waits(tmp_path: Path) -> None:
     async with reviewed(tmp_path) as on:
         pull = on.open_pull()
@@ -229,6 +230,7 @@ async def test_a_person_posts_some_of_it_in_other_words(tmp_path: Path) -> None:
             )
 
 
+@pytest.mark.many
 async def test_a_forge_that_is_down_is_waited_for(tmp_path: Path) -> None:
     async with reviewed(tmp_path, policy_file=posts_policy(tmp_path)) as on:
         waited: list[float] = []
@@ -248,6 +250,7 @@ async def test_a_forge_that_is_down_is_waited_for(tmp_path: Path) -> None:
         assert max(waited) == 300.0
 
 
+@pytest.mark.many
 async def test_where_the_forge_takes_no_place_the_words_stand_in_the_text(tmp_path: Path) -> None:
     async with reviewed(tmp_path, policy_file=posts_policy(tmp_path)) as on:
         on.forge.places = lambda repository, pull: {}  # type: ignore[method-assign]
@@ -321,6 +324,7 @@ async def test_a_review_that_fails_is_said_and_taken_up_by_the_poll_three_times(
         await on.running.until_soon(partial(ended, 4), "a person's wish")
 
 
+@pytest.mark.many
 async def test_a_run_that_may_go_better_is_tried_again(tmp_path: Path) -> None:
     async with reviewed(tmp_path, policy_file=posts_policy(tmp_path)) as on:
         real, later_s, tries = on.running.parts.clock.now, [0.0], 0
@@ -344,6 +348,7 @@ async def test_a_run_that_may_go_better_is_tried_again(tmp_path: Path) -> None:
         assert tuple(run) == (2, "found")
 
 
+@pytest.mark.many
 async def test_a_forge_that_is_down_for_ten_minutes_loses_no_webhook(tmp_path: Path) -> None:
     async with reviewed(tmp_path) as on:
         on.forge.until_sent()

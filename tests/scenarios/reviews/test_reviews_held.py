@@ -124,6 +124,7 @@ async def test_what_runs_finishes_and_what_it_would_post_waits_with_the_answer_o
         assert len(pull.reviews) == 1
 
 
+@pytest.mark.many
 async def test_an_act_that_is_held_waits_over_a_restart(tmp_path: Path) -> None:
     with forge_with_people(tmp_path / "stage") as stage:
         async with reviewing_at(stage, tmp_path) as on:
@@ -142,6 +143,7 @@ async def test_an_act_that_is_held_waits_over_a_restart(tmp_path: Path) -> None:
             assert len(pull.reviews) == 1
 
 
+@pytest.mark.many
 async def test_a_hold_of_another_repository_or_pull_request_holds_nothing_here(
     tmp_path: Path,
 ) -> None:
@@ -160,6 +162,7 @@ async def test_a_hold_of_another_repository_or_pull_request_holds_nothing_here(
                 on.service.hold(scope, key, by="ada")  # type: ignore[arg-type]
 
 
+@pytest.mark.many
 async def test_a_run_that_waits_for_its_turn_starts_at_the_newest_head_after_the_hold(
     tmp_path: Path,
 ) -> None:
@@ -183,6 +186,7 @@ async def test_a_run_that_waits_for_its_turn_starts_at_the_newest_head_after_the
         assert waiting.head_sha in [head for head, _ in ran]
 
 
+@pytest.mark.many
 async def test_one_that_waits_long_for_its_turn_has_not_stopped_answering(tmp_path: Path) -> None:
     async with reviewed(tmp_path, review_concurrency=1) as on:
         real, later_s = on.running.parts.clock.now, [0.0]
@@ -243,6 +247,7 @@ async def test_at_the_end_what_runs_may_finish_and_nothing_new_starts(tmp_path: 
         assert runs_of(on) == [(pull.head_sha, "found")]
 
 
+@pytest.mark.many
 async def test_what_does_not_finish_in_time_is_taken_up_at_once_by_the_next_start(
     tmp_path: Path,
 ) -> None:
@@ -259,6 +264,7 @@ async def test_what_does_not_finish_in_time_is_taken_up_at_once_by_the_next_star
             assert ended(on) == ["stopped", "stopped", "stopped", "found"]
 
 
+@pytest.mark.many
 async def test_a_check_that_was_denied_while_all_was_stopped_is_set_afterwards(
     tmp_path: Path,
 ) -> None:
@@ -273,6 +279,7 @@ async def test_a_check_that_was_denied_while_all_was_stopped_is_set_afterwards(
         await on.check(pull.head_sha, "neutral")
 
 
+@pytest.mark.many
 async def test_however_many_checks_a_crash_left_unset_all_are_asked_for_at_the_start(
     tmp_path: Path,
 ) -> None:

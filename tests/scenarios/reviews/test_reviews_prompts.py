@@ -112,6 +112,7 @@ async def test_prompts_run_beside_a_review_and_say_it_where_they_are_told_to(
         assert (len(pull.issue_comments), len(pull.reviews)) == (1, 2)
 
 
+@pytest.mark.many
 async def test_prompts_on_a_strangers_code_read_in_quarantine(tmp_path: Path) -> None:
     async with reviewed(tmp_path, policy_file=policy(tmp_path)) as on:
         configured(on)
@@ -130,6 +131,7 @@ async def test_prompts_on_a_strangers_code_read_in_quarantine(tmp_path: Path) ->
         assert on.running.audit("security_event") == []
 
 
+@pytest.mark.many
 async def test_what_a_prompt_told_it_does_not_tell_again(tmp_path: Path) -> None:
     async with reviewed(tmp_path, policy_file=policy(tmp_path)) as on:
         configured(on, "version: 1\nreview: {prompts: [{id: p, prompt: Look.}]}")
@@ -207,6 +209,7 @@ review:
         assert (await on.receipt("clean", "found")).outcome == "clean", "a low finding is too low"
 
 
+@pytest.mark.many
 async def test_a_draft_is_looked_at_by_prompts_that_ask_for_it_and_reviewed_once_it_is_none(
     tmp_path: Path,
 ) -> None:
