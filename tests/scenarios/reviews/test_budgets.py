@@ -38,7 +38,7 @@ from tests.fakes.paid_reader import written as the_review
 from tests.fakes.reviewed import CHANGE, Reviewed, forge_with_people, reviewed, reviewing_at
 from tests.scenarios.process import Gatehouse, until
 
-pytestmark = [pytest.mark.xdist_group("reviews"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.xdist_group("reviews-money"), pytest.mark.timeout(300)]
 USD = 10**12
 
 

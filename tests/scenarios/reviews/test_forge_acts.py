@@ -17,7 +17,7 @@ from supervisor.reviews.reconcile import facts_of
 from supervisor.store.reviews import queries
 from tests.fakes.reviewed import NAME, Reviewed, reviewed
 
-pytestmark = pytest.mark.xdist_group("reviews")
+pytestmark = pytest.mark.xdist_group("reviews-acts")
 POLICY = "version: 1\nallow: [review(* */* --approve --request-changes)]\n"
 APP = "gatehouse[bot]"
 

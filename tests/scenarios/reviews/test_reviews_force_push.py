@@ -10,7 +10,7 @@ from supervisor.core.approvals import status
 from supervisor.forges.base import RepositoryFacts
 from tests.fakes.reviewed import CHANGE, NAME, Reviewed, reviewed
 
-pytestmark = pytest.mark.xdist_group("reviews")
+pytestmark = pytest.mark.xdist_group("reviews-acts")
 POST_ALLOWED = "version: 1\nallow: [review(* */*)]\n"
 OTHER = {"shop/cart.py": CHANGE["shop/cart.py"] + "\n\ndef last(items):\n    return items[-1]\n"}
 

@@ -14,7 +14,7 @@ from tests.fakes.messages_server import Json, Turn
 from tests.fakes.messages_server import text as said
 from tests.fakes.reviewed import NAME, Reviewed, reviewed_by_model
 
-pytestmark = pytest.mark.xdist_group("reviews")
+pytestmark = pytest.mark.xdist_group("reviews-acts")
 TITLE = "<img src=x onerror=alert(1)> @everyone closes #1 \u202e {{ 7*7 }} `id` [x](javascript:1)"
 BRANCH = "feat/`id`$(touch${IFS}x)<b>'\"|;&--upload-pack=evil"
 LONG = "x = '" + "y" * 140_000 + "'\n"

@@ -28,7 +28,7 @@ from tests.fakes.reviewed import (
     reviewing_at,
 )
 
-pytestmark = pytest.mark.xdist_group("reviews")
+pytestmark = pytest.mark.xdist_group("reviews-held")
 POST_ALLOWED = "version: 1\nallow: [review(* */*)]\n"
 
 

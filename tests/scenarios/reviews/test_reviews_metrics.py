@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.fakes.messages_server import text as said
 from tests.fakes.reviewed import CLEAN, Reviewed, reviewed, reviewed_by_model
 
-pytestmark = pytest.mark.xdist_group("reviews")
+pytestmark = pytest.mark.xdist_group("reviews-held")
 
 
 async def scrape(on: Reviewed) -> dict[tuple[str, str], float]:

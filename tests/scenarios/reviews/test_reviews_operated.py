@@ -14,7 +14,7 @@ from supervisor.demo.stage import NAME
 from tests.fakes.reviewed import CHANGE, forge_with_people
 from tests.scenarios.process import Gatehouse, start_reviews, until
 
-pytestmark = [pytest.mark.xdist_group("reviews"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.xdist_group("reviews-held"), pytest.mark.timeout(300)]
 POLICY = "version: 1\nallow: [review(* */*)]\n"
 
 

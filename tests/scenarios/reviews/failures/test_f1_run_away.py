@@ -10,7 +10,7 @@ from tests.fakes.messages_server import calls, tool_use
 from tests.fakes.paid_reader import REVIEW, books, look, paid, paid_server, written
 from tests.fakes.reviewed import CHANGE
 
-pytestmark = [pytest.mark.xdist_group("reviews"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.xdist_group("reviews-money"), pytest.mark.timeout(300)]
 USD = 10**12
 
 

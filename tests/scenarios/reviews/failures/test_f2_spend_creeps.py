@@ -6,7 +6,7 @@ import pytest
 
 from tests.fakes.paid_reader import books, look, paid, paid_server, settled, written
 
-pytestmark = [pytest.mark.xdist_group("reviews"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.xdist_group("reviews-money"), pytest.mark.timeout(300)]
 USD = 10**12
 
 

@@ -9,7 +9,7 @@ from supervisor.core.act import Act
 from tests.fakes.messages_server import Step
 from tests.fakes.paid_reader import look, paid, paid_server, written
 
-pytestmark = [pytest.mark.xdist_group("reviews"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.xdist_group("reviews-money"), pytest.mark.timeout(300)]
 CIRCLE: list[Step] = [look(1), look(2), look(2), look(2), written(left_out=["shop/cart.py"])]
 ENDLESS: list[Step] = [*(look(number) for number in range(18)), written()]
 

@@ -9,7 +9,7 @@ from sqlalchemy import text
 from supervisor.forges.base import ForgeError, RepositoryFacts
 from tests.fakes.reviewed import Reviewed, reviewed
 
-pytestmark = pytest.mark.xdist_group("reviews")
+pytestmark = pytest.mark.xdist_group("reviews-held")
 POST_ALLOWED = "version: 1\nallow: [review(* */*)]\n"
 
 

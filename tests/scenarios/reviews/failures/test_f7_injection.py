@@ -21,7 +21,7 @@ from tests.fakes.messages_server import MessagesServer, Turn, calls, text, tool_
 from tests.fakes.reviewed import NAME, Reviewed, forge_with_people, settings_of
 from tests.fakes.supervised import supervised
 
-pytestmark = pytest.mark.xdist_group("reviews")
+pytestmark = pytest.mark.xdist_group("reviews-money")
 HOSTILE: list[dict[str, Any]] = json.loads(
     Path(__file__).with_name("hostile_instructions.json").read_text()
 )

@@ -11,7 +11,7 @@ from supervisor.sandbox.findings import CheckResult
 from tests.fakes.clock import FakeClock
 from tests.fakes.reviewed import Reviewed, forge_with_people, reviewing_at
 
-pytestmark = pytest.mark.xdist_group("reviews")
+pytestmark = pytest.mark.xdist_group("reviews-held")
 
 
 async def doctor(on: Reviewed, later_s: float) -> CheckResult:

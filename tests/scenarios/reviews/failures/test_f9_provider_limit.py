@@ -10,7 +10,7 @@ from tests.fakes.messages_server import Failure, Step
 from tests.fakes.messages_server import text as said
 from tests.fakes.reviewed import CLEAN, reviewed_by_model
 
-pytestmark = pytest.mark.xdist_group("reviews")
+pytestmark = pytest.mark.xdist_group("reviews-held")
 
 
 @pytest.mark.parametrize(
