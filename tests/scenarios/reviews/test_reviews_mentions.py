@@ -108,7 +108,7 @@ async def test_a_writer_unlocks_a_fork_and_a_stranger_does_not(tmp_path: Path) -
             rows = connection.exec_driver_sql("select author, command, outcome from mentions").all()
         assert ("mallory", "review", "not-permitted") in rows
         assert ("bob", "review", "not-permitted") in rows
-        assert not any(command == "no-such-prompt" for _, command, _ in rows)
+        assert ("ada", "no-such-prompt", "ignored") in rows, "a run knows of no such prompt"
         assert any("no finding here" in one["body"] for one in pull.issue_comments)
 
 
