@@ -5,7 +5,7 @@ import asyncio
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -14,7 +14,9 @@ from supervisor.core.budget import Limits, parse_budget
 from supervisor.core.reviews.allowances import Caps, LayerUse, day_of
 from supervisor.core.reviews.slots import Closed, Due, Ended, Wanted, state
 from supervisor.errors import NotFoundError, UserError
+from supervisor.records.audit import Audit
 from supervisor.reviews.budgets import Budgets, NoAllowanceError, read_caps
+from supervisor.reviews.holds import Holds
 from supervisor.reviews.receipts import Receipts
 from supervisor.reviews.slots import Slots
 from supervisor.store.engine import open_database
@@ -56,6 +58,7 @@ class World:
             self.budgets,
             quiet_s=1.0,
             longest_wait_s=10.0,
+            holding=Holds(self.engine, self.clock, cast("Audit", None), lambda: None),
         )
 
     def _budgets(self, caps: Caps) -> Budgets:
@@ -340,6 +343,8 @@ def test_after_a_crash_all_of_it_counts_where_nobody_knows_better(
     world.want(two)
     world.session(one)
     with world.engine.begin() as connection:
+        for pull_id in (one, two):
+            assert queries.claim(connection, world.run_id(pull_id), world.clock.now())
         # It was about to start a session of two.
         attempt = allowances.open_attempt(connection, world.run_id(two))
         assert attempt is not None
