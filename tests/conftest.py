@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 import trustme
 from hypothesis import HealthCheck, settings
 
@@ -38,6 +39,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.get_closest_marker("many"):
             item.add_marker(skip)
+
+
+@pytest.fixture(autouse=True)
+def _own_logs() -> Iterator[None]:
+    """A command that runs in the test's own process says where logs go, and that file is closed
+    with the test."""
+    yield
+    structlog.reset_defaults()
 
 
 @pytest.fixture(scope="session")
