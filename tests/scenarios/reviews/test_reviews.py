@@ -155,14 +155,14 @@ async def test_a_redelivery_and_a_lost_webhook(tmp_path: Path) -> None:
     async with reviewed(tmp_path) as on:
         on.forge.loses_webhooks = True
         pull = on.open_pull()
-        on.forge.until_sent()
+        await asyncio.to_thread(on.forge.until_sent)
         on.forge.loses_webhooks = False
         assert on.acts() == []
         await on.service.reconcile.poll()
         (request,) = await on.posts()
         on.forge.redeliver(on.forge.sent[0].id)
         on.forge.redeliver(on.forge.sent[0].id)
-        on.forge.until_sent()
+        await asyncio.to_thread(on.forge.until_sent)
         on.running.approve(request)
         await on.running.done(request)
         await on.service.reconcile.poll()
@@ -351,11 +351,11 @@ async def test_a_run_that_may_go_better_is_tried_again(tmp_path: Path) -> None:
 @pytest.mark.many
 async def test_a_forge_that_is_down_for_ten_minutes_loses_no_webhook(tmp_path: Path) -> None:
     async with reviewed(tmp_path) as on:
-        on.forge.until_sent()
+        await asyncio.to_thread(on.forge.until_sent)
         real, gone_s = on.running.parts.clock.now, [0.0]
         on.forge.is_down = True
         pull = on.open_pull()
-        on.forge.until_sent()
+        await asyncio.to_thread(on.forge.until_sent)
 
         def attempts() -> int:
             with on.service.engine.connect() as connection:

@@ -1,5 +1,6 @@
 """Comments that call the App, over real HTTP: who may, what comes of each, and what is ignored."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ async def said(on: Reviewed, pull: DemoPull, body: str, author: str = "ada") -> 
 
 
 async def heard(on: Reviewed, comment: dict[str, Any]) -> dict[str, Any]:
-    on.forge.until_sent()
+    await asyncio.to_thread(on.forge.until_sent)
     told = sum("comment" in one.event for one in on.forge.sent)
 
     def handled() -> bool | None:
