@@ -9,7 +9,7 @@ TESTS ?= tests
 # Whose outcome depends on what the kernel lets one do: as root `make test` runs everything without root's rights, and these as root, too.
 ROOT_TOO := tests/escape tests/sandbox tests/scenarios/test_overlay.py tests/workspace
 # Of those, what `make test` runs as root; `make test-many` runs all.
-ROOT_SHARE := tests/escape tests/sandbox tests/scenarios/test_overlay.py tests/workspace/disk tests/workspace/copy tests/workspace/apply
+ROOT_SHARE := tests/escape tests/sandbox tests/scenarios/test_overlay.py tests/workspace/disk tests/workspace/apply
 BIN := .venv/bin
 # Caches are each user's own: what root wrote here, nobody else could write again.
 export CACHES ?= .cache-$(shell id -u)

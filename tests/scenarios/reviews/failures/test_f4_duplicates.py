@@ -21,7 +21,7 @@ from tests.fakes.readers import SaidReader, read_by, remark, said
 from tests.fakes.reviewed import NAME, Reviewed, reviewed
 
 pytestmark = pytest.mark.xdist_group("reviews-stories")
-STORIES = 50 if os.environ.get("EVERYTHING") else 4
+STORIES = 50 if os.environ.get("EVERYTHING") else 2
 ROUNDS = 5
 POLICY = "version: 1\nallow: [review(* */*)]\n"
 TITLES = ("{} can fail here", "Nobody handles that {} fails", "A failure of {} goes unseen")
