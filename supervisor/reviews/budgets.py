@@ -9,13 +9,13 @@ INVARIANT: a run is started in the transaction that reserved its money in every 
 """
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 from sqlalchemy import Connection, Engine
 
 from supervisor.base.clock import Clock
-from supervisor.core.act import Act, Forge
+from supervisor.core.act import Act
 from supervisor.core.budget import Limits, format_budget, parse_budget
 from supervisor.core.money import dollars
 from supervisor.core.reviews import posts
@@ -38,6 +38,7 @@ from supervisor.core.reviews.allowances import (
 )
 from supervisor.core.reviews.receipts import NO_BUDGET
 from supervisor.errors import GatehouseError, NotFoundError, UserError
+from supervisor.reviews.targets import target_of
 from supervisor.store.reviews import allowances, queries
 from supervisor.store.reviews.allowances import Attempt, HeldSlot
 
@@ -139,13 +140,7 @@ class Budgets:
         (layer,) = (one for one in wanted if NO_BUDGET[one.scope] == reason)
         scope = Layer("pull", str(pull_id), f"c{day}", None)
         act = posts.held_comment(
-            posts.PullTarget(
-                forge=cast("Forge", repository.forge),
-                repository=repository.full_name,
-                number=pull.number,
-                head=pull.head_sha,
-                fork=pull.fork,
-            ),
+            target_of(repository, pull, pull.head_sha),
             reason,
             dollars(layer.cap or 0),
             refills_at(layer.period),

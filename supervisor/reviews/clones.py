@@ -122,13 +122,6 @@ class Clones:
         finally:
             self._used.discard(folder)
 
-    async def lines(self, checkout: Checkout, path: str) -> list[str]:
-        """Return the lines of a file at the head; none where it has no text of ordinary length."""
-        found = await self._try(checkout.folder, "cat-file", "blob", f"HEAD:{path}")
-        if not found.ok or len(found.stdout) > MOST_TEXT_BYTES:
-            return []
-        return found.stdout.decode("utf-8", "replace").split("\n")
-
     async def since(self, checkout: Checkout, last: str) -> list[ChangedFile] | None:
         """Return what changed in the files of the change since an earlier head; None where that
         commit isn't there any more."""
@@ -138,6 +131,13 @@ class Clones:
         found = await self._files(checkout.folder, last, "HEAD")
         names = {name for one in checkout.files for name in (one.path, one.old_path)}
         return [one for one in found if one.path in names or one.old_path in names]
+
+    async def text_at(self, checkout: Checkout, revision: str, path: str) -> str | None:
+        """Return a file as text at a commit; None where it has none, or more than anybody reads."""
+        data = await self._data(checkout.folder, revision, path)
+        if data is None or len(data) > MOST_TEXT_BYTES:
+            return None
+        return data.decode("utf-8", "replace")
 
     async def data_at(self, checkout: Checkout, revision: str, path: str) -> bytes | None:
         """Return a file's bytes at a commit; None where there is none, or it is no file."""
@@ -174,13 +174,6 @@ class Clones:
 
     def _folder(self, name: str) -> Path:
         return self._root / hashlib.sha256(name.casefold().encode()).hexdigest()[:24]
-
-    async def text_at(self, checkout: Checkout, revision: str, path: str) -> str | None:
-        """Return a file as text at a commit; None where it has none, or more than anybody reads."""
-        found = await self._try(checkout.folder, "cat-file", "blob", f"{revision}:{path}")
-        if not found.ok or len(found.stdout) > MOST_TEXT_BYTES:
-            return None
-        return found.stdout.decode("utf-8", "replace")
 
     async def names_at(self, checkout: Checkout, revision: str, folder: str) -> list[str]:
         """Return the paths of the files below a folder at a commit."""

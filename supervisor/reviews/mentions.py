@@ -19,9 +19,10 @@ from supervisor.core.reviews.trust import WRITERS
 from supervisor.errors import NotFoundError, UserError
 from supervisor.forges.base import Forge, ForgeError, PostedComment
 from supervisor.reviews.intake import payload_of
-from supervisor.reviews.reconcile import Reconcile, act_on, facts_of
+from supervisor.reviews.reconcile import Reconcile, facts_of
 from supervisor.reviews.rounds import Rounds
 from supervisor.reviews.slots import Slots
+from supervisor.reviews.targets import act_on
 from supervisor.store.reviews import findings, queries
 
 IGNORED = "ignored"

@@ -7,19 +7,17 @@ of an answer, and what is posted of it, is decided here, not by the model.
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import msgspec
 import structlog
 from sqlalchemy import Engine
 
 from supervisor.core.act import Act
-from supervisor.core.act import Forge as ForgeName
 from supervisor.core.reviews import prompts
 from supervisor.core.reviews.config.layers import EffectiveConfig
 from supervisor.core.reviews.mentions import split_words
 from supervisor.core.reviews.orders import Order, Told
-from supervisor.core.reviews.posts import PullTarget
 from supervisor.core.reviews.prompt_posts import prompt_act, run_of_prompt
 from supervisor.core.reviews.prompts import (
     ChosenPrompt,
@@ -32,6 +30,7 @@ from supervisor.errors import GatehouseError
 from supervisor.reviews.budgets import NoAllowanceError
 from supervisor.reviews.clones import Checkout
 from supervisor.reviews.rounds import Rounds
+from supervisor.reviews.targets import target_of
 from supervisor.store.reviews import queries
 
 log = structlog.get_logger("reviews")
@@ -185,13 +184,7 @@ class Prompts:
     ) -> queries.ReviewRun:
         """Keep what became of the prompts, and ask for what they say; the run's facts then."""
         acts: list[Act] = []
-        target = PullTarget(
-            forge=cast("ForgeName", repository.forge),
-            repository=repository.full_name,
-            number=pull.number,
-            head=going.run.head_sha,
-            fork=pull.fork,
-        )
+        target = target_of(repository, pull, going.run.head_sha)
         outcomes = {one.id: one for one in going.outcomes}
         for report, model in going.reports:
             known = going.told.get(report.plan.id)

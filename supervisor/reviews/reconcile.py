@@ -5,14 +5,11 @@ for what a poll finds.
 """
 
 from collections.abc import Awaitable, Callable
-from typing import Any, cast
 
 import structlog
 from sqlalchemy import Engine
 
 from supervisor.base.clock import Clock
-from supervisor.core.act import Act, Operation
-from supervisor.core.act import Forge as ForgeName
 from supervisor.core.reviews import deliveries, slots
 from supervisor.core.reviews.receipts import LABEL, Outcome, reason_words
 from supervisor.core.reviews.slots import dead_wait_s
@@ -323,20 +320,6 @@ def facts_of(repository: queries.Repository) -> RepositoryFacts:
         default_branch=repository.default_branch,
         clone_url=repository.clone_url,
         may_resolve=repository.may_resolve,
-    )
-
-
-def act_on(
-    repository: queries.Repository, pull: queries.PullRequest, operation: Operation, **more: Any
-) -> Act:
-    """Return an act on a pull request; `more` are the fields that this operation has."""
-    return Act(
-        operation=operation,
-        forge=cast("ForgeName", repository.forge),
-        repository=repository.full_name,
-        number=pull.number,
-        fork=pull.fork,
-        **more,
     )
 
 

@@ -33,6 +33,15 @@ class ReviewRound(NamedTuple):
     remembered: list[TrackedFinding]
     configuration: list[str]
 
+    def renames(self) -> dict[str, str]:
+        """Return the files that were renamed since the last round, old path to new."""
+        return {one.old_path: one.path for one in self.touched if one.status == "R"}
+
+    def paths(self) -> set[str]:
+        """Return the files that the known findings are in by now."""
+        renames = self.renames()
+        return {renames.get(one.finding.path, one.finding.path) for one in self.known}
+
     def remarks(self) -> tuple[KnownRemark, ...]:
         """Return the findings that are open, for the reader."""
         return tuple(
@@ -80,7 +89,7 @@ class Rounds:
                 found[path] = text.split("\n")
         return found
 
-    async def end(
+    def end(
         self,
         run: queries.ReviewRun,
         checkout: Checkout,
@@ -90,14 +99,12 @@ class Rounds:
         *,
         floor: Severity = "low",
     ) -> RoundOutcome:
-        """Keep what a round comes to, and return it."""
-        renames = {one.old_path: one.path for one in begun.touched if one.status == "R"}
-        paths = {renames.get(one.finding.path, one.finding.path) for one in begun.known}
-        more = await self.lines(checkout, paths - lines.keys())
+        """Keep what a round comes to, and return it. `lines` are those of the files that findings,
+        known and new, are in."""
         outcome = rounds.advance(
             begun.known,
             found,
-            HeadCode(checkout.files, (more | dict(lines)).get, renames, begun.touched),
+            HeadCode(checkout.files, lines.get, begun.renames(), begun.touched),
             number=begun.number,
             now=self._clock.now(),
             is_wanted=run.full,

@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Protocol
 
 import msgspec
 import structlog
@@ -17,7 +17,6 @@ from sqlalchemy import Engine
 
 from supervisor.base.clock import Clock
 from supervisor.core.act import SEVERITIES, Act, ReviewVerdict, Severity
-from supervisor.core.act import Forge as ForgeName
 from supervisor.core.reviews import findings, posts, slots
 from supervisor.core.reviews.config.layers import config_digest, review_model
 from supervisor.core.reviews.config.shapes import Strictness
@@ -41,6 +40,7 @@ from supervisor.reviews.receipts import Receipts
 from supervisor.reviews.reconcile import facts_of, trust_of
 from supervisor.reviews.rounds import ReviewRound, Rounds
 from supervisor.reviews.slots import Slots
+from supervisor.reviews.targets import target_of
 from supervisor.reviews.tidying import Tidying
 from supervisor.store.reviews import queries
 
@@ -299,14 +299,11 @@ class Runs:
                 if pull.draft:
                     return self._receipt(run, "skipped", "draft")
             verdict, summary, found = said
-            lines = await self._rounds.lines(checkout, {one.path for one in found})
+            paths = {one.path for one in found} | round_.paths()
+            lines = await self._rounds.lines(checkout, paths)
             placed = findings.place(found, checkout.files, lines.get)
             floor = FLOORS[config.strictness.value]
-            outcome = await self._rounds.end(run, checkout, round_, placed, lines, floor=floor)
-            more = await self._rounds.lines(
-                checkout, {one.finding.path for one in outcome.post} - lines.keys()
-            )
-            lines |= more
+            outcome = self._rounds.end(run, checkout, round_, placed, lines, floor=floor)
             code = {one.id: _code(one, lines.get(one.finding.path, ())) for one in outcome.post}
         await self._tidying.threads(repository, pull, run.head_sha, outcome.gone)
         return self._conclude(run, pull, repository, (verdict, summary, round_, outcome), code)
@@ -402,13 +399,7 @@ class Runs:
         """AskAct for the act that the findings make, and leave the receipt."""
         verdict, summary, round_, outcome = said
         placed = [_placed(one) for one in outcome.post]
-        target = posts.PullTarget(
-            forge=cast("ForgeName", repository.forge),
-            repository=repository.full_name,
-            number=pull.number,
-            head=run.head_sha,
-            fork=pull.fork,
-        )
+        target = target_of(repository, pull, run.head_sha)
         notes = [f"{len(run.skipped)} files were left out: see the check."] if run.skipped else []
         if run.partial:
             notes.append(f"This review is partial: {run.partial}.")

@@ -5,18 +5,17 @@ Apart from `service`, whose requests it asks for: `poster` carries it out.
 
 import asyncio
 import re
-from typing import cast
 
 from sqlalchemy import Engine
 
 from supervisor.core.act import Act
-from supervisor.core.act import Forge as ForgeName
 from supervisor.core.approvals import Request, failure, status
 from supervisor.core.reviews import posts
 from supervisor.errors import GatehouseError, NotFoundError, UserError
 from supervisor.forges.base import Forge
 from supervisor.gate.gate import Gate
 from supervisor.reviews.reconcile import facts_of
+from supervisor.reviews.targets import target_of
 from supervisor.store.reviews import queries
 
 WAIT_S = 60.0
@@ -92,13 +91,7 @@ class TakeBack:
                 for one in await self._forge.comments(facts_of(repository), pull.number)
                 if (one.author, one.review_id, one.in_reply_to) == (login, review_id, None)
             ]
-        target = posts.PullTarget(
-            forge=cast("ForgeName", repository.forge),
-            repository=repository.full_name,
-            number=pull.number,
-            head=run.head_sha,
-            fork=pull.fork,
-        )
+        target = target_of(repository, pull, run.head_sha)
         verdicts = [str(review_id)] if act.verdict in ("approve", "request_changes") else []
         undo = posts.undo_act(target, verdicts, comments, by=by, run_id=run.id)
         reason = f"takes back what {post.id} posted"

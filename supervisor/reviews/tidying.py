@@ -9,7 +9,8 @@ from supervisor.core.act import Act
 from supervisor.core.reviews.mentions import finding_of
 from supervisor.core.reviews.rounds import TrackedFinding
 from supervisor.forges.base import Forge
-from supervisor.reviews.reconcile import act_on, facts_of
+from supervisor.reviews.reconcile import facts_of
+from supervisor.reviews.targets import act_on
 from supervisor.store.reviews import queries
 
 

@@ -66,8 +66,8 @@ async def test_the_second_run_moves_the_checkout_and_two_at_once_have_their_own(
             "a.py",
             "shop",
         ]
-        assert await clones.lines(second, "a.py") == ["two", ""]
-        assert await clones.lines(second, "../../HEAD") == []
+        assert await clones.text_at(second, "HEAD", "a.py") == "two\n"
+        assert await clones.text_at(second, "HEAD", "../../HEAD") is None
 
 
 async def test_nothing_of_the_repository_runs_and_the_token_is_nowhere(

@@ -357,11 +357,6 @@ def receipts_of(connection: Connection, pull_ids: Sequence[int]) -> list[Receipt
     return [Receipt(**row._mapping) for row in connection.execute(query)]
 
 
-def newest_receipts(connection: Connection, limit: int = 100) -> list[Receipt]:
-    rows = connection.execute(select(receipts).order_by(receipts.c.at.desc()).limit(limit))
-    return [Receipt(**row._mapping) for row in rows]
-
-
 def change_pull(connection: Connection, pull_id: int, **facts: object) -> None:
     connection.execute(update(pulls).where(pulls.c.id == pull_id).values(facts))
 

@@ -1,0 +1,32 @@
+"""What an act is about, out of the facts of a repository and its pull request."""
+
+from typing import Any, cast
+
+from supervisor.core.act import Act, Forge, Operation
+from supervisor.core.reviews.posts import PullTarget
+from supervisor.store.reviews import queries
+
+
+def target_of(repository: queries.Repository, pull: queries.PullRequest, head: str) -> PullTarget:
+    """Return a pull request at one head, as templates take it."""
+    return PullTarget(
+        forge=cast("Forge", repository.forge),
+        repository=repository.full_name,
+        number=pull.number,
+        head=head,
+        fork=pull.fork,
+    )
+
+
+def act_on(
+    repository: queries.Repository, pull: queries.PullRequest, operation: Operation, **more: Any
+) -> Act:
+    """Return an act on a pull request; `more` are the fields that this operation has."""
+    return Act(
+        operation=operation,
+        forge=cast("Forge", repository.forge),
+        repository=repository.full_name,
+        number=pull.number,
+        fork=pull.fork,
+        **more,
+    )
