@@ -348,11 +348,13 @@ class ReviewService:
             return
         outcome = request.outcome or {}
         is_posted = bool(outcome.get("ok")) and not outcome.get("taken_back")
-        if request.answer != "denied" and not is_posted:
+        # One that a newer review, or a part of it, took the place of has an answer, too: nobody's.
+        is_denied = request.answer == "denied" and status(request) == "denied"
+        if not is_denied and not is_posted:
             return
         run = self._run_of(act)
         by = request.answered_by or "gatehouse"
-        if request.answer == "denied":
+        if is_denied:
             self._leave(act, "skipped", "denied")
             if run is not None:
                 self.rounds.denied(run, by=by, why=request.answer_reason)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from supervisor.core.act import Act
-from supervisor.core.approvals import Request
+from supervisor.core.approvals import Request, status
 from supervisor.demo.forge.forge import DemoPull
 from supervisor.store.reviews import findings
 from tests.fakes.readers import SaidReader, read_by, remark, said
@@ -117,6 +117,8 @@ async def test_what_a_person_denied_or_left_out_is_not_raised_again(tmp_path: Pa
         )
         assert tracked(on)["Slow"]["said_by"] == "operator"
         assert tracked(on)["No count"]["posted_at"]
+        assert tracked(on)["No count"]["state"] == "open"
+        assert "denied" not in [one.reason for one in on.receipts()]
         with_reader(on, said([COUNT, other, remark(path="shop/more.py", line=1, title="New")]))
         on.forge.push(NAME, pull.number, {"shop/more.py": "x = 1\n"}, "More")
 
@@ -176,4 +178,7 @@ async def test_what_could_not_be_posted_goes_on_to_the_next_round(tmp_path: Path
         act = await on.running.until_soon(newest, "the second review")
         assert [one.path for one in act.comments] == ["shop/cart.py"]
         assert "not looked at again in this round: 1" in act.body
-        assert request.id != ""
+        replaced = on.running.parts.queue.get(request.id)
+        assert status(replaced) == "superseded"
+        assert tracked(on)["No count"]["state"] == "new", "nobody denied it"
+        assert "denied" not in [one.reason for one in on.receipts()]
