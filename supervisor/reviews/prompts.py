@@ -219,16 +219,20 @@ class Prompts:
             self._ask(act, repository.session_id, reason)
         return run
 
+    def settled(self, act: Act) -> None:
+        """What a prompt said stands on the forge, or a person denied it: it isn't said again."""
+        self._change(act, {"is_settled": True})
+
     def came_to_nothing(self, act: Act) -> None:
         """What a prompt said isn't posted: it may be said again."""
+        self._change(act, {"told": [], "is_said": False})
+
+    def _change(self, act: Act, facts: dict[str, object]) -> None:
         run_id = run_of_prompt(act.body)
         with self._engine.begin() as connection:
             run = queries.run(connection, run_id) if run_id else None
             if run is not None:
-                changed = [
-                    one | {"told": [], "is_said": False} if one["id"] == act.title else one
-                    for one in run.prompts
-                ]
+                changed = [one | facts if one["id"] == act.title else one for one in run.prompts]
                 queries.change_run(connection, run.id, prompts=changed)
 
     def _told(self, run: queries.ReviewRun) -> dict[str, set[str]]:
@@ -239,7 +243,8 @@ class Prompts:
         found: dict[str, set[str]] = {}
         for one in earlier:
             for said in one.prompts if one.id != run.id else ():
-                if said.get("is_said"):
+                # What waits still, this run's act takes the place of: it says it, too.
+                if said.get("is_said") and said.get("is_settled"):
                     found.setdefault(said["id"], set()).update(said["told"])
         return found
 

@@ -344,13 +344,19 @@ class ReviewService:
         """A review that a person denied has its receipt, too; what stands on the forge, or was
         denied, isn't said again."""
         act = request.action
-        if not isinstance(act, Act) or act.operation != "post" or act.title:
+        if not isinstance(act, Act):
+            return
+        is_prompts = bool(prompt_posts.mark_of(act.body))
+        if not is_prompts and (act.operation != "post" or act.title):
             return
         outcome = request.outcome or {}
         is_posted = bool(outcome.get("ok")) and not outcome.get("taken_back")
         # One that a newer review, or a part of it, took the place of has an answer, too: nobody's.
         is_denied = request.answer == "denied" and status(request) == "denied"
         if not is_denied and not is_posted:
+            return
+        if is_prompts:
+            self.prompts.settled(act)
             return
         run = self._run_of(act)
         by = request.answered_by or "gatehouse"

@@ -52,7 +52,8 @@ class ChosenPrompt(NamedTuple):
 class PromptOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """What became of a prompt: kept with its run. `reason` says why it didn't run. Not among the
     findings are those `below_floor`, `beyond_limit`, `outside` of its files, and `known` from an
-    earlier run; `told` are the ids of those that it says, `is_said` whether it says anything.
+    earlier run; `told` are the ids of those that it says, `is_said` whether it says anything;
+    `is_settled` once that stands on the forge, or a person denied it.
     `cost` is in pico-dollars."""
 
     id: str
@@ -72,6 +73,7 @@ class PromptOutcome(msgspec.Struct, frozen=True, kw_only=True):
     cost: int = 0
     told: list[str] = []
     is_said: bool = False
+    is_settled: bool = False
 
 
 class PromptReport(NamedTuple):

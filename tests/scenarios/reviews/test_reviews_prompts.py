@@ -146,6 +146,23 @@ async def test_what_a_prompt_told_it_does_not_tell_again(tmp_path: Path) -> None
         assert len(pull.issue_comments) == 1
 
 
+async def test_what_waits_still_is_said_by_the_act_that_takes_its_place(tmp_path: Path) -> None:
+    async with reviewed(tmp_path) as on:
+        configured(on, "version: 1\nreview: {prompts: [{id: p, prompt: Look.}]}")
+        pull = on.open_pull()
+        (first,) = await on.running.until_soon(lambda: said_by(on, "p") or None, "a comment")
+        await run_of(on, pull)
+        on.forge.push(NAME, 1, CHANGE | {"shop/other.py": "def other():\n    return 1\n"}, "More")
+        again = (await prompts_of(on, pull))["p"]
+        assert (again["known"], again["is_said"], len(again["told"])) == (0, True, 1)
+        newest = said_by(on, "p")[-1]
+        assert newest.id != first.id
+        on.running.deny(newest, "no")
+        on.forge.push(NAME, 1, {"shop/third.py": "x = 1\n"}, "Third")
+        third = (await prompts_of(on, pull))["p"]
+        assert (third["known"], third["is_said"]) == (1, False)
+
+
 async def test_a_file_with_a_mistake_is_not_used_and_that_is_said(tmp_path: Path) -> None:
     async with reviewed(tmp_path) as on:
         configured(on, "version: 1\nreview: {promts: []}\nx: 1\n")
