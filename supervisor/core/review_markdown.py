@@ -19,6 +19,8 @@ _VERDICTS = {
 }
 # Every character that begins an inline construct in CommonMark or GitHub's dialect.
 _INLINE = re.compile(r"([\\`*_\[\]<>|~!&$@#])")
+# An escape, as CommonMark 2.4 has it.
+_ESCAPE = re.compile(r"\\([!-/:-@\[-`{-~])")
 # Line starts that make a Markdown block: lists, rules, underlines of headings, tables.
 _BLOCK = re.compile(r"^(\s*)(?:([+=:-])|(\d{1,9})([.)]))", re.MULTILINE)
 # GitHub's dialect makes links of bare addresses.
@@ -80,6 +82,11 @@ def plain(text: str, *, one_line: bool = False) -> str:
         if one_line
         else _unindented(escaped)
     )
+
+
+def unescaped(text: str) -> str:
+    """Return Markdown as it reads: without the escapes of `plain`."""
+    return _ESCAPE.sub(r"\1", text)
 
 
 def parted(text: str) -> str:

@@ -8,6 +8,7 @@ from typing import Literal, Protocol
 import msgspec
 
 from supervisor.core.act import Act
+from supervisor.core.secrets.token_shapes import without_tokens
 from supervisor.errors import GatehouseError
 
 
@@ -24,7 +25,8 @@ class ForgeError(GatehouseError):
         may_retry: bool = False,
         retry_at: float | None = None,
     ) -> None:
-        super().__init__(message, remedy)
+        # A forge may say a header or a token back: errors are stored and shown.
+        super().__init__(without_tokens(message), remedy)
         self.status = status
         self.may_retry = may_retry
         self.retry_at = retry_at

@@ -28,6 +28,7 @@ from supervisor.core.reviews.receipts import Outcome, partial_words
 from supervisor.core.reviews.retries import ProviderTrouble
 from supervisor.core.reviews.round_text import round_sections
 from supervisor.core.reviews.rounds import RoundOutcome, TrackedFinding
+from supervisor.core.secrets.token_shapes import without_tokens
 from supervisor.core.sessions import Session
 from supervisor.errors import GatehouseError
 from supervisor.forges.base import Forge, ForgeError
@@ -200,7 +201,8 @@ class Runs:
                 failed = str(error)[:500]
             except Exception as error:
                 log.exception("a run failed", run=run.id)
-                failed = f"internal error: {type(error).__name__}: {error}"[:500]
+                words = f"internal error: {type(error).__name__}: {error}"
+                failed = without_tokens(words)[:500]
         if run.id in self._cut or self._slots.is_stopped():
             self._slots.give_back(run, "stopped")
             return

@@ -425,3 +425,17 @@ async def test_a_comment_of_somebody_who_is_gone_is_nobodys(scripted: Scripted) 
         found = await client.issue_comment(FACTS, 1)
     assert (found.author, found.is_bot, found.number) == ("ghost", False, None)
     assert user_json("renovate[bot]")["type"] == "Bot"
+
+
+async def test_an_error_that_says_our_credentials_back_is_told_without_them(
+    scripted: Scripted,
+) -> None:
+    token = f"ghs_123456_eyJhbGciOiJSUzI1NiJ9.{'aB3_' * 20}.{'x-Y9' * 20}"
+    said = {"message": f"Bad `Authorization: Basic eDp5` or token {token}"}
+    scripted.answer = lambda *_: (422, JSON, json.dumps(said).encode())
+    async with client_of(scripted) as client:
+        with pytest.raises(ForgeError) as failed:
+            await client.pull(FACTS, 1)
+    assert str(failed.value).startswith("GET /repos/acme/shop/pulls/1: 422, Bad `Authorization: ")
+    assert token not in str(failed.value)
+    assert "eDp5" not in str(failed.value)

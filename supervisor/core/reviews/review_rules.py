@@ -17,6 +17,7 @@ from typing import NamedTuple, get_args
 
 from supervisor.core.act import CONFIDENCES, SEVERITIES, Act, Confidence, Forge, Operation, Severity
 from supervisor.core.actions import Action, Effect
+from supervisor.core.review_markdown import unescaped
 from supervisor.core.secrets.token_shapes import without_tokens
 from supervisor.core.text.mistyped import nearest
 from supervisor.core.verdicts import (
@@ -196,8 +197,11 @@ class ReviewJudge(Judge[SeenAct]):
 
 def forced(act: Act) -> tuple[Forced, ...]:
     """Return what no rule may allow of it."""
-    texts = (act.title, act.body, *(one.body for one in act.comments))
-    has_secret = any(without_tokens(text) != text for text in texts)
+    comments = [text for one in act.comments for text in (one.path, one.body)]
+    texts = (act.title, act.branch, act.body, *comments)
+    # Also as a reader sees it: an escaped `_` is none in a token's shape.
+    readings = (reading for text in texts for reading in (text, unescaped(text)))
+    has_secret = any(without_tokens(reading) != reading for reading in readings)
     return (Forced("ask", _SECRET),) if has_secret else ()
 
 

@@ -17,15 +17,22 @@ SHAPES = re.compile(
       # a host `helpdesk-...` and a package `task-...` are to be seen whole
       sk-(?=ant-[a-z]{3,8}[0-9]{2}-|or-v1-[0-9a-f]{16}|[A-Za-z0-9_-]{16,200}T3BlbkFJ)[A-Za-z0-9_-]{16,}
     | sk-(?:(?<![A-Za-z0-9]sk-)|(?<=\\[bfnrt]sk-)|(?<=[0-9[][mK]sk-)|(?<=%[0-9A-Fa-f]{2}sk-)|(?<=\\x[0-9A-Fa-f]{2}sk-)|(?<=\\u[0-9A-Fa-f]{4}sk-))[A-Za-z0-9_-]{16,}
-    | gh[pousr]_[A-Za-z0-9]{20,} | github_pat_[A-Za-z0-9_]{20,}
-    | gl(?:pat|ptt|rt|dt|cbt|soat|oas|agent)-[A-Za-z0-9_-]{16,}
-    | xox[abeoprs]-[A-Za-z0-9-]{10,} | xapp-[0-9]-[A-Za-z0-9-]{20,}   # Slack
-    | AT[AC]TT3[A-Za-z0-9_-]{20,}(?:=[0-9A-F]{8})?            # Bitbucket, and Atlassian's others
-    | (?:AKIA|ASIA)[A-Z0-9]{16}                              # AWS access key ids
+    # GitHub's; the newer ones of an installation hold dots and dashes
+    | ghs_[A-Za-z0-9._-]{35,}[A-Za-z0-9_-] | gh[pousr]_[A-Za-z0-9]{20,} | github_pat_[A-Za-z0-9_]{20,}
+    | gl(?:pat|ptt|rt|dt|cbt|soat|oas|agent)-[A-Za-z0-9_-]{16,}(?:\.[0-9a-z]{2}\.[0-9a-z]{7,9})?
+    # Slack: tokens, the cookie of a browser's (escaped or not), an app's, the address of a webhook
+    | xox[a-eo-s]-[A-Za-z0-9%/+-]{10,} | xapp-[0-9]-[A-Za-z0-9-]{20,}
+    | (?<=hooks\.slack\.com/services/)[A-Za-z0-9/]{20,} | (?<=hooks\.slack\.com/triggers/)[A-Za-z0-9/]{20,} | (?<=hooks\.slack\.com/workflows/)[A-Za-z0-9/]{20,}
+    | AT[ACS]TT3[A-Za-z0-9_-]{20,}(?:=[0-9A-F]{8})? | ATBB[A-Za-z0-9]{28,}   # Bitbucket, and Atlassian's others
+    # AWS: access key ids, the tokens of a session, keys of Bedrock, long and short
+    | (?:AKIA|ASIA)[A-Z0-9]{16} | (?:IQoJb3JpZ2lu|F[wQ]oGZXIvYXdz)[A-Za-z0-9/+]{60,}={0,2}
+    | ABSK[A-Za-z0-9/+]{100,}={0,2} | bedrock-api-key-[A-Za-z0-9/+]{40,}={0,2}
     | npm_[A-Za-z0-9]{30,} | pypi-[A-Za-z0-9_-]{40,} | rubygems_[a-f0-9]{48} | dckr_[op]at_[A-Za-z0-9_-]{20,}
     # Stripe; a digit is in each of its keys, and not in the name of a `task_test_...`
     | [rs]k_(?:live|test|prod)_(?=[A-Za-z]{0,60}[0-9])[A-Za-z0-9]{20,} | whsec_[A-Za-z0-9+/]{30,}={0,2}
-    | AIza[A-Za-z0-9_-]{35} | GOCSPX-[A-Za-z0-9_-]{20,} | ya29\.[A-Za-z0-9_-]{30,}           # Google
+    # Google: keys of either kind, and what its sign-in gives
+    | AIza[A-Za-z0-9_-]{35} | AQ\.Ab[A-Za-z0-9_-]{40,} | GOCSPX-[A-Za-z0-9_-]{20,}
+    | ya29\.[A-Za-z0-9._-]{29,}[A-Za-z0-9_-] | (?<![A-Za-z0-9])1//0[A-Za-z0-9_-]{40,}
     | hf_[A-Za-z0-9]{34,} | gsk_[A-Za-z0-9]{40,} | xai-[A-Za-z0-9]{60,} | pplx-[A-Za-z0-9]{40,}   # Hugging Face, Groq, xAI, Perplexity
     | SG\.[A-Za-z0-9_-]{20,24}\.[A-Za-z0-9_-]{40,46}         # SendGrid
     | do[opr]_v1_[a-f0-9]{64} | shp(?:at|ca|pa|ss)_[A-Fa-f0-9]{32}   # DigitalOcean, Shopify
@@ -39,9 +46,19 @@ SHAPES = re.compile(
       (?:(?:\s|\\[nrt])+[A-Za-z0-9+][A-Za-z0-9+/]{15,}={0,2})*
       (?:(?:(?:\s|\\[nrt])+[A-Za-z0-9+/]{1,76}={0,2})?(?:\s|\\[nrt])*-----END[ ][A-Z ]*PRIVATE[ ]KEY-----)?
     | (?<=Bearer[ ])[A-Za-z0-9._~+/-]{12,}=*
+    # Name and password in base64; a digit or its padding is in nearly each, and in no word after `Basic`
+    | (?<=[Bb]asic[ ])(?=[A-Za-z/+]{0,300}[0-9=])[A-Za-z0-9/+]{16,}={0,2}
+    | (?<=[Aa]uthorization:[ ][Bb]asic[ ])[A-Za-z0-9/+]{4,}={0,2}
     | (?<=://)[\w.~%!$*+,=^-]{1,100}:[\w.~%!$*+,=^:?\#-]{1,200}(?=@)      # credentials in a URL
     """,  # noqa: E501
     re.VERBOSE,
+)
+
+# A secret key of AWS has no shape but its length: what it is called tells.
+LABELLED = re.compile(
+    r"((?:secret_access_key|SECRET_ACCESS_KEY|[sS]ecretAccessKey|aws_secret_key|AWS_SECRET_KEY)"
+    r"""(?:\\{0,3}["'])?[ \t]{0,40}(?::=|=>|[:=>])[ \t]{0,40}(?:\\{0,3}["'])?)"""
+    r"[A-Za-z0-9/+]{40}(?![A-Za-z0-9/+=])"
 )
 
 # INVARIANT: whatever a shape matches, with its look-around, has one of these in it, each with its
@@ -49,7 +66,7 @@ SHAPES = re.compile(
 # for only where the rarer one before them was found, and one character is found in a tenth of the
 # time of two.
 PARTS = {
-    "-": ("sk-", "pypi-", "PRIVATE KEY-----", "pul-", "tskey-"),
+    "-": ("sk-", "pypi-", "PRIVATE KEY-----", "pul-", "tskey-", "bedrock-api-key-"),
     "_": (
         "github_pat_",
         "npm_",
@@ -80,14 +97,33 @@ PARTS = {
     "_v1_": ("dop_v1_", "doo_v1_", "dor_v1_"),
     "shp": ("shpat_", "shpca_", "shppa_", "shpss_"),
     "x": ("xox", "xapp-", "xai-", "pplx-"),
-    "A": ("AKIA", "ASIA", "ATATT3", "ATCTT3", "AIza", "AGE-SECRET-KEY-1", "PMAK-"),
-    "G": ("GOCSPX-", "SG."),
+    "A": (
+        "AKIA",
+        "ASIA",
+        "ATATT3",
+        "ATCTT3",
+        "ATSTT3",
+        "ATBB",
+        "ABSK",
+        "AIza",
+        "AQ.Ab",
+        "AGE-SECRET-KEY-1",
+        "PMAK-",
+        "SecretAccessKey",
+        "secretAccessKey",
+        "SECRET_ACCESS_KEY",
+        "AWS_SECRET_KEY",
+    ),
+    "G": ("GOCSPX-", "SG.", "FwoGZXIvYXdz", "FQoGZXIvYXdz"),
+    "I": ("IQoJb3JpZ2lu",),
+    "_key": ("secret_access_key", "aws_secret_key"),
+    "asic ": ("Basic ", "basic "),
     "9": ("ya29.",),
     "hv": ("hvb.", "hvs."),
     "dapi": ("dapi",),
     "J": ("eyJ",),
     "B": ("Bearer ",),
-    "/": ("://",),
+    "/": ("://", "1//0", "hooks.slack.com/"),
 }
 
 
@@ -96,4 +132,4 @@ def without_tokens(text: str) -> str:
     has_part = any(
         first in text and any(part in text for part in parts) for first, parts in PARTS.items()
     )
-    return SHAPES.sub(MARK, text) if has_part else text
+    return LABELLED.sub(rf"\1{MARK}", SHAPES.sub(MARK, text)) if has_part else text

@@ -20,6 +20,7 @@ PEM = "-----BEGIN PRIVATE KEY-----\nMIIBVQIBADANBgkqhkiG9w0BAQ\n-----END PRIVATE
         (f"token = '{KEY}'\n", f"first\ntoken = '{KEY}'\n", ()),  # it was there before
         (f"token = '{KEY}'\n", f"token = '{KEY[:-4]}zzzz'\n", (1,)),
         ("a\n", f"a\n{PEM}", (2,)),
+        ("", f'\nAWS_SECRET_ACCESS_KEY = "{"aB3/" * 10}"\n', (2,)),
         ("two\nlines of it\n", "x\nthe first half\nand the second\n", (2,)),
     ],
 )

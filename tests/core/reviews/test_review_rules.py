@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 
-from supervisor.core.act import OPERATION_WORDS, Act, Operation
+from supervisor.core.act import OPERATION_WORDS, Act, InlineComment, Operation
 from supervisor.core.policy.policy_text import policy_from_data
 from supervisor.core.policy.rule_containment import compiled, contains
 from supervisor.core.policy.rule_width import width
 from supervisor.core.policy.suggest import suggest
+from supervisor.core.review_markdown import plain
 from supervisor.core.reviews.review_rules import OPERATIONS, compile_pattern, example_act, special
 from supervisor.core.verdicts import Verdict
 from supervisor.errors import PolicyError
@@ -88,6 +89,31 @@ def test_deny_and_ask_match_however_it_is_spelled() -> None:
 def test_what_looks_like_a_secret_no_rule_allows() -> None:
     said = verdict(act(body=f"use ghp_{'a' * 36}"), allow=["review(post */*)"])
     assert (said.decision, said.sticky) == ("ask", True)
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        "ghp_" + "a1B2" * 9,
+        f"ghs_123456_eyJ{'aB3_' * 9}.{'x-Y9' * 9}",
+        "https://me:hunter22@acme.test/",
+    ],
+)
+def test_nor_where_it_stands_escaped_in_markdown(token: str) -> None:
+    said = [
+        act(body=f"use {plain(token)}"),
+        act(title=token),
+        act(
+            comments=(
+                InlineComment(
+                    finding="f", path="a.py", line=1, severity="low", body=plain(f"so: {token}")
+                ),
+            )
+        ),
+    ]
+    for one in said:
+        found = verdict(one, allow=["review(post */*)"])
+        assert (found.decision, found.sticky) == ("ask", True)
 
 
 def test_what_is_no_repository_is_denied() -> None:

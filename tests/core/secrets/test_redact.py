@@ -48,6 +48,49 @@ def test_a_bearer_token_and_a_password_in_a_url_go() -> None:
     assert Redactor().text("https://me:hunter22@example.org/x") == f"https://{MARK}@example.org/x"
 
 
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("Authorization: Basic dXNlcjpwdw==", f"Authorization: Basic {MARK}"),
+        ("authorization: basic dXNlcjpwdw", f"authorization: basic {MARK}"),
+        (
+            "header 'Basic eC1hY2Nlc3MtdG9rZW46Z2hzXzE=' was sent",
+            f"header 'Basic {MARK}' was sent",
+        ),
+        (
+            "a webhook: hooks.slack.com/services/T0/B0/aB3aB3aB3aB3aB3",
+            f"a webhook: hooks.slack.com/services/{MARK}",
+        ),
+        ("Basic authenticationandauthorization is off", None),
+        ("ghs_1234567890123456789012345678901234567.", f"{MARK}."),
+        ("see ghp_project and gho_helper.py", None),
+    ],
+)
+def test_what_a_forge_says_back_goes(text: str, shown: str | None) -> None:
+    assert Redactor().text(text) == (text if shown is None else shown)
+
+
+@pytest.mark.parametrize(
+    "label",
+    [
+        'AWS_SECRET_ACCESS_KEY = "',
+        "aws_secret_access_key=",
+        'secretAccessKey: "',
+        '"SecretAccessKey": "',
+        '{\\"SecretAccessKey\\": \\"',
+        "AWS_SECRET_KEY := '",
+        "<SecretAccessKey>",
+    ],
+)
+def test_a_secret_key_of_aws_goes_by_its_label(label: str) -> None:
+    key = "wJalrXUtnFEMI/K7MDENG/bPxRfiCY" + "EXAMPLEKEY"
+    assert Redactor().text(f'{label}{key}"') == f'{label}{MARK}"'
+    assert not Redactor().is_clean([f"{label}{key}"])
+    # A digest in base64 is longer, and what has no label may be anything.
+    assert Redactor().text(f"{label}{key}abcd=") == f"{label}{key}abcd="
+    assert Redactor().text(f"commit {key}") == f"commit {key}"
+
+
 def test_known_secrets_go_whatever_their_shape() -> None:
     redactor = Redactor(["correct horse"])
     redactor.add("battery staple")
@@ -98,6 +141,22 @@ def test_short_values_would_redact_ordinary_text_and_are_not_taken() -> None:
         ("pscale_tkn_", "aB3_" * 10),
         ("tskey-", f"auth-k123456CNTRL-{'aB3x' * 8}"),
         ("rubygems_", "0a1b" * 12),
+        ("ghs_", f"123456_eyJhbGciOiJSUzI1NiJ9.{'aB3_' * 20}.{'x-Y9' * 20}"),
+        ("gho_", "aB3x" * 9),
+        ("ghu_", "aB3x" * 9),
+        ("ghr_", "aB3x" * 19),
+        ("glpat-", f"{'aB3_-x' * 5}.01.0a1b2c3d4"),
+        ("xoxc-", "1234567890-1234567890-1234567890-" + "0a1b" * 16),
+        ("xoxd-", "aB3%2B" * 20),
+        ("ATSTT3", "aB3_-x" * 20 + "=1A2B3C4D"),
+        ("ATBB", "aB3x" * 8),
+        ("IQoJb3JpZ2lu", "X2Vj" * 40 + "=="),
+        ("FwoGZXIvYXdz", "aB3/" * 40),
+        ("ABSK", "aB3/" * 30 + "=="),
+        ("bedrock-api-key-", "aB3/" * 30),
+        ("AQ.Ab", "8RN6" * 12),
+        ("ya29.", f"{'aB3_-' * 8}.{'aB3_-' * 8}"),
+        ("1//0", "aB3_-" * 12),
     ],
 )
 def test_shapes_of_many_services_go(first: str, rest: str) -> None:
