@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from supervisor.base.process import absolute_entries
 from supervisor.core.text.duration import parse_duration
 from supervisor.errors import UserError
 
@@ -477,8 +478,8 @@ def for_our_python() -> dict[str, str]:
 
 
 def search_path() -> str:
-    """Where the person's shell looks for programs."""
-    return os.environ.get("PATH", os.defpath)
+    """Where the person's shell looks for programs, whatever folder it is in."""
+    return absolute_entries(os.environ.get("PATH", os.defpath))
 
 
 def _absolute(text: str) -> Path:

@@ -6,7 +6,7 @@ BASE = {"errors", "settings", "base"}
 GATE = BASE | {"core.*", "gate"}
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
-    "settings": {"errors", "core.text"},
+    "settings": {"errors", "base", "core.text"},
     "base": {"errors"},
     "core.text": {"errors"},
     "core": {"errors", "core.text"},

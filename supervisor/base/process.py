@@ -1,10 +1,11 @@
 """Start processes. No other module may.
 
 It decides how a program is started: always from a list of arguments, never through a shell, always
-with an explicit environment (the supervisor's own holds secrets), with every descriptor closed that
-isn't handed over by name, and in a session of its own so that the whole tree can be ended. It is
-separate so that these rules hold once for all callers. It must never take a string to be split,
-inherit the environment, or leave a tree running after its time.
+with an explicit environment (the supervisor's own holds secrets), by an absolute path, in `/` unless the
+caller names a folder of ours, with every descriptor closed that isn't handed over by name, and in a
+session of its own so that the whole tree can be ended. It is separate so that these rules hold once
+for all callers. It must never take a string to be split, inherit the environment or the folder, or
+leave a tree running after its time.
 
 Starting uses `subprocess.Popen` (vfork and exec in C, safe beside threads and cheap beside a large
 heap) rather than the loop's own `subprocess_exec`: uvloop's forks and runs Python in the child.
@@ -14,6 +15,7 @@ Waiting uses a pidfd, so an end is never missed, and a signal never hits a recyc
 import asyncio
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -177,7 +179,7 @@ async def spawn(
     argv: Sequence[str | Path],
     *,
     env: Mapping[str, str],
-    cwd: Path | str | None = None,
+    cwd: Path | str = "/",
     stdin: int | IO[bytes] | None = DEVNULL,
     stdout: int | IO[bytes] | None = DEVNULL,
     stderr: int | IO[bytes] | None = DEVNULL,
@@ -186,16 +188,22 @@ async def spawn(
 ) -> Child:
     """Start a program and return at once.
 
-    `argv[0]` is looked up in `env`'s PATH. None for a stream means the supervisor's own. When
-    the program ends, what it left in its process group is killed (with `start_new_session`). The
-    caller calls `close` in every case. Raises UserError when it can't be started.
+    `argv[0]` is looked up in the absolute folders of `env`'s PATH. INVARIANT (law 12): `cwd` is a
+    folder that no agent, no repository and no stranger chose. None for a stream means the
+    supervisor's own. When the program ends, what it left in its process group is killed (with
+    `start_new_session`). The caller calls `close` in every case. Raises UserError when it can't be
+    started.
     """
     # INVARIANT: a list, never one string: nothing here is ever split or expanded.
     assert not isinstance(argv, (str, bytes)), "argv is a list"
     words = tuple(str(word) for word in argv)
+    if "PATH" in env:
+        env = {**env, "PATH": absolute_entries(env["PATH"])}
+    program = program_path(words[0], env.get("PATH", os.defpath))
     try:
         popen = subprocess.Popen(  # noqa: ASYNC220  # it blocks for the millisecond of vfork and exec, as asyncio's own does
             words,
+            executable=program,
             env=dict(env),
             cwd=cwd,
             stdin=stdin,
@@ -224,7 +232,7 @@ async def run(
     argv: Sequence[str | Path],
     *,
     env: Mapping[str, str],
-    cwd: Path | str | None = None,
+    cwd: Path | str = "/",
     stdin: bytes | None = None,
     timeout_s: float,
     output_limit_bytes: int = DEFAULT_OUTPUT_LIMIT_BYTES,
@@ -278,6 +286,26 @@ async def run(
         out.truncated or err.truncated,
         timed_out,
     )
+
+
+def absolute_entries(search_path: str) -> str:
+    """Return a PATH without its empty and relative entries: these mean whatever folder a program
+    is started in."""
+    return os.pathsep.join(one for one in search_path.split(os.pathsep) if os.path.isabs(one))
+
+
+def program_path(name: str, search_path: str) -> str:
+    """Return the absolute path of a program. `UserError` where there is none: a relative one is a
+    file of whatever folder we happen to be in."""
+    if os.path.isabs(name):
+        return name
+    found = None if "/" in name else shutil.which(name, path=absolute_entries(search_path))
+    if found is None:
+        raise UserError(
+            f"can't start `{name}`: it is in no absolute folder of PATH",
+            "install it, or check the PATH that it is looked up in",
+        )
+    return found
 
 
 def exit_code(returncode: int) -> int:

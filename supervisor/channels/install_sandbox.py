@@ -62,7 +62,7 @@ class InstallSandbox:
         """Run a shell text in a folder of the private copy; it reaches these hosts, or nothing.
         `SandboxError` where there is no sandbox."""
         spec = self._spec_for(session_id, Exec(command=script, cwd=cwd))
-        path, binds = find_program(await _program(manager), search_path(), Path.home())
+        path, binds = find_program(await real_program(manager), search_path(), Path.home())
         folder = path.rpartition("/")[0]
         env = spec.env | {"NO_PROXY": "", "no_proxy": ""}
         if binds:
@@ -93,12 +93,16 @@ class InstallSandbox:
                 await self._close_reach(stand_in)
 
 
-async def _program(manager: str) -> str:
-    """Return the name or path of a manager's real program on this machine."""
+async def real_program(manager: str) -> str:
+    """Return the name or path of a manager's real program on this machine.
+
+    rustup is asked in `/`: a `rust-toolchain.toml` would choose the program, or have one installed.
+    """
     found = shutil.which(manager, path=search_path())
     shim = found and os.path.realpath(found)  # noqa: ASYNC240 (a few links)
     if not shim or not shim.endswith(f"/{_RUSTUP}"):
         return manager
     which = [shim, "which", manager]
-    done = await process.run(which, env=for_package_managers(), timeout_s=10.0)
+    env = for_package_managers() | {"RUSTUP_AUTO_INSTALL": "0"}
+    done = await process.run(which, env=env, cwd="/", timeout_s=10.0)
     return done.stdout.decode().strip() if done.ok else manager

@@ -180,3 +180,36 @@ async def test_spawn_streams_and_waits_more_than_once() -> None:
     finally:
         child.close()
     assert descendants(child.pid) == []
+
+
+@pytest.fixture
+def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """We are in a folder with a program called `git`, which would leave a file."""
+    program = tmp_path / "git"
+    program.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
+    program.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("path", [":/usr/bin:/bin", ".:/usr/bin:/bin", "bin/..:/usr/bin:/bin"])
+async def test_no_program_of_the_current_folder_is_started(planted: Path, path: str) -> None:
+    done = await run(["git", "--version"], env={"PATH": path}, cwd=planted, timeout_s=60)
+    assert done.stdout.startswith(b"git version")
+    # Nor by what it starts.
+    done = await run(["sh", "-c", "git --version; pwd"], env={"PATH": path}, timeout_s=60)
+    assert done.stdout.splitlines()[-1] == b"/"
+    assert not (planted / "ran").exists()
+
+
+@pytest.mark.parametrize("path", [":", ".", "", "./"])
+async def test_a_path_of_relative_folders_alone_finds_nothing(planted: Path, path: str) -> None:
+    with pytest.raises(UserError, match="no absolute folder of PATH"):
+        await run(["git"], env={"PATH": path}, cwd=planted, timeout_s=60)
+
+
+@pytest.mark.parametrize("name", ["./git", "x/../git", "../git"])
+async def test_a_relative_program_is_refused(planted: Path, name: str) -> None:
+    with pytest.raises(UserError, match="can't start"):
+        await run([name], env=ENV, cwd=planted, timeout_s=60)
+    assert not (planted / "ran").exists()
