@@ -76,8 +76,8 @@ class Fetches:
         grant.use(msgspec.structs.replace(action, url=shown_url(remote.url)))
         there = await staging.refs_at(remote.url)
         if action.operation == "ls-remote":
-            return "\n".join(f"{oid}\t{ref}" for ref, oid in there.items())
-        wanted = wanted_refs(action, there)
+            return "\n".join(f"{oid}\t{ref}" for ref, oid in there.ids.items())
+        wanted = wanted_refs(action, there.ids)
         await staging.fetch(remote.url, list(wanted))
         refs = {tracking_ref(remote.name, name): oid for name, oid in wanted.items()}
         said = await self._bring(staging, action, session_id, refs)

@@ -10,6 +10,7 @@ copy. The person's credentials are used outside alone: no sandbox sees them.
 
 import asyncio
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -22,6 +23,7 @@ from supervisor.core.actions import Git, RefUpdate
 from supervisor.core.approvals import Request
 from supervisor.core.git.push_card import PushCard
 from supervisor.core.git.push_wishes import PushWish, push_wishes
+from supervisor.core.text.ref_names import RemoteRefs, is_full, own_refs
 from supervisor.errors import GatehouseError, RefusedError, UserError
 from supervisor.gate.gate import Gate, Grant, Refused
 
@@ -78,41 +80,31 @@ class GitBroker:
     ) -> tuple[RefUpdate, ...]:
         there = await staging.refs_at(url)
         asked = {"HEAD", *(wish.target for wish in wishes)}
-        first = [oid for ref, oid in there.items() if ref in asked]
-        known = list(dict.fromkeys([*first, *there.values()]))[:MOST_KNOWN]
-        sources = [wish.source for wish in wishes if wish.source]
+        first = [oid for ref, oid in there.ids.items() if ref in asked]
+        known = list(dict.fromkeys([*first, *there.ids.values()]))[:MOST_KNOWN]
+        sources = list(dict.fromkeys(wish.source for wish in wishes if wish.source))
         heads: dict[str, CopiedHead] = {}
         pack = b""
         if sources:
             heads, pack = await self._commits.pack(session_id, action.cwd, sources, known)
-        updates = []
-        for wish in wishes:
-            new, name = heads.get(wish.source, CopiedHead("", ""))
-            ref = wish.target or name
-            if not ref.startswith("refs/"):
-                raise RefusedError(
-                    f"`{wish.source}` is no branch or tag", "name one, as in `git push origin main`"
-                )
-            old = there.get(ref, "")
-            if not wish.source and not old:
-                raise RefusedError(f"the remote has no `{ref}` to delete", "nothing is to be done")
-            if new != old:
-                updates.append(RefUpdate(ref, old, new))
+        updates = _updates(wishes, heads, there)
         if not updates:
             raise RefusedError("the remote has all of this already", "nothing is to be done")
         wanted = [one.ref for one in updates if one.old]
-        await staging.fetch(url, wanted or (["HEAD"] if "HEAD" in there else []))
+        await staging.fetch(url, wanted or (["HEAD"] if "HEAD" in there.ids else []))
         if pack:
             have = [oid for oid in known if await staging.has(oid)]
             await staging.take_in(pack, [one.new for one in updates if one.new], have)
         for one in updates:
+            if one.new and not await staging.is_commit(one.new):
+                raise RefusedError(f"`{one.new[:12]}` is no commit", "push a branch or tag of one")
             rewrites = one.old and one.new and not await staging.is_ancestor(one.old, one.new)
             if rewrites and not action.force:
                 raise RefusedError(
                     f"`{one.ref}` has commits at the remote that yours lacks",
                     "fetch and merge them first, or ask for a push with --force",
                 )
-        return tuple(updates)
+        return updates
 
     async def card(self, request: Request) -> PushCard:
         """Return what a push would move, out of its staging repository. `UserError` where the
@@ -150,18 +142,34 @@ class GitBroker:
         staging = await self._commits.staging(grant.session_id, action.cwd)
         url = (await staging.remote(action.remote, is_push=True)).url
         grant.use(msgspec.structs.replace(action, url=shown_url(url)))
+        await self._check_still(action, staging, url)
         leases = [f"--force-with-lease={one.ref}:{one.old}" for one in action.updates]
         specs = [f"{one.new}:{one.ref}" for one in action.updates]
         return await staging.remotely(
             "push",
             "--porcelain",
             "--no-verify",
+            *(("--atomic",) if len(specs) > 1 else ()),
             *leases,
             "--end-of-options",
             url,
             *specs,
             url=url,
         )
+
+    async def _check_still(self, action: Git, staging: Staging, url: str) -> None:
+        """`RefusedError` where the remote would move other refs than were shown. That each is
+        where it was shown is the lease's to check."""
+        there = await staging.refs_at(url)
+        shown = {one.ref for one in action.updates}
+        for one in action.updates:
+            more = set(_moved_with(one.ref, there, is_delete=not one.new)) - shown
+            # What has the object already doesn't move.
+            if any(there.ids.get(ref) != one.new for ref in more):
+                raise RefusedError(
+                    f"the remote would move {', '.join(sorted(more))} along, which wasn't shown",
+                    "ask for the push again",
+                )
 
     async def _asked_again(self, action: Git, request: Request) -> dict[str, object]:
         """Ask for the same push anew, since the remote isn't as it was shown."""
@@ -175,6 +183,53 @@ class GitBroker:
         )
         said = f"the remote changed since the push was shown, so it is asked again as {again.id}"
         return {"error": said, "asked_again": again.id}
+
+
+def _updates(
+    wishes: Sequence[PushWish], heads: Mapping[str, CopiedHead], there: RemoteRefs
+) -> tuple[RefUpdate, ...]:
+    """Return what moves at the remote, whatever else is another name of it there included."""
+    updates = dict[str, RefUpdate]()
+    for wish in wishes:
+        new = heads[wish.source].oid if wish.source else ""
+        ref = wish.target or _own_ref(wish, heads[wish.source])
+        if not new and ref not in there.ids:
+            raise RefusedError(f"the remote has no `{ref}` to delete", "nothing is to be done")
+        for one in _moved_with(ref, there, is_delete=not new):
+            update = RefUpdate(one, there.ids.get(one, ""), new)
+            if updates.setdefault(one, update) != update:
+                raise RefusedError(
+                    f"this push would move `{one}` in two ways", "push one ref at a time"
+                )
+    return tuple(one for one in updates.values() if one.new != one.old)
+
+
+def _own_ref(wish: PushWish, head: CopiedHead) -> str:
+    """Return the ref that is pushed under its own name. `RefusedError` where the copy's is no
+    branch or tag, or another than the word says: a symbolic ref."""
+    if not is_full(head.ref):
+        raise RefusedError(
+            f"`{wish.source}` is no branch or tag", "name one, as in `git push origin main`"
+        )
+    if wish.source != "HEAD" and head.ref not in own_refs(wish.source):
+        raise RefusedError(
+            f"`{wish.source}` is another name for `{head.ref}` in your copy",
+            "push that by its name",
+        )
+    return head.ref
+
+
+def _moved_with(ref: str, there: RemoteRefs, *, is_delete: bool) -> tuple[str, ...]:
+    """Return what a push of a ref moves at the remote."""
+    try:
+        moved = there.moved_with(ref)
+    except ValueError as error:
+        raise RefusedError(str(error), "mend the remote") from error
+    if is_delete and len(moved) > 1:
+        raise RefusedError(
+            f"the remote's `{ref}` is the same as `{moved[1]}`", "delete it at the remote"
+        )
+    return moved
 
 
 def _facts(done: Completed) -> dict[str, object]:

@@ -14,8 +14,9 @@ from typing import NamedTuple
 import msgspec
 
 from supervisor.channels.exec import SpecFor
-from supervisor.channels.git_staging import LoginFor, Staging, is_oid
+from supervisor.channels.git_staging import LoginFor, Staging
 from supervisor.core.actions import Exec
+from supervisor.core.text.ref_names import is_full, is_oid
 from supervisor.errors import RefusedError
 from supervisor.sandbox.base import Sandbox
 
@@ -23,13 +24,23 @@ PACK_S = 120.0
 # Commits that the other side has: what they reach is left out of a pack. They are arguments of one
 # program, whose length is bounded.
 MOST_KNOWN = 500
-# Printed in the sandbox before the pack: an object id and a full name for each source.
+# Printed in the sandbox before the pack: an object id and a full name for each source. A bare name
+# is a branch or a tag, whatever else git would take it for.
 _PACK = """
 set -euo pipefail
 for source in {sources}; do
-  id=$(git rev-parse --verify --quiet "$source") ||
+  full=$source
+  case $source in HEAD|refs/*) ;; *)
+    for one in "refs/heads/$source" "refs/tags/$source"; do
+      git show-ref --verify --quiet -- "$one" || continue
+      [ "$full" = "$source" ] ||
+        {{ echo "$source is a branch and a tag: say refs/heads/ or refs/tags/" >&2; exit 3; }}
+      full=$one
+    done
+  esac
+  id=$(git rev-parse --verify --quiet "$full") ||
     {{ echo "no branch or tag is called $source" >&2; exit 3; }}
-  name=$(git rev-parse --symbolic-full-name "$source")
+  name=$(git rev-parse --symbolic-full-name "$full")
   echo "$id ${{name:--}}"
   ids="${{ids-}}$id
 "
@@ -122,12 +133,15 @@ class CopiedCommits:
         script = _PACK.format(sources=shlex.join(sources), known=shlex.join(known))
         made = await self._run(session_id, cwd, script, "git can't pack these commits")
         head, _, pack = made.partition(b"\n\n")
+        lines = head.decode(errors="replace").split("\n")
+        if len(lines) != len(sources):
+            raise RefusedError("the copy says nothing readable of its refs", "see its refs")
         heads = {}
-        for source, line in zip(sources, head.decode(errors="replace").split("\n"), strict=True):
+        for source, line in zip(sources, lines, strict=True):
             oid, _, name = line.partition(" ")
             if not is_oid(oid):
                 raise RefusedError(f"`{source}` is no object", "name a branch or a tag")
-            heads[source] = CopiedHead(oid, name)
+            heads[source] = CopiedHead(oid, name if is_full(name) else "-")
         return heads, pack
 
     async def tips(self, session_id: str, cwd: str) -> list[str]:

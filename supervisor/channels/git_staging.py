@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from supervisor import settings as environment
 from supervisor.base.process import Completed, run
+from supervisor.core.text.ref_names import RemoteRefs, listed_refs
 from supervisor.errors import RefusedError, UserError
 
 LOCAL_S = 60.0
@@ -25,7 +26,6 @@ MOST_PACK_BYTES = 512 * 1024 * 1024
 type LoginFor = Callable[[str], tuple[str, str] | None]
 # git-credential(1): a helper prints what it knows.
 _HELPER = '!f() {{ test "$1" != get || cat /dev/fd/{}; }}; f'
-_OID = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?\Z")
 _CREDENTIALS = re.compile(r"(?<=://)[^/@\s]*@")
 # Of the configurations that are in force these must not be.
 _OWN = (
@@ -34,6 +34,7 @@ _OWN = (
     "core.fsmonitor=false",
     "gc.auto=0",
     "maintenance.auto=false",
+    "protocol.version=2",  # the first that says which refs are symbolic
     "push.followTags=false",
     "push.recurseSubmodules=no",
     "fetch.recurseSubmodules=no",
@@ -107,16 +108,16 @@ class Staging:
             f"name one that is: {', '.join(names) or 'there is none'}",
         )
 
-    async def refs_at(self, url: str) -> dict[str, str]:
-        """Return the remote's refs, by full name, with their object ids; and `HEAD`."""
-        listed = await self.remotely("ls-remote", "--quiet", "--end-of-options", url, url=url)
+    async def refs_at(self, url: str) -> RemoteRefs:
+        """Return the remote's refs. `RefusedError` where it can't be read."""
+        listed = await self.remotely(
+            "ls-remote", "--quiet", "--symref", "--end-of-options", url, url=url
+        )
         _check(listed, "the remote can't be read")
-        found = {}
-        for line in listed.stdout.decode(errors="replace").splitlines():
-            oid, _, ref = line.partition("\t")
-            if _OID.match(oid) and not ref.endswith("^{}"):
-                found[ref] = oid
-        return found
+        try:
+            return listed_refs(listed.stdout)
+        except ValueError as error:
+            raise RefusedError(str(error), "push or fetch it yourself") from error
 
     async def fetch(self, url: str, refs: list[str]) -> None:
         """Get the objects of these refs of the remote's."""
@@ -301,11 +302,6 @@ def _told(user: str, password: str) -> Iterator[int]:
 def shown_url(url: str) -> str:
     """Return a URL without user and password."""
     return _CREDENTIALS.sub("", url)
-
-
-def is_oid(text: str) -> bool:
-    """Return whether a text is a whole object id, of SHA-1 or SHA-256."""
-    return _OID.match(text) is not None
 
 
 def _check(done: Completed, problem: str) -> None:

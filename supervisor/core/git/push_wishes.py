@@ -9,11 +9,11 @@ Sources: git-push(1), gitrevisions(7).
 from typing import NamedTuple
 
 from supervisor.core.actions import Git
-from supervisor.core.policy.git_refs import refs_of, special_flags
+from supervisor.core.policy.git_refs import Ref, refs_of, special_flags
+from supervisor.core.text.ref_names import full_ref, is_full
 
 # Every other option moves more than the named refs, or runs something.
 CARRIED_OUT = frozenset({"--force", "--force-with-lease", "--delete"})
-_BELOW_REFS = ("heads/", "tags/", "remotes/")
 
 
 class PushWish(NamedTuple):
@@ -30,25 +30,26 @@ def push_wishes(action: Git) -> tuple[PushWish, ...]:
     for flag in sorted(special_flags(action)):
         if flag.partition("=")[0] not in CARRIED_OUT:
             raise ValueError(f"a push with `{flag}` is not carried out")
-    wishes = []
-    for ref in refs_of(action):
-        if ref.kind == "unknown" and ref.text not in ("", "HEAD", "@"):
-            raise ValueError(f"`{ref.text}` doesn't say which branches are meant")
-        if ref.kind == "unknown" and action.delete:
-            raise ValueError("a push that deletes has to name the branch")
-        if ref.kind == "unknown":
-            wishes.append(PushWish("HEAD", ""))
-        elif ref.delete:
-            wishes.append(PushWish("", full_ref(ref.name)))
-        elif ref.kind == "mapping":
-            wishes.append(PushWish(ref.source, full_ref(ref.name)))
-        else:
-            wishes.append(PushWish(ref.name, ""))
+    wishes = [_wish(ref, is_delete=action.delete) for ref in refs_of(action)]
+    seen = set[str]()
+    for target in (wish.target for wish in wishes if wish.target):
+        if not is_full(target):
+            raise ValueError(f"`{target}` is no branch or tag, and nothing else is pushed")
+        if target in seen:
+            raise ValueError(f"`{target}` is named twice")
+        seen.add(target)
     return tuple(wishes)
 
 
-def full_ref(name: str) -> str:
-    """Return a ref's full name at the remote: a bare one is a branch."""
-    if name.startswith("refs/"):
-        return name
-    return f"refs/{name}" if name.startswith(_BELOW_REFS) else f"refs/heads/{name}"
+def _wish(ref: Ref, *, is_delete: bool) -> PushWish:
+    if ref.kind == "unknown":
+        if ref.text not in ("", "HEAD", "@"):
+            raise ValueError(f"`{ref.text}` doesn't say which branches are meant")
+        if is_delete:
+            raise ValueError("a push that deletes has to name the branch")
+        return PushWish("HEAD", "")
+    if ref.delete:
+        return PushWish("", full_ref(ref.name))
+    if ref.kind == "mapping":
+        return PushWish(ref.source, full_ref(ref.name))
+    return PushWish(ref.name if ref.kind == "branch" else full_ref(ref.name), "")

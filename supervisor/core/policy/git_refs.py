@@ -18,6 +18,7 @@ import msgspec
 
 from supervisor.core.actions import Git
 from supervisor.core.text.hidden import first_hidden
+from supervisor.core.text.ref_names import is_spelled
 from supervisor.core.text.words import split_command
 
 type RefKind = Literal["branch", "mapping", "tag", "ref", "unknown"]
@@ -80,11 +81,6 @@ _READ_HARMLESS = {
 _DELETES = re.compile(r"\+?:.")
 _GLOBAL_HARMLESS = frozenset(
     {"--no-pager", "--paginate", "-p", "-P", "--no-optional-locks", "--literal-pathspecs"}
-)
-# No ref has a character that looks blank: two names that look the same could be two branches.
-# U+2800 is Braille's blank.
-_BAD_REF = re.compile(
-    r"[\x00-\x20\x7f\s\u2800~^:?*\[\\]|\.\.|@\{|//|^[-/.]|/\.|[/.]\Z|\.lock(?:/|\Z)|^@\Z"
 )
 _BLANK = re.compile(r"[\x00-\x20\x7f\s\u2800]")
 # Remotes that are no other machine: what they name is run or read here.
@@ -341,8 +337,9 @@ def _ref(text: str, action: Git) -> Ref:
     source, colon, target = spec.partition(":")
     if spec.startswith("-") or target.startswith("-"):
         raise ValueError(f"`{text}` could be taken for an option")
-    name = _branch(target if colon else spec)
-    if not name or _BAD_REF.search(name) or first_hidden(spec) is not None:
+    full = target if colon else spec
+    name = _branch(full)
+    if not is_spelled(full) or first_hidden(spec) is not None:
         raise ValueError(f"`{text}` is not a valid ref")
     if colon and not source:
         return Ref(_kind(name), name, name, force=force, delete=True)

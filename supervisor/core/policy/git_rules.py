@@ -32,6 +32,7 @@ from supervisor.core.policy.git_refs import (
     special_flags,
 )
 from supervisor.core.text.prefixes import Prefixes
+from supervisor.core.text.ref_names import full_ref, own_refs
 from supervisor.core.text.words import fits, is_star, split_pattern
 from supervisor.core.verdicts import (
     CONTRADICTS_ITSELF,
@@ -281,20 +282,39 @@ class GitJudge(Judge[_Seen]):
 
 def as_planned(action: Git) -> Git:
     """Return a push with the refs that it was found to move in place of words that don't say so:
-    of `git push` and `HEAD` the branch, of a name the tag that it is."""
+    of `git push` and `HEAD` the branch, of a name the tag that it is, and what the remote moves
+    along, as another name of the same ref. `ValueError` where a ref moves that is none of these."""
     if not action.updates:
         return action
-    moved = {one.ref for one in action.updates}
-    words = action.refspecs or ("HEAD",)
-    named = []
-    for word in words:
-        force, bare = "+" if word.startswith("+") else "", word.removeprefix("+")
-        if bare in ("HEAD", "@") and len(words) == 1:
-            bare = next(iter(moved)).removeprefix("refs/heads/")
-        elif f"refs/tags/{bare}" in moved and f"refs/heads/{bare}" not in moved:
-            bare = f"refs/tags/{bare}"
-        named.append(force + bare)
-    return replace(action, refspecs=tuple(named), updates=())
+    gone = {one.ref: not one.new for one in action.updates}
+    words = joined_tags(action.refspecs or ("HEAD",))
+    named = [_planned_word(word, action, gone) for word in words]
+    said = frozenset[str]().union(*(refs for _, refs in named))
+    left = [one for one in action.updates if one.ref not in said]
+    planned = [word for word, _ in named]
+    for at, word in enumerate(words):
+        if word.removeprefix("+") in ("HEAD", "@") and left and left[0].new:
+            said |= {left[0].ref}
+            planned[at] = "+" * word.startswith("+") + left.pop(0).ref.removeprefix("refs/heads/")
+    moves = {(one.old, one.new) for one in action.updates if one.ref in said and one.new}
+    for one in left:
+        if (one.old, one.new) not in moves:
+            raise ValueError(f"this push moves `{one.ref}`, which its words don't name")
+    return replace(action, refspecs=(*planned, *(one.ref for one in left)), updates=())
+
+
+def _planned_word(word: str, action: Git, gone: dict[str, bool]) -> tuple[str, frozenset[str]]:
+    """Return a word with the ref that it was found to name, and those of the moved ones."""
+    force, bare = "+" if word.startswith("+") else "", word.removeprefix("+")
+    if bare in ("HEAD", "@"):
+        return word, frozenset()
+    source, colon, target = bare.partition(":")
+    could = frozenset({full_ref(target)}) if colon else own_refs(bare)
+    deletes = (not source and bool(colon)) or action.delete
+    moved = frozenset(ref for ref in could & gone.keys() if gone[ref] == deletes)
+    if moved == {f"refs/tags/{bare}"}:
+        return f"{force}refs/tags/{bare}", moved
+    return word, moved
 
 
 def _sought(action: Git) -> Iterator[_Sought]:

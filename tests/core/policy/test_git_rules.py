@@ -225,6 +225,28 @@ def test_a_push_that_does_not_say_which_branches_could_go_around_a_rule_about_on
             {"allow": ["git(push origin *)"]},
             "allow",
         ),
+        # What is checked out beside a name: each by what it moves.
+        (
+            "git push origin HEAD x",
+            ["refs/heads/main", "refs/heads/x"],
+            {"allow": ["git(push origin *)"], "deny": ["git(push main)"]},
+            "deny",
+        ),
+        ("git push origin x", ["refs/heads/x"], {"allow": ["git(push origin x)"]}, "allow"),
+        # Another name of the same ref at the remote moves along.
+        (
+            "git push origin x",
+            ["refs/heads/x", "refs/heads/release"],
+            {"allow": ["git(push origin x)"]},
+            "ask",
+        ),
+        (
+            "git push",
+            ["refs/heads/x", "refs/heads/release"],
+            {"allow": ["git(push origin *)"], "deny": ["git(release)"]},
+            "deny",
+        ),
+        ("git push origin HEAD:x", ["refs/heads/x"], {"deny": ["git(push x)"]}, "deny"),
     ],
 )
 def test_a_planned_push_is_judged_by_what_it_moves(
@@ -233,6 +255,36 @@ def test_a_planned_push_is_judged_by_what_it_moves(
     updates = tuple(RefUpdate(ref, "", "b" * 40) for ref in moves)
     planned = replace(parse_command(command), url="git@git.example.org:a", updates=updates)
     assert verdict(planned, **rules).decision == expected
+
+
+@pytest.mark.parametrize(
+    ("command", "move", "is_deleted"),
+    [
+        ("git push origin feature/x", "refs/heads/main", False),
+        ("git push origin refs/heads/x", "refs/tags/x", False),
+        ("git push origin HEAD:x", "refs/heads/y", False),
+        ("git push origin x", "refs/heads/x", True),
+        ("git push", "refs/heads/x", True),
+        ("git push origin :x", "refs/heads/x", False),
+        ("git push --delete origin x", "refs/heads/x", False),
+    ],
+)
+def test_a_push_that_would_move_what_its_words_do_not_name_is_denied(
+    command: str, move: str, is_deleted: bool
+) -> None:
+    update = RefUpdate(move, "a" * 40, "" if is_deleted else "b" * 40)
+    planned = replace(parse_command(command), updates=(update,))
+    found = verdict(planned, allow=["git(push origin *)", "git(push --delete origin *)"])
+    assert found.decision == "deny"
+    assert found.why == f"this push moves `{move}`, which its words don't name"
+
+
+@pytest.mark.parametrize(
+    "name", ["refs/heads/HEAD", "heads/head", "x:HEAD", "refs/heads/refs/heads/main", "cafe\u0301"]
+)
+def test_a_name_that_could_be_read_in_two_ways_is_denied(name: str) -> None:
+    found = verdict(f"git push origin {name}", allow=["git(push origin *)"])
+    assert (found.decision, found.why.endswith("is not a valid ref")) == ("deny", True)
 
 
 def test_the_why_names_the_option_that_needs_a_rule() -> None:

@@ -1,0 +1,177 @@
+"""Refs that have two names, in the copy or at the remote: rules judge what moves, the card shows
+all of it, and nothing else moves."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from supervisor.core.actions import Git, RefUpdate
+from supervisor.core.approvals import Request
+from tests.fakes.sandboxed_agent import agent_command, answers
+from tests.fakes.supervised import Supervised, git, make_repository, settings_in, supervised
+
+pytestmark = [pytest.mark.xdist_group("scenarios"), pytest.mark.asyncio(loop_scope="module")]
+
+COMMIT = "git -c user.name=agent -c user.email=agent@example.org commit -q --allow-empty"
+POLICY = """version: 1
+modes: {exec: contained}
+allow: ['git(push origin feature/*)', 'git(push origin work)', 'git(push --delete origin work)']
+deny: [git(push main)]
+"""
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Supervised]:
+    async with supervised(settings_in(tmp_path_factory.mktemp("refs"), POLICY)) as running:
+        yield running
+
+
+@pytest.fixture
+def remote(tmp_path: Path) -> Path:
+    git(tmp_path, "init", "-q", "--bare", "-b", "main", str(tmp_path / "remote.git"))
+    return tmp_path / "remote.git"
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, remote: Path) -> Path:
+    made = make_repository(tmp_path / "project")
+    git(made, "branch", "-M", "main")
+    git(made, "remote", "add", "origin", str(remote))
+    git(made, "push", "-q", "origin", "main", "main:work")
+    return made
+
+
+async def pushed(
+    running: Supervised, workspace: Path, work: str, push: str
+) -> tuple[dict[str, object], Request | None]:
+    """What an agent is answered to a push after some work, which nobody approves; and the push."""
+    calls = [("/v1/exec", {"command": work}), ("/v1/git", {"command": push})]
+    with running.answering(lambda one: "denied" if isinstance(one.action, Git) else "approved"):
+        session, output = await running.run(workspace, *agent_command(*calls))
+    asked = [one for one in running.requests(session) if isinstance(one.action, Git)]
+    return answers(output)[-1], asked[-1] if asked else None
+
+
+@pytest.mark.parametrize(
+    ("work", "push", "why"),
+    [
+        (
+            f"{COMMIT} -m x && git symbolic-ref refs/heads/feature/x refs/heads/main",
+            "git push origin feature/x",
+            "`feature/x` is another name for `refs/heads/main` in your copy",
+        ),
+        (
+            f"{COMMIT} -m x && git symbolic-ref refs/heads/feature/y refs/heads/main"
+            " && git symbolic-ref HEAD refs/heads/feature/y",
+            "git push",
+            "denied by git(push main)",
+        ),
+        (
+            f"{COMMIT} -m x && git update-ref refs/heads/HEAD HEAD",
+            "git push origin refs/heads/HEAD",
+            "is not a valid ref",
+        ),
+        (
+            f"{COMMIT} -m x && git update-ref refs/heads/refs/heads/feature/x HEAD",
+            "git push origin refs/heads/refs/heads/feature/x",
+            "is not a valid ref",
+        ),
+        (
+            f"{COMMIT} -m x && git update-ref refs/heads/refs/heads/feature/x HEAD",
+            "git push origin refs/heads/feature/x",
+            "no branch or tag is called feature/x",
+        ),
+        (
+            f"{COMMIT} -m x && git update-ref refs/notes/x HEAD",
+            "git push origin HEAD:refs/notes/x",
+            "no branch or tag, and nothing else is pushed",
+        ),
+        (
+            "git tag t $(git rev-parse HEAD^{tree})",
+            "git push origin refs/tags/t",
+            "is no commit",
+        ),
+        (
+            "git branch feature/x && git tag feature/x",
+            "git push origin feature/x",
+            "is a branch and a tag",
+        ),
+    ],
+)
+async def test_what_has_two_names_in_the_copy_moves_nothing_else(
+    running: Supervised, workspace: Path, remote: Path, work: str, push: str, why: str
+) -> None:
+    before = git(remote, "for-each-ref")
+    answer, _ = await pushed(running, workspace, work, push)
+    assert why in str(answer["why"]), answer
+    assert git(remote, "for-each-ref") == before
+
+
+async def test_another_name_at_the_remote_is_a_push_to_what_it_names(
+    running: Supervised, workspace: Path, remote: Path
+) -> None:
+    git(remote, "symbolic-ref", "refs/heads/feature/alias", "refs/heads/main")
+    before = git(remote, "for-each-ref")
+    work = f"git checkout -q -b feature/alias && {COMMIT} -m x"
+    answer, push = await pushed(running, workspace, work, "git push origin feature/alias")
+    assert "denied by git(push main)" in str(answer["why"]), answer
+    assert git(remote, "for-each-ref") == before
+    assert push is not None
+    assert {one.ref for one in push.action.updates} == {  # type: ignore[union-attr]
+        "refs/heads/feature/alias",
+        "refs/heads/main",
+    }
+
+
+async def test_what_moves_along_is_asked_shown_and_pushed_with_it(
+    running: Supervised, workspace: Path, remote: Path
+) -> None:
+    git(remote, "symbolic-ref", "refs/heads/release", "refs/heads/work")
+    old = git(remote, "rev-parse", "work")
+    calls = [
+        ("/v1/exec", {"command": f"git checkout -q -b work && {COMMIT} -m x"}),
+        ("/v1/git", {"command": "git push origin work"}),
+    ]
+    session = await running.start(workspace, *agent_command(*calls))
+    push = await running.asked("git", where=lambda one: one.session_id == session.id)
+    assert isinstance(push.action, Git)
+    new = push.action.updates[0].new
+    assert push.action.updates == (
+        RefUpdate("refs/heads/work", old, new),
+        RefUpdate("refs/heads/release", old, new),
+    )
+    card = await running.parts.pushes.card(push)
+    assert [one.ref for one in card.moves] == ["refs/heads/work", "refs/heads/release"]
+    running.approve(push)
+    await running.ended(session)
+    assert answers(running.output(session))[-1]["outcome"]["ok"]
+    assert git(remote, "rev-parse", "work", "release").split() == [new, new]
+
+
+async def test_a_name_that_the_remote_gives_after_the_card_moves_nothing(
+    running: Supervised, workspace: Path, remote: Path
+) -> None:
+    calls = [
+        ("/v1/exec", {"command": f"git checkout -q -b other && {COMMIT} -m x"}),
+        ("/v1/git", {"command": "git push origin other"}),
+    ]
+    session = await running.start(workspace, *agent_command(*calls))
+    push = await running.asked("git", where=lambda one: one.session_id == session.id)
+    git(remote, "symbolic-ref", "refs/heads/other", "refs/heads/main")
+    before = git(remote, "for-each-ref")
+    with running.answering(lambda one: "approved" if one.id == push.id else "denied"):
+        await running.ended(session)
+    outcome = answers(running.output(session))[-1]["outcome"]
+    assert "the remote would move refs/heads/main along" in outcome["error"]
+    assert git(remote, "for-each-ref") == before
+
+
+async def test_another_name_is_not_deleted(
+    running: Supervised, workspace: Path, remote: Path
+) -> None:
+    git(remote, "symbolic-ref", "refs/heads/release", "refs/heads/work")
+    answer, _ = await pushed(running, workspace, "true", "git push origin :work")
+    assert "the remote's `refs/heads/work` is the same as" in str(answer["why"])
+    assert git(remote, "rev-parse", "--verify", "refs/heads/work")
