@@ -10,6 +10,7 @@ import html
 import json
 import secrets
 import threading
+from collections.abc import Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -21,6 +22,13 @@ from supervisor.forges.github_calls import NewApp, convert_manifest
 from supervisor.settings import Settings
 
 PATIENCE_S = 600.0
+_HEADERS = {
+    "Content-Type": "text/html; charset=utf-8",
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
 _PAGE = """<!doctype html><meta charset="utf-8"><title>Gatehouse</title>
 <form method="post" action="{action}">
 <input type="hidden" name="manifest" value="{manifest}">
@@ -87,17 +95,20 @@ class _Waiting:
     """A server of this machine's own, until GitHub has sent the browser back."""
 
     def __init__(self, api: str, organization: str, public_url: str) -> None:
-        self._state = secrets.token_urlsafe(16)
+        # Whoever has read the page knows the state that comes back: another user of this machine,
+        # or a page whose name leads here, must not.
+        self._first, self._state = secrets.token_urlsafe(16), secrets.token_urlsafe(16)
         self._code = ""
         self._came = threading.Event()
         waiting = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                status, page = waiting.answer(self.path)
+                status, page = waiting.answer(self.path, self.headers.get_all("Host") or [])
                 data = page.encode()
                 self.send_response(status)
-                self.send_header("Content-Type", "text/html; charset=utf-8")
+                for name, value in _HEADERS.items():
+                    self.send_header(name, value)
                 self.send_header("Content-Length", str(len(data)))
                 self.end_headers()
                 self.wfile.write(data)
@@ -106,10 +117,11 @@ class _Waiting:
                 """Quiet."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}/"
+        self._host = f"127.0.0.1:{self._server.server_address[1]}"
+        self.url = f"http://{self._host}/{self._first}"
         whose = f"organizations/{organization}/" if organization else ""
         action = f"{_web(api)}/{whose}settings/apps/new?state={self._state}"
-        wanted = json.dumps(manifest(public_url, f"{self.url}created"))
+        wanted = json.dumps(manifest(public_url, f"http://{self._host}/created"))
         self._page = _PAGE.format(action=html.escape(action), manifest=html.escape(wanted))
 
     def __enter__(self) -> "_Waiting":
@@ -120,14 +132,16 @@ class _Waiting:
         self._server.shutdown()
         self._server.server_close()
 
-    def answer(self, target: str) -> tuple[int, str]:
-        """Return status and page for a path."""
-        where = urlsplit(target)
-        if where.path == "/":
+    def answer(self, target: str, hosts: Sequence[str]) -> tuple[int, str]:
+        """Return status and page for a path that is asked of us by these names."""
+        path, _, query = target.partition("?")
+        if list(hosts) != [self._host]:
+            return 403, "this page is at the address that the terminal shows"
+        if _is(path, f"/{self._first}"):
             return 200, self._page
-        given = {name: values[-1] for name, values in parse_qs(where.query).items()}
-        is_ours = secrets.compare_digest(given.get("state", ""), self._state)
-        if where.path != "/created" or not is_ours or not given.get("code"):
+        given = {name: values[-1] for name, values in parse_qs(query).items()}
+        is_ours = _is(given.get("state", ""), self._state)
+        if path != "/created" or not is_ours or not given.get("code"):
             return 404, "nothing is here"
         self._code = given["code"]
         self._came.set()
@@ -138,6 +152,10 @@ class _Waiting:
         if not self._came.wait(within_s):
             raise UserError("nobody came back from GitHub", "run it again")
         return self._code
+
+
+def _is(given: str, secret: str) -> bool:
+    return secrets.compare_digest(given.encode("utf-8", "replace"), secret.encode())
 
 
 def _web(api: str) -> str:

@@ -31,9 +31,10 @@ def settings(folder: Path, api: str) -> Settings:
     return settings_in(folder, github_api=api)
 
 
-def get(url: str) -> tuple[int, str]:
+def get(url: str, **headers: str) -> tuple[int, str]:
     try:
-        with urllib.request.urlopen(url, timeout=20) as answer:
+        request = urllib.request.Request(url, headers=headers)
+        with urllib.request.urlopen(request, timeout=20) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, ""
@@ -49,13 +50,25 @@ def test_a_browser_goes_there_and_back_and_the_app_is_kept(
     def browse(code: str) -> None:
         while not said:
             threading.Event().wait(0.05)
-        page = re.search(r"http://127\.0\.0\.1:\d+/", said[0])
+        page = re.search(r"(http://127\.0\.0\.1:(\d+)/)[\w-]{20,}", said[0])
         assert page is not None
+        seen["others"] = [
+            get(page[1])[0],
+            get(f"{page[1]}x")[0],
+            get(page[0], Host=f"rebound.example:{page[2]}")[0],
+            get(page[0], Host=f"localhost:{page[2]}")[0],
+            get(page[0], Host="127.0.0.1")[0],
+        ]
         text = get(page[0])[1]
         seen["manifest"] = json.loads(html.unescape(re.findall(r'value="([^"]*)"', text)[0]))
         seen["action"] = html.unescape(re.findall(r'action="([^"]*)"', text)[0])
         state = seen["action"].partition("state=")[2]
-        seen["forged"] = get(f"{page[0]}created?code=evil&state=other")[0]
+        back = f"{page[1]}created?code=evil"
+        seen["forged"] = [
+            get(f"{back}&state={one}")[0] for one in ("other", page[0][-22:], "%C3%A9")
+        ]
+        rebound = f"rebound.example:{page[2]}"
+        seen["rebound"] = get(f"{back}&state={state}", Host=rebound)[0]
         get(f"{seen['manifest']['redirect_url']}?code={code}&state={state}")
 
     with staged(tmp_path / "stage") as stage:
@@ -65,7 +78,8 @@ def test_a_browser_goes_there_and_back_and_the_app_is_kept(
         given = settings(tmp_path, stage.api)
         assert create(given, organization="acme", public_url="https://g.example") == 0
         person.join()
-        assert seen["forged"] == 404
+        assert seen["others"] == [404, 404, 403, 403, 403]
+        assert (seen["forged"], seen["rebound"]) == ([404, 404, 404], 403)
         assert seen["action"].startswith(f"{stage.forge.url}/organizations/acme/settings/apps/new")
         assert seen["manifest"]["hook_attributes"]["url"] == "https://g.example/github"
         assert seen["manifest"]["default_permissions"]["contents"] == "read"
