@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 
 from supervisor.base.process import absolute_entries
 from supervisor.core.text.duration import parse_duration
+from supervisor.core.text.numbers import whole_number
 from supervisor.errors import UserError
 
 type CopyMode = Literal["auto", "copy", "overlay"]
@@ -422,11 +423,11 @@ def _choice[Word: str](text: str, what: str, words: tuple[Word, ...], noun: str)
 
 def port_number(text: str, what: str) -> int:
     """A port to listen on, as `what` says it."""
-    if not (text.isdigit() and text.isascii() and int(text) <= 65535):
+    if (number := whole_number(text)) is None or number > 65535:
         raise UserError(
             f"{what}: `{text}` is not a port", "give a number from 0 (any free one) to 65535"
         )
-    return int(text)
+    return number
 
 
 def inherited(*names: str) -> dict[str, str]:
@@ -520,10 +521,10 @@ def _one_of(read: dict[str, str], name: str, words: tuple[str, ...]) -> str:
 
 
 def _whole(read: dict[str, str], name: str, least: int, most: int) -> int:
-    text = read[name]
-    if not (text.isascii() and text.isdigit() and least <= int(text) <= most):
+    text, number = read[name], whole_number(read[name])
+    if number is None or not least <= number <= most:
         raise UserError(
             f"{name}: `{text}` is not a whole number from {least} to {most}",
             f"the default is {_DEFAULTS[name]}",
         )
-    return int(text)
+    return number

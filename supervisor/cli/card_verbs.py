@@ -26,6 +26,7 @@ from supervisor.cli.terminal import (
 )
 from supervisor.core.text.display import visible
 from supervisor.core.text.folding import line
+from supervisor.core.text.numbers import whole_number
 from supervisor.errors import UserError
 
 if TYPE_CHECKING:
@@ -211,13 +212,13 @@ def chosen_ids(card: dict[str, Any] | None, numbers: str) -> list[str]:
         )
     ids = []
     for word in numbers.split(","):
-        number = word.strip()
-        if not (number.isascii() and number.isdigit() and 1 <= int(number[:6]) <= len(hunks)):
+        number = whole_number(word.strip())
+        if number is None or not 1 <= number <= len(hunks):
             raise UserError(
-                f"`{number}` is not one of its {len(hunks)} changes",
+                f"`{word.strip()}` is not one of its {len(hunks)} changes",
                 "see their numbers: `gatehouse show ID`",
             )
-        ids.append(hunks[int(number) - 1]["id"])
+        ids.append(hunks[number - 1]["id"])
     return list(dict.fromkeys(ids))
 
 

@@ -14,6 +14,7 @@ import msgspec
 from gidgethub import apps
 from gidgethub.abc import GitHubAPI
 
+from supervisor.core.text.numbers import whole_number
 from supervisor.forges.base import ForgeError, RepositoryFacts
 from supervisor.forges.throttle import Throttle
 
@@ -225,7 +226,7 @@ def _failed(method: str, path: str, error: gidgethub.HTTPException, now: float) 
 
 def _seconds(text: str | None) -> float | None:
     """Return a header's number; None where it has none."""
-    return float(text) if text and text.isascii() and text.isdigit() else None
+    return whole_number(text or "")
 
 
 def _token(answer: dict[str, Any]) -> str:

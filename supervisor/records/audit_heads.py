@@ -40,6 +40,7 @@ from cryptography.hazmat.primitives.serialization import (
 from sqlalchemy import Engine
 
 from supervisor.base import plain_files, whole_files
+from supervisor.core.text.numbers import whole_number
 from supervisor.errors import StorageError
 from supervisor.records.audit_chain import Point
 from supervisor.store import audit_head
@@ -252,9 +253,10 @@ def read_mark(path: Path) -> Mark | None:
         words = file.read(512).decode("ascii", "replace").split()
     if not words:
         return None
-    if len(words) != 4 or not words[0].isdigit():
+    number = whole_number(words[0])
+    if len(words) != 4 or number is None:
         return Mark(Point(0, ""), "", "")
-    return Mark(Point(int(words[0]), words[1]), words[2], words[3])
+    return Mark(Point(number, words[1]), words[2], words[3])
 
 
 def key_path(log: Path) -> Path:

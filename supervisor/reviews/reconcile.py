@@ -21,6 +21,9 @@ from supervisor.store.reviews import queries
 
 log = structlog.get_logger("reviews")
 
+# How long the bodies of deliveries that were handled are kept, and what else is known of them. A
+# forge sends none again after three days.
+BODIES_S, LINES_S = 7 * 86_400.0, 90 * 86_400.0
 # A delivery that failed is tried again after 1, 2, 4 ... minutes: for half an hour.
 MOST_ATTEMPTS = 6
 BACK_OFF_S = 30.0
@@ -152,6 +155,11 @@ class Reconcile:
 
     async def poll(self) -> None:
         """Find what no webhook told: deliveries that nobody took, and open pull requests."""
+        now = self._clock.now()
+        with self._engine.begin() as connection:
+            queries.tidy_deliveries(
+                connection, bodies_before=now - BODIES_S, lines_before=now - LINES_S
+            )
         for failed in await self._forge.failed_deliveries():
             with self._engine.connect() as connection:
                 known = queries.delivery(connection, "github", failed.guid)

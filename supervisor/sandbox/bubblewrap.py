@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from supervisor.base.process import Child, children, spawn
+from supervisor.core.text.numbers import whole_number
 from supervisor.errors import SandboxError, UserError
 from supervisor.sandbox import paths, seccomp
 from supervisor.sandbox.arguments import PATH, arguments
@@ -175,7 +176,7 @@ class Bubblewrap:
                 FileNotFoundError
             ):  # another one that starts takes it away, too
                 if (
-                    maker.isdigit()
+                    whole_number(maker) is not None
                     and not Path("/proc", maker).exists()
                     and path.lstat().st_uid == os.geteuid()
                 ):

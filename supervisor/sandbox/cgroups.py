@@ -12,6 +12,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from supervisor.core.text.numbers import whole_number
+
 ROOT = Path("/sys/fs/cgroup")
 PREFIX = "gatehouse-"
 # What we use of version 1, by the kernel's name.
@@ -46,7 +48,7 @@ class Cgroup:
         for parent in {*_parent_v2().values(), *_parents_v1().values()}:
             for directory in parent.glob(f"{PREFIX}*"):
                 maker = directory.name.removeprefix(PREFIX).partition("-")[0]
-                if maker.isdigit() and not Path("/proc", maker).exists():
+                if whole_number(maker) is not None and not Path("/proc", maker).exists():
                     _write_freezer(directory, is_frozen=False)
                     with contextlib.suppress(OSError):  # it isn't empty
                         directory.rmdir()

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from supervisor.core.text.numbers import whole_number
 from supervisor.errors import UserError
 from supervisor.sandbox.programs import is_too_wide
 
@@ -127,4 +128,5 @@ def _first_line(file: Path) -> str:
 
 def _by_version(folder: Path) -> list[tuple[int, str]]:
     words = folder.name.lstrip("v").replace("-", ".").split(".")
-    return [(int(word) if word.isdigit() else -1, word) for word in words]
+    numbers = [whole_number(word) for word in words]
+    return [(-1 if one is None else one, word) for one, word in zip(numbers, words, strict=True)]

@@ -16,14 +16,21 @@ from supervisor.errors import UserError
 
 MOST_BYTES = 5 * 1024 * 1024
 MOST_DEPTH = 64
+# Brackets in a body, those in texts too: an event has some thousands, and each takes time.
+MOST_BRACKETS = 400_000
+UNSIGNED = "the signature is missing or wrong"
 # Of GitHub's names: an owner is a login, a repository has no more than 100 characters.
 _FULL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,38}/[A-Za-z0-9._-]{1,100}\Z")
 _SHA = re.compile(r"(?:[0-9a-f]{40}|[0-9a-f]{64})\Z")
 _REF = re.compile(
-    r"(?!/|.*(?:\.\.|//|@\{|\.lock\Z|[/.]\Z))[^\x00-\x20\x7f~^:?*\[\\-][^\x00-\x20\x7f~^:?*\[\\]*\Z"
+    r"(?!/|.*(?:\.\.|//|@\{|\.lock\Z|[/.]\Z))"
+    r"[^\x00-\x20\x7f~^:?*\[\\\ud800-\udfff-][^\x00-\x20\x7f~^:?*\[\\\ud800-\udfff]*\Z"
 )
 _ID = re.compile(r"[A-Za-z0-9-]{1,64}\Z")
 _EVENT = re.compile(r"[a-z_]{1,64}\Z")
+_SIGNATURE = re.compile(r"sha256=[0-9a-f]{64}\Z")
+# Possessive: what could be read back would take a hundred times the memory of the text.
+_PART = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
 
 # What of a pull request wakes its slot.
 PULL_ACTIONS = frozenset(
@@ -39,6 +46,11 @@ class Webhook(NamedTuple):
 
     delivery_id: str
     event: str
+
+
+def is_signature(text: str) -> bool:
+    """Return whether a header may be a signature at all: told before the body is read."""
+    return bool(_SIGNATURE.match(text))
 
 
 def is_signed(secret: bytes, body: bytes, signature: str) -> bool:
@@ -122,9 +134,11 @@ def _at(payload: Mapping[str, Any], *keys: str) -> Any:
 
 
 def _is_deep(body: bytes) -> bool:
-    """Return whether brackets outside of texts go deeper than they may."""
+    """Return whether brackets outside of texts go deeper than they may, or are too many."""
+    if body.count(b"[") + body.count(b"{") > MOST_BRACKETS:
+        return True
     depth = 0
-    for part in re.finditer(rb'"(?:[^"\\]|\\.)*"?|[\[{]|[\]}]', body, re.DOTALL):
+    for part in _PART.finditer(body):
         first = part[0][:1]
         if first in b"[{":
             depth += 1

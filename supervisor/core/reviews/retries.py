@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import NamedTuple
 
+from supervisor.core.text.numbers import whole_number
+
 # Where a provider names no time: its limits are of minutes, its refusals of an account last longer.
 LIMIT_S, REFUSAL_S = 60.0, 3600.0
 # Nothing is held longer than this because of one answer.
@@ -54,8 +56,8 @@ def _reset(headers: Mapping[str, str], now: float) -> float:
 
 def _seconds(text: str, now: float) -> float:
     """Return the time that a `retry-after` names, in either of its two forms."""
-    if text.isascii() and text.isdigit() and len(text) < 10:
-        return now + float(text)
+    if (number := whole_number(text, 9)) is not None:
+        return now + number
     try:
         return parsedate_to_datetime(text).timestamp()
     except ValueError:
@@ -64,8 +66,8 @@ def _seconds(text: str, now: float) -> float:
 
 def _time(text: str) -> float:
     """Return a time as RFC 3339 writes it, or seconds since the epoch."""
-    if text.isascii() and text.isdigit() and len(text) < 12:
-        return float(text)
+    if (number := whole_number(text, 11)) is not None:
+        return float(number)
     try:
         return datetime.fromisoformat(text).timestamp()
     except ValueError:

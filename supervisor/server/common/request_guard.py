@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 from litestar.exceptions import HTTPException
 
+from supervisor.core.text.numbers import whole_number
 from supervisor.errors import GatehouseError
 from supervisor.server.common.auth import BadTokens, Operator, OperatorAuth, same
 from supervisor.server.common.errors import ErrorBody, ErrorPage
@@ -347,7 +348,7 @@ def _may_be_long(scope: Scope) -> bool:
     if values(scope, b"transfer-encoding"):
         return True
     return any(
-        not length.isdigit() or int(length[:19]) > SHORT_BODY_BYTES
+        (number := whole_number(length)) is None or number > SHORT_BODY_BYTES
         for length in values(scope, b"content-length")
     )
 

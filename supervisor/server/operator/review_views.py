@@ -10,6 +10,7 @@ from supervisor.core.reviews.config.layers import ConfigRow, config_rows
 from supervisor.core.reviews.receipts import reason_words
 from supervisor.core.reviews.slots import state
 from supervisor.core.text.duration import format_duration
+from supervisor.core.text.numbers import whole_number
 from supervisor.errors import GatehouseError, NotFoundError, UserError
 from supervisor.reviews.configurations import SETTINGS
 from supervisor.reviews.service import ReviewService
@@ -358,9 +359,10 @@ def deliveries(service: ReviewService, limit: int = 100) -> list[DeliveryView]:
 
 def number(text: str) -> int:
     """Return the id of a repository in a path; `NotFoundError` for what is none."""
-    if not (text.isascii() and text.isdigit() and len(text) < 10):
+    found = whole_number(text, 9)
+    if found is None:
         raise NotFoundError("no such repository", "`gatehouse repos list` lists them")
-    return int(text)
+    return found
 
 
 def _outcome(run: queries.ReviewRun) -> str:

@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 import structlog
 
-from supervisor.core.reviews.deliveries import MOST_BYTES
+from supervisor.core.reviews.deliveries import MOST_BYTES, UNSIGNED, is_signature
+from supervisor.core.text.numbers import whole_number
 from supervisor.errors import GatehouseError
 from supervisor.reviews.intake import WebhookAnswer
 
@@ -18,6 +19,10 @@ log = structlog.get_logger("reviews")
 
 # How long the whole of a webhook may take to arrive.
 BODY_S = 20.0
+# So many may be arriving at once, and so much of them may be here. Nobody has shown who they are
+# yet.
+MOST_BODIES = 64
+MOST_HELD_BYTES = 32 * 1024 * 1024
 
 type TakeWebhook = Callable[[dict[str, str], bytes], WebhookAnswer]
 
@@ -27,6 +32,7 @@ class WebhookApp:
 
     def __init__(self, receive: TakeWebhook) -> None:
         self._receive = receive
+        self._arriving: dict[asyncio.Timeout, bytearray] = {}
         self.state: dict[str, Any] = {}
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -44,9 +50,12 @@ class WebhookApp:
     async def _webhook(self, scope: Any, receive: Any, send: Any) -> None:
         named = scope["headers"]
         headers = {key.decode("latin-1"): value.decode("latin-1") for key, value in named}
+        if not is_signature(headers.get("x-hub-signature-256", "")):
+            await _answer(send, 401, UNSIGNED)
+            return
         try:
-            async with asyncio.timeout(BODY_S):
-                body = await _body(headers, receive)
+            async with asyncio.timeout(BODY_S) as patience:
+                body = await self._body(headers, receive, patience)
         except TimeoutError:
             await _answer(send, 408, "the webhook took too long to arrive")
             return
@@ -64,20 +73,37 @@ class WebhookApp:
             return
         await _answer(send, answer.status, answer.outcome)
 
-
-async def _body(headers: dict[str, str], receive: Any) -> bytes | None:
-    """Return the body, None where it is too long."""
-    length = headers.get("content-length", "0")
-    if not length.isdigit() or int(length) > MOST_BYTES:
-        return None
-    found = bytearray()
-    while True:
-        message = await receive()
-        found += message.get("body", b"")
-        if len(found) > MOST_BYTES:
+    async def _body(
+        self, headers: dict[str, str], receive: Any, patience: asyncio.Timeout
+    ) -> bytes | None:
+        """Return the body, None where it is too long."""
+        length = whole_number(headers.get("content-length", "0"))
+        if length is None or length > MOST_BYTES:
             return None
-        if not message.get("more_body"):
-            return bytes(found)
+        found = self._arriving[patience] = bytearray()
+        try:
+            while True:
+                self._make_room()
+                message = await receive()
+                found += message.get("body", b"")
+                if len(found) > MOST_BYTES:
+                    return None
+                if not message.get("more_body"):
+                    return bytes(found)
+        finally:
+            self._arriving.pop(patience, None)
+
+    def _make_room(self) -> None:
+        """Give up what has been arriving for longest, where all of it is too much: a forge sends
+        a webhook in one go."""
+        while (
+            len(self._arriving) > MOST_BODIES
+            or sum(map(len, self._arriving.values())) > MOST_HELD_BYTES
+        ):
+            oldest = next(iter(self._arriving))
+            self._arriving.pop(oldest).clear()
+            if not oldest.expired():
+                oldest.reschedule(0)
 
 
 async def _answer(send: Any, status: int, outcome: str) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
-from sqlalchemy import Connection, func, insert, or_, select, update
+from sqlalchemy import Connection, delete, func, insert, or_, select, update
 from sqlalchemy.dialects.sqlite import insert as insert_or
 
 from supervisor.core.reviews.slots import Slot
@@ -196,6 +196,15 @@ def newest_deliveries(connection: Connection, limit: int = 100) -> list[Delivery
 def change_delivery(connection: Connection, one: Delivery, **facts: object) -> None:
     key = {"forge": one.forge, "delivery_id": one.delivery_id}
     connection.execute(update(deliveries).where(*_is_delivery(key)).values(facts))
+
+
+def tidy_deliveries(connection: Connection, *, bodies_before: float, lines_before: float) -> None:
+    """Remove the bodies of deliveries that were handled before one time, and all of those that
+    were before another, in seconds since the epoch."""
+    handled = deliveries.c.handled_at
+    connection.execute(delete(deliveries).where(handled < lines_before))
+    old = (handled < bodies_before, deliveries.c.payload != b"")
+    connection.execute(update(deliveries).where(*old).values(payload=b""))
 
 
 def _is_delivery(facts: Mapping[str, object]) -> tuple[Any, ...]:

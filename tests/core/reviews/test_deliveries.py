@@ -79,6 +79,17 @@ def test_names_that_git_may_see() -> None:
         assert deliveries.is_branch(branch)
     for wrong in (
         *("", "-x", "a..b", "a b", "a~b", "a:b", "/a", "a/", "a.lock", "a//b", "a@{b", "a\nb"),
-        *("a?b", "a*b", "a[b", "a\\b", "a.", "x" * 256),
+        *("a?b", "a*b", "a[b", "a\\b", "a.", "x" * 256, "a\udc80", "\ud800"),
     ):
         assert not deliveries.is_branch(wrong), wrong
+
+
+def test_what_no_signature_can_be_is_known_before_the_body() -> None:
+    assert deliveries.is_signature("sha256=" + "0a" * 32)
+    for wrong in ("", "0a" * 32, "sha256=" + "0A" * 32, "sha256=" + "0a" * 33, "sha1=" + "0a" * 20):
+        assert not deliveries.is_signature(wrong)
+
+
+def test_a_body_of_brackets_alone_is_refused_before_it_is_read() -> None:
+    with pytest.raises(UserError, match="deeper"):
+        deliveries.read_body(b"[" + b"[]," * deliveries.MOST_BRACKETS + b"[]]")

@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import http.client
 import json
+import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -42,6 +43,7 @@ def announced(on: Reviewed, length: int) -> int:
     connection = http.client.HTTPConnection("127.0.0.1", on.port, timeout=20)
     connection.putrequest("POST", "/github")
     connection.putheader("Content-Length", str(length))
+    connection.putheader("X-Hub-Signature-256", "sha256=" + "0" * 64)
     connection.endheaders()
     try:
         return connection.getresponse().status
@@ -98,3 +100,41 @@ async def test_what_nobody_knows_is_ignored_on_record_and_the_same_id_is_done_on
         assert json.loads(outcome)["outcome"] == "duplicate"
         assert len(deliveries(on)) == 3
         assert on.acts() == []
+
+
+def kept(on: Reviewed) -> dict[str, bool]:
+    """Which deliveries are kept, and whether their bodies are."""
+    with on.service.engine.connect() as connection:
+        rows = connection.exec_driver_sql("select delivery_id, length(payload) from deliveries")
+        return {name: length > 0 for name, length in rows}
+
+
+async def test_what_was_handled_is_kept_for_a_while_and_what_was_ignored_never(
+    tmp_path: Path,
+) -> None:
+    async with reviewed(tmp_path) as on:
+        await asyncio.to_thread(send, on, b"{}", x_github_event="watch", x_github_delivery="a")
+        await asyncio.to_thread(send, on, b"{}", x_github_event="issue_comment")
+        await on.running.until_soon(
+            lambda: {outcome for _, outcome in deliveries(on)} == {"ignored"} or None, "all handled"
+        )
+        await on.service.reconcile.poll()
+        assert kept(on) == {"a": False, "d-1": True}
+
+        def ago(days: int) -> None:
+            with on.service.engine.begin() as connection:
+                connection.exec_driver_sql(
+                    f"update deliveries set handled_at = {time.time() - days * 86_400}"
+                )
+
+        ago(8)
+        await on.service.reconcile.poll()
+        assert kept(on) == {"a": False, "d-1": False}
+        # Of a comment it can't be told any more what it was.
+        on.service.handle_again("d-1")
+        await on.running.until_soon(
+            lambda: {outcome for _, outcome in deliveries(on)} == {"ignored"} or None, "done again"
+        )
+        ago(91)
+        await on.service.reconcile.poll()
+        assert kept(on) == {}

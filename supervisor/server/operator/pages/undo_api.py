@@ -14,6 +14,7 @@ from litestar.types import ControllerRouterHandler
 
 from supervisor.core.files.changes import name_fields
 from supervisor.core.files.undoing import Selection
+from supervisor.core.text.numbers import whole_number
 from supervisor.errors import GatehouseError, NotFoundError, UserError
 from supervisor.server.common.time_words import clock_text
 from supervisor.server.operator import undoing
@@ -136,9 +137,12 @@ async def _undo_part(
 def _selection(of: str, after: str) -> Selection:
     if of:
         return Selection(ids=(of,))
-    if after and not (after.isascii() and after.isdigit() and len(after) < 10):
+    if not after:
+        return Selection()
+    number = whole_number(after, 9)
+    if number is None:
         raise UserError(f"`{after}` is not on the timeline", "reload the page")
-    return Selection(after=int(after)) if after else Selection()
+    return Selection(after=number)
 
 
 def handlers() -> list[ControllerRouterHandler]:
