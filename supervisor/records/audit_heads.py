@@ -253,7 +253,7 @@ def read_mark(path: Path) -> Mark | None:
         words = file.read(512).decode("ascii", "replace").split()
     if not words:
         return None
-    number = whole_number(words[0])
+    number = whole_number(words[0], 20)
     if len(words) != 4 or number is None:
         return Mark(Point(0, ""), "", "")
     return Mark(Point(number, words[1]), words[2], words[3])
