@@ -21,28 +21,27 @@ from typing import Literal, NamedTuple
 import msgspec
 import structlog
 
-from supervisor.core.actions import Exec, content_hash
+from supervisor.core.actions import Exec
 from supervisor.core.approvals import Request
-from supervisor.core.files.change_card import ChangeCard
-from supervisor.core.files.changes import name_of
+from supervisor.core.files.change_card import ChangeCard, ReadContent
 from supervisor.core.files.conflict_card import ConflictCard
 from supervisor.core.shell.exec_operands import operands
-from supervisor.core.text.content_types import MOST_IMAGE_BYTES, Image, image_of
-from supervisor.errors import GatehouseError, NotFoundError
+from supervisor.core.text.content_types import Image
+from supervisor.errors import NotFoundError
 from supervisor.gate.gate import Gate
 from supervisor.sandbox.overlay_mount import OverlayMount, mount_overlay
 from supervisor.workspace.apply.agent_changes import AgentChanges
 from supervisor.workspace.apply.effects import Effects
 from supervisor.workspace.apply.partial import PartAnswered, PartialAnswers, Rest
-from supervisor.workspace.compare.cards import card_of
+from supervisor.workspace.compare.cards import card_of, image_in
 from supervisor.workspace.compare.compare import Comparison
 from supervisor.workspace.compare.large_snapshots import LargeSnapshots
 from supervisor.workspace.copy import git_copy
+from supervisor.workspace.disk.uncancelled import to_end
 from supervisor.workspace.disk.watch import Watcher, at_rest_s
 from supervisor.workspace.incoming.conflicts import Conflicts
 from supervisor.workspace.incoming.incoming import HostChanges
 from supervisor.workspace.trees.ignores import IGNORE_FILES, Ignores
-from supervisor.workspace.trees.one_file import read_file
 from supervisor.workspace.trees.overlay_facts import read_facts
 from supervisor.workspace.trees.scripts import scripts_in
 from supervisor.workspace.trees.trees import Sides
@@ -100,7 +99,9 @@ class WorkspaceChannel:
         self._protected = protected
         self._at = at
         self._turn = asyncio.Lock()
-        self._edits: dict[str, tuple[str, str, bool]] = {}
+        # How many read what `stop` would close; it waits until nobody does.
+        self._reading = 0
+        self._unread = asyncio.Event()
         self._opened: _Opened | None = None
         self._mounted: OverlayMount | None = None
         self._loops: list[asyncio.Task[None]] = []
@@ -181,6 +182,9 @@ class WorkspaceChannel:
             await asyncio.wait(loops)
         async with self._turn:
             opened, self._opened = self._opened, None
+            while self._reading:
+                self._unread.clear()
+                await self._unread.wait()
             if opened is not None:
                 await opened.snapshots.tidy(whole=True)
                 opened.watcher.close()
@@ -357,24 +361,50 @@ class WorkspaceChannel:
         )
         return msgspec.structs.replace(action, scripts=found)
 
-    def card(self, request: Request) -> ChangeCard:
-        """See `card_of`."""
-        return card_of(self._now.sides, self._now.effects.action_of(request), self._gate.redactor)
+    # -- what a person looks at: it is there after the session's end, too -------------------------
 
-    def image(self, request: Request, side: Literal["old", "new"]) -> tuple[Image, bytes] | None:
-        """Return one side of a change, where it is an image that may be shown, and still what the
-        request is about."""
-        action = self._now.effects.action_of(request)
-        digest = action.before if side == "old" else action.after
-        if side == "old":
-            try:
-                data = read_file(self._now.sides.host, name_of(action), MOST_IMAGE_BYTES)
-            except (OSError, GatehouseError):
-                return None
-        else:
-            data = self._now.sides.blobs.read(digest or "", MOST_IMAGE_BYTES) or b""
-        found = image_of(data, len(data))
-        return (found, data) if found is not None and content_hash(data) == digest else None
+    async def card(self, request: Request) -> ChangeCard:
+        """See `card_of`."""
+        redactor = self._gate.redactor
+        async with self._open_to_read() as opened:
+            action = opened.effects.action_of(request)
+            return await to_end(lambda: card_of(opened.sides, action, redactor))
+
+    async def image(
+        self, request: Request, side: Literal["old", "new"]
+    ) -> tuple[Image, bytes] | None:
+        """See `image_in`."""
+        async with self._open_to_read() as opened:
+            action = opened.effects.action_of(request)
+            return await to_end(lambda: image_in(opened.sides, action, side))
+
+    async def read_contents[T](self, read: Callable[[ReadContent], T]) -> T:
+        """Return what a function finds in contents of requests, in a thread. It is given what
+        reads the start of one: None where that isn't here."""
+        async with self._open_to_read() as opened:
+            return await to_end(lambda: read(opened.sides.blobs.read))
+
+    @contextlib.asynccontextmanager
+    async def _open_to_read(self) -> AsyncIterator[_Opened]:
+        """Yield the parts, opened again where the session has ended; they stay open meanwhile."""
+        opened = self._opened
+        if opened is None:
+            async with self._turn:
+                opened = await self._open_again()
+        self._reading += 1
+        try:
+            yield opened
+        finally:
+            self._reading -= 1
+            self._unread.set()
+
+    async def _open_again(self) -> _Opened:
+        try:
+            return await self._open()
+        except FileNotFoundError:
+            raise NotFoundError(
+                "the session's copy was never finished, or is gone", "nothing of it can be applied"
+            ) from None
 
     # -- some hunks: only ever called for the operator --------------------------------------------
 
@@ -383,7 +413,7 @@ class WorkspaceChannel:
     ) -> PartAnswered:
         """Approve these hunks of a card and apply them; see `PartialAnswers.answer`."""
         async with self._turn:
-            return await self._now.partial.answer(
+            return await (await self._open_again()).partial.answer(
                 request_id, hunks, rest, by=by, fingerprint=fingerprint
             )
 
@@ -391,27 +421,27 @@ class WorkspaceChannel:
 
     async def conflict_card(self, request: Request) -> ConflictCard:
         """Return the card of a conflict: each side's change of the path, and the merge."""
-        return await self._now.conflicts.card(request)
+        async with self._open_to_read() as opened:
+            return await opened.conflicts.card(request)
 
     async def apply_merge(
         self, request_id: str, shown: str, *, by: str, fingerprint: str
     ) -> Request:
         """Apply the merge whose hash was `shown`, on the host and in the copy: the new request,
         approved."""
-        content, mode = await self._now.conflicts.merged(request_id, shown, fingerprint)
+        async with self._open_to_read() as opened:
+            content, mode = await opened.conflicts.merged(request_id, shown, fingerprint)
         async with self._turn:
-            return await self._now.conflicts.apply_merge(
+            return await (await self._open_again()).conflicts.apply_merge(
                 request_id, content, mode, by=by, fingerprint=fingerprint
             )
 
     async def give_host(self, request_id: str, *, by: str, fingerprint: str) -> Request:
         """Deny, and give the host's version to the agent's copy."""
         async with self._turn:
-            return await self._now.conflicts.give_host(request_id, by=by, fingerprint=fingerprint)
-
-    def content(self, digest: str, limit_bytes: int) -> bytes | None:
-        """Return the start of a request's new content; None where it isn't here."""
-        return self._now.sides.blobs.read(digest, limit_bytes)
+            return await (await self._open_again()).conflicts.give_host(
+                request_id, by=by, fingerprint=fingerprint
+            )
 
     # -- effects ----------------------------------------------------------------------------------
 
@@ -465,13 +495,7 @@ class WorkspaceChannel:
         """Yield the session's undo, and hold the turn so that nothing else happens to the
         workspace."""
         async with self._turn:
-            try:
-                opened = await self._open()
-            except FileNotFoundError:
-                raise NotFoundError(
-                    "the session's copy was never finished", "nothing was changed by it"
-                ) from None
-            yield opened.undo
+            yield (await self._open_again()).undo
 
     def _undone(self, name: str) -> None:
         """The person took an effect back: requests about the path are out of date."""

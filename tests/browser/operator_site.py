@@ -8,7 +8,7 @@ lets the real `make_card` compare.
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from supervisor.core.actions import (
     fingerprint,
 )
 from supervisor.core.approvals import Origin, Request
-from supervisor.core.files.change_card import ChangeCard, Side, make_card
+from supervisor.core.files.change_card import ChangeCard, ReadContent, Side, make_card
 from supervisor.core.sessions import Session
 from supervisor.core.text.content_types import Image, image_of
 from supervisor.gate.gate import Refused
@@ -56,7 +56,10 @@ class SampleWorkspace:
     def __init__(self) -> None:
         self.sides: dict[str, tuple[Side | None, Side | None, bool]] = {}
 
-    def content(self, digest: str, limit_bytes: int) -> bytes | None:
+    async def read_contents[T](self, read: Callable[[ReadContent], T]) -> T:
+        return read(self._content)
+
+    def _content(self, digest: str, limit_bytes: int) -> bytes | None:
         for _, new, _ in self.sides.values():
             if new is not None and new.data is not None and content_hash(new.data) == digest:
                 return new.data[:limit_bytes]
@@ -65,12 +68,12 @@ class SampleWorkspace:
     async def with_scripts(self, action: Exec) -> Exec:
         return action
 
-    def card(self, request: Request) -> ChangeCard:
+    async def card(self, request: Request) -> ChangeCard:
         assert isinstance(request.action, FileChange)
         old, new, is_stale = self.sides[request.fingerprint]
         return make_card(request.action, old, new, "another" if is_stale else request.action.before)
 
-    def image(self, request: Request, side: str) -> tuple[Image, bytes] | None:
+    async def image(self, request: Request, side: str) -> tuple[Image, bytes] | None:
         found = self.sides[request.fingerprint][0 if side == "old" else 1]
         data = found.data if found is not None else None
         image = image_of(data or b"", len(data or b""))

@@ -13,6 +13,7 @@ from typing import Any, Literal
 from supervisor.core.actions import Exec, FileChange, Git, Packages, content_hash
 from supervisor.core.approvals import Request
 from supervisor.core.budget import Limits
+from supervisor.core.files.change_card import ChangeCard, ReadContent, Side, make_card
 from supervisor.core.files.conflict_card import ConflictCard
 from supervisor.core.git.push_card import PushCard
 from supervisor.core.git.taken_branch import TakenBranch
@@ -257,13 +258,17 @@ class FakeWorkspace:
     async def with_scripts(self, action: Exec) -> Exec:
         return action
 
-    def card(self, request: Request) -> Any:
-        return {"diff": "-old\n+new\n"}
+    async def card(self, request: Request) -> ChangeCard:
+        assert isinstance(request.action, FileChange)
+        old, new = Side(b"old\n", 4), Side(None, None)
+        return make_card(request.action, old, new, request.action.before)
 
-    def content(self, digest: str, limit_bytes: int) -> bytes | None:
-        return None
+    async def read_contents[T](self, read: Callable[[ReadContent], T]) -> T:
+        return read(lambda digest, limit_bytes: None)
 
-    def image(self, request: Request, side: Literal["old", "new"]) -> tuple[Image, bytes] | None:
+    async def image(
+        self, request: Request, side: Literal["old", "new"]
+    ) -> tuple[Image, bytes] | None:
         return None
 
     async def answer_part(

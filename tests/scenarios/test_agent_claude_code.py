@@ -146,7 +146,7 @@ async def test_an_asked_edit_is_a_card_with_the_diff_and_reaches_the_host_when_a
         )
         channel = running.parts.workspace_of(session.id)
         assert channel is not None
-        assert "# checked" in str(channel.card(card)), "the card shows the new line"
+        assert "# checked" in str(await channel.card(card)), "the card shows the new line"
         await running.agent_exited(session)
         assert (workspace / "src/app.py").read_text() == before, (
             "nothing is applied before the answer"

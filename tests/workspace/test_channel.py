@@ -30,7 +30,7 @@ async def test_an_asked_change_is_a_card_and_is_applied_when_approved(desk: Desk
     async with desk.running():
         (desk.copy / "src/app.py").write_text("one = 1\ntwo = 22\nthree = 3\n")
         request = await desk.asked("src/app.py")
-        card = desk.channel.card(request)
+        card = await desk.channel.card(request)
         assert card.content == "text"
         assert [(line.kind, line.text) for line in card.diff.hunks[0].lines] == [
             ("context", "one = 1"),
@@ -113,7 +113,7 @@ async def test_a_file_that_the_person_edited_meanwhile_is_not_overwritten(desk: 
         (desk.copy / "src/app.py").write_text("agent\n")
         request = await desk.asked("src/app.py")
         (desk.host / "src/app.py").write_text("person\n")
-        assert desk.channel.card(request).is_stale
+        assert (await desk.channel.card(request)).is_stale
         desk.approve(request)
         done = await desk.settled(request)
         assert not done.outcome["ok"]
@@ -123,7 +123,7 @@ async def test_a_file_that_the_person_edited_meanwhile_is_not_overwritten(desk: 
         again = await desk.asked("src/app.py")
         assert again.action.hazards == ("conflict",)
         assert again.action.before == content_hash(b"person\n")
-        assert "replaces what is there now" in desk.channel.card(again).notes[0]
+        assert "replaces what is there now" in (await desk.channel.card(again)).notes[0]
 
 
 async def test_a_rule_never_overwrites_the_persons_edit(desk: Desk) -> None:
@@ -202,7 +202,7 @@ async def test_edit_by_the_api(desk: Desk) -> None:
     async with desk.running():
         request = await desk.channel.edit("src/app.py", "two = 2", "two = 20", False, "why")
         assert request.action.operation == "edit"
-        card = desk.channel.card(request)
+        card = await desk.channel.card(request)
         removed = next(line for line in card.diff.hunks[0].lines if line.kind == "added")
         assert ("20", True) in removed.spans
         desk.approve(request)

@@ -54,6 +54,21 @@ async def test_a_symlink_is_asked_and_never_followed(desk: Desk, tmp_path: Path)
         assert (desk.host / "free/inner").readlink() == Path("a.txt")
 
 
+async def test_links_that_lead_out_together_never_reach_the_host(desk: Desk) -> None:
+    """Each stays inside by its letters; what stands behind a name may be the other link."""
+    async with desk.running():
+        (desk.copy / "x/y").mkdir(parents=True)
+        (desk.copy / "x/y/A").symlink_to("../..")
+        (desk.copy / "B").symlink_to("x/y/A/../..")
+        (desk.copy / "free/C").symlink_to("../x/y/A/..")
+        await desk.approve_all()
+        assert (desk.host / "x/y/A").readlink() == Path("../..")
+        for refused in ("B", "free/C"):
+            assert not (desk.host / refused).is_symlink()
+            (denied,) = desk.requests(refused)
+            assert "points out of the workspace" in denied.why
+
+
 async def test_a_write_through_a_folder_that_is_a_symlink_on_the_host(
     desk: Desk, tmp_path: Path
 ) -> None:
@@ -347,9 +362,9 @@ async def test_a_big_binary_travels_and_its_card_says_so(desk: Desk) -> None:
         (desk.copy / "image.bin").write_bytes(data)
         (desk.copy / "small.bin").write_bytes(b"\0\1\2")
         request, small = await desk.asked("image.bin"), await desk.asked("small.bin")
-        card = desk.channel.card(request)
+        card = await desk.channel.card(request)
         assert (card.content, card.new_size, card.truncated) == ("large", len(data), True)
-        assert desk.channel.card(small).content == "binary"
+        assert (await desk.channel.card(small)).content == "binary"
         desk.approve(request)
         await desk.settled(request)
         assert (desk.host / "image.bin").read_bytes() == data

@@ -178,7 +178,7 @@ class Life:
             case "give":
                 await channel.give_host(request.id, by="model", fingerprint=request.fingerprint)
             case _:
-                diff = channel.card(request).diff
+                diff = (await channel.card(request)).diff
                 hunks = [
                     one.id
                     for number, one in enumerate(diff.hunks if diff else ())

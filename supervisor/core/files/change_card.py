@@ -5,6 +5,7 @@ hazards, and that the host has moved on. INVARIANT: the new side of a card is th
 approval would apply. The caller redacts secrets; agent text is data here, and stays so.
 """
 
+from collections.abc import Callable
 from typing import Literal
 
 import msgspec
@@ -35,6 +36,10 @@ HAZARD_NOTES = {
     "socket": "a socket never leaves the copy",
     "device": "a device never leaves the copy",
 }
+
+# Reads the start of a content by its hash: up to so many bytes and one more; None where it isn't
+# kept.
+type ReadContent = Callable[[str, int], bytes | None]
 
 
 class Side(msgspec.Struct, frozen=True):

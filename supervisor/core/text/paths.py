@@ -78,17 +78,21 @@ def canonical(path: str, path_b64: str | None = None) -> WorkspacePath:
 
 def leaves(path: str, link_target: str) -> bool:
     """Return whether a symlink at canonical `path` with this target points out of the workspace, by
-    its letters alone."""
+    its letters alone.
+
+    `..` counts only where a target begins with it, since the folders of `path` are none but
+    folders: after a name, which may be a link itself, nobody can tell where it leads.
+    """
     if link_target.startswith("/") or "\x00" in link_target:
         return True
-    depth = path.count("/")
+    depth, is_named = path.count("/"), False
     for segment in link_target.split("/"):
         if segment == "..":
             depth -= 1
+            if is_named or depth < 0:
+                return True
         elif segment not in ("", "."):
-            depth += 1
-        if depth < 0:
-            return True
+            is_named = True
     return False
 
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from supervisor.core.approvals import Answer, Request
+from supervisor.core.files.change_card import ReadContent
 from supervisor.core.files.change_tree import (
     FEW_CHANGES,
     FLAG_NOTES,
@@ -29,7 +30,7 @@ from supervisor.core.files.write_scope import WriteScope
 from supervisor.core.policy.refusals import OUT_OF_SCOPE
 from supervisor.core.secrets.redact import Redactor
 from supervisor.errors import ChangedError, NotFoundError, UserError
-from supervisor.server.common.parts import Parts, Workspace
+from supervisor.server.common.parts import Parts
 from supervisor.server.common.views import shown as made_visible
 
 # Of those that need a look of their own, what a card lists.
@@ -80,15 +81,14 @@ class Flagged:
         self._redactor = redactor
         self._found: dict[_Contents, _Found] = {}
 
-    def learn(self, workspace: Workspace, pairs: Iterable[_Contents]) -> None:
+    def learn(self, content: ReadContent, pairs: Iterable[_Contents]) -> None:
         """Look at those, each the hash before and after, that weren't yet. Blocking: call it in
         a thread."""
         if len(self._found) > MOST_REMEMBERED:
             self._found.clear()
         for before, after in pairs:
             old, new = (
-                workspace.content(one, MOST_TEXT_BYTES) if one is not None else b""
-                for one in (before, after)
+                content(one, MOST_TEXT_BYTES) if one is not None else b"" for one in (before, after)
             )
             self._found[before, after] = self._look(old, new)
 
@@ -148,7 +148,7 @@ class ChangeSets:
         workspace = self._parts.workspace_of(session_id)
         unknown = await asyncio.to_thread(lambda: self._flagged.unknown(self._waiting(session_id)))
         if unknown and workspace is not None:
-            await asyncio.to_thread(self._flagged.learn, workspace, unknown)
+            await workspace.read_contents(lambda read: self._flagged.learn(read, unknown))
 
     async def read(self, session_id: str, until: float | None = None) -> ChangeSet:
         """Return what waits now, or what of it was asked until then."""

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-import structlog
 
 from supervisor.core.actions import FileChange, FileStep
 from supervisor.core.approvals import Request
@@ -21,23 +20,18 @@ from supervisor.core.files.content_flags import LONG_LINE_CHARS, MOST_LINES, Fla
 from supervisor.core.files.text_diff import Hunk, TextDiff
 from supervisor.core.text.content_types import Image
 from supervisor.server.common.parts import Parts
-
-log = structlog.get_logger("pages")
+from supervisor.server.operator.shown_changes import card_of
 
 # Lines of a diff on a card before "show all".
 FIRST_LINES = 60
 
 
-def change(parts: Parts, request: Request, *, whole: bool = False) -> dict[str, Any] | None:
-    """Return what a request would change in a file; None where it is about no file, or its
-    session is gone."""
-    workspace = parts.workspace_of(request.session_id)
-    if workspace is None or not isinstance(request.action, FileChange):
+async def change(parts: Parts, request: Request, *, whole: bool = False) -> dict[str, Any] | None:
+    """Return what a request would change in a file; None where it is about no file."""
+    if not isinstance(request.action, FileChange):
         return None
-    try:
-        shown: ChangeCard = workspace.card(request)
-    except Exception as error:  # one card that can't be compared must not take the inbox away
-        log.warning("no change to show", request=request.id, error=str(error))
+    shown = await card_of(parts, request)
+    if shown is None:
         return _no_change(request)
     made = shown_change(parts, request.id, shown, most_lines=None if whole else FIRST_LINES)
     if shown.may_choose and shown.old_mode != shown.new_mode:
@@ -135,6 +129,7 @@ def shown_change(
         "lines": lines,
         "chars": sum(len(line.text) for hunk in shown.diff.hunks for line in hunk.lines),
         "hidden": hidden,
+        "unseen": False,
     }
 
 
@@ -201,7 +196,7 @@ def without_secrets(shown: ChangeCard, parts: Parts) -> ChangeCard:
 
 
 def _no_change(request: Request) -> dict[str, Any]:
-    note = "what this would change can't be shown: deny it, or look at the workspace yourself"
+    note = "what this would change can't be shown, so it can't be approved: deny it"
     facts: dict[str, Any] = {
         "id": request.id,
         "path": "",
@@ -211,7 +206,7 @@ def _no_change(request: Request) -> dict[str, Any]:
         "is_stale": False,
     }
     facts |= {"notes": [note], "mark": "", "warnings": [], "sides": [], "may_choose": False}
-    return facts | {"hunks": [], "number": 0, "lines": 0, "chars": 0, "hidden": 0}
+    return facts | {"hunks": [], "number": 0, "lines": 0, "chars": 0, "hidden": 0, "unseen": True}
 
 
 def _warnings(shown: ChangeCard) -> list[tuple[str, str]]:

@@ -3,8 +3,9 @@ bulk, rules, stop everything.
 
 Every function takes `by`, the authenticated caller's name, from the door and never from a body.
 Only modules of the operator's door import this one. What one request becomes is one step of the
-event loop, so two tabs can't interleave in it; what is answered with it (by a new rule, or as one
-of many) is answered in turns, so that nobody else waits for all of it.
+event loop (`gate.resolve` compares it with what was shown), so two tabs can't interleave in it;
+what is answered with it (by a new rule, or as one of many) is answered in turns, so that nobody
+else waits for all of it.
 
 INVARIANT: every answer carries what was shown, by its fingerprint; without it, or with another
 one, nothing happens.
@@ -35,6 +36,7 @@ from supervisor.errors import (
 from supervisor.gate import audit_lines
 from supervisor.records.policy_files import ALWAYS, PolicyFiles, Until
 from supervisor.server.common.parts import Parts
+from supervisor.server.operator.shown_changes import must_be_shown
 
 _EFFECT_OF: dict[Answer, Effect] = {"approved": "allow", "denied": "deny"}
 _WHERE = "send the `fingerprint` that `GET /api/requests/ID` gives with the request"
@@ -85,12 +87,14 @@ async def answer(
     waits. `lasts`: see `until`. `with_scripts`: of an install, its install scripts may run.
 
     `ChangedError` where the request isn't pending any more, or isn't the one that was shown
-    (`fingerprint`; empty: none was), `UserError` where the rule can't be made of it; then
-    nothing was answered and nothing saved.
+    (`fingerprint`; empty: none was), `UserError` where the rule can't be made of it, or what would
+    be approved can't be shown; then nothing was answered and nothing saved.
     """
     request = parts.queue.get(request_id)
     if shown_by(fingerprint) != request.fingerprint:
         raise ChangedError.other()
+    if given == "approved" and status(request) == "pending":
+        await must_be_shown(parts, request)
     holds = until(parts, lasts, request.session_id)
     policies = parts.gate.rulings.policies_of(request.session_id)
     if always is not None and status(request) == "pending":

@@ -20,7 +20,6 @@ from supervisor.base.slices import slices
 from supervisor.core.actions import Effect
 from supervisor.core.approvals import Answer
 from supervisor.core.approvals import Request as Asked
-from supervisor.core.files.change_card import ChangeCard
 from supervisor.core.git.taken_branch import TakenBranch
 from supervisor.core.sessions import state
 from supervisor.errors import RefusedError, StorageError
@@ -53,6 +52,7 @@ from supervisor.server.operator.operator_bodies import (
     StopBody,
     TakeBody,
 )
+from supervisor.server.operator.shown_changes import card_of
 from supervisor.sessions.start_session import StartSession
 
 AnyRequest = Request[Any, Any, Any]
@@ -192,23 +192,15 @@ def list_requests(
     return [operator_request(one, parts) for one in found[:limit]]
 
 
-@get("/api/requests/{request_id:str}", sync_to_thread=False)
-def get_request(request: AnyRequest, request_id: FromPath[str]) -> RequestDetail:
-    """One request, with what the workspace shows of it."""
+@get("/api/requests/{request_id:str}")
+async def get_request(request: AnyRequest, request_id: FromPath[str]) -> RequestDetail:
+    """One request, with what the workspace shows of it while it waits."""
     parts = parts_of(request)
     found = parts.queue.get(request_id)
-    workspace = parts.workspace_of(found.session_id) if found.origin != "egress" else None
-    is_file = (
-        workspace is not None
-        and "operation" in found.action.__struct_fields__
-        and hasattr(found.action, "path")
-    )
-    card = workspace.card(found) if workspace is not None and is_file else None
-    if isinstance(card, ChangeCard):
-        card = without_secrets(card, parts)
+    card = await card_of(parts, found)
     return RequestDetail(
         request=operator_request(found, parts),
-        card=shown_data(msgspec.to_builtins(card), parts.redactor),
+        card=card and shown_data(msgspec.to_builtins(without_secrets(card, parts)), parts.redactor),
         preview=rule_previews.of_proposal(parts, found),
     )
 

@@ -5,14 +5,17 @@ show a content that an approval wouldn't apply; `change_card` holds each side ag
 the request names.
 """
 
+from typing import Literal
+
 import msgspec
 
-from supervisor.core.actions import FileChange
+from supervisor.core.actions import FileChange, content_hash
 from supervisor.core.files.change_card import ChangeCard, Side, make_card
 from supervisor.core.files.changes import PERMISSIONS, is_content, name_of, names_of
 from supervisor.core.files.swaps import single_changes
 from supervisor.core.files.text_diff import MOST_TEXT_BYTES
 from supervisor.core.secrets.redact import Redactor
+from supervisor.core.text.content_types import MOST_IMAGE_BYTES, Image, image_of
 from supervisor.errors import GatehouseError
 from supervisor.workspace.trees.one_file import look_quietly, read_file
 from supervisor.workspace.trees.trees import Sides
@@ -52,6 +55,23 @@ def _card(sides: Sides, action: FileChange, redactor: Redactor) -> ChangeCard:
             action.mode,
         )
     return make_card(action, old, new, host.token if host else None, redactor)
+
+
+def image_in(
+    sides: Sides, action: FileChange, side: Literal["old", "new"]
+) -> tuple[Image, bytes] | None:
+    """Return one side of a change, where it is an image that may be shown, and still what the
+    action is about."""
+    digest = action.before if side == "old" else action.after
+    if side == "old":
+        try:
+            data = read_file(sides.host, name_of(action), MOST_IMAGE_BYTES)
+        except (OSError, GatehouseError):
+            return None
+    else:
+        data = sides.blobs.read(digest or "", MOST_IMAGE_BYTES) or b""
+    found = image_of(data, len(data))
+    return (found, data) if found is not None and content_hash(data) == digest else None
 
 
 def _read(sides: Sides, name: str) -> bytes | None:

@@ -27,6 +27,7 @@ from supervisor.gate.gate import Gate
 from supervisor.workspace.apply.effects import Effects
 from supervisor.workspace.disk.merging import merge_file
 from supervisor.workspace.disk.scan import look
+from supervisor.workspace.disk.uncancelled import to_end
 from supervisor.workspace.incoming.incoming import HostChanges
 from supervisor.workspace.trees.one_file import look_quietly, read_file
 from supervisor.workspace.trees.repositories import Repositories
@@ -77,6 +78,12 @@ class Conflicts:
         action, known, host, contents = merge.action, merge.known, merge.host, merge.contents
         host_is_file = host is not None and host.kind == "file"
         merged = None if merge.content is None else content_hash(merge.content)
+        pairs = (
+            (contents.base, contents.host),
+            (contents.base, contents.agent),
+            (contents.host, merge.content),
+        )
+        diffs = await asyncio.to_thread(lambda: [difference(*pair) for pair in pairs])
         return ConflictCard(
             path=action.path,
             host_did=did(
@@ -92,10 +99,10 @@ class Conflicts:
             base=known.digest if known is not None else None,
             host=host.digest if host_is_file and host is not None else None,
             agent=action.after,
-            host_diff=difference(contents.base, contents.host),
-            agent_diff=difference(contents.base, contents.agent),
+            host_diff=diffs[0],
+            agent_diff=diffs[1],
             merged=merged,
-            merged_diff=difference(contents.host, merge.content),
+            merged_diff=diffs[2],
             why_not=merge.why_not,
             is_stale=(host.token if host is not None else None) != action.before,
         )
@@ -177,7 +184,8 @@ class Conflicts:
     # -- merging ----------------------------------------------------------------------------------
 
     async def _merge(self, request: Request) -> _Merge:
-        merge = await asyncio.to_thread(self._look, self._effects.action_of(request))
+        action = self._effects.action_of(request)
+        merge = await to_end(lambda: self._look(action))
         merge.why_not = _why_not(merge)
         contents = merge.contents
         if (

@@ -12,7 +12,7 @@ import pytest
 from litestar import Litestar
 
 from supervisor.cli import terminal
-from supervisor.core.actions import Exec, FileChange, Network
+from supervisor.core.actions import Exec, FileChange, Network, content_hash
 from supervisor.core.approvals import Request, status
 from supervisor.core.budget import Over
 from supervisor.core.models.model_calls import ModelCall
@@ -319,8 +319,10 @@ async def test_the_status_says_what_is_wrong(cli: httpx.AsyncClient, parts: Fake
 
 
 async def test_a_request_shows_its_card(cli: httpx.AsyncClient, parts: FakeParts) -> None:
-    request = parts.gate.ask(FileChange(operation="write", path="a", after="1"), session_id="one")
-    assert (await cli.get(f"/api/requests/{request.id}")).json()["card"] == {"diff": "-old\n+new\n"}
+    action = FileChange(operation="delete", path="a", before=content_hash(b"old\n"))
+    request = parts.gate.ask(action, session_id="one")
+    card = (await cli.get(f"/api/requests/{request.id}")).json()["card"]
+    assert (card["path"], card["operation"], card["before"]) == ("a", "delete", action.before)
     assert (await cli.get(f"/api/requests/{ask(parts).id}")).json()["card"] is None
 
 

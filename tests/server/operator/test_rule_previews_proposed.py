@@ -27,9 +27,11 @@ def with_history(parts: FakeParts) -> None:
     parts.gate.ask(Exec(command="npm run check"), session_id="one")
 
 
-def test_the_card_says_how_wide_it_is_and_what_it_would_have_answered(parts: FakeParts) -> None:
+async def test_the_card_says_how_wide_it_is_and_what_it_would_have_answered(
+    parts: FakeParts,
+) -> None:
     with_history(parts)
-    card = page_views.card(parts, propose(parts, "allow", "exec(npm *)"))
+    card = await page_views.card(parts, propose(parts, "allow", "exec(npm *)"))
     assert ("how wide", "any command that begins with npm") in card["warnings"]
     facts = dict(card["details"])
     assert (
@@ -70,9 +72,9 @@ async def test_nothing_else_has_a_width_or_a_preview(
     assert "how wide" not in card_verbs.request_text(seen)
 
 
-def test_a_page_with_too_many_cards_says_what_it_did_not_count(parts: FakeParts) -> None:
+async def test_a_page_with_too_many_cards_says_what_it_did_not_count(parts: FakeParts) -> None:
     spent: Any = type("Spent", (), {"is_left": lambda self: False})()
-    card = page_views.card(parts, propose(parts, "allow", "exec(npm *)"), spent)
+    card = await page_views.card(parts, propose(parts, "allow", "exec(npm *)"), spent)
     assert ("on record", "not counted: there are too many cards at once") in card["details"]
 
 

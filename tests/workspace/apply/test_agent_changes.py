@@ -55,7 +55,7 @@ async def test_delete_removes_the_file_on_both_sides_and_is_undone(desk: Desk) -
             content_hash(TEXT.encode()),
         )
         assert (desk.host / APP).exists()
-        card = desk.channel.card(request)
+        card = await desk.channel.card(request)
         assert (card.operation, card.diff.removed) == ("delete", 3)
         settled = await done(desk, request)
         assert settled.outcome["copy"] == "changed too"
@@ -172,7 +172,7 @@ async def test_move_keeps_the_file_itself_and_is_undone_as_one(desk: Desk) -> No
         action = change(request)
         assert (action.operation, action.path, action.to) == ("rename", APP, "lib/new/main.py")
         assert action.before == action.after == content_hash(TEXT.encode())
-        card = desk.channel.card(request)
+        card = await desk.channel.card(request)
         assert (card.content, card.is_stale) == ("none", False)
         settled = await done(desk, request)
         assert settled.outcome["copy"] == "changed too"
@@ -203,7 +203,7 @@ async def test_a_move_is_never_over_anything(desk: Desk) -> None:
         request = await desk.channel.move(APP, "src/new.py", "")
         async with desk.channel._turn:
             (desk.host / "src/new.py").write_text("person\n")
-            assert desk.channel.card(request).is_stale
+            assert (await desk.channel.card(request)).is_stale
             desk.approve(request)
         assert "something at `src/new.py`" in explanation(await desk.settled(request))
         assert (desk.host / APP).read_text() == TEXT

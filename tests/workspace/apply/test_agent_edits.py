@@ -22,7 +22,7 @@ async def test_edits_of_one_file_compose_into_one_request(desk: Desk) -> None:
         assert explanation(desk.gate.queue.get(first.id)) == CONTAINED
         assert change(second).before == content_hash(TEXT.encode())
         assert second.reason == "2 edits of this file: b; a"
-        card = desk.channel.card(second)
+        card = await desk.channel.card(second)
         assert (card.diff.added, card.diff.removed) == (2, 2)
         await done(desk, second)
         for side in (desk.host, desk.copy):

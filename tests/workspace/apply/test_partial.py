@@ -38,14 +38,14 @@ async def asked(desk: Desk, *numbers: int) -> Request:
     return desk.pending()[PATH]
 
 
-def ids(desk: Desk, request: Request) -> list[str]:
-    return [hunk.id for hunk in desk.channel.card(request).diff.hunks]
+async def ids(desk: Desk, request: Request) -> list[str]:
+    return [hunk.id for hunk in (await desk.channel.card(request)).diff.hunks]
 
 
 async def answer(
     desk: Desk, request: Request, *places: int, rest: Rest = "pending"
 ) -> PartAnswered:
-    chosen = [ids(desk, request)[place] for place in places]
+    chosen = [(await ids(desk, request))[place] for place in places]
     return await desk.channel.answer_part(
         request.id, chosen, rest, by="tester", fingerprint=request.fingerprint
     )
@@ -79,7 +79,7 @@ async def test_the_chosen_hunk_is_applied_and_the_rest_is_asked_anew(desk: Desk)
         assert (done.part.in_part, old.in_part) == (True, False)
         await desk.until(lambda: rest_of(desk, 5, 50))
         second = desk.pending()[PATH]
-        assert [line.text for hunk in desk.channel.card(second).diff.hunks for line in hunk.lines if line.kind == "added"] == [  # noqa: E501
+        assert [line.text for hunk in (await desk.channel.card(second)).diff.hunks for line in hunk.lines if line.kind == "added"] == [  # noqa: E501
             "LINE 50"
         ]  # fmt: skip
         desk.approve(second)
@@ -144,7 +144,7 @@ async def test_the_rest_of_a_file_with_a_new_mode_can_be_dropped(desk: Desk) -> 
 async def test_a_host_that_moved_on_is_left_alone(desk: Desk, rest: Rest) -> None:
     async with desk.running():
         request = await asked(desk, 5, 50)
-        chosen = ids(desk, request)[:1]
+        chosen = (await ids(desk, request))[:1]
         (desk.host / PATH).write_text("the person's\n")
         async with desk.channel._turn:  # neither comparison nor the host's watcher was faster
             waiting = asyncio.ensure_future(
@@ -182,7 +182,7 @@ async def test_the_agent_writes_again_meanwhile(desk: Desk) -> None:
     more."""
     async with desk.running():
         request = await asked(desk, 5, 50)
-        chosen = ids(desk, request)
+        chosen = await ids(desk, request)
         async with desk.channel._turn:
             (desk.copy / PATH).write_text(changed(7, 50, 55))
             waiting = asyncio.ensure_future(
@@ -205,8 +205,8 @@ async def test_the_agent_writes_again_meanwhile(desk: Desk) -> None:
 
 async def test_a_newer_version_keeps_the_ids_of_hunks_that_read_the_same(desk: Desk) -> None:
     async with desk.running():
-        first = ids(desk, await asked(desk, 5, 50))
-        second = ids(desk, await asked(desk, 5, 30, 50))
+        first = await ids(desk, await asked(desk, 5, 50))
+        second = await ids(desk, await asked(desk, 5, 30, 50))
         assert [second[0], second[2]] == first
 
 
@@ -214,7 +214,7 @@ async def test_a_newer_version_keeps_the_ids_of_hunks_that_read_the_same(desk: D
 async def test_only_what_was_shown_is_answered(desk: Desk, wrong: str) -> None:
     async with desk.running():
         request = await asked(desk, 5, 50)
-        chosen = ids(desk, request)[:1]
+        chosen = (await ids(desk, request))[:1]
         mark, name = request.fingerprint, request.id
         expected: tuple[type[Exception], str] = (UserError, "")
         match wrong:
@@ -292,7 +292,7 @@ async def test_what_the_agent_asked_through_its_api_is_asked_again_for_the_rest(
             "both are needed",
             "agent_api",
         )
-        assert not desk.channel.card(done.rest).is_stale
+        assert not (await desk.channel.card(done.rest)).is_stale
         desk.approve(done.rest)
         await desk.settled(done.rest)
         assert on_host(desk) == (desk.copy / PATH).read_text() == changed(5, 50)

@@ -48,7 +48,7 @@ async def test_a_change_by_the_agent_is_one_request_and_is_undone(desk: Desk) ->
             0o700,
             (),
         )
-        card = desk.channel.card(request)
+        card = await desk.channel.card(request)
         assert (card.content, card.old_mode, card.new_mode, card.is_stale) == (
             "none",
             0o755,

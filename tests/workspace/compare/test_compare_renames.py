@@ -50,7 +50,7 @@ async def test_a_rename_is_one_request_and_one_card(desk: Desk) -> None:
         request = await asked_once(desk)
         assert isinstance(request.action, FileChange)
         assert Waiting(request.id, "", 0.0, request.action, False).what == "renamed"
-        card = desk.channel.card(request)
+        card = await desk.channel.card(request)
         assert (card.path, card.operation, card.content, card.is_stale) == (
             APP,
             "rename",
@@ -95,7 +95,7 @@ async def test_names_that_are_not_utf8_are_renamed_like_any(
         assert isinstance(request.action, FileChange)
         assert names_of(request.action) == (old, new)
         assert fingerprint(request.action) == request.fingerprint
-        assert not desk.channel.card(request).is_stale
+        assert not (await desk.channel.card(request)).is_stale
         desk.approve(request)
         assert (await desk.settled(request)).outcome["ok"]
         assert [os.path.lexists(desk.host / name) for name in (old, new)] == [False, True]

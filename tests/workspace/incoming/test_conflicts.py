@@ -59,7 +59,7 @@ async def test_a_pending_card_becomes_a_conflict_when_the_host_changes(long: Des
     async with desk.running():
         request = await both_edited(desk)
         assert request.sticky or request.rule is None
-        assert "replaces what is there now" in desk.channel.card(request).notes[0]
+        assert "replaces what is there now" in (await desk.channel.card(request)).notes[0]
         card = await desk.channel.conflict_card(request)
         assert (card.host_did, card.agent_did, card.is_stale) == ("edited", "edited", False)
         assert card.base == content_hash(LONG.encode())

@@ -69,7 +69,8 @@ async def test_it_is_on_the_card_and_holds_until_the_last_answer(desk: Desk) -> 
             "keys/y": KEYS,
         }
         assert (
-            "also makes the folder keys with mode 700" in desk.channel.card(asked["keys/x"]).notes
+            "also makes the folder keys with mode 700"
+            in (await desk.channel.card(asked["keys/x"])).notes
         )
         assert '"folders":[{"path":"keys","mode":448}]' in (
             desk.data / "audit.log"

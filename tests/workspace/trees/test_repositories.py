@@ -264,7 +264,7 @@ async def test_some_hunks_of_a_file_make_no_head_of_it(asking: Desk) -> None:
         (asking.copy / "a/HEAD").write_text("none" + "\n" * 20 + "refs/heads/main\n")
         await asking.compared()
         request = asking.pending()["a/HEAD"]
-        hunks = asking.channel.card(request).diff.hunks
+        hunks = (await asking.channel.card(request)).diff.hunks
         with pytest.raises(RefusedError, match="git takes this folder for a repository's own"):
             await asking.channel.answer_part(
                 request.id, [hunks[1].id], "drop", by="tester", fingerprint=request.fingerprint

@@ -24,7 +24,7 @@ async def test_a_rule_that_allows_the_path_does_not_allow_a_secret(desk: Desk) -
         request = await desk.asked("free/new.txt")
         assert hazards(request) == ("secret",)
         assert "secret" in request.why
-        assert any("secret" in note for note in desk.channel.card(request).notes)
+        assert any("secret" in note for note in (await desk.channel.card(request)).notes)
         await desk.until(lambda: (desk.host / "free/plain.txt").exists())
         assert not (desk.host / "free/new.txt").exists()
         desk.approve(request)
@@ -72,7 +72,7 @@ async def test_some_changes_of_a_file_without_the_secret_one(desk: Desk, rest: s
         lines[3], lines[30] = f"key = {TOKEN}", "harmless"
         (desk.copy / "src/app.py").write_text("\n".join(lines) + "\n")
         request = await desk.asked("src/app.py")
-        card = desk.channel.card(request)
+        card = await desk.channel.card(request)
         assert card.flags.names == ("secret",)
         _, last = (hunk.id for hunk in card.diff.hunks)
         done = await desk.channel.answer_part(
@@ -96,7 +96,7 @@ async def test_the_secret_one_chosen_leaves_a_rest_without_it(desk: Desk) -> Non
         lines[3], lines[30] = f"key = {TOKEN}", "harmless"
         (desk.copy / "src/app.py").write_text("\n".join(lines) + "\n")
         request = await desk.asked("src/app.py")
-        first = desk.channel.card(request).diff.hunks[0].id
+        first = (await desk.channel.card(request)).diff.hunks[0].id
         done = await desk.channel.answer_part(
             request.id, [first], "drop", by="tester", fingerprint=request.fingerprint
         )

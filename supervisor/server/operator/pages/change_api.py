@@ -6,7 +6,6 @@ parses, calls one function and renders. An image is bytes of an agent's: it is s
 four types that its own first bytes name, and nothing else is served.
 """
 
-import asyncio
 from typing import Annotated, Literal
 
 import msgspec
@@ -78,7 +77,7 @@ async def image(
     bounded size is served."""
     parts = parts_of(request)
     asked = parts.queue.get(request_id)
-    found = await asyncio.to_thread(_workspace(parts, asked).image, asked, side)
+    found = await _workspace(parts, asked).image(asked, side)
     if found is None:
         raise NotFoundError("this image can't be shown", "see the sizes and hashes on the card")
     shown, data = found
@@ -107,10 +106,10 @@ async def answer_hunks(
     except NotFoundError:
         raise
     except GatehouseError as error:
-        shown = card(parts, parts.queue.get(request_id)) | {"error": str(error)}
+        shown = await card(parts, parts.queue.get(request_id)) | {"error": str(error)}
         return page_values.html("parts/some_cards.html", error, cards=[shown])
     # The part's own card, as every page shows it: the request that was shown is superseded by it.
-    shown = card(parts, done.part) | {"takes_place_of": request_id}
+    shown = await card(parts, done.part) | {"takes_place_of": request_id}
     return page_values.html("parts/some_cards.html", cards=[shown])
 
 

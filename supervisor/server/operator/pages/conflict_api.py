@@ -136,10 +136,10 @@ async def answer_conflict(
     except NotFoundError:
         raise
     except GatehouseError as error:
-        shown = card(parts, parts.queue.get(request_id)) | {"error": str(error)}
+        shown = await card(parts, parts.queue.get(request_id)) | {"error": str(error)}
         return page_values.html("parts/some_cards.html", error, cards=[shown])
     return page_values.html(
-        "parts/some_cards.html", cards=[card(parts, parts.queue.get(request_id))]
+        "parts/some_cards.html", cards=[await card(parts, parts.queue.get(request_id))]
     )
 
 

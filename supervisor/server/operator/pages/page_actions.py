@@ -68,23 +68,21 @@ async def answer(
     except NotFoundError:
         raise
     except GatehouseError as error:
-        return _unanswered(parts, request_id, error)
+        return await _unanswered(parts, request_id, error)
     return page_values.html(
-        "parts/some_cards.html", cards=[card(parts, parts.queue.get(request_id))]
+        "parts/some_cards.html", cards=[await card(parts, parts.queue.get(request_id))]
     )
 
 
-@get(
-    "/requests/{request_id:str}/always/{effect:str}", include_in_schema=False, sync_to_thread=False
-)
-def always(
+@get("/requests/{request_id:str}/always/{effect:str}", include_in_schema=False)
+async def always(
     request: AnyRequest,
     request_id: FromPath[str],
     effect: FromPath[YesOrNo],
     lasts: FromQuery[str] = "always",
 ) -> Response[str]:
     """The rules that could be saved, and for how long; nothing is saved yet."""
-    return _always(parts_of(request), request_id, effect, filled={"lasts": lasts})
+    return await _always(parts_of(request), request_id, effect, filled={"lasts": lasts})
 
 
 @post("/requests/{request_id:str}/always/{effect:str}", include_in_schema=False, status_code=200)
@@ -111,11 +109,11 @@ async def save_always(
         raise
     except GatehouseError as error:
         if isinstance(error, ChangedError):
-            return _unanswered(parts, request_id, error)
-        return _always(parts, request_id, effect, error=str(error), filled=data)
+            return await _unanswered(parts, request_id, error)
+        return await _always(parts, request_id, effect, error=str(error), filled=data)
     live_of(request).policy_changed()
     # Of the others that it answered the page hears by itself: there can be thousands.
-    return page_values.html("parts/some_cards.html", cards=[card(parts, done.request)])
+    return page_values.html("parts/some_cards.html", cards=[await card(parts, done.request)])
 
 
 @post("/bulk/{category:str}/{answer:str}", include_in_schema=False, status_code=200)
@@ -131,8 +129,8 @@ async def bulk(
             parts, category, answer, by=caller(request).name, shown=shown
         )
     except ChangedError as error:
-        return _cards(parts, list(shown)[:MOST_CARDS], error)
-    return _cards(parts, list(shown)[:MOST_CARDS])
+        return await _cards(parts, list(shown)[:MOST_CARDS], error)
+    return await _cards(parts, list(shown)[:MOST_CARDS])
 
 
 # -- doing ----------------------------------------------------------------------------------------
@@ -286,22 +284,22 @@ def handlers() -> list[ControllerRouterHandler]:
 # -- inside ---------------------------------------------------------------------------------------
 
 
-def _unanswered(parts: Parts, request_id: str, error: GatehouseError) -> Response[str]:
+async def _unanswered(parts: Parts, request_id: str, error: GatehouseError) -> Response[str]:
     """The card as it is, and above it why the answer didn't count: it waits still, or somebody
     else was faster."""
-    return _cards(parts, [request_id], error)
+    return await _cards(parts, [request_id], error)
 
 
-def _cards(
+async def _cards(
     parts: Parts, request_ids: list[str], error: GatehouseError | None = None
 ) -> Response[str]:
     """Cards as they are now, each with the error where there is one."""
     said, budget = {} if error is None else {"error": str(error)}, DiffTime(parts)
-    shown = [card(parts, one, budget) | said for one in parts.queue.get_all(request_ids)]
+    shown = [await card(parts, one, budget) | said for one in parts.queue.get_all(request_ids)]
     return page_values.html("parts/some_cards.html", error, cards=shown)
 
 
-def _always(
+async def _always(
     parts: Parts,
     request_id: str,
     effect: YesOrNo,
@@ -313,20 +311,20 @@ def _always(
     sent = filled or {}
     found = parts.queue.get(request_id)
     if status(found) != "pending":
-        return page_values.html("parts/some_cards.html", cards=[card(parts, found)])
+        return page_values.html("parts/some_cards.html", cards=[await card(parts, found)])
     offered = [
         (one, rule_previews.of_rule(parts, effect, one.rule, leaving_out=request_id))
         for one in decisions.suggestions(parts, request_id, effect)
     ]
     chosen = sent.get("rule", "") if error else (offered[0][0].rule if offered else "")
+    shown_card = await card(parts, found)
     return page_values.html(
         "parts/always.html",
-        card=card(parts, found),
+        card=shown_card,
         effect=effect,
         offered=offered,
         chosen=chosen,
-        own=sent.get("own")
-        or (offered[0][0].rule if offered else f"{card(parts, found)['category']}()"),
+        own=sent.get("own") or (offered[0][0].rule if offered else f"{shown_card['category']}()"),
         error=error,
         lasting=_LASTING,
         saved_in=str(parts.gate.rulings.policies_of(found.session_id).saved_file),

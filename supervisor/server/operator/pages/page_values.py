@@ -20,7 +20,7 @@ from supervisor.server.common.time_words import clock_text
 from supervisor.server.operator import rules_view
 from supervisor.server.operator.operator_api import AnyRequest, caller, parts_of
 from supervisor.server.operator.pages.history_views import record_data
-from supervisor.server.operator.pages.page_views import MOST_CARDS, card, sections
+from supervisor.server.operator.pages.page_views import MOST_CARDS, card_with, sections
 from supervisor.server.operator.pages.session_views import session_data
 from supervisor.store import requests as store
 
@@ -57,7 +57,7 @@ def html(template: str, refused: GatehouseError | None = None, /, **values: Any)
     return Response(render(template, **values), media_type=MediaType.HTML, status_code=status)
 
 
-def cards(parts: Parts, session_id: str | None = None) -> dict[str, Any]:
+async def cards(parts: Parts, session_id: str | None = None) -> dict[str, Any]:
     """For `parts/cards.html`: what waits, of one session where it is given."""
     large = {
         one: number for one, number in parts.queue.waiting_changes().items() if number > FEW_CHANGES
@@ -71,7 +71,7 @@ def cards(parts: Parts, session_id: str | None = None) -> dict[str, Any]:
     )
     more = max(0, len(known) - MOST_CARDS)
     here = {one: number for one, number in large.items() if session_id in (None, one)}
-    return {"sections": sections(parts, waiting), "more": more, "change_sets": here}
+    return {"sections": await sections(parts, waiting), "more": more, "change_sets": here}
 
 
 def banner(parts: Parts) -> dict[str, Any]:
@@ -88,7 +88,7 @@ def banner(parts: Parts) -> dict[str, Any]:
 def answered(parts: Parts, session_id: str) -> list[dict[str, Any]]:
     """A session's requests that wait for nobody any more, newest first."""
     found = parts.queue.of_session(session_id, REQUEST_ROWS)
-    return [card(parts, one) for one in found if status(one) != "pending"]
+    return [card_with(parts, one) for one in found if status(one) != "pending"]
 
 
 def live_sessions(parts: Parts) -> list[dict[str, Any]]:

@@ -71,9 +71,20 @@ class DiffTime:
         return self._clock.monotonic() < self._until
 
 
-def card(parts: Parts, request: Request, budget: DiffTime | None = None) -> dict[str, Any]:
+async def card(parts: Parts, request: Request, budget: DiffTime | None = None) -> dict[str, Any]:
     """A request as its card. The diff is only made for what still waits, and where the budget is
     spent when it comes into view."""
+    is_now = status(request) == "pending" and (budget is None or budget.is_left())
+    return card_with(parts, request, await change(parts, request) if is_now else None, budget)
+
+
+def card_with(
+    parts: Parts,
+    request: Request,
+    change: dict[str, Any] | None = None,
+    budget: DiffTime | None = None,
+) -> dict[str, Any]:
+    """The same with a diff that was made, or without one."""
     redact = parts.redactor.text
     current = status(request)
     category = category_of(request.action)
@@ -81,7 +92,6 @@ def card(parts: Parts, request: Request, budget: DiffTime | None = None) -> dict
     text = redact(title(request.action))
     width = width_of(request.action) if current == "pending" else ""
     has_change = current == "pending" and isinstance(request.action, FileChange)
-    is_now = has_change and (budget is None or budget.is_left())
     return {
         "id": request.id,
         "category": category,
@@ -118,8 +128,8 @@ def card(parts: Parts, request: Request, budget: DiffTime | None = None) -> dict
         "session_id": request.session_id,
         "origin": request.origin,
         "workspace_name": session_name(session),
-        "change": change(parts, request) if is_now else None,
-        "has_later_change": has_change and not is_now,
+        "change": change,
+        "has_later_change": has_change and change is None,
         "has_conflict": has_change and "conflict" in getattr(request.action, "hazards", ()),
         "install": _install(parts, request) if current == "pending" else None,
         "can_open_pull": parts.reviews is not None
@@ -147,13 +157,13 @@ def _install(parts: Parts, request: Request) -> dict[str, Any] | None:
     return found
 
 
-def sections(parts: Parts, requests: list[Request]) -> list[dict[str, Any]]:
+async def sections(parts: Parts, requests: list[Request]) -> list[dict[str, Any]]:
     """A section for every category, in order, also for those that nothing waits in; the cards in
     the order of the requests."""
     budget = DiffTime(parts)
     cards: dict[Category, list[dict[str, Any]]] = {category: [] for category in CATEGORIES}
     for request in requests[:MOST_CARDS]:
-        cards[category_of(request.action)].append(card(parts, request, budget))
+        cards[category_of(request.action)].append(await card(parts, request, budget))
     return [
         {
             "category": category,

@@ -54,11 +54,11 @@ def error_page(code: int, body: ErrorBody) -> str:
 # -- whole pages ----------------------------------------------------------------------------------
 
 
-@get("/", include_in_schema=False, sync_to_thread=False)
-def inbox(request: AnyRequest) -> Response[str]:
+@get("/", include_in_schema=False)
+async def inbox(request: AnyRequest) -> Response[str]:
     """Return what waits, by category."""
     parts = parts_of(request)
-    values = page_values.cards(parts) | quiet_page.values(parts) | left_page.values(parts)
+    values = await page_values.cards(parts) | quiet_page.values(parts) | left_page.values(parts)
     return page_values.page(
         request, "inbox.html", "inbox", live_sessions=page_values.live_sessions(parts), **values
     )
@@ -90,8 +90,8 @@ def sessions(request: AnyRequest) -> Response[str]:
     return page_values.page(request, "sessions.html", "sessions", **values)
 
 
-@get("/sessions/{session_id:str}", include_in_schema=False, sync_to_thread=False)
-def session(request: AnyRequest, session_id: FromPath[str]) -> Response[str]:
+@get("/sessions/{session_id:str}", include_in_schema=False)
+async def session(request: AnyRequest, session_id: FromPath[str]) -> Response[str]:
     """One session: state, time, output, review, requests."""
     parts = parts_of(request)
     found = parts.sessions.get(session_id)
@@ -100,7 +100,7 @@ def session(request: AnyRequest, session_id: FromPath[str]) -> Response[str]:
         "session": session_data(parts, found),
         "output_start": start,
         "answered": page_values.answered(parts, session_id),
-        **page_values.cards(parts, session_id),
+        **await page_values.cards(parts, session_id),
     }
     return page_values.page(request, "session.html", "sessions", **values)
 
@@ -122,24 +122,24 @@ def history(request: AnyRequest) -> Response[str]:
 # -- parts of pages -------------------------------------------------------------------------------
 
 
-@get("/parts/cards", include_in_schema=False, sync_to_thread=False)
-def cards_part(request: AnyRequest, ids: FromQuery[str]) -> Response[str]:
+@get("/parts/cards", include_in_schema=False)
+async def cards_part(request: AnyRequest, ids: FromQuery[str]) -> Response[str]:
     """The cards with these ids, comma-separated, as they are now; unknown ones are left out."""
     parts = parts_of(request)
     found = [parts.queue.find(one) for one in ids.split(",")[:MOST_CARDS]]
     budget = DiffTime(parts)
     return page_values.html(
         "parts/some_cards.html",
-        cards=[card(parts, one, budget) for one in found if one is not None],
+        cards=[await card(parts, one, budget) for one in found if one is not None],
     )
 
 
-@get("/parts/change/{request_id:str}", include_in_schema=False, sync_to_thread=False)
-def change_part(request: AnyRequest, request_id: FromPath[str]) -> Response[str]:
+@get("/parts/change/{request_id:str}", include_in_schema=False)
+async def change_part(request: AnyRequest, request_id: FromPath[str]) -> Response[str]:
     """The whole diff of a card."""
     parts = parts_of(request)
     return page_values.html(
-        "parts/change.html", change=change(parts, parts.queue.get(request_id), whole=True)
+        "parts/change.html", change=await change(parts, parts.queue.get(request_id), whole=True)
     )
 
 

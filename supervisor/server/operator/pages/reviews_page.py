@@ -20,7 +20,7 @@ from supervisor.server.operator import review_views
 from supervisor.server.operator.decisions import shown_by
 from supervisor.server.operator.operator_api import AnyRequest, caller, parts_of
 from supervisor.server.operator.pages import page_values
-from supervisor.server.operator.pages.page_views import card
+from supervisor.server.operator.pages.page_views import card, card_with
 from supervisor.server.operator.review_views import ReviewView, service_of
 from supervisor.server.operator.usage_views import usage
 from supervisor.store.reviews.holds import Hold
@@ -57,7 +57,7 @@ def review(request: AnyRequest, run_id: FromPath[str]) -> Response[str]:
     view = review_views.review(service, run_id)
     repository = service.repository_named(view.repository)
     acts = [
-        card(parts, one)
+        card_with(parts, one)
         for one in parts.queue.of_session(repository.session_id)
         if isinstance(one.action, Act) and one.action.head == view.head
     ]
@@ -170,9 +170,9 @@ async def answer_act(
             fingerprint=shown_by(data.get("fingerprint", "")),
         )
     except GatehouseError as error:
-        shown = card(parts, parts.queue.get(request_id)) | {"error": str(error)}
+        shown = await card(parts, parts.queue.get(request_id)) | {"error": str(error)}
         return page_values.html("parts/some_cards.html", error, cards=[shown])
-    shown = card(parts, part) | {"takes_place_of": request_id}
+    shown = await card(parts, part) | {"takes_place_of": request_id}
     return page_values.html("parts/some_cards.html", cards=[shown])
 
 
@@ -184,10 +184,10 @@ async def open_pull(request: AnyRequest, request_id: FromPath[str]) -> Response[
     try:
         opened = service_of(parts).open_pull(asked, by=caller(request).name)
     except GatehouseError as error:
-        shown = card(parts, asked) | {"error": str(error)}
+        shown = await card(parts, asked) | {"error": str(error)}
         return page_values.html("parts/some_cards.html", error, cards=[shown])
     return page_values.html(
-        "parts/some_cards.html", cards=[card(parts, asked), card(parts, opened)]
+        "parts/some_cards.html", cards=[await card(parts, asked), await card(parts, opened)]
     )
 
 

@@ -1,0 +1,141 @@
+"""What a session left of changes is shown as a live one is, by page, API and command line, after
+its end and after a restart; what is applied is what was shown."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from supervisor.core.actions import content_hash
+from tests.fakes.supervised import git, make_repository
+from tests.scenarios.process import Gatehouse, until
+
+pytestmark = [pytest.mark.xdist_group("afterwards"), pytest.mark.timeout(300)]
+
+POLICY = "version: 1\nmodes: {filesystem: ask, exec: contained}\n"
+WORK = (
+    "printf 'one\\nnew\\n' > a.txt; echo 'of b' > b.txt; echo 'of c' > c.txt; echo mine > README.md"
+    "; sleep 600"
+)
+
+
+class Door:
+    """The operator's door as a browser and as a program of the operator's has it."""
+
+    def __init__(self, product: Gatehouse) -> None:
+        url = product.ask("url").split()[-1]
+        origin = url.split("/login")[0]
+        self.page = httpx.Client(base_url=origin, headers={"Origin": origin})
+        self.page.get(url)
+        csrf = re.search(r'X-Gatehouse-CSRF": "([^"]+)"', self.page.get("/").text)
+        assert csrf is not None
+        self.page.headers["X-Gatehouse-CSRF"] = csrf[1]
+
+    def __enter__(self) -> httpx.Client:
+        return self.page
+
+    def __exit__(self, *error: object) -> None:
+        self.page.close()
+
+
+@pytest.fixture
+def product(gatehouse: Path, tmp_path: Path) -> Iterator[Gatehouse]:
+    workspace = make_repository(tmp_path / "workspace")
+    (workspace / "a.txt").write_text("one\n")
+    git(workspace, "add", ".")
+    made = Gatehouse(gatehouse, tmp_path, POLICY)
+    yield made
+    made.end()
+
+
+def up(product: Gatehouse, folder: Path) -> None:
+    log = folder / f"up-{len(product.started)}.log"
+    product.start("up", log=log)
+    until(lambda: "open http://127.0.0.1:" in log.read_text(), "the page's URL")
+
+
+def approve_on_the_page(page: httpx.Client, request_id: str) -> None:
+    """The diff of `a.txt` is there, and Approve answers."""
+    change = page.get(f"/parts/change/{request_id}")
+    assert (change.status_code, "can't be shown" in change.text) == (200, False)
+    assert "+</i><span>new</span>" in change.text
+    inbox = page.get("/").text
+    fingerprint = re.search(rf'data-request="{request_id}"[^>]*data-fingerprint="(\w+)"', inbox)
+    assert fingerprint is not None
+    form = {"fingerprint": fingerprint[1]}
+    assert page.post(f"/requests/{request_id}/approved", data=form).status_code == 200
+
+
+def test_what_is_left_is_shown_and_answered_at_every_door(
+    product: Gatehouse, tmp_path: Path
+) -> None:
+    workspace = tmp_path / "workspace"
+    up(product, tmp_path)
+    run = ("run", "--workspace", str(workspace), "--", "sh", "-c", WORK)
+    product.start(*run, log=tmp_path / "run.log")
+    left = product.until_pending("write a.txt", "write b.txt", "write c.txt", "write README.md")
+    session = product.events("session_started")[0]["session"]
+    product.ask("stop", session)
+    product.until_event("session_ended")
+    (workspace / "README.md").write_text("the person's\n")
+    (workspace / "a.txt").write_text("one\n")  # a new time, the same content
+
+    # By the page: the diff is there, and Approve applies it.
+    with Door(product) as page:
+        approve_on_the_page(page, left["write a.txt"])
+    until(lambda: (workspace / "a.txt").read_text() == "one\nnew\n", "the change on the host")
+
+    # By the command line, and what the person changed meanwhile stays.
+    shown = product.ask("show", left["write b.txt"])
+    assert "+of b" in shown
+    assert "approved; applied" in product.ask("approve", left["write b.txt"])
+    assert (workspace / "b.txt").read_text() == "of b\n"
+    stale = product.ask("show", left["write README.md"])
+    assert "out of date: approving it would change nothing" in stale
+    assert product.run("approve", left["write README.md"]).returncode == 2
+    assert (workspace / "README.md").read_text() == "the person's\n"
+
+    # By the API, across a restart.
+    product.end()
+    up(product, tmp_path)
+    with Door(product) as page:
+        detail = page.get(f"/api/requests/{left['write c.txt']}").json()
+        done = page.post(
+            f"/api/requests/{left['write c.txt']}/approve",
+            json={"fingerprint": detail["request"]["fingerprint"]},
+        )
+    assert detail["card"]["after"] == content_hash(b"of c\n")
+    assert "".join(
+        text for line in detail["card"]["diff"]["hunks"][0]["lines"] for text, _ in line["spans"]
+    ) == ("of c")
+    assert done.status_code == 200, done.text
+    until(lambda: (workspace / "c.txt").exists(), "the change on the host")
+    assert (workspace / "c.txt").read_text() == "of c\n"
+
+
+def test_what_cant_be_shown_cant_be_approved(product: Gatehouse, tmp_path: Path) -> None:
+    workspace = tmp_path / "workspace"
+    up(product, tmp_path)
+    run = ("run", "--workspace", str(workspace), "--", "sh", "-c", WORK)
+    product.start(*run, log=tmp_path / "run.log")
+    left = product.until_pending("write b.txt")
+    session = product.events("session_started")[0]["session"]
+    product.ask("stop", session)
+    product.until_event("session_ended")
+    (product.data / "sessions" / session / "merged").rename(tmp_path / "gone")
+    product.end()
+    up(product, tmp_path)
+    request_id = left["write b.txt"]
+    with Door(product) as page:
+        assert "so it can&#39;t be approved" in page.get("/").text
+        fingerprint = page.get(f"/api/requests/{request_id}").json()["request"]["fingerprint"]
+        form = {"fingerprint": fingerprint}
+        refused = page.post(f"/api/requests/{request_id}/approve", json=form)
+        assert (refused.status_code, "can't be shown" in refused.text) == (400, True)
+        refused = page.post(f"/requests/{request_id}/approved", data=form)
+        assert "can&#39;t be shown" in refused.text
+    assert product.run("approve", left["write b.txt"]).returncode == 1
+    assert not (workspace / "b.txt").exists()
+    product.ask("deny", left["write b.txt"])
