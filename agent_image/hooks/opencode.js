@@ -4,8 +4,8 @@
 // INVARIANT: only an answer that says yes lets a tool run.
 
 const EDITS = ["edit", "write", "multiedit", "patch", "apply_patch"]
-// Tools that only read or plan, and those of Gatehouse itself, which ask by themselves.
-const ASK_NOTHING = /^(?:read|glob|grep|list|ls|lsp|task|todo\w*|skill|question|plan\w*|invalid|gatehouse_.*)$/
+// Tools that only read or plan.
+const ASK_NOTHING = /^(?:read|glob|grep|list|ls|lsp|task|todo\w*|skill|question|plan\w*|invalid)$/
 const PATCHED = /^\*\*\* (?:(?:Add|Update|Delete) File|Move to): (.+)$/gm
 
 function questions(tool, args, cwd) {

@@ -362,8 +362,10 @@ async def test_its_own_servers_tools_ask_by_themselves_and_others_are_judged(
     start_supervisor: StartSupervisor, workspace: Path, with_claude: str
 ) -> None:
     (workspace / "notes.py").write_text(NOTES_SERVER)
+    # A server of the repository's that takes our own server's name is never called by it.
+    server = {"command": "python3", "args": ["notes.py"]}
     (workspace / ".mcp.json").write_text(
-        json.dumps({"mcpServers": {"notes": {"command": "python3", "args": ["notes.py"]}}})
+        json.dumps({"mcpServers": dict.fromkeys(("notes", "gatehouse"), server)})
     )
     script = [
         calls(tool_use("mcp__gatehouse__session_facts", {})),

@@ -36,19 +36,22 @@ def home(inside: Inside) -> dict[str, str]:
         "skipWebFetchPreflight": True,
     }
     key = inside.placeholders.get("ANTHROPIC_API_KEY", "")
+    server = {
+        "type": "http",
+        "url": f"{inside.door}/mcp",
+        "headers": {"Authorization": "Bearer ${GATEHOUSE_TOKEN}"},
+    }
     state = {
         "hasCompletedOnboarding": True,
         "bypassPermissionsModeAccepted": True,
         "customApiKeyResponses": {"approved": [key[-KEY_CHARS:]] if key else [], "rejected": []},
         "projects": {
-            inside.workspace: {"hasTrustDialogAccepted": True, "allowedTools": []},
-        },
-        "mcpServers": {
-            "gatehouse": {
-                "type": "http",
-                "url": f"{inside.door}/mcp",
-                "headers": {"Authorization": "Bearer ${GATEHOUSE_TOKEN}"},
-            }
+            inside.workspace: {
+                "hasTrustDialogAccepted": True,
+                "allowedTools": [],
+                # Servers of this scope win over one of the same name in a repository's `.mcp.json`.
+                "mcpServers": {"gatehouse": server},
+            },
         },
     }
     return {

@@ -1,45 +1,40 @@
-"""Check whether a sed or awk program only reads and prints.
+"""Check whether a sed or awk command only reads and prints.
 
 Decides it by a list of what is known to be plain, never by a list of what is dangerous: sed runs
 commands with `e` and writes files with `w`, awk with `system`, pipes and redirections. It is
 apart because these are small languages of their own. It must never call a program plain that it
-doesn't read to its end.
+doesn't read to its end, nor take a word for a program's input that could be the program.
 """
 
 import re
+from collections.abc import Sequence
+from functools import cache
+from typing import Literal, NamedTuple
 
-_ADDRESS = r"(?:[0-9]+(?:~[0-9]+)?|\$|/(?:[^/\\\n]|\\.)*/[IM]*|\+[0-9]+)"
+from supervisor.core.shell.shell_words import Word
+
+
+def _regex(delimiter: str) -> str:
+    """Return the expression of a regular expression that every sed ends at the same place: of
+    brackets only those that hold neither this delimiter nor a backslash, which some take for their
+    end or for an escape, and some don't."""
+    end = re.escape(delimiter)
+    named = "" if delimiter == ":" else r"\[:[a-z]+:\]|"
+    inside = rf"(?:{named}[^\[\]\\\n{end}])"
+    return rf"(?:[^\[\\\n{end}]|\\[^c\n]|\[\^?\]?+{inside}*+\])*+"
+
+
+_ADDRESS = rf"(?:[0-9]+(?:~[0-9]+)?|\$|/{_regex('/')}/[IM]*|\+[0-9]+)"
 _SED_HEAD = re.compile(rf"(?:{_ADDRESS}(?:[ \t]*,[ \t]*{_ADDRESS})?)?[ \t]*!?[ \t]*")
+_DELIMITER = re.compile(r"[!-/:-@_`{|}~]")
 _SED_LETTER = re.compile(r"[pdDPhHgGxnNlFz=]|[qQ][0-9]*")
 _SED_FLAGS = re.compile(r"[gpIi0-9]*")
 _SED_END = re.compile(r"[ \t]*(?:[;\n}]+[ \t;\n}]*|\Z)")
 
 
-def _delimited(text: str, start: int, parts: int) -> int:
-    """Return the offset behind `parts` parts that are closed by the delimiter at `start`, or -1."""
-    delimiter = text[start : start + 1]
-    if not delimiter or delimiter in "\\\n" or delimiter.isalnum() or not delimiter.isascii():
-        return -1
-    i = start + 1
-    while parts and i < len(text):
-        if text[i] == "\\":
-            i += 1
-        elif text[i] == "\n":
-            return -1
-        elif text[i] == delimiter:
-            parts -= 1
-        i += 1
-    return -1 if parts else i
-
-
 def is_plain_sed(text: str) -> bool:
     """Return whether a sed script holds only printing, deleting, hold-space commands, `s` without
-    `e`/`w`, and `y`.
-
-    Bracket expressions that hold the delimiter are read differently by sed; a script with the
-    delimiter inside brackets is not called plain. Source of the commands: the GNU sed 4.9
-    manual, section 3.
-    """
+    `e`/`w`, and `y`. Source of the commands: the GNU sed 4.9 manual, section 3."""
     i = 0
     text = text.strip(" \t\n;")
     while i < len(text):
@@ -64,19 +59,20 @@ def _sed_command(text: str, i: int) -> int:
     letter = _SED_LETTER.match(text, i)
     if letter:
         return letter.end()
-    if text[i : i + 1] not in ("s", "y"):
+    delimiter = text[i + 1 : i + 2]
+    if text[i : i + 1] not in ("s", "y") or not _DELIMITER.fullmatch(delimiter):
         return -1
-    end = _delimited(text, i + 1, 2)
-    if end < 0 or _delimiter_in_brackets(text[i + 2 : end], text[i + 1]):
+    parts = _substitution(delimiter).match(text, i + 2)
+    if parts is None:
         return -1
-    if text[i] == "y":
-        return end
-    flags = _SED_FLAGS.match(text, end)
-    return flags.end() if flags else end
+    flags = _SED_FLAGS.match(text, parts.end()) if text[i] == "s" else None
+    return flags.end() if flags else parts.end()
 
 
-def _delimiter_in_brackets(body: str, delimiter: str) -> bool:
-    return any(delimiter in found for found in re.findall(r"\[[^\]]*", body)) and "[" in body
+@cache
+def _substitution(delimiter: str) -> re.Pattern[str]:
+    end = re.escape(delimiter)
+    return re.compile(rf"{_regex(delimiter)}{end}(?:[^\\\n{end}]|\\[^c])*{end}", re.DOTALL)
 
 
 _AWK_CALL = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)\(")
@@ -125,3 +121,103 @@ def is_plain_awk(text: str) -> bool:
     if _AWK_REFUSED.search(bare):
         return False
     return all(name in _AWK_KNOWN_CALLS for name in _AWK_CALL.findall(bare))
+
+
+type _Kind = Literal["sed", "awk"]
+
+
+class _Options(NamedTuple):
+    """The options of a program that takes a script. Group 1 is a value in the same word; without it
+    the value is the next one."""
+
+    flag: re.Pattern[str]
+    script: re.Pattern[str]
+    value: re.Pattern[str]
+    next_value: re.Pattern[str]
+    file: re.Pattern[str]
+    in_place: re.Pattern[str]
+
+
+def _options(*patterns: str) -> _Options:
+    return _Options(*(re.compile(pattern, re.DOTALL) for pattern in patterns))
+
+
+_NONE = "(?!)"
+# Every option of GNU sed 4.9.
+_SED = _options(
+    r"-[nErsuzb]+|--(?:quiet|silent|regexp-extended|separate|unbuffered|null-data|zero-terminated"
+    r"|binary|posix|debug|sandbox|follow-symlinks|help|version)",
+    r"(?:-[nErsuzb]*e|--expression=)(.+)|-[nErsuzb]*e|--expression",
+    r"(?:-[nErsuzb]*l|--line-length=)([0-9]+)|-[nErsuzb]*l|--line-length",
+    "[0-9]+",  # in BSD's sed `-l` has no value
+    r"(?:-[nErsuzb]*f|--file=)(.+)|-[nErsuzb]*f|--file",
+    r"-[nErsuzb]*i.*|--in-place(?:=.*)?",
+)
+# Those of POSIX awk: on all others gawk, mawk and original-awk differ.
+_AWK = _options("--version", _NONE, "-[Fv](.+)|-[Fv]", ".+", "-f(.+)|-f", _NONE)
+
+
+def script_words(kind: _Kind, words: Sequence[Word], start: int) -> frozenset[int]:
+    """Return the positions of the words of a sed or awk command that only a rule which spells them
+    out may cover: scripts that do more than read and print, and options that load or write files.
+    Where an option isn't known it is all of them: it may take the next word for its value.
+    """
+    found: set[int] = set()
+    has_script = options_ended = False
+    i = start
+    while i < len(words):
+        word, text = words[i], words[i].text
+        if options_ended or not word.is_literal or text == "-" or not text.startswith("-"):
+            if has_script:
+                is_opaque = word.may_be_option and not options_ended
+            else:
+                is_opaque = not _is_plain(kind, _literal(words, i))
+            found |= {i} if is_opaque else set()
+            # Behind its program awk takes no options; GNU sed takes them anywhere.
+            options_ended, has_script = options_ended or kind == "awk", True
+        elif text == "--":
+            options_ended = True
+        else:
+            option = _option(kind, words, i)
+            if option is None:
+                return frozenset(range(start, len(words)))
+            found |= option.opaque
+            has_script = has_script or option.is_script
+            i += option.takes_next
+        i += 1
+    return frozenset(i for i in found if i < len(words))
+
+
+class _Option(NamedTuple):
+    opaque: set[int]
+    takes_next: bool
+    is_script: bool = False
+
+
+def _option(kind: _Kind, words: Sequence[Word], i: int) -> _Option | None:
+    """Return what the option at `i` means, None where it isn't known."""
+    options, text = _SED if kind == "sed" else _AWK, words[i].text
+    if options.flag.fullmatch(text):
+        return _Option(set(), takes_next=False)
+    if options.in_place.fullmatch(text):
+        return _Option({i}, takes_next=False)
+    if found := options.file.fullmatch(text):
+        return _Option({i} if found[1] else {i, i + 1}, not found[1], is_script=True)
+    if found := options.script.fullmatch(text):
+        at = i if found[1] else i + 1
+        is_plain = _is_plain(kind, found[1] or _literal(words, i + 1))
+        return _Option(set() if is_plain else {at}, not found[1], is_script=True)
+    if found := options.value.fullmatch(text):
+        known = found[1] or options.next_value.fullmatch(_literal(words, i + 1) or "")
+        return _Option(set() if known else {i + 1}, not found[1])
+    return None
+
+
+def _is_plain(kind: _Kind, script: str | None) -> bool:
+    is_plain = is_plain_sed if kind == "sed" else is_plain_awk
+    return script is not None and is_plain(script)
+
+
+def _literal(words: Sequence[Word], i: int) -> str | None:
+    """Return a word's text, None where it isn't known yet and where there is none."""
+    return words[i].text if i < len(words) and words[i].is_literal else None

@@ -12,7 +12,7 @@ from typing import Literal
 
 import msgspec
 
-from supervisor.core.shell.exec_scripts import is_plain_awk, is_plain_sed
+from supervisor.core.shell.exec_scripts import script_words
 from supervisor.core.shell.exec_secrets import secret_words
 from supervisor.core.shell.shell_words import Word
 from supervisor.core.text.tables import table
@@ -289,6 +289,8 @@ def _opaque_with_subcommand(program: Program, words: Sequence[Word]) -> frozense
 def _opaque(program: Program, words: Sequence[Word], start: int) -> frozenset[int]:
     if program.everything:
         return frozenset(range(start, len(words)))
+    if program.script:
+        return script_words(program.script, words, start)
     found: set[int] = set()
     options_ended = False
     for i in range(start, len(words)):
@@ -297,7 +299,7 @@ def _opaque(program: Program, words: Sequence[Word], start: int) -> frozenset[in
             # A `--` behind an option may be that option's value: then it ends nothing.
             options_ended = not program.words
             continue
-        if not options_ended or program.operands or program.script:
+        if not options_ended or program.operands:
             is_opaque, takes_next = _is_opaque(
                 program, word, is_first=i == start, options_ended=options_ended
             )
@@ -311,8 +313,6 @@ def _opaque(program: Program, words: Sequence[Word], start: int) -> frozenset[in
                 and not (i > start and _may_take_value(words[i - 1]))
             ):
                 return frozenset(found)
-    if program.script:
-        found |= _script_words(program.script, words, start)
     return frozenset(found)
 
 
@@ -332,12 +332,8 @@ def _is_opaque(
         is_opaque, _ = _is_opaque(program, Word(head), is_first=False, options_ended=options_ended)
         return is_opaque or _could_match(program.operands, word), False
     if not word.is_literal:
-        could_be_option = (
-            word.splits or word.prefix.startswith("-") or not (word.prefix or word.is_number)
-        )
-        return (could_be_option and not options_ended) or _could_match(
-            program.operands, word
-        ), False
+        may_be_option = word.may_be_option and not options_ended
+        return may_be_option or _could_match(program.operands, word), False
     if program.operands and _searcher(program.operands).search(text):
         return True, False
     if (
@@ -377,35 +373,3 @@ def _opaque_bundle(program: Program, letters: str) -> bool:
         if letter in program.valued or letter == "=":
             return False
     return False
-
-
-def _script_words(kind: str, words: Sequence[Word], start: int) -> set[int]:
-    """Return the words of sed and awk that hold a program which does more than read and print."""
-    is_plain = is_plain_sed if kind == "sed" else is_plain_awk
-    found: set[int] = set()
-    has_script = False
-    i = start
-    while i < len(words):
-        text = words[i].text
-        attached = (
-            re.match(r"--expression=|--source=|-[nErsuz]*e(?=.)", text) if kind == "sed" else None
-        )
-        if kind == "sed" and (text in ("-e", "--expression") or re.fullmatch(r"-[nErsuz]+e", text)):
-            has_script = True
-            i += 1
-            if i < len(words) and not (words[i].is_literal and is_plain(words[i].text)):
-                found.add(i)
-        elif kind == "sed" and len(text) > 2 and "--expression".startswith(text.partition("=")[0]):
-            found.add(i)
-        elif attached:
-            has_script = True
-            if not (words[i].is_literal and is_plain(text[attached.end() :])):
-                found.add(i)
-        elif text in (("-F", "-v") if kind == "awk" else ("-l",)):
-            i += 1
-        elif (not text.startswith("-") or not words[i].is_literal) and not has_script:
-            has_script = True
-            if not (words[i].is_literal and is_plain(text)):
-                found.add(i)
-        i += 1
-    return found

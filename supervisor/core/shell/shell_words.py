@@ -34,10 +34,13 @@ _LITERAL_CAT = re.compile(
 )
 _LITERAL_CAT_END = re.compile(r"[ \t\n]*\)")
 _BRACE = re.compile(r"\{.*(?:,|\.\.).*\}", re.DOTALL)
+# `\x{...}` has any number of digits, of which the last two count, and may lack its brace (bash's
+# `ansicstr`).
 _ANSI_ESCAPE = re.compile(
-    r"\\(?:x([0-9A-Fa-f]{1,2})|u([0-9A-Fa-f]{1,4})|U([0-9A-Fa-f]{1,8})|([0-7]{1,3})|c(.)|(.))",
+    r"\\(?:x([0-9A-Fa-f]{1,2}|\{[0-9A-Fa-f]*\}?)|u([0-9A-Fa-f]{1,4})|U([0-9A-Fa-f]{1,8})|([0-7]{1,3})|c(\\\\|.)|(.))",
     re.DOTALL,
 )
+_CONTROL = re.compile(r"[A-Za-z@\[\]^_?]|\\\\")
 _ANSI_SIMPLE = dict(zip("abeEfnrtv", "\a\b\x1b\x1b\f\n\r\t\v", strict=True))
 
 
@@ -67,6 +70,13 @@ class Word(msgspec.Struct, frozen=True, gc=False):
         """Return whether the shell may pass any number of words for it."""
         return self.splits or self.globs
 
+    @property
+    def may_be_option(self) -> bool:
+        """Return whether an expansion in it may turn it into an option."""
+        return not self.is_literal and (
+            self.splits or self.prefix.startswith("-") or not (self.prefix or self.is_number)
+        )
+
 
 def to_bytes_text(text: str) -> str:
     """UTF-8 bytes as Latin-1 text. A lone surrogate becomes `?` (such a text is never allowed)."""
@@ -95,12 +105,13 @@ class WordPiece(msgspec.Struct, frozen=True, gc=False):
 
 
 def ansi_c(body: str) -> str | None:
-    """Decode `$'body'`; None where it holds a NUL (bash cuts the string there)."""
+    """Decode `$'body'` as bash does; None where it holds a NUL (bash cuts the string there), and
+    for what isn't the same in every version of it."""
 
     def replace(match: re.Match[str]) -> str:
         hex_byte, u4, u8, octal, control, simple = match.groups()
         if hex_byte is not None:
-            return chr(int(hex_byte, 16))
+            return chr(int(hex_byte.strip("{}")[-2:] or "0", 16))
         if u4 is not None or u8 is not None:
             point = int(u4 or u8, 16)
             return (
@@ -111,7 +122,8 @@ def ansi_c(body: str) -> str | None:
         if octal is not None:
             return chr(int(octal, 8) & 0xFF)
         if control is not None:
-            return chr(ord(control.upper()) ^ 0x40 & 0xFF) if ord(control) < 0x80 else "\0"
+            # What bash makes of the others hangs on its version.
+            return chr(ord(control[0].upper()) ^ 0x40) if _CONTROL.fullmatch(control) else "\0"
         return _ANSI_SIMPLE.get(simple) or (simple if simple in "\\'\"?" else "\\" + simple)
 
     text = _ANSI_ESCAPE.sub(replace, body)

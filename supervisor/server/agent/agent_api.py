@@ -23,7 +23,7 @@ from supervisor.core import approvals
 from supervisor.core.actions import content_hash
 from supervisor.server.agent import quarantine_calls
 from supervisor.server.agent.agent_bodies import (
-    FILE_BYTES,
+    FILE_BODY_BYTES,
     DeleteBody,
     EditBody,
     ExecBody,
@@ -46,7 +46,6 @@ from supervisor.server.common.errors import ErrorBody
 from supervisor.server.common.views import AgentRequest
 
 LONGEST_WAIT_S = 60
-FILE_BODY_BYTES = 3 * FILE_BYTES
 REVIEW_BODY_BYTES = 2 * 1024 * 1024
 MOST_REMEMBERED = 512
 

@@ -21,6 +21,7 @@ COMMAND_CHARS = 64 * 1024
 # The longest file that can be written or edited in one request; base64 and JSON escapes make the
 # body longer.
 FILE_BYTES = 8 * 1024 * 1024
+FILE_BODY_BYTES = 3 * FILE_BYTES
 LONGEST_COMMAND_S = 3600.0
 
 _Reason = Annotated[str, msgspec.Meta(max_length=2000)]

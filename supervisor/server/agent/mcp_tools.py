@@ -27,8 +27,8 @@ from supervisor.core.approvals import is_settled
 from supervisor.core.reviews.quarantine import CALLS
 from supervisor.errors import GatehouseError, UserError
 from supervisor.server.agent import quarantine_calls
-from supervisor.server.agent.agent_api import FILE_BODY_BYTES
 from supervisor.server.agent.agent_bodies import (
+    FILE_BODY_BYTES,
     DeleteBody,
     EditBody,
     ExecBody,

@@ -37,6 +37,7 @@ from supervisor.server.agent.agent_bodies import (
     in_workspace,
 )
 from supervisor.server.agent.agent_calls import AgentCalls
+from supervisor.server.agent.mcp_tools import tools
 
 # The name of our own MCP server in an agent's settings: its tools ask by themselves.
 OWN_SERVER = "gatehouse"
@@ -64,7 +65,7 @@ async def judge_tool(calls: AgentCalls, tool: ToolBody) -> ToolAnswer:
         case CommandTool():
             action = Exec(command=tool.command, cwd=_folder(tool.cwd), by_agent=True)
             return await _command(calls, action, tool.reason)
-        case McpTool(server=server) if server == OWN_SERVER:
+        case McpTool(server=server, name=name) if server == OWN_SERVER and name in tools(calls):
             return ToolAnswer(allowed=True, why="it asks by itself")
         case McpTool():
             words = (f"mcp__{tool.server}__{tool.name}", tool.arguments)

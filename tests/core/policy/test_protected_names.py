@@ -61,8 +61,8 @@ def test_the_table_has_what_the_contract_names() -> None:
     .pre-commit-config.yaml .envrc .vscode/** .idea/**
         .devcontainer/** sitecustomize.py *.pth .venv/** node_modules/.bin/** .gitattributes
         .gitmodules .claude/** .cursor/** .mcp.json
-        CLAUDE.md AGENTS.md .gatehouseignore .npmrc .yarnrc* .pypirc pip.conf bunfig.toml .env*
-        .ssh/** .bashrc .zshrc .profile
+        CLAUDE.md AGENTS.md .gatehouseignore .npmrc .yarnrc* .pypirc pip.conf bunfig.toml
+        .env .env.* .env-* .env_* .ssh/** .bashrc .zshrc .profile
         mise.toml .overcommit.yml lefthook.toml .hgrc .jjconfig.toml .exrc .nvim.lua .run/**
         .kiro/** .amazonq/** .clinerules .qwen/**
         .goosehints .crush.json .gemini/** .windsurf/** .zed/** .cirrus.yml .semaphore/**
@@ -87,6 +87,8 @@ def test_each_entry_says_why_and_who_says_so() -> None:
     "path",
     [
         "src/main.py",
+        "src/.environment.ts",
+        ".envelope",
         "lib/hooks.py",
         "docs/rules.md",
         "app/mise.py",

@@ -1,10 +1,14 @@
 """One word of bash: literal only where the shell would change nothing more."""
 
+import random
+import subprocess
+
 import pytest
 
 from supervisor.core.shell.shell_words import (
     Word,
     ansi_c,
+    ansi_c_end,
     from_bytes_text,
     literal_cat,
     resolve,
@@ -80,7 +84,32 @@ def test_a_word_that_the_shell_would_still_change_is_never_literal(
 def test_a_string_with_a_nul_has_no_meaning_of_its_own() -> None:
     assert ansi_c("a\\x00b") is None
     assert ansi_c("a\\0b") is None
+    assert ansi_c("a\\x{}b") is None
     assert ansi_c("plain") == "plain"
+
+
+def test_a_control_character_that_versions_of_bash_read_differently_is_not_read() -> None:
+    assert ansi_c("\\c1") is None
+    assert ansi_c("\\ca\\c\\\\") == "\x01\x1c"
+
+
+def test_a_string_is_read_as_bash_reads_it() -> None:
+    pieces = ["\\x", "{", "}", "7", "2", "6d", "\\u", "0072", "\\U", "\\c", "\\\\", "\\'", "a", "[",
+              "?", "\\1", "62", "\\q", "\\e", "\\x{", "r", "\\xfg", "\\u00e9", "@"]  # fmt: skip
+    chance = random.Random(3)
+    bodies = ["".join(chance.choices(pieces, k=chance.randint(1, 6))) for _ in range(2000)]
+    bodies = [one for one in bodies if ansi_c_end(f"$'{one}'", 0) == len(one) + 3]
+    script = "".join(f"printf '%s=END=' $'{one}'\n" for one in bodies)
+    done = subprocess.run(
+        ("bash", "--norc"), input=script.encode(), capture_output=True, check=True, timeout=60,
+        env={"LC_ALL": "C.UTF-8", "PATH": "/usr/bin:/bin"},
+    )  # fmt: skip
+    read = done.stdout.split(b"=END=")[:-1]
+    mine = [ansi_c(one) for one in bodies]
+    assert len(read) == len(bodies)
+    assert sum(one is not None for one in mine) > 1000
+    for body, text, given in zip(bodies, mine, read, strict=True):
+        assert text is None or text.encode("latin-1") == given, body
 
 
 def test_a_literal_here_document_ends_at_its_delimiter_or_is_none() -> None:

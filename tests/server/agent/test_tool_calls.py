@@ -117,6 +117,17 @@ async def test_what_is_not_understood_is_an_error_which_a_hook_takes_for_a_no(
     assert parts.queue.pending() == []
 
 
+async def test_a_tool_that_our_server_has_not_is_judged_whatever_its_server_is_called(
+    agent: httpx.AsyncClient, parts: FakeParts
+) -> None:
+    for server, name in (("gatehouse", "wipe"), ("gatehouse", "evil__run_command")):
+        async with asyncio.TaskGroup() as tasks:
+            call = tasks.create_task(asked(agent, tool="mcp", server=server, name=name))
+            request = await waiting(parts)
+            parts.gate.resolve(request.id, "denied", by="operator (cli)")
+        assert not call.result()["allowed"]
+
+
 async def test_our_own_servers_tools_ask_by_themselves(agent: httpx.AsyncClient) -> None:
     own = await asked(agent, tool="mcp", server="gatehouse", name="run_command")
     assert own["allowed"]
