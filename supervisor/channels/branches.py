@@ -9,7 +9,7 @@ from collections import defaultdict
 
 import msgspec
 
-from supervisor.channels.git_pack import MOST_KNOWN, CopiedCommits
+from supervisor.channels.git_pack import MOST_KNOWN, CopiedCommits, CopiedHead
 from supervisor.channels.git_staging import HostBranch, Staging
 from supervisor.core.git.taken_branch import MOST_NAMES, TakenBranch, names_for
 from supervisor.errors import RefusedError
@@ -33,11 +33,8 @@ class Branches:
         async with self._turns[session_id]:
             staging = await self._commits.staging(session_id, ".")
             theirs = await staging.host_branches()
-            wanted = f"{_BRANCHES}{branch}" if branch else "HEAD"
             known = list(dict.fromkeys(one.oid for one in theirs.values()))[:MOST_KNOWN]
-            heads, pack = await self._commits.pack(session_id, ".", [wanted], known)
-            tip = heads[wanted]
-            await staging.take_in(pack, [tip.oid], known)
+            tip = await self._tip(staging, session_id, branch, known)
             source = tip.ref.removeprefix(_BRANCHES)
             if not tip.ref.startswith(_BRANCHES):
                 source = f"detached-{tip.oid[:8]}"
@@ -54,6 +51,19 @@ class Branches:
             "branch_taken", session=session_id, by=by, **msgspec.structs.asdict(taken)
         )
         return taken
+
+    async def _tip(
+        self, staging: Staging, session_id: str, branch: str, known: list[str]
+    ) -> CopiedHead:
+        """Return the commit to take: of a job what was proven, else what the copy says."""
+        jobs = await staging.job_branches()
+        name = branch or next(iter(jobs), "")
+        if name in jobs:
+            return CopiedHead(jobs[name], f"{_BRANCHES}{name}")
+        wanted = f"{_BRANCHES}{branch}" if branch else "HEAD"
+        heads, pack = await self._commits.pack(session_id, ".", [wanted], known)
+        await staging.take_in(pack, [heads[wanted].oid], known)
+        return heads[wanted]
 
 
 async def _free_name(staging: Staging, theirs: dict[str, HostBranch], source: str, new: str) -> str:

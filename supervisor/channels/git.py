@@ -82,16 +82,19 @@ class GitBroker:
         asked = {"HEAD", *(wish.target for wish in wishes)}
         first = [oid for ref, oid in there.ids.items() if ref in asked]
         known = list(dict.fromkeys([*first, *there.ids.values()]))[:MOST_KNOWN]
-        sources = list(dict.fromkeys(wish.source for wish in wishes if wish.source))
-        heads: dict[str, CopiedHead] = {}
+        jobs = await staging.job_branches()
+        heads = {name: CopiedHead(oid, f"refs/heads/{name}") for name, oid in jobs.items()}
+        wanted = dict.fromkeys(wish.source for wish in wishes if wish.source)
+        sources = [source for source in wanted if source not in jobs]
         pack = b""
         if sources:
-            heads, pack = await self._commits.pack(session_id, action.cwd, sources, known)
+            found, pack = await self._commits.pack(session_id, action.cwd, sources, known)
+            heads |= found
         updates = _updates(wishes, heads, there)
         if not updates:
             raise RefusedError("the remote has all of this already", "nothing is to be done")
-        wanted = [one.ref for one in updates if one.old]
-        await staging.fetch(url, wanted or (["HEAD"] if "HEAD" in there.ids else []))
+        moved = [one.ref for one in updates if one.old]
+        await staging.fetch(url, moved or (["HEAD"] if "HEAD" in there.ids else []))
         if pack:
             have = [oid for oid in known if await staging.has(oid)]
             await staging.take_in(pack, [one.new for one in updates if one.new], have)

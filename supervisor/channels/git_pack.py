@@ -16,6 +16,7 @@ import msgspec
 from supervisor.channels.exec import SpecFor
 from supervisor.channels.git_staging import LoginFor, Staging
 from supervisor.core.actions import Exec
+from supervisor.core.git.scoped_commit import TreeChange
 from supervisor.core.text.ref_names import is_full, is_oid
 from supervisor.errors import RefusedError
 from supervisor.sandbox.base import Sandbox
@@ -63,24 +64,19 @@ ref={ref}
 [ -n "$ref" ] || ref=refs/remotes/{remote}/$(git symbolic-ref --short HEAD)
 git pull {joins} . "$ref" 2>&1
 """
-# What differs from a commit, in it or beside it, ignored files left out.
-_CHANGED = """
+# All files but ignored ones as a tree, printed before what it has that a commit hasn't.
+_TREE = """
 set -euo pipefail
-git diff --name-only --no-renames --no-ext-diff -z {base} --
-git ls-files --others --exclude-standard -z
-"""
-# All of that but `outside` as one commit, whatever was committed since.
-_COMMIT = """
-set -euo pipefail
-git config user.email > /dev/null ||
-  export GIT_AUTHOR_NAME=Gatehouse GIT_AUTHOR_EMAIL=gatehouse@localhost
-git config user.email > /dev/null ||
-  export GIT_COMMITTER_NAME=Gatehouse GIT_COMMITTER_EMAIL=gatehouse@localhost
-git checkout --quiet -B {branch}
-git reset --quiet --soft {base}
+export GIT_NO_REPLACE_OBJECTS=1 GIT_LITERAL_PATHSPECS=1
+index=$(mktemp)
+cp "$(git rev-parse --git-path index)" "$index" 2> /dev/null || rm "$index"
+export GIT_INDEX_FILE=$index
 git add --all
-[ -z {first} ] || git reset --quiet {base} -- {outside}
-git -c core.hooksPath=/dev/null -c commit.gpgSign=false commit --quiet --no-verify -m {message}
+tree=$(git write-tree)
+printf '%s\\n\\n' "$tree"
+{{ echo "$tree"
+  ! git cat-file -e {base} 2> /dev/null || echo "^"{base}
+}} | git pack-objects --revs --thin --stdout --delta-base-offset --quiet
 """
 _FETCHED = "/run/gatehouse/fetched.pack"
 
@@ -151,26 +147,37 @@ class CopiedCommits:
         listed = await self._run(session_id, cwd, script, "the copy's refs can't be read")
         return [one for one in listed.decode(errors="replace").split() if is_oid(one)]
 
-    async def changed(self, session_id: str, base: str) -> list[str]:
-        """Return the paths of the copy that differ from a commit."""
-        script = _CHANGED.format(base=shlex.quote(base))
-        listed = await self._run(session_id, ".", script, "the changed files can't be read")
-        names = listed.decode(errors="surrogateescape").split("\0")
-        return list(dict.fromkeys(filter(None, names)))
+    async def changes(self, session_id: str, base: str) -> tuple[TreeChange, ...]:
+        """Take in what the copy's files are now, ignored ones left out, and return in what they
+        differ from a commit. No git of the copy's is asked that."""
+        script = _TREE.format(base=shlex.quote(base))
+        made = await self._run(session_id, ".", script, "the changed files can't be read")
+        tree, _, pack = made.partition(b"\n\n")
+        named = tree.decode(errors="replace")
+        if not is_oid(named):
+            raise RefusedError("the copy says nothing readable of its files", "see `git status`")
+        staging = await self.staging(session_id, ".")
+        await staging.take_in(pack, [named], [base])
+        return await staging.changes(base, named)
 
     async def commit(
-        self, session_id: str, branch: str, base: str, message: str, outside: Sequence[str]
+        self,
+        session_id: str,
+        branch: str,
+        base: str,
+        message: str,
+        changes: Sequence[TreeChange],
     ) -> None:
-        """Make one commit of all that differs from `base`, but for the paths `outside`, and check
-        it out as `branch`."""
-        words = {
-            "branch": shlex.quote(branch),
-            "base": shlex.quote(base),
-            "message": shlex.quote(message),
-            "outside": shlex.join(outside),
-            "first": shlex.quote(outside[0] if outside else ""),
-        }
-        await self._run(session_id, ".", _COMMIT.format(**words), "git can't commit the changes")
+        """Make one commit of these changes of `base`, which were taken in, and keep it as the job's
+        branch. `RefusedError` where it would differ from `base` in anything else."""
+        staging = await self.staging(session_id, ".")
+        made = await staging.commit(base, message, changes)
+        if set(await staging.changes(base, made)) != set(changes):
+            raise RefusedError(
+                "what is within the scope can't be committed by itself",
+                "look at what is outside, where a file takes a folder's place",
+            )
+        await staging.keep_job(branch, made)
 
     async def put(self, session_id: str, cwd: str, pack: bytes, refs: dict[str, str]) -> None:
         """Store a pack in the copy, and set these refs to their object ids."""

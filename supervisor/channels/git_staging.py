@@ -17,12 +17,16 @@ from typing import NamedTuple
 
 from supervisor import settings as environment
 from supervisor.base.process import Completed, run
+from supervisor.core.git.scoped_commit import TreeChange, commit_stream, tree_changes
 from supervisor.core.text.ref_names import RemoteRefs, listed_refs
 from supervisor.errors import RefusedError, UserError
 
 LOCAL_S = 60.0
 REMOTE_S = 120.0
 MOST_PACK_BYTES = 512 * 1024 * 1024
+MOST_TREE_BYTES = 16 * 1024 * 1024
+_JOBS = "refs/jobs/"
+_COMMITTED = "refs/committed"
 type LoginFor = Callable[[str], tuple[str, str] | None]
 # git-credential(1): a helper prints what it knows.
 _HELPER = '!f() {{ test "$1" != get || cat /dev/fd/{}; }}; f'
@@ -182,6 +186,31 @@ class Staging:
     async def was_taken(self, oid: str) -> bool:
         """Return whether the commit came out of the private copy before."""
         return (await self._git("rev-parse", "--verify", "--quiet", f"refs/taken/{oid}")).ok
+
+    async def changes(self, base: str, new: str) -> tuple[TreeChange, ...]:
+        """Return in what a commit or tree differs from another."""
+        words = ("diff-tree", "-r", "-z", "--raw", "--no-renames", base, new)
+        return tree_changes(await self.read(*words, limit_bytes=MOST_TREE_BYTES))
+
+    async def commit(self, base: str, message: str, changes: Sequence[TreeChange]) -> str:
+        """Commit changes of `base` whose contents were taken in. Return the commit."""
+        stream = commit_stream(_COMMITTED, base, changes, message)
+        made = await self._git(
+            "fast-import", "--quiet", "--force", "--date-format=now", stdin=stream
+        )
+        _check(made, "the changes can't be committed")
+        return (await self.read("rev-parse", "--verify", _COMMITTED)).decode().strip()
+
+    async def keep_job(self, branch: str, oid: str) -> None:
+        """Keep a commit as what a job's branch is, whatever the private copy says."""
+        for ref in (f"{_JOBS}{branch}", f"refs/taken/{oid}"):
+            _check(await self._git("update-ref", ref, oid), f"`{branch}` can't be a branch")
+
+    async def job_branches(self) -> dict[str, str]:
+        """Return the branches of jobs by name, with their commits."""
+        words = ("for-each-ref", "--format=%(objectname) %(refname:lstrip=2)", _JOBS)
+        listed = (await self.read(*words)).decode().splitlines()
+        return {name: oid for oid, _, name in (line.partition(" ") for line in listed)}
 
     async def count_commits(self, oid: str, known: list[str]) -> int:
         """Return how many commits `oid` has that none of the known has."""

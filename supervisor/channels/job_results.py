@@ -6,6 +6,7 @@ the tests are a command, which the person answered for then, and a push is asked
 
 from collections.abc import Callable
 
+import msgspec
 import structlog
 
 from supervisor.channels.git import GitBroker
@@ -13,7 +14,7 @@ from supervisor.channels.git_pack import CopiedCommits
 from supervisor.core.actions import Exec, FileChange, Git
 from supervisor.core.approvals import Request, explanation, failure, is_settled, status
 from supervisor.core.files.write_scope import WriteScope
-from supervisor.core.jobs import Job, JobResult, Tests, result_words
+from supervisor.core.jobs import Job, JobResult, ScopeProof, Tests, result_words
 from supervisor.core.sessions import Session
 from supervisor.errors import ChangedError, GatehouseError
 from supervisor.gate.gate import Gate
@@ -44,27 +45,33 @@ class JobResults:
     async def of(self, session: Session, job: Job) -> JobResult:
         """Find out what the job changed, run its tests on that, and commit it where it is to be a
         branch. What goes wrong is said in the result."""
-        changed = (
-            await self._commits.changed(session.id, session.base or "HEAD")
-            if job.branch
-            else self._asked(session.id)
-        )
-        proof = WriteScope(job.scope).proof(changed)
-        result = JobResult(proof=proof)
+        if job.branch:
+            return await self._branch_of(session, job)
+        result = JobResult(proof=WriteScope(job.scope).proof(self._asked(session.id)))
         if result.is_empty:
             return result
-        tests, why = await self._tested(session.id, job) if job.tests else ("none", "")
-        if not job.branch:
-            return JobResult(proof=proof, tests=tests, tests_why=why)
+        tests, why = await self._tested(session.id, job)
+        return JobResult(proof=result.proof, tests=tests, tests_why=why)
+
+    async def _branch_of(self, session: Session, job: Job) -> JobResult:
+        """The same for a branch. INVARIANT: our git makes the commit, of what was taken in before
+        the tests ran and is within the scope; nothing that runs in the copy can add to it."""
+        base, scope = session.base or "", WriteScope(job.scope)
+        changes = [one for one in await self._commits.changes(session.id, base) if one.is_kept]
+        inside = [one for one in changes if one.is_file and scope.has(one.name)]
+        outside = sorted(one.shown for one in set(changes) - set(inside))
+        result = JobResult(proof=ScopeProof(inside=len(inside), outside=tuple(outside)))
+        if result.is_empty:
+            return result
+        tests, why = await self._tested(session.id, job)
+        result = msgspec.structs.replace(result, tests=tests, tests_why=why)
+        if not inside:
+            return result
         branch = f"{BRANCHES}{job.name or 'maintenance'}-{session.id[:8]}"
-        if not proof.inside:
-            return JobResult(proof=proof, tests=tests, tests_why=why)
-        result = JobResult(proof=proof, tests=tests, tests_why=why, branch=branch)
+        result = msgspec.structs.replace(result, branch=branch)
         said = result_words(job, result)
         title = job.prompt.strip().splitlines()[0][:72]
-        await self._commits.commit(
-            session.id, branch, session.base or "HEAD", f"{title}\n\n{said}\n", proof.outside
-        )
+        await self._commits.commit(session.id, branch, base, f"{title}\n\n{said}\n", inside)
         await self._ask_to_push(session, branch, f"{said}; {self._cost(session)}")
         return result
 
@@ -79,6 +86,8 @@ class JobResults:
         ]
 
     async def _tested(self, session_id: str, job: Job) -> tuple[Tests, str]:
+        if not job.tests:
+            return "none", ""
         request = self._gate.ask(
             Exec(command=job.tests, timeout_s=TESTS_S),
             session_id=session_id,

@@ -31,7 +31,7 @@ class ScopeProof(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobResult(msgspec.Struct, frozen=True, kw_only=True):
-    """`tests_why`: why they failed, or weren't run. `branch` of the copy has the commit, where
+    """`tests_why`: why they failed, or weren't run. `branch` is the commit's, where
     there was something to commit; `closed`: what became of it, empty while it waits to be taken."""
 
     proof: ScopeProof = ScopeProof()
