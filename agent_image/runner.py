@@ -15,6 +15,11 @@ sandbox of its own.
 One connection is one job; another one waits for the next. INVARIANT: what runs here ends with its
 connection: a supervisor that died must not leave an agent that goes on.
 
+INVARIANT: what runs here can't reach this. It is another user (the supervisor's, whose the copy
+is) without a capability; this is RUNNER, which alone may enter the folder of the socket, and keeps
+what it needs to become that user and to end its processes. Nothing of one job is left when the
+next one starts: no process, no file but the copy's, no shared memory.
+
     python3 runner.py DIR          run jobs that come by DIR/runner.sock
     python3 runner.py DIR --check  exit 0 where a supervisor is there
 """
@@ -22,6 +27,8 @@ connection: a supervisor that died must not leave an agent that goes on.
 import array
 import contextlib
 import ctypes
+import errno
+import fcntl
 import json
 import os
 import pty
@@ -30,21 +37,31 @@ import select
 import shutil
 import signal
 import socket
+import struct
 import sys
+import termios
 import time
 from pathlib import Path
 
 MOST_BYTES = 200_000
 MOST_DESCRIPTORS = 16
 RETRY_S = 0.2
+# agent_image/Dockerfile gives it the folder of the socket. Of the numbers that Debian keeps free.
+RUNNER = 65333
 # linux/prctl.h, linux/seccomp.h
-PR_SET_CHILD_SUBREAPER, PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 36, 22, 2
+PR_SET_DUMPABLE, PR_SET_KEEPCAPS, PR_SET_SECCOMP, PR_SET_CHILD_SUBREAPER = 4, 8, 22, 36
+PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS, SECCOMP_MODE_FILTER = 24, 38, 2
+# linux/capability.h: the version with two words, and KILL, SETGID, SETUID.
+CAPABILITIES = 0x20080522
+KEPT = 1 << 5 | 1 << 6 | 1 << 7
 INSTRUCTION_BYTES = 8
 # The numbers that this may have in its container: an engine's own init may be before it.
 FIRST = (1, 2)
-JOBS = set()
-# Emptied before a session's agent starts: nothing of the one before is left to it.
-SCRATCH = ("/tmp", "/run/scratch")
+# What a job may write to but the copy: empty when the next one starts.
+SCRATCH = ["/tmp", "/var/tmp", "/run", "/home/agent", "/etc/gatehouse", "/dev/shm", "/dev/mqueue"]
+# What Python ignores would be ignored by the command, too.
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD)
+LIBRARY = ctypes.CDLL(None, use_errno=True)
 
 
 def connect(folder):
@@ -60,140 +77,266 @@ def connect(folder):
 
 def serve(folder):
     """Wait for jobs, one connection each, for as long as the container runs."""
-    signal.signal(signal.SIGCHLD, _reap)
+    ended, told = socket.socketpair()
+    for one in (ended, told):
+        one.setblocking(False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(told.fileno(), warn_on_full_buffer=False)
+    said = ""
     while True:
         try:
             with connect(folder) as made:
+                _end_all()
                 made.send(b'{"hello": 1}')
-                wanted, files = _receive(made)
-                if wanted is None:
-                    continue
-                JOBS.clear()  # the one before has said that it is over
-                _end_others()
-                if (job := os.fork()) == 0:
-                    _run_to_end(made, wanted["start"], files)
-                JOBS.add(job)
-                for one in files:
-                    os.close(one)
-        except (OSError, ValueError, KeyError):
+                wanted, files = _next(made, ended)[0]
+                if wanted is not None:
+                    _run(made, ended, wanted["start"], files)
+        except (OSError, ValueError, KeyError) as error:
+            if said != (said := f"runner: {type(error).__name__}: {error}"):  # each once
+                print(said, file=sys.stderr, flush=True)
             time.sleep(RETRY_S)
 
 
-def _reap(*_):
-    with contextlib.suppress(ChildProcessError):
-        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
-            pid, status = ended
-            if pid in JOBS and os.WIFSIGNALED(status):  # what it ran is nobody's now
-                _end_others()
-            JOBS.discard(pid)
-
-
-def _end_others():
-    """Kill all in this container but its first processes: there is one job at a time."""
-    if os.getpid() in FIRST:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(-1, signal.SIGKILL)
-
-
-def _run_to_end(connection, job, files):
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    code = 0
-    try:
-        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-        code = _run(connection, job, files)
-    except BaseException as error:
-        with contextlib.suppress(OSError):
-            connection.send(json.dumps({"error": f"{type(error).__name__}: {error}"}).encode())
-    finally:
-        _end_all()
-        os._exit(code)
-
-
-def _run(connection, job, files):
-    """Run one job to its end."""
-    count = len(job["files"])
-    for path, descriptor in zip(job["files"], files[:count], strict=True):
-        _write(path, descriptor)
-    filters = [_whole(one) for one in files[count:]]
-    _write_home(job)
-    if job["tty"]:
-        master, slave = pty.openpty()
-        ours, theirs = [master], (slave, slave)
-    else:
-        out, out_inside = os.pipe()
-        err, err_inside = os.pipe() if job["split"] else (None, out_inside)
-        ours, theirs = [one for one in (out, err) if one is not None], (out_inside, err_inside)
-    listeners = [_listen(port) for port in job["ports"]]
-    go, start = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(start)
-        _become(job, theirs, go, filters)
-    os.close(go)
-    for one in set(theirs):
-        os.close(one)
-    handed = [*ours, *(one.fileno() for one in listeners)]
-    socket.send_fds(connection, [json.dumps({"ready": job["ports"]}).encode()], handed)
-    for one in ours:
-        os.close(one)
-    for one in listeners:
-        one.close()
-    code = _attend(connection, child, start)
-    _end_all()
-    with contextlib.suppress(OSError):
-        connection.send(json.dumps({"exit": code}).encode())
-    return 0
-
-
-def _attend(connection, child, start):
-    """Do what the supervisor says until the command has ended; return its exit code."""
-    ended = os.pidfd_open(child)
+def _next(connection, ended, job=0):
+    """Return the next message, or the exit code of a job that has ended first; reap meanwhile."""
     while True:
         ready, _, _ = select.select([connection, ended], [], [])
         if ended in ready:
-            _, status = os.waitpid(child, 0)
-            code = os.waitstatus_to_exitcode(status)
-            return 128 - code if code < 0 else code
-        said, _ = _receive(connection)
-        if said is None:  # the supervisor is gone
-            os.kill(child, signal.SIGKILL)
-            return 137
-        if said.get("go"):
-            os.write(start, b"\n")
-        elif number := said.get("signal"):
-            for pid in _descendants(os.getpid()):
-                with contextlib.suppress(OSError):
-                    os.kill(pid, number)
+            with contextlib.suppress(BlockingIOError):
+                ended.recv(4096)
+            if (code := _reap(job)) is not None:
+                return None, code
+        if connection in ready:
+            return _receive(connection), None
 
 
-def _become(job, outputs, go, filters):
-    """Become the command, once the supervisor has said so, under its filters of system calls."""
+def _reap(job):
+    """Take leave of what has ended; return the job's exit code where it is among that."""
+    code = None
+    with contextlib.suppress(ChildProcessError):
+        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            if ended[0] == job:
+                code = os.waitstatus_to_exitcode(ended[1])
+    return code
+
+
+def _signal_all(number):
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(-1, number)
+
+
+def _end_all():
+    """Kill all but the container's first processes, and wait until nothing is left of it.
+
+    One call of kill(2) misses nothing that forks meanwhile. Whatever lost its parent is a child of
+    this, so no child left means that nothing is.
+    """
+    _signal_all(signal.SIGKILL)
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            os.waitpid(-1, 0)
+
+
+def _run(connection, ended, job, files):
+    """Run one job to its end, and say how it ended."""
+    go, start = os.pipe()
+    child = os.fork()
+    if child == 0:
+        signal.set_wakeup_fd(-1)
+        os.close(start)
+        _become(connection, job, files, go)
+    for one in (go, *files):
+        os.close(one)
     try:
-        # What is ignored here would be ignored there.
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        os.setsid()
-        if job["tty"]:
-            import fcntl
-            import termios
+        code = _attend(connection, ended, child, start)
+    finally:
+        os.close(start)
+        _end_all()
+    with contextlib.suppress(OSError):
+        connection.send(json.dumps({"exit": 128 - code if code < 0 else code}).encode())
 
-            fcntl.ioctl(outputs[0], termios.TIOCSCTTY, 0)
-        stdin = outputs[0] if job["tty"] else os.open("/dev/null", os.O_RDONLY)
-        for target, source in enumerate((stdin, *outputs)):
-            os.dup2(source, target)
-        if os.read(go, 1) != b"\n":
-            os._exit(137)
-        os.closerange(3, 65536)
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        os.chdir(job["cwd"])
-        path = job["env"].get("PATH", os.defpath)
-        program = shutil.which(job["command"][0], path=path) or job["command"][0]
-        for one in filters:
-            _load(one)
-        os.execve(program, job["command"], job["env"])
+
+def _attend(connection, ended, child, start):
+    """Do what the supervisor says until the command has ended; return its exit code."""
+    while True:
+        message, code = _next(connection, ended, child)
+        if code is not None:
+            return code
+        said, files = message
+        for one in files:
+            os.close(one)
+        if said is None:  # the supervisor is gone
+            return -signal.SIGKILL
+        if said.get("go"):
+            with contextlib.suppress(BrokenPipeError):
+                os.write(start, b"\n")
+        elif number := said.get("signal"):
+            _signal_all(number)
+
+
+def _become(connection, job, files, go):
+    """Become the command, as the supervisor's user, once that has said so."""
+    try:
+        for one in SIGNALS:
+            signal.signal(one, signal.SIG_DFL)
+        _become_user(*_peer(connection))
+        for folder in SCRATCH:
+            _empty(folder)
+        _remove_shared_memory()
+        _write_files(job, files)
+        filters = [_whole(one) for one in files[len(job["files"]) :]]
+        handed, theirs = _outputs(job)
+        listeners = [_listen(port) for port in job["ports"]]
+        handed += [one.fileno() for one in listeners]
+        socket.send_fds(connection, [json.dumps({"ready": job["ports"]}).encode()], handed)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            connection.send(json.dumps({"error": f"{type(error).__name__}: {error}"}).encode())
+        os._exit(127)
+    try:
+        _execute(job, theirs, filters, go)
     except OSError as error:
         os.write(2, f"gatehouse: {job['command'][0]}: {error.strerror}\n".encode())
     os._exit(127)
+
+
+def _peer(connection):
+    """Return the supervisor's user and group (struct ucred of unix(7)), in this container's
+    numbers."""
+    found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    _, user, group = struct.unpack("3i", found)
+    if user == RUNNER:
+        raise ValueError(f"user {RUNNER} is the runner's own; use another for the supervisor")
+    return user, group
+
+
+def _become_runner():
+    """Stop being root: keep what it takes to become a job's user and to end its processes, and let
+    nothing get more by executing a program."""
+    for capability in range(int(Path("/proc/sys/kernel/cap_last_cap").read_text()) + 1):
+        _prctl(PR_CAPBSET_DROP, capability)
+    os.setgroups([])
+    _prctl(PR_SET_KEEPCAPS, 1)
+    os.setresgid(RUNNER, RUNNER, RUNNER)
+    os.setresuid(RUNNER, RUNNER, RUNNER)
+    _keep(KEPT)
+    # What isn't dumpable shows as root's in /proc, and a job may be root without capabilities.
+    _prctl(PR_SET_DUMPABLE, 1)
+
+
+def _become_user(user, group):
+    """Be that user for good, without a capability or a way to one."""
+    os.setgroups([])
+    os.setresgid(group, group, group)
+    os.setresuid(user, user, user)
+    _keep(0)
+    _prctl(PR_SET_NO_NEW_PRIVS, 1)
+
+
+class _Header(ctypes.Structure):  # struct __user_cap_header_struct of linux/capability.h
+    _fields_ = (("version", ctypes.c_uint32), ("pid", ctypes.c_int))
+
+
+def _keep(capabilities):
+    """Give up every capability but these; OSError where one of them isn't there."""
+    low, high = (capabilities, capabilities, 0), (0, 0, 0)  # effective, permitted, inheritable
+    words = (ctypes.c_uint32 * 6)(*low, *high)
+    if LIBRARY.capset(ctypes.byref(_Header(CAPABILITIES, 0)), words) != 0:
+        raise OSError(ctypes.get_errno(), "the capabilities can't be set")
+
+
+def _prctl(option, *values):
+    if LIBRARY.prctl(option, *(*values, 0, 0, 0, 0)[:4]) != 0:
+        raise OSError(ctypes.get_errno(), f"prctl {option} failed")
+
+
+def _empty(folder):
+    """Remove what is this user's. What lies deeper comes up first, so that no path gets long."""
+    mounted = set()
+    while True:
+        with contextlib.suppress(FileNotFoundError), os.scandir(folder) as found:
+            entries = [
+                one
+                for one in found
+                if one.stat(follow_symlinks=False).st_uid == os.getuid() and one.path not in mounted
+            ]
+        if not Path(folder).is_dir() or not entries:
+            return
+        for entry in entries:
+            try:
+                if entry.is_dir(follow_symlinks=False):
+                    _bring_up(entry.path, folder)
+                    os.rmdir(entry.path)  # noqa: PTH106
+                else:
+                    os.unlink(entry.path)  # noqa: PTH108
+            except OSError as error:
+                if error.errno != errno.EBUSY:  # the engine's: no job can mount anything
+                    raise
+                mounted.add(entry.path)
+
+
+def _bring_up(path, folder):
+    os.chmod(path, 0o700)  # noqa: PTH101
+    with os.scandir(path) as found:
+        entries = list(found)
+    for entry in entries:
+        if entry.is_dir(follow_symlinks=False):
+            os.chmod(entry.path, 0o700)  # noqa: PTH101
+            os.rename(entry.path, f"{folder}/{os.urandom(16).hex()}")  # noqa: PTH104
+        else:
+            os.unlink(entry.path)  # noqa: PTH108
+
+
+def _remove_shared_memory():
+    """Remove the segments and semaphores of System V that are this user's (proc_sysvipc(5))."""
+    for kind, remove in (("shm", LIBRARY.shmctl), ("sem", LIBRARY.semctl)):
+        with contextlib.suppress(FileNotFoundError):
+            for line in Path(f"/proc/sysvipc/{kind}").read_text().splitlines()[1:]:
+                remove(int(line.split()[1]), 0, 0)  # IPC_RMID is 0
+
+
+def _write_files(job, files):
+    """Keep what the supervisor handed over: the authorities to trust, and files of the home."""
+    for path, descriptor in zip(job["files"], files, strict=False):
+        place = Path(path)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(_whole(descriptor))
+    for path, text in job["home"].items():
+        place = Path(job["env"]["HOME"], path)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(text)
+
+
+def _outputs(job):
+    """Return the descriptors that the supervisor reads, and those that the command writes to."""
+    if job["tty"]:
+        master, slave = pty.openpty()
+        return [master], (slave, slave)
+    out, out_inside = os.pipe()
+    if not job["split"]:
+        return [out], (out_inside, out_inside)
+    err, err_inside = os.pipe()
+    return [out, err], (out_inside, err_inside)
+
+
+def _execute(job, outputs, filters, go):
+    """Become the command, under its filters of system calls."""
+    os.setsid()
+    if job["tty"]:
+        fcntl.ioctl(outputs[0], termios.TIOCSCTTY, 0)
+    stdin = outputs[0] if job["tty"] else os.open("/dev/null", os.O_RDONLY)
+    for target, source in enumerate((stdin, *outputs)):
+        os.dup2(source, target)
+    if os.read(go, 1) != b"\n":
+        os._exit(137)
+    os.closerange(3, 65536)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    os.chdir(job["cwd"])
+    path = job["env"].get("PATH", os.defpath)
+    program = shutil.which(job["command"][0], path=path) or job["command"][0]
+    for one in filters:
+        _load(one)
+    os.execve(program, job["command"], job["env"])
 
 
 class _Program(ctypes.Structure):  # struct sock_fprog of linux/filter.h
@@ -203,9 +346,7 @@ class _Program(ctypes.Structure):  # struct sock_fprog of linux/filter.h
 def _load(text):
     """Put this process under a seccomp program; OSError where that fails."""
     program = _Program(len(text) // INSTRUCTION_BYTES, text)
-    library = ctypes.CDLL(None, use_errno=True)
-    if library.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(program), 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "no filter of system calls")
+    _prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(program))
 
 
 def _whole(descriptor):
@@ -221,32 +362,6 @@ def _listen(port):
     return made
 
 
-def _write(path, descriptor):
-    """Keep a file that the supervisor handed over: the authorities to trust, mostly."""
-    place = Path(path)
-    place.parent.mkdir(parents=True, exist_ok=True)
-    with os.fdopen(descriptor, "rb") as file:
-        fresh = place.with_name(f"{place.name}.{os.getpid()}")
-        fresh.write_bytes(file.read())
-        fresh.replace(place)
-
-
-def _write_home(job):
-    if not job["is_agent"]:
-        return
-    home = Path(job["env"]["HOME"])
-    for folder in (home, *map(Path, SCRATCH)):
-        for entry in folder.iterdir() if folder.is_dir() else ():
-            if entry.is_dir() and not entry.is_symlink():
-                shutil.rmtree(entry, ignore_errors=True)
-            else:
-                entry.unlink(missing_ok=True)
-    for path, text in job["home"].items():
-        place = home / path
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(text)
-
-
 def _receive(connection):
     """Return one message and its descriptors; None where the other side is gone."""
     size = array.array("i").itemsize * MOST_DESCRIPTORS
@@ -258,43 +373,26 @@ def _receive(connection):
     return (json.loads(data) if data else None), list(found)
 
 
-def _descendants(root):
-    """Return every process below one, by its number."""
-    parents = {}
-    for entry in os.listdir("/proc"):  # noqa: PTH208 - names, and many of them
-        if entry.isdigit():
-            with contextlib.suppress(OSError, IndexError, ValueError):
-                stat = Path(f"/proc/{entry}/stat").read_text(errors="replace")
-                parents[int(entry)] = int(stat.rpartition(")")[2].split()[1])
-    found, new = set(), {root}
-    while new:
-        new = {pid for pid, parent in parents.items() if parent in new} - found
-        found |= new
-    return found
-
-
-def _end_all():
-    """Kill whatever this job left, also what it made meanwhile."""
-    while left := _descendants(os.getpid()):
-        for pid in left:
-            with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
-        with contextlib.suppress(ChildProcessError):
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass
-        time.sleep(0.005)
-
-
 def main():
     """See the module's text."""
-    folder = sys.argv[1]
-    if sys.argv[2:] == ["--check"]:
-        try:
-            connect(folder).close()
-        except OSError as error:
-            sys.exit(f"no supervisor is at {folder}: {error.strerror}")
-        return
-    serve(folder)
+    folder, is_check = sys.argv[1], sys.argv[2:] == ["--check"]
+    if not is_check and os.getpid() not in FIRST:
+        sys.exit("runner: it ends all processes around it: run it as a container's first")
+    try:
+        _become_runner()
+        if not is_check:
+            _prctl(PR_SET_CHILD_SUBREAPER, 1)
+    except OSError as error:
+        sys.exit(
+            f"runner: {error.strerror}: it starts as root with the capabilities that"
+            " compose.yaml gives it"
+        )
+    if not is_check:
+        serve(folder)
+    try:
+        connect(folder).close()
+    except OSError as error:
+        sys.exit(f"no supervisor is at {folder}: {error.strerror}")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 import yaml
 
+from agent_image.runner import RUNNER
 from supervisor.settings import ROOT, SETTINGS
+from tests.fakes.containers import CONTROL, RIGHTS
 
 FILE = (ROOT / "compose.yaml").read_text()
 COMPOSE: dict[str, Any] = yaml.safe_load(FILE)
@@ -25,13 +27,18 @@ def test_agent_and_commands_have_no_network_no_rights_and_bounds(service: str) -
 
 
 @pytest.mark.parametrize("service", SERVICES)
-def test_every_container_is_read_only_and_nobody_in_particular(service: str) -> None:
+def test_every_container_is_read_only_and_has_no_rights_but_its_runners(service: str) -> None:
     of = SERVICES[service]
     assert of["read_only"] is True
     assert of["cap_drop"] == ["ALL"]
     assert of["security_opt"] == ["no-new-privileges:true"]
-    assert not {"privileged", "cap_add", "devices", "pid", "ipc"} & set(of)
-    assert of["user"].startswith("${GATEHOUSE_UID:-1000}")
+    assert not {"privileged", "devices", "pid", "ipc"} & set(of)
+    if service in INSIDE:
+        # To become a job's user, to give up rights for good, and to end processes.
+        assert of["cap_add"] == list(RIGHTS)
+    else:
+        assert "cap_add" not in of
+        assert of["user"].startswith("${GATEHOUSE_UID:-1000}")
     assert of["healthcheck"]["test"]
     assert not any("docker.sock" in volume for volume in of["volumes"])
 
@@ -47,9 +54,15 @@ def test_the_agent_sees_the_workspace_read_only_and_nothing_of_the_supervisors()
         for service in INSIDE
     }
     assert sockets == {
-        "agent": ["control-agent:/opt/gatehouse/control:ro"],
-        "tools": ["control-tools:/opt/gatehouse/control:ro"],
+        "agent": [f"control-agent:{CONTROL}:ro"],
+        "tools": [f"control-tools:{CONTROL}:ro"],
     }, "neither reaches the other's runner"
+
+
+def test_the_folder_of_the_socket_is_the_runners_alone() -> None:
+    image = (ROOT / "agent_image/Dockerfile").read_text()
+    assert f"chown {RUNNER}:{RUNNER} /opt/gatehouse/private" in image
+    assert "chmod 700 /opt/gatehouse/private" in image
 
 
 def test_the_page_is_on_this_machine_alone() -> None:

@@ -225,7 +225,7 @@ class SessionSetup:
         await self._bring_identity(session, wanted)
         folder = self._settings.sessions_dir / session.id
         if self._settings.backend == "compose" and wanted.resume is None:
-            await asyncio.to_thread(shared_copy.lend, folder, self._settings.shared_copy)
+            await self._lend(folder)
         if wanted.resume is not None:
             await self._take_over(session, wanted.resume)
             return (f"it goes on with the copy of session {wanted.resume}",)
@@ -348,8 +348,10 @@ class SessionSetup:
         self._spending.close_session(session.id)
         await self.quarantined.close(session)
         async with self._undo_turns[session.id]:
-            await self._detach(session)
-            self.left.add(session.id)
+            try:
+                await self._detach(session)
+            finally:
+                self.left.add(session.id)
         await self.tidy_left()
 
     async def _detach(self, session: Session) -> None:
@@ -364,11 +366,11 @@ class SessionSetup:
                 await parts.stop_door()
                 parts.stop_door = None
             await parts.channel.stop()
-            folder = self._settings.sessions_dir / session.id
-            await asyncio.to_thread(shared_copy.take_back, folder)
             for listener in parts.listeners:
                 listener.close()
             parts.listeners = ()
+            folder = self._settings.sessions_dir / session.id
+            await asyncio.to_thread(shared_copy.take_back, folder)
 
     # -- what is left to answer -------------------------------------------------------------------
 
@@ -418,11 +420,15 @@ class SessionSetup:
             self._gate.answers.close(f"session {session.id} goes on with this copy", *left)
             await asyncio.to_thread(move_copy, folder / resumed, folder / session.id)
             if self._settings.backend == "compose":
-                await asyncio.to_thread(
-                    shared_copy.lend, folder / session.id, self._settings.shared_copy
-                )
+                await self._lend(folder / session.id)
         await self.tidy_left()
         await self._parts[session.id].channel.reopen()
+
+    async def _lend(self, folder: Path) -> None:
+        running = {one for one in self._parts if one not in self.left}
+        await asyncio.to_thread(
+            shared_copy.lend, folder, self._settings.shared_copy, running.__contains__
+        )
 
     async def reopen(self, session_id: str) -> None:
         """Mount the copy of a session that has ended, where it is an overlay."""

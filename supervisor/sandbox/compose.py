@@ -3,8 +3,7 @@
 The containers are made by compose.yaml, which says what they may; this only hands jobs to the
 runner in each (agent_image/runner.py), by a socket on a volume that supervisor and container share.
 What a job's listening sockets hear is served from here, as in a bubblewrap sandbox, so neither
-container has a network. It must never trust a runner with more than output: what it hands over is
-checked.
+container has a network. What comes from a runner is checked by `runner_link`.
 
 One session at a time, and one command at a time: each container has one loopback interface, and
 what a socket there may reach is one session's, or one command's.
@@ -13,42 +12,35 @@ what a socket there may reach is one session's, or one command's.
 import asyncio
 import contextlib
 import fcntl
-import json
-import os
+import functools
 import signal
 import socket
 import struct
 import termios
 from pathlib import Path
-from typing import Any, Literal
-
-import msgspec
+from typing import Literal
 
 from supervisor.errors import SandboxError
-from supervisor.sandbox import seccomp
-from supervisor.sandbox.base import (
-    CA_BUNDLE,
-    JAVA_STORE,
-    OnListeners,
-    OnOutput,
-    Spec,
-    Stats,
-    ToolResult,
-)
+from supervisor.sandbox.base import OnListeners, OnOutput, Spec, Stats, ToolResult
 from supervisor.sandbox.findings import CheckResult
+from supervisor.sandbox.runner_link import SEE_LOG, RunnerLink, close_all, handed, job_of
 from supervisor.sandbox.running import Capture, OutputBudget, Pump, result_of
 
 type Container = Literal["agent", "tools"]
 SIDES: tuple[Container, ...] = ("agent", "tools")
 START_S = 20.0
-MOST_BYTES = 200_000
-MOST_DESCRIPTORS = 16
+# How long a runner may take to say the end of what it was told to kill; then it is hung up on.
+KILL_S = 10.0
+# All that wrote has ended by then, so what is left to read is there.
+DRAIN_S = 5.0
+# Connections of one container: its runner has one, and a health check now and then.
+MOST_LINKS = 8
 
 
 class ComposeRunning:
     """See `base.Running`. It has no process number here: that is another container's."""
 
-    def __init__(self, side: Container, link: "_Link", budget: OutputBudget) -> None:
+    def __init__(self, side: Container, link: RunnerLink, budget: OutputBudget) -> None:
         self.pid = 0
         self.pid_started = 0
         self.listeners: dict[int, socket.socket] = {}
@@ -101,12 +93,18 @@ class ComposeRunning:
         code = await self._link.ended()
         if code is None:
             self._killed_why = self._killed_why or "its container stopped"
-            for pump in self._pumps:
-                pump.close()
-            self._on_output_end()
+            self._drop_output()
             return 137
-        await self._output_ended.wait()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(DRAIN_S):
+                await self._output_ended.wait()
+        self._drop_output()
         return code
+
+    def _drop_output(self) -> None:
+        for pump in self._pumps:
+            pump.close()
+        self._on_output_end()
 
     def terminate(self) -> None:
         """See `base.Running`."""
@@ -116,6 +114,7 @@ class ComposeRunning:
         """See `base.Running`."""
         self._killed_why = self._killed_why or why
         self._link.signal(signal.SIGKILL)
+        asyncio.get_running_loop().call_later(KILL_S, self._link.close)
 
     def pause(self) -> str:
         """See `base.Running`."""
@@ -148,7 +147,8 @@ class Compose:
     def __init__(self, control: Path) -> None:
         self._control = control
         self._doors: dict[Container, socket.socket] = {}
-        self._idle: dict[Container, asyncio.Queue[_Link]] = {}
+        self._idle: dict[Container, asyncio.Queue[RunnerLink]] = {}
+        self._links: dict[Container, list[RunnerLink]] = {}
         self._running: set[ComposeRunning] = set()
         self._tool_turn = asyncio.Lock()
         self._is_paused = False
@@ -163,6 +163,8 @@ class Compose:
                 path.unlink(missing_ok=True)
                 door = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
                 door.bind(str(path))
+                # The runner is another user; what keeps others out is the folder that it is in.
+                path.chmod(0o666)
             except OSError as error:
                 raise SandboxError(
                     f"no socket for the {side} container at {path}: {error.strerror}",
@@ -172,6 +174,7 @@ class Compose:
             door.setblocking(False)
             self._doors[side] = door
             self._idle[side] = asyncio.Queue()
+            self._links[side] = []
             asyncio.get_running_loop().add_reader(door, self._accept, side)
 
     async def start(
@@ -245,7 +248,18 @@ class Compose:
     def _accept(self, side: Container) -> None:
         with contextlib.suppress(OSError):
             made, _ = self._doors[side].accept()
-            _Link(made, self._idle[side].put_nowait)
+            links = [one for one in self._links[side] if not one.is_lost]
+            if len(links) == MOST_LINKS:
+                made.close()
+            else:
+                links.append(RunnerLink(made, functools.partial(self._on_hello, side)))
+            self._links[side] = links
+
+    def _on_hello(self, side: Container, link: RunnerLink) -> None:
+        idle = self._idle[side]
+        waiting = [idle.get_nowait() for _ in range(idle.qsize())]
+        for one in (*(one for one in waiting if not one.is_lost), link):
+            idle.put_nowait(one)
 
     async def _start(
         self,
@@ -261,22 +275,24 @@ class Compose:
             )
         self.open()
         link = await self._runner(side)
+        outputs: list[int] = []
+        listeners: dict[int, socket.socket] = {}
         try:
             async with asyncio.timeout(START_S):
-                outputs, listeners = await _handed(link, _job(side, spec, on_error), spec)
+                outputs, listeners = await handed(link, job_of(spec, on_error), spec)
             running = ComposeRunning(side, link, OutputBudget(spec.limits.output_bytes))
             running.listeners = listeners
             running.master_fd = outputs[0] if spec.tty else None
             if on_listeners is not None:
                 await on_listeners(listeners)
-        except TimeoutError as error:
+        except BaseException as error:
             link.close()
-            raise SandboxError(
-                f"the {side} container didn't start the command within {START_S:g} s",
-                "look at its log: docker compose logs",
-            ) from error
-        except BaseException:
-            link.close()
+            close_all(outputs, listeners)
+            if isinstance(error, TimeoutError):
+                raise SandboxError(
+                    f"the {side} container didn't start the command within {START_S:g} s",
+                    SEE_LOG,
+                ) from error
             raise
         sinks = [on_output] if on_error is None or spec.tty else [on_output, on_error]
         running.attach(outputs, sinks)
@@ -286,7 +302,7 @@ class Compose:
             running.pause()
         return running
 
-    async def _runner(self, side: Container) -> "_Link":
+    async def _runner(self, side: Container) -> RunnerLink:
         """Return a connection of a runner that waits; one that hung up meanwhile is passed over."""
         try:
             async with asyncio.timeout(START_S):
@@ -299,137 +315,3 @@ class Compose:
                 f"the {side} container isn't there",
                 f"start it: docker compose up {side}, and look at its log",
             ) from error
-
-
-class _Link:
-    """A runner's connection. `on_hello` is called once it says that it waits for a job."""
-
-    def __init__(self, sock: socket.socket, on_hello: Any) -> None:
-        sock.setblocking(False)
-        self._sock = sock
-        self._on_hello = on_hello
-        self._news: asyncio.Queue[tuple[dict[str, Any], list[int]] | None] = asyncio.Queue()
-        self._over = asyncio.Event()
-        self.exit_code: int | None = None
-        self.is_lost = False
-        asyncio.get_running_loop().add_reader(sock, self._read)
-
-    def send(self, message: dict[str, Any], descriptors: list[int] | None = None) -> None:
-        """Send one message. A runner that is gone is noticed by its end."""
-        with contextlib.suppress(OSError):
-            socket.send_fds(self._sock, [json.dumps(message).encode()], descriptors or [])
-
-    def signal(self, number: signal.Signals) -> None:
-        """Have the runner send a signal to all of the job."""
-        if not self.is_lost and self.exit_code is None:
-            self.send({"signal": int(number)})
-
-    async def news(self) -> tuple[dict[str, Any], list[int]]:
-        """Return the next message and its descriptors; SandboxError where the runner is gone."""
-        found = await self._news.get()
-        if found is None:
-            raise SandboxError("the container stopped", "look at its log: docker compose logs")
-        return found
-
-    async def ended(self) -> int | None:
-        """Wait for the job's end; its exit code, None where the runner is gone without one."""
-        await self._over.wait()
-        return self.exit_code
-
-    @property
-    def is_over(self) -> bool:
-        """Return whether the job has ended, or its runner is gone."""
-        return self._over.is_set()
-
-    def close(self) -> None:
-        """Hang up: the runner ends what it runs."""
-        if not self.is_lost:
-            self.is_lost = True
-            asyncio.get_running_loop().remove_reader(self._sock)
-            self._sock.close()
-            self._over.set()
-            self._news.put_nowait(None)
-
-    def _read(self) -> None:
-        try:
-            data, descriptors, _, _ = socket.recv_fds(self._sock, MOST_BYTES, MOST_DESCRIPTORS)
-            message = json.loads(data) if data else None
-        except BlockingIOError:
-            return
-        except (OSError, ValueError):
-            message, descriptors = None, []
-        if not isinstance(message, dict):
-            self.close()
-        elif message.get("hello"):
-            self._on_hello(self)
-        elif isinstance(message.get("exit"), int):
-            self.exit_code = message["exit"]
-            self._over.set()
-            self.close()
-        else:
-            self._news.put_nowait((message, descriptors))
-
-
-def _job(side: Container, spec: Spec, on_error: OnOutput | None) -> dict[str, Any]:
-    return {
-        "command": spec.command,
-        "env": spec.env,
-        "cwd": spec.cwd,
-        "tty": spec.tty,
-        "split": on_error is not None and not spec.tty,
-        "ports": spec.ports,
-        "home": spec.home_files,
-        "is_agent": side == "agent",
-        "files": [inside for _, inside in _files(spec)],
-    }
-
-
-def _files(spec: Spec) -> list[tuple[Path, str]]:
-    """Return the files of the host that a job needs, with their places. Folders (Python, the
-    agent's program) are in the image."""
-    trusted = ((spec.ca_bundle, CA_BUNDLE), (spec.java_store, JAVA_STORE))
-    found = [(file, inside) for file, inside in trusted if file is not None]
-    return found + [(one, inside) for one, inside in spec.readonly_binds if one.is_file()]
-
-
-def _memfd(opened: contextlib.ExitStack, data: bytes) -> int:
-    descriptor = os.memfd_create("filter", os.MFD_CLOEXEC)
-    opened.callback(os.close, descriptor)
-    os.write(descriptor, data)
-    os.lseek(descriptor, 0, os.SEEK_SET)
-    return descriptor
-
-
-async def _handed(
-    link: _Link, job: dict[str, Any], spec: Spec
-) -> tuple[list[int], dict[int, socket.socket]]:
-    """Hand a job over, and take what the runner hands over for it: outputs and listening
-    sockets, checked."""
-    with contextlib.ExitStack() as opened:
-        files = [opened.enter_context(file.open("rb")).fileno() for file, _ in _files(spec)]
-        # The same as in a bubblewrap sandbox, above what the engine forbids: no socket that lies in
-        # the workspace can be reached.
-        files += [_memfd(opened, program) for program in seccomp.programs()]
-        if len(msgspec.json.encode({"start": job})) > MOST_BYTES:
-            raise SandboxError("the command is too long for a container", "use a shorter one")
-        link.send({"start": job}, files)
-        message, descriptors = await link.news()
-    count = 2 if job["split"] else 1
-    if "error" in message or len(descriptors) != count + len(spec.ports):
-        for one in descriptors:
-            os.close(one)
-        raise SandboxError(
-            f"the container can't start it: {message.get('error', 'it handed over too little')}",
-            "look at its log: docker compose logs",
-        )
-    listeners = {}
-    for port, descriptor in zip(spec.ports, descriptors[count:], strict=True):
-        listener = socket.socket(fileno=descriptor)
-        listener.setblocking(False)
-        listeners[port] = listener
-        # INVARIANT: what is served is a listening socket on a loopback interface, and nothing else
-        # that a container may hand over.
-        is_listening = listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
-        if listener.family != socket.AF_INET or not is_listening:
-            raise SandboxError("the container handed over no listening socket", "restart it")
-    return descriptors[:count], listeners

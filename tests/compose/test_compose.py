@@ -52,10 +52,10 @@ def engine(*words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def inside(service: str, script: str) -> subprocess.CompletedProcess[str]:
+def inside(service: str, script: str, user: str = "1000") -> subprocess.CompletedProcess[str]:
     """A script in a service's container, as whatever runs there could run it."""
     for name in (f"{PROJECT}_{service}_1", f"{PROJECT}-{service}-1"):
-        done = engine("exec", name, "sh", "-c", script)
+        done = engine("exec", "-u", f"{user}:{user}", name, "sh", "-c", script)
         if "no such container" not in done.stderr.lower():
             return done
     raise AssertionError(f"there is no container of {service}: {done.stderr}")
@@ -152,11 +152,21 @@ def test_what_it_can_write_is_the_copy_and_scratch(workspace: Path) -> None:
     for service in ("agent", "tools"):
         assert inside(service, "touch /workspace/lower/x").returncode != 0
         assert inside(service, "touch /opt/x /usr/x /etc/x /x").returncode != 0
-        assert inside(service, "rm /opt/gatehouse/control/runner.sock").returncode != 0
-        status = inside(service, "cat /proc/1/status").stdout
-        assert re.search(r"^CapEff:\s+0+$", status, re.MULTILINE)
-        assert re.search(r"^NoNewPrivs:\s+1$", status, re.MULTILINE)
-        assert re.search(r"^Seccomp:\s+2$", status, re.MULTILINE)
+        for who, capabilities in (("self", 0), ("1", 0b11100000)):
+            status = inside(service, f"cat /proc/{who}/status").stdout
+            assert re.search(rf"^CapEff:\s+0*{capabilities or 0:x}$", status, re.MULTILINE), who
+            assert re.search(r"^NoNewPrivs:\s+1$", status, re.MULTILINE)
+            assert re.search(r"^Seccomp:\s+2$", status, re.MULTILINE)
+
+
+def test_what_runs_in_a_container_has_no_way_to_its_runner(workspace: Path) -> None:
+    for service in ("agent", "tools"):
+        assert inside(service, "grep ^Uid: /proc/1/status").stdout.split()[1:] == ["65333"] * 4
+        assert inside(service, "ls /opt/gatehouse/private").returncode != 0
+        for name in ("mem", "environ", "fd", "cwd"):
+            tried = f"ls /proc/1/{name}/ 2>&1 || head -c 1 /proc/1/{name} 2>&1"
+            assert "ermission denied" in inside(service, tried).stdout, name
+        assert inside(service, "kill -9 1").returncode != 0
     assert inside("agent", "ls /data /run/secrets /workspace/host").returncode != 0
 
 
@@ -181,9 +191,13 @@ def test_containers_may_start_again_in_any_order(workspace: Path) -> None:
     )
     assert said
     for service in ("agent", "tools"):
-        check = "python3 -I /opt/gatehouse/agent_image/runner.py /opt/gatehouse/control --check"
+        check = (
+            "python3 -I /opt/gatehouse/agent_image/runner.py /opt/gatehouse/private/control --check"
+        )
         until(
-            lambda service=service, check=check: inside(service, check).returncode == 0 or None,
+            lambda service=service, check=check: (
+                inside(service, check, user="0").returncode == 0 or None
+            ),
             f"the health of {service}",
         )
     session = inside(

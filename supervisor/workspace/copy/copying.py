@@ -73,6 +73,7 @@ class Copier:
         self._forbidden = set(forbidden)
         self._can_clone = self._can_range = True
         self._stack: list[tuple[str, int, int]] = []
+        self._tell: Callable[[int], object] = int
         self._begin()
 
     def _begin(self) -> None:
@@ -150,7 +151,7 @@ class Copier:
         at = f"{prefix}{folder}/" if folder else prefix
         for leaf in leaves:
             try:
-                row = self._leaf(*ends, leaf, at)
+                row = self.leaf(*ends, leaf, at)
             except FileNotFoundError:
                 row = _NO_ROW  # deleted, perhaps long ago: git lists it still
             except FileExistsError:
@@ -199,7 +200,8 @@ class Copier:
 
     # -- what is in them --------------------------------------------------------------------------
 
-    def _leaf(self, source: int, target: int, leaf: str, at: str) -> tuple[int, ...]:
+    def leaf(self, source: int, target: int, leaf: str, at: str = "") -> tuple[int, ...]:
+        """Copy what isn't a folder's content from one open folder to another; its row."""
         try:
             reading = os.open(leaf, READING, dir_fd=source)
         except OSError as error:
