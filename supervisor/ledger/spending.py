@@ -43,20 +43,13 @@ from supervisor.core.models.usage import Usage
 from supervisor.core.money import dollars
 from supervisor.core.sessions import Session
 from supervisor.errors import StorageError, UserError
-from supervisor.ledger.traffic import Traffic
+from supervisor.ledger.traffic import ENDED, BudgetRefusal, Traffic
 from supervisor.records.audit import Audit
 from supervisor.store import spending as store
 
 log = structlog.get_logger("spending")
 
 OTHER = "not metered"
-
-
-class BudgetRefusal(NamedTuple):
-    """Why a call doesn't go out, where no raise would help."""
-
-    why: str
-    remedy: str
 
 
 class BudgetStanding(NamedTuple):
@@ -101,7 +94,13 @@ class Spending:
         # Why a call of a session was refused last, for as long as this supervisor runs.
         self.refusals: dict[str, str] = {}
         self._watchers: list[Callable[[str], None]] = []
-        self.traffic = Traffic(engine, self._standing, lambda: self.key("day", ""), self._sent)
+        self.traffic = Traffic(
+            engine,
+            self._standing,
+            self._budgets.__contains__,
+            lambda: self.key("day", ""),
+            self._sent,
+        )
 
     def use_prices(self, table: PriceTable) -> None:
         """Use these prices from now on. Reservations stay as they are."""
@@ -151,7 +150,7 @@ class Spending:
         recorded."""
         budget = self._budgets.get(session_id)
         if budget is None:
-            return BudgetRefusal("the session has ended", "start a new session")
+            return ENDED
         reserved = bound(call, self._table)
         with self._engine.begin() as connection:
             limits, used = self._standing(connection, session_id)

@@ -2,7 +2,8 @@
 
     draw   before anything goes out: egress gets a portion, which counts from then on, or is told
            the limit that it would pass
-    use    what went out of it, reported now and then and at the session's end
+    use    what went out of it, and what is given back of it, reported now and then and at the end
+           of whoever drew it
     lose   unknown (a crash, egress gone): the whole portion counts as sent
 
 It is separate from `spending`, whose limits it keeps to, because a request is no call of a model:
@@ -10,7 +11,8 @@ egress counts it itself, out of a portion, and it isn't recorded one by one. INV
 taken and the portion is recorded in one transaction, with nothing awaited between.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from sqlalchemy import Connection, Engine
 
@@ -19,27 +21,42 @@ from supervisor.store import traffic as store
 from supervisor.store.traffic import TrafficKind
 
 type BudgetsOf = Callable[[Connection, str], tuple[dict[Scope, Limits], dict[Scope, Amounts]]]
+NOTHING: Mapping[TrafficKind, int] = {"requests": 0, "bytes_out": 0}
+
+
+class BudgetRefusal(NamedTuple):
+    """Why a call or a portion of traffic doesn't go out, where no raise would help."""
+
+    why: str
+    remedy: str
+
+
+ENDED = BudgetRefusal("the session has ended", "start a new session")
 
 
 class Traffic:
-    """One per supervisor. `standing` returns limits and their use; `day` is today's key; `changed`
-    is called with the session."""
+    """One per supervisor. `standing` returns limits and their use; `is_open` says whether a session
+    still has a budget; `day` is today's key; `changed` is called with the session."""
 
     def __init__(
         self,
         engine: Engine,
         standing: BudgetsOf,
+        is_open: Callable[[str], bool],
         day: Callable[[], str],
         changed: Callable[[str], None],
     ) -> None:
         self._engine = engine
         self._standing = standing
+        self._is_open = is_open
         self._day = day
         self._changed = changed
 
-    def draw(self, session_id: str, kind: TrafficKind, wanted: int) -> int | Over:
+    def draw(self, session_id: str, kind: TrafficKind, wanted: int) -> int | Over | BudgetRefusal:
         """Return the session's new portion, at least what it wants; or the limit that this would
         pass."""
+        if not self._is_open(session_id):
+            return ENDED
         with self._engine.begin() as connection:
             limits, used = self._standing(connection, session_id)
             over = first_over(limits, used, Amounts(**{kind: wanted}))
@@ -52,18 +69,16 @@ class Traffic:
         self._changed(session_id)
         return found
 
-    def use(self, session_id: str, requests: int, bytes_out: int, *, is_last: bool) -> None:
-        """Record sent traffic; with `is_last` give back the rest."""
+    def use(
+        self,
+        session_id: str,
+        used: Mapping[TrafficKind, int] = NOTHING,
+        back: Mapping[TrafficKind, int] = NOTHING,
+    ) -> None:
+        """Record sent traffic, and give back what of the portions isn't sent any more."""
         with self._engine.begin() as connection:
-            if requests or bytes_out:
-                store.use(
-                    connection,
-                    session_id,
-                    self._day(),
-                    {"requests": requests, "bytes_out": bytes_out},
-                )
-            if is_last:
-                store.release(connection, session_id)
+            store.use(connection, session_id, self._day(), used)
+            store.release(connection, session_id, back)
         self._changed(session_id)
 
     def lose(self) -> None:

@@ -17,7 +17,9 @@ from supervisor.core.network.egress_wire import TELL_OPERATOR, Answer, Draw, Res
 from supervisor.core.text.display import visible
 from supervisor.errors import StorageError
 from supervisor.gate.gate import Gate, Grant, Refused
-from supervisor.ledger.spending import BudgetRefusal, Spending
+from supervisor.ledger.spending import Spending
+from supervisor.ledger.traffic import BudgetRefusal
+from supervisor.network import reach
 
 log = structlog.get_logger("spending")
 
@@ -85,7 +87,8 @@ class ModelCalls:
             return None
 
     def closing(self, session_id: str) -> None:
-        """Expect egress's last report of a closed session's traffic."""
+        """Expect egress's last report of the traffic of a session, or of a stand-in, that was
+        closed."""
         self._untold.add(session_id)
 
     async def all_told(self) -> None:
@@ -104,12 +107,15 @@ class ModelCalls:
             self._told.set()
         if self._spending is None:
             return
+        session_id = reach.of_session(used).session_id
         try:
             self._spending.traffic.use(
-                used.session_id, used.requests, used.bytes_out, is_last=used.is_last
+                session_id,
+                {"requests": used.requests, "bytes_out": used.bytes_out},
+                {"requests": used.requests_back, "bytes_out": used.bytes_out_back},
             )
         except StorageError as error:  # what was handed out for it goes on counting
-            log.error("traffic not recorded", error=str(error), session=used.session_id)
+            log.error("traffic not recorded", error=str(error), session=session_id)
 
     def lose_all(self) -> list[tuple[Spent, Charge | None]]:
         """Count outstanding calls and portions as used: egress is gone. Yields what each call

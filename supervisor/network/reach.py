@@ -37,8 +37,9 @@ def stand_in(session_id: str) -> str:
 
 
 def meant(message: FromEgress) -> FromEgress:
-    """Return a message about a stand-in as one about its session; a question stays as it is."""
-    return message if isinstance(message, Question) else of_session(message)
+    """Return a message about a stand-in as one about its session. A question stays as it is, and so
+    does a report of traffic, which may be the last of the stand-in but not of its session."""
+    return message if isinstance(message, Question | Used) else of_session(message)
 
 
 def of_session[M: FromEgress](message: M) -> M:

@@ -37,26 +37,18 @@ def hold(connection: Connection, session_id: str, day: str, kind: TrafficKind, c
 def use(connection: Connection, session_id: str, day: str, used: Mapping[TrafficKind, int]) -> None:
     """Record traffic of a session: out of its held portions, the oldest first, and beyond them on
     this day."""
-    _ensure(connection, session_id, day)
-    rows = (
-        select(traffic.c.day, *_HELD.values())
-        .where(traffic.c.session_id == session_id)
-        .order_by(traffic.c.day)
-    )
-    found = connection.execute(rows).all()
-    for at, kind in enumerate(KINDS, start=1):
-        left = used[kind]
-        for row in found:
-            moved = min(left, row[at])
-            left -= moved
-            _move(connection, _row(session_id, row[0]), kind, used=moved, held=moved)
-        _move(connection, _row(session_id, day), kind, used=left, held=0)
+    for kind in KINDS:
+        beyond = _take(connection, session_id, kind, used[kind], is_sent=True)
+        if beyond:
+            _ensure(connection, session_id, day)
+            _move(connection, _row(session_id, day), kind, used=beyond, held=0)
 
 
-def release(connection: Connection, session_id: str) -> None:
-    """Release a session's held portions: the rest was not sent."""
-    nothing = dict.fromkeys(_HELD.values(), 0)
-    connection.execute(update(traffic).where(traffic.c.session_id == session_id).values(nothing))
+def release(connection: Connection, session_id: str, back: Mapping[TrafficKind, int]) -> None:
+    """Release so much of a session's held portions, the oldest first: it was not sent. What others
+    hold for the same session (an install's own connections) stays held."""
+    for kind in KINDS:
+        _take(connection, session_id, kind, back[kind], is_sent=False)
 
 
 def lose_held(connection: Connection) -> None:
@@ -67,10 +59,29 @@ def lose_held(connection: Connection) -> None:
     connection.execute(update(traffic).values(values))
 
 
+def _take(
+    connection: Connection, session_id: str, kind: TrafficKind, count: int, *, is_sent: bool
+) -> int:
+    """Take so much out of a session's held portions. Return what they don't have."""
+    if not count:
+        return 0
+    rows = (
+        select(traffic.c.day, _HELD[kind])
+        .where((traffic.c.session_id == session_id) & (_HELD[kind] > 0))
+        .order_by(traffic.c.day)
+    )
+    for day, held in connection.execute(rows).all():
+        moved = min(count, held)
+        count -= moved
+        used = moved if is_sent else 0
+        _move(connection, _row(session_id, day), kind, used=used, held=moved)
+    return count
+
+
 def _move(
     connection: Connection, where: ColumnElement[bool], kind: TrafficKind, *, used: int, held: int
 ) -> None:
-    if used:
+    if used or held:
         values = {_USED[kind]: _USED[kind] + used, _HELD[kind]: _HELD[kind] - held}
         connection.execute(update(traffic).where(where).values(values))
 

@@ -21,7 +21,8 @@ from supervisor.core.money import PICOUSD
 from supervisor.core.secrets.redact import Redactor
 from supervisor.core.sessions import Session, SessionId
 from supervisor.errors import PolicyError, StorageError, UserError
-from supervisor.ledger.spending import BudgetRefusal, Spending, read_prices
+from supervisor.ledger.spending import Spending, read_prices
+from supervisor.ledger.traffic import BudgetRefusal
 from supervisor.records.audit import Audit
 from supervisor.settings import ROOT
 from supervisor.store.engine import open_database

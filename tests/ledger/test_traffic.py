@@ -4,6 +4,7 @@ crash."""
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,9 +15,11 @@ from hypothesis import strategies as st
 from supervisor.core.budget import UNLIMITED, Amounts, Over, parse_budget
 from supervisor.core.secrets.redact import Redactor
 from supervisor.ledger.spending import Spending
+from supervisor.ledger.traffic import BudgetRefusal
 from supervisor.records.audit import Audit
 from supervisor.settings import ROOT
 from supervisor.store.engine import open_database
+from supervisor.store.traffic import TrafficKind
 from tests.examples import examples
 from tests.fakes.clock import FakeClock
 from tests.ledger.test_spending import TABLE, session
@@ -61,12 +64,16 @@ def make(tmp_path: Path) -> Iterator[object]:
         one.close()
 
 
+def requests(count: int) -> dict[TrafficKind, int]:
+    return {"requests": count, "bytes_out": 0}
+
+
 def test_without_a_limit_there_is_no_end_and_what_was_sent_is_recorded(make) -> None:  # type: ignore[no-untyped-def]
     ledger = make().with_budgets("5usd")
     assert ledger.traffic.draw("one", "requests", 1) == UNLIMITED
     assert ledger.used() == Amounts()
-    ledger.traffic.use("one", 3, 700, is_last=False)
-    ledger.traffic.use("one", 1, 1, is_last=True)
+    ledger.traffic.use("one", {"requests": 3, "bytes_out": 700})
+    ledger.traffic.use("one", {"requests": 1, "bytes_out": 1})
     assert ledger.used() == Amounts(requests=4, bytes_out=701)
     assert ledger.used("two") == Amounts()
 
@@ -83,9 +90,9 @@ def test_a_portion_counts_from_the_moment_it_is_handed_out(make) -> None:  # typ
     portion = ledger.traffic.draw("one", "requests", 1)
     assert portion == 62  # a sixteenth of what is left
     assert ledger.used().requests == 62
-    ledger.traffic.use("one", 2, 0, is_last=False)
+    ledger.traffic.use("one", requests(2))
     assert ledger.used().requests == 62
-    ledger.traffic.use("one", 0, 0, is_last=True)
+    ledger.traffic.use("one", back=requests(60))
     assert ledger.used().requests == 2
     assert ledger.traffic.draw("one", "bytes_out", 9_000_000) == 9_000_000
     assert ledger.traffic.draw("one", "bytes_out", 2_000_000) == Over(
@@ -98,7 +105,7 @@ def test_the_last_request_of_a_budget_is_still_allowed_and_no_more(make) -> None
     sent = 0
     while isinstance(portion := ledger.traffic.draw("one", "requests", 1), int):
         sent += portion
-        ledger.traffic.use("one", portion, 0, is_last=False)
+        ledger.traffic.use("one", requests(portion))
     assert sent == 1000
     over = ledger.traffic.draw("one", "requests", 1)
     ledger.spending.raise_limit("one", over, over.step, "one")
@@ -119,7 +126,7 @@ def test_what_was_drawn_on_one_day_and_sent_on_the_next_counts_on_the_first(make
     ledger = make(per_day="100requests").with_budgets()
     assert ledger.traffic.draw("one", "requests", 20) == 20
     ledger.clock.advance(DAY_S)
-    ledger.traffic.use("one", 20, 0, is_last=True)
+    ledger.traffic.use("one", requests(20))
     assert ledger.spending.standing("one").used["day"].requests == 0
     assert ledger.spending.standing("one").used["total"].requests == 20
 
@@ -137,10 +144,16 @@ def test_80_percent_is_on_record_once_and_shown(make, tmp_path: Path) -> None:  
 
 
 @given(
-    st.lists(st.tuples(st.sampled_from(["draw", "use", "last", "lose"]), st.sampled_from(["one",
-    "two"]), st.integers(1, 40)), max_size=40),
+    st.lists(
+        st.tuples(
+            st.sampled_from(["draw", "use", "back", "lose"]),
+            st.sampled_from(["one", "one+1", "one+2", "two"]),
+            st.integers(1, 40),
+        ),
+        max_size=40,
+    ),
     st.integers(1, 90),
-)  # fmt: skip
+)
 @settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture],
     max_examples=examples(25),
@@ -149,31 +162,38 @@ def test_80_percent_is_on_record_once_and_shown(make, tmp_path: Path) -> None:  
 def test_no_order_overruns_and_what_was_sent_is_never_forgotten(
     tmp_path_factory, steps: list[tuple[str, str, int]], limit: int
 ) -> None:  # type: ignore[no-untyped-def]
+    """Of several who draw for one session, each gives back only its own."""
     ledger = Ledger(tmp_path_factory.mktemp("ledger"), total=f"{limit}requests").with_budgets()
-    have = {"one": 0, "two": 0}
+    have: Counter[str] = Counter()
     sent = lost = 0
     try:
-        for step, name, count in steps:
+        for step, who, count in steps:
+            name = who.partition("+")[0]
             if step == "draw":
                 found = ledger.traffic.draw(name, "requests", count)
-                have[name] += found if isinstance(found, int) else 0
+                have[who] += found if isinstance(found, int) else 0
             elif step == "use":
-                used = min(count, have[name])
-                have[name] -= used
+                used = min(count, have[who])
+                have[who] -= used
                 sent += used
-                ledger.traffic.use(name, used, 0, is_last=False)
-            elif step == "last":
-                ledger.traffic.use(name, 0, 0, is_last=True)
-                have[name] = 0
+                ledger.traffic.use(name, requests(used))
+            elif step == "back":
+                ledger.traffic.use(name, back=requests(have.pop(who, 0)))
             else:
-                lost += sum(have.values())
-                have = {"one": 0, "two": 0}
+                lost += have.total()
+                have.clear()
                 ledger.traffic.lose()
             total = ledger.spending.standing().used["total"].requests
-            assert total == sent + lost + sum(have.values())
+            assert total == sent + lost + have.total()
             assert total <= limit
     finally:
         ledger.close()
+
+
+def test_an_ended_session_gets_no_portion_beyond_its_budget(make) -> None:  # type: ignore[no-untyped-def]
+    ledger = make().with_budgets("10requests")
+    ledger.spending.close_session("one")
+    assert isinstance(ledger.traffic.draw("one", "requests", 1), BudgetRefusal)
 
 
 CRASHES = """
@@ -183,7 +203,7 @@ from tests.ledger.test_traffic import Ledger
 ledger = Ledger(Path(sys.argv[1]), total="100000requests").with_budgets()
 while True:
     print("drawn", ledger.traffic.draw("one", "requests", 5), flush=True)
-    ledger.traffic.use("one", 3, 0, is_last=False)
+    ledger.traffic.use("one", {"requests": 3, "bytes_out": 0})
     print("used 3", flush=True)
 """
 
@@ -199,5 +219,5 @@ def test_after_kill_9_all_that_was_handed_out_counts(make, tmp_path: Path) -> No
     ledger = make(total="100000requests").with_budgets()
     ledger.spending.lose_all()
     assert ledger.used().requests >= drawn
-    ledger.traffic.use("one", 0, 0, is_last=True)
+    ledger.traffic.use("one", back=requests(drawn))
     assert ledger.used().requests >= drawn, "nothing is given back of what nobody saw"

@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import signal
+import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
@@ -82,10 +83,16 @@ def proxy(place: Setting) -> Proxy:
     return Proxy(None, place.session_id, place.port)  # type: ignore[arg-type]
 
 
-async def get(place: Setting, origin: Origin, path: str = "/x", more: str = "") -> bytes:
+async def get(
+    place: Setting,
+    origin: Origin,
+    path: str = "/x",
+    more: str = "",
+    through: Proxy | None = None,
+) -> bytes:
     target = f"origin.test:{origin.port}"
     head = f"GET http://{target}{path} HTTP/1.1\r\nHost: {target}\r\n{more}\r\n"
-    return await proxy(place).send(head.encode())
+    return await (through or proxy(place)).send(head.encode())
 
 
 async def until(found: Callable[[], object]) -> None:
@@ -287,6 +294,40 @@ async def test_what_is_left_of_a_portion_is_given_back_when_the_session_ends(
     await place.broker.close_session(place.session_id)
     await until(lambda: used(place, mine).requests == 1)
     assert 0 < used(place, mine).bytes_out < 1000
+
+
+async def test_the_end_of_an_installs_connection_gives_back_nothing_of_its_session(
+    place: Setting, http: Origin
+) -> None:
+    """It would be sent beyond the limit, a portion more for each install."""
+    mine = let(place, http.port, budget="64requests")
+    for number in range(1, 9):
+        assert status_of(await get(place, http)) == 200
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            hosts = frozenset({("origin.test", http.port)})
+            reach = await place.broker.open_reach(place.session_id, listener, hosts)
+            install = Proxy(None, reach, listener.getsockname()[1])  # type: ignore[arg-type]
+            assert status_of(await get(place, http, through=install)) == 200
+            await place.broker.close_session(reach)
+        await until(lambda number=number: used(place, mine).requests >= 2 * number)
+    await place.broker.close_session(place.session_id)
+    await place.broker.stop()
+    assert used(place, mine).requests == 16 == http.received.count(b"GET ")
+
+
+async def test_what_a_request_announced_that_was_aborted_is_given_back(
+    place: Setting, http: Origin
+) -> None:
+    mine = let(place, http.port, budget="100mb")
+    head = (
+        f"POST http://origin.test:{http.port}/x HTTP/1.1\r\nHost:"
+        f" origin.test:{http.port}\r\nContent-Length: 90000000\r\n\r\n"
+    )
+    _, writer = await asyncio.open_connection("127.0.0.1", place.port)
+    writer.write(head.encode())
+    await until(lambda: used(place, mine).bytes_out >= 90_000_000)
+    writer.transport.abort()
+    await until(lambda: used(place, mine).bytes_out < KB)
 
 
 async def test_at_the_end_of_gatehouse_it_is_given_back_too(place: Setting, http: Origin) -> None:

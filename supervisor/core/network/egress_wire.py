@@ -288,12 +288,14 @@ class Draw(_Message, frozen=True, kw_only=True, tag="draw"):
 
 
 class Used(_Message, frozen=True, kw_only=True, tag="used"):
-    """Traffic that a session sent since the last such message. `is_last`: it sends no more, and
-    gives back the rest of its portion."""
+    """Traffic that a session sent since the last such message, and what it gives back of what it
+    drew. `is_last`: it sends no more, and has given back all the rest."""
 
     session_id: str
-    requests: int
-    bytes_out: int
+    requests: int = 0
+    bytes_out: int = 0
+    requests_back: int = 0
+    bytes_out_back: int = 0
     is_last: bool = False
 
 

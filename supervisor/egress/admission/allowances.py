@@ -3,21 +3,29 @@
 It decides only whether what is about to go out is covered. Where it isn't, more is drawn, and all
 who need more of the same kind wait for that one answer. It is separate from `admission` because it
 doesn't ask where something goes. INVARIANT: what isn't covered doesn't go out; no answer and a lost
-supervisor are denials (law 3). What went out is reported now and then, out of the way of traffic.
+supervisor are denials (law 3). What went out is reported now and then, out of the way of traffic,
+and what is drawn and not needed is given back with it: a client may announce a body of any length
+and go away.
 """
 
 import asyncio
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
+import msgspec
+
 from supervisor.base.clock import Clock
+from supervisor.core.budget import PORTIONS, UNLIMITED
 from supervisor.core.network.egress_wire import Answer
-from supervisor.egress.admission.questions import Questions
+from supervisor.egress.admission.questions import Questions, denied, given_back
 from supervisor.egress.admission.sessions import EgressSession, Kind, Sessions
 
 REPORT_S = 2.0
 # After a denial the next draw waits so long: who goes on trying asks the supervisor once in that
 # time.
 DENIED_S = 1.0
+_ENDED = denied("the session has ended", "start a new session")
 # No more is asked for at once, whatever a request says of its own length.
 MOST_AT_ONCE = 2**40
 
@@ -68,6 +76,8 @@ class Allowances:
         """Ask for more, for all who need it; the answer, once what it grants is the session's.
         One who asks for much is denied alone."""
         key = (session, kind)
+        if session.closed:
+            return _now(_ENDED)
         running = self._draws.get(key)
         if running is not None:
             return (
@@ -75,12 +85,11 @@ class Allowances:
                 if _is_as_much(count, running.wanted)
                 else self._draw_after(running, session, kind, count)
             )
-        found: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         denial, denied_count, denied_at = self._denied.get(key, (None, 0, 0.0))
         is_recent = self._clock.monotonic() - denied_at < DENIED_S
         if denial is not None and is_recent and _is_as_much(count, denied_count):
-            found.set_result(denial)
-            return found
+            return _now(denial)
+        found: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._draws[key] = _Drawing(found, count)
         # Before: so that the ledger knows what went out of the last portion.
         self._report(session)
@@ -88,7 +97,9 @@ class Allowances:
         def answered(answer: Answer) -> None:
             del self._draws[key]
             self._denied.pop(key, None)
-            if answer.decision == "allow":
+            if session.closed and answer.granted:
+                self._questions.used(given_back(session.id, {kind: answer.granted}))
+            elif answer.decision == "allow":
                 session.left[kind] += answer.granted
             else:
                 self._denied[key] = (answer, count, self._clock.monotonic())
@@ -117,22 +128,47 @@ class Allowances:
 
     def close(self, session: EgressSession) -> None:
         """Report the last of a session that sends no more, and give back what is left."""
-        self._report(session, is_last=True)
+        self._report(session, dict(session.left), is_last=True)
         for kind in session.left:
-            session.left[kind] = 0
             self._denied.pop((session, kind), None)
 
-    def _report(self, session: EgressSession, *, is_last: bool = False) -> None:
-        used = dict(session.used)
-        if is_last or (any(used.values()) and not self._questions.is_busy):  # else it adds up
-            self._questions.used(session.id, used["requests"], used["bytes_out"], is_last=is_last)
-            for kind in session.used:
-                session.used[kind] = 0
+    def _report(
+        self,
+        session: EgressSession,
+        back: Mapping[Kind, int] = MappingProxyType({}),
+        *,
+        is_last: bool = False,
+    ) -> None:
+        used = session.used
+        wanted = any(used.values()) or any(back.values())
+        if is_last or (wanted and not self._questions.is_busy):  # else it adds up
+            given = given_back(session.id, back)
+            self._questions.used(msgspec.structs.replace(given, **used, is_last=is_last))
+            for kind in used:
+                used[kind] = 0
+                session.left[kind] -= back.get(kind, 0)
 
     def _report_all(self) -> None:
         for session in self._sessions.all():
-            self._report(session)
+            self._report(session, {kind: self._idle(session, kind) for kind in session.left})
         self._timer = asyncio.get_running_loop().call_later(REPORT_S, self._report_all)
+
+    def _idle(self, session: EgressSession, kind: Kind) -> int:
+        """Return how much of what is left to a session nobody needs soon: all but what was
+        announced, where it sent nothing lately, else what no next portion would have. Without a
+        limit nobody else waits for it."""
+        if session.left[kind] > UNLIMITED // 2:
+            return 0
+        needed = PORTIONS[kind] if session.used[kind] else 0
+        if kind == "bytes_out" and session.left[kind] > needed:
+            needed = max(needed, session.announced_bytes())
+        return max(0, session.left[kind] - needed)
+
+
+def _now(answer: Answer) -> asyncio.Future[Answer]:
+    found: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+    found.set_result(answer)
+    return found
 
 
 class BytesOut:

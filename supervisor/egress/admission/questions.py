@@ -8,7 +8,7 @@ import asyncio
 import functools
 import itertools
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from supervisor.core.actions import Network
 from supervisor.core.models.model_calls import ModelCall
@@ -50,6 +50,15 @@ def denied(why: str, remedy: str = "") -> Answer:
     return Answer(question_id=0, decision="deny", why=why, remedy=remedy)
 
 
+def given_back(session_id: str, back: Mapping[Kind, int]) -> Used:
+    """Return the report that so much of what a session drew isn't sent any more."""
+    return Used(
+        session_id=session_id,
+        requests_back=back.get("requests", 0),
+        bytes_out_back=back.get("bytes_out", 0),
+    )
+
+
 class Questions:
     """All open questions of this process."""
 
@@ -58,6 +67,8 @@ class Questions:
         self._hold_s = hold_s
         self._ids = itertools.count(1)
         self._open: dict[int, asyncio.Future[Answer]] = {}
+        # Draws that the supervisor didn't answer in time: whose they were, and of what.
+        self._late: dict[int, tuple[str, Kind]] = {}
         self._per_session: Counter[str] = Counter()
         self._outcomes: list[Settled] = []
         self._refusals = Tally(self._send)
@@ -122,8 +133,8 @@ class Questions:
     def draw(
         self, session_id: str, kind: Kind, wanted: int, answered: Callable[[Answer], None]
     ) -> None:
-        """Ask for more of what a session may send. `answered` is called once, whatever happens. No
-        connection waits for it by itself."""
+        """Ask for more of what a session may send. `answered` is called once, whatever happens; an
+        answer that comes too late is given back. No connection waits for it by itself."""
         if self.is_busy:
             answered(BUSY)
             return
@@ -134,12 +145,13 @@ class Questions:
         question_id = next(self._ids)
         future: asyncio.Future[Answer] = loop.create_future()
         self._open[question_id] = future
-        late = denied("the supervisor gave no answer in time", "try again")
-        timer = loop.call_later(self._hold_s + GRACE_S, future.set_result, late)
+        timer = loop.call_later(self._hold_s + GRACE_S, future.set_result, _LATE)
 
         def done(future: asyncio.Future[Answer]) -> None:
             del self._open[question_id]
             timer.cancel()
+            if future.result() is _LATE:
+                self._late[question_id] = session_id, kind
             answered(future.result())
 
         future.add_done_callback(done)
@@ -150,11 +162,9 @@ class Questions:
         except (LinkDownError, ValueError):
             future.set_result(denied("the supervisor can't be asked", "try again"))
 
-    def used(self, session_id: str, requests: int, bytes_out: int, *, is_last: bool) -> None:
-        """Report what a session sent."""
-        self._tell(
-            Used(session_id=session_id, requests=requests, bytes_out=bytes_out, is_last=is_last)
-        )
+    def used(self, used: Used) -> None:
+        """Report what a session sent, and gives back."""
+        self._tell(used)
 
     def tell(self, message: Body | Moving) -> None:
         """Report what nothing depends on: the beginning of a body, how much has moved."""
@@ -210,6 +220,8 @@ class Questions:
             # Where it was a reservation: the call never went out. Of anything else the supervisor
             # knows no such reservation.
             self.spent(answer, Usage(has_input=True, has_output=True, failed=True))
+        elif late := self._late.pop(answer.question_id, None):
+            self.used(given_back(late[0], {late[1]: answer.granted}))
 
     def settle(
         self,

@@ -190,6 +190,14 @@ class EgressSession:
         self.used[kind] += count
         return True
 
+    def announced_bytes(self) -> int:
+        """Return how long the bodies are, by their heads, of the requests that are under way."""
+        return sum(
+            one.body_bytes
+            for connection in self.connections
+            for one in connection.unsettled.values()
+        )
+
     def stop_listening(self) -> None:
         """Take no more clients."""
         self.closed = True
@@ -246,13 +254,15 @@ class OpenQuestion(NamedTuple):
     """An allowed question whose outcome wasn't reported yet. `is_all`: it is about the whole
     connection, all whose bytes are its own; those of a request are what moved since the last one
     ended, so that those of a connection that is kept add up. `flow_id` is that of a request
-    beside others on its connection; `ended_for` why the supervisor ended it."""
+    beside others on its connection; `body_bytes` as much as its head announced; `ended_for` why
+    the supervisor ended it."""
 
     answer: Answer
     started_at: float
     is_all: bool = False
     flow_id: str = ""
     ended_for: str = ""
+    body_bytes: int = 0
 
 
 @dataclass(eq=False)

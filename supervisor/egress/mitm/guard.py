@@ -138,7 +138,7 @@ class Guard:
             in_tunnel=inspected.is_inside(state, connection),
             is_upgrade=is_upgrade,
             headers=checks.shown_headers(head.headers),
-            body_bytes=whole_number(flow.request.headers.get("content-length", "")) or 0,
+            body_bytes=inspected.announced_bytes(flow),
         )
         if answer.decision != "allow":
             state.refusal = refusals.of_answer(answer)
@@ -393,7 +393,10 @@ class Guard:
         flow.request.data.host = action.host
         flow.request.data.port = action.port
         connection.unsettled[answer.question_id] = OpenQuestion(
-            answer, self._clock.monotonic(), flow_id=flow.id if flow.request.is_http2 else ""
+            answer,
+            self._clock.monotonic(),
+            flow_id=flow.id if flow.request.is_http2 else "",
+            body_bytes=inspected.announced_bytes(flow),
         )
         state.action = action
         state.question_id = answer.question_id

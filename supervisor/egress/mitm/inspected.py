@@ -6,6 +6,7 @@ It is separate from `guard`, which decides what may go on: nothing here changes 
 from mitmproxy import http
 
 from supervisor.core.actions import Network
+from supervisor.core.text.numbers import whole_number
 from supervisor.egress.admission.sessions import ClientConnection
 from supervisor.egress.mitm.exchange import LiveExchange
 from supervisor.egress.protocols import checks
@@ -66,6 +67,11 @@ def action_of(
         resolved=pin.addresses if pin is not None else (),
         has_body=state.has_body,
     )
+
+
+def announced_bytes(flow: http.HTTPFlow) -> int:
+    """Return how long the request's body is by its head; 0 where that doesn't say."""
+    return whole_number(flow.request.headers.get("content-length", "")) or 0
 
 
 def is_inside(state: LiveExchange, connection: ClientConnection) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from supervisor.base.clock import RealClock
-from supervisor.core.network.egress_wire import Answer
+from supervisor.core.network.egress_wire import Answer, Used
 from supervisor.egress.admission.allowances import Allowances, BytesOut
 from supervisor.egress.admission.sessions import EgressSession, Kind, Sessions
 
@@ -20,10 +20,11 @@ class Ledger:
 
     def __init__(self) -> None:
         self.asked: list[int] = []
+        self.told: list[Used] = []
         self._open: list[Callable[[], None]] = []
 
-    def used(self, session_id: str, requests: int, bytes_out: int, *, is_last: bool) -> None:
-        """Nobody looks."""
+    def used(self, used: Used) -> None:
+        self.told.append(used)
 
     def draw(
         self, session_id: str, kind: Kind, wanted: int, answered: Callable[[Answer], None]
@@ -90,3 +91,19 @@ async def test_who_goes_on_trying_asks_the_supervisor_seldom(
         await ledger.answer()
         assert await trying is not None
     assert len(ledger.asked) == 1
+
+
+async def test_what_is_granted_after_the_end_is_given_back_and_nothing_more_asked_for(
+    desk: tuple[Allowances, EgressSession, Ledger],
+) -> None:
+    allowances, session, ledger = desk
+    waits = asyncio.create_task(allowances.cover(session, "bytes_out", 5000))
+    await asyncio.sleep(0)
+    session.stop_listening()
+    allowances.close(session)
+    await ledger.answer()
+    denied = await waits
+    assert denied is not None
+    assert denied.why == "the session has ended"
+    assert [one.bytes_out_back for one in ledger.told if one.bytes_out_back] == [5000]
+    assert ledger.asked == [5000]
