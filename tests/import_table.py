@@ -3,7 +3,8 @@
 # Package -> the packages it may import. `core` in a row means its top level, `core.*` every package
 # of core.
 BASE = {"errors", "settings", "base"}
-GATE = BASE | {"core.*", "gate"}
+GIT = BASE | {"git"}
+GATE = GIT | {"core.*", "gate"}
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "settings": {"errors", "base", "core.text"},
@@ -28,6 +29,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         *{"errors", "core", "core.text", "core.secrets", "core.shell"},
         *{"core.packages", "core.policy", "core.reviews"},
     },
+    "git": BASE,
     "store": BASE | {"core.*"},
     "store.migrations": {"store"},
     "store.reviews": BASE | {"core.*", "store"},
@@ -35,13 +37,13 @@ MAY_IMPORT: dict[str, set[str]] = {
     "records": BASE | {"core.*", "store"},
     "gate": BASE | {"core.*", "records"},
     "ledger": BASE | {"core.*", "store", "records"},
-    "sandbox": BASE | {"core.*"},
-    "sessions": BASE | {"core.*", "store", "records", "sandbox"},
+    "sandbox": GIT | {"core.*"},
+    "sessions": GIT | {"core.*", "store", "records", "sandbox"},
     "channels": GATE | {"sandbox"},
     "network": GATE | {"ledger"},
-    "workspace.disk": BASE | {"core.*"},
+    "workspace.disk": GIT | {"core.*"},
     "workspace.trees": BASE | {"core.*", "workspace.disk"},
-    "workspace.copy": BASE | {"core.*", "sandbox", "workspace.disk", "workspace.trees"},
+    "workspace.copy": GIT | {"core.*", "sandbox", "workspace.disk", "workspace.trees"},
     "workspace.apply": GATE | {"workspace.disk", "workspace.trees"},
     "workspace.compare": GATE | {"workspace.disk", "workspace.trees", "workspace.apply"},
     "workspace.incoming": GATE | {"workspace.disk", "workspace.trees", "workspace.apply"},
@@ -83,8 +85,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "queue": BASE,
     # It holds what `app` gives it; a channel, as those above are.
     "reviews": GATE | {"records", "store", "store.reviews", "forges", "queue"},
-    "demo": BASE | {"demo.forge"},
-    "demo.forge": BASE,
+    "demo": GIT | {"demo.forge"},
+    "demo.forge": GIT,
     "server.webhooks": BASE | {"core.*", "reviews"},
     "app": (
         GATE

@@ -42,6 +42,15 @@ def read_bytes(path: Path) -> bytes:
         return file.read()
 
 
+def read_small(path: Path, most_bytes: int) -> bytes:
+    """Return the whole of a file that isn't trusted: no link, no more than `most_bytes`."""
+    with os.fdopen(opened(path, os.O_NOFOLLOW), "rb") as file:
+        data = file.read(most_bytes + 1)
+    if len(data) > most_bytes:
+        raise OSError(errno.EFBIG, f"it has more than {most_bytes} bytes", str(path))
+    return data
+
+
 def read_text(path: Path, encoding: str = "utf-8") -> str:
     """Read as text, like `Path.read_text`; `UnicodeDecodeError` where it is none."""
     with os.fdopen(opened(path), encoding=encoding) as file:

@@ -1,11 +1,11 @@
 """Start processes. No other module may.
 
 It decides how a program is started: always from a list of arguments, never through a shell, always
-with an explicit environment (the supervisor's own holds secrets), by an absolute path, in `/` unless the
-caller names a folder of ours, with every descriptor closed that isn't handed over by name, and in a
-session of its own so that the whole tree can be ended. It is separate so that these rules hold once
-for all callers. It must never take a string to be split, inherit the environment or the folder, or
-leave a tree running after its time.
+with an explicit environment (the supervisor's own holds secrets), by an absolute path, in `/`
+unless the caller names a folder of ours, with every descriptor closed that isn't handed over by
+name, and in a session of its own so that the whole tree can be ended. It is separate so that these
+rules hold once for all callers. It must never take a string to be split, inherit the environment or
+the folder, or leave a tree running after its time.
 
 Starting uses `subprocess.Popen` (vfork and exec in C, safe beside threads and cheap beside a large
 heap) rather than the loop's own `subprocess_exec`: uvloop's forks and runs Python in the child.
@@ -291,13 +291,13 @@ async def run(
 def absolute_entries(search_path: str) -> str:
     """Return a PATH without its empty and relative entries: these mean whatever folder a program
     is started in."""
-    return os.pathsep.join(one for one in search_path.split(os.pathsep) if os.path.isabs(one))
+    return os.pathsep.join(one for one in search_path.split(os.pathsep) if one.startswith("/"))
 
 
 def program_path(name: str, search_path: str) -> str:
     """Return the absolute path of a program. `UserError` where there is none: a relative one is a
     file of whatever folder we happen to be in."""
-    if os.path.isabs(name):
+    if name.startswith("/"):
         return name
     found = None if "/" in name else shutil.which(name, path=absolute_entries(search_path))
     if found is None:

@@ -45,7 +45,7 @@ class Branches:
                     "what isn't committed comes by the cards of changed files",
                 )
             name = await _free_name(staging, theirs, source, tip.oid)
-            await staging.into_host(tip.oid, f"{_BRANCHES}{name}")
+            await staging.into_host(tip.oid, name)
         taken = TakenBranch(source=source, branch=name, commit=tip.oid, commits=count)
         self._gate.audit.record(
             "branch_taken", session=session_id, by=by, **msgspec.structs.asdict(taken)

@@ -74,11 +74,11 @@ class Fetches:
         remote = await staging.remote(action.remote, is_push=False)
         await self._check_host(remote.url, request)
         grant.use(msgspec.structs.replace(action, url=shown_url(remote.url)))
-        there = await staging.refs_at(remote.url)
+        there = await staging.refs_at(remote)
         if action.operation == "ls-remote":
             return "\n".join(f"{oid}\t{ref}" for ref, oid in there.ids.items())
         wanted = wanted_refs(action, there.ids)
-        await staging.fetch(remote.url, list(wanted))
+        await staging.fetch(remote, list(wanted))
         refs = {tracking_ref(remote.name, name): oid for name, oid in wanted.items()}
         said = await self._bring(staging, action, session_id, refs)
         if action.operation == "pull":

@@ -17,7 +17,7 @@ import msgspec
 from supervisor.base.process import Completed
 from supervisor.channels.fetches import OPERATIONS, Fetches, endpoint
 from supervisor.channels.git_pack import MOST_KNOWN, CopiedCommits, CopiedHead
-from supervisor.channels.git_staging import Staging, shown_url
+from supervisor.channels.git_staging import Remote, Staging, shown_url
 from supervisor.channels.push_cards import push_card
 from supervisor.core.actions import Git, RefUpdate
 from supervisor.core.approvals import Request
@@ -57,10 +57,10 @@ class GitBroker:
             raise RefusedError(str(error), "push branches or tags by their names") from error
         async with self._turns[session_id]:
             staging = await self._commits.staging(session_id, action.cwd)
-            url = (await staging.remote(action.remote, is_push=True)).url
-            self._check_host(session_id, url)
-            updates = await self._updates(session_id, action, staging, url, wishes)
-        return msgspec.structs.replace(action, url=shown_url(url), updates=updates)
+            remote = await staging.remote(action.remote, is_push=True)
+            self._check_host(session_id, remote.url)
+            updates = await self._updates(session_id, action, staging, remote, wishes)
+        return msgspec.structs.replace(action, url=shown_url(remote.url), updates=updates)
 
     def _check_host(self, session_id: str, url: str) -> None:
         """`RefusedError` where a deny rule names the host: planning a push reads the remote."""
@@ -75,10 +75,10 @@ class GitBroker:
         session_id: str,
         action: Git,
         staging: Staging,
-        url: str,
+        remote: Remote,
         wishes: tuple[PushWish, ...],
     ) -> tuple[RefUpdate, ...]:
-        there = await staging.refs_at(url)
+        there = await staging.refs_at(remote)
         asked = {"HEAD", *(wish.target for wish in wishes)}
         first = [oid for ref, oid in there.ids.items() if ref in asked]
         known = list(dict.fromkeys([*first, *there.ids.values()]))[:MOST_KNOWN]
@@ -94,7 +94,7 @@ class GitBroker:
         if not updates:
             raise RefusedError("the remote has all of this already", "nothing is to be done")
         moved = [one.ref for one in updates if one.old]
-        await staging.fetch(url, moved or (["HEAD"] if "HEAD" in there.ids else []))
+        await staging.fetch(remote, moved or (["HEAD"] if "HEAD" in there.ids else []))
         if pack:
             have = [oid for oid in known if await staging.has(oid)]
             await staging.take_in(pack, [one.new for one in updates if one.new], have)
@@ -143,27 +143,15 @@ class GitBroker:
 
     async def _push(self, grant: Grant, action: Git) -> Completed:
         staging = await self._commits.staging(grant.session_id, action.cwd)
-        url = (await staging.remote(action.remote, is_push=True)).url
-        grant.use(msgspec.structs.replace(action, url=shown_url(url)))
-        await self._check_still(action, staging, url)
-        leases = [f"--force-with-lease={one.ref}:{one.old}" for one in action.updates]
-        specs = [f"{one.new}:{one.ref}" for one in action.updates]
-        return await staging.remotely(
-            "push",
-            "--porcelain",
-            "--no-verify",
-            *(("--atomic",) if len(specs) > 1 else ()),
-            *leases,
-            "--end-of-options",
-            url,
-            *specs,
-            url=url,
-        )
+        remote = await staging.remote(action.remote, is_push=True)
+        grant.use(msgspec.structs.replace(action, url=shown_url(remote.url)))
+        await self._check_still(action, staging, remote)
+        return await staging.push(remote, action.updates)
 
-    async def _check_still(self, action: Git, staging: Staging, url: str) -> None:
+    async def _check_still(self, action: Git, staging: Staging, remote: Remote) -> None:
         """`RefusedError` where the remote would move other refs than were shown. That each is
         where it was shown is the lease's to check."""
-        there = await staging.refs_at(url)
+        there = await staging.refs_at(remote)
         shown = {one.ref for one in action.updates}
         for one in action.updates:
             more = set(_moved_with(one.ref, there, is_delete=not one.new)) - shown

@@ -5,6 +5,8 @@ with the agent's configuration. It must never give the sandbox a network.
 """
 
 import asyncio
+import hashlib
+import os
 import shlex
 import tempfile
 from collections.abc import Callable, Sequence
@@ -19,6 +21,7 @@ from supervisor.core.actions import Exec
 from supervisor.core.git.scoped_commit import TreeChange
 from supervisor.core.text.ref_names import is_full, is_oid
 from supervisor.errors import RefusedError
+from supervisor.git.host_repository import repository_at
 from supervisor.sandbox.base import Sandbox
 
 PACK_S = 120.0
@@ -109,15 +112,22 @@ class CopiedCommits:
 
     async def staging(self, session_id: str, cwd: str) -> Staging:
         """Return the staging repository for the repository that a folder of the workspace is in.
-        `RefusedError` where the folder is a link that leads out of it."""
-        workspace = self._host_folder(session_id)
-        there = workspace / cwd
-        if not there.resolve().is_relative_to(workspace.resolve()):
+        `RefusedError` where the folder is a link that leads out of it, or in a repository that
+        isn't the workspace's own."""
+        workspace = self._host_folder(session_id).resolve()
+        there = (workspace / cwd).resolve()
+        if not there.is_relative_to(workspace):
             raise RefusedError(f"`{cwd}` leads out of the workspace", "name a folder in it")
+        host = await repository_at(workspace, str(there.relative_to(workspace)))
+        if isinstance(host, str):
+            raise RefusedError(host, "push from the workspace's own repository")
         folder = self._own_folder(session_id) / "git"
         folder.mkdir(parents=True, exist_ok=True)
-        name = "root" if cwd in ("", ".") else cwd.replace("/", "%2F")
-        staging = Staging(folder / f"{name}.git", there, self._login_for)
+        name = "root"
+        if workspace != host.top and host.top.is_relative_to(workspace):
+            place = os.fsencode(host.top.relative_to(workspace))
+            name = f"submodule-{hashlib.sha256(place).hexdigest()[:24]}"
+        staging = Staging(folder / f"{name}.git", host, workspace, self._login_for)
         await staging.open()
         return staging
 

@@ -4,25 +4,34 @@
                       staging --push--> remote, with the person's credentials
 
 Only objects come from the private copy, checked as they arrive; never its hooks, filters,
-configuration or alternates. What the host's repository has is borrowed, not copied. The person's
-configuration, that of the host's repository included, is used where a remote is spoken to.
+configuration or alternates. What the host's repository has is borrowed, not copied. Where a remote
+is spoken to, the person's own configuration is in force; of the host's repository only the remotes'
+addresses are read, as data (law 12).
 """
 
+import asyncio
 import contextlib
+import os
 import re
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from supervisor import settings as environment
-from supervisor.base.process import Completed, run
+from supervisor.base.plain_files import read_small
+from supervisor.base.process import Completed
+from supervisor.core.actions import RefUpdate
+from supervisor.core.git.remote_addresses import protocol_of, remotes_in
 from supervisor.core.git.scoped_commit import TreeChange, commit_stream, tree_changes
 from supervisor.core.text.ref_names import RemoteRefs, listed_refs
-from supervisor.errors import RefusedError, UserError
+from supervisor.errors import RefusedError
+from supervisor.git.host_repository import HostRepository, borrowed_from, checked_out, config_of
+from supervisor.git.repository_view import view_of, writable_ref
+from supervisor.git.run_git import GitPlace, run_git, without_attributes
 
 LOCAL_S = 60.0
 REMOTE_S = 120.0
+MOST_SHALLOW_BYTES = 16 << 20
 MOST_PACK_BYTES = 512 * 1024 * 1024
 MOST_TREE_BYTES = 16 * 1024 * 1024
 _JOBS = "refs/jobs/"
@@ -31,27 +40,17 @@ type LoginFor = Callable[[str], tuple[str, str] | None]
 # git-credential(1): a helper prints what it knows.
 _HELPER = '!f() {{ test "$1" != get || cat /dev/fd/{}; }}; f'
 _CREDENTIALS = re.compile(r"(?<=://)[^/@\s]*@")
-# Of the configurations that are in force these must not be.
-_OWN = (
-    "core.bare=true",
-    "core.hooksPath=/dev/null",
-    "core.fsmonitor=false",
-    "gc.auto=0",
-    "maintenance.auto=false",
-    "protocol.version=2",  # the first that says which refs are symbolic
-    "push.followTags=false",
-    "push.recurseSubmodules=no",
-    "fetch.recurseSubmodules=no",
-    "fetch.writeCommitGraph=false",
-    "safe.directory=*",
-)
+# The remote's name in the staging repository: its address is hidden configuration.
+_REMOTE = "gatehouse"
 
 
 class Remote(NamedTuple):
-    """A remote of the host's repository. The URL may hold a password."""
+    """A remote of the host's repository. The URLs may hold a password: `url` is the one that is
+    spoken to, `written` the one before the person's `url.*.insteadOf`."""
 
     name: str
     url: str
+    written: str
 
 
 class HostBranch(NamedTuple):
@@ -62,77 +61,112 @@ class HostBranch(NamedTuple):
 
 
 class Staging:
-    """The staging repository in `folder` for one repository of the host's, which `host_folder`
-    lies in."""
+    """The staging repository in `folder` for one repository of the host's, in a workspace or around
+    it."""
 
-    def __init__(self, folder: Path, host_folder: Path, login_for: LoginFor) -> None:
+    def __init__(
+        self, folder: Path, host: HostRepository, workspace: Path, login_for: LoginFor
+    ) -> None:
         """`login_for(url)` gives user and password of a named secret for a remote, or None."""
         self.folder = folder
+        self._workspace = workspace
         self._login_for = login_for
-        self._host_folder = host_folder
-        self._host_config: Path | None = None
+        self._host = host
+        self._place = GitPlace(folder)
 
     async def open(self) -> None:
-        """Make it where it isn't there yet. `UserError` where the host has no repository."""
-        paths = (word for name in ("config", "objects", "shallow") for word in ("--git-path", name))
-        found = await self._on_host(
-            "rev-parse", "--show-object-format", "--path-format=absolute", *paths
-        )
-        if not found.ok:
-            raise UserError("the workspace is no git repository", "nothing can be pushed from it")
-        said = found.stdout.decode(errors="surrogateescape").splitlines()
-        hashes, self._host_config, objects, shallow = said[0], *map(Path, said[1:])
+        """Make it where it isn't there yet, and have it borrow what the host's repository has."""
+        objects = self._host.git.common / "objects"
+        await asyncio.to_thread(borrowed_from, objects)
         if not (self.folder / "HEAD").exists():
-            made = await self._run(
-                *("git", "init", "--bare", "--quiet", f"--object-format={hashes}"), str(self.folder)
+            values = await config_of(self._host.git)
+            hashes = dict(values).get("extensions.objectformat", "sha1")
+            made = await run_git(
+                None,
+                *("init", "--bare", "--quiet", "--template=", f"--object-format={hashes}"),
+                str(self.folder),
             )
             _check(made, "a staging repository can't be made")
-            (self.folder / "objects" / "info" / "alternates").write_text(f"{objects}\n")
-        if shallow.exists():  # else what the host's clone hasn't would be missing here
-            (self.folder / "shallow").write_bytes(shallow.read_bytes())
+        await asyncio.to_thread(self._borrow, objects)
+
+    def _borrow(self, objects: Path) -> None:
+        without_attributes(self.folder)
+        info = self.folder / "objects" / "info"
+        info.mkdir(exist_ok=True)
+        (info / "alternates").write_bytes(_quoted(objects))
+        # Without it what the host's clone hasn't would be missing here.
+        with contextlib.suppress(OSError):
+            shallow = read_small(self._host.git.common / "shallow", MOST_SHALLOW_BYTES)
+            (self.folder / "shallow").write_bytes(shallow)
 
     async def remote(self, wanted: str | None, *, is_push: bool) -> Remote:
         """Return a remote of the host's repository, by its name or its URL, else the default one.
-        `RefusedError` where there is none such."""
-        if wanted is None:
-            default = await self._on_host("config", "--get", "remote.pushDefault")
-            wanted = (default.stdout.decode().strip() if is_push else "") or "origin"
-        listed = await self._on_host("remote")
-        names = listed.stdout.decode(errors="replace").split()
-        for name in names:
-            words = ("--push", "--all") if is_push else ()
-            found = await self._on_host("remote", "get-url", *words, name)
-            urls = found.stdout.decode(errors="replace").splitlines()
+        `RefusedError` where there is none such, or it isn't spoken to."""
+        found = remotes_in(await config_of(self._host.git))
+        wanted = wanted or (found.push_default if is_push else "") or "origin"
+        for name, addresses in found.remotes.items():
+            written = (is_push and addresses.push_urls) or addresses.urls
+            urls = [await self._rewritten(name, one, is_push=is_push) for one in written]
             if wanted == name or wanted in map(shown_url, urls):
                 if len(urls) != 1:
                     raise RefusedError(f"the remote `{name}` has {len(urls)} URLs", "give it one")
-                return Remote(name, urls[0])
+                remote = Remote(name, urls[0], written[0])
+                self._check_address(remote)
+                return remote
         raise RefusedError(
             f"`{wanted[:200]}` is no remote of the host's repository",
-            f"name one that is: {', '.join(names) or 'there is none'}",
+            f"name one that is: {', '.join(found.remotes) or 'there is none'}",
         )
 
-    async def refs_at(self, url: str) -> RemoteRefs:
-        """Return the remote's refs. `RefusedError` where it can't be read."""
-        listed = await self.remotely(
-            "ls-remote", "--quiet", "--symref", "--end-of-options", url, url=url
+    async def _rewritten(self, name: str, url: str, *, is_push: bool) -> str:
+        """Return an address as the person's own configuration has it (`url.*.insteadOf`)."""
+        if _protocol(url) == "file" and not url.startswith(("file://", "/")):
+            url = os.path.normpath(f"{self._host.top}/{url}")  # noqa: ASYNC240 (reads nothing)
+        direction = ("--push",) if is_push else ()
+        found = await self._as_person(
+            "remote", "get-url", *direction, _REMOTE, remote=Remote(name, url, url)
         )
+        return found.stdout.decode("utf-8", "replace").removesuffix("\n") or url
+
+    def _check_address(self, remote: Remote) -> None:
+        """A repository that the workspace's tree holds isn't one to speak to: git would run its
+        hooks."""
+        if _protocol(remote.url) != "file":
+            return
+        place = Path(remote.url.removeprefix("file://")).resolve()
+        if any(map(place.is_relative_to, (self._host.top, self._workspace))):
+            raise RefusedError(
+                f"the remote `{remote.name}` is a folder of the workspace",
+                "push to a repository outside of it",
+            )
+
+    async def refs_at(self, remote: Remote) -> RemoteRefs:
+        """Return the remote's refs. `RefusedError` where it can't be read."""
+        listed = await self._remotely(remote, "ls-remote", "--quiet", "--symref", _REMOTE)
         _check(listed, "the remote can't be read")
         try:
             return listed_refs(listed.stdout)
         except ValueError as error:
             raise RefusedError(str(error), "push or fetch it yourself") from error
 
-    async def fetch(self, url: str, refs: list[str]) -> None:
+    async def fetch(self, remote: Remote, refs: list[str]) -> None:
         """Get the objects of these refs of the remote's."""
         if refs:
-            got = await self.remotely(
-                "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--refmap=",
-                "--end-of-options", url,
-                *(f"+{ref}:refs/remote/{ref.removeprefix('refs/')}" for ref in refs),
-                url=url,
+            got = await self._remotely(
+                remote, "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--refmap=",
+                _REMOTE, *(f"+{ref}:refs/remote/{ref.removeprefix('refs/')}" for ref in refs),
             )  # fmt: skip
             _check(got, "the remote can't be read")
+
+    async def push(self, remote: Remote, updates: Sequence[RefUpdate]) -> Completed:
+        """Push these objects to these refs, where each of them is as the update says."""
+        return await self._remotely(
+            remote,
+            *("push", "--porcelain", "--no-verify", *(("--atomic",) if len(updates) > 1 else ())),
+            *(f"--force-with-lease={one.ref}:{one.old}" for one in updates),
+            _REMOTE,
+            *(f"{one.new}:{one.ref}" for one in updates),
+        )
 
     async def take_in(self, pack: bytes, tips: list[str], known: list[str]) -> None:
         """Store what came out of the private copy. `RefusedError` where an object of it is broken,
@@ -174,14 +208,17 @@ class Staging:
 
     async def host_branches(self) -> dict[str, HostBranch]:
         """Return the branches of the host's repository."""
-        listed = await self._on_host(
-            "for-each-ref", "--format=%(refname:lstrip=2)%00%(objectname)%00%(worktreepath)",
-            "refs/heads/",
-        )  # fmt: skip
+        async with view_of(self._host) as view:
+            listed = await run_git(
+                view, "for-each-ref", "--format=%(refname)%00%(objectname)", "refs/heads/"
+            )
         _check(listed, "your repository's branches can't be read")
+        taken = await asyncio.to_thread(checked_out, self._host.git)
         lines = listed.stdout.decode(errors="replace").splitlines()
         found = (line.split("\0") for line in lines)
-        return {name: HostBranch(oid, bool(where)) for name, oid, where in found}
+        return {
+            name.removeprefix("refs/heads/"): HostBranch(oid, name in taken) for name, oid in found
+        }
 
     async def was_taken(self, oid: str) -> bool:
         """Return whether the commit came out of the private copy before."""
@@ -216,15 +253,25 @@ class Staging:
         """Return how many commits `oid` has that none of the known has."""
         return int(await self.read("rev-list", "--count", oid, "--not", *known))
 
-    async def into_host(self, oid: str, ref: str) -> None:
-        """Make a commit that was taken in a branch of the host's repository, or move one on. Git
-        refuses what is checked out and what would lose commits."""
-        done = await self._on_host(
-            *("-c", "core.hooksPath=/dev/null", "-c", "fetch.fsckObjects=true"),
-            *("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules"),
-            *("--refmap=", "--end-of-options", str(self.folder), f"refs/taken/{oid}:{ref}"),
-        )
-        _check(done, "git can't make the branch")
+    async def into_host(self, oid: str, name: str) -> None:
+        """Make a commit that was taken in a branch of the host's repository, or move one on.
+        `RefusedError` where that is checked out, or would lose commits."""
+        branches = await self.host_branches()
+        known = list(dict.fromkeys(one.oid for one in branches.values()))
+        old = branches.get(name)
+        if old is not None and (old.is_checked_out or not await self.is_ancestor(old.oid, oid)):
+            raise RefusedError(f"your branch `{name}` isn't one that can move on", "take it again")
+        pack = await self.pack([oid], known)
+        ref = f"refs/heads/{name}"
+        async with writable_ref(self._host, ref) as view:
+            stored = await run_git(
+                view, "index-pack", "--stdin", "--fix-thin", "--strict", "--fsck-objects",
+                stdin=pack,
+            )  # fmt: skip
+            _check(stored, "git can't store the commits")
+            before = "0" * len(oid) if old is None else old.oid
+            made = await run_git(view, "update-ref", "--no-deref", ref, oid, before)
+            _check(made, "git can't make the branch")
 
     async def base_of(self, new: str) -> str:
         """Return what a new ref is compared with: the last commit that it has in common with the
@@ -256,66 +303,46 @@ class Staging:
         _check(done, "the push can't be shown")
         return done.stdout
 
-    async def remotely(self, *words: str, url: str) -> Completed:
-        """Run git with the person's configuration and credentials, where it speaks to a remote:
-        their own credential helpers first, then a named secret for its host."""
-        config = [f"include.path={self._host_config}", *_OWN]
+    async def _remotely(self, remote: Remote, *words: str) -> Completed:
+        """Run git where it speaks to a remote, with the person's credentials: their own helpers
+        first, then a named secret for its host."""
         with contextlib.ExitStack() as opened:
-            pass_fds = []
-            if (login := self._login_for(url)) is not None:
+            config, pass_fds = [], []
+            if (login := self._login_for(remote.url)) is not None:
                 # By a descriptor: arguments and environment can be read by others.
                 pass_fds.append(opened.enter_context(_told(*login)))
                 # For this host alone: wherever it redirects to, the login doesn't go.
-                origin = "/".join(shown_url(url).split("/")[:3])
+                origin = "/".join(shown_url(remote.url).split("/")[:3])
                 config.append(f"credential.{origin}.helper={_HELPER.format(pass_fds[0])}")
-            return await self._run(
-                "git",
-                f"--git-dir={self.folder}",
-                *(word for one in config for word in ("-c", one)),
-                *words,
-                env=environment.for_own_git(),
-                timeout_s=REMOTE_S,
-                pass_fds=pass_fds,
+            return await self._as_person(
+                *words, remote=remote, config=config, timeout_s=REMOTE_S, pass_fds=pass_fds
             )
+
+    async def _as_person(
+        self,
+        *words: str,
+        remote: Remote,
+        config: Sequence[str] = (),
+        timeout_s: float = LOCAL_S,
+        pass_fds: Sequence[int] = (),
+    ) -> Completed:
+        return await run_git(
+            self._place,
+            *words,
+            config=config,
+            hidden_config={f"remote.{_REMOTE}.url": remote.written},
+            protocols=(_protocol(remote.url),),
+            as_person=True,
+            timeout_s=timeout_s,
+            pass_fds=pass_fds,
+        )
 
     async def _git(
         self, *words: str, stdin: bytes | None = None, limit_bytes: int = 1024 * 1024
     ) -> Completed:
         """Run git on the staging repository alone: nobody's configuration."""
-        env = environment.inherited("PATH") | {
-            "GIT_CONFIG_NOSYSTEM": "1",
-            "GIT_CONFIG_GLOBAL": "/dev/null",
-            "GIT_NO_REPLACE_OBJECTS": "1",
-        }
-        config = tuple(word for one in _OWN for word in ("-c", one))
-        return await self._run(
-            "git", f"--git-dir={self.folder}", *config, *words, env=env, stdin=stdin,
-            limit_bytes=limit_bytes,
-        )  # fmt: skip
-
-    async def _on_host(self, *words: str) -> Completed:
-        """Read the host's repository as the person has configured it; no hook of it is run."""
-        own = ("-c", "core.fsmonitor=false", "-c", "safe.directory=*")
-        return await self._run(
-            "git", "-C", str(self._host_folder), *own, *words, env=environment.for_own_git()
-        )
-
-    async def _run(
-        self,
-        *argv: str,
-        env: dict[str, str] | None = None,
-        stdin: bytes | None = None,
-        timeout_s: float = LOCAL_S,
-        limit_bytes: int = 1024 * 1024,
-        pass_fds: Sequence[int] = (),
-    ) -> Completed:
-        return await run(
-            argv,
-            env=environment.inherited("PATH") if env is None else env,
-            stdin=stdin,
-            timeout_s=timeout_s,
-            output_limit_bytes=limit_bytes,
-            pass_fds=pass_fds,
+        return await run_git(
+            self._place, *words, stdin=stdin, timeout_s=LOCAL_S, limit_bytes=limit_bytes
         )
 
 
@@ -331,6 +358,19 @@ def _told(user: str, password: str) -> Iterator[int]:
 def shown_url(url: str) -> str:
     """Return a URL without user and password."""
     return _CREDENTIALS.sub("", url)
+
+
+def _protocol(url: str) -> str:
+    try:
+        return protocol_of(url)
+    except ValueError as error:
+        raise RefusedError(str(error), "fetch and push with it yourself") from error
+
+
+def _quoted(path: Path) -> bytes:
+    """Return a line of `objects/info/alternates` (gitrepository-layout(5)): quoted as in C."""
+    text = os.fsencode(path).replace(b"\\", b"\\\\").replace(b'"', b'\\"').replace(b"\n", b"\\n")
+    return b'"' + text + b'"\n'
 
 
 def _check(done: Completed, problem: str) -> None:
