@@ -14,6 +14,7 @@ import msgspec
 
 from supervisor.base.process import run
 from supervisor.errors import GatehouseError
+from supervisor.git.run_git import run_git
 from supervisor.sandbox import seccomp
 from supervisor.sandbox.base import Sandbox, SandboxLimits, Spec
 from supervisor.sandbox.cgroups import Cgroup
@@ -75,9 +76,7 @@ async def bubblewrap(program: str | None) -> CheckResult:
 async def git() -> CheckResult:
     """Check for git: without it sessions work, but for what needs a repository."""
     try:
-        done = await run(
-            ["git", "--version"], env={"PATH": "/usr/local/bin:/usr/bin:/bin"}, timeout_s=TIMEOUT_S
-        )
+        done = await run_git(None, "--version", timeout_s=TIMEOUT_S)
     except GatehouseError:
         return bad("git", "not found", "install git (Debian, Ubuntu: apt install git)")
     return CheckResult(name="git", ok=done.ok, detail=done.stdout.decode(errors="replace").strip())

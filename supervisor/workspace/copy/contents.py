@@ -73,7 +73,7 @@ class FolderContents:
             found += pieces(extra, into_baseline=False)
         if git is not None:
             prefix = f"{folder}/.git/" if folder else ".git/"
-            for part, names in await asyncio.to_thread(git.parts):
+            for part, names in await asyncio.to_thread(git_copy.parts, git):
                 found += pieces(
                     self._checked(grouped(names)), str(part.resolve()), prefix, into_baseline=False
                 )

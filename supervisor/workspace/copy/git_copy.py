@@ -9,15 +9,25 @@ must never follow a pointer that the other end doesn't confirm, and never write 
 
 import asyncio
 import os
-import stat
+import re
 from collections.abc import Set
 from pathlib import Path
 
-import msgspec
+from supervisor.errors import GatehouseError
+from supervisor.git.host_repository import GitFolder, borrowed_from, config_of, git_folder_of
+from supervisor.git.repository_view import config_lines
+from supervisor.workspace.disk.git_files import ignored, pack_all
 
-from supervisor.workspace.disk.git_files import clean_config, ignored, pack_all
-
-_LONGEST_POINTER_BYTES = 8192
+# The keys of a repository's configuration that its copy keeps: what its format and its branches
+# need. All else may name a program to run, a file elsewhere or a credential.
+_KEPT_KEYS = re.compile(
+    r"core\.(repositoryformatversion|filemode|symlinks|ignorecase|precomposeunicode|autocrlf|eol|safecrlf|sparsecheckout|sparsecheckoutcone)"
+    r"|extensions\.(objectformat|refstorage|preciousobjects)"
+    r"|user\.(name|email)|init\.defaultbranch|pull\.rebase|push\.default|merge\.conflictstyle|diff\.(algorithm|renames)"
+    r"|remote\..+\.(url|fetch)|branch\..+\.(remote|merge|rebase)|submodule\..+\.(url|active|update)",
+    re.IGNORECASE | re.DOTALL,
+)
+_CREDENTIALS = re.compile(r"(?<=://)[^/@\s]*@")
 # Never copied, by their first component.
 _LEFT_OUT = {
     "hooks",
@@ -42,42 +52,29 @@ _PER_WORKTREE = (
 _SHARED_FILES = {"description", "packed-refs", "shallow"}
 
 
-class GitFolder(msgspec.Struct, frozen=True):
-    """Folders of a repository: `common` for all worktrees, `own` for this one (None: it is the only
-    one)."""
-
-    common: Path
-    own: Path | None = None
-
-    def parts(self, *, without_objects: bool = False) -> list[tuple[Path, list[str]]]:
-        """(folder, names to copy into the copy's `.git`), the second part's names apart from the
-        first's."""
-        apart = _LEFT_OUT | {"objects"} if without_objects else _LEFT_OUT
-        if self.own is None:
-            return [
-                (
-                    self.common,
-                    [name for name in _walk(self.common, apart) if not _is_left_out(name)],
-                )
-            ]
-        mine = [name for name in _walk(self.own, apart) if not _is_left_out(name)]
-        taken = set(mine)
-        shared = [
-            name
-            for name in _walk(self.common, apart)
-            if not _is_left_out(name)
-            and not _is_per_worktree(name)
-            and (name not in taken or name.endswith("/"))
-        ]
-        return [(self.common, shared), (self.own, mine)]
+def parts(git: GitFolder, *, without_objects: bool = False) -> list[tuple[Path, list[str]]]:
+    """Return (folder, names to copy into the copy's `.git`), the second part's names apart from the
+    first's."""
+    apart = _LEFT_OUT | {"objects"} if without_objects else _LEFT_OUT
+    shared = [name for name in _walk(git.common, apart) if not _is_left_out(name)]
+    if git.own is None:
+        return [(git.common, shared)]
+    mine = [name for name in _walk(git.own, apart) if not _is_left_out(name)]
+    taken = set(mine)
+    shared = [
+        name
+        for name in shared
+        if not _is_per_worktree(name) and (name not in taken or name.endswith("/"))
+    ]
+    return [(git.common, shared), (git.own, mine)]
 
 
 async def find(repository: Path, notes: list[str]) -> GitFolder | None:
     """Return the git folder of this very folder (a repository around it doesn't count); None, with
     a note, where it can't be used."""
-    found = await asyncio.to_thread(_find, repository)
+    found = await asyncio.to_thread(git_folder_of, repository)
     if isinstance(found, str):
-        notes.append(found)
+        notes.append(f"{found}: copied without git features")
         return None
     return found
 
@@ -96,21 +93,32 @@ async def finish(repository: Path, copy: Path) -> list[str]:
     """Write the copy's configuration, and fetch the objects that the repository borrows from
     another; notes."""
     target = copy / ".git"
-    found = await asyncio.to_thread(_find, repository)
+    found = await asyncio.to_thread(git_folder_of, repository)
     if not isinstance(found, GitFolder) or not target.is_dir():
         return []
-    config = await clean_config(
-        found.common / "config", (found.own or found.common) / "config.worktree"
-    )
-    await asyncio.to_thread(_prepare, target, config)
-    if (found.common / "objects/info/alternates").exists() and not await pack_all(
-        repository, target / "objects/pack"
-    ):
-        return [
-            f"objects that `{repository}` borrows from another repository could not be copied: its"
-            " history is incomplete"
-        ]
-    return []
+    await asyncio.to_thread(_prepare, target, await _clean_config(found))
+    try:
+        is_whole = not await asyncio.to_thread(
+            borrowed_from, found.common / "objects"
+        ) or await pack_all(repository, found, target / "objects/pack")
+    except GatehouseError:
+        is_whole = False
+    if is_whole:
+        return []
+    return [
+        f"objects that `{repository}` borrows from another repository could not be copied: its"
+        " history is incomplete"
+    ]
+
+
+async def _clean_config(git: GitFolder) -> str:
+    """Return the text of a repository's configuration with only `_KEPT_KEYS`, credentials in URLs
+    removed. A worktree's own counts: a sparse checkout is written down there."""
+    lines: list[str] = []
+    for key, value in await config_of(git):
+        if _KEPT_KEYS.fullmatch(key):
+            lines += config_lines(key, _CREDENTIALS.sub("", value))
+    return "\n".join(["[core]", "\tbare = false", *lines]) + "\n"
 
 
 def _around(folder: Path) -> Path | None:
@@ -119,60 +127,7 @@ def _around(folder: Path) -> Path | None:
     top = next((one for one in folder.parents if os.path.lexists(one / ".git")), None)
     if top is None or (top / ".git").lstat().st_uid != os.geteuid():
         return None
-    return top if isinstance(_find(top), GitFolder) else None
-
-
-def _find(repository: Path) -> GitFolder | str | None:
-    pointer = repository / ".git"
-    try:
-        status = pointer.lstat()
-    except OSError:
-        return None
-    if stat.S_ISDIR(status.st_mode):
-        return (
-            GitFolder(pointer)
-            if (pointer / "HEAD").exists() and (pointer / "objects").is_dir()
-            else None
-        )
-    if not stat.S_ISREG(status.st_mode) or status.st_size > _LONGEST_POINTER_BYTES:
-        return (
-            f"`{pointer}` is neither a folder nor a pointer of git's: copied without git features"
-        )
-    text = pointer.read_text("utf-8", "replace")
-    if not text.startswith("gitdir: "):
-        return f"`{pointer}` is not a pointer of git's: copied without git features"
-    own = (repository / text.removeprefix("gitdir: ").rstrip("\n")).resolve()
-    # INVARIANT: a pointer is followed only where its target points back. A folder from elsewhere
-    # must not be able to name any repository of the user's and have it copied to where the agent
-    # reads it.
-    if _first_line(own / "commondir") is not None:
-        common = (own / (_first_line(own / "commondir") or "")).resolve()
-        back = own / (_first_line(own / "gitdir") or "")
-        if back.parent.resolve() / back.name == pointer and own.parent == common / "worktrees":
-            return GitFolder(common, own)
-    elif (back_to := _worktree_of(own)) is not None and (own / back_to).resolve() == repository:
-        return GitFolder(own)
-    return f"`{pointer}` points to `{own}`, which does not point back: copied without git features"
-
-
-def _worktree_of(folder: Path) -> str | None:
-    """`core.worktree` of a submodule's configuration, as git writes it."""
-    try:
-        lines = (folder / "config").read_text("utf-8", "replace").splitlines()
-    except OSError:
-        return None
-    for line in lines:
-        key, separator, value = line.partition("=")
-        if separator and key.strip().lower() == "worktree":
-            return value.strip().strip('"')
-    return None
-
-
-def _first_line(path: Path) -> str | None:
-    try:
-        return path.read_text("utf-8", "replace").split("\n", 1)[0]
-    except OSError:
-        return None
+    return top if isinstance(git_folder_of(top), GitFolder) else None
 
 
 def _walk(folder: Path, apart: Set[str]) -> list[str]:

@@ -208,7 +208,9 @@ async def _repository(host: Root, prefix: str, upper: Path, left_out: Sequence[s
         return notes
     objects = await asyncio.to_thread(_borrowed, host.path, git.common)
     place.mkdir(mode=0o700)
-    for part, names in await asyncio.to_thread(git.parts, without_objects=objects is not None):
+    for part, names in await asyncio.to_thread(
+        git_copy.parts, git, without_objects=objects is not None
+    ):
         await _copy(host, part, names, upper, f"{prefix}.git/")
     notes += await git_copy.finish(repository, upper / prefix)
     if left_out:

@@ -1,91 +1,88 @@
 """Ask git about the host's folder: tracked files, ignored files, its own folder.
 
-Git runs programs that a repository's configuration names (hooks, fsmonitor, filters), so it runs
-here with none of the user's or the machine's configuration, with those switches off, and never on
-the agent's copy. Its user's excludes file is ours (`left_out`). This is the workspace's only use of
-git. It must never run a git command that writes to the host's repository.
+Git looks at a view of the host's repository (`git.repository_view`), and never at the agent's copy.
+Its user's excludes file is ours (`left_out`). It must never run a git command that writes to the
+host's repository.
 """
 
 import asyncio
+import contextlib
 import os
-import re
-from collections.abc import Sequence
+import stat
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from supervisor.base.process import run
-from supervisor.settings import search_path
+from supervisor.base.process import Completed
+from supervisor.errors import GatehouseError
+from supervisor.git.host_repository import GitFolder, HostRepository, config_of, git_folder_of
+from supervisor.git.repository_view import view_of
+from supervisor.git.run_git import GitPlace, run_git
 from supervisor.workspace.disk.left_out import GIT_HOME
 
 GIT_TIMEOUT_S = 120.0
 LIST_LIMIT_BYTES = 256 << 20
-# Each switch closes a way in which a repository makes git run or fetch something (FIELD: git as
-# host execution).
-_SWITCHES = (
-    "core.hooksPath=/dev/null",
-    "core.fsmonitor=false",
-    "core.untrackedCache=false",
-    "core.attributesFile=/dev/null",
-    "protocol.allow=never",
-    "submodule.recurse=false",
-    "gc.auto=0",
-)
-# The keys of a repository's configuration that its copy keeps: what its format and its branches
-# need. All else may name a program to run, a file elsewhere or a credential.
-_KEPT_KEYS = re.compile(
-    r"core\.(repositoryformatversion|filemode|symlinks|ignorecase|precomposeunicode|autocrlf|eol|safecrlf|sparsecheckout|sparsecheckoutcone)"
-    r"|extensions\.(objectformat|refstorage|preciousobjects)"
-    r"|user\.(name|email)|init\.defaultbranch|pull\.rebase|push\.default|merge\.conflictstyle|diff\.(algorithm|renames)"
-    r"|remote\..+\.(url|fetch)|branch\..+\.(remote|merge|rebase)|submodule\..+\.(url|active|update)",
-    re.IGNORECASE | re.DOTALL,
-)
-# How git says yes in a configuration (git-config(1)).
-_YES = ("true", "yes", "on", "1")
-_CREDENTIALS = re.compile(r"(?<=://)[^/@\s]*@")
+OWN_EXCLUDES = GIT_HOME / "git" / "ignore"
+MOST_EXCLUDES_BYTES = 1 << 20
 # How `ls-files -s -z` shows a submodule.
 _SUBMODULE = b"\x00160000 "
 MOST_RESTARTS = 16
 
 
-def git_environment() -> dict[str, str]:
-    """Return the whole environment that git gets."""
-    return {
-        "PATH": search_path(),
-        "HOME": "/nonexistent",
-        "LC_ALL": "C",
-        "GIT_CONFIG_NOSYSTEM": "1",
-        "GIT_CONFIG_GLOBAL": os.devnull,
-        "XDG_CONFIG_HOME": str(GIT_HOME),
-        "GIT_ATTR_NOSYSTEM": "1",
-        "GIT_OPTIONAL_LOCKS": "0",
-        "GIT_TERMINAL_PROMPT": "0",
-        "GIT_NO_LAZY_FETCH": "1",
-        "GIT_NO_REPLACE_OBJECTS": "1",
-    }
+class _Seen(NamedTuple):
+    """A repository as git sees it, and the folder of it that is asked about: `prefix` ends with a
+    slash, or is empty."""
+
+    view: GitPlace
+    prefix: str
+    excludes: str
+
+    async def git(self, *words: str, stdin: bytes | None = None) -> Completed:
+        return await run_git(
+            self.view,
+            *words,
+            config=(f"core.excludesFile={self.excludes}",),
+            stdin=stdin,
+            timeout_s=GIT_TIMEOUT_S,
+            limit_bytes=LIST_LIMIT_BYTES,
+        )
 
 
-def git_command(folder: Path, *words: str, top: Path | None = None) -> list[str]:
-    """Return the argument list of a git command in this repository and no other. `top`: the folder
-    of the repository that `folder` is a part of, where it isn't one itself; git then speaks of
-    `folder` alone, by paths relative to it."""
+@contextlib.asynccontextmanager
+async def _seen(folder: Path, top: Path | None) -> AsyncIterator[_Seen | None]:
+    """Yield the repository at `top`, or at the folder itself; None where it can't be used."""
     repository = top or folder
-    switches = [
-        word for switch in (*_SWITCHES, f"safe.directory={repository}") for word in ("-c", switch)
-    ]
-    return [
-        "git",
-        *switches,
-        "-C",
-        str(folder),
-        f"--git-dir={repository / '.git'}",
-        f"--work-tree={repository}",
-        *words,
-    ]
+    git = await asyncio.to_thread(git_folder_of, repository)
+    if not isinstance(git, GitFolder):
+        yield None
+        return
+    prefix = "" if folder == repository else f"{folder.relative_to(repository)}/"
+    async with contextlib.AsyncExitStack() as opened:
+        try:
+            excludes = await _excludes(repository, git)
+            host = HostRepository(repository, git)
+            view = await opened.enter_async_context(view_of(host, refs=False))
+        except GatehouseError:
+            view = None
+        yield None if view is None else _Seen(view, prefix, excludes)
+
+
+async def _excludes(repository: Path, git: GitFolder) -> str:
+    """Return the file of ignore patterns beside the tree's own: the repository's, where it names a
+    plain and short one, else ours."""
+    named = dict(await config_of(git)).get("core.excludesfile", "")
+    path = repository / named
+    with contextlib.suppress(OSError):
+        status = await asyncio.to_thread(path.stat)
+        if named and stat.S_ISREG(status.st_mode) and status.st_size <= MOST_EXCLUDES_BYTES:
+            return str(path)
+    return str(OWN_EXCLUDES)
 
 
 async def files_of(folder: Path, top: Path | None = None) -> list[str] | None:
     """Tracked and untracked-not-ignored paths relative to the folder, sorted; None where git can't
-    read it. `top` is `git_command`'s.
+    read it. `top`: the folder of the repository that `folder` is a part of, where it isn't one
+    itself; paths are then of `folder` alone.
 
     A submodule or a nested repository is one entry, with or without a trailing slash.
     """
@@ -106,8 +103,8 @@ async def hide(copy: Path, names: Sequence[str]) -> None:
     tracked = set(await _list(copy, "-c") or [])
     text = b"".join(os.fsencode(name) + b"\0" for name in names if name in tracked)
     if text:
-        command = git_command(copy, "update-index", "-z", "--skip-worktree", "--stdin")
-        await run(command, env=git_environment(), cwd=copy, stdin=text, timeout_s=GIT_TIMEOUT_S)
+        place = GitPlace(copy / ".git", copy)
+        await run_git(place, "update-index", "-z", "--skip-worktree", "--stdin", stdin=text)
 
 
 async def _list(folder: Path, *words: str, top: Path | None = None) -> list[str] | None:
@@ -120,15 +117,23 @@ async def _list(folder: Path, *words: str, top: Path | None = None) -> list[str]
 
 
 async def _ls_files(folder: Path, *words: str, top: Path | None) -> bytes | None:
-    command = git_command(folder, "ls-files", "-z", *words, top=top)
-    done = await run(
-        command,
-        env=git_environment(),
-        cwd=folder,
-        timeout_s=GIT_TIMEOUT_S,
-        output_limit_bytes=LIST_LIMIT_BYTES,
-    )
-    return done.stdout if done.ok else None
+    async with _seen(folder, top) as seen:
+        if seen is None:
+            return None
+        below = ("--", seen.prefix) if seen.prefix else ()
+        done = await seen.git("ls-files", "-z", *words, *below)
+    if not done.ok:
+        return None
+    return _without(done.stdout, os.fsencode(seen.prefix)) if seen.prefix else done.stdout
+
+
+def _without(listed: bytes, prefix: bytes) -> bytes:
+    """Return lines of `ls-files` with paths relative to a folder."""
+    lines = []
+    for line in listed.split(b"\0"):
+        facts, tab, path = line.rpartition(b"\t")
+        lines.append(facts + tab + path.removeprefix(prefix))
+    return b"\0".join(lines)
 
 
 class Listed(NamedTuple):
@@ -184,22 +189,22 @@ async def ignored(folder: Path, names: Sequence[str], top: Path | None = None) -
     A path that git won't answer for (below a symlink, say) counts as not ignored: it is then
     asked about, never dropped.
     """
+    async with _seen(folder, top) as seen:
+        return set() if seen is None else await _ignored(seen, names)
+
+
+async def _ignored(seen: _Seen, names: Sequence[str]) -> set[str]:
     out: set[str] = set()
     waiting = list(names)
+    before = b"./" + os.fsencode(seen.prefix)
     for _ in range(MOST_RESTARTS):
         if not waiting:
             break
-        words = ("check-ignore", "--no-index", "--verbose", "--non-matching", "-z", "--stdin")
-        command = git_command(folder, *words, top=top)
         # With `./` in front no name is taken for a pathspec with magic (`:(glob)x`).
-        text = b"".join(b"./" + os.fsencode(name) + b"\0" for name in waiting)
-        done = await run(
-            command,
-            env=git_environment(),
-            cwd="/",
+        text = b"".join(before + os.fsencode(name) + b"\0" for name in waiting)
+        done = await seen.git(
+            *("check-ignore", "--no-index", "--verbose", "--non-matching", "-z", "--stdin"),
             stdin=text,
-            timeout_s=GIT_TIMEOUT_S,
-            output_limit_bytes=LIST_LIMIT_BYTES,
         )
         # Four fields each: source, line, pattern, path; no source: no pattern matched; `!`: matched
         # to be kept.
@@ -209,64 +214,22 @@ async def ignored(folder: Path, names: Sequence[str], top: Path | None = None) -
             source, _, pattern, path = fields[at : at + 4]
             answered += 1
             if source and not pattern.startswith(b"!"):
-                out.add(os.fsdecode(path.removeprefix(b"./")))
+                out.add(os.fsdecode(path.removeprefix(before)))
         if done.exit_code in (0, 1):
             break
         waiting = waiting[answered + 1 :]  # it ends at the first path that it refuses
     return out
 
 
-async def clean_config(config: Path, of_worktree: Path) -> str:
-    """Return the text of a repository's configuration with only `_KEPT_KEYS`, credentials in URLs
-    removed.
-
-    `of_worktree` counts where `extensions.worktreeConfig` says so (git-worktree(1)): a sparse
-    checkout is written down there.
-    """
-    values = await _config_values(config)
-    if any(key == "extensions.worktreeconfig" and value.lower() in _YES for key, value in values):
-        values += await _config_values(of_worktree)
-    lines: list[str] = []
-    for key, value in values:
-        if _KEPT_KEYS.fullmatch(key):
-            lines += _config_lines(key, _CREDENTIALS.sub("", value))
-    return "\n".join(["[core]", "\tbare = false", *lines]) + "\n"
-
-
-async def _config_values(config: Path) -> list[tuple[str, str]]:
-    """Keys, in lower case but for their middle part, and values; none where there is no such
-    file."""
-    command = ["git", "config", "--file", str(config), "--no-includes", "--list", "-z"]
-    done = await run(command, env=git_environment(), cwd=Path("/"), timeout_s=GIT_TIMEOUT_S)
-    found = (item.partition("\n") for item in done.stdout.decode("utf-8", "replace").split("\0"))
-    return [(key, value) for key, separator, value in found if separator]
-
-
-async def pack_all(repository: Path, target: Path) -> bool:
+async def pack_all(repository: Path, git: GitFolder, target: Path) -> bool:
     """Write every object that the repository's refs and index reach as packs into `target`;
     whether it worked."""
-    command = git_command(
-        repository,
-        "pack-objects",
-        "--all",
-        "--reflog",
-        "--indexed-objects",
-        "-q",
-        str(target / "pack"),
-    )
-    done = await run(
-        command, env=git_environment(), cwd=repository, stdin=b"", timeout_s=30 * GIT_TIMEOUT_S
-    )
+    async with view_of(HostRepository(repository, git), logs=True) as view:
+        done = await run_git(
+            view,
+            *("pack-objects", "--all", "--reflog", "--indexed-objects", "-q"),
+            str(target / "pack"),
+            stdin=b"",
+            timeout_s=30 * GIT_TIMEOUT_S,
+        )
     return done.ok
-
-
-def _config_lines(key: str, value: str) -> list[str]:
-    section, _, rest = key.partition(".")
-    subsection, _, name = rest.rpartition(".")
-    header = f"[{section} {_quoted(subsection)}]" if subsection else f"[{section}]"
-    return [header, f"\t{name} = {_quoted(value)}"]
-
-
-def _quoted(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return f'"{escaped}"'

@@ -10,8 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
-from supervisor.base.process import run
-from supervisor.workspace.disk.git_files import git_environment
+from supervisor.git.run_git import run_git
 
 MOST_MERGED_BYTES = 8 << 20
 MERGE_S = 20.0
@@ -39,12 +38,7 @@ async def merge_file(base: bytes, ours: bytes, theirs: bytes) -> Merged:
         names = await asyncio.to_thread(
             _write, Path(folder), {"ours": ours, "base": base, "theirs": theirs}
         )
-        done = await run(
-            ("git", "merge-file", "-p", "-q", *names),
-            env=git_environment(),
-            cwd=folder,
-            timeout_s=MERGE_S,
-        )
+        done = await run_git(None, "merge-file", "-p", "-q", *names, cwd=folder, timeout_s=MERGE_S)
     if done.ok:
         return Merged(done.stdout)
     if done.timed_out or done.truncated or done.exit_code >= _FAILED:
