@@ -68,6 +68,14 @@ class Watched:
                 with contextlib.suppress(ProcessLookupError):
                     signal.pidfd_send_signal(self.init_fd, signal.SIGKILL)
 
+    def is_alive(self) -> bool:
+        """Return whether its init is there still, so that its number is no other process's."""
+        with self.lock, contextlib.suppress(ProcessLookupError):
+            if not self.ended:
+                signal.pidfd_send_signal(self.init_fd, 0)
+                return True
+        return False
+
 
 def rlimits(limits: SandboxLimits) -> dict[int, int]:
     """Return the per-process bounds, by resource. NPROC counts the sandbox's own user namespace

@@ -9,12 +9,14 @@ noticed, whoever is or isn't waiting.
 import asyncio
 import contextlib
 import fcntl
+import itertools
 import os
 import signal
 import socket
 import struct
 import termios
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Protocol
 
@@ -29,6 +31,8 @@ REMOVE_TRIES = 100
 REMOVE_PAUSE_S = 0.02
 # A process may be made while its maker is stopped: looked at again, at most so often.
 MOST_ROUNDS = 20
+# How many processes are held at a time, to be signalled.
+BATCH = 256
 
 
 class OutputBudget:
@@ -117,6 +121,7 @@ class BubblewrapRunning:
         self._pumps: list[Pump] = []
         self._paused_at: float | None = None
         self._paused_s = 0.0
+        self._signals: ThreadPoolExecutor | None = None
         self._init_ended = asyncio.Event()
         self._output_ended = asyncio.Event()
         asyncio.get_running_loop().add_reader(watched.init_fd, self._on_init_end)
@@ -168,16 +173,7 @@ class BubblewrapRunning:
 
     def terminate(self) -> None:
         """See `base.Running`."""
-        for pid in descendants(self.pid):
-            with contextlib.suppress(OSError):
-                descriptor = os.pidfd_open(pid)
-                try:
-                    # INVARIANT: still one of ours: checked after its pidfd was taken, so the number
-                    # can't be another's.
-                    if pid in descendants(self.pid):
-                        signal.pidfd_send_signal(descriptor, signal.SIGTERM)
-                finally:
-                    os.close(descriptor)
+        self._signal_all(signal.SIGTERM, rounds=1)
 
     def pause(self) -> str:
         """See `base.Running`."""
@@ -204,17 +200,13 @@ class BubblewrapRunning:
         now = asyncio.get_running_loop().time()
         return self._paused_s + (0.0 if self._paused_at is None else now - self._paused_at)
 
-    def _signal_all(self, number: signal.Signals) -> None:
-        """Signal every process but its init, and those that are made meanwhile."""
-        done: set[int] = set()
-        for _ in range(MOST_ROUNDS):
-            new = set(descendants(self.pid)) - done
-            if not new:
-                return
-            for pid in new:
-                with contextlib.suppress(OSError):
-                    os.kill(pid, number)
-            done |= new
+    def _signal_all(self, number: signal.Signals, rounds: int = MOST_ROUNDS) -> None:
+        """Signal every process but its init, in order and in a thread: there may be thousands."""
+        if self._watched.ended:
+            return
+        if self._signals is None:
+            self._signals = ThreadPoolExecutor(1, "sandbox-signals")
+        self._signals.submit(signal_all, self._watched, number, rounds)
 
     def kill(self, why: str = "") -> None:
         """See `base.Running`."""
@@ -259,11 +251,44 @@ class BubblewrapRunning:
         self._init_ended.set()
 
     async def _clean_up(self) -> None:
+        if self._signals is not None:
+            self._signals.shutdown(wait=False, cancel_futures=True)
         group = self._watched.cgroup
         for _ in range(REMOVE_TRIES):
             if group is None or group.remove():
                 break
             await asyncio.sleep(REMOVE_PAUSE_S)
+
+
+def signal_all(watched: Watched, number: signal.Signals, rounds: int) -> None:
+    """Signal every process of a sandbox but its init; in further rounds those that were made
+    meanwhile."""
+    done: set[int] = set()
+    for _ in range(rounds):
+        new = [pid for pid in descendants(watched.init_pid) if pid not in done]
+        for batch in itertools.batched(new, BATCH, strict=False):
+            _signal_batch(watched, batch, number)
+        if not new:
+            return
+        done.update(new)
+
+
+def _signal_batch(watched: Watched, pids: Iterable[int], number: signal.Signals) -> None:
+    held: dict[int, int] = {}
+    try:
+        for pid in pids:
+            with contextlib.suppress(OSError):
+                held[pid] = os.pidfd_open(pid)
+        # INVARIANT: still processes of this sandbox, which still is: looked at after their pidfds
+        # were taken, so no number can be another's.
+        ours = held.keys() & set(descendants(watched.init_pid))
+        if watched.is_alive():
+            for pid in ours:
+                with contextlib.suppress(OSError):
+                    signal.pidfd_send_signal(held[pid], number)
+    finally:
+        for descriptor in held.values():
+            os.close(descriptor)
 
 
 class ToolRun(Running, Protocol):
