@@ -19,7 +19,7 @@ Conclusion = Literal["approve", "comment", "request_changes"]
 # The supervisor takes no longer report; said to the model, which can shorten it.
 MAX_REVIEW_BYTES = 1_500_000
 OPENING, CLOSING = "<review>", "</review>"
-_FENCE = re.compile(r"\A```(?:json)?\s*\n(.*)\n```\s*\Z", re.DOTALL)
+_FENCE = "```"
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -137,8 +137,11 @@ def find_block(reply: str, read: Callable[[str], Review]) -> Review:
 
 def _unfenced(block: str) -> str:
     block = block.strip()
-    fenced = _FENCE.match(block)
-    return fenced[1] if fenced else block
+    inner = block.removeprefix(_FENCE).removesuffix(f"\n{_FENCE}")
+    if len(inner) != len(block) - 2 * len(_FENCE) - 1:
+        return block
+    first, _, rest = inner.partition("\n")
+    return rest if first.strip() in ("", "json") else block
 
 
 def _check_paths(review: Review) -> None:

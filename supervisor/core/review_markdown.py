@@ -22,7 +22,7 @@ _INLINE = re.compile(r"([\\`*_\[\]<>|~!&$@#])")
 # An escape, as CommonMark 2.4 has it.
 _ESCAPE = re.compile(r"\\([!-/:-@\[-`{-~])")
 # Line starts that make a Markdown block: lists, rules, underlines of headings, tables.
-_BLOCK = re.compile(r"^(\s*)(?:([+=:-])|(\d{1,9})([.)]))", re.MULTILINE)
+_BLOCK = re.compile(r"^([^\S\n]*)(?:([+=:-])|(\d{1,9})([.)]))", re.MULTILINE)
 # GitHub's dialect makes links of bare addresses.
 _BARE_LINK = re.compile(r"\b(https?|ftp|mailto|xmpp)(:)|\b(www)(\.)", re.IGNORECASE)
 

@@ -33,7 +33,8 @@ __all__ = ["Carried", "Imported", "Left", "SettingsPlace", "policy_text", "trans
 
 _RULE = re.compile(r"(?P<tool>[A-Za-z0-9_.*-]+)(?:\((?P<spec>.*)\))?\Z", re.DOTALL)
 _DOMAIN = re.compile(r"domain\s*:\s*(?P<host>\S+)\Z")
-_COMMENT = re.compile(r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
+# What isn't closed is taken to its end: looked for from each opening, it would take the square.
+_COMMENT = re.compile(r'"(?:[^"\\\n]|\\.)*+"?|//[^\n]*|/\*.*?(?:(\*/)|\Z)', re.DOTALL)
 _EDITING = ("Edit", "Write", "MultiEdit", "NotebookEdit")
 _READING = ("Read", "Glob", "Grep", "LS", "NotebookRead")
 _KNOWN_KEYS = (*EFFECTS, "defaultMode", "additionalDirectories")
@@ -106,7 +107,10 @@ def _permissions(text: str, source: str) -> dict[str, Any]:
     """Return the `permissions` of the settings. Comments are passed over; whatever stands twice
     could hide what stands first."""
     plain = _COMMENT.sub(
-        lambda found: found[0] if found[0][0] == '"' else re.sub(r"[^\n]", " ", found[0]), text
+        lambda found: (
+            re.sub(r"[^\n]", " ", found[0]) if found[1] or found[0][:2] == "//" else found[0]
+        ),
+        text,
     )
     try:
         data = json.loads(

@@ -32,6 +32,7 @@ from supervisor.core.models.call_tools import (
     runs_elsewhere,
     searches,
     steps,
+    text_of,
     tools_of,
 )
 from supervisor.core.models.model_calls import (
@@ -131,7 +132,7 @@ class _Seen:
         self.asks_long_cache = self.asks_long_cache or any(
             "cache" in key
             and isinstance(value, dict)
-            and not _MINUTES.fullmatch(str(value.get("ttl", "5m")))
+            and not _MINUTES.fullmatch(text_of(value.get("ttl", "5m")))
             for key, value in pairs
         )
         kind = made.get("type")
@@ -141,7 +142,7 @@ class _Seen:
         self.has_links |= "s3Location" in made or (is_openai_picture(made) and not is_inline)
         is_picture = (
             is_inline
-            or str(made.get("media_type")).startswith("image/")
+            or text_of(made.get("media_type")).startswith("image/")
             or _holds(made.get("image"))
         )
         self.pictures += is_picture

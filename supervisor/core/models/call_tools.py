@@ -76,7 +76,7 @@ def runs_elsewhere(tool: dict[str, Any], host: str) -> bool:
         return is_openrouter(host) or not (isinstance(place, dict) and place.get("type") == "local")
     if kind == "tool_search" and tool.get("execution") == "client":
         return False
-    return kind not in _OWN_TYPES and not str(kind).startswith(_OWN_STARTS)
+    return kind not in _OWN_TYPES and not text_of(kind).startswith(_OWN_STARTS)
 
 
 def searches(api: Api, root: dict[str, Any], tools: list[dict[str, Any]]) -> int:
@@ -84,7 +84,7 @@ def searches(api: Api, root: dict[str, Any], tools: list[dict[str, Any]]) -> int
     where its API reads one."""
     found = 0
     for tool in tools:
-        if str(tool.get("type")).startswith(_SEARCHES):
+        if text_of(tool.get("type")).startswith(_SEARCHES):
             found += (
                 _limit(root, "max_tool_calls") if api == "responses" else _limit(tool, "max_uses")
             )
@@ -93,7 +93,7 @@ def searches(api: Api, root: dict[str, Any], tools: list[dict[str, Any]]) -> int
 
 def previews(tool: dict[str, Any]) -> bool:
     """Return whether it is OpenAI's older web search, which has prices of its own."""
-    return str(tool.get("type")).startswith("web_search_preview")
+    return text_of(tool.get("type")).startswith("web_search_preview")
 
 
 def steps(
@@ -123,7 +123,7 @@ def _is_limit(value: object) -> TypeIs[int]:
 
 def advisors(tools: list[dict[str, Any]]) -> list[object]:
     """Return the names of the models that the tools ask."""
-    return [tool.get("model") for tool in tools if str(tool.get("type")).startswith(_ADVISOR)]
+    return [tool.get("model") for tool in tools if text_of(tool.get("type")).startswith(_ADVISOR)]
 
 
 def is_kept(root: dict[str, Any], models: tuple[str, ...]) -> bool:
@@ -148,10 +148,16 @@ def bills_more(
         or any(root.get(key) not in (None, []) for key in BILL_MORE_KEYS)
         or always_search(models)
         or any(
-            runs_elsewhere(tool, host) and not str(tool.get("type")).startswith(_TOLD_STARTS)
+            runs_elsewhere(tool, host) and not text_of(tool.get("type")).startswith(_TOLD_STARTS)
             for tool in tools
         )
     )
+
+
+def text_of(value: object) -> str:
+    """Return a text; empty for anything else: to spell out what is nested, at each level, takes
+    the square of its length."""
+    return value if isinstance(value, str) else ""
 
 
 def _listed(tools: object) -> list[dict[str, Any]]:

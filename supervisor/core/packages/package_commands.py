@@ -28,8 +28,8 @@ _GO_NAME = r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9-]+)+(?:/[A-Za-z0-9._~+-
 _VERSION = r"[A-Za-z0-9.*^~<>=|+_ -]+"
 _SPECS = {
     "at": re.compile(rf"(?P<name>{_NPM_NAME})(?:@(?P<version>{_VERSION}))?\Z"),
-    "pip": re.compile(rf"(?P<name>{_PIP_NAME})\s*(?P<version>(?:===|[=!<>~]=|[<>])\s*[A-Za-z0-9.*+!_-]+(?:\s*,\s*(?:[=!<>~]=|[<>])\s*[A-Za-z0-9.*+!_-]+)*)?\Z"),  # noqa: E501
-    "poetry": re.compile(rf"(?P<name>{_PIP_NAME})(?:@?(?P<version>{_VERSION}))?\Z"),
+    "pip": re.compile(rf"(?P<name>(?>{_PIP_NAME}))\s*(?P<version>(?:===|[=!<>~]=|[<>])\s*[A-Za-z0-9.*+!_-]+(?:\s*,\s*(?:[=!<>~]=|[<>])\s*[A-Za-z0-9.*+!_-]+)*)?\Z"),  # noqa: E501
+    "poetry": re.compile(rf"(?P<name>(?>{_PIP_NAME}))(?:@?(?P<version>{_VERSION}))?\Z"),
     "colon": re.compile(r"(?P<name>[A-Za-z0-9_][A-Za-z0-9._-]*)(?::(?P<version>[A-Za-z0-9._-]+))?\Z"),  # noqa: E501
     "go": re.compile(rf"(?P<name>{_GO_NAME})(?:@(?P<version>[A-Za-z0-9._+-]+))?\Z"),
 }  # fmt: skip

@@ -15,7 +15,14 @@ from msgspec.structs import replace
 from supervisor.core.actions import Action, Effect, FileChange
 from supervisor.core.policy.protected_names import built_in
 from supervisor.core.policy.repositories import LEAVE_APART, WORKSPACE_ITSELF
-from supervisor.core.text.globs import Glob, has_wildcard, inner_expression
+from supervisor.core.text.globs import (
+    Glob,
+    GlobStep,
+    has_wildcard,
+    inner_expression,
+    steps_fit,
+    steps_of,
+)
 from supervisor.core.text.globs import check as check_glob
 from supervisor.core.text.paths import WorkspacePath, canonical, fold, is_git_name, leaves
 from supervisor.core.text.prefixes import FEW, Prefixes
@@ -247,10 +254,13 @@ class _Names:
         )
         self.whole: dict[str, Protected] = {}
         self.patterns: list[tuple[re.Pattern[str], Protected]] = []
+        self.deep: list[tuple[Sequence[GlobStep], Protected]] = []
         for name in sorted(names, key=lambda one: one.decision != "deny"):
             text = fold(tidy(name.pattern)).removesuffix("/**")
             if "/" not in text and not has_wildcard(text):
                 self.whole.setdefault(Glob(text).literal or text, name)
+            elif "**" in text.split("/"):
+                self.deep.append(((None, *steps_of(text), None), name))
             else:
                 self.patterns.append((_anywhere([text]), name))
         self.any_pattern = _anywhere(
@@ -271,6 +281,7 @@ class _Names:
         )
         if self.patterns and self.any_pattern.search(folded.text):
             found += [name for regex, name in self.patterns if regex.search(folded.text)]
+        found += [name for steps, name in self.deep if steps_fit(steps, folded.names)]
         return min(found, key=lambda name: name.decision != "deny") if found else None
 
 

@@ -40,7 +40,7 @@ _URL = re.compile(
 _ADDRESSES = re.compile(r"\[?[0-9a-fA-F.:]+\]?/[0-9]+(?::[0-9]+)?\Z")
 _BLANK = re.compile(r"\s")
 _DOTS = re.compile(r"/\.{1,2}(?:/|\Z)")
-_QUERY = re.compile(r"\?[^/]*=")
+_QUERY = re.compile(r"\?[^/?=]*=")
 _ENCODED_WILDCARD = re.compile(r"%(?:2A|3F|5B)", re.IGNORECASE)
 _METHOD = re.compile(r"[A-Z][A-Z-]{0,31}\Z")
 # As a client may write it.

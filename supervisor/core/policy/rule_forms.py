@@ -353,7 +353,9 @@ def _has_no_version(manager: str, operation: str, text: str) -> bool:
         (item,) = items_of(Packages(manager=manager, operation=operation, names=(text,)))
     except ValueError:
         return False
-    return not item.origin and re.sub(r"\[[^\]]*\]\Z", "", text) == item.name
+    inner = text.removesuffix("]")
+    extras = inner.find("[", inner.rfind("]") + 1) if inner != text else -1
+    return not item.origin and (text if extras < 0 else text[:extras]) == item.name
 
 
 def _only_removes(operation: str) -> bool:

@@ -29,7 +29,7 @@ WHOLE = "."
 MOST_BLOCKS = 50
 DropReason = Literal["shape", "path", "quote"]
 _SPACES = re.compile(r"\s+")
-_FENCE = re.compile(r"\A```(?:json)?\s*\n(.*)\n```\s*\Z", re.DOTALL)
+_FENCE = "```"
 
 _COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
 # Elements that load, link, or act; others are shown as text by every one of our templates.
@@ -40,10 +40,12 @@ _ELEMENT = re.compile(
 )
 # What makes an image or a link of brackets: code has them, too, so they are only parted.
 _BRACKETS = re.compile(r"!(?=\[)|\](?=[(\[:])")
+# A scheme that a reader of Markdown knows has 32 characters at most.
 _ADDRESS = re.compile(
-    r"\b(?:[a-z][a-z0-9+.-]*://|www\.|(?:mailto|xmpp|javascript):|data:[a-z]+/)\S*", re.IGNORECASE
+    r"\b(?:[a-z][a-z0-9+.-]{0,63}://|www\.|(?:mailto|xmpp|javascript):|data:[a-z]+/)\S*",
+    re.IGNORECASE,
 )
-_ADDRESS_HOST = re.compile(r"(?:://|www\.)(?:[^/@\s]*@)?([A-Za-z0-9.-]{1,100})")
+_ADDRESS_HOST = re.compile(r"(?:://|www\.)(?:[^/@\s]*@)?([A-Za-z0-9.-]{0,100})")
 _ENTITY = re.compile(r"&(?=#|[A-Za-z][A-Za-z0-9]*;)")
 _COMMAND = re.compile(r"^([ \t>*-]*)/(?=[A-Za-z])", re.MULTILINE)
 
@@ -115,15 +117,23 @@ def read_answer(text: str) -> ReadAnswer:
     """
     body, closed, _ = text.rpartition(CLOSING)
     blocks = body.split(OPENING)[1:] if closed else []
-    places = [OPENING.join(blocks[number:]) for number in range(len(blocks))] or [text]
+    tried = range(min(len(blocks), MOST_BLOCKS))
     problem = ""
-    for place in places[:MOST_BLOCKS]:
-        fenced = _FENCE.fullmatch(place.strip())
+    for place in [OPENING.join(blocks[number:]) for number in tried] or [text]:
         try:
-            return _read(msgspec.json.decode(fenced[1] if fenced else place, type=_Answer))
+            return _read(msgspec.json.decode(_unfenced(place.strip()), type=_Answer))
         except (msgspec.DecodeError, UnicodeEncodeError) as error:
             problem = problem or str(error)[:300]
     raise BadAnswerError(f"it isn't the JSON that was asked for: {problem}")
+
+
+def _unfenced(text: str) -> str:
+    """Return what is in a Markdown fence; a text without one as it is."""
+    inner = text.removeprefix(_FENCE).removesuffix(f"\n{_FENCE}")
+    if len(inner) != len(text) - 2 * len(_FENCE) - 1:
+        return text
+    first, _, rest = inner.partition("\n")
+    return rest if first.strip() in ("", "json") else text
 
 
 def _read(answer: _Answer) -> ReadAnswer:
@@ -185,7 +195,7 @@ def _without_markup(text: str) -> str:
 
 def _link_words(found: re.Match[str]) -> str:
     host = _ADDRESS_HOST.search(found[0])
-    return f"(a link to {host[1].replace('.', ' . ')})" if host else "(a link)"
+    return f"(a link to {host[1].replace('.', ' . ')})" if host and host[1] else "(a link)"
 
 
 def _inert_finding(finding: QuarantinedFinding, redact: Callable[[str], str]) -> QuarantinedFinding:

@@ -40,7 +40,7 @@ _ASSIGNED = re.compile(
 _OPTION = re.compile(r"--?([A-Za-z][\w-]*)\Z")
 # A variable's value that could be a command of its own: it has words, and one looks like an option
 # or a path.
-_ACTS = re.compile(r"\s(?:.*[;|&<>$`/]|-|.*\s-)|[;|&`$].*\s|\A!")
+_ACTS = re.compile(r"\s(?:[^\s;|&<>$`/]*[;|&<>$`/]|-)|[;|&`$][^\s;|&`$]*\s|\A!")
 _HEADER_WORD = re.compile(r"[A-Za-z][A-Za-z0-9-]*:(?!=|//)")
 # Programs that may run a text that they are given.
 _SHELLS = r"(?:ba|da|z|k|fi|a)?sh|eval|source"
@@ -304,9 +304,12 @@ def _in_words(words: tuple[LooseWord, ...], run: frozenset[str]) -> Iterator[Sec
     seen: set[int] = set()
     for at, word in enumerate(words):
         for known in _by_program().get(posixpath.basename(word.text), ()):
-            behind = _under(known.entry, words, at + 1) if id(known) not in seen else None
+            if id(known) in seen:
+                continue
+            # What doesn't hold behind one word doesn't behind a later one.
+            seen.add(id(known))
+            behind = _under(known.entry, words, at + 1)
             if behind is not None:
-                seen.add(id(known))
                 without_value |= {
                     name for name, kind in known.kinds.items() if kind in ("none", "attached")
                 }

@@ -46,6 +46,8 @@ _NAMES = frozenset({"awsaccesskeyid", "session", "sessionid", "sessid"})
 # These authenticate where they look like it: `code` is also of a country, an error, or a program.
 _CODES = frozenset({"authcode", "authorizationcode", "code", "devicecode", "usercode"})
 _RANDOM = re.compile(r"(?=[^0-9]*[0-9])[A-Za-z0-9._~/=-]{6,}\Z")
+# What such a value is made of before it is decoded: it ends at the next name at the latest.
+_RANDOM_AS_WRITTEN = re.compile(r"[A-Za-z0-9._~/=%-]+")
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 # INVARIANT: a value ends where no server reads it on. Some take `;` for the start of another name,
 # others for a part of the value: it is both here.
@@ -76,15 +78,20 @@ def in_headers(headers: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], .
 
 def _without(text: str, names: re.Pattern[str], ends: re.Pattern[str]) -> str:
     parts: list[str] = []
-    done = 0
+    done = end = 0
     for found in names.finditer(text):
+        start = found.end()
         if found.start() < done:
             continue
-        end = ends.search(text, found.end())
-        value = text[found.end() : end.start() if end is not None else len(text)]
-        if value and authenticates(found[1], value):
-            parts += [text[done : found.end()], mark_for(value)]
-            done = found.end() + len(value)
+        # Many names may share one end: it is looked for once.
+        if end < start:
+            end = next(ends.finditer(text, start)).start()
+        is_random = _RANDOM_AS_WRITTEN.fullmatch(text, start, end) is not None
+        if start < end and (
+            is_secret(found[1]) or (is_random and authenticates(found[1], text[start:end]))
+        ):
+            parts += [text[done:start], mark_for(text[start:end])]
+            done = end
     return "".join([*parts, text[done:]])
 
 

@@ -36,7 +36,7 @@ MAX_JUDGED = 2_000
 MAX_NESTED_CHARS = 10_000
 MAX_NESTED_WORDS = 6_000
 _NOT_POSIX = re.compile(
-    r"\$['\"]|&>|<<<|\|&|\{[^}]*(?:,|\.\.)|>&\s*[^0-9\s-]|\[\[|\bfunction\b|\bselect\b"
+    r"\$['\"]|&>|<<<|\|&|\{[^{}]*(?:,|\.\.)|>&\s*[^0-9\s-]|\[\[|\bfunction\b|\bselect\b"
 )
 _ROUGH_MARKS = re.compile(r"[\s'\"\\;&|()<>{}`]")
 

@@ -75,7 +75,7 @@ def _substitution(delimiter: str) -> re.Pattern[str]:
     return re.compile(rf"{_regex(delimiter)}{end}(?:[^\\\n{end}]|\\[^c])*{end}", re.DOTALL)
 
 
-_AWK_CALL = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)\(")
+_AWK_CALL = re.compile(r"(?<![A-Za-z0-9_])[0-9]*+([A-Za-z_][A-Za-z0-9_]*+)\(")
 _AWK_KNOWN_CALLS = frozenset(
     [
         "if",

@@ -231,7 +231,7 @@ def _unwrap_shell(wrapper: Wrapper, words: Sequence[Word], name: str) -> Unwrapp
             )
         if not text.startswith(("-", "+")) and name not in ("su", "runuser", "script"):
             return None
-        bundled = re.fullmatch(r"-[A-Za-z]*c[A-Za-z]*", text)
+        bundled = re.fullmatch(r"-[A-Zabd-z]*c[A-Za-z]*", text)
         if bundled or text in ("--command", "--session-command"):
             return _shell_text(wrapper, words, i, name)
         attached = re.match(r"--(?:session-)?command=(.*)", text, re.DOTALL)

@@ -33,7 +33,6 @@ _LITERAL_CAT = re.compile(
     r" \t]*(?:'([A-Za-z0-9_.!-]+)'|\"([A-Za-z0-9_.!-]+)\"|\\([A-Za-z0-9_]+))[ \t]*\n"
 )
 _LITERAL_CAT_END = re.compile(r"[ \t\n]*\)")
-_BRACE = re.compile(r"\{.*(?:,|\.\.).*\}", re.DOTALL)
 # `\x{...}` has any number of digits, of which the last two count, and may lack its brace (bash's
 # `ansicstr`).
 _ANSI_ESCAPE = re.compile(
@@ -168,6 +167,9 @@ def literal_cat(source: str, start: int) -> tuple[int, str] | None:
 def pieces(raw: str) -> Iterator[WordPiece]:
     """The parts of one word's source text. Whatever isn't understood is one last part of kind
     `many`."""
+    # A brace expansion has a `,` or `..` between its braces: looked for once, not at each brace.
+    closing = raw.rfind("}")
+    parted = max(raw.rfind(",", 0, max(closing, 0)), raw.rfind("..", 0, max(closing, 0)))
     i = 0
     while i < len(raw):
         char = raw[i]
@@ -189,7 +191,7 @@ def pieces(raw: str) -> Iterator[WordPiece]:
         elif char in "*?[" and raw != "[":
             yield WordPiece("glob", char)
             i += 1
-        elif char == "{" and _BRACE.match(raw, i):
+        elif char == "{" and i < parted:
             yield WordPiece("brace", raw[i:])
             return
         else:

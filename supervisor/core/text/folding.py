@@ -21,7 +21,7 @@ _PIECE = re.compile(r"[ \t\n]+|[^ \t\n]")
 # Only marks are between these: an agent's own are spelled out.
 _OPEN, _CLOSE = "⟨", "⟩"
 # One group, so that `split` tells the marks from what is between them.
-MARK = re.compile(f"({_OPEN}[^{_CLOSE}]*{_CLOSE})")
+MARK = re.compile(f"({_OPEN}[^{_OPEN}{_CLOSE}]*{_CLOSE})")
 TAB_CELLS = 8
 # The longest that a single character is spelled out.
 _SPELLED_CELLS = len("\\u{10ffff}")

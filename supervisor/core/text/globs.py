@@ -15,6 +15,7 @@ from supervisor.errors import PolicyError
 
 _MAGIC = re.compile(r"[*?\[]")
 _NOT_STAR = re.compile(r"[?\[]")
+_IGNORE_MAGIC = re.compile(r"[*?\[\\]")
 _ONE = re.compile(r"\[([^\]!])\]")
 MAX_WILDCARDS = 64
 
@@ -121,13 +122,9 @@ def _unescaped(segment: str) -> str | None:
 
 
 def inner_expression(text: str) -> str:
-    """Return the regular expression of a glob, without anchors, for use inside of another. `**` in
-    it is any number of whole segments."""
-    parts = [
-        r"(?:[^/]*/)*" if segment == "**" else _segment(segment) + "/"
-        for segment in text.split("/")
-    ]
-    return "".join(parts).removesuffix("/")
+    """Return the regular expression of a glob without `**`, without anchors, for use inside of
+    another. Two `**` in an expression would be tried in all ways together."""
+    return "/".join(map(_segment, text.split("/")))
 
 
 @lru_cache(maxsize=16384)
@@ -143,11 +140,16 @@ def _compiled(text: str) -> Callable[[str], object]:
         # The commonest form costs no expression: everything below a folder, the folder included.
         folder = "/".join(one for one in plain if one is not None)
         return lambda path: not folder or path == folder or path.startswith(f"{folder}/")
-    steps = [_step(one) for one in segments]
+    steps = steps_of(text)
     return lambda path: steps_fit(steps, path.split("/"))
 
 
 type GlobStep = str | Callable[[str], object] | None
+
+
+def steps_of(text: str) -> tuple[GlobStep, ...]:
+    """Return what matches each segment of a pattern, for `steps_fit`."""
+    return tuple(_step(segment) for segment in text.split("/"))
 
 
 def _step(segment: str) -> GlobStep:
@@ -189,7 +191,18 @@ def steps_fit(steps: Sequence[GlobStep], path: Sequence[str]) -> bool:
     return all(one is None for one in steps[step:])
 
 
-def _segment(segment: str) -> str:
+def ignore_step(segment: str, flags: re.RegexFlag = re.NOFLAG) -> GlobStep:
+    """Return the step of a segment as git's ignore files write it: `\\` takes the next character
+    as it is. `ValueError` where git passes over the line."""
+    if segment == "**":
+        return None
+    if not flags and not _IGNORE_MAGIC.search(segment):
+        return segment
+    return re.compile(_segment(segment, escape="\\") + r"\Z", re.DOTALL | flags).match
+
+
+def _segment(segment: str, escape: str = "") -> str:
+    """Return the expression of one segment; `escape` takes away the meaning of what follows it."""
     parts: list[str] = [""]
     at = 0
     while at < len(segment):
@@ -202,6 +215,11 @@ def _segment(segment: str) -> str:
         elif char == "[" and (end := _class_end(segment, at)) > 0:
             parts[-1] += _class(segment[at + 1 : end])
             at = end
+        elif char == escape and at + 1 < len(segment):
+            at += 1
+            parts[-1] += re.escape(segment[at])
+        elif escape and char in ("[", escape):
+            raise ValueError(segment)
         else:
             parts[-1] += re.escape(char)
         at += 1

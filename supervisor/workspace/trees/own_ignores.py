@@ -16,36 +16,30 @@ import re
 import unicodedata
 from typing import NamedTuple
 
-from pathspec.patterns.gitignore.base import GitIgnorePatternError
-from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
-
+from supervisor.core.text.globs import GlobStep, ignore_step, steps_fit
 from supervisor.workspace.disk.beneath import FILE, PathError, Root, is_regular
 from supervisor.workspace.disk.scan import signature_at
 
 FILE_NAME = ".gatehouseignore"
 LARGEST_BYTES = 1 << 20
+# A file with more patterns leaves everything out: every path is held against each of them.
+MOST_LINES = 2_000
 
 
 class _Line(NamedTuple):
     """One pattern. `is_anchored`: it is about the path below its file's folder, not about a name
     in any folder."""
 
-    regex: re.Pattern[str]
+    steps: tuple[GlobStep, ...]
     leaves_out: bool
     is_anchored: bool
-    is_inside: bool
+    is_of_folders: bool
 
-    def matches(self, path: str, leaf: str) -> bool:
-        """Return whether it is about this very path, not one of the folders on the way. A folder's
-        ends with a slash."""
-        text = path if self.is_anchored else leaf
-        found = self.regex.search(text)
-        if found is None:
+    def matches(self, path: list[str], *, is_folder: bool) -> bool:
+        """Return whether it is about this very path, not one of the folders on the way."""
+        if self.is_of_folders and not is_folder:
             return False
-        if self.is_inside:
-            return found.end() < len(text)
-        at_folder = found.groupdict().get("ps_d") is not None
-        return not at_folder or found.end("ps_d") == len(text)
+        return steps_fit(self.steps, path if self.is_anchored else path[-1:])
 
 
 class OwnIgnores:
@@ -92,12 +86,10 @@ class OwnIgnores:
         return known[folder]
 
     def _said(self, path: str, folder: str, *, is_folder: bool) -> bool | None:
-        text = f"{path}/" if is_folder else path
-        leaf = text[len(folder) + 1 :] if folder else text
         for base in _bases(folder):
-            below = text[len(base) + 1 :] if base else text
+            below = (path[len(base) + 1 :] if base else path).split("/")
             for line in reversed(self._read(base)):
-                if line.matches(below, leaf):
+                if line.matches(below, is_folder=is_folder):
                     return line.leaves_out
         return None
 
@@ -139,23 +131,24 @@ def composed(name: str) -> str:
 
 
 def _parse(text: str, flags: re.RegexFlag) -> list[_Line]:
-    return [line for one in text.splitlines() if (line := _line(one, flags)) is not None]
+    found = [line for one in text.splitlines() if (line := _line(one, flags)) is not None]
+    return found if len(found) <= MOST_LINES else [_Line((None,), True, True, False)]
 
 
 def _line(text: str, flags: re.RegexFlag) -> _Line | None:
-    if text.endswith("/**/"):
-        text += "*/"  # every folder in it, which the library takes for the folder itself
-    try:
-        pattern = GitIgnoreSpecPattern(text)
-    except GitIgnorePatternError:
-        return None  # git passes over it, too
-    if pattern.regex is None or pattern.include is None:
+    """None where git passes over it, too."""
+    body = text if text.endswith("\\ ") else text.rstrip()
+    if body.startswith("#"):
         return None
-    body = text.rstrip().removeprefix("!")
-    is_anchored = "/" in body.rstrip("/")
-    # `a/**` is about what is in `a`, not about `a`.
-    is_inside = body.endswith("/**") and body.strip("/*") != ""
-    regex = (
-        re.compile(pattern.regex.pattern, pattern.regex.flags | flags) if flags else pattern.regex
-    )
-    return _Line(regex, pattern.include, is_anchored, is_inside)
+    pattern = body.removeprefix("!")
+    is_anchored = "/" in pattern.rstrip("/")
+    segments = pattern.removesuffix("/").removeprefix("/").split("/")
+    if segments == [""]:
+        return None
+    if len(segments) > 1 and segments[-1] == "**":
+        segments.append("*")  # `a/**` is about what is in `a`, not about `a`
+    try:
+        steps = tuple(ignore_step(segment, flags) for segment in segments)
+    except ValueError:
+        return None
+    return _Line(steps, pattern is body, is_anchored, pattern.endswith("/"))

@@ -427,6 +427,7 @@ def test_comments_in_the_settings_are_passed_over() -> None:
         ("{\n  'a': 1}", "s.json:2: not JSON"),
         ("[" * 100_000, "s.json"),
         ("[]", "s.json: holds no permissions"),
+        ('{"permissions": {}} /* open', "s.json:1: not JSON"),
         ('{"permissions": []}', "s.json: holds no permissions"),
         ('{"permissions": {"deny": "Bash"}}', "s.json: `permissions.deny` is not a list of texts"),
         ('{"permissions": {"deny": [1]}}', "s.json: `permissions.deny` is not a list of texts"),

@@ -287,3 +287,15 @@ def test_names_that_arent_utf_8_are_in_the_folder_that_an_action_shows() -> None
         verdict(write(**path, repositories=("caf\\xe9",)), allow=["filesystem(**)"]).decision
         == "deny"
     )  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("path", "decision"),
+    [("a/b", "deny"), ("x/a/q/r/b/z", "deny"), ("a/q/c", None), ("q/a", None)],
+)
+def test_a_protected_name_may_have_any_folders_within(path: str, decision: str | None) -> None:
+    policy = policy_from_data({"protected": {"deny": ["a/**/b"]}})
+    judge = policy.judge_for("filesystem")
+    assert isinstance(judge, FileJudge)
+    found = judge.protected(path)
+    assert (found.decision if found else None) == decision

@@ -1,5 +1,7 @@
 """Globs over paths: each sign of the language, in linear time."""
 
+import re
+
 import pytest
 
 from supervisor.core.text.globs import (
@@ -8,7 +10,9 @@ from supervisor.core.text.globs import (
     check,
     escape,
     has_wildcard,
+    ignore_step,
     inner_expression,
+    steps_fit,
 )
 from supervisor.errors import PolicyError
 
@@ -108,9 +112,35 @@ def test_what_is_plain_passes(pattern: str) -> None:
 
 
 def test_an_inner_expression_is_whole_segments() -> None:
-    assert inner_expression("a/**/*.py") == "a/(?:[^/]*/)*[^/]*\\.py"
+    assert inner_expression("a/*/*.py") == "a/[^/]*/[^/]*\\.py"
 
 
 def test_hostile_patterns_take_no_time_that_grows_with_their_wildcards() -> None:
     assert not Glob("/".join(["**", "a"] * 15 + ["b"])).matches("/".join("a" * 500))
     assert not Glob("*a" * 30 + "b").matches("a" * 4_000)
+
+
+@pytest.mark.parametrize(
+    ("segment", "name", "fits"),
+    [
+        ("a", "a", True),
+        ("a", "A", False),
+        ("*.py", "x.py", True),
+        ("\\*", "*", True),
+        ("\\*", "a", False),
+        ("a\\?*", "a?b", True),
+        ("[!a]?", "bc", True),
+        ("[]a]", "]", True),
+        ("*a*a*ab", "a" * 200 + "c", False),
+    ],
+)
+def test_a_segment_as_gits_ignore_files_write_it(segment: str, name: str, fits: bool) -> None:
+    assert steps_fit([ignore_step(segment)], [name]) is fits
+
+
+def test_a_segment_of_an_ignore_file_may_ignore_case_and_be_none() -> None:
+    assert steps_fit([ignore_step("Ab", re.IGNORECASE)], ["aB"])
+    assert ignore_step("**") is None
+    for segment in ("[a", "a\\"):
+        with pytest.raises(ValueError, match=re.escape(segment)):
+            ignore_step(segment)
