@@ -4,7 +4,7 @@ many files at once.
 A change within a file is named by the number that `show` prints. It is separate from `cli`
 because it reads cards; `terminal` has what is one line. What is printed was written by an agent:
 each line of it goes through `visible` or `folding`. `show` prints all of a request; one that
-lists fold is approved with the word that `show` ends in, which names what was read.
+lists or pages fold is approved with the word that `show` ends in, which names what was read.
 """
 
 import argparse
@@ -43,8 +43,6 @@ _SAID = {
     "long": "has very long lines",
     "blank": "has runs of blanks that push text far to the right",
 }
-# Of a request's fingerprint: what a person copies from `show` to `approve`.
-_SEEN_CHARS = 12
 
 
 def show(client: "Client", request_id: str) -> int:
@@ -77,7 +75,7 @@ def answer(client: "Client", any_id: str, options: argparse.Namespace, verb: str
         rule = candidates[0]["rule"]
     seen = _seen(client, path)
     if verb == "approve":
-        _must_be_seen(seen["request"], options.seen)
+        _must_be_seen(seen, options.seen)
     print(request_text(seen, with_ways=False))
     lasts, mark = options.lasts or "always", seen["request"]["fingerprint"]
     further = {"with_scripts": True} if getattr(options, "with_scripts", False) else {}
@@ -87,6 +85,7 @@ def answer(client: "Client", any_id: str, options: argparse.Namespace, verb: str
         always=rule,
         lasts=lasts,
         fingerprint=mark,
+        seen=options.seen if verb == "approve" else None,
         **further,
     )
     if rule is not None:
@@ -141,7 +140,7 @@ def approve_hunks(client: "Client", request_id: str, options: argparse.Namespace
         )
     path = f"/api/requests/{request_id}"
     seen = client.get(path)
-    _must_be_seen(seen["request"], options.seen)
+    _must_be_seen(seen | {"is_folded": False}, options.seen)
     ids = chosen_ids(seen["card"], numbers)
     print("\n".join([approval_lines(seen["request"]), *_hunk_lines(seen["card"], frozenset(ids))]))
     rest = "drop" if drop_rest else "pending"
@@ -254,7 +253,7 @@ def request_text(seen: dict[str, Any], *, with_ways: bool = True) -> str:
             lines.append(
                 f"approve some of it: gatehouse approve {request['id']} --hunks 1,2 [--drop-rest]"
             )
-    return "\n".join([*lines, *(_approved_by(request) if with_ways else ())])
+    return "\n".join([*lines, *(_approved_by(seen) if with_ways else ())])
 
 
 def _hunk_lines(card: dict[str, Any], only: frozenset[str] | None = None) -> list[str]:
@@ -263,38 +262,34 @@ def _hunk_lines(card: dict[str, Any], only: frozenset[str] | None = None) -> lis
     for number, hunk in enumerate(card["diff"]["hunks"], 1):
         if only is not None and hunk["id"] not in only:
             continue
-        cut = "" if hunk["is_whole"] else "  (too long to be shown whole: it can't be chosen)"
         lines.append(
             f"{number:>3}  @@ -{hunk['old_start']},{hunk['old_count']}"
-            f" +{hunk['new_start']},{hunk['new_count']} @@{cut}"
+            f" +{hunk['new_start']},{hunk['new_count']} @@"
         )
         lines += [f"     {_MARKS[line['kind']]}{_text(line)}" for line in hunk["lines"]]
     return lines
 
 
-def _approved_by(request: dict[str, Any]) -> list[str]:
-    """Return how a request is approved that lists fold."""
-    if request["status"] != "pending" or not has_folds(request):
+def _approved_by(seen: dict[str, Any]) -> list[str]:
+    """Return how a request is approved that lists or pages fold."""
+    request = seen["request"]
+    if request["status"] != "pending" or not (has_folds(request) or seen["is_folded"]):
         return []
-    seen = request["fingerprint"][:_SEEN_CHARS]
     return [
-        f"lists fold this; once you have read all of it: gatehouse approve {request['id']} --seen"
-        f" {seen}"
+        f"this is long; once you have read all of it: gatehouse approve {request['id']} --seen"
+        f" {seen['seen']}"
     ]
 
 
-def _must_be_seen(request: dict[str, Any], seen: str | None) -> None:
-    """`UserError` where a request that lists fold is approved without what `show` said, or is
-    another one than was shown."""
+def _must_be_seen(seen: dict[str, Any], word: str | None) -> None:
+    """`UserError` where a request that lists or pages fold is approved without what `show` said,
+    or is another one than was shown."""
+    request = seen["request"]
     look = f"gatehouse show {request['id']} prints all of it, and what to approve it with"
-    if seen is None and has_folds(request):
-        raise UserError(
-            "some of this request is folded in lists, so it has to be shown whole first", look
-        )
-    if seen is not None and (
-        len(seen) < _SEEN_CHARS or not request["fingerprint"].startswith(seen)
-    ):
-        raise UserError(f"`{line(seen)}` is not this request as it is now", look)
+    if word is None and (has_folds(request) or seen["is_folded"]):
+        raise UserError("this request is long, so it has to be shown whole first", look)
+    if word is not None and word != seen["seen"]:
+        raise UserError(f"`{line(word)}` is not this request as it is now", look)
 
 
 def _facts(card: dict[str, Any]) -> list[str]:

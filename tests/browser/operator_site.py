@@ -70,7 +70,7 @@ class SampleWorkspace:
 
     async def card(self, request: Request) -> ChangeCard:
         assert isinstance(request.action, FileChange)
-        old, new, is_stale = self.sides[request.fingerprint]
+        old, new, is_stale = self.sides.get(request.fingerprint, (None, None, False))
         return make_card(request.action, old, new, "another" if is_stale else request.action.before)
 
     async def image(self, request: Request, side: str) -> tuple[Image, bytes] | None:

@@ -329,3 +329,22 @@ async def test_a_diff_says_its_size_and_what_is_odd(
     await nothing_is_cut_off(page, [])
     await diff.evaluate("(one) => one.scrollTo(0, one.scrollHeight)")
     await expect(diff).not_to_have_attribute("data-more", "")
+
+
+async def test_a_long_change_is_shown_part_by_part_before_it_is_approved(
+    site: Site, page: Page
+) -> None:
+    text = "".join(f"row {n} of it\n" for n in range(1500)).encode()
+    request = site.ask_change("long.txt", None, text)
+    card = page.locator(f"#request-{request.id}")
+    await expect(card.locator(".line")).to_have_count(60)
+    await steady(card)
+    await card.focus()
+    for count in (1000, 1500):
+        await page.keyboard.press("a")
+        await expect(card.locator(".line")).to_have_count(count)
+        assert status(site.parts.queue.get(request.id)) == "pending"
+        await steady(card)
+    await expect(card.get_by_text("row 1499 of it")).to_have_count(1)
+    await page.keyboard.press("a")
+    await expect(card).to_have_attribute("data-status", "used")

@@ -127,7 +127,7 @@ def make_card(
         link_target=action.link_target,
         hazards=action.hazards,
         notes=(*notes, *missing),
-        truncated=compared.truncated or content == "large",
+        truncated=content == "large",
         is_stale=is_stale,
         old_type=_type(shown_old) if is_bytes else "",
         new_type=_type(new) if is_bytes else "",
@@ -147,12 +147,10 @@ def note_of_repository(folder: str) -> str:
 
 
 def _may_choose(action: FileChange, compared: TextDiff, is_stale: bool) -> bool:
-    """Return whether there is more than one answer to give, and at least one hunk that is shown
-    whole."""
+    """Return whether there is more than one answer to give."""
     if is_stale or action.operation not in ("write", "edit") or action.before is None:
         return False
-    number = len(compared.hunks) + compared.truncated  # what isn't shown at all can only be left
-    return number > 1 and any(hunk.is_whole for hunk in compared.hunks)
+    return len(compared.hunks) > 1
 
 
 def _flags(old: Side | None, new: Side | None, redactor: Redactor, *, is_text: bool) -> Flags:

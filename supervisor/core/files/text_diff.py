@@ -1,15 +1,16 @@
 """Line diffs with highlighted words, for cards, in bounded time.
 
 Pure. The text comes from an agent, so a diff must not be able to hold up the supervisor: lines are
-compared by Myers' greedy algorithm with a cap on the number of differences (E. W. Myers, "An O(ND)
-Difference Algorithm and Its Variations", 1986), after common ends are cut off. Past the cap the
-middle is shown as one replacement: longer than needed, never wrong.
+compared by Myers' greedy algorithm with a cap on the number of differences and of steps (E. W.
+Myers, "An O(ND) Difference Algorithm and Its Variations", 1986), after common ends are cut off.
+Past the cap the middle is shown as one replacement: longer than needed, never wrong. Words of a
+line are compared so, too.
 
-INVARIANT: the lines of a diff that isn't truncated, context and removals in order, are the old
-text; context and additions are the new one.
+INVARIANT: the lines of a diff, context and removals in order, are the old text; context and
+additions are the new one. Nothing is left out or cut: whoever shows it counts what they fold.
 """
 
-import difflib
+import itertools
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -21,12 +22,15 @@ from supervisor.core.actions import content_hash
 
 CONTEXT_LINES = 3
 MOST_TEXT_BYTES = 1024 * 1024
-MOST_SHOWN_LINES = 4000
 MOST_COMPARED_LINES = 20_000
 MOST_DIFFERENCES = 600
-MOST_LINE_CHARS = 2000
+MOST_STEPS = 2_000_000
 MOST_WORD_PAIRS = 400
 MOST_WORDS_PER_LINE = 120
+# More words than these are removed and added where little is common, so none is marked.
+MOST_WORD_DIFFERENCES = 72
+# And in longer lines no words are looked for.
+MOST_WORDED_CHARS = 2000
 ID_CHARS = 32
 
 LineKind = Literal["context", "added", "removed", "note"]
@@ -53,7 +57,7 @@ class Hunk(msgspec.Struct, frozen=True):
     """A run of changed lines with `CONTEXT_LINES` around. Starts count from 1, as `diff -u` does
     (0: before the first).
 
-    `id` is that of `hunks.Piece`. `is_whole`: all of its lines are here, and in full.
+    `id` is that of `hunks.Piece`.
     """
 
     old_start: int
@@ -62,7 +66,6 @@ class Hunk(msgspec.Struct, frozen=True):
     new_count: int
     lines: tuple[DiffLine, ...]
     id: str = ""
-    is_whole: bool = True
 
     @property
     def header(self) -> str:
@@ -70,15 +73,13 @@ class Hunk(msgspec.Struct, frozen=True):
 
 
 class TextDiff(msgspec.Struct, frozen=True):
-    """The difference of two contents. `binary` and `too_large` come without hunks; `truncated`:
-    not all lines are here."""
+    """The difference of two contents. `binary` and `too_large` come without hunks."""
 
     hunks: tuple[Hunk, ...] = ()
     added: int = 0
     removed: int = 0
     binary: bool = False
     too_large: bool = False
-    truncated: bool = False
 
 
 def diff(old: bytes, new: bytes) -> TextDiff:
@@ -136,13 +137,10 @@ def _diff_lines(old: list[str], new: list[str]) -> TextDiff:
     added = sum(new_end - new_start for _, _, new_start, new_end in blocks)
     removed = sum(old_end - old_start for old_start, old_end, _, _ in blocks)
     writer = _Writer(old, new)
-    hunks = []
     groups = grouped(blocks)
-    for group, name in zip(groups, hunk_ids(old, new, groups), strict=True):
-        hunk = writer.hunk(group, name)
-        if hunk is not None:
-            hunks.append(hunk)
-    return TextDiff(tuple(hunks), added, removed, truncated=writer.truncated)
+    names = hunk_ids(old, new, groups)
+    hunks = [writer.hunk(group, name) for group, name in zip(groups, names, strict=True)]
+    return TextDiff(tuple(hunks), added, removed)
 
 
 type TextLine = str | bytes
@@ -181,10 +179,8 @@ def changed_blocks(old: Sequence[TextLine], new: Sequence[TextLine]) -> list[Blo
     old_end, new_end = len(old), len(new)
     while old_end > start and new_end > start and old[old_end - 1] == new[new_end - 1]:
         old_end, new_end = old_end - 1, new_end - 1
-    ids: dict[TextLine, int] = {}
-    left = [ids.setdefault(line, len(ids)) for line in old[start:old_end]]
-    right = [ids.setdefault(line, len(ids)) for line in new[start:new_end]]
-    matches = _matches(left, right)
+    left, right = _numbered(old[start:old_end], new[start:new_end])
+    matches = _matches(left, right, MOST_DIFFERENCES)
     blocks: list[Block] = []
     at_old = at_new = 0
     for x, y in [*matches, (len(left), len(right))]:
@@ -194,22 +190,33 @@ def changed_blocks(old: Sequence[TextLine], new: Sequence[TextLine]) -> list[Blo
     return blocks
 
 
-def _matches(left: list[int], right: list[int]) -> list[tuple[int, int]]:
-    """Pairs of equal lines of a shortest edit script; none where more than MOST_DIFFERENCES are
-    needed."""
+def _numbered(*sides: Sequence[TextLine]) -> list[list[int]]:
+    """Return a number for each line, the same for equal ones."""
+    ids: dict[TextLine, int] = {}
+    return [[ids.setdefault(line, len(ids)) for line in side] for side in sides]
+
+
+def _matches(left: list[int], right: list[int], most: int) -> list[tuple[int, int]]:
+    """Pairs of equal lines of a shortest edit script; none where more than `most` differences are
+    needed, or MOST_STEPS equal lines have to be passed to find it."""
     furthest = {1: 0}
     trail: list[dict[int, int]] = []
-    for distance in range(min(len(left) + len(right), MOST_DIFFERENCES) + 1):
+    steps = 0
+    for distance in range(min(len(left) + len(right), most) + 1):
         trail.append(furthest.copy())
         for k in range(-distance, distance + 1, 2):
             down = k == -distance or (k != distance and furthest[k - 1] < furthest[k + 1])
             x = furthest[k + 1] if down else furthest[k - 1] + 1
             y = x - k
+            steps -= x
             while x < len(left) and y < len(right) and left[x] == right[y]:
                 x, y = x + 1, y + 1
             furthest[k] = x
+            steps += x
             if x >= len(left) and y >= len(right):
                 return _walk_back(trail, len(left), len(right))
+            if steps > MOST_STEPS:
+                return []
     return []
 
 
@@ -249,23 +256,15 @@ def with_context(group: list[Block], old_lines: int) -> Block:
 
 
 class _Writer:
-    """Turns blocks into hunks, within the limits of one card."""
+    """Turns blocks into hunks."""
 
     def __init__(self, old: list[str], new: list[str]) -> None:
         self._old, self._new = old, new
-        self._shown = 0
         self._pairs = 0
-        self._is_whole = True
-        self.truncated = False
 
-    def hunk(self, group: list[Block], name: str) -> Hunk | None:
-        """Return the hunk of some neighbouring blocks; None, and `truncated`, where the card is
-        full."""
-        if self._shown >= MOST_SHOWN_LINES:
-            self.truncated = True
-            return None
+    def hunk(self, group: list[Block], name: str) -> Hunk:
+        """Return the hunk of some neighbouring blocks."""
         old_at, old_end, new_at, new_end = with_context(group, len(self._old))
-        self._is_whole = True
         lines: list[DiffLine] = []
         at_old, at_new = old_at, new_at
         for block in group:
@@ -273,19 +272,14 @@ class _Writer:
             lines += self._block(block)
             at_old, at_new = block[1], block[3]
         lines += self._context(at_old, old_end, at_new)
-        room = MOST_SHOWN_LINES - self._shown
-        if len(lines) > room:
-            lines, self._is_whole = lines[:room], False
-        self._shown += len(lines)
-        self.truncated |= not self._is_whole
         old_count, new_count = old_end - old_at, new_end - new_at
         old_start, new_start = old_at + bool(old_count), new_at + bool(new_count)
-        return Hunk(old_start, old_count, new_start, new_count, tuple(lines), name, self._is_whole)
+        return Hunk(old_start, old_count, new_start, new_count, tuple(lines), name)
 
     def _context(self, start: int, end: int, new_start: int) -> list[DiffLine]:
         out: list[DiffLine] = []
         for offset, line in enumerate(self._old[start:end]):
-            out += self._line("context", line, None, start + offset + 1, new_start + offset + 1)
+            out += _line("context", line, None, start + offset + 1, new_start + offset + 1)
         return out
 
     def _block(self, block: Block) -> list[DiffLine]:
@@ -300,45 +294,38 @@ class _Writer:
                 )
         out: list[DiffLine] = []
         for index, line in enumerate(old):
-            out += self._line(
+            out += _line(
                 "removed", line, marked.get(("removed", index)), old_start + index + 1, None
             )
         for index, line in enumerate(new):
-            out += self._line(
-                "added", line, marked.get(("added", index)), None, new_start + index + 1
-            )
+            out += _line("added", line, marked.get(("added", index)), None, new_start + index + 1)
         return out
 
-    def _line(
-        self,
-        kind: LineKind,
-        line: str,
-        spans: tuple[Span, ...] | None,
-        old: int | None,
-        new: int | None,
-    ) -> list[DiffLine]:
-        text = line.removesuffix("\n")
-        if len(text) > MOST_LINE_CHARS:
-            self._is_whole = False
-            text, spans = text[:MOST_LINE_CHARS] + "…", None
-        made = [DiffLine(kind, spans or ((text, False),), old, new)]
-        return made if line.endswith("\n") else [*made, DiffLine("note", ((_NO_NEWLINE, False),))]
+
+def _line(
+    kind: LineKind, line: str, spans: tuple[Span, ...] | None, old: int | None, new: int | None
+) -> list[DiffLine]:
+    made = [DiffLine(kind, spans or ((line.removesuffix("\n"), False),), old, new)]
+    return made if line.endswith("\n") else [*made, DiffLine("note", ((_NO_NEWLINE, False),))]
 
 
 def highlight(old: str, new: str) -> tuple[tuple[Span, ...], tuple[Span, ...]]:
     """Return the two lines in spans, with the words marked that differ. Nothing is marked where
-    little is common."""
-    left, right = _WORD.findall(old), _WORD.findall(new)
+    little is common, or where they are long."""
     plain = ((old, False),), ((new, False),)
-    if old == new or max(len(left), len(right)) > MOST_WORDS_PER_LINE:
+    if old == new or max(len(old), len(new)) > MOST_WORDED_CHARS:
         return plain
-    matcher = difflib.SequenceMatcher(None, left, right, autojunk=False)
-    if matcher.ratio() < 0.4:
+    left, right = _WORD.findall(old), _WORD.findall(new)
+    if max(len(left), len(right)) > MOST_WORDS_PER_LINE:
         return plain
-    old_spans: list[Span] = []
-    new_spans: list[Span] = []
-    for tag, a, b, c, d in matcher.get_opcodes():
-        for spans, words in ((old_spans, left[a:b]), (new_spans, right[c:d])):
-            if words:
-                spans.append(("".join(words), tag != "equal"))
-    return tuple(old_spans), tuple(new_spans)
+    numbered = _numbered(left, right)
+    matches = _matches(numbered[0], numbered[1], MOST_WORD_DIFFERENCES)
+    if 2 * len(matches) < 0.4 * (len(left) + len(right)):
+        return plain
+    in_both = [{pair[side] for pair in matches} for side in (0, 1)]
+    return _spans(left, in_both[0]), _spans(right, in_both[1])
+
+
+def _spans(words: list[str], in_both: set[int]) -> tuple[Span, ...]:
+    runs = itertools.groupby(range(len(words)), key=lambda at: at not in in_both)
+    return tuple(("".join(words[at] for at in run), is_marked) for is_marked, run in runs)

@@ -413,6 +413,19 @@ class FileJudge(Judge[_Seen]):
             matches.forced = [*place.forced, force_of(protected)]
         return matches.verdict("filesystem", mode)
 
+    def names_noted(self, action: FileChange) -> list[str]:
+        """Return why the names of an action need a look of their own: protected ones, whatever a
+        rule spells out, and those that can't be shown."""
+        seen = self.canonical(action)
+        if isinstance(seen, Verdict):
+            return [seen.why]
+        found: dict[str, None] = {}
+        for place in seen:
+            found |= {one.why: None for one in _oddity(place.path)}
+            if (protected := self._names.of(place)) is not None:
+                found[force_of(protected).why] = None
+        return list(found)
+
     def protected(self, path: str, repositories: Sequence[str] = ()) -> Protected | None:
         """Return the strictest protected name of a canonical path, or None. `repositories`: those
         of its action."""

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from supervisor.core.actions import FileChange
 from supervisor.core.approvals import Answer, Request
 from supervisor.core.files.change_card import ReadContent
 from supervisor.core.files.change_tree import (
@@ -27,11 +28,13 @@ from supervisor.core.files.changes import is_content
 from supervisor.core.files.content_flags import flags_of
 from supervisor.core.files.text_diff import MOST_TEXT_BYTES, count_lines
 from supervisor.core.files.write_scope import WriteScope
+from supervisor.core.policy.file_rules import FileJudge
 from supervisor.core.policy.refusals import OUT_OF_SCOPE
 from supervisor.core.secrets.redact import Redactor
 from supervisor.errors import ChangedError, NotFoundError, UserError
 from supervisor.server.common.parts import Parts
 from supervisor.server.common.views import shown as made_visible
+from supervisor.server.operator.shown_changes import why_not_seen
 
 # Of those that need a look of their own, what a card lists.
 MOST_CAREFUL = 100
@@ -128,7 +131,10 @@ class Flagged:
 
 class ChangeSets:
     """Of one operator's door. What there is is read in a thread: there can be thousands. `learn`
-    comes before `read` and `answer`."""
+    comes before `read` and `answer`.
+
+    INVARIANT: here alone is decided what no approval of several covers, however many they are.
+    """
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
@@ -157,9 +163,35 @@ class ChangeSets:
     def _read(self, session_id: str, until: float | None = None) -> ChangeSet:
         waiting = self._waiting(session_id)
         notes = self._flagged.notes(waiting)
+        files = self._judge(session_id)
+        for one in waiting:
+            if named := files.names_noted(one.action):
+                notes.setdefault(one.id, [])[:0] = named
         for one in self._outside(session_id, waiting):
             notes.setdefault(one.id, []).insert(0, OUT_OF_SCOPE)
         return ChangeSet(waiting, notes, until, self._flagged.lines(waiting))
+
+    def _judge(self, session_id: str) -> FileJudge:
+        """Return what knows the protected names of the session's policy."""
+        session = self._parts.sessions.get(session_id)
+        policies = self._parts.gate.rulings.policies_of(session_id)
+        judge = policies.for_session(session.policy_text).judge_for("filesystem")
+        assert isinstance(judge, FileJudge)
+        return judge
+
+    async def left_out(self, requests: Iterable[Request]) -> dict[str, str]:
+        """Return those of these changed files, by id, that an approval of several never covers,
+        each with its reason: what needs a look of its own, and what wasn't shown whole."""
+        changes = [one for one in requests if isinstance(one.action, FileChange)]
+        found: dict[str, str] = {}
+        for session_id in dict.fromkeys(one.session_id for one in changes):
+            await self.learn(session_id)
+            notes = (await self.read(session_id)).notes
+            found |= {one: "; ".join(several) for one, several in notes.items()}
+        for one in changes:
+            if one.id not in found and (why := await why_not_seen(self._parts, one)):
+                found[one.id] = why
+        return {one.id: found[one.id] for one in changes if one.id in found}
 
     def _outside(self, session_id: str, waiting: Iterable[Waiting]) -> list[Waiting]:
         """Return the changes that are outside the scope of the session's job."""

@@ -17,13 +17,20 @@ from supervisor.core.approvals import Request
 from supervisor.core.files.change_card import HAZARD_NOTES, ChangeCard
 from supervisor.core.files.changes import is_content
 from supervisor.core.files.content_flags import LONG_LINE_CHARS, MOST_LINES, Flags, Layout
-from supervisor.core.files.text_diff import Hunk, TextDiff
+from supervisor.core.files.text_diff import DiffLine, Hunk, TextDiff
 from supervisor.core.text.content_types import Image
 from supervisor.server.common.parts import Parts
-from supervisor.server.operator.shown_changes import card_of
-
-# Lines of a diff on a card before "show all".
-FIRST_LINES = 60
+from supervisor.server.operator.shown_changes import (
+    FIRST_ROWS,
+    card_of,
+    diffs_of,
+    is_folded,
+    part_from,
+    rows_in,
+    rows_of,
+    rows_of_hunk,
+    seen_word,
+)
 
 
 async def change(parts: Parts, request: Request, *, whole: bool = False) -> dict[str, Any] | None:
@@ -33,16 +40,20 @@ async def change(parts: Parts, request: Request, *, whole: bool = False) -> dict
     shown = await card_of(parts, request)
     if shown is None:
         return _no_change(request)
-    made = shown_change(parts, request.id, shown, most_lines=None if whole else FIRST_LINES)
+    is_whole = whole and not shown.below
+    most_rows = part_from(shown.diff, 0) if is_whole else FIRST_ROWS
+    made = shown_change(parts, request.id, shown, most_rows=most_rows)
     if shown.may_choose and shown.old_mode != shown.new_mode:
         made["notes"].append("ticked changes alone leave the mode as it is")
-    most_lines = None if whole else FIRST_LINES
-    below = [_below(parts, request.id, one, most_lines) for one in shown.below]
+    below = [_below(parts, request.id, one) for one in shown.below]
+    is_all = not made["hidden"] and (not shown.below or not is_folded(shown))
     # As many of them as are read have their contents here; the rest is named.
     rest = request.action.steps[len(below) :]
     return (
         made
         | {"may_choose": shown.may_choose, "warnings": _warnings(shown)}
+        | {"next": most_rows if is_whole else 0, "is_beginning": not is_whole}
+        | {"seen": seen_word(request) if is_all else ""}
         | _swap(parts, shown, below, rest)
     )
 
@@ -59,7 +70,7 @@ def _swap(
         "rest": [_of_step(parts, step) for step in rest],
         "gone": gone,
         "made": len(below) + len(rest) - gone,
-        "hidden_below": sum(one["hidden"] for one in below),
+        "rows_below": sum(rows_in(one.diff) for one in shown.below) if is_folded(shown) else 0,
     }
 
 
@@ -87,11 +98,9 @@ def _what(state: str, mode: int | None, target: str | None, size: int | None = N
     return ", ".join([*facts, *([f"mode {mode & 0o7777:o}"] if mode is not None else [])])
 
 
-def _below(
-    parts: Parts, change_id: str, shown: ChangeCard, most_lines: int | None
-) -> dict[str, Any]:
+def _below(parts: Parts, change_id: str, shown: ChangeCard) -> dict[str, Any]:
     """One path below a swapped one, as a line and what it opens."""
-    made = shown_change(parts, change_id, shown, most_lines=most_lines)
+    made = shown_change(parts, change_id, shown, most_rows=FIRST_ROWS)
     is_gone = shown.operation == "delete"
     state = (shown.before if is_gone else shown.after) or ""
     size = shown.old_size if is_gone else shown.new_size
@@ -105,13 +114,10 @@ def _below(
 
 
 def shown_change(
-    parts: Parts, change_id: str, shown: ChangeCard, *, most_lines: int | None
+    parts: Parts, change_id: str, shown: ChangeCard, *, most_rows: int
 ) -> dict[str, Any]:
-    """A card of a change for `parts/change.html`, with its first lines, or all of them."""
-    lines = sum(len(hunk.lines) for hunk in shown.diff.hunks)
-    hunks, hidden = shown_hunks(
-        parts, shown.diff, most_lines=lines if most_lines is None else most_lines
-    )
+    """A card of a change for `parts/change.html`, with its first rows."""
+    hunks, hidden = shown_hunks(parts, shown.diff, most_rows=most_rows)
     return {
         "id": change_id,
         "path": shown.path,
@@ -126,46 +132,88 @@ def shown_change(
         "may_choose": False,
         "hunks": hunks,
         "number": len(shown.diff.hunks),
-        "lines": lines,
+        "lines": rows_in(shown.diff),
         "chars": sum(len(line.text) for hunk in shown.diff.hunks for line in hunk.lines),
         "hidden": hidden,
         "unseen": False,
+        "seen": "",
+        "next": 0,
+        "is_beginning": True,
     }
+
+
+async def further(parts: Parts, request: Request, start: int) -> dict[str, Any] | None:
+    """Return the part of a change that begins at row `start` of all its differences together, for
+    `parts/change_rows.html`; None where there is none."""
+    card = await card_of(parts, request)
+    if card is None:
+        return None
+    before = 0
+    for path, diff in diffs_of(card):
+        rows = rows_in(diff)
+        if start < before + rows:
+            end = min(part_from(diff, start - before), rows)
+            hunks, _ = shown_hunks(parts, diff, start=start - before, most_rows=end)
+            left = sum(rows_in(one) for _, one in diffs_of(card)) - before - end
+            return {
+                "id": request.id,
+                "path": path if card.below else "",
+                "hunks": hunks,
+                "may_choose": card.may_choose,
+                "number": len(diff.hunks),
+                "next": before + end,
+                "left": left,
+                "seen": "" if left else seen_word(request),
+            }
+        before += rows
+    return None
 
 
 def shown_hunks(
-    parts: Parts, diff: TextDiff, *, most_lines: int
+    parts: Parts, diff: TextDiff, *, most_rows: int, start: int = 0
 ) -> tuple[list[dict[str, Any]], int]:
-    """The first lines of a difference in their hunks, and how many more there are."""
+    """The rows of a difference from `start` up to `most_rows` in their hunks, and how many more
+    there are."""
     hunks: list[dict[str, Any]] = []
-    room = most_lines
+    at = 0
     for number, hunk in enumerate(diff.hunks, 1):
-        if room > 0:
-            hunks.append(_hunk(parts, number, hunk, room))
-        room -= len(hunk.lines)
-    return hunks, max(0, -room)
+        rows = rows_of_hunk(hunk)
+        if at + rows > start and at < most_rows:
+            hunks.append(_hunk(parts, number, hunk, max(0, start - at), most_rows - at))
+        at += rows
+    return hunks, max(0, at - most_rows)
 
 
-def _hunk(parts: Parts, number: int, hunk: Hunk, room: int) -> dict[str, Any]:
+def _hunk(parts: Parts, number: int, hunk: Hunk, first: int, end: int) -> dict[str, Any]:
     """`number` is what the command line calls it. It may be chosen where all of it is on the
     page."""
-    shown = [
-        {
-            "kind": line.kind,
-            "old": line.old_number,
-            "new": line.new_number,
-            "spans": _redacted(line.text, line.spans, parts),
-        }
-        for line in hunk.lines[:room]
-    ]
-    is_whole = hunk.is_whole and len(hunk.lines) <= room
+    shown: list[dict[str, Any]] = []
+    at = 0
+    for line in hunk.lines:
+        count = rows_of(line)
+        if at + count > first and at < end:
+            shown += _rows(parts, line, count)[max(0, first - at) : end - at]
+        at += count
     return {
         "id": hunk.id,
         "number": number,
-        "header": hunk.header,
-        "is_whole": is_whole,
+        "header": hunk.header if first == 0 else f"{hunk.header}, continued",
+        "is_whole": first == 0 and at <= end,
         "lines": shown,
     }
+
+
+def _rows(parts: Parts, line: DiffLine, count: int) -> list[dict[str, Any]]:
+    """A line as it is shown: in one row, or without highlights in several."""
+    facts = {"kind": line.kind, "old": line.old_number, "new": line.new_number}
+    spans = _redacted(line.text, line.spans, parts)
+    if count == 1:
+        return [facts | {"spans": spans}]
+    text = "".join(one for one, _ in spans)
+    chars = -(-len(text) // count)
+    cut = [text[at * chars : (at + 1) * chars] for at in range(count)]
+    more = {"kind": line.kind, "old": None, "new": None}
+    return [(more if at else facts) | {"spans": [(one, False)]} for at, one in enumerate(cut)]
 
 
 def _redacted(
@@ -206,7 +254,15 @@ def _no_change(request: Request) -> dict[str, Any]:
         "is_stale": False,
     }
     facts |= {"notes": [note], "mark": "", "warnings": [], "sides": [], "may_choose": False}
-    return facts | {"hunks": [], "number": 0, "lines": 0, "chars": 0, "hidden": 0, "unseen": True}
+    return facts | {
+        "hunks": [],
+        "number": 0,
+        "lines": 0,
+        "chars": 0,
+        "hidden": 0,
+        "unseen": True,
+        "seen": "",
+    }
 
 
 def _warnings(shown: ChangeCard) -> list[tuple[str, str]]:
@@ -252,8 +308,6 @@ def _notes(shown: ChangeCard) -> list[str]:
     notes = [note for note in shown.notes if note not in hazards]
     if shown.content == "large":
         notes.append("too large to be shown")
-    elif shown.content == "text" and shown.truncated:
-        notes.append("too long to be shown whole: lines are left out or cut")
     elif shown.content == "text" and not shown.diff.hunks:
         notes.append("an empty file" if shown.new_size == 0 else "the content stays as it is")
     if replaced := _replaced(shown):

@@ -36,7 +36,8 @@ from supervisor.errors import (
 from supervisor.gate import audit_lines
 from supervisor.records.policy_files import ALWAYS, PolicyFiles, Until
 from supervisor.server.common.parts import Parts
-from supervisor.server.operator.shown_changes import must_be_shown
+from supervisor.server.operator.change_sets import ChangeSets
+from supervisor.server.operator.shown_changes import must_be_seen
 
 _EFFECT_OF: dict[Answer, Effect] = {"approved": "allow", "denied": "deny"}
 _WHERE = "send the `fingerprint` that `GET /api/requests/ID` gives with the request"
@@ -82,9 +83,11 @@ async def answer(
     always: str | None = None,
     lasts: str = "always",
     with_scripts: bool = False,
+    seen: str = "",
 ) -> AnswerResult:
     """Answer one request; with `always`, a rule, also save that rule and let it answer what else
     waits. `lasts`: see `until`. `with_scripts`: of an install, its install scripts may run.
+    `seen`: the word that stood at the end of a changed file; one that is folded needs it.
 
     `ChangedError` where the request isn't pending any more, or isn't the one that was shown
     (`fingerprint`; empty: none was), `UserError` where the rule can't be made of it, or what would
@@ -94,7 +97,7 @@ async def answer(
     if shown_by(fingerprint) != request.fingerprint:
         raise ChangedError.other()
     if given == "approved" and status(request) == "pending":
-        await must_be_shown(parts, request)
+        await must_be_seen(parts, request, seen)
     holds = until(parts, lasts, request.session_id)
     policies = parts.gate.rulings.policies_of(request.session_id)
     if always is not None and status(request) == "pending":
@@ -131,29 +134,50 @@ def shown_by(fingerprint: str) -> str:
     return fingerprint
 
 
+class BulkAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What was answered of several, and what an approval of several left out, by id with the
+    reason."""
+
+    answered: list[Request]
+    left_out: dict[str, str]
+
+
 async def answer_category(
     parts: Parts,
+    sets: ChangeSets,
     category: Category,
     given: Answer,
     *,
     by: str,
     shown: Mapping[str, str],
     reason: str = "",
-) -> list[Request]:
-    """Answer the requests of a category that were `shown`, fingerprints by id: exactly these. What
-    was answered.
+) -> BulkAnswer:
+    """Answer the requests of a category that were `shown`, fingerprints by id: exactly these, but
+    for changed files that no approval of several covers.
 
     `ChangedError` where one of them isn't what was shown or waits no more: then nothing was
-    answered.
+    answered. `UserError` where each needs an answer of its own.
     """
     if not shown or not all(shown.values()):
         raise ChangedError.unsaid(_WHERE_ALL)
+    _must_wait(parts, category, shown)
+    left_out: dict[str, str] = {}
+    if given == "approved" and category == "filesystem":
+        left_out = await sets.left_out(parts.queue.get_all(shown))
+        _must_wait(parts, category, shown)
+    ids = [one for one in shown if one not in left_out]
+    if not ids:
+        raise UserError("each of these needs an answer of its own", "look at them one by one")
+    answered = await parts.gate.resolve_in_turns(ids, given, by=by, reason=reason)
+    return BulkAnswer(answered=answered, left_out=left_out)
+
+
+def _must_wait(parts: Parts, category: Category, shown: Mapping[str, str]) -> None:
     waiting = {
         one.id: one.fingerprint for one in parts.queue.get_all(shown) if _waits_in(one, category)
     }
     if waiting != dict(shown):
         raise ChangedError.several()
-    return await parts.gate.resolve_in_turns(list(shown), given, by=by, reason=reason)
 
 
 def _waits_in(request: Request, category: Category) -> bool:

@@ -5,6 +5,7 @@ The CLI's verbs and the pages use the same functions. Who answered is `caller(re
 which the door put there: no body has a field for it, and unknown fields are refused.
 """
 
+import asyncio
 import contextlib
 import html
 from collections.abc import Sequence
@@ -20,6 +21,7 @@ from supervisor.base.slices import slices
 from supervisor.core.actions import Effect
 from supervisor.core.approvals import Answer
 from supervisor.core.approvals import Request as Asked
+from supervisor.core.files.change_card import ChangeCard
 from supervisor.core.git.taken_branch import TakenBranch
 from supervisor.core.sessions import state
 from supervisor.errors import RefusedError, StorageError
@@ -52,7 +54,7 @@ from supervisor.server.operator.operator_bodies import (
     StopBody,
     TakeBody,
 )
-from supervisor.server.operator.shown_changes import card_of
+from supervisor.server.operator.shown_changes import card_of, is_folded, seen_word
 from supervisor.sessions.start_session import StartSession
 
 AnyRequest = Request[Any, Any, Any]
@@ -200,9 +202,15 @@ async def get_request(request: AnyRequest, request_id: FromPath[str]) -> Request
     card = await card_of(parts, found)
     return RequestDetail(
         request=operator_request(found, parts),
-        card=card and shown_data(msgspec.to_builtins(without_secrets(card, parts)), parts.redactor),
+        card=None if card is None else await asyncio.to_thread(_as_shown, card, parts),
         preview=rule_previews.of_proposal(parts, found),
+        seen=seen_word(found),
+        is_folded=card is not None and is_folded(card),
     )
+
+
+def _as_shown(card: ChangeCard, parts: Parts) -> Any:
+    return shown_data(msgspec.to_builtins(without_secrets(card, parts)), parts.redactor)
 
 
 @post("/api/requests/{request_id:str}/approve", status_code=200)
@@ -235,6 +243,7 @@ async def _answer(
         always=data.always,
         lasts=data.lasts,
         with_scripts=data.with_scripts,
+        seen=data.seen,
     )
     if done.rule_id is not None:
         live_of(request).policy_changed()
@@ -264,17 +273,19 @@ def suggestions(
 
 @post("/api/requests/bulk", status_code=200)
 async def bulk(request: AnyRequest, data: JSONBody[BulkBody]) -> list[OperatorRequest]:
-    """Answer requests of a category: exactly those that were shown, or none; what was answered."""
+    """Answer requests of a category: exactly those that were shown, or none. An approval leaves
+    changed files out that need a look of their own. What was answered."""
     parts = parts_of(request)
-    answered = await decisions.answer_category(
+    done = await decisions.answer_category(
         parts,
+        request.app.state["change_sets"],
         data.category,
         data.answer,
         by=caller(request).name,
         shown=data.shown,
         reason=data.reason,
     )
-    return await _views(parts, answered)
+    return await _views(parts, done.answered)
 
 
 # -- rules ----------------------------------------------------------------------------------------

@@ -24,7 +24,9 @@ class AnswerBody(_Body, frozen=True, kw_only=True):
     `always` is the text of a rule to save, without its list's name.
 
     `lasts` is how long that rule holds: `always`, `session`, or a duration such as `15m`.
-    `with_scripts`: of an install that is approved, its install scripts may run.
+    `with_scripts`: of an install that is approved, its install scripts may run. `seen`: the word
+    that came with the whole of a changed file (`RequestDetail`); one that is folded is approved
+    with it alone.
     """
 
     reason: _Text = ""
@@ -32,6 +34,7 @@ class AnswerBody(_Body, frozen=True, kw_only=True):
     always: _Rule | None = None
     lasts: _Lasts = "always"
     with_scripts: bool = False
+    seen: Annotated[str, msgspec.Meta(max_length=100)] = ""
 
 
 class BulkBody(_Body, frozen=True, kw_only=True):
@@ -81,11 +84,14 @@ class AnsweredView(msgspec.Struct, frozen=True, kw_only=True):
 
 class RequestDetail(msgspec.Struct, frozen=True, kw_only=True):
     """`card` is what the workspace knows of a changed file: its diff, and whether it still
-    applies. `preview` is of a proposed rule."""
+    applies. `preview` is of a proposed rule. `seen` goes back with the approval of a change that
+    pages fold, as `is_folded` says: who has this answer has all of the change."""
 
     request: OperatorRequest
     card: Any
     preview: RulePreview | None
+    seen: str
+    is_folded: bool
 
 
 class HeldDenied(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,18 +1,32 @@
 """What a person is shown of a changed file, and must have been shown before they approve it.
 
-Page, JSON API and command line look through here, and each approval of one is held against it:
-what can't be shown can't be approved. It must never take a card that failed for an empty one.
+Page, JSON API and command line look through here, and each approval of one is held against it. A
+long change is folded: the page shows its beginning and then the rest in parts, and what ends it
+holds the word (`seen_word`) that an approval needs. It must never take a card that failed for an
+empty one.
 """
+
+from collections.abc import Iterator
 
 import structlog
 
-from supervisor.core.actions import FileChange
+from supervisor.core.actions import FileChange, content_hash
 from supervisor.core.approvals import Request
 from supervisor.core.files.change_card import ChangeCard
+from supervisor.core.files.text_diff import DiffLine, Hunk, TextDiff
 from supervisor.errors import UserError
 from supervisor.server.common.parts import Parts
 
 log = structlog.get_logger("pages")
+
+# Rows of a change on a card before "show the other lines", and of each part that follows.
+FIRST_ROWS = 60
+PART_ROWS = 1000
+# A longer line takes several rows.
+ROW_CHARS = 2000
+_WORD_CHARS = 12
+NOT_SHOWN = "it can't be shown"
+FOLDED = "some of it is folded, and has to be shown whole first"
 
 
 async def card_of(parts: Parts, request: Request) -> ChangeCard | None:
@@ -28,10 +42,78 @@ async def card_of(parts: Parts, request: Request) -> ChangeCard | None:
         return None
 
 
-async def must_be_shown(parts: Parts, request: Request) -> None:
-    """`UserError` where it is about a file, and can't be shown."""
-    if isinstance(request.action, FileChange) and await card_of(parts, request) is None:
-        raise UserError(
-            "what this would change can't be shown, so it can't be approved",
-            "deny it, or compare the session's copy with your folder yourself",
-        )
+async def why_not_seen(parts: Parts, request: Request, seen: str = "") -> str:
+    """Return why a person can't have seen all that an approval of this would do; empty where they
+    can, or it is about no file. `seen` is the word that came with the end of a folded change."""
+    if not isinstance(request.action, FileChange):
+        return ""
+    card = await card_of(parts, request)
+    if card is None:
+        return NOT_SHOWN
+    return FOLDED if is_folded(card) and seen != seen_word(request) else ""
+
+
+async def must_be_seen(parts: Parts, request: Request, seen: str) -> None:
+    """`UserError` where a person can't have seen all of a change."""
+    match await why_not_seen(parts, request, seen):
+        case "":
+            return
+        case why if why == NOT_SHOWN:
+            raise UserError(
+                "what this would change can't be shown, so it can't be approved",
+                "deny it, or compare the session's copy with your folder yourself",
+            )
+        case why:
+            raise UserError(
+                f"this change is long: {why}",
+                "show the other lines on the page, or see `gatehouse show ID`, which ends in the"
+                " word to approve it with",
+            )
+
+
+def seen_word(request: Request) -> str:
+    """Return the word that stands at the end of a change, and comes back with its approval."""
+    return content_hash(f"all of {request.fingerprint}".encode())[:_WORD_CHARS]
+
+
+def diffs_of(card: ChangeCard) -> list[tuple[str, TextDiff]]:
+    """Return each difference of a card with its path: one, or those below a swapped path."""
+    return [(one.path, one.diff) for one in (card, *card.below) if one.diff.hunks]
+
+
+def is_folded(card: ChangeCard) -> bool:
+    """Return whether the page shows the beginning of a change alone."""
+    return sum(rows_in(diff) for _, diff in diffs_of(card)) > FIRST_ROWS
+
+
+def rows_in(diff: TextDiff) -> int:
+    """Count the rows that a difference takes."""
+    return sum(map(rows_of_hunk, diff.hunks))
+
+
+def rows_of_hunk(hunk: Hunk) -> int:
+    """Count the rows that a hunk takes."""
+    return sum(map(rows_of, hunk.lines))
+
+
+def rows_of(line: DiffLine) -> int:
+    """Count the rows that a line takes."""
+    return max(1, -(-len(line.text) // ROW_CHARS))
+
+
+def part_from(diff: TextDiff, start: int) -> int:
+    """Return the row at which a part ends that begins at row `start`. A hunk that fits into a part
+    is never cut, so that it can be ticked."""
+    end = start + PART_ROWS
+    for first, after in _places(diff):
+        if start < first < end < after <= first + PART_ROWS:
+            return first
+    return end
+
+
+def _places(diff: TextDiff) -> Iterator[tuple[int, int]]:
+    """Yield the first row of each hunk, and the one after its last."""
+    at = 0
+    for hunk in diff.hunks:
+        first, at = at, at + rows_of_hunk(hunk)
+        yield first, at

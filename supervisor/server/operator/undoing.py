@@ -135,9 +135,7 @@ async def for_page(
         return plan, [
             (
                 file,
-                shown_change(parts, f"undo-{number}", card, most_lines=MOST_LINES)
-                if card
-                else None,
+                shown_change(parts, f"undo-{number}", card, most_rows=MOST_LINES) if card else None,
             )
             for number, (file, card) in enumerate(_with_cards(files[:MOST_FILES], undo))
         ]
@@ -247,7 +245,7 @@ def _with_cards(
 
 
 def _file(parts: Parts, file: UndoFile, card: ChangeCard | None) -> UndoFileView:
-    facts = shown_change(parts, "", card, most_lines=MOST_LINES) if card is not None else None
+    facts = shown_change(parts, "", card, most_rows=MOST_LINES) if card is not None else None
     diff: list[str] = []
     for hunk in facts["hunks"] if facts else ():
         diff.append(hunk["header"])

@@ -10,8 +10,7 @@
 
 It is separate because it answers requests, and only the operator's door may call it: no agent route
 may lead here. It must never apply what wasn't shown: the hunks are those of the request's own two
-contents, the host must hold the first of them still, and a hunk that the card had to cut can't be
-chosen.
+contents, and the host must hold the first of them still.
 """
 
 import asyncio
@@ -24,7 +23,7 @@ from supervisor.core.actions import FileChange, content_hash
 from supervisor.core.approvals import Request, explanation, status
 from supervisor.core.files.changes import PERMISSIONS, name_of
 from supervisor.core.files.hunks import choose, pieces
-from supervisor.core.files.text_diff import MOST_TEXT_BYTES, diff
+from supervisor.core.files.text_diff import MOST_TEXT_BYTES
 from supervisor.errors import ChangedError, RefusedError, UserError
 from supervisor.gate.gate import Gate
 from supervisor.workspace.apply.effects import Effects
@@ -216,15 +215,9 @@ class PartialAnswers:
                 "this file is too large to be approved in part", "approve or deny it as a whole"
             )
         old, mode = self._host_file(action)
-        shown = {hunk.id: hunk.is_whole for hunk in diff(old, new).hunks}
-        if not hunks <= shown.keys():
+        if not hunks <= {piece.id for piece in pieces(old, new)}:
             raise ChangedError(
                 "these are not the changes that were shown", "look at the card again, then answer"
-            )
-        if not all(shown[hunk] for hunk in hunks):
-            raise UserError(
-                "a change that is too long to be shown can't be chosen",
-                "approve or deny all of them",
             )
         content, redactor = choose(old, new, hunks), self._gate.redactor
         hazards = hazards_with(action.hazards, old, content, redactor)

@@ -31,6 +31,7 @@ from supervisor.gate.verdict_lines import record_refusal
 from supervisor.network.egress_questions import EgressQuestions
 from supervisor.records import approval_queue
 from supervisor.server.operator import decisions
+from supervisor.server.operator.change_sets import ChangeSets
 from tests.fakes.parts import SECRET, FakeParts
 
 BY = "operator (browser)"
@@ -113,7 +114,9 @@ def test_requests_and_what_a_person_answered(parts: FakeParts) -> None:
 async def test_answers_in_bulk_are_a_persons(parts: FakeParts) -> None:
     ids = [ask(parts, run(f"make {number}")) for number in range(3)]
     shown = {one: parts.queue.get(one).fingerprint for one in ids}
-    await decisions.answer_category(parts, "exec", "approved", by=BY, shown=shown)
+    await decisions.answer_category(
+        parts, ChangeSets(parts), "exec", "approved", by=BY, shown=shown
+    )
     assert [past.persons_answer for past in history(parts)] == ["approved"] * 3
 
 

@@ -14,7 +14,7 @@ from supervisor.core.policy.file_rules import (
     fits,
     spells_out,
 )
-from supervisor.core.policy.policy_text import parse_rule, policy_from_data
+from supervisor.core.policy.policy_text import parse_policy, parse_rule, policy_from_data
 from supervisor.core.policy.rules import Verdict
 from supervisor.core.text.paths import canonical
 from supervisor.errors import PolicyError
@@ -299,3 +299,19 @@ def test_a_protected_name_may_have_any_folders_within(path: str, decision: str |
     assert isinstance(judge, FileJudge)
     found = judge.protected(path)
     assert (found.decision if found else None) == decision
+
+
+def test_what_needs_a_look_of_its_own_says_which_name() -> None:
+    policy = parse_policy("version: 1\nallow: [filesystem(.envrc)]\n", "t")
+    judge = policy.judge_for("filesystem")
+    assert isinstance(judge, FileJudge)
+
+    def noted(path: str, **more: Any) -> list[str]:
+        return judge.names_noted(FileChange(operation="write", path=path, **more))
+
+    assert noted("src/a.py") == []
+    assert noted("sub/.ENVRC")[0].startswith("protected name .envrc: ")
+    assert noted(".envrc") != []
+    assert noted("../a") == ["`../a` holds `..`, so it could leave the workspace"]
+    (odd,) = noted("a\x07b")
+    assert "can't be" in odd or "never allowed" in odd

@@ -258,16 +258,14 @@ async def test_what_has_no_parts_is_answered_as_a_whole(desk: Desk) -> None:
                 )
 
 
-async def test_a_hunk_that_the_card_cut_can_not_be_chosen(desk: Desk) -> None:
+async def test_a_hunk_of_a_long_line_can_be_chosen(desk: Desk) -> None:
     async with desk.running():
         lines = [*LINES]
         lines[5], lines[50] = "x" * 5000 + "\n", "y\n"
         (desk.copy / PATH).write_text("".join(lines))
         request = await desk.asked(PATH)
-        with pytest.raises(UserError, match="too long to be shown"):
-            await answer(desk, request, 0)
-        await answer(desk, request, 1)
-        assert on_host(desk) == "".join([*LINES[:50], "y\n", *LINES[51:]])
+        await answer(desk, request, 0)
+        assert on_host(desk) == "".join([*LINES[:5], lines[5], *LINES[6:]])
 
 
 async def test_a_rule_that_came_meanwhile_denies_the_part_too(desk: Desk) -> None:

@@ -1,10 +1,10 @@
 // Folded text. A press on what is left out shows all of it. Nothing is approved whose text is folded still: the first press on
-// Approve, or its key, unfolds it and says so.
+// Approve, or its key, unfolds it and says so; of a long change it shows the next part.
 import { looksNew } from "./steady.js";
 import { quietly } from "./say.js";
 
 const foldsIn = (root) => [...root.querySelectorAll("[data-folded]")];
-export const hasFolds = (root) => root.querySelector("[data-folded]") !== null;
+export const hasFolds = (root) => root.querySelector("[data-folded], [data-show-all]") !== null;
 
 function unfold(fold) {
   fold.querySelector("[data-short]").remove();
@@ -24,12 +24,22 @@ function answeredBy(button) {
 function unfoldFirst(button) {
   const about = answeredBy(button);
   const folds = about ? foldsIn(about) : [];
-  if (!folds.length) return false;
+  const more = about ? about.querySelector("[data-show-all]") : null;
+  if (!folds.length) return more !== null && showNext(about, more);
   for (const fold of folds) unfold(fold);
   const card = about.closest(".card");
   looksNew(card);
   folds[0].scrollIntoView({ block: "start" });
   quietly("All of its text is shown now. Read it, then approve.");
+  return true;
+}
+
+// The next part of a long change; that there was one.
+function showNext(about, more) {
+  looksNew(about.closest(".card"));
+  more.scrollIntoView({ block: "center" });
+  more.click();
+  quietly("More of the change is shown now. Read it, then approve.");
   return true;
 }
 

@@ -164,7 +164,13 @@ async def answer_part(
         if "one" in data:
             mark = data.get("fingerprint", "")
             await decisions.answer(
-                parts_of(request), data["one"], answer, by=by, reason=reason, fingerprint=mark
+                parts_of(request),
+                data["one"],
+                answer,
+                by=by,
+                reason=reason,
+                fingerprint=mark,
+                seen=data.get("seen", ""),
             )
         else:
             await sets_of(request).answer(

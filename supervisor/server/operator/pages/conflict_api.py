@@ -6,11 +6,11 @@ because both answers change the agent's copy, too. Each handler parses, calls th
 workspace and renders; texts are redacted and made visible here.
 """
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from litestar import Response, get, post
-from litestar.params import FromPath, JSONBody, URLEncodedBody
+from litestar.params import FromPath, JSONBody, QueryParameter, URLEncodedBody
 from litestar.types import ControllerRouterHandler
 
 from supervisor.core.approvals import Request
@@ -24,10 +24,16 @@ from supervisor.server.operator.decisions import shown_by
 from supervisor.server.operator.operator_api import AnyRequest, caller, parts_of
 from supervisor.server.operator.pages import page_values
 from supervisor.server.operator.pages.page_views import card
+from supervisor.server.operator.shown_changes import part_from
 
-MOST_LINES = 200
+MOST_ROWS = 200
 type How = Literal["merge", "host"]
 
+_TITLES = (
+    "Your change on the host",
+    "The agent's change",
+    "The merge: what approving it changes on the host",
+)
 _WORDS = {
     "edited": "edited it",
     "created": "made it",
@@ -107,10 +113,33 @@ async def conflict_part(request: AnyRequest, request_id: FromPath[str]) -> Respo
         host_did=_WORDS[shown.host_did],
         agent_did=_WORDS[shown.agent_did],
         sides=[
-            ("Your change on the host", _diff(parts, shown.host_diff)),
-            ("The agent's change", _diff(parts, shown.agent_diff)),
-            ("The merge: what approving it changes on the host", _diff(parts, shown.merged_diff)),
+            (title, side, _diff(parts, diff, MOST_ROWS))
+            for side, (title, diff) in enumerate(zip(_TITLES, _diffs(shown), strict=True))
         ],
+    )
+
+
+@get("/parts/conflict/{request_id:str}/rows", include_in_schema=False)
+async def conflict_rows_part(
+    request: AnyRequest,
+    request_id: FromPath[str],
+    side: Annotated[int, QueryParameter(ge=0, le=2)],
+    start: Annotated[int, QueryParameter(ge=0)],
+) -> Response[str]:
+    """The part of one of the differences that begins at this row."""
+    parts = parts_of(request)
+    try:
+        conflict = await _card(parts, request_id)
+    except GatehouseError as error:
+        return page_values.html("parts/error.html", error=str(error))
+    found = _diffs(conflict)[side]
+    end = 0 if found is None else part_from(found, start)
+    return page_values.html(
+        "parts/conflict_rows.html",
+        id=request_id,
+        side=side,
+        conflict=conflict,
+        diff=_diff(parts, found, end, start),
     )
 
 
@@ -145,7 +174,7 @@ async def answer_conflict(
 
 def handlers() -> list[ControllerRouterHandler]:
     """Every route of this module."""
-    return [get_conflict, merge, give_host, conflict_part, answer_conflict]
+    return [get_conflict, merge, give_host, conflict_part, conflict_rows_part, answer_conflict]
 
 
 # -- inside ---------------------------------------------------------------------------------------
@@ -167,9 +196,16 @@ def _workspace(parts: Parts, asked: Request) -> Workspace:
     return workspace
 
 
-def _diff(parts: Parts, found: TextDiff | None) -> dict[str, Any] | None:
-    """A difference for the page, its first lines; None where there is nothing to show."""
+def _diffs(conflict: ConflictCard) -> tuple[TextDiff | None, ...]:
+    return conflict.host_diff, conflict.agent_diff, conflict.merged_diff
+
+
+def _diff(
+    parts: Parts, found: TextDiff | None, most_rows: int, start: int = 0
+) -> dict[str, Any] | None:
+    """A difference for the page, its rows from `start` on; None where there is nothing to show."""
     if found is None or not found.hunks:
         return None
-    hunks, hidden = shown_hunks(parts, found, most_lines=MOST_LINES)
-    return {"added": found.added, "removed": found.removed, "hunks": hunks, "hidden": hidden}
+    hunks, hidden = shown_hunks(parts, found, most_rows=most_rows, start=start)
+    facts = {"added": found.added, "removed": found.removed, "next": most_rows}
+    return facts | {"hunks": hunks, "hidden": hidden}

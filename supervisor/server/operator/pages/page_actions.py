@@ -8,6 +8,7 @@ is on an error status.
 
 import contextlib
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -64,6 +65,7 @@ async def answer(
             reason=data.get("reason", "").strip()[:MOST_REASON_CHARS] if answer == "denied" else "",
             fingerprint=data.get("fingerprint", ""),
             with_scripts=data.get("with_scripts") == "yes",
+            seen=data.get("seen", ""),
         )
     except NotFoundError:
         raise
@@ -104,6 +106,7 @@ async def save_always(
             fingerprint=data.get("fingerprint", ""),
             always=rule,
             lasts=data.get("lasts", "always"),
+            seen=data.get("seen", ""),
         )
     except NotFoundError:
         raise
@@ -121,16 +124,19 @@ async def bulk(
     request: AnyRequest, category: FromPath[Category], answer: FromPath[Answer], data: Form
 ) -> Response[str]:
     """Answer all of a category that the page showed, `id:fingerprint` each; those that came
-    since stay. Where one is another by now none is answered, and each says so."""
+    since stay. Where one is another by now none is answered, and each says so. What an approval
+    left out says why."""
     parts = parts_of(request)
     shown = dict(one.split(":", 1) for one in data.get("shown", "").split(",") if ":" in one)
     try:
-        await decisions.answer_category(
-            parts, category, answer, by=caller(request).name, shown=shown
+        sets = request.app.state["change_sets"]
+        done = await decisions.answer_category(
+            parts, sets, category, answer, by=caller(request).name, shown=shown
         )
-    except ChangedError as error:
+    except UserError as error:
         return await _cards(parts, list(shown)[:MOST_CARDS], error)
-    return await _cards(parts, list(shown)[:MOST_CARDS])
+    why = {one: f"left out, answer it alone: {note}" for one, note in done.left_out.items()}
+    return await _cards(parts, list(shown)[:MOST_CARDS], left_out=why)
 
 
 # -- doing ----------------------------------------------------------------------------------------
@@ -291,11 +297,18 @@ async def _unanswered(parts: Parts, request_id: str, error: GatehouseError) -> R
 
 
 async def _cards(
-    parts: Parts, request_ids: list[str], error: GatehouseError | None = None
+    parts: Parts,
+    request_ids: list[str],
+    error: GatehouseError | None = None,
+    left_out: Mapping[str, str] | None = None,
 ) -> Response[str]:
     """Cards as they are now, each with the error where there is one."""
-    said, budget = {} if error is None else {"error": str(error)}, DiffTime(parts)
-    shown = [await card(parts, one, budget) | said for one in parts.queue.get_all(request_ids)]
+    budget = DiffTime(parts)
+    said = dict.fromkeys(request_ids, str(error)) if error is not None else left_out or {}
+    shown = [
+        await card(parts, one, budget) | ({"error": said[one.id]} if one.id in said else {})
+        for one in parts.queue.get_all(request_ids)
+    ]
     return page_values.html("parts/some_cards.html", error, cards=shown)
 
 

@@ -6,15 +6,18 @@ show: a page of its own for a visit, and for htmx the one JSON body, whose text 
 shows.
 """
 
+from typing import Annotated
+
 from litestar import Response, get
-from litestar.params import FromPath, FromQuery
+from litestar.params import FromPath, FromQuery, QueryParameter
 from litestar.types import ControllerRouterHandler
 
 from supervisor.core.text.duration import format_duration
+from supervisor.errors import NotFoundError
 from supervisor.server.common.errors import ErrorBody
 from supervisor.server.common.parts import Parts
 from supervisor.server.common.render import render
-from supervisor.server.operator.change_views import change
+from supervisor.server.operator.change_views import change, further
 from supervisor.server.operator.operator_api import AnyRequest, parts_of
 from supervisor.server.operator.pages import (
     jobs_page,
@@ -143,6 +146,18 @@ async def change_part(request: AnyRequest, request_id: FromPath[str]) -> Respons
     )
 
 
+@get("/parts/change/{request_id:str}/rows", include_in_schema=False)
+async def change_rows_part(
+    request: AnyRequest, request_id: FromPath[str], start: Annotated[int, QueryParameter(ge=0)]
+) -> Response[str]:
+    """The part of a long change that begins at this row."""
+    parts = parts_of(request)
+    found = await further(parts, parts.queue.get(request_id), start)
+    if found is None:
+        raise NotFoundError("this change has no more lines", "look at the card as it is now")
+    return page_values.html("parts/change_rows.html", change=found)
+
+
 @get("/parts/strip", include_in_schema=False, sync_to_thread=False)
 def strip_part(request: AnyRequest) -> Response[str]:
     return page_values.html(
@@ -193,8 +208,8 @@ def handlers() -> list[ControllerRouterHandler]:
     """Every page, part and form, for `app.build_operator_app`."""
     return [
         inbox, sessions, session, rules, history,
-        cards_part, change_part, strip_part, banner_part, sessions_part, session_part,
-        requests_part, rules_part, history_part,
+        cards_part, change_part, change_rows_part, strip_part, banner_part, sessions_part,
+        session_part, requests_part, rules_part, history_part,
         *page_actions.handlers(),
         *network_page.handlers(),
         *spend_page.handlers(),

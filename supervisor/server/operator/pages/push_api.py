@@ -16,9 +16,10 @@ from supervisor.errors import GatehouseError
 from supervisor.server.common.parts import Parts
 from supervisor.server.common.time_words import clock_text
 from supervisor.server.common.views import shown, shown_data
-from supervisor.server.operator.change_views import FIRST_LINES, shown_change
+from supervisor.server.operator.change_views import shown_change
 from supervisor.server.operator.operator_api import AnyRequest, parts_of
 from supervisor.server.operator.pages import page_values
+from supervisor.server.operator.shown_changes import FIRST_ROWS
 
 _WORDS = {"new": "new", "moved": "moves on", "rewritten": "is rewritten", "deleted": "is deleted"}
 
@@ -57,7 +58,7 @@ def handlers() -> list[ControllerRouterHandler]:
 
 def _move(parts: Parts, request_id: str, move: RefMove) -> dict[str, Any]:
     files = [
-        shown_change(parts, f"{request_id}-{at}", one, most_lines=FIRST_LINES)
+        shown_change(parts, f"{request_id}-{at}", one, most_rows=FIRST_ROWS)
         for at, one in enumerate(move.files)
     ]
     return {
