@@ -13,15 +13,24 @@ import os
 import resource
 import signal
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from supervisor.base.clock import worked_s
 from supervisor.base.process import descendants
+from supervisor.sandbox.arguments import TMPFS
 from supervisor.sandbox.base import SandboxLimits
 from supervisor.sandbox.cgroups import Cgroup
 
 INTERVAL_S = 0.2
+# A disk fills faster: between two looks at all, so often at the room on it.
+DISK_INTERVAL_S = 0.05
+# A look at thousands of processes takes long; afterwards it rests so many times as long.
+REST_FACTOR = 4
 CPU_MARGIN_S = 2
+# Open descriptors of a whole sandbox: each holds memory of the kernel's that is counted nowhere.
+MOST_FILES = 65_536
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 # Address space that a program reserves for writing but never touches (thread stacks, heaps of node,
@@ -29,17 +38,29 @@ TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 # watchdog and the group hold the bound itself.
 DATA_FACTOR = 2
 DATA_FLOOR_BYTES = 2 * 1024**3
+# What a socket of a pair may hold (`seccomp` keeps it so).
+UNIX_BYTES = int(Path("/proc/sys/net/core/wmem_default").read_text())
+# proc_net(5): how a table's lines say what a socket holds.
+QUEUES: dict[str, Callable[[list[str]], int]] = {
+    **dict.fromkeys(
+        ("tcp", "tcp6", "udp", "udp6"),
+        lambda fields: sum(int(size, 16) for size in fields[4].split(":")),
+    ),
+    "netlink": lambda fields: int(fields[4]) + int(fields[5]),
+    "unix": lambda _: UNIX_BYTES,
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
     """A sandbox's use at one moment. `cpu_s` never goes down. `missing_disk_bytes`: how far the
-    disk is below its floor."""
+    disk is below its floor. `files`: open descriptors."""
 
     tasks: int
     memory_bytes: int
     cpu_s: float
     missing_disk_bytes: int = 0
+    files: int = 0
 
 
 @dataclass(slots=True)
@@ -135,19 +156,28 @@ class Watchdog:
             self._changed.notify()
 
     def _run(self) -> None:
+        spent_s = 0.0
         while True:
             with self._changed:
                 while not self._watched:
                     self._changed.wait()
-                # A pause first: what has just been started has used nothing yet.
-                self._changed.wait_for(lambda: not self._watched, INTERVAL_S)
-                watched = list(self._watched)
+            # A pause first: what has just been started has used nothing yet.
+            pause_s = max(INTERVAL_S, REST_FACTOR * spent_s)
+            while pause_s > 0:
+                with self._changed:
+                    self._changed.wait_for(lambda: not self._watched, DISK_INTERVAL_S)
+                    watched = list(self._watched)
+                pause_s = pause_s - DISK_INTERVAL_S if watched else 0
+                for one in watched:
+                    self._look(one, missing_disk)
+            begun_s = worked_s()
             for one in watched:
-                self._look(one)
+                self._look(one, sample)
+            spent_s = worked_s() - begun_s
 
-    def _look(self, one: Watched) -> None:
+    def _look(self, one: Watched, count: Callable[[Watched], Sample]) -> None:
         try:
-            if why := exceeded(one, sample(one)):
+            if why := exceeded(one, count(one)):
                 one.kill(why)
         except Exception as error:
             # INVARIANT: fail closed: what can't be counted isn't bounded, so it doesn't go on.
@@ -163,6 +193,8 @@ def exceeded(one: Watched, now: Sample) -> str:
         return f"memory above {limits.memory_bytes} bytes"
     if now.tasks > limits.processes:
         return f"more than {limits.processes} processes"
+    if now.files > MOST_FILES:
+        return f"more than {MOST_FILES} open files"
     if limits.cpu_s is not None and now.cpu_s > limits.cpu_s:
         return f"more than {limits.cpu_s} s of CPU time"
     if now.missing_disk_bytes > 0:
@@ -184,22 +216,39 @@ def sample(one: Watched) -> Sample:
     group = one.cgroup
     counted = group.cpu_s() if group is not None else None
     charged = group.memory_bytes() if group is not None else None
-    memory = _memory_bytes(pids, one.limits.memory_bytes) if charged is None else charged
-    missing = (
-        _missing_disk_bytes(one.disk, one.limits.free_disk_bytes) if one.disk is not None else 0
-    )
+    memory = _memory_bytes(one, pids) if charged is None else charged
     one.last = Sample(
-        tasks, memory, max(one.last.cpu_s, cpu_s if counted is None else counted), missing
+        tasks,
+        memory,
+        max(one.last.cpu_s, cpu_s if counted is None else counted),
+        _missing_disk_bytes(one),
+        sum(map(_files, pids)),
     )
     return one.last
 
 
-def _missing_disk_bytes(folder: Path, wanted_bytes: int) -> int:
+def missing_disk(one: Watched) -> Sample:
+    """Count the room on its disk alone: how far that is below its floor."""
+    return Sample(0, 0, 0.0, _missing_disk_bytes(one))
+
+
+def _missing_disk_bytes(one: Watched) -> int:
     """Return how many bytes are missing to the disk's floor; 0 where enough are free. A small file
     system keeps a twentieth."""
-    status = os.statvfs(folder)
-    floor = min(wanted_bytes, status.f_blocks * status.f_frsize // 20)
+    if one.disk is None:
+        return 0
+    status = os.statvfs(one.disk)
+    floor = min(one.limits.free_disk_bytes, status.f_blocks * status.f_frsize // 20)
     return max(0, floor - status.f_bavail * status.f_frsize)
+
+
+def _files(pid: int) -> int:
+    """Open descriptors of a process: since Linux 6.2 the size of the folder that lists them."""
+    folder = f"/proc/{pid}/fd"
+    try:
+        return os.stat(folder).st_size or len(os.listdir(folder))  # noqa: PTH116, PTH208
+    except OSError:
+        return 0
 
 
 def _stat(pid: int) -> tuple[int, float]:
@@ -212,22 +261,66 @@ def _stat(pid: int) -> tuple[int, float]:
     return int(fields[17]), sum(int(value) for value in fields[11:15]) / TICKS_PER_S
 
 
-def _memory_bytes(pids: list[int], limit_bytes: int) -> int:
-    """Anonymous and shared memory of these processes.
+def _memory_bytes(one: Watched, pids: list[int]) -> int:
+    """Memory of these processes: anonymous and shared, swapped out or not, with their page tables,
+    what their sockets hold and the files of their file systems in memory.
 
     The quick sum counts a page once for each process that shares it, so it is only a first look:
     above the limit the proportional figure is read, which counts each page once. Where that may
-    not be read, the quick one stands. A memfd may or may not be mapped, so of mapped shared
-    memory and memfds the larger counts.
+    not be read, the quick one stands. A file in memory may or may not be mapped, so of mapped
+    shared memory and such files the larger counts.
     """
-    memfds = sum(_memfd_bytes(pids).values())
-    quick = [_kilobytes(Path(f"/proc/{pid}/status"), "RssAnon:", "RssShmem:") for pid in pids]
-    if sum(a for a, _ in quick) + max(memfds, sum(s for _, s in quick)) > limit_bytes:
+    files, sockets = _tmpfs_bytes(one), _socket_bytes(one.init_pid)
+    rows = [
+        _kilobytes(Path(f"/proc/{pid}/status"), "RssAnon:", "RssShmem:", "VmSwap:", "VmPTE:")
+        for pid in pids
+    ]
+    tables = sockets + sum(row[3] for row in rows)
+    quick = [row[:3] for row in rows]
+    if _total(quick, files) + tables > one.limits.memory_bytes:
         exact = [
-            _kilobytes(Path(f"/proc/{pid}/smaps_rollup"), "Pss_Anon:", "Pss_Shmem:") for pid in pids
+            _kilobytes(Path(f"/proc/{pid}/smaps_rollup"), "Pss_Anon:", "Pss_Shmem:", "SwapPss:")
+            for pid in pids
         ]
         quick = [fine if any(fine) else coarse for fine, coarse in zip(exact, quick, strict=True)]
-    return sum(a for a, _ in quick) + max(memfds, sum(s for _, s in quick))
+    return _total(quick, files) + tables
+
+
+def _total(rows: list[tuple[int, ...]], files: int) -> int:
+    anonymous, shared, swapped = (sum(row[at] for row in rows) for at in range(3))
+    return anonymous + swapped + max(files, shared)
+
+
+def _tmpfs_bytes(one: Watched) -> int:
+    """What is in the sandbox's own file systems in memory; 0 where it has none."""
+    found = 0
+    if _has_own(one.init_pid, "mnt"):
+        for path in (*TMPFS, "/dev/shm"):  # noqa: S108
+            with contextlib.suppress(OSError):
+                status = os.statvfs(f"/proc/{one.init_pid}/root{path}")
+                if status.f_blocks * status.f_frsize <= one.limits.tmpfs_bytes:
+                    found += (status.f_blocks - status.f_bfree) * status.f_frsize
+    return found
+
+
+def _has_own(pid: int, namespace: str) -> bool:
+    """Return whether a process is in another namespace of this kind than we are."""
+    try:
+        theirs = Path(f"/proc/{pid}/ns/{namespace}").readlink()
+    except OSError:
+        return True
+    return theirs != Path(f"/proc/self/ns/{namespace}").readlink()
+
+
+def _socket_bytes(init_pid: int) -> int:
+    """What the sockets of a sandbox's network hold, those too whose descriptors are on their way
+    through another; 0 where it has no network of its own."""
+    found = 0
+    for table, held in QUEUES.items() if _has_own(init_pid, "net") else ():
+        with contextlib.suppress(OSError), Path(f"/proc/{init_pid}/net/{table}").open() as lines:
+            next(lines, "")
+            found += sum(held(line.split()) for line in lines)
+    return found
 
 
 def _kilobytes(path: Path, *names: str) -> tuple[int, ...]:
@@ -241,17 +334,3 @@ def _kilobytes(path: Path, *names: str) -> tuple[int, ...]:
     except OSError:
         found = {}
     return tuple(found.get(name, 0) for name in names)
-
-
-def _memfd_bytes(pids: list[int]) -> dict[int, int]:
-    """Memory in memfds by inode: written to but never mapped, it shows in no process's resident
-    set."""
-    found: dict[int, int] = {}
-    for pid in pids:
-        with contextlib.suppress(OSError):
-            for entry in os.scandir(f"/proc/{pid}/fd"):
-                with contextlib.suppress(OSError):
-                    if os.readlink(entry.path).startswith("/memfd:"):  # noqa: PTH115
-                        status = os.stat(entry.path)  # noqa: PTH116
-                        found[status.st_ino] = status.st_blocks * 512
-    return found

@@ -6,10 +6,13 @@ before it. The second narrows what is allowed by argument, where the right answe
 programs, because the kernel takes the strictest answer of all: one says what may be, the other what
 may not, and neither can undo the other.
 
-It is separate so that the lists can be read, and tested, by themselves. It must never allow a
-call that makes a namespace, mounts, loads code into the kernel, looks into another process, or
-reaches a unix socket by its path: a read-only bind of a folder doesn't stop `connect` to a
-socket that lies in it, so AF_UNIX sockets can't be made here at all (pairs can).
+It is separate so that the lists can be read, and tested, by themselves.
+
+It must never allow a call that makes a namespace, mounts, loads code into the kernel, looks into
+another process, takes memory that nobody can count (memfd_create: a descriptor on its way through a
+socket shows nowhere) or what the machine has little of (io_setup), or reaches a unix socket by its
+path: a read-only bind of a folder doesn't stop `connect` to a socket that lies in it, so AF_UNIX
+sockets can't be made here at all (pairs can).
 """
 
 import errno
@@ -27,9 +30,8 @@ SUPPORTED = ("x86_64", "aarch64")
 # out.
 FILES = """
 access chdir chmod chown chown32 close close_range copy_file_range creat dup dup2 dup3 faccessat
-faccessat2 fadvise64
-fallocate fchdir fchmod fchmodat fchown fchown32 fchownat fcntl fcntl64 fdatasync fgetxattr
-flistxattr flock fremovexattr
+faccessat2 fadvise64 fchdir fchmod fchmodat fchown fchown32 fchownat fcntl fcntl64 fdatasync
+fgetxattr flistxattr flock fremovexattr
 fsetxattr fstat fstat64 fstatat64 fstatfs fstatfs64 fsync ftruncate ftruncate64 futimesat getcwd
 getdents getdents64
 getxattr inotify_add_watch inotify_init inotify_init1 inotify_rm_watch ioctl lchown lchown32
@@ -44,7 +46,7 @@ sync_file_range syncfs tee truncate truncate64 umask unlink unlinkat utime utime
 vmsplice write writev
 """
 MEMORY = """
-brk get_mempolicy madvise mbind membarrier memfd_create mincore mlock mlock2 mlockall mmap mmap2
+brk get_mempolicy madvise mbind membarrier mincore mlock mlock2 mlockall mmap mmap2
 mprotect mremap msync
 munlock munlockall munmap pkey_alloc pkey_free pkey_mprotect remap_file_pages set_mempolicy shmat
 shmctl shmdt
@@ -71,10 +73,9 @@ sysinfo tgkill time times tkill uname vfork wait4 waitid waitpid
 EVENTS = """
 clock_getres clock_gettime clock_nanosleep epoll_create epoll_create1 epoll_ctl epoll_pwait
 epoll_pwait2 epoll_wait
-eventfd eventfd2 gettimeofday getrandom io_cancel io_destroy io_getevents io_pgetevents io_setup
-io_submit mq_getsetattr
-mq_notify mq_open mq_timedreceive mq_timedsend mq_unlink nanosleep poll ppoll pselect6 select
-semctl semget semop
+eventfd eventfd2 gettimeofday getrandom mq_getsetattr mq_notify mq_open mq_timedreceive
+mq_timedsend mq_unlink nanosleep poll ppoll pselect6 select
+semctl semop
 semtimedop signalfd signalfd4 timer_create timer_delete timer_getoverrun timer_gettime
 timer_settime timerfd_create
 timerfd_gettime timerfd_settime
@@ -155,6 +156,10 @@ NETLINK_ROUTE = 0
 # A segment that nobody has attached is memory that no process shows: PostgreSQL's interlock needs
 # 56 bytes, and 4,096 segments (SHMMNI) of this size stay below 256 MiB.
 SHM_BYTES = 64 * 1024
+# PostgreSQL asks for 20 at a time; 32,000 sets (SEMMNI) of 32 stay below 128 MiB.
+SEMAPHORES = 32
+# linux/falloc.h: to punch a hole, the one mode that takes no room.
+PUNCH_HOLE = 0x3
 
 
 @functools.cache
@@ -226,6 +231,8 @@ def _allow_list(lib: Any) -> Any:
     for value in PERSONALITIES:
         program.add_rule(lib.ALLOW, "personality", lib.Arg(0, lib.EQ, value))
     program.add_rule(lib.ALLOW, "shmget", lib.Arg(1, lib.LE, SHM_BYTES))
+    program.add_rule(lib.ALLOW, "semget", lib.Arg(1, lib.LE, SEMAPHORES))
+    program.add_rule(lib.ALLOW, "fallocate")
     _allow_sockets(lib, program)
     return program
 
@@ -276,6 +283,18 @@ def _narrowed(lib: Any) -> Any:
             lib.ERRNO(errno.EPERM), "ioctl", lib.Arg(1, lib.MASKED_EQ, LOW_32, request)
         )
     _refuse_set_id(lib, program)
+    # Room on a disk is taken by writing, which the watchdog sees in time: fallocate(2) takes all
+    # at once. libc's posix_fallocate writes where it gets this answer.
+    program.add_rule(lib.ERRNO(errno.EOPNOTSUPP), "fallocate", lib.Arg(1, lib.NE, PUNCH_HOLE))
+    # What a socket may hold is the kernel's default, by which the watchdog counts. These sizes are
+    # hints, so programs are told that it was done.
+    for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+        program.add_rule(
+            lib.ERRNO(0),
+            "setsockopt",
+            lib.Arg(1, lib.MASKED_EQ, LOW_32, socket.SOL_SOCKET),
+            lib.Arg(2, lib.MASKED_EQ, LOW_32, option),
+        )
     known = (socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK)
     for family in (number for number in range(AF_MAX) if number not in known):
         program.add_rule(

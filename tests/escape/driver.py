@@ -317,9 +317,45 @@ time.sleep(2); print("survived")
 SHARED_BOMB = """
 import os, time
 files = []
-for _ in range(40):
-    f = os.memfd_create("x"); os.write(f, b"x" * (16 << 20)); files.append(f); time.sleep(0.02)
+for folder in ("/tmp", "/run", "/var/tmp", "/home/agent", "/dev/shm"):
+    for _ in range(3):
+        f = os.open(folder, os.O_TMPFILE | os.O_RDWR); os.write(f, b"x" * (16 << 20))
+        files.append(f); time.sleep(0.02)
 time.sleep(2); print("survived")
+"""
+SOCKET_BOMB = """
+import socket, time
+kept = []
+for _ in range(800):
+    carrier, far = socket.socketpair()
+    for _ in range(3):
+        near, other = socket.socketpair(); near.setblocking(False)
+        near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 22)
+        try:
+            while True: near.send(bytes(1 << 16))
+        except BlockingIOError: pass
+        socket.send_fds(carrier, [b"x"], [other.fileno()])
+        near.close(); other.close()       # nothing but a message holds it
+    kept.append((carrier, far)); time.sleep(0.002)
+time.sleep(2); print("survived")
+"""
+PAGE_TABLE_BOMB = """
+import mmap, time
+kept = []
+for _ in range(16):                     # 4 kB of tables for each 2 MiB, 32 MB for each of these
+    m = mmap.mmap(-1, 16 << 30, flags=mmap.MAP_PRIVATE | 0x4000, prot=mmap.PROT_READ)
+    m.madvise(15)
+    for at in range(0, 16 << 30, 2 << 20): m[at]
+    kept.append(m); time.sleep(0.02)
+time.sleep(2); print("survived")
+"""
+FILES_BOMB = """
+import os, time
+for _ in range(40):
+    if os.fork() == 0:
+        for _ in range(4000): os.eventfd(0)
+        time.sleep(20)
+time.sleep(5); print("survived")
 """
 TMPFS_BOMB = """
 import os
@@ -350,7 +386,15 @@ os.wait(); print("left a daemon")
 CASES = {
     "fork_bomb": lambda: _tool(FORK_BOMB, limits=SMALL),
     "memory_bomb": lambda: _tool(MEMORY_BOMB, limits=SMALL),
-    "memfd_bomb": lambda: _tool(SHARED_BOMB, limits=SMALL),
+    "shared_bomb": lambda: _tool(
+        SHARED_BOMB,
+        limits=SandboxLimits(processes=48, memory_bytes=128 * MIB, tmpfs_bytes=64 * MIB),
+    ),
+    "socket_bomb": lambda: _tool(SOCKET_BOMB, limits=SMALL),
+    "page_table_bomb": lambda: _tool(PAGE_TABLE_BOMB, limits=SMALL),
+    "files_bomb": lambda: _tool(
+        FILES_BOMB, limits=SandboxLimits(processes=48, memory_bytes=1024 * MIB)
+    ),
     "tmpfs_bomb": lambda: _tool(
         TMPFS_BOMB, limits=SandboxLimits(processes=48, memory_bytes=256 * MIB, tmpfs_bytes=16 * MIB)
     ),

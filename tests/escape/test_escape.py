@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from supervisor.sandbox.limits import MOST_FILES
 from tests.escape import driver, users
 
 SCRIPT = Path(driver.__file__)
@@ -72,11 +73,17 @@ def test_a_fork_bomb_is_bounded(who: str) -> None:
     assert (answer["left"], answer["children"]) == ([], [])
 
 
-@pytest.mark.parametrize("case", ["memory_bomb", "memfd_bomb"])
+@pytest.mark.parametrize("case", ["memory_bomb", "shared_bomb", "socket_bomb", "page_table_bomb"])
 def test_memory_is_bounded(who: str, case: str) -> None:
     answer = drive(who, case)
     assert "survived" not in answer["stdout"]
     assert answer["why"] == f"memory above {128 * MIB} bytes"
+    assert (answer["left"], answer["children"]) == ([], [])
+
+
+def test_open_files_are_bounded_together(who: str) -> None:
+    answer = drive(who, "files_bomb")
+    assert answer["why"] == f"more than {MOST_FILES} open files"
     assert (answer["left"], answer["children"]) == ([], [])
 
 

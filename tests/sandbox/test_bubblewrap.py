@@ -381,6 +381,10 @@ PROGRAMS = {
     "import threading,time\nt=[threading.Thread(target=time.sleep,args=(.05,)) for _ in range(50)]\n[x.start() for x in t];[x.join() for x in t];print('ok')"),  # noqa: E501
     "shared memory": ("python3", "-c",
     "from multiprocessing import shared_memory as s, Lock; m=s.SharedMemory(create=True,size=9); Lock(); m.unlink(); print('ok')"),  # noqa: E501
+    "room for a file": ("python3", "-c",
+    "import os, socket; f=os.open('f',66); os.posix_fallocate(f,0,1<<20); print(os.fstat(f).st_blocks>=2048 and 'ok')"),  # noqa: E501
+    "sizes of sockets": ("python3", "-c",
+    "import socket; s=socket.socket(); a=s.getsockopt(1,7); s.setsockopt(1,7,1<<22); s.setsockopt(1,8,1<<22); print('ok' if s.getsockopt(1,7)==a else 'grew')"),  # noqa: E501
     "perl": ("perl", "-e", "use POSIX; print 'ok'"),
     "dates": ("sh", "-c", "TZ=Europe/Berlin date && whoami && getent passwd 1000 && echo ok"),
 }  # fmt: skip

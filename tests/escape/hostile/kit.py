@@ -42,6 +42,10 @@ NR = {
         "sethostname": (170, 161),
         "chroot": (161, 51),
         "shmget": (29, 194),
+        "semget": (64, 190),
+        "fallocate": (285, 47),
+        "memfd_create": (319, 279),
+        "io_setup": (206, 0),
     }.items()
 } | {
     "clone3": 435,

@@ -1,6 +1,7 @@
 """What may only be read: the host's workspace, programs and settings, and the kernel's own
 files."""
 
+import ctypes
 import os
 from pathlib import Path
 
@@ -150,3 +151,29 @@ def change_own_bounds():
         except (OSError, ValueError):
             continue
     return str(done) if done else None
+
+
+@attempt
+def take_room_on_the_disk_at_once():
+    """fallocate(2) takes gigabytes in no time. Only a mode that gives room back passes."""
+    made = os.open("/workspace/merged/room", os.O_RDWR | os.O_CREAT, 0o600)
+    return try_all(
+        *(
+            lambda mode=mode: syscall("fallocate", made, mode, 0, 1 << 20)
+            for mode in (0, 1, 0x10, 0x11, 0x20, 0x40, 1 << 32 | 3)
+        )
+    )
+
+
+@attempt
+def take_memory_that_is_counted_nowhere():
+    return try_all(lambda: syscall("memfd_create", b"x", 0))
+
+
+@attempt
+def take_what_the_machine_has_little_of():
+    context = ctypes.c_ulong(0)
+    return try_all(
+        lambda: syscall("io_setup", 1000, ctypes.byref(context)),
+        lambda: syscall("semget", 0, 32000, 0o1600),
+    )
