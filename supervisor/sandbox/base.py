@@ -41,7 +41,8 @@ class SandboxLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     the reason.
 
     `cpu_s`: CPU seconds of all its processes together, None for no bound. `memory_bytes`:
-    resident anonymous and shared memory, files in its tmpfs included where cgroups hold.
+    anonymous and shared memory, swapped out or not, with page tables, what its sockets may hold,
+    and the files in its tmpfs.
     `processes`: tasks, so threads count. `output_bytes`: what is passed on of its output; the
     rest is dropped, and that is said once. `files`: open descriptors of one process.
     `file_bytes`: size of one file. `tmpfs_bytes`: each of /tmp, /home/agent, /var/tmp, /run and

@@ -36,6 +36,9 @@ _POINTER = struct.Struct("=Q")
 # What is read of the words of one program, in characters of the line that they make. Rules refuse a
 # line of this length as a whole (`core.shell.exec_matching`), so its end makes no difference.
 MOST_CHARS = 128 * 1024
+# Pages of memory that are read for one program. A line of that length lies in fewer, wherever a
+# program keeps its words.
+MOST_PAGES = 4096
 
 
 class StartedProgram(NamedTuple):
@@ -140,17 +143,17 @@ def _read_program(pid: int, number: int, arguments: list[int]) -> StartedProgram
     is_at = number in _EXECVEAT
     path_at, words_at = arguments[1:3] if is_at else arguments[0:2]
     folder = str(Path(f"/proc/{pid}/cwd").readlink())
-    memory = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
+    memory = _Memory(pid)
     try:
-        path = _text(memory, path_at)
+        path = memory.text(path_at)
         words, size = [], 0
-        for address in _pointers(memory, words_at):
-            words.append(_text(memory, address))
+        for address in memory.pointers(words_at):
+            words.append(memory.text(address))
             size += len(words[-1]) + len("'' ")
             if size > MOST_CHARS:
                 break
     finally:
-        os.close(memory)
+        memory.close()
     if is_at and not path.startswith("/"):
         # `fd` is an int: AT_FDCWD is negative.
         start = arguments[0] & 0xFFFFFFFF
@@ -160,31 +163,47 @@ def _read_program(pid: int, number: int, arguments: list[int]) -> StartedProgram
     return StartedProgram(path, tuple(words) or (path,), folder)
 
 
-def _pointers(memory: int, address: int) -> Iterator[int]:
-    """Yield the addresses of a list, up to the one that is none."""
-    if address % _POINTER.size:
-        raise ValueError("no compiler makes such a list")
-    while address:
-        block = os.pread(memory, _PAGE - address % _PAGE, address)
-        if not block:
-            raise ValueError("no end of the words")
-        address += len(block)
-        for (pointer,) in _POINTER.iter_unpack(block):
-            if not pointer:
-                return
-            yield pointer
+class _Memory:
+    """A process's memory, of which each page is read once, and no more than so many."""
 
+    def __init__(self, pid: int) -> None:
+        self._descriptor = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
+        self._pages: dict[int, bytes] = {}
 
-def _text(memory: int, address: int) -> str:
-    """Return the text at an address. Read to the end of its page at most at a time: behind it may
-    be nothing."""
-    found = b""
-    while len(found) <= MOST_CHARS:
-        part = os.pread(memory, _PAGE - (address + len(found)) % _PAGE, address + len(found))
-        head, end, _ = part.partition(b"\0")
-        found += head
-        if end:
-            return found.decode(errors="backslashreplace")
-        if not part:
-            raise ValueError("no end of a word")
-    return found.decode(errors="backslashreplace")
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+    def pointers(self, address: int) -> Iterator[int]:
+        """Yield the addresses of a list, up to the one that is none."""
+        if address % _POINTER.size:
+            raise ValueError("no compiler makes such a list")
+        while address:
+            page, start = self._at(address)
+            address += _PAGE - start
+            for (pointer,) in _POINTER.iter_unpack(page[start:]):
+                if not pointer:
+                    return
+                yield pointer
+
+    def text(self, address: int) -> str:
+        """Return the text at an address."""
+        found = b""
+        while len(found) <= MOST_CHARS:
+            page, start = self._at(address + len(found))
+            end = page.find(0, start)
+            found += page[start:] if end < 0 else page[start:end]
+            if end >= 0:
+                break
+        return found.decode(errors="backslashreplace")
+
+    def _at(self, address: int) -> tuple[bytes, int]:
+        """Return the page that an address is in, and where: behind it may be nothing."""
+        number, start = divmod(address, _PAGE)
+        page = self._pages.get(number)
+        if page is None:
+            if len(self._pages) == MOST_PAGES:
+                raise ValueError("its words lie in too many pages")
+            page = self._pages[number] = os.pread(self._descriptor, _PAGE, number * _PAGE)
+            if len(page) < _PAGE:
+                raise ValueError("no end of a word")
+        return page, start

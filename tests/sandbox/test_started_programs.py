@@ -98,6 +98,28 @@ async def test_words_of_any_length_and_bytes_are_read(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(("apart", "is_read"), [(0, True), (16, True), (4096, False)])
+async def test_words_that_lie_in_too_many_pages_are_refused_unread(
+    tmp_path: Path, apart: int, is_read: bool
+) -> None:
+    """Each page costs a read by the supervisor: 40,000 empty words needn't be 40,000 reads."""
+    seen = Seen()
+    script = (
+        "import ctypes, mmap, os\n"
+        f"count, apart = 40_000, {apart}\n"
+        "room = mmap.mmap(-1, count * apart + 4096)\n"
+        "at = ctypes.addressof(ctypes.c_char.from_buffer(room))\n"
+        "places = [at + apart * one for one in range(count)]\n"
+        "words = (ctypes.c_void_p * (count + 1))(*places, None)\n"
+        "libc = ctypes.CDLL(None, use_errno=True)\n"
+        "libc.execve(b'/usr/bin/true', words, None)\n"
+        "print(ctypes.get_errno())"
+    )
+    result = await run(tmp_path, seen, "python3", "-c", script)
+    assert (result.stdout == b"") == is_read, result
+    assert [len(one.words) for one in seen.programs] == ([40_000] if is_read else [])
+
+
 async def test_a_thousand_at_once_and_one_that_waits_holds_up_no_other(tmp_path: Path) -> None:
     seen: list[StartedProgram] = []
     waiting: list[Callable[[bool], None]] = []
