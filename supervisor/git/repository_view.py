@@ -26,6 +26,7 @@ from supervisor.git.run_git import GitPlace, without_attributes
 MOST_REF_BYTES = 4096
 MOST_REFS = 100_000
 MOST_LIST_BYTES = 64 << 20
+MOST_INDEX_BYTES = 2 << 30
 _NO_HEAD = b"ref: refs/heads/none\n"
 # What says how the files are laid out, and nothing else.
 _FORMAT_KEYS = frozenset(
@@ -96,7 +97,7 @@ def _made(
     for shared in here.glob("sharedindex.*"):
         (folder / shared.name).symlink_to(shared)
     index = here / "index"
-    _check_is(index, stat.S_ISREG)
+    _check_is(index, stat.S_ISREG, MOST_INDEX_BYTES)
     return GitPlace(folder, repository.top, common / "objects", index)
 
 
@@ -107,24 +108,25 @@ def _small(path: Path, most_bytes: int) -> bytes | None:
         return None
 
 
-def _copy(source: Path, target: Path) -> None:
-    if (data := _small(source, MOST_LIST_BYTES)) is not None:
-        target.write_bytes(data)
+def _copy(source: Path, target: Path, most_bytes: int = MOST_LIST_BYTES) -> int:
+    """Copy a plain file of so many bytes; return how many it has."""
+    data = _small(source, most_bytes)
+    return 0 if data is None else target.write_bytes(data)
 
 
 def _copy_tree(source: Path, target: Path) -> None:
-    """Copy plain files, as many as `MOST_REFS`, no links."""
+    """Copy plain files, as many as `MOST_REFS` and `MOST_LIST_BYTES`, no links."""
     target.mkdir()
-    left = MOST_REFS
+    count, size = 0, 0
     for at, folders, files in os.walk(source) if not source.is_symlink() else ():
         into = target / os.path.relpath(at, source)
-        left -= len(files) + len(folders)
-        if left < 0:
+        count += len(files) + len(folders)
+        if count > MOST_REFS:
             raise UserError(f"`{source}` has too many files", "run `git pack-refs --all` in it")
         for name in folders:
             (into / name).mkdir()
         for name in files:
-            _copy(Path(at) / name, into / name)
+            size += _copy(Path(at) / name, into / name, MOST_LIST_BYTES - size)
 
 
 def _check_way(common: Path, ref: str) -> None:
@@ -133,13 +135,17 @@ def _check_way(common: Path, ref: str) -> None:
     for part in Path(ref).parts:
         _check_is(at, stat.S_ISDIR)
         at /= part
-    _check_is(at, stat.S_ISREG)
+    _check_is(at, stat.S_ISREG, MOST_REF_BYTES)
     _check_is(common / "packed-refs", stat.S_ISREG)
 
 
-def _check_is(path: Path, kind: Callable[[int], bool]) -> None:
-    if os.path.lexists(path) and not kind(path.lstat().st_mode):
-        raise UserError(f"`{path}` isn't what git makes", "see what your repository's folder holds")
+def _check_is(path: Path, kind: Callable[[int], bool], most_bytes: int = MOST_LIST_BYTES) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        status = path.lstat()
+        if not kind(status.st_mode) or (kind is stat.S_ISREG and status.st_size > most_bytes):
+            raise UserError(
+                f"`{path}` isn't what git makes", "see what your repository's folder holds"
+            )
 
 
 def _replace_by_link(name: Path, target: Path) -> None:
