@@ -14,14 +14,14 @@ import contextlib
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from supervisor.base.plain_files import read_small
 from supervisor.base.process import Completed
 from supervisor.core.actions import RefUpdate
-from supervisor.core.git.remote_addresses import protocol_of, remotes_in
+from supervisor.core.git.remote_addresses import Addresses, protocol_of, remotes_in
 from supervisor.core.git.scoped_commit import TreeChange, commit_stream, tree_changes
 from supervisor.core.text.ref_names import RemoteRefs, listed_refs
 from supervisor.errors import RefusedError
@@ -45,12 +45,12 @@ _REMOTE = "gatehouse"
 
 
 class Remote(NamedTuple):
-    """A remote of the host's repository. The URLs may hold a password: `url` is the one that is
-    spoken to, `written` the one before the person's `url.*.insteadOf`."""
+    """A remote of the host's repository. `url` is what the person's `url.*.insteadOf` makes of the
+    address in `config`, by which the staging repository knows it. It may hold a password."""
 
     name: str
     url: str
-    written: str
+    config: Mapping[str, str]
 
 
 class HostBranch(NamedTuple):
@@ -104,41 +104,51 @@ class Staging:
         `RefusedError` where there is none such, or it isn't spoken to."""
         found = remotes_in(await config_of(self._host.git))
         wanted = wanted or (found.push_default if is_push else "") or "origin"
-        for name, addresses in found.remotes.items():
-            written = (is_push and addresses.push_urls) or addresses.urls
-            urls = [await self._rewritten(name, one, is_push=is_push) for one in written]
-            if wanted == name or wanted in map(shown_url, urls):
-                if len(urls) != 1:
-                    raise RefusedError(f"the remote `{name}` has {len(urls)} URLs", "give it one")
-                remote = Remote(name, urls[0], written[0])
-                self._check_address(remote)
-                return remote
+        names = [wanted] if wanted in found.remotes else list(found.remotes)
+        for name in names:
+            with contextlib.suppress(*(() if name == wanted else (RefusedError,))):
+                known = await self._addresses(name, found.remotes[name], is_push=is_push)
+                if wanted == name or wanted in (shown_url(one.url) for one in known):
+                    return self._only(name, known)
         raise RefusedError(
             f"`{wanted[:200]}` is no remote of the host's repository",
             f"name one that is: {', '.join(found.remotes) or 'there is none'}",
         )
 
-    async def _rewritten(self, name: str, url: str, *, is_push: bool) -> str:
-        """Return an address as the person's own configuration has it (`url.*.insteadOf`)."""
+    async def _addresses(self, name: str, said: Addresses, *, is_push: bool) -> list[Remote]:
+        is_apart = is_push and bool(said.push_urls)
+        keys = ("url", "pushurl") if is_apart else ("url",)
+        written = said.push_urls if is_apart else said.urls
+        return [await self._known(name, one, keys, is_push=is_push) for one in written]
+
+    async def _known(self, name: str, url: str, keys: Sequence[str], *, is_push: bool) -> Remote:
+        """Return the remote with an address as the person's own configuration has it."""
         if _protocol(url) == "file" and not url.startswith(("file://", "/")):
             url = os.path.normpath(f"{self._host.top}/{url}")  # noqa: ASYNC240 (reads nothing)
-        direction = ("--push",) if is_push else ()
-        found = await self._as_person(
-            "remote", "get-url", *direction, _REMOTE, remote=Remote(name, url, url)
-        )
-        return found.stdout.decode("utf-8", "replace").removesuffix("\n") or url
+        remote = Remote(name, url, {f"remote.{_REMOTE}.{key}": url for key in keys})
+        listed = await self._as_person("remote", "--verbose", remote=remote)
+        _check(listed, "the remote's address can't be read")
+        direction = " (push)" if is_push else " (fetch)"
+        for line in listed.stdout.decode("utf-8", "replace").splitlines():
+            one, _, address = line.partition("\t")
+            if one == _REMOTE and address.endswith(direction):
+                return remote._replace(url=address.removesuffix(direction))
+        raise RefusedError(f"the remote `{name}` has no address", "give it one")
 
-    def _check_address(self, remote: Remote) -> None:
-        """A repository that the workspace's tree holds isn't one to speak to: git would run its
-        hooks."""
-        if _protocol(remote.url) != "file":
-            return
-        place = Path(remote.url.removeprefix("file://")).resolve()
-        if any(map(place.is_relative_to, (self._host.top, self._workspace))):
-            raise RefusedError(
-                f"the remote `{remote.name}` is a folder of the workspace",
-                "push to a repository outside of it",
-            )
+    def _only(self, name: str, known: list[Remote]) -> Remote:
+        """Return the one address. A repository that the workspace's tree holds isn't spoken to:
+        git would run its hooks."""
+        if len(known) != 1:
+            raise RefusedError(f"the remote `{name}` has {len(known)} URLs", "give it one")
+        remote = known[0]
+        if _protocol(remote.url) == "file":
+            place = Path(remote.url.removeprefix("file://")).resolve()
+            if any(map(place.is_relative_to, (self._host.top, self._workspace))):
+                raise RefusedError(
+                    f"the remote `{name}` is a folder of the workspace",
+                    "push to a repository outside of it",
+                )
+        return remote
 
     async def refs_at(self, remote: Remote) -> RemoteRefs:
         """Return the remote's refs. `RefusedError` where it can't be read."""
@@ -330,7 +340,7 @@ class Staging:
             self._place,
             *words,
             config=config,
-            hidden_config={f"remote.{_REMOTE}.url": remote.written},
+            hidden_config=remote.config,
             protocols=(_protocol(remote.url),),
             as_person=True,
             timeout_s=timeout_s,

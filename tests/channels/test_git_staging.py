@@ -11,9 +11,13 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
+from supervisor.channels.git_staging import Staging
+from supervisor.errors import RefusedError
+from supervisor.git.host_repository import repository_at
 from tests.fakes.git_server import PASSWORD, GitBackend, GitServer
 from tests.fakes.sandboxed_agent import agent_command, answers
 from tests.fakes.supervised import git, make_repository, settings_in, supervised
@@ -149,3 +153,116 @@ async def test_a_push_over_ssh_goes_by_the_person_s_key(
             _, output = await running.run(workspace, *agent_command(*calls))
         assert answers(output)[1]["outcome"]["ok"], output
     assert git(remote, "log", "-1", "--format=%s", "feature").strip() == "Add new"
+
+
+class Told(NamedTuple):
+    """A workspace with a remote of its own, and the person's own `~/.gitconfig`."""
+
+    workspace: Path
+    remote: Path
+    config: Path
+    folder: Path
+
+    async def staging(self, cwd: str = ".") -> Staging:
+        host = await repository_at(self.workspace, cwd)
+        assert not isinstance(host, str), host
+        made = Staging(self.folder / "staging.git", host, self.workspace, lambda url: None)
+        await made.open()
+        return made
+
+
+@pytest.fixture
+def told(tmp_path: Path, workspace: Path, remote: Path, monkeypatch: pytest.MonkeyPatch) -> Told:
+    git(workspace, "remote", "add", "origin", str(remote))
+    config = tmp_path / "person.gitconfig"
+    config.write_text("")
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(config))
+    return Told(workspace, remote, config, tmp_path)
+
+
+async def refs_of(told: Told, name: str = "origin") -> dict[str, str]:
+    staging = await told.staging()
+    return dict((await staging.refs_at(await staging.remote(name, is_push=False))).ids)
+
+
+async def test_the_person_s_own_rewriting_of_addresses_counts_once(told: Told) -> None:
+    git(told.workspace, "push", "-q", "origin", "HEAD:main")
+    git(told.workspace, "remote", "set-url", "origin", "short:remote.git")
+    git(told.workspace, "config", "url./nowhere/.insteadOf", "short:")
+    # Written so that a second round would lead elsewhere.
+    told.config.write_text(
+        f'[url "{told.remote.parent}/"]\n\tinsteadOf = short:\n'
+        f'[url "/elsewhere/"]\n\tinsteadOf = {told.remote.parent}/\n'
+    )
+    staging = await told.staging()
+    found = await staging.remote(None, is_push=True)
+    assert found.url == str(told.remote)
+    assert "refs/heads/main" in (await staging.refs_at(found)).ids
+
+
+async def test_a_repository_s_own_helpers_are_not_the_person_s(told: Told) -> None:
+    ran = told.folder / "ran"
+    git(told.workspace, "config", "core.sshCommand", f"touch {ran}; false")
+    git(told.workspace, "remote", "set-url", "origin", "ssh://127.0.0.1:1/x")
+    with pytest.raises(RefusedError, match="can't be read"):
+        await refs_of(told)
+    assert not ran.exists()
+    told.config.write_text(
+        f'[includeIf "hasconfig:remote.*.url:ssh://127.0.0.1:1/**"]\n\tpath = {told.config}.of\n'
+    )
+    Path(f"{told.config}.of").write_text(f'[core]\n\tsshCommand = "touch {ran}; false"\n')
+    with pytest.raises(RefusedError, match="can't be read"):
+        await refs_of(told)
+    assert ran.exists()
+
+
+@pytest.mark.parametrize(
+    "url", ["{workspace}/fixtures/x", "./fixtures/x", "file://{workspace}/.git"]
+)
+async def test_a_folder_of_the_workspace_is_no_remote(told: Told, url: str) -> None:
+    bare = told.workspace / "fixtures" / "x"
+    subprocess.run(["git", "clone", "-q", "--bare", str(told.remote), str(bare)], check=True)
+    git(told.workspace, "remote", "set-url", "origin", url.format(workspace=told.workspace))
+    with pytest.raises(RefusedError, match="is a folder of the workspace"):
+        await refs_of(told)
+
+
+@pytest.mark.parametrize(
+    ("url", "why"), [("ext::sh -c true", "names a program"), ("fd::0", "names a program"),
+                     ("ftp://127.0.0.1/x", "no scheme")]
+)  # fmt: skip
+async def test_an_address_that_names_a_program_is_not_spoken_to(
+    told: Told, url: str, why: str
+) -> None:
+    git(told.workspace, "remote", "set-url", "origin", url)
+    told.config.write_text("[protocol]\n\tallow = always\n")
+    with pytest.raises(RefusedError, match=why):
+        await refs_of(told)
+    # Nor by way of what the person's configuration makes of an address.
+    git(told.workspace, "remote", "set-url", "origin", "short:x")
+    told.config.write_text(f'[url "{url}"]\n\tinsteadOf = short:\n')
+    with pytest.raises(RefusedError, match=why):
+        await refs_of(told)
+
+
+async def test_an_address_that_isn_t_spoken_stands_in_no_other_s_way(told: Told) -> None:
+    git(told.workspace, "remote", "add", "aaa", "codecommit::x")
+    assert await refs_of(told) == await refs_of(told, str(told.remote)) == {}
+
+
+async def test_a_relative_address_is_of_the_repository(told: Told) -> None:
+    git(told.workspace, "remote", "set-url", "origin", "../served/remote.git")
+    staging = await told.staging()
+    assert (await staging.remote("origin", is_push=True)).url == str(told.remote)
+
+
+async def test_a_repository_in_the_workspace_is_not_the_workspace_s(told: Told) -> None:
+    """An embedded one's addresses and helpers aren't read, wherever an agent asks from."""
+    bare = told.workspace / "fixtures" / "x"
+    subprocess.run(["git", "clone", "-q", "--bare", str(told.remote), str(bare)], check=True)
+    git(bare, "config", "remote.origin.url", "https://elsewhere.example/x")
+    staging = await told.staging("fixtures/x")
+    assert (await staging.remote("origin", is_push=True)).url == str(told.remote)
+    inner = make_repository(told.workspace / "inner")
+    git(inner, "remote", "add", "origin", "https://elsewhere.example/x")
+    assert "no registered submodule" in str(await repository_at(told.workspace, "inner/src"))
