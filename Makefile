@@ -7,7 +7,7 @@ WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); [ "$$n" -le 4 ] && echo "$
 # What `make test` runs: a folder, a file or a test, e.g. TESTS=tests/core
 TESTS ?= tests
 # Whose outcome depends on what the kernel lets one do: as root `make test` runs everything without root's rights, and these as root, too.
-ROOT_TOO := tests/escape tests/sandbox tests/scenarios/test_overlay.py tests/workspace
+ROOT_TOO := tests/escape tests/sandbox tests/scenarios/test_overlay.py tests/workspace tests/git/test_host_repository.py
 # Of those, what `make test` runs as root; `make test-many` runs all.
 ROOT_SHARE := tests/escape tests/sandbox tests/scenarios/test_overlay.py tests/workspace/disk tests/workspace/apply
 BIN := .venv/bin

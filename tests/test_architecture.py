@@ -372,6 +372,40 @@ def test_only_one_module_touches_it(kind: str, pattern: re.Pattern[str], owner: 
     assert not judged(found(), f"{kind} "), f"this belongs to {owner}"
 
 
+def _starts_programs(module: Module) -> bool:
+    starters = {"supervisor.base.process.run", "supervisor.base.process.spawn"}
+    return not starters.isdisjoint(used(module)) or "supervisor.git.run_git.run_git" in used(module)
+
+
+def test_whoever_starts_a_program_outside_is_on_the_page_of_laws() -> None:
+    """Law 12: with what it reads of an agent's or a stranger's, and what fences that."""
+    page = (ROOT / "docs/laws.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^\| `(supervisor\.[\w.]+)` \| .+ \| .+ \|$", page, re.MULTILINE)
+    # The demo's forge is a program of its own.
+    starters = {
+        module.name
+        for module in supervisor_sources()
+        if _starts_programs(module) and not module.name.startswith("supervisor.demo")
+    }
+    assert starters == set(listed)
+    assert len(listed) == len(set(listed))
+
+
+def test_only_one_function_makes_a_command_of_git() -> None:
+    """Law 12: whoever starts git another way opens what an agent or a stranger wrote."""
+    makers = {
+        module.name
+        for module in supervisor_sources()
+        if not module.name.startswith(("supervisor.demo", "supervisor.core"))
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.List | ast.Tuple)
+        and len(node.elts) > 1
+        and isinstance(node.elts[0], ast.Constant)
+        and str(node.elts[0].value).rpartition("/")[2] == "git"
+    }
+    assert makers - {"supervisor.reviews.clones"} == {"supervisor.git.run_git"}
+
+
 def test_only_the_gate_makes_a_proof() -> None:
     """A constructor call anywhere else would be a way around the rules."""
     makers = [
