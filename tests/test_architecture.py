@@ -44,6 +44,7 @@ ONLY_IN: dict[str, set[str]] = {
     "pyseccomp": {"sandbox"},
     "gidgethub": {"forges"},
     "httpx2": {"forges"},
+    "httpcore": {"channels"},
     "prometheus_client": {"server"},
 }
 # Types that name what is handed through a part; they hold no query.
@@ -415,6 +416,30 @@ def test_only_the_gate_makes_a_proof() -> None:
         if isinstance(node, ast.Call) and dotted(node.func).split(".")[-1] in {"Grant", "Lease"}
     ]
     assert set(makers) <= {"supervisor.gate.gate"}
+
+
+def test_a_plan_of_an_install_gets_a_way_to_an_index_by_one_function() -> None:
+    """Law 11: a program that starts before the answer reads at an index, by `plan` alone. Without
+    what bounds a plan (`own` is None) only `install` lends a way, and it uses a grant for it."""
+    lenders, calls = set(), []
+    for module in supervisor_sources():
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.Attribute) and node.attr.strip("_") == "open_reach":
+                lenders.add(module.name)
+            if isinstance(node, ast.AsyncFunctionDef):
+                words = [dotted(one.func) for one in ast.walk(node) if isinstance(one, ast.Call)]
+                calls += [
+                    (module.name, node.name, ast.unparse(one.args[3]), "grant.use" in words)
+                    for one in ast.walk(node)
+                    if isinstance(one, ast.Call) and dotted(one.func) == "self._reaching"
+                ]
+    sandbox = "supervisor.channels.install_sandbox"
+    assert lenders == {
+        "supervisor.app.install_broker",  # hands it over
+        sandbox,
+        "supervisor.channels.registry_client",  # our own client: it sends GET alone
+    }
+    assert calls == [(sandbox, "plan", "own", False), (sandbox, "install", "None", True)]
 
 
 def modules() -> list[Path]:

@@ -1,14 +1,18 @@
 """Finds out what an install would do, before anybody is asked.
 
-    the index in force   as the manager itself says, in the sandbox
-    the plan             the manager resolves in a throwaway folder; before and after are compared
+    the index in force   the person's own; else as the project's files and the flags say, read as
+                         data
+    the plan             the manager resolves what was taken over of manifest and lock
+                         (`project_files`), in a folder with nothing else; before and after are
+                         compared
     what is known        of each package, from the registry
 
-Before an approval only an index is reached that is the person's own, or that the rules allow.
+Before an approval only an index is reached that is the person's own, or that the rules allow; it is
+only read at, and no secret goes along (law 11).
 """
 
-import itertools
-from collections.abc import Callable, Iterable
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -16,6 +20,7 @@ from msgspec.structs import replace
 
 from supervisor.base import process
 from supervisor.channels.install_sandbox import Hosts, InstallSandbox
+from supervisor.channels.project_files import Project, ProjectFiles
 from supervisor.channels.registry_client import RegistryClient
 from supervisor.core.actions import Network, Packages, PlannedPackage
 from supervisor.core.packages import registry_answers
@@ -26,18 +31,21 @@ from supervisor.core.packages.install_plan import (
     with_facts,
 )
 from supervisor.core.packages.install_recipes import (
-    MARK,
     RECIPES,
     Recipe,
     home_config,
+    index_environment,
     index_script,
+    is_planned,
     plan_script,
     recipe_of,
+    said,
     why_not,
     words_of,
 )
 from supervisor.core.packages.lock_files import Locks, locks_in
 from supervisor.core.packages.package_commands import Item, items_of, managers, risky_flags
+from supervisor.core.packages.plan_inputs import SOURCES, PlanInputs, shown
 from supervisor.core.packages.registry_answers import RegistryFacts, host_of
 from supervisor.errors import GatehouseError, RefusedError
 from supervisor.gate.gate import Gate
@@ -47,13 +55,26 @@ INDEX_S = 30.0
 MOST_ASKED = 100
 MOST_SAID = 500
 _READ = "ask for what a package manager can do in the project"
+_BY_OWN_CODE = "so code of the project's can run: approve it with install scripts, or not at all"
 
 
 class _UnplannedError(Exception):
-    """The manager can't say what it would do."""
+    """Nobody can say what the manager would do."""
 
 
-class Indexes(NamedTuple):
+class InstallPlan(NamedTuple):
+    """What an install would do: `action` has what is shown. `locks` are what is locked afterwards
+    in the folder `root`; None where nobody knows all of it. `runs` says what of it runs code that
+    isn't the manager's, even without install scripts; empty where nothing does."""
+
+    action: Packages
+    locks: Locks | None = None
+    root: str = ""
+    indexes: tuple[str, ...] = ()
+    runs: str = ""
+
+
+class _Indexes(NamedTuple):
     """Where packages come from: the URLs in force for a command, and those of the person's own
     configuration."""
 
@@ -63,7 +84,7 @@ class Indexes(NamedTuple):
     @property
     def strange(self) -> tuple[str, ...]:
         """Those that aren't the person's own."""
-        known = {host_of(url) for url in self.own}
+        known = _hosts(self.own)
         return tuple(url for url in self.in_force if host_of(url) not in known)
 
 
@@ -79,65 +100,94 @@ class PackagePlans:
     ) -> None:
         self._gate = gate
         self._sandbox = sandbox
+        self._files = ProjectFiles(sandbox)
         self._registry = registry
         self._now = now
         self._own: dict[str, tuple[str, ...]] = {}
 
-    async def planned(self, session_id: str, action: Packages) -> Packages:
-        """Return the action with what it would do, or why that isn't known. `RefusedError` where it
-        can't be carried out."""
+    async def planned(self, session_id: str, action: Packages) -> InstallPlan:
+        """Return what an action would do, or why that isn't known. `RefusedError` where it can't be
+        carried out."""
         action = replace(action, index="", hosts=(), plan=(), notes=(), unknown=(), doubt="")
         recipe = recipe_of(action)
         if recipe is None or action.operation not in managers()[action.manager].operations:
             raise RefusedError(f"`{' '.join(words_of(action))}` is not carried out", _READ)
         if why := why_not(action):
             raise RefusedError(why, "install into the project")
-        indexes = await self._indexes(session_id, recipe, action)
-        hosts = _hosts(indexes.in_force)
-        for host in sorted(hosts):
+        strange = [one.origin for one in _items(action) if one.origin]
+        project, why = await self._project(session_id, action)
+        indexes = await self._indexes(session_id, recipe, action, project)
+        for host in sorted(_hosts(indexes.in_force)):
             self._check_host(session_id, host)
+        runs = _what_runs(action, project, strange)
         notes = [f"`{flag}` isn't known as harmless" for flag in risky_flags(action)]
-        notes += [f"{_shown(url)} is not the index that you use" for url in indexes.strange]
-        action = replace(action, index=" ".join(map(_shown, indexes.in_force)), hosts=_texts(hosts))
-        # To plan code of the agent's own would be to run it, with a way to the index.
-        values = _values_of_flags(action)
-        strange = [one.origin for one in _items(action) if one.origin and one.text not in values]
-        if strange:
-            return _unplanned(action, notes, strange[0])
+        notes += [f"{shown(url)} is not the index that you use" for url in indexes.strange]
+        notes += [f"{runs}, {_BY_OWN_CODE}"] if runs else []
+        if recipe.kind == "pypi" and (project.python or action.manager != "pip"):
+            notes.append("the project's own Python, which the agent can change, carries it out")
+        hosts = _texts(_hosts(indexes.in_force))
+        action = replace(action, index=" ".join(indexes.in_force), hosts=hosts, notes=tuple(notes))
         closed = [url for url in indexes.strange if not self._is_allowed(session_id, url)]
-        if closed:
-            why = f"{_shown(closed[0])} isn't reached before you approve"
-            return _unplanned(action, notes, why)
-        return await self._resolved(session_id, recipe, action, indexes, notes)
+        flags = [f"`{flag}` isn't known as harmless" for flag in said(action).strange]
+        nowhere = [f"{shown(url)} isn't reached before you approve" for url in closed]
+        no_way = [f"`{action.manager} {action.operation}` isn't planned"]
+        reasons = [*strange, *flags, *nowhere, *([] if is_planned(action) else no_way)]
+        reasons += [why] if why else []
+        try:
+            if reasons:
+                raise _UnplannedError(reasons[0])
+            found = await self._resolved(session_id, recipe, action, indexes, project)
+        except _UnplannedError as error:
+            found = InstallPlan(_unplanned(action, str(error)))
+        return found._replace(root=project.root, indexes=indexes.in_force, runs=runs)
+
+    async def locks(self, session_id: str, plan: InstallPlan) -> Locks:
+        """Return what the lock file names now. `ValueError` where it can't be read."""
+        recipe = recipe_of(plan.action)
+        assert recipe is not None
+        return await self._files.locks(session_id, plan.root, recipe.lock)
+
+    async def _project(self, session_id: str, action: Packages) -> tuple[Project, str]:
+        """Return what it is planned from, and why that can't be read; empty where it can."""
+        try:
+            return await self._files.project(session_id, action), ""
+        except ValueError as error:
+            return Project(PlanInputs()), shown(str(error))
 
     async def _resolved(
         self,
         session_id: str,
         recipe: Recipe,
         action: Packages,
-        indexes: Indexes,
-        notes: list[str],
-    ) -> Packages:
-        index = indexes.in_force[0]
+        indexes: _Indexes,
+        project: Project,
+    ) -> InstallPlan:
+        index, own = indexes.in_force[0], _hosts(indexes.own)
         hosts = _hosts(indexes.in_force)
-        asked = [item.name for item in _items(action) if not item.origin and not item.is_file]
-        pages: dict[str, bytes] = {}
+        asked = [item.name for item in _items(action) if not item.is_file]
         base = index
         if recipe.kind == "pypi":
             # Where its files lie, only the index knows; the manager reads some while it resolves.
             urls = [registry_answers.address("pypi", index, name, "") for name in asked]
-            pages = await self._registry.fetch(session_id, urls, hosts)
-            hosts |= _file_hosts(pages)
+            pages = await self._registry.fetch(session_id, urls, hosts, own=own, read=_file_hosts)
+            more = frozenset(host for found in pages.values() for host in found)
+        else:
+            more = frozenset()
         if recipe.kind == "crates":
             config = registry_answers.crates_config_address(index)
-            answers = await self._registry.fetch(session_id, [config], hosts)
-            base, files = registry_answers.crates_config(answers.get(config, b""))
-            hosts |= _hosts([base, files])
-        try:
-            before, after = await self._states(session_id, recipe, action, indexes, hosts)
-        except _UnplannedError as error:
-            return _unplanned(replace(action, hosts=_texts(hosts)), notes, str(error))
-        plan = planned(before, after)
+            answers = await self._registry.fetch(
+                session_id, [config], hosts, own=own, read=_crates_config
+            )
+            base, files = answers.get(config, ("", ""))
+            more = _hosts([base, files])
+        for host in sorted(more):
+            self._check_host(session_id, host)
+        # Where the person's own index says that its files lie is as much theirs.
+        own |= more if _hosts([index]) <= own else frozenset()
+        hosts |= more
+        action = replace(action, hosts=_texts(hosts))
+        after = await self._locked(session_id, recipe, action, indexes, project, hosts, own)
+        plan = await asyncio.to_thread(planned, project.before, after)
         if not plan and after and not asked:
             plan = planned({}, after)  # nothing new: all of the lock file is to be installed
         if len(plan) > MOST_PACKAGES:
@@ -145,40 +195,43 @@ class PackagePlans:
                 f"it would change {len(plan)} packages, and {MOST_PACKAGES} can be shown",
                 "install in parts",
             )
-        facts = await self._facts(session_id, recipe, base, plan, asked, hosts, pages)
-        elsewhere = _from_elsewhere(plan, after, hosts)
-        notes += elsewhere
+        facts = await self._facts(session_id, recipe, base, plan, asked, hosts, own)
+        doubts = [*_from_elsewhere(plan, after, hosts), *_other_files(after, facts)]
+        left_out = project.inputs.unknown
         downloads = [one.url for one in after.values()] + [one.url for one in facts.values()]
-        shown = with_facts(recipe.kind, plan, facts, now=self._now())
-        return replace(
+        given = await asyncio.to_thread(with_facts, recipe.kind, plan, facts, now=self._now())
+        doubt = next(iter([*doubts, *left_out]), "")
+        shown_action = replace(
             action,
             hosts=_texts(hosts | _hosts(downloads)),
-            plan=shown,
-            notes=tuple(notes),
-            unknown=what_is_unknown(recipe.kind, shown),
-            doubt=elsewhere[0] if elsewhere else "",
+            plan=given,
+            notes=(*action.notes, *doubts),
+            unknown=(*left_out, *what_is_unknown(recipe.kind, given)),
+            doubt=doubt,
         )
+        return InstallPlan(shown_action, None if left_out else after)
 
     # -- the index --------------------------------------------------------------------------------
 
-    async def _indexes(self, session_id: str, recipe: Recipe, action: Packages) -> Indexes:
+    async def _indexes(
+        self, session_id: str, recipe: Recipe, action: Packages, project: Project
+    ) -> _Indexes:
         own = await self.own_index(action.manager)
-        config = home_config(recipe.kind, own[0] if own else "")
-        script = index_script(recipe, action, config)
-        found = await self._index_lines(session_id, script, action.cwd, action.manager)
         if not own:
             # Without a configuration of the person's, it is the manager's own.
-            alone = f'cd "$(mktemp -d)"\n{script}'
-            own = await self._index_lines(session_id, alone, action.cwd, action.manager)
-        words = (part for word in words_of(action) for part in word.split("="))
-        said = [word for word in words if host_of(word)]
-        in_force = tuple(dict.fromkeys([*said, *found]))
+            done = await self._sandbox.plan(
+                session_id, {}, lambda _: index_script(recipe, ":"), manager=action.manager
+            )
+            own = _urls(done.stdout)
+        flags, inputs = said(action).indexes, project.inputs
+        default = [inputs.default] if inputs.default else own
+        in_force = tuple(dict.fromkeys(map(_public, [*flags, *default, *inputs.more])))
         if not in_force:
             raise RefusedError(
                 f"{action.manager} doesn't say where packages come from",
                 "see that it is installed where the sandbox has it (below /usr)",
             )
-        return Indexes(in_force, own)
+        return _Indexes(in_force, own)
 
     async def own_index(self, manager: str) -> tuple[str, ...]:
         """Return the index of the person's own configuration; nothing where they have none, or no
@@ -198,37 +251,39 @@ class PackagePlans:
                 self._own[manager] = ()
         return self._own[manager]
 
-    async def _index_lines(
-        self, session_id: str, script: str, cwd: str, manager: str
-    ) -> tuple[str, ...]:
-        done = await self._sandbox.run(
-            session_id, script, cwd=cwd, manager=manager, timeout_s=INDEX_S
-        )
-        return _urls(done.stdout)
-
     # -- the plan ---------------------------------------------------------------------------------
 
-    async def _states(
-        self, session_id: str, recipe: Recipe, action: Packages, indexes: Indexes, hosts: Hosts
-    ) -> tuple[Locks, Locks]:
+    async def _locked(
+        self,
+        session_id: str,
+        recipe: Recipe,
+        action: Packages,
+        indexes: _Indexes,
+        project: Project,
+        hosts: Hosts,
+        own: Hosts,
+    ) -> Locks:
+        """Return what would be locked, as the manager resolves it."""
         config = home_config(recipe.kind, indexes.own[0] if indexes.own else "")
-        done = await self._sandbox.run(
+        environment = index_environment(action, indexes.in_force)
+        done = await self._sandbox.plan(
             session_id,
-            plan_script(recipe, action, config),
-            cwd=action.cwd,
+            project.inputs.files,
+            lambda program: plan_script(
+                action, f"{config}\n{environment}", program=program, python=project.python
+            ),
             manager=action.manager,
             hosts=hosts,
+            own=own,
         )
         if done.exit_code != 0 or done.truncated:
-            said = done.killed_why or (done.stderr or done.stdout).decode(errors="replace").strip()
-            raise _UnplannedError(f"{action.manager} says: {said[-MOST_SAID:]}")
-        _, before, after = done.stdout.decode(errors="replace").split(f"{MARK}\n", 2)
+            told = done.killed_why or (done.stderr or done.stdout).decode(errors="replace").strip()
+            raise _UnplannedError(f"{action.manager} says: {told[-MOST_SAID:]}")
+        text = done.stdout.decode(errors="replace")
         try:
-            return locks_in(recipe.installed_format, before), locks_in(recipe.lock, after)
+            return await asyncio.to_thread(locks_in, recipe.lock, text)
         except ValueError as error:
-            raise RefusedError(
-                f"the plan can't be read: {error}", "report this as a bug"
-            ) from error
+            raise _UnplannedError(f"the plan can't be read: {error}") from error
 
     async def _facts(
         self,
@@ -238,28 +293,25 @@ class PackagePlans:
         plan: tuple[PlannedPackage, ...],
         asked: list[str],
         hosts: Hosts,
-        pages: dict[str, bytes],
+        own: Hosts,
     ) -> dict[tuple[str, str], RegistryFacts]:
         """Ask about the packages that come, those that were named first."""
         coming = sorted(
             (one for one in plan if one.version), key=lambda one: one.name not in asked
         )[:MOST_ASKED]
-        urls = {
-            (one.name, one.version): registry_answers.address(
-                recipe.kind, base, one.name, one.version
-            )
-            for one in coming
-        }
-        wanted = [url for url in urls.values() if url and url not in pages]
-        answers = pages | await self._registry.fetch(session_id, wanted, hosts)
-        found: dict[tuple[str, str], RegistryFacts] = {}
-        for key, url in urls.items():
-            if url in answers:
-                try:
-                    found[key] = registry_answers.facts(recipe.kind, answers[url], key[1])
-                except ValueError:
-                    continue
-        return found
+        versions: dict[str, list[tuple[str, str]]] = {}
+        for one in coming:
+            url = registry_answers.address(recipe.kind, base, one.name, one.version)
+            if url:
+                versions.setdefault(url, []).append((one.name, one.version))
+
+        def read(url: str, body: bytes) -> dict[tuple[str, str], RegistryFacts]:
+            wanted = tuple(version for _, version in versions[url])
+            said_of = registry_answers.facts(recipe.kind, body, wanted)
+            return {key: said_of[key[1]] for key in versions[url] if key[1] in said_of}
+
+        answers = await self._registry.fetch(session_id, versions, hosts, own=own, read=read)
+        return {key: one for found in answers.values() for key, one in found.items()}
 
     # -- what may be reached ----------------------------------------------------------------------
 
@@ -275,12 +327,25 @@ class PackagePlans:
         return self._gate.rulings.verdict(_connect(host), session_id).decision == "allow"
 
 
-def _unplanned(action: Packages, notes: list[str], why: str) -> Packages:
+def _unplanned(action: Packages, why: str) -> Packages:
     """Return an action whose plan couldn't be made: no rule may allow what nobody knows."""
-    said = f"what it would install: {why}"
-    return replace(
-        action, notes=tuple(notes), unknown=(said,), doubt="what it would install isn't known"
-    )
+    told = f"what it would install: {why}"
+    return replace(action, unknown=(told,), doubt="what it would install isn't known")
+
+
+def _what_runs(action: Packages, project: Project, strange: list[str]) -> str:
+    """Return what makes an install run code of the project's, or may; empty where nothing does."""
+    if flags := said(action).strange:
+        return f"`{flags[0]}` isn't known as harmless"
+    if strange and RECIPES[action.manager].kind == "pypi":
+        return strange[0]
+    if project.inputs.runs:
+        return project.inputs.unknown[0]
+    if action.manager == "gem":
+        return "gem builds extensions by code of the package's own"
+    if not SOURCES.get(action.manager) and action.manager not in ("pip", "go"):
+        return f"{action.manager} reads configuration of the project's that names programs"
+    return ""
 
 
 def _connect(host: tuple[str, int]) -> Network:
@@ -289,21 +354,14 @@ def _connect(host: tuple[str, int]) -> Network:
 
 def _items(action: Packages) -> list[Item]:
     try:
-        return items_of(action)
+        return items_of(replace(action, names=said(action).names))
     except ValueError as error:
         raise RefusedError(str(error), "write names as the manager takes them") from error
 
 
-def _values_of_flags(action: Packages) -> set[str]:
-    """Return the addresses that stand behind a flag which isn't known, as an index does."""
-    words, risky = words_of(action), set(risky_flags(action))
-    pairs = itertools.pairwise(words)
-    return {value for flag, value in pairs if flag in risky and host_of(value)}
-
-
 def _urls(output: bytes) -> tuple[str, ...]:
     lines = (line.strip() for line in output.decode(errors="replace").splitlines())
-    return tuple(dict.fromkeys(line for line in lines if host_of(line)))
+    return tuple(dict.fromkeys(_public(line) for line in lines if host_of(line)))
 
 
 def _hosts(urls: Iterable[str]) -> Hosts:
@@ -314,14 +372,24 @@ def _texts(hosts: Hosts) -> tuple[str, ...]:
     return tuple(f"{host}:{port}" for host, port in sorted(hosts))
 
 
-def _file_hosts(pages: dict[str, bytes]) -> Hosts:
-    found: set[tuple[str, int]] = set()
-    for url, body in pages.items():
-        try:
-            found |= registry_answers.file_hosts(body, url)
-        except ValueError:
-            continue
-    return frozenset(found)
+def _file_hosts(url: str, body: bytes) -> set[tuple[str, int]]:
+    return registry_answers.file_hosts(body, url)
+
+
+def _crates_config(url: str, body: bytes) -> tuple[str, str]:
+    return registry_answers.crates_config(body)
+
+
+def _other_files(after: Locks, facts: Mapping[tuple[str, str], RegistryFacts]) -> list[str]:
+    """Return which packages of a lock file are other files than the index has by their names."""
+    names = [
+        f"{name} {version}"
+        for (name, version), told in sorted(facts.items())
+        if told.integrity
+        and (locked := after.get((name, version))) is not None
+        and locked.integrity not in ("", told.integrity)
+    ]
+    return [f"{', '.join(names[:3])}: the lock file names another file than the index"] * any(names)
 
 
 def _from_elsewhere(plan: Iterable[PlannedPackage], after: Locks, hosts: Hosts) -> list[str]:
@@ -338,7 +406,7 @@ def _from_elsewhere(plan: Iterable[PlannedPackage], after: Locks, hosts: Hosts) 
     ]
 
 
-def _shown(url: str) -> str:
+def _public(url: str) -> str:
     """Return an index without what authenticates."""
     parts = urlsplit(url)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()

@@ -2,29 +2,37 @@
 
     asked      the plan is made (`package_plans`), and the action says what would come
     approved   the plan is made once more; as it was, the command runs, else it is asked again
+    done       what the lock file names now is compared with the plan; a difference is a failure
 
-Install scripts don't run unless the person who approved said so. Manifest, lock file and whatever
-else changes goes the way of all changed files.
+Install scripts don't run unless the person who approved said so, and what can't run without code of
+the project's doesn't run then. Manifest, lock file and whatever else changes goes the way of all
+changed files.
 """
 
 import asyncio
 from collections import defaultdict
 from typing import Protocol
 
+import structlog
+
 from supervisor.channels.install_sandbox import InstallSandbox
-from supervisor.channels.package_plans import PackagePlans
+from supervisor.channels.package_plans import InstallPlan, PackagePlans
 from supervisor.core.actions import Packages
 from supervisor.core.approvals import Request
 from supervisor.core.packages.install_recipes import (
+    PINNED,
     home_config,
-    lock_script,
+    index_environment,
+    pinned,
     recipe_of,
     run_script,
 )
-from supervisor.core.packages.lock_files import locks_in
+from supervisor.core.packages.lock_files import Locked
 from supervisor.errors import GatehouseError, RefusedError, UserError
 from supervisor.gate.gate import Gate, Grant, Refused
 from supervisor.sandbox.base import ToolResult
+
+log = structlog.get_logger("packages")
 
 INSTALL_S = 900.0
 KEPT_BYTES = 16 * 1024
@@ -68,7 +76,7 @@ class PackageBroker:
                 "put it into the image (agent_image/Dockerfile), or use `make up`",
             )
         async with self._turns[session_id]:
-            return await self._plans.planned(session_id, action)
+            return (await self._plans.planned(session_id, action)).action
 
     def allow_scripts(self, request_id: str, by: str) -> None:
         """Let the install scripts of a request run, if it is approved. `UserError` where it is no
@@ -88,6 +96,8 @@ class PackageBroker:
             return
         action = self._gate.queue.action_of(request)
         assert isinstance(action, Packages)
+        # INVARIANT: whatever happens between claim and settle, the grant is settled.
+        facts: dict[str, object] = {"error": "the install was stopped"}
         try:
             async with self._turns[request.session_id]:
                 await self._copies.reopen(request.session_id)
@@ -95,33 +105,36 @@ class PackageBroker:
                 await self._copies.compare_left(request.session_id)
         except GatehouseError as error:
             facts = {"error": str(error)}
-        except asyncio.CancelledError:
-            self._gate.settle(grant, "failed", {"error": "the install was stopped"})
-            raise
+        except Exception as error:
+            log.exception("an install failed", request=request.id)
+            facts = {"error": f"Gatehouse failed while it installed ({type(error).__name__})"}
         finally:
             self._with_scripts.discard(request.id)
-        self._gate.settle(grant, "failed" if "error" in facts else "done", facts)
+            self._gate.settle(grant, "failed" if "error" in facts else "done", facts)
 
     async def _install(self, grant: Grant, action: Packages, request: Request) -> dict[str, object]:
-        again = await self._plans.planned(grant.session_id, action)
-        if _what(again) != _what(action):
-            return self._asked_again(again, request)
-        grant.use(action)
+        plan = await self._plans.planned(grant.session_id, action)
+        if _what(plan.action) != _what(action):
+            return self._asked_again(plan.action, request)
+        scripts = request.id in self._with_scripts
+        if plan.runs and not scripts:
+            return {"error": f"{plan.runs}, and it was approved without install scripts"}
         own = await self._plans.own_index(action.manager)
         recipe = recipe_of(action)
         assert recipe is not None
         config = home_config(recipe.kind, own[0] if own else "")
-        scripts = request.id in self._with_scripts
-        done = await self._sandbox.run(
-            grant.session_id,
-            run_script(action, config, scripts=scripts),
-            cwd=action.cwd,
-            manager=action.manager,
-            hosts=frozenset(map(_host, action.hosts)),
+        is_pinned = recipe.is_report and plan.locks is not None
+        if is_pinned:
+            config = f"{config}\n{index_environment(action, plan.indexes)}"
+        done = await self._sandbox.install(
+            grant,
+            action,
+            run_script(action, config, scripts=scripts, is_pinned=is_pinned),
             timeout_s=INSTALL_S,
+            home_files={PINNED: pinned(plan.locks)} if is_pinned and plan.locks else {},
         )
         facts = _facts(done)
-        if "error" not in facts and (other := await self._unshown(grant.session_id, action)):
+        if "error" not in facts and (other := await self._difference(grant.session_id, plan)):
             facts["error"] = f"other packages came than were shown: {other}"
         return facts
 
@@ -132,35 +145,33 @@ class PackageBroker:
         said = f"what it would install changed since it was shown: it is asked again as {asked.id}"
         return {"error": said, "asked_again": asked.id}
 
-    async def _unshown(self, session_id: str, action: Packages) -> str:
-        """Return which shown packages the lock file hasn't, now that they are installed; empty
-        where it has them all, or nothing says."""
-        recipe = recipe_of(action)
-        if recipe is None or recipe.is_report:
+    async def _difference(self, session_id: str, plan: InstallPlan) -> str:
+        """Return in what the lock file differs from the plan, now that it was carried out; empty
+        where it doesn't, or where the manager was told all versions and writes none."""
+        recipe = recipe_of(plan.action)
+        if plan.locks is None or recipe is None or recipe.is_report:
             return ""
-        script = lock_script(recipe)
-        done = await self._sandbox.run(session_id, script, cwd=action.cwd, manager=action.manager)
         try:
-            there = locks_in(recipe.installed_format, done.stdout.decode(errors="replace"))
+            there = await self._plans.locks(session_id, plan)
         except ValueError as error:
             return str(error)
-        missing = [
-            f"{one.name} {one.version}"
-            for one in action.plan
-            if one.version and (one.name, one.version) not in there
+        keys = sorted(there.keys() | plan.locks.keys())
+        differing = [
+            f"{name} {version}"
+            for name, version in keys
+            if not _is_same(there.get((name, version)), plan.locks.get((name, version)))
         ]
-        return ", ".join(missing[:5]) if there else ""
+        return ", ".join(differing[:5])
+
+
+def _is_same(there: Locked | None, planned: Locked | None) -> bool:
+    return there is not None and planned is not None and there.integrity == planned.integrity
 
 
 def _what(action: Packages) -> tuple[object, ...]:
     """Return what of a plan must be as it was shown: ages and sizes may differ."""
     plan = sorted((one.name, one.version, one.before) for one in action.plan)
     return (plan, action.index, action.hosts)
-
-
-def _host(text: str) -> tuple[str, int]:
-    name, _, port = text.rpartition(":")
-    return name, int(port)
 
 
 def _facts(done: ToolResult) -> dict[str, object]:

@@ -22,8 +22,6 @@ def install_lines(action: dict[str, Any], now: float) -> list[str]:
         facts = f"  ({_one(row.facts)})" if row.facts else ""
         lines.append(f"      {_one(row.name)} {_one(row.change)}{facts}")
         lines += [f"        ! {_one(note)}" for note in row.notes]
-    if said.more:
-        lines.append(f"      and {said.more} more")
     if said.unknown:
         lines.append(f"    unknown: {_one(said.unknown)}")
     return lines

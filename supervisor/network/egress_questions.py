@@ -43,6 +43,8 @@ log = structlog.get_logger("network")
 
 # Each takes some 0.1 ms.
 JUDGED_AT_ONCE = 64
+# What changes nothing at an origin (RFC 9110, 9.2.1).
+_READING = ("GET", "HEAD")
 _NOBODY_WAITS = "nobody waited for the answer any more"
 
 
@@ -137,25 +139,42 @@ class EgressQuestions:
         return await self._decide(question, question.action)
 
     def _within(self, question: Question, reach: Reach) -> Answer:
-        """Answer an approved command: its hosts are covered by the approval, deny rules hold."""
+        """Answer a command that installs, or the plan of one: it reads at the hosts it was given,
+        and its approval covers what the rules ask about. Deny rules hold."""
         action, session_id = question.action, reach.session_id
-        if (action.host, action.port) not in reach.hosts:
-            why = f"an install reaches only what its card names, and {action.host} isn't there"
+        host = (action.host, action.port)
+        is_read = action.method in _READING and not action.has_body
+        is_reading = action.operation == "connect" or is_read
+        if host not in reach.hosts or not is_reading or question.is_upgrade:
+            why = (
+                f"an install only reads (GET, HEAD), and this is {action.method or 'an upgrade'}"
+                if host in reach.hosts
+                else f"an install reaches only what its card names, and {action.host} isn't there"
+            )
             record_refusal(self._gate.audit, action, session_id, why)
             return deny(question, why, "ask for what is needed from there by itself")
-        lease = self._gate.lease(action, session_id, covers=lambda verdict: True, is_use=False)
+        lease = self._gate.lease(
+            action, session_id, covers=lambda verdict: host in reach.covered, is_use=False
+        )
+        if lease is None:
+            return deny(question, "nothing is asked while an install is planned", "approve it")
         if not isinstance(lease, Lease):
-            return deny(question, "", "") if lease is None else _refusal(question, lease)
+            return _refusal(question, lease)
         lease.use(session_id, action)
+        if question.after is not None:
+            self._addresses_judged(question.after, action)
+        elif action.operation == "request":
+            self._goes_on(question, action, action, by_person=host in reach.covered)
         # INVARIANT (core.network_rules): a verdict other than deny means that rules name every
-        # address that isn't public.
+        # address that isn't public. A connection is looked into, whatever the rules say: each
+        # request in it is judged by its method.
         return Answer(
             question_id=question.question_id,
             decision="allow",
-            why="the install that was approved reaches this host",
+            why="the install that was approved reads at this host",
             rule=lease.verdict.rule,
             private_ok=bool(action.resolved),
-            look_inside=self._passing(action, None, session_id).looks_inside,
+            settle=question.after is None and action.operation == "request",
         )
 
     def _with_what_is_open(self, answer: Answer, question: Question) -> Answer:
@@ -229,7 +248,7 @@ class EgressQuestions:
             if session_id in by_session
         }
         for session_id, question_ids in by_session.items():
-            in_force = self._gate.rulings.in_force(session_id)
+            in_force = self._gate.rulings.in_force(self._judged_as(session_id))
             if in_force.is_same(self._judged_by.get(session_id)):
                 continue
             for at in range(0, len(question_ids), JUDGED_AT_ONCE):
@@ -237,6 +256,11 @@ class EgressQuestions:
             self._judged_by[session_id] = (
                 in_force  # as it was at first: what changed meanwhile is another one
             )
+
+    def _judged_as(self, session_id: str) -> str:
+        """Return the session whose rules judge what egress knows as this one."""
+        reach = self._reaches.get(session_id)
+        return session_id if reach is None else reach.session_id
 
     def _ended(self, session_id: str, question_ids: list[int]) -> list[CloseConnection]:
         """Return a session's open ones that may not go on."""
@@ -248,7 +272,8 @@ class EgressQuestions:
         actions = list(
             {action: None for one in still.values() for action in (one.action, one.judged)}
         )
-        verdicts = self._gate.rulings.verdicts(actions, session_id, is_running=True)
+        judged_as = self._judged_as(session_id)
+        verdicts = self._gate.rulings.verdicts(actions, judged_as, is_running=True)
         said = dict(zip(actions, verdicts, strict=True))
         return [
             self._ending(question_id, why)
@@ -263,7 +288,8 @@ class EgressQuestions:
         if not found.is_told:
             self._under_way[question_id] = msgspec.structs.replace(found, is_told=True)
             if question_id not in self._grants:
-                record_refusal(self._gate.audit, found.action, found.session_id, why)
+                of = self._judged_as(found.session_id)
+                record_refusal(self._gate.audit, found.action, of, why)
         return CloseConnection(
             session_id=found.session_id,
             connection_id=found.connection_id,

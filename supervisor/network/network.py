@@ -204,14 +204,24 @@ class NetworkBroker:
             refuse_on(lent)
 
     async def open_reach(
-        self, session_id: str, listener: socket.socket, hosts: frozenset[tuple[str, int]]
+        self,
+        session_id: str,
+        listener: socket.socket,
+        hosts: frozenset[tuple[str, int]],
+        *,
+        own: frozenset[tuple[str, int]] | None,
     ) -> str:
-        """Serve a socket for one approved command of a session, which reaches these hosts and no
-        others. Return the id to close it by (`close_session`)."""
+        """Serve a socket for one command of a session, which reads at these hosts and no others.
+        Return the id to close it by (`close_session`).
+
+        With `own` it is the plan of what wasn't approved: it gets no secret, and where the rules
+        ask it reads only at these. None: a person, or a rule, approved the command.
+        """
         stand_in = reach.stand_in(session_id)
-        self._reaches[stand_in] = Reach(session_id, hosts)
-        session = self._sessions.get(session_id)
-        await self.open_session(stand_in, listener, session.credentials if session else ())
+        self._reaches[stand_in] = Reach(session_id, hosts, hosts if own is None else own)
+        session = self._sessions.get(session_id) if own is None else None
+        credentials = session.credentials if session is not None else ()
+        await self.open_session(stand_in, listener, credentials)
         return stand_in
 
     def put_credentials(self, session_id: str, credentials: Sequence[Credential]) -> None:

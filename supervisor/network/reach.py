@@ -1,8 +1,10 @@
 """What one approved command may reach besides what its session's rules allow.
 
-An install that a person approved reaches the package index and the download hosts on its card, and
-nothing else, on listening sockets of its own. Egress knows these as a session apart (`stand_in`),
-so that nothing which it remembers of the command helps the session. Deny rules hold as ever.
+An install that a person approved reads (GET, HEAD) at the package index and the download hosts on
+its card, and nothing else, on listening sockets of its own. So does the plan of one, before the
+answer: with no secret, and where the rules ask only at the person's own index (law 11). Egress
+knows these as a session apart (`stand_in`), so that nothing which it remembers of the command helps
+the session. Deny rules hold as ever.
 """
 
 import itertools
@@ -25,10 +27,12 @@ _MARK = "+"
 
 
 class Reach(NamedTuple):
-    """`session_id` is the session that the command belongs to, `hosts` are (host, port)."""
+    """`session_id` is the session that the command belongs to, `hosts` are (host, port). `covered`
+    are those of them where nothing asks."""
 
     session_id: str
     hosts: frozenset[tuple[str, int]]
+    covered: frozenset[tuple[str, int]]
 
 
 def stand_in(session_id: str) -> str:

@@ -7,19 +7,22 @@ import json
 import tarfile
 import threading
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 
 class Registry:
-    """Serves what was added to it. `asked` are the paths of requests, in order."""
+    """Serves what was added to it. `asked` are the paths of requests that read, in order, `seen`
+    the method, path and headers of all."""
 
     def __init__(self, port: int) -> None:
         self.url = f"http://127.0.0.1:{port}"
         self.port = port
         self.asked: list[str] = []
+        self.seen: list[tuple[str, str, str]] = []
+        self._turn: tuple[str, int, Callable[[], None]] | None = None
         self._bodies: dict[str, tuple[str, bytes]] = {}
         self._npm: dict[str, dict[str, Any]] = {}
         self._simple: dict[str, list[dict[str, Any]]] = {}
@@ -116,9 +119,20 @@ class Registry:
             json.dumps({"version": said | {"yanked": False}}).encode(),
         )
 
+    def integrity(self, name: str, version: str) -> str:
+        """The hash of a package of npm."""
+        return str(self._npm[name]["versions"][version]["dist"]["integrity"])
+
+    def turn(self, path: str, *, after: int, what: Callable[[], None]) -> None:
+        """Do something once a path was asked for so often from now on."""
+        self._turn = (path, self.asked.count(path) + after, what)
+
     def answer(self, path: str) -> tuple[str, bytes] | None:
         """What stands at a path; None where nothing does."""
         self.asked.append(path)
+        if self._turn is not None and self.asked.count(self._turn[0]) >= self._turn[1]:
+            (_, _, what), self._turn = self._turn, None
+            what()
         return self._bodies.get(path.replace("%2f", "/").replace("%2F", "/"))
 
 
@@ -140,6 +154,7 @@ def serving() -> Iterator[Registry]:
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
+            registry.seen.append((self.command, self.path, str(self.headers)))
             found = registry.answer(self.path)
             kind, body = found or ("text/plain", b"not found")
             self.send_response(200 if found else 404)
@@ -147,6 +162,15 @@ def serving() -> Iterator[Registry]:
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
+
+        def do_PUT(self) -> None:
+            registry.seen.append((self.command, self.path, str(self.headers)))
+            self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            self.send_response(201)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        do_POST = do_DELETE = do_PATCH = do_PUT  # noqa: N815 - the library's names
 
         def log_message(self, *words: object) -> None:
             pass

@@ -3,6 +3,7 @@
 Made of two states of a lock file and of what registries say. Pure.
 """
 
+import itertools
 from collections.abc import Iterable, Mapping
 from functools import cache
 
@@ -17,13 +18,15 @@ from supervisor.core.text.tables import table
 YOUNG_S = 7 * 86_400.0
 MOST_PACKAGES = 2_000
 _SHORTEST = 4  # names of fewer letters are one edit from each other by chance
+_LONGEST = 80  # no popular name is longer, and the edits of a name grow with its square
 HAS_SCRIPTS = "has install scripts"
 
 
 def planned(before: Locks, after: Locks) -> tuple[PlannedPackage, ...]:
     """Return what changes between two states, by name."""
     old = _versions(key for key in before if key not in after)
-    new = [one for key, one in after.items() if key not in before]
+    # The same version with another file, or from elsewhere, comes anew.
+    new = [one for key, one in after.items() if not _is_same(before.get(key), one)]
     changed: set[str] = set()
     found = []
     for one in sorted(new):
@@ -53,9 +56,13 @@ def _added(one: Locked, before: str) -> PlannedPackage:
 
 def _versions(keys: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
     found: dict[str, tuple[str, ...]] = {}
-    for name, version in sorted(keys):
-        found[name] = (*found.get(name, ()), version)
+    for name, rows in itertools.groupby(sorted(keys), key=lambda key: key[0]):
+        found[name] = tuple(version for _, version in rows)
     return found
+
+
+def _is_same(before: Locked | None, after: Locked) -> bool:
+    return before is not None and (before.url, before.integrity) == (after.url, after.integrity)
 
 
 def with_facts(
@@ -125,7 +132,7 @@ def near_popular(kind: str, name: str) -> str:
     in turn); empty where it is popular itself, or far from all."""
     known = _popular().get(kind, frozenset())
     name = fold_name(name) if kind == "pypi" else name
-    if name in known or len(name) < _SHORTEST:
+    if not _SHORTEST <= len(name) <= _LONGEST or name in known:
         return ""
     return min((one for one in _edits(name) if one in known and len(one) >= _SHORTEST), default="")
 

@@ -1,7 +1,7 @@
-"""How each package manager is planned and run: shell texts for a tool sandbox.
+"""How each package manager is planned and run: shell texts for a sandbox.
 
     index_from   prints where packages come from, as the manager itself is configured
-    plan    resolves in a throwaway folder, with nothing installed and no script run
+    plan    resolves in a folder that holds what `plan_inputs` took over; no script is run
     run     does what was approved, in the private copy
 
 Sources: the manuals of the managers. Every word of the request is quoted; nothing of it is ever
@@ -9,25 +9,32 @@ read as shell.
 """
 
 import shlex
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from supervisor.core.actions import Packages
-from supervisor.core.packages.package_commands import manager_named, operation_named
+from supervisor.core.packages.lock_files import Locks
+from supervisor.core.packages.package_commands import managers, risky_flags
+from supervisor.core.packages.plan_inputs import CONSTRAINTS, INSTALLED, REQUIREMENTS
+from supervisor.core.packages.registry_answers import host_of
 from supervisor.core.text.words import split_command
 
 type Kind = Literal["npm", "pypi", "crates", "go", "rubygems"]
 
-# What marks the lock file in the output of a plan.
-MARK = "--gatehouse-lock--"
+# Below the home of a sandbox: what an install keeps to.
+PINNED = "pinned.txt"
 # Prints the index that pip uses, and further ones.
 _PIP_INDEX = (
-    'python3 -c "from pip._internal.commands import create_command as c;'
+    'python3 -I -c "from pip._internal.commands import create_command as c;'
     " o, _ = c('install').parse_args([]); print(o.index_url);"
     " print(*o.extra_index_urls, sep='\\n')\""
 )
-# No install scripts: of npm, pnpm, yarn (both) and bun; wheels alone of pip, uv and poetry.
+# No install scripts: of npm, pnpm, yarn (both) and bun; wheels alone of pip, uv and poetry. No
+# program that the project's configuration names: npm starts `git` of its own for a repository, and
+# a compiler tells cargo its version.
 _NO_SCRIPTS = (
-    "npm_config_ignore_scripts=true YARN_IGNORE_SCRIPTS=true YARN_ENABLE_SCRIPTS=false"
+    "npm_config_ignore_scripts=true npm_config_git=/bin/false npm_config_script_shell=/bin/false"
+    " YARN_IGNORE_SCRIPTS=true YARN_ENABLE_SCRIPTS=false"
     " PIP_ONLY_BINARY=:all: UV_NO_BUILD=1 POETRY_INSTALLER_ONLY_BINARY=:all:"
 )
 # npm since its eleventh version wants each script allowed by name.
@@ -37,6 +44,9 @@ _QUIET = (
     " npm_config_audit=false npm_config_fund=false npm_config_update_notifier=false"
     " PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1 POETRY_NO_INTERACTION=1"
     " POETRY_VIRTUALENVS_IN_PROJECT=true"
+    # No other version of itself than the one that is here.
+    " COREPACK_ENABLE_NETWORK=0 npm_config_manage_package_manager_versions=false"
+    " GOTOOLCHAIN=local UV_PYTHON_DOWNLOADS=never"
     # Over plain HTTP cargo would ask for HTTP/2 in a way that proxies refuse.
     " YARN_ENABLE_TELEMETRY=0 CI=1 CARGO_HTTP_MULTIPLEXING=false"
 )
@@ -45,85 +55,71 @@ _QUIET = (
 class Recipe(NamedTuple):
     """How one manager is run.
 
-    `index_from` prints where packages come from. `lock` is the file that says what is installed,
-    `installed` another one that says it of the copy as it is. `plan_env` and `plan_flags`, which
-    stand behind the operation, make the manager resolve and no more; `plan_after` runs behind it.
+    `index_from` prints where packages come from. `lock` is the file that says what is to be
+    installed; empty where installs of this manager aren't planned. `after` runs behind a command
+    that names packages.
     """
 
     kind: Kind
-    lock: str
     index_from: str
-    installed: str = ""
-    plan_env: str = ""
-    plan_flags: tuple[str, ...] = ()
-    plan_after: str = ""
+    lock: str = ""
+    after: str = ""
 
     @property
     def is_report(self) -> bool:
         """Return whether `lock` is what a plan prints, and no file of the project's."""
-        return self.lock in ("pip-report.json", "uv-pip.txt", "gem.txt")
-
-    @property
-    def installed_format(self) -> str:
-        """Return the format of what says how the copy is, as `locks_in` names it."""
-        return "package-lock.json" if self.installed else self.lock
+        return self.lock in ("pip-report.json", "uv-pip.txt")
 
 
 _NPM_INDEX = "npm config get registry"
 RECIPES: dict[str, Recipe] = {
-    "npm": Recipe(
-        "npm",
-        "package-lock.json",
-        _NPM_INDEX,
-        installed="node_modules/.package-lock.json",
-        plan_env="npm_config_package_lock_only=true",
-    ),
-    "pnpm": Recipe(
-        "npm", "pnpm-lock.yaml", "pnpm config get registry", plan_flags=("--lockfile-only",)
-    ),
+    "npm": Recipe("npm", _NPM_INDEX, "package-lock.json"),
+    "pnpm": Recipe("npm", "pnpm config get registry"),
     "yarn": Recipe(
         "npm",
-        "yarn.lock",
         "yarn config get registry 2>/dev/null | grep ^http || yarn config get npmRegistryServer",
-        plan_env="YARN_ENABLE_GLOBAL_CACHE=false",
     ),
-    "bun": Recipe("npm", "bun.lock", _NPM_INDEX, plan_flags=("--lockfile-only",)),
-    "pip": Recipe(
-        "pypi",
-        "pip-report.json",
-        _PIP_INDEX,
-        plan_flags=("--dry-run", "--quiet", "--report", "pip-report.json"),
-    ),
-    "uv": Recipe("pypi", "uv.lock", f"printenv UV_DEFAULT_INDEX UV_INDEX_URL || {_PIP_INDEX}"),
-    "poetry": Recipe("pypi", "poetry.lock", _PIP_INDEX, plan_flags=("--lock",)),
+    "bun": Recipe("npm", _NPM_INDEX),
+    "pip": Recipe("pypi", _PIP_INDEX, "pip-report.json"),
+    "uv": Recipe("pypi", f"printenv UV_DEFAULT_INDEX UV_INDEX_URL || {_PIP_INDEX}", "uv.lock"),
+    "poetry": Recipe("pypi", _PIP_INDEX),
     "cargo": Recipe(
         "crates",
-        "Cargo.lock",
         # Cargo prints no URL of its index but where it can't be reached.
-        'd=$(mktemp -d); cp -r .cargo "$d" 2>/dev/null; cd "$d"'
-        "; cargo init -q --vcs none --name x . && echo 'itoa = \"*\"' >> Cargo.toml"
+        "cargo init -q --vcs none --name x . && echo 'itoa = \"*\"' >> Cargo.toml"
         "; env -u HTTPS_PROXY -u https_proxy -u HTTP_PROXY -u http_proxy"
         " CARGO_NET_RETRY=0 cargo generate-lockfile 2>&1 | grep -o 'https*://[^ `]*'"
         " | sed 's#config.json$##' | head -n 1",
-        plan_after="cargo update --workspace",
+        "Cargo.lock",
+        "cargo update --workspace",
     ),
     "go": Recipe(
         "go",
-        "go.sum",
         "go env GOPROXY | tr ',|' '\\n\\n' | grep ^http; go env GOSUMDB"
         " | sed -n 's#^\\([a-z0-9.-]*\\).*#https://\\1/#p'",
-        plan_env="GOFLAGS=-mod=mod",
     ),
-    "gem": Recipe("rubygems", "gem.txt", "gem sources | grep ^http", plan_flags=("--explain",)),
+    "gem": Recipe("rubygems", "gem sources | grep ^http"),
 }
-# Operations whose plan needs other words than the command's own.
-_PLAN_AS: dict[tuple[str, str], tuple[str, ...]] = {
-    ("npm", "ci"): ("true",),
-    ("uv", "sync"): ("uv", "lock"),
-    ("poetry", "install"): ("true",),
-    ("cargo", "fetch"): ("true",),
+_UV_PIP = Recipe("pypi", RECIPES["uv"].index_from, "uv-pip.txt")
+# What of a manager's operations is planned, and the words that plan it: none where the lock file
+# says it all.
+_PLANNED: dict[tuple[str, str], tuple[str, ...]] = {
+    **{("npm", one): (one, "--package-lock-only") for one in ("install", "uninstall", "update")},
+    ("npm", "ci"): (),
+    ("pip", "install"): ("install", "--dry-run", "--quiet", "--report", "pip-report.json"),
+    ("uv", "add"): ("add", "--no-sync"),
+    ("uv", "remove"): ("remove", "--no-sync"),
+    ("uv", "lock"): ("lock",),
+    ("uv", "sync"): ("lock",),
+    ("uv", "pip install"): ("pip", "install", "--dry-run"),
+    **{("cargo", one): (one,) for one in ("add", "remove", "update")},
+    ("cargo", "fetch"): ("update", "--workspace"),
 }
-_UV_PIP = Recipe("pypi", "uv-pip.txt", RECIPES["uv"].index_from, plan_flags=("--dry-run",))
+# Flags of a command that mean nothing to the other one that plans it.
+_OTHER_WORDS = {("uv", "sync"), ("cargo", "fetch"), ("npm", "ci")}
+_INDEX_FLAGS = frozenset(
+    ("--registry", "--index-url", "-i", "--extra-index-url", "--index", "--default-index")
+)
 _GLOBAL = frozenset({"-g", "--global", "--location=global", "--user", "--user-install"})
 _ELSEWHERE = {
     ("cargo", "install"),
@@ -132,6 +128,15 @@ _ELSEWHERE = {
     ("uv", "tool install"),
 }
 _GEM_FOLDER = ("--install-dir", "-i")
+
+
+class Words(NamedTuple):
+    """What a command says besides its operation. `indexes` are addresses behind a flag for them,
+    `strange` flags that aren't known as harmless, `names` what is neither."""
+
+    indexes: tuple[str, ...]
+    strange: tuple[str, ...]
+    names: tuple[str, ...]
 
 
 def recipe_of(action: Packages) -> Recipe | None:
@@ -160,119 +165,162 @@ def words_of(action: Packages) -> list[str]:
     """Return the words of the manager's command."""
     if action.command is not None:
         return split_command(action.command)
-    return [action.manager, *action.operation.split(), *action.flags, *action.names]
+    table = managers().get(action.manager)
+    valued = table.valued | table.files if table is not None else frozenset()
+    flags: list[str] = []
+    for flag in action.flags:
+        name, equals, value = flag.partition("=")
+        flags += [name, value] if equals and name in valued else [flag]
+    return [action.manager, *action.operation.split(), *flags, *action.names]
 
 
-def index_script(recipe: Recipe, action: Packages, own: str) -> str:
+def said(action: Packages) -> Words:
+    """Return the words of a command, told apart."""
+    indexes, strange, names = [], [], list(action.names)
+    words = words_of(action)
+    for flag in risky_flags(action):
+        name, equals, value = flag.partition("=")
+        if name in _INDEX_FLAGS and not equals:
+            at = words.index(flag)
+            value = "".join(words[at + 1 : at + 2])
+        if name in _INDEX_FLAGS and host_of(value):
+            indexes.append(value)
+            names = names if equals else [one for one in names if one != value]
+        else:
+            strange.append(flag)
+    return Words(tuple(indexes), tuple(strange), tuple(names))
+
+
+def index_script(recipe: Recipe, own: str) -> str:
     """Return the shell text that prints every index, one a line. `own` is `home_config`."""
-    scopes = {name.partition("/")[0] for name in action.names if name.startswith("@")}
-    more = [
-        f"npm config get {shlex.quote(scope)}:registry | grep ^http || true"
-        for scope in sorted(scopes)
-        if recipe.kind == "npm"
-    ]
-    return "\n".join((own, recipe.index_from, *more))
+    return f"{own}\n{recipe.index_from}"
 
 
 def home_config(kind: Kind, index: str) -> str:
-    """Return the shell text that makes the person's own index what the sandbox's managers know,
-    below what the project says itself."""
+    """Return the shell text that makes an index what the sandbox's managers know, below what the
+    project says itself."""
     quoted = shlex.quote(index)
     if kind == "npm" and index:
         return f"printf 'registry=%s\\n' {quoted} > ~/.npmrc"
     if kind == "pypi" and index:
         return (
             "mkdir -p ~/.config/pip && printf '[global]\\nindex-url = %s\\n'"
-            f" {quoted} > ~/.config/pip/pip.conf"
+            f" {quoted} > ~/.config/pip/pip.conf; export UV_DEFAULT_INDEX={quoted}"
         )
     return ":"
 
 
-def plan_script(recipe: Recipe, action: Packages, own: str) -> str:
-    """Return the shell text that resolves in a throwaway folder, and prints the state before and
-    after, each behind `MARK`."""
-    # A lock file that isn't there, or a report, is no state: everything is new then.
-    before = f"cat {recipe.installed or recipe.lock} 2>/dev/null || true"
-    if recipe.is_report:
-        before = "true"
-    words = _PLAN_AS.get((action.manager, action.operation)) or _with_flags(
-        action, recipe.plan_flags + _plan_flags(action)
-    )
-    line = _environment(f"{_NO_SCRIPTS} {recipe.plan_env}", _in_project(action, words))
-    prints = recipe.lock in ("uv-pip.txt", "gem.txt")
-    after = recipe.plan_after if action.operation in ("add", "remove", "fetch") else ""
-    return "\n".join(
-        (
-            "set -e",
-            own,
-            'd=$(mktemp -d "${TMPDIR:-/tmp}/plan.XXXXXX")',
-            "project=$PWD",
-            "tar --exclude=./node_modules --exclude=./.git --exclude=./target --exclude=./.venv"
-            ' --exclude=./venv -cf - . | tar -C "$d" -xf -',
-            f"echo {MARK}; {before}; echo; echo {MARK}",
-            'cd "$d"',
-            # What isn't copied is still the environment that it would install into.
-            '[ ! -d "$project/.venv" ] || export VIRTUAL_ENV="$project/.venv"'
-            if recipe is _UV_PIP
-            else ":",
-            f"{line} > plan-output.txt 2>&1 || {{ tail -n 40 plan-output.txt >&2; exit 1; }}",
-            f"{after or 'true'} >&2",
-            "cat plan-output.txt" if prints else f"cat {recipe.lock}",
+def index_environment(action: Packages, indexes: Sequence[str]) -> str:
+    """Return the shell text that makes a command's manager use these indexes, the first above
+    all."""
+    kind = RECIPES[action.manager].kind
+    if kind == "npm" and said(action).indexes:
+        return f"export npm_config_registry={shlex.quote(indexes[0])}"
+    if kind == "pypi":
+        first, more = shlex.quote(indexes[0]), shlex.quote(" ".join(indexes[1:]))
+        return (
+            f"export PIP_INDEX_URL={first} PIP_EXTRA_INDEX_URL={more}"
+            f" UV_DEFAULT_INDEX={first} UV_INDEX={more}"
         )
+    return ":"
+
+
+def is_planned(action: Packages) -> bool:
+    """Return whether there is a way to find out what an install would do."""
+    return (action.manager, action.operation) in _PLANNED
+
+
+def plan_script(action: Packages, own: str, *, program: str, python: str = "") -> str:
+    """Return the shell text that resolves in the folder of a plan, and prints the lock file. None
+    of it is the copy's: `program` is the manager by its absolute path, the names of packages were
+    parsed. `python` is the version of the project's environment."""
+    recipe = recipe_of(action)
+    assert recipe is not None
+    words = _PLANNED[action.manager, action.operation]
+    flags = [] if (action.manager, action.operation) in _OTHER_WORDS else _harmless(action)
+    names = said(action).names
+    line = f"{shlex.quote(program)} {shlex.join([*words, *flags, *names])}"
+    if recipe.kind == "pypi":
+        line = _python_plan(action, program, python, [*words, *flags])
+    environment = f"export {_NO_SCRIPTS} {_QUIET}"
+    run = f"{{ {line}; }} > plan-output.txt 2>&1 || {{ tail -n 40 plan-output.txt >&2; exit 1; }}"
+    after = f"{recipe.after} >&2" if action.names and recipe.after else "true"
+    prints = "plan-output.txt" if recipe.lock == "uv-pip.txt" else recipe.lock
+    steps = ("set -e", own, environment, *([run, after] if words else []))
+    return "\n".join((*steps, f"cat {prints}"))
+
+
+def _python_plan(action: Packages, program: str, python: str, words: list[str]) -> str:
+    """Return the line of a plan of pip's or uv's: in an environment of our own, which knows what
+    the project's has."""
+    if action.manager == "uv" and action.operation != "pip install":
+        names = said(action).names
+        return f"{shlex.quote(program)} {shlex.join([*words, *names])} --python python3"
+    made = (
+        f"python=$(command -v python{python} || command -v python3)"
+        ' && "$python" -m venv --without-pip ~/python'
+        f" && mkdir -p {INSTALLED} && cp -r {INSTALLED}/. ~/python/lib/python3.*/site-packages/"
+    )
+    files = f"-r {REQUIREMENTS} -c {CONSTRAINTS}"
+    if action.manager == "uv":
+        return f"{made} && VIRTUAL_ENV=~/python {shlex.quote(program)} {shlex.join(words)} {files}"
+    # An environment with a pip of its own where the system has none.
+    pip = "python3 -I -m pip --python ~/python/bin/python"
+    return (
+        f"{made} && {{ python3 -I -m pip --version >/dev/null 2>&1"
+        f' || "$python" -m venv ~/pip; }} && PATH="$HOME/pip/bin:$PATH"'
+        f" && {pip} {shlex.join(words)} --only-binary=:all: {files}"
     )
 
 
-def _plan_flags(action: Packages) -> tuple[str, ...]:
-    """Return the flags that keep one operation from installing."""
-    if action.manager == "uv" and action.operation in ("add", "remove"):
-        return ("--no-sync",)
-    return ()
+def _harmless(action: Packages) -> list[str]:
+    """Return the flags that are known as harmless, without files of requirements."""
+    table, strange = managers()[action.manager], set(risky_flags(action))
+    found: list[str] = []
+    for flag in action.flags:
+        name, equals, value = flag.partition("=")
+        if flag in strange or name in table.files:
+            continue
+        found += [name, value] if equals and name in table.valued else [flag]
+    return found
 
 
-def run_script(action: Packages, own: str, *, scripts: bool) -> str:
-    """Return the shell text that does what was approved. `scripts`: with install scripts."""
-    line = _in_project(action, tuple(words_of(action)))
+def pinned(locks: Locks) -> str:
+    """Return a plan of pip's as a file of requirements: these versions, by their hashes."""
+    rows = [f"{one.name}=={one.version} --hash={one.integrity}\n" for one in locks.values()]
+    return "".join(rows)
+
+
+def run_script(action: Packages, own: str, *, scripts: bool, is_pinned: bool) -> str:
+    """Return the shell text that does what was approved. `scripts`: with install scripts.
+    `is_pinned`: what was planned, and nothing else, is told to the manager by `PINNED`."""
     recipe = recipe_of(action)
+    words = words_of(action)
+    pins = f"~/{PINNED}"
+    if action.manager == "pip":
+        line = _IN_ENVIRONMENT + (
+            f"install --no-deps --require-hashes -r {pins}"
+            if is_pinned
+            else shlex.join(words[3:] if words[1:2] == ["-m"] else words[1:])
+        )
+    else:
+        last = ["--ignore-scripts"] if action.manager == "npm" and not scripts else []
+        at = words.index("--") if "--" in words else len(words)
+        line = shlex.join([*words[:at], *last, *words[at:]])
+    if is_pinned and recipe is _UV_PIP:
+        line = f"env UV_CONSTRAINT={pins} {line}"
     after = (
-        f"\n{recipe.plan_after}"
-        if recipe and recipe.plan_after and action.operation in ("add", "remove")
+        f"\n{recipe.after}"
+        if recipe and recipe.after and action.operation in ("add", "remove")
         else ""
     )
-    line = _environment(_SCRIPTS if scripts else _NO_SCRIPTS, line)
-    return f"set -e\n{own}\nproject=$PWD\n{line}{after}"
+    names = _SCRIPTS if scripts else _NO_SCRIPTS
+    return f"set -e\n{own}\nexport {names} {_QUIET}\n{line}{after}"
 
 
-def lock_script(recipe: Recipe) -> str:
-    """Return the shell text that prints the lock file as it is now; nothing where a plan's output
-    was the only one."""
-    file = recipe.installed or recipe.lock
-    return f"cat {file} 2>/dev/null || cat {recipe.lock} 2>/dev/null || true"
-
-
-def _with_flags(action: Packages, flags: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the command with further flags behind its operation."""
-    words = words_of(action)
-    count = len(action.operation.split())
-    for at in range(1, len(words)):
-        said = " ".join(words[at : at + count])
-        if operation_named(action.manager, said) == action.operation:
-            return (*words[: at + count], *flags, *words[at + count :])
-    return (*words, *flags)
-
-
-def _in_project(action: Packages, words: tuple[str, ...]) -> str:
-    """Return the line; pip means the environment of the project, where there is one."""
-    quoted = shlex.join(words)
-    if action.manager != "pip":
-        return quoted
-    rest = words[3:] if words[1:2] == ("-m",) else words[1:]
-    assert manager_named(words[0].rpartition("/")[2]) == "pip" or words[1:2] == ("-m",)
-    return (
-        '"$(for d in .venv venv; do if [ -x "$project/$d/bin/python" ]; then echo'
-        ' "$project/$d/bin/python"; exit; fi; done; echo python3)"'
-        f" -m pip {shlex.join(rest)}"
-    )
-
-
-def _environment(names: str, line: str) -> str:
-    return f"env {names} {_QUIET} {line}"
+# pip means the environment of the project, where there is one.
+ENVIRONMENTS = (".venv", "venv")
+_IN_ENVIRONMENT = (
+    f'"$(for d in {" ".join(ENVIRONMENTS)}; do if [ -x "$PWD/$d/bin/python" ]; then echo'
+    ' "$PWD/$d/bin/python"; exit; fi; done; echo python3)" -m pip '
+)

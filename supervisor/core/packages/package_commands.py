@@ -37,7 +37,7 @@ _ALIAS = re.compile(r"@npm:(@?[^@]+)")
 _ORIGIN = re.compile(
     r"://|^(?:git|file|link|portal|patch|npm|workspace|github|gitlab|bitbucket|gist|jsr|http|https|ssh|hg|svn|bzr)[+:]|@(?:git|file|link|npm|workspace|github|gitlab|bitbucket|gist|http|https)[+:]|@\s+\S|^git@"
 )
-_ARCHIVE = re.compile(r"\.(?:tgz|tar|tar\.[a-z0-9]+|zip|whl|gem|crate)\Z", re.IGNORECASE)
+ARCHIVE = re.compile(r"\.(?:tgz|tar|tar\.[a-z0-9]+|zip|whl|gem|crate)\Z", re.IGNORECASE)
 _BAD = re.compile(
     "[\x00-\x1f\x7f;&|$`(){}'\"\\\\\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]"
 )
@@ -268,7 +268,7 @@ def _item(manager: str, table: Manager, word: str) -> Item:
     shown = word[:100].encode("ascii", "backslashreplace").decode()
     if not word or word.startswith("-") or _BAD.search(word):
         raise ValueError(f"`{shown}` is not the name of a package")
-    if _ORIGIN.search(word) or _ARCHIVE.search(word):
+    if _ORIGIN.search(word) or ARCHIVE.search(word):
         # An alias installs the package behind it: that is what deny and ask rules are about.
         alias = _ALIAS.search(word)
         name = alias[1] if alias else word

@@ -1,12 +1,13 @@
 """Answers of package registries: what they say of one version.
 
 Sources: npm's registry API (package metadata), the Simple repository API in JSON (PEP 691, PEP
-700), cargo's sparse index and web API, the module proxy protocol of go, the API of gem servers.
+700), cargo's sparse index and web API.
 Pure. What isn't said stays None; `ValueError` where an answer can't be read at all.
 """
 
+import contextlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 from urllib.parse import quote, urljoin, urlsplit
@@ -14,6 +15,8 @@ from urllib.parse import quote, urljoin, urlsplit
 from supervisor.core.packages.package_commands import fold_name
 
 MOST_HOSTS = 20
+MOST_WARNING = 200
+MOST_LICENCE = 200
 
 
 class RegistryFacts(NamedTuple):
@@ -27,6 +30,7 @@ class RegistryFacts(NamedTuple):
     has_scripts: bool | None = None
     warning: str = ""
     url: str = ""
+    integrity: str = ""
 
 
 def address(kind: str, index: str, name: str, version: str) -> str:
@@ -40,18 +44,7 @@ def address(kind: str, index: str, name: str, version: str) -> str:
         case "crates":
             # Of the index's `config.json`; without an API only that it exists is known.
             return urljoin(base, f"api/v1/crates/{quote(name)}/{quote(version)}") if index else ""
-        case "go":
-            return urljoin(base, f"{_escaped(name)}/@v/{_escaped(version)}.info")
-        case "rubygems":
-            return urljoin(base, f"api/v1/versions/{quote(name)}.json")
     return ""
-
-
-def _escaped(text: str) -> str:
-    """Of the module proxy protocol: a capital is `!` and the small letter."""
-    return quote(
-        "".join(f"!{one.lower()}" if one.isupper() else one for one in text), safe="/!.@+-_~"
-    )
 
 
 def crates_config_address(index: str) -> str:
@@ -69,13 +62,29 @@ def crates_config(body: bytes) -> tuple[str, str]:
         return "", ""
 
 
-def facts(kind: str, body: bytes, version: str) -> RegistryFacts:
-    """Return what an answer says of a version. `ValueError` where it isn't one."""
+def facts(kind: str, body: bytes, versions: Iterable[str]) -> dict[str, RegistryFacts]:
+    """Return what an answer says of these versions. `ValueError` where it isn't one."""
+    found = {}
     try:
         data = json.loads(body)
-        return _READERS[kind](data, version)
-    except (KeyError, TypeError, AttributeError, RecursionError, StopIteration) as error:
+        for version in versions:
+            with contextlib.suppress(KeyError):
+                found[version] = _whole(_READERS[kind](data, version))
+    except (TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"the registry's answer can't be read ({type(error).__name__})") from error
+    return found
+
+
+def _whole(found: RegistryFacts) -> RegistryFacts:
+    """Return what an answer says as far as it is what it should be: it is stored and shown."""
+    size, licence = found.size, found.licence
+    is_size = type(size) is int and 0 <= size < 2**53
+    is_licence = isinstance(licence, str) and len(licence) <= MOST_LICENCE
+    return found._replace(
+        size=size if is_size else None,
+        licence=licence if is_licence and str(licence).isprintable() else None,
+        warning=found.warning[:MOST_WARNING].encode("ascii", "backslashreplace").decode(),
+    )
 
 
 def file_hosts(body: bytes, index: str) -> set[tuple[str, int]]:
@@ -94,9 +103,11 @@ def host_of(url: str) -> tuple[str, int] | None:
         port = parts.port or {"http": 80, "https": 443}.get(parts.scheme)
     except ValueError:
         return None
-    if parts.scheme not in ("http", "https") or not parts.hostname or not port:
+    host = parts.hostname or ""
+    is_one = host.isascii() and host.isprintable() and " " not in host
+    if parts.scheme not in ("http", "https") or not host or not is_one or not port:
         return None
-    return parts.hostname.lower(), port
+    return host.lower(), port
 
 
 def _npm(data: dict[str, Any], version: str) -> RegistryFacts:
@@ -113,6 +124,7 @@ def _npm(data: dict[str, Any], version: str) -> RegistryFacts:
         runs,
         f"deprecated: {entry['deprecated']}" if entry.get("deprecated") else "",
         str((entry.get("dist") or {}).get("tarball") or ""),
+        str((entry.get("dist") or {}).get("integrity") or ""),
     )
 
 
@@ -152,32 +164,18 @@ def _crates(data: dict[str, Any], version: str) -> RegistryFacts:
     )
 
 
-def _go(data: dict[str, Any], version: str) -> RegistryFacts:
-    return RegistryFacts(_time(data.get("Time")))
-
-
-def _rubygems(data: list[dict[str, Any]], version: str) -> RegistryFacts:
-    entry = next(
-        one for one in data if version in (one["number"], f"{one['number']}-{one.get('platform')}")
-    )
-    licences = entry.get("licenses") or []
-    return RegistryFacts(_time(entry.get("created_at")), None, ", ".join(licences) or None)
-
-
 def _time(text: object) -> float | None:
     if not isinstance(text, str):
         return None
     try:
         read = datetime.fromisoformat(text)
-    except ValueError:
+        return (read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
         return None
-    return (read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp()
 
 
 _READERS: dict[str, Callable[[Any, str], RegistryFacts]] = {
     "npm": _npm,
     "pypi": _pypi,
     "crates": _crates,
-    "go": _go,
-    "rubygems": _rubygems,
 }

@@ -13,11 +13,12 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from supervisor.core.actions import Action, Effect, Packages
+from supervisor.core.actions import Action, Effect, Packages, PlannedPackage
 from supervisor.core.packages.package_commands import (
     UNREAD,
     Item,
     agrees,
+    fold_name,
     folded_spec,
     items_of,
     manager_named,
@@ -143,11 +144,12 @@ class _Sought(NamedTuple):
 
 class _Seen(NamedTuple):
     """An action as rules see it. `rough`: the possible packages of an unreadable command;
-    `problem`: why it names no packages."""
+    `problem`: why it names no packages. `coming` is what it was planned to bring."""
 
     sought: tuple[_Sought, ...]
     rough: tuple[_Sought, ...] = ()
     problem: str = ""
+    coming: tuple[_Sought, ...] = ()
 
 
 class PackageJudge(Judge[_Seen]):
@@ -185,7 +187,12 @@ class PackageJudge(Judge[_Seen]):
             items: list[Item | None] = [*items_of(action)] if action.manager in managers() else []
         except ValueError as error:
             return _Seen((), rough, str(error))
-        return _Seen(tuple(_sought(action, item, forced) for item in items or [None]), rough)
+        coming = tuple(
+            _sought(action, _coming(action, one), ()) for one in action.plan if one.version
+        )
+        return _Seen(
+            tuple(_sought(action, item, forced) for item in items or [None]), rough, "", coming
+        )
 
     def decide(self, seen: _Seen, mode: Mode, context: Context) -> Verdict:
         """Return the verdict; of several packages, the strictest."""
@@ -201,6 +208,11 @@ class PackageJudge(Judge[_Seen]):
         if seen.problem:
             return Verdict("deny", seen.problem, remedy="name packages only")
         parts = [self._judge_item(sought, mode, context) for sought in seen.sought]
+        for sought in seen.coming:
+            # What a package brings along is covered by the rule that allows it, unless a rule is
+            # about that itself.
+            closed = [one for one in self._matching(sought, context) if one.effect != "allow"]
+            parts += [verdict_of(closed, (), "packages", mode)] if closed else []
         return parts[0] if len(parts) == 1 else combine(parts)
 
     def _judge_item(self, sought: _Sought, mode: Mode, context: Context) -> Verdict:
@@ -228,6 +240,13 @@ def _sought(action: Packages, item: Item | None, forced: Sequence[Forced]) -> _S
     spec = folded_spec(action.manager, item.text)
     texts = {item.name.casefold(), item.text.casefold(), spec.casefold()}
     return _Sought(action, item, spec, frozenset(texts), [*forced, *origin_of(item)])
+
+
+def _coming(action: Packages, one: PlannedPackage) -> Item:
+    table = managers()[action.manager]
+    joint = {"pip": "==", "colon": ":"}.get(table.versions, "@")
+    name = fold_name(one.name) if table.fold else one.name
+    return Item(f"{one.name}{joint}{one.version}", name)
 
 
 def _rough(action: Packages) -> tuple[_Sought, ...]:

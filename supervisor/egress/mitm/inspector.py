@@ -236,6 +236,13 @@ class _Writer(asyncio.StreamWriter):
         if not self.is_closing():
             self.write_eof()
 
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """Of a Unix socket (our client of package registries), the address is no pair, which
+        mitmproxy counts on."""
+        found = super().get_extra_info(name, default)
+        is_text = name in ("peername", "sockname") and isinstance(found, str | bytes)
+        return ("127.0.0.1", 0) if is_text else found
+
 
 class NextLayer:
     """Stands where mitmproxy looks for its addon of this name; the choice is the guard's

@@ -4,7 +4,6 @@ import msgspec
 
 from supervisor.core.actions import Packages, PlannedPackage
 
-MOST_ROWS = 200
 _DAY_S = 86_400.0
 
 
@@ -18,13 +17,11 @@ class PackageRow(msgspec.Struct, frozen=True):
 
 
 class InstallWords(msgspec.Struct, frozen=True):
-    """`rows` are those with notes first, the first `MOST_ROWS` of them; `more` how many aren't
-    there. `flags` are to be shown in red."""
+    """`rows` are all packages, those with notes first. `flags` are to be shown in red."""
 
     summary: str
     flags: tuple[str, ...]
     rows: tuple[PackageRow, ...]
-    more: int
     source: str
     unknown: str
     has_scripts: bool
@@ -41,11 +38,12 @@ def install_words(action: Packages, now: float) -> InstallWords:
     return InstallWords(
         summary or "nothing is known to change",
         action.notes,
-        tuple(_row(one, now) for one in plan[:MOST_ROWS]),
-        max(0, len(plan) - MOST_ROWS),
+        tuple(_row(one, now) for one in plan),
         f"from {action.index}{reaches}" if action.index else "",
         "; ".join(action.unknown),
-        any(one.has_scripts is not False for one in plan if one.version) or not plan,
+        not plan
+        or bool(action.doubt)
+        or any(one.has_scripts is not False for one in plan if one.version),
     )
 
 

@@ -46,6 +46,12 @@ def test_added_changed_and_removed() -> None:
     )
 
 
+def test_another_file_of_the_same_version_comes_anew() -> None:
+    before = locks(Locked("a", "1", integrity="sha512-a"), Locked("b", "1", "https://x.test/b"))
+    after = locks(Locked("a", "1", integrity="sha512-b"), Locked("b", "1", "https://y.test/b"))
+    assert [one.name for one in planned(before, after)] == ["a", "b"]
+
+
 def notes(kind: str, name: str, said: RegistryFacts | None) -> tuple[str, ...]:
     plan = (PlannedPackage(name=name, version="1"),)
     (found,) = with_facts(kind, plan, {(name, "1"): said} if said else {}, now=NOW)

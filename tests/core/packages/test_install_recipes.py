@@ -9,14 +9,18 @@ from supervisor.core.actions import Packages
 from supervisor.core.packages.install_recipes import (
     RECIPES,
     home_config,
+    index_environment,
     index_script,
-    lock_script,
+    is_planned,
+    pinned,
     plan_script,
     recipe_of,
     run_script,
+    said,
     why_not,
     words_of,
 )
+from supervisor.core.packages.lock_files import Locked
 from supervisor.core.packages.package_commands import managers, parse_command
 
 COMMANDS = [
@@ -55,12 +59,14 @@ def test_the_texts_are_shell(command: str, scripts: bool) -> None:
     assert recipe is not None
     assert not why_not(action)
     own = home_config(recipe.kind, "https://x.test/it's")
-    for text in (
-        index_script(recipe, action, own),
-        plan_script(recipe, action, own),
-        run_script(action, own, scripts=scripts),
-        lock_script(recipe),
-    ):
+    texts = [
+        index_script(recipe, own),
+        index_environment(action, ["https://x.test/it's", "https://y.test/"]),
+        run_script(action, own, scripts=scripts, is_pinned=recipe.is_report),
+    ]
+    if is_planned(action):
+        texts.append(plan_script(action, own, program="/opt/it's/x", python="3.13"))
+    for text in texts:
         done = subprocess.run(["bash", "-n", "-c", text], capture_output=True, check=False)
         assert done.returncode == 0, (text, done.stderr)
 
@@ -69,31 +75,67 @@ def test_no_word_of_a_request_is_read_as_shell() -> None:
     action = Packages(
         manager="npm", operation="install", names=("$(touch evil)",), flags=("--x=`id`;",)
     )
-    for text in (run_script(action, ":", scripts=False), plan_script(RECIPES["npm"], action, ":")):
-        assert shlex.join(words_of(action)) in text
-    assert words_of(action) == ["npm", "install", "--x=`id`;", "$(touch evil)"]
+    words = ["npm", "install", "--x=`id`;", "$(touch evil)"]
+    assert words_of(action) == words
+    text = run_script(action, ":", scripts=False, is_pinned=False)
+    assert shlex.join([*words, "--ignore-scripts"]) in text
+    # A flag that isn't known as harmless is no word of a plan.
+    text = plan_script(action, ":", program="/usr/bin/npm")
+    assert shlex.join(["/usr/bin/npm", "install", "--package-lock-only", "$(touch evil)"]) in text
 
 
 def test_scripts_are_off_unless_a_person_says_so() -> None:
-    action = parse_command("npm install a")
-    off, on = (run_script(action, ":", scripts=which) for which in (False, True))
+    action = parse_command("npm install -- a")
+    off, on = (run_script(action, ":", scripts=one, is_pinned=False) for one in (False, True))
     assert "npm_config_ignore_scripts=true" in off
-    assert "ignore_scripts" not in on
+    assert "npm install --ignore-scripts -- a" in off
+    assert "ignore" not in on
     assert "dangerously_allow_all_scripts" in on
 
 
-def test_flags_of_a_plan_stand_behind_the_operation() -> None:
-    recipe = recipe_of(action := parse_command("pnpm add -D -- a"))
-    assert recipe is not None
-    assert "pnpm add --lockfile-only -D -- a" in plan_script(recipe, action, ":")
-    recipe = recipe_of(action := parse_command("python3 -m pip install a"))
-    assert recipe is not None
-    assert " -m pip install --dry-run --quiet --report pip-report.json a" in plan_script(
-        recipe, action, ":"
-    )
-    recipe = recipe_of(action := parse_command("bun"))
-    assert recipe is not None
-    assert "bun --lockfile-only" in plan_script(recipe, action, ":")
+@pytest.mark.parametrize(
+    ("command", "line"),
+    [
+        ("npm install -D a", "npm install --package-lock-only -D a"),
+        ("pip install -r r.txt -U a", "install --dry-run --quiet --report pip-report.json -U"),
+        ("uv add --group x -r r.txt a", "uv add --no-sync --group x a --python python3"),
+        ("uv pip install a", "uv pip install --dry-run -r requirements.txt"),
+        ("cargo add -F x a", "cargo add -F x a"),
+        ("uv sync --frozen", "uv lock --python python3"),
+        ("cargo fetch --locked", "cargo update --workspace"),
+    ],
+)
+def test_a_plan_has_words_of_its_own(command: str, line: str) -> None:
+    action = parse_command(command)
+    text = plan_script(action, ":", program=action.manager)
+    assert line in text
+    assert "cargo update --workspace >&2" in text or action.operation != "add" or "uv" in text
+
+
+def test_where_the_lock_file_says_it_all_no_program_runs() -> None:
+    assert "npm ci" not in plan_script(parse_command("npm ci"), ":", program="npm")
+    assert not is_planned(parse_command("yarn add a"))
+
+
+def test_words_are_told_apart() -> None:
+    line = "pip install --index-url https://x.test/ --pre --extra-index-url=https://y.test/ -i x a"
+    found = said(parse_command(line))
+    assert found.indexes == ("https://x.test/", "https://y.test/")
+    assert found.strange == ("--pre", "-i")
+    assert found.names == ("x", "a")
+    action = Packages(manager="pip", operation="install", flags=("-r=a.txt", "-q"))
+    assert words_of(action) == ["pip", "install", "-r", "a.txt", "-q"]
+
+
+def test_what_was_planned_of_pip_s_is_what_is_installed() -> None:
+    locks = {("a", "1"): Locked("a", "1", integrity="sha256:00")}
+    assert pinned(locks) == "a==1 --hash=sha256:00\n"
+    text = run_script(parse_command("pip install a"), ":", scripts=False, is_pinned=True)
+    assert "-m pip install --no-deps --require-hashes -r ~/pinned.txt" in text
+    action = parse_command("python3 -m pip install -e .")
+    assert "-m pip install -e ." in run_script(action, ":", scripts=True, is_pinned=False)
+    text = run_script(parse_command("uv pip install a"), ":", scripts=False, is_pinned=True)
+    assert "UV_CONSTRAINT=~/pinned.txt uv pip install a" in text
 
 
 @pytest.mark.parametrize(
@@ -111,16 +153,20 @@ def test_the_person_s_own_index_is_configured_below_the_project() -> None:
     assert home_config("npm", "") == home_config("crates", "https://x.test/") == ":"
 
 
-def test_a_scope_s_index_is_asked_for_too() -> None:
-    action = parse_command("npm install @s/b")
-    assert "npm config get @s:registry" in index_script(RECIPES["npm"], action, ":")
+def test_the_indexes_in_force_are_what_a_manager_uses() -> None:
+    indexes = ["https://x.test/", "https://y.test/"]
+    found = index_environment(parse_command("pip install a"), indexes)
+    assert "PIP_INDEX_URL=https://x.test/ PIP_EXTRA_INDEX_URL=https://y.test/" in found
+    assert index_environment(parse_command("npm install a"), indexes) == ":"
+    action = parse_command("npm install a --registry=https://x.test/")
+    assert "npm_config_registry=https://x.test/" in index_environment(action, indexes)
 
 
 def test_an_unknown_manager_has_none() -> None:
     assert recipe_of(parse_command("nonsense x")) is None
 
 
-def test_what_says_how_the_copy_is_has_a_format_of_its_own() -> None:
-    assert RECIPES["npm"].installed_format == "package-lock.json"
-    assert RECIPES["cargo"].installed_format == "Cargo.lock"
-    assert [name for name, one in RECIPES.items() if one.is_report] == ["pip", "gem"]
+def test_reports_are_no_files_of_the_project() -> None:
+    assert [name for name, one in RECIPES.items() if one.is_report] == ["pip"]
+    assert words_of(parse_command("nonsense x")) == ["nonsense", "x"]
+    assert words_of(Packages(manager="nonsense", operation="x")) == ["nonsense", "x"]

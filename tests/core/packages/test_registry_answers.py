@@ -6,17 +6,21 @@ from typing import Any
 
 import pytest
 
+from supervisor.core.packages import registry_answers
 from supervisor.core.packages.registry_answers import (
     RegistryFacts,
     address,
     crates_config,
     crates_config_address,
-    facts,
     file_hosts,
     host_of,
 )
 
 AT = 1577934245.0
+
+
+def facts(kind: str, body: bytes, version: str) -> RegistryFacts:
+    return registry_answers.facts(kind, body, [version]).get(version, RegistryFacts())
 
 
 @pytest.mark.parametrize(
@@ -25,8 +29,6 @@ AT = 1577934245.0
         ("npm", "@s/b", "1", "https://x.test/root/@s%2Fb"),
         ("pypi", "A.b", "1", "https://x.test/root/a-b/"),
         ("crates", "itoa", "1.0.0", "https://x.test/root/api/v1/crates/itoa/1.0.0"),
-        ("go", "x.test/Ab", "v1.0.0", "https://x.test/root/x.test/!ab/@v/v1.0.0.info"),
-        ("rubygems", "rake", "1", "https://x.test/root/api/v1/versions/rake.json"),
         ("other", "a", "1", ""),
     ],
 )
@@ -57,10 +59,10 @@ def test_npm() -> None:
         license="MIT",
         deprecated="use b",
         scripts={"postinstall": "x"},
-        dist={"unpackedSize": 5, "tarball": "https://x.test/t"},
+        dist={"unpackedSize": 5, "tarball": "https://x.test/t", "integrity": "sha512-a"},
     )
     assert facts("npm", body, "1") == RegistryFacts(
-        AT, 5, "MIT", True, "deprecated: use b", "https://x.test/t"
+        AT, 5, "MIT", True, "deprecated: use b", "https://x.test/t", "sha512-a"
     )
     assert facts("npm", npm(license={"type": "MIT"}), "1") == RegistryFacts(
         AT, None, None, False, "", ""
@@ -92,13 +94,22 @@ def test_the_others() -> None:
     assert facts("crates", json.dumps({"version": crate}).encode(), "1") == RegistryFacts(
         AT, 4, "MIT", None, "yanked"
     )
-    assert facts("go", json.dumps({"Time": time}).encode(), "v1") == RegistryFacts(AT)
-    gems = [{"number": "1", "created_at": time, "licenses": ["MIT", "BSD"]}, {"number": "2"}]
-    assert facts("rubygems", json.dumps(gems).encode(), "1").licence == "MIT, BSD"
-    assert facts("rubygems", json.dumps(gems).encode(), "2") == RegistryFacts()
 
 
-@pytest.mark.parametrize("kind", ["npm", "pypi", "crates", "go", "rubygems"])
+@pytest.mark.parametrize("size", ["5", -1, 2**60, True, None, []])
+@pytest.mark.parametrize("time", ["0001-01-01T00:00:00+14:00", "9999-99", 7, "x" * 100])
+def test_what_is_not_what_it_should_be_is_unknown(size: object, time: object) -> None:
+    """It is stored: what can't be written down would leave a grant unsettled."""
+    version = {"license": "a\ud800", "deprecated": "b\ud800" * 500, "dist": {"unpackedSize": size}}
+    found = facts(
+        "npm", json.dumps({"versions": {"1": version}, "time": {"1": time}}).encode(), "1"
+    )
+    assert (found.size, found.licence) == (None, None)
+    assert found.published_at is None or found.published_at < 0
+    assert found.warning.isascii()
+
+
+@pytest.mark.parametrize("kind", ["npm", "pypi", "crates"])
 @pytest.mark.parametrize("body", [b"", b"1", b"{}", b"[]", b'"x"'])
 def test_what_is_no_answer_is_a_value_error_or_says_nothing(kind: str, body: bytes) -> None:
     with contextlib.suppress(ValueError):
@@ -114,5 +125,13 @@ def test_hosts() -> None:
     with pytest.raises(ValueError, match="can't be read"):
         file_hosts(b"{}", "http://x.test/")
     assert host_of("https://X.test/a") == ("x.test", 443)
-    for odd in ("x.test", "https://", "https://x.test:bad/", "https://[x", "file:///a"):
+    for odd in (
+        "x.test",
+        "https://",
+        "https://x.test:bad/",
+        "https://[x",
+        "file:///a",
+        "http://é.test/",
+        "http://a b/",
+    ):
         assert host_of(odd) is None

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from supervisor.core.actions import Packages
+from supervisor.core.actions import Packages, PlannedPackage
 from supervisor.core.packages.package_commands import parse_command
 from supervisor.core.policy.rules import Verdict
 from tests.fakes.ruled import ruled
@@ -125,3 +125,32 @@ def test_no_rule_allows_a_plan_that_is_in_doubt() -> None:
     found = verdict(doubted, allow=["packages(npm:left-pad)"])
     assert found.decision == "ask"
     assert "it comes from y.test, so no rule may allow it" in found.why
+
+
+@pytest.mark.parametrize(
+    ("closed", "expected"),
+    [
+        ({"deny": ["packages(npm:evil)"]}, "deny"),
+        ({"ask": ["packages(npm:evil@2*)"]}, "ask"),
+        ({"deny": ["packages(npm install evil)"]}, "deny"),
+        ({"deny": ["packages(npm:other)"]}, "allow"),
+        ({"deny": ["packages(pip:evil)"]}, "allow"),
+    ],
+)
+def test_deny_and_ask_rules_hold_for_all_that_was_planned(
+    closed: dict[str, Any], expected: str
+) -> None:
+    """An allow rule names what the command does; what that brings along may be closed."""
+    plan = (
+        PlannedPackage(name="good", version="1.0.0"),
+        PlannedPackage(name="evil", version="2.0.0"),
+        PlannedPackage(name="other", version="", before="1.0.0"),
+    )
+    action = replace(parse_command("npm install good"), plan=plan)
+    assert verdict(action, allow=["packages(npm:good)"], **closed).decision == expected
+
+
+def test_planned_names_of_python_are_folded() -> None:
+    plan = (PlannedPackage(name="Evil.Name", version="2.0.0"),)
+    action = replace(parse_command("pip install good"), plan=plan)
+    assert verdict(action, deny=["packages(pip:evil-name)"]).decision == "deny"

@@ -1,0 +1,119 @@
+"""What an install is planned from: the project's manifest and lock, out of the private copy.
+
+It only reads: by programs of the system, in a sandbox without a network (`InstallSandbox.read`).
+What of the files a plan may see is decided in `core.packages.plan_inputs`.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from supervisor.channels.install_sandbox import InstallSandbox
+from supervisor.core.actions import Packages
+from supervisor.core.packages import plan_inputs
+from supervisor.core.packages.install_recipes import ENVIRONMENTS, recipe_of, said
+from supervisor.core.packages.lock_files import Locks, locks_in
+from supervisor.core.packages.plan_inputs import SOURCES, PlanInputs
+
+# Files of requirements that name others.
+MOST_ROUNDS = 8
+# A folder further up is no project of its own.
+MOST_FOLDERS = 16
+
+
+class Project(NamedTuple):
+    """`inputs` are what a plan is made of, `root` the folder of the manifest and `before` what the
+    person's own lock file names. `python` is the version of the environment that it installs
+    into; empty where there is none."""
+
+    inputs: PlanInputs
+    root: str = ""
+    before: Locks = {}
+    python: str = ""
+
+
+class ProjectFiles:
+    """Reads projects out of private copies."""
+
+    def __init__(self, sandbox: InstallSandbox) -> None:
+        self._sandbox = sandbox
+
+    async def project(self, session_id: str, action: Packages) -> Project:
+        """Return what an install is planned from. `ValueError` where that can't be read."""
+        recipe = recipe_of(action)
+        assert recipe is not None
+        if recipe.is_report:
+            return await self._python(session_id, action)
+        names = SOURCES.get(action.manager, ())
+        if not names:
+            return Project(PlanInputs())
+        folders = _folders(action.cwd)
+        files = await self._read(session_id, (f"{one}{name}" for one in folders for name in names))
+        root = next((one for one in folders if f"{one}{names[0]}" in files), folders[0])
+        found = {
+            # Configuration holds for all folders below it, and the nearest wins.
+            name: files[f"{one}{name}"]
+            for name in names
+            for one in ((root,) if name in names[:2] else reversed(folders))
+            if f"{one}{name}" in files
+        }
+        inputs = await asyncio.to_thread(plan_inputs.inputs, action.manager, found)
+        return Project(inputs, root, await self._own_locks(session_id, root, recipe.lock))
+
+    async def locks(self, session_id: str, root: str, lock: str) -> Locks:
+        """Return what the copy's lock file names now. `ValueError` where it can't be read."""
+        files = await self._read(session_id, [f"{root}{lock}"])
+        return await asyncio.to_thread(locks_in, lock, files.get(f"{root}{lock}", ""))
+
+    async def _own_locks(self, session_id: str, root: str, lock: str) -> Locks:
+        """Return what the person's own lock file names: no agent writes there."""
+        path = f"{root}{lock}"
+        files = await self._sandbox.read(session_id, [path], is_own=True)
+        try:
+            return await asyncio.to_thread(locks_in, lock, files.get(path) or "")
+        except ValueError:
+            return {}
+
+    async def _read(self, session_id: str, paths: Iterable[str]) -> dict[str, str]:
+        files = await self._sandbox.read(session_id, paths)
+        for path, text in files.items():
+            if text is None:
+                raise ValueError(f"`{plan_inputs.shown(path)}` is no file of text")
+        return {path: text for path, text in files.items() if text is not None}
+
+    async def _python(self, session_id: str, action: Packages) -> Project:
+        folder = _folders(action.cwd)[0]
+        configs = [f"{folder}{one}/pyvenv.cfg" for one in ENVIRONMENTS]
+        found = await self._sandbox.read(session_id, configs, installed=folder or ".")
+        python = next((_version(found.get(one) or "") for one in configs if one in found), "")
+        environment = next((one.rpartition("/")[0] for one in configs if one in found), "?")
+        files: dict[str, str | None] = {}
+        for _ in range(MOST_ROUNDS):
+            inputs, missing = plan_inputs.requirements(action, said(action).names, files)
+            if not missing:
+                break
+            read = await self._sandbox.read(session_id, (f"{folder}{one}" for one in missing))
+            files |= {one: read.get(f"{folder}{one}") for one in missing}
+        else:
+            raise ValueError("its files of requirements name too many others")
+        there = [text for path, text in found.items() if path.startswith(f"{environment}/lib/")]
+        written = inputs.files | plan_inputs.installed(there)
+        return Project(inputs._replace(files=written), folder, {}, python)
+
+
+def _folders(cwd: str) -> list[str]:
+    """Return a folder and those above it, the nearest first, each as the start of a path."""
+    parts = [one for one in cwd.split("/") if one not in ("", ".")]
+    count = len(parts)
+    found = ["".join(f"{one}/" for one in parts[:at]) for at in range(count, -1, -1)]
+    return found[:MOST_FOLDERS]
+
+
+def _version(config: str) -> str:
+    """Return the version of an environment's Python, as its `pyvenv.cfg` says."""
+    for line in config[: 64 * 1024].splitlines():
+        key, _, value = line.partition("=")
+        numbers = value.strip().split(".")[:2]
+        if key.strip() in ("version", "version_info") and all(one.isdecimal() for one in numbers):
+            return ".".join(numbers)
+    return ""

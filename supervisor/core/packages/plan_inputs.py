@@ -1,0 +1,417 @@
+"""What of a project a plan is made of: its manifest and lock, read as data and written anew.
+
+The files lie in a copy that an agent writes to. What asks an index for packages is taken over. All
+else is left out and named: scripts, configuration, other folders, repositories, archives. A plan's
+folder must never hold a line that wasn't understood here. Pure; every reader takes linear time.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from supervisor.core.actions import Packages
+from supervisor.core.packages.package_commands import ARCHIVE
+from supervisor.core.packages.registry_answers import host_of
+from supervisor.core.packages.toml_text import read_toml, toml
+
+MOST_CHARS = 4 * 1024 * 1024
+# Files that are read of a project, by manager: the first is its manifest, the second its lock.
+SOURCES: dict[str, tuple[str, ...]] = {
+    "npm": ("package.json", "package-lock.json", "npm-shrinkwrap.json", ".npmrc"),
+    "uv": ("pyproject.toml", "uv.lock", "uv.toml"),
+    "cargo": ("Cargo.toml", "Cargo.lock", ".cargo/config.toml", ".cargo/config"),
+}
+REQUIREMENTS, CONSTRAINTS, INSTALLED = "requirements.txt", "constraints.txt", "installed"
+_NODE_FIELDS = ("dependencies", "devDependencies", "optionalDependencies", "peerDependencies")
+_NODE_LOCK_FIELDS = ("dependencies", "optionalDependencies", "peerDependencies")
+# A range or a tag of the index, or another name's: no path, address or repository.
+_NODE_SPEC = re.compile(
+    r"(?:npm:(?:@[\w.~-]+/)?[\w.~-]+(?:@|\Z))?(?!\.)[\w.*^~<>=| +-]*\Z", re.ASCII
+)
+# What changes how npm resolves, and is taken over.
+_NPM_CARRIED = frozenset(("legacy-peer-deps", "strict-peer-deps", "save-exact"))
+_NPM_IDLE = frozenset(
+    ("audit", "fund", "loglevel", "progress", "update-notifier", "engine-strict", "package-lock")
+)
+_PYTHON_SPEC = re.compile(
+    r"[A-Za-z0-9][A-Za-z0-9._-]* ?(?:\[[A-Za-z0-9,._ -]*\])?"
+    r" ?(?:\(?[<>=!~][A-Za-z0-9.*+!_<>=~, -]*\)?)?"
+    r" ?(?:;[A-Za-z0-9._<>=!~'\"() -]*)?\Z"
+)
+_DIST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+!-]{0,99}\Z")
+MOST_METADATA = 64 * 1024
+_HASH = re.compile(r"--hash=sha(?:256|384|512):[0-9a-fA-F]+\Z")
+_CRATE_KEYS = frozenset(("version", "features", "optional", "default-features", "package"))
+MOST_NAMED = 20
+
+
+class PlanInputs(NamedTuple):
+    """`files` are what a plan's folder holds, by name. `default` is the address of the index that
+    the project's own files name, empty where none, `more` are further ones. `unknown` is what was
+    left out. `runs`: that can run code."""
+
+    files: dict[str, str] = {}
+    default: str = ""
+    more: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+    runs: bool = False
+
+
+class _Found:
+    """What is put together of one project."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, str] = {}
+        self.default = ""
+        self.more: list[str] = []
+        self.unknown: dict[str, None] = {}
+        self.runs = False
+
+    def leave(self, what: str) -> None:
+        """Name what is left out, once, and only so many."""
+        if len(self.unknown) < MOST_NAMED:
+            self.unknown[shown(what)] = None
+
+    def given(self) -> PlanInputs:
+        """Return all of it."""
+        more, unknown = tuple(self.more), tuple(self.unknown)
+        return PlanInputs(self.files, self.default, more, unknown, self.runs)
+
+    def kept(self, table: object, is_known: Callable[[object], bool], of: str) -> dict[str, Any]:
+        """Return the entries of a table of dependencies that an index answers."""
+        found = {}
+        for name, wanted in _table(table).items():
+            if is_known(wanted) and name.isprintable():
+                found[name] = wanted
+            else:
+                self.leave(f"`{name}` of {of} doesn't come from the index")
+        return found
+
+
+def inputs(manager: str, files: Mapping[str, str]) -> PlanInputs:
+    """Return what a plan is made of. `files` are those of `SOURCES`, by name. `ValueError` where
+    one can't be read."""
+    found = _Found()
+    for name, text in files.items():
+        if len(text) > MOST_CHARS:
+            raise ValueError(f"{name} is longer than {MOST_CHARS} characters")
+    try:
+        _READERS[manager](found, files)
+    except (TypeError, AttributeError, KeyError, RecursionError) as error:
+        raise ValueError(f"the project can't be read ({type(error).__name__})") from error
+    return found.given()
+
+
+def shown(text: str) -> str:
+    """Return a text of the copy's as a card may show it."""
+    return text[:200].encode("ascii", "backslashreplace").decode()
+
+
+def _table(value: object) -> dict[str, Any]:
+    if not isinstance(value, dict | None):
+        raise TypeError
+    return value or {}
+
+
+# -- npm ------------------------------------------------------------------------------------------
+
+
+def _npm(found: _Found, files: Mapping[str, str]) -> None:
+    manifest = _table(json.loads(files.get("package.json") or "{}"))
+    clean: dict[str, Any] = {key: manifest[key] for key in ("name", "version") if key in manifest}
+    for field in _NODE_FIELDS:
+        clean[field] = found.kept(manifest.get(field), _is_node_spec, "package.json")
+    overrides = _table(manifest.get("overrides"))
+    if all(_is_node_spec(one) or str(one).startswith("$") for one in _leaves(overrides)):
+        clean["overrides"] = overrides
+    else:
+        found.leave("an override of package.json doesn't come from the index")
+    if manifest.get("workspaces"):
+        found.leave("what the workspaces of package.json need")
+    found.files["package.json"] = json.dumps(clean)
+    if files.get("npm-shrinkwrap.json"):
+        found.leave("what npm-shrinkwrap.json says")
+    if lock := files.get("package-lock.json"):
+        _npm_lock(found, _table(json.loads(lock)))
+    _npm_config(found, files.get(".npmrc", ""))
+
+
+def _npm_lock(found: _Found, lock: dict[str, Any]) -> None:
+    packages = {}
+    if "packages" not in lock:
+        found.leave("what package-lock.json of an old form says")
+    for path, entry in _table(lock.get("packages")).items():
+        origin = str(entry.get("resolved") or "https:")
+        is_there = not path or path.startswith("node_modules/")
+        is_from_index = origin.startswith(("http:", "https:")) and not entry.get("link")
+        is_version = _is_node_spec(entry.get("version", ""))
+        if not (is_there and is_from_index and is_version) or ".." in path.split("/"):
+            found.leave(f"`{path}` of package-lock.json doesn't come from the index")
+            continue
+        clean = {
+            field: found.kept(entry.get(field), _is_node_spec, "package-lock.json")
+            for field in _NODE_LOCK_FIELDS
+        }
+        clean["devDependencies"] = (
+            found.kept(entry.get("devDependencies"), _is_node_spec, "package-lock.json")
+            if not path
+            else {}
+        )
+        packages[path] = {
+            key: value for key, value in entry.items() if key not in ("scripts", "workspaces")
+        } | {key: value for key, value in clean.items() if value or key in entry}
+    found.files["package-lock.json"] = json.dumps(
+        {"lockfileVersion": 3, "requires": True, "packages": packages}
+    )
+
+
+def _npm_config(found: _Found, text: str) -> None:
+    kept = []
+    for line in text.splitlines():
+        key, _, value = (word.strip().strip("\"'") for word in line.partition("="))
+        if not key or key.startswith((";", "#")) or key in _NPM_IDLE:
+            continue
+        is_scoped = key.startswith("@") and key.endswith(":registry")
+        if (key == "registry" or is_scoped) and host_of(value) and "$" not in value:
+            found.more += [value] if is_scoped else []
+            found.default = found.default if is_scoped else value
+            kept.append(f"{key}={value}")
+        elif key in _NPM_CARRIED and value.isalnum():
+            kept.append(f"{key}={value}")
+        elif key != "ignore-scripts":
+            found.leave(f"what `{key}` in .npmrc changes")
+    if any(not line.isprintable() for line in kept):
+        raise ValueError(".npmrc holds control characters")
+    found.files[".npmrc"] = "".join(f"{line}\n" for line in kept)
+
+
+def _is_node_spec(wanted: object) -> bool:
+    return isinstance(wanted, str) and bool(
+        len(wanted) <= 1000 and _NODE_SPEC.match(wanted) and not ARCHIVE.search(wanted)
+    )
+
+
+def _leaves(value: object) -> Iterator[object]:
+    waiting = [value]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, dict):
+            waiting.extend(one.values())
+        else:
+            yield one
+
+
+# -- pip and uv -----------------------------------------------------------------------------------
+
+
+def requirements(
+    action: Packages, names: Iterable[str], files: Mapping[str, str | None]
+) -> tuple[PlanInputs, tuple[str, ...]]:
+    """Return what a plan of pip's is made of, and the files that are still to be read. `files` are
+    the files of requirements that were read, by path, None where there is no such file."""
+    found, lines, missing = _Found(), {"-r": [*names], "-c": []}, []
+    waiting = [(kind, path) for flag in action.flags for kind, path in _file_of(flag)]
+    seen = set()
+    while waiting:
+        kind, path = waiting.pop()
+        if (kind, path) in seen:
+            continue
+        seen.add((kind, path))
+        if path not in files:
+            missing.append(path)
+            continue
+        text = files[path]
+        if text is None or len(text) > MOST_CHARS:
+            found.leave(f"`{path}` can't be read")
+            continue
+        folder = path.rpartition("/")[0]
+        for line in text.replace("\\\n", " ").splitlines():
+            waiting += _requirement(found, lines[kind], kind, folder, line)
+    found.files[REQUIREMENTS] = "".join(f"{line}\n" for line in lines["-r"])
+    found.files[CONSTRAINTS] = "".join(f"{line}\n" for line in lines["-c"])
+    return found.given(), tuple(missing)
+
+
+def _file_of(flag: str) -> list[tuple[str, str]]:
+    name, equals, path = flag.partition("=")
+    kinds = {"-r": "-r", "--requirement": "-r", "--requirements": "-r", "-c": "-c"}
+    kinds |= {"--constraint": "-c", "--constraints": "-c"}
+    return [(kinds[name], path)] if equals and name in kinds else []
+
+
+def _requirement(
+    found: _Found, lines: list[str], kind: str, folder: str, line: str
+) -> list[tuple[str, str]]:
+    """Take one line over, or name it; return the file that it includes."""
+    words = line.partition(" #")[0].split() if not line.lstrip().startswith("#") else []
+    if not words:
+        return []
+    name, equals, value = words[0].partition("=")
+    value = value if equals else "".join(words[1:2])
+    included = _file_of(f"{name}={value}") if name.startswith("-") else []
+    if included and ".." not in value and not value.startswith(("/", "-")) and "://" not in value:
+        return [(included[0][0], f"{folder}/{value}".removeprefix("/").replace("/./", "/"))]
+    if name in ("-i", "--index-url") and host_of(value):
+        found.default = value
+        return []
+    if name == "--extra-index-url" and host_of(value):
+        found.more.append(value)
+        return []
+    hashes = [word for word in words if _HASH.match(word)]
+    text = " ".join(word for word in words if word not in hashes)
+    if is_python_spec(text) and kind in ("-r", "-c"):
+        lines.append(" ".join((text, *hashes)))
+    else:
+        found.runs = True  # a folder, a repository, an archive: built by its own code
+        found.leave(f"`{text}` doesn't come from the index")
+    return []
+
+
+def is_python_spec(text: object) -> bool:
+    """Return whether a requirement asks an index by name."""
+    return isinstance(text, str) and len(text) <= 1000 and bool(_PYTHON_SPEC.match(text))
+
+
+def installed(files: Iterable[str | None]) -> dict[str, str]:
+    """Return what an environment of Python's says that it holds, as files for a plan's folder:
+    names, versions and what they need of an index. `files` are the `METADATA` of its packages."""
+    written = {}
+    for text in files:
+        head = (text or "")[:MOST_METADATA].partition("\n\n")[0]
+        rows = [line.partition(": ") for line in head.splitlines()]
+        facts = {key: value for key, _, value in reversed(rows)}
+        name, version = facts.get("Name", ""), facts.get("Version", "")
+        if _DIST.match(name) and _DIST.match(version):
+            needs = "".join(
+                f"Requires-Dist: {value}\n"
+                for key, _, value in rows
+                if key == "Requires-Dist" and is_python_spec(value)
+            )
+            said = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needs}"
+            written[f"{INSTALLED}/{name}-{version}.dist-info/METADATA"] = said
+    return written
+
+
+def _uv(found: _Found, files: Mapping[str, str]) -> None:
+    data = read_toml(files.get("pyproject.toml", ""))
+    project, tool = _table(data.get("project")), _table(_table(data.get("tool")).get("uv"))
+    clean: dict[str, Any] = {"version": "0"}
+    for key in ("name", "version", "requires-python"):
+        if isinstance(project.get(key), str):
+            clean[key] = project[key]
+
+    def lists(table: object) -> dict[str, Any]:
+        return {name: _python_list(found, one) for name, one in _table(table).items()}
+
+    clean["dependencies"] = _python_list(found, project.get("dependencies", []))
+    clean["optional-dependencies"] = lists(project.get("optional-dependencies"))
+    more = lists({key: tool[key] for key in tool if key.endswith("-dependencies")})
+    written: dict[str, Any] = {"project": clean} if project else {}
+    written |= {"dependency-groups": lists(data.get("dependency-groups")), "tool": {"uv": more}}
+    found.files["pyproject.toml"] = toml(written)
+    for index in tool.get("index", []):
+        found.more.append(str(index["url"]))
+    for key in tool.keys() - more.keys() - {"index", "package"}:
+        found.leave(f"what `tool.uv.{key}` in pyproject.toml changes")
+    if files.get("uv.toml"):
+        found.leave("what uv.toml changes")
+    if lock := files.get("uv.lock"):
+        _uv_lock(found, read_toml(lock))
+
+
+def _python_list(found: _Found, wanted: list[object]) -> list[object]:
+    kept = []
+    for said in wanted:
+        one = " ".join(said.split()) if isinstance(said, str) else said
+        is_group = isinstance(one, dict) and one.keys() == {"include-group"}
+        if is_group or is_python_spec(one):
+            kept.append(one)
+        else:
+            found.leave(f"`{one}` of pyproject.toml doesn't come from the index")
+    return kept
+
+
+def _uv_lock(found: _Found, lock: dict[str, Any]) -> None:
+    packages = []
+    for entry in lock.get("package", []):
+        source = entry["source"]
+        if source.keys() == {"registry"} and host_of(source["registry"]):
+            packages.append(entry)
+        elif source.keys() & {"virtual", "editable"} and "." in source.values():
+            packages.append(entry | {"source": {"virtual": "."}})
+        else:
+            found.leave(f"`{entry['name']}` of uv.lock doesn't come from the index")
+    found.files["uv.lock"] = toml(lock | {"package": packages})
+
+
+# -- cargo ----------------------------------------------------------------------------------------
+
+
+def _cargo(found: _Found, files: Mapping[str, str]) -> None:
+    data = read_toml(files.get("Cargo.toml", ""))
+    package = _table(data.get("package"))
+    clean = {
+        key: package[key]
+        for key in ("name", "version", "edition", "rust-version")
+        if isinstance(package.get(key), str)
+    }
+    written = {"package": clean, "features": _table(data.get("features")), **_crates(found, data)}
+    for key in ("workspace", "patch", "replace"):
+        if key in data:
+            found.leave(f"what `{key}` in Cargo.toml says")
+    targets = _table(data.get("target"))
+    written["target"] = {name: _crates(found, _table(one)) for name, one in targets.items()}
+    found.files |= {"Cargo.toml": toml(written), "src/lib.rs": ""}
+    if lock := files.get("Cargo.lock"):
+        found.files["Cargo.lock"] = toml(_cargo_lock(found, read_toml(lock)))
+    for file in (".cargo/config", ".cargo/config.toml"):
+        _cargo_config(found, read_toml(files.get(file, "")))
+
+
+def _crates(found: _Found, table: dict[str, Any]) -> dict[str, Any]:
+    return {
+        field: found.kept(table.get(field), _is_crate, "Cargo.toml")
+        for field in ("dependencies", "dev-dependencies", "build-dependencies")
+    }
+
+
+def _is_crate(wanted: object) -> bool:
+    return isinstance(wanted, str) or (isinstance(wanted, dict) and wanted.keys() <= _CRATE_KEYS)
+
+
+def _cargo_lock(found: _Found, lock: dict[str, Any]) -> dict[str, Any]:
+    packages = []
+    for entry in lock.get("package", []):
+        source = str(entry.get("source", "registry+http"))
+        if source.startswith(("registry+http", "sparse+http")):
+            packages.append(entry)
+        else:
+            found.leave(f"`{entry['name']}` of Cargo.lock doesn't come from the index")
+    return lock | {"package": packages}
+
+
+def _cargo_config(found: _Found, data: dict[str, Any]) -> None:
+    sources = _table(data.get("source"))
+    kept = {}
+    for name, source in sources.items():
+        if source.keys() == {"replace-with"}:
+            kept[name] = source
+        elif source.keys() == {"registry"} and host_of(source["registry"].removeprefix("sparse+")):
+            found.default = found.default or source["registry"].removeprefix("sparse+")
+            found.more.append(source["registry"].removeprefix("sparse+"))
+            kept[name] = source
+        else:
+            found.leave(f"what `source.{name}` in cargo's configuration says")
+    if data.keys() - {"source"}:
+        found.runs = True  # a compiler, a wrapper, a helper for credentials
+        found.leave("what cargo's configuration in the project changes")
+    if kept:
+        found.files[".cargo/config.toml"] = toml({"source": kept})
+
+
+_READERS: dict[str, Callable[[_Found, Mapping[str, str]], None]] = {
+    "npm": _npm,
+    "uv": _uv,
+    "cargo": _cargo,
+}
