@@ -2,26 +2,31 @@
 
 A bare clone for each repository, with as much history as a merge base needs. A checkout is a
 worktree of it at one commit, used by one run at a time; one that nobody uses is taken to the next
-run's commit, so that only what differs is written. Nothing of a repository's runs here: no hook,
-filter, submodule or driver, and the token is in one process's environment, never in an argument, a
-URL or a configuration.
+run's commit, so that only what differs is written. Nothing of a repository's runs here: git is
+given each folder by name, and never one that a tree fills (law 12); no attribute of a tree hides or
+changes what a reader is shown. The token is in one process's environment, never in an argument, a
+URL or a configuration. What a pull request may take of the disk is bounded before it is written
+(`tree_sizes`).
 """
 
 import asyncio
 import base64
 import contextlib
 import hashlib
-import shutil
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import structlog
 
-from supervisor.base.process import Completed, run
+from supervisor.base.process import Completed
 from supervisor.core.reviews.deliveries import is_branch, is_sha
 from supervisor.core.reviews.diffs import ChangedFile, changed_files
+from supervisor.core.reviews.tree_sizes import tree_size
+from supervisor.core.secrets.token_shapes import without_tokens
 from supervisor.errors import GatehouseError
+from supervisor.git.run_git import SAFE_DIFF, GitPlace, run_git, without_attributes
+from supervisor.reviews import clone_room
 
 log = structlog.get_logger("reviews")
 
@@ -29,33 +34,24 @@ DEPTH, DEEPEN_BY, MOST_DEPTH = 50, 500, 5_000
 FETCH_S, GIT_S = 600.0, 120.0
 MOST_DIFF_BYTES = 64 * 1024 * 1024
 MOST_TEXT_BYTES = 4 * 1024 * 1024
+# The list of a tree's files, and how long it may take: trees in trees name more than there is.
+MOST_LIST_BYTES, LIST_S = 64 * 1024 * 1024, 30.0
+# What one fetch may bring.
+MOST_FETCH_BYTES = 2 * 1024**3
+FETCH_LOOK_S = 0.5
 # What git says of a branch that isn't there.
 NO_REF = "couldn't find remote ref"
 # Worktrees that no run uses: so many are kept for the next.
 MOST_IDLE = 4
-_SAFE = (
-    "core.hooksPath=/dev/null",
-    "core.fsmonitor=false",
-    "core.attributesFile=/dev/null",
-    "core.autocrlf=false",
-    "core.longpaths=true",
-    "fetch.fsckObjects=true",
-    "protocol.allow=never",
-    "protocol.http.allow=always",
-    "protocol.https.allow=always",
-    "submodule.recurse=false",
-    "gc.auto=0",
-    "maintenance.auto=false",
-    "http.followRedirects=false",
-)
-_DIFF = ("diff", "--no-color", "--no-ext-diff", "--no-textconv", "--find-renames", "-U3")
+_FETCH = ("fetch.fsckObjects=true", "fetch.unpackLimit=1", "http.followRedirects=false")
+_DIFF = (*SAFE_DIFF, "-U3")
 
 
 class CloneError(GatehouseError):
     """The code can't be had. `may_retry`: it may be another time."""
 
     def __init__(self, message: str, *, may_retry: bool = True) -> None:
-        super().__init__(message, "it is tried again" if may_retry else "")
+        super().__init__(without_tokens(message), "it is tried again" if may_retry else "")
         self.may_retry = may_retry
 
 
@@ -88,11 +84,13 @@ class BranchFiles(NamedTuple):
 
 
 class Checkout(NamedTuple):
-    """The head's files in `folder`, and what changed since `base`, where it parted from its
-    branch."""
+    """The files of the commit `head` in `folder`, and what changed since `base`, where it parted
+    from its branch."""
 
     folder: Path
+    clone: Path
     base: str
+    head: str
     files: list[ChangedFile]
     is_warm: bool
 
@@ -104,6 +102,7 @@ class Clones:
         self._root = root
         self._turns: dict[str, asyncio.Lock] = {}
         self._used: set[Path] = set()
+        self._room = clone_room.CloneRoom(root)
 
     @contextlib.asynccontextmanager
     async def checkout(self, wanted: WantedCode) -> AsyncIterator[Checkout]:
@@ -111,37 +110,39 @@ class Clones:
         where that can't be."""
         _check(wanted)
         clone = self._folder(wanted.name)
-        async with self._turns.setdefault(wanted.name, asyncio.Lock()):
-            is_warm = await self._fetch(clone, wanted)
-            base = await self._merge_base(clone, wanted)
-            files = await self._files(clone, base, wanted.head_sha)
-            folder = await self._worktree(clone, wanted.head_sha)
-            self._used.add(folder)
-        try:
-            yield Checkout(folder, base, files, is_warm)
-        finally:
-            self._used.discard(folder)
+        async with self._room.used(clone):
+            async with self._turns.setdefault(wanted.name, asyncio.Lock()):
+                is_warm = await self._fetch(clone, wanted)
+                head = wanted.head_sha
+                # First of all: a diff of a tree that unfolds without an end has none either.
+                size_bytes = await self._size_bytes(clone, head)
+                base = await self._merge_base(clone, wanted)
+                files = await self._files(clone, base, head)
+                folder = await self._worktree(clone, head, size_bytes)
+                self._used.add(folder)
+            try:
+                yield Checkout(folder, clone, base, head, files, is_warm)
+            finally:
+                self._used.discard(folder)
 
     async def since(self, checkout: Checkout, last: str) -> list[ChangedFile] | None:
         """Return what changed in the files of the change since an earlier head; None where that
         commit isn't there any more."""
-        known = await self._try(checkout.folder, "cat-file", "-e", f"{last}^{{commit}}")
-        if not is_sha(last) or not known.ok:
+        if not is_sha(last) or not await self._has(checkout.clone, last):
             return None
-        found = await self._files(checkout.folder, last, "HEAD")
+        found = await self._files(checkout.clone, last, checkout.head)
         names = {name for one in checkout.files for name in (one.path, one.old_path)}
         return [one for one in found if one.path in names or one.old_path in names]
 
     async def text_at(self, checkout: Checkout, revision: str, path: str) -> str | None:
         """Return a file as text at a commit; None where it has none, or more than anybody reads."""
-        data = await self._data(checkout.folder, revision, path)
-        if data is None or len(data) > MOST_TEXT_BYTES:
-            return None
-        return data.decode("utf-8", "replace")
+        data = await self.data_at(checkout, revision, path)
+        return None if data is None else data.decode("utf-8", "replace")
 
     async def data_at(self, checkout: Checkout, revision: str, path: str) -> bytes | None:
-        """Return a file's bytes at a commit; None where there is none, or it is no file."""
-        return await self._data(checkout.folder, revision, path)
+        """Return a file's bytes at a commit; None where there is none, it is no file, or has more
+        than anybody reads."""
+        return await self._data(checkout.clone, revision, path)
 
     async def branch_files(self, branch: WantedBranch, paths: Sequence[str]) -> BranchFiles | None:
         """Return these files as they are on a branch now, without a checkout; None where there is
@@ -152,9 +153,8 @@ class Clones:
         # Apart from the clone that checkouts are made of, whose history this would shorten.
         name = f"{branch.name} configuration"
         clone = self._folder(name)
-        async with self._turns.setdefault(name, asyncio.Lock()):
-            if not _is_clone(clone):
-                await self._git(clone, "init", "--quiet", "--bare", ".")
+        async with self._room.used(clone), self._turns.setdefault(name, asyncio.Lock()):
+            await self._is_clone(clone)
             wanted = WantedCode(branch.name, branch.url, branch.token, 0, branch.branch, "", "")
             try:
                 ref = f"+refs/heads/{branch.branch}:refs/gatehouse/branch"
@@ -168,8 +168,9 @@ class Clones:
             found = {path: await self._data(clone, sha, path) for path in paths}
         return BranchFiles(sha, {path: data for path, data in found.items() if data is not None})
 
-    async def _data(self, folder: Path, revision: str, path: str) -> bytes | None:
-        found = await self._try(folder, "cat-file", "blob", f"{revision}:{path}")
+    async def _data(self, clone: Path, revision: str, path: str) -> bytes | None:
+        name = f"{revision}:{path}"
+        found = await self._try(clone, "cat-file", "blob", name, limit_bytes=MOST_TEXT_BYTES)
         return found.stdout if found.ok else None
 
     def _folder(self, name: str) -> Path:
@@ -178,29 +179,50 @@ class Clones:
     async def names_at(self, checkout: Checkout, revision: str, folder: str) -> list[str]:
         """Return the paths of the files below a folder at a commit."""
         words = ("ls-tree", "-r", "-z", "--name-only", revision, "--", f"{folder}/")
-        found = await self._try(checkout.folder, *words)
+        found = await self._try(checkout.clone, *words, timeout_s=LIST_S)
         return [one for one in found.stdout.decode("utf-8", "replace").split("\0") if one]
+
+    async def _has(self, clone: Path, commit: str) -> bool:
+        return (await self._try(clone, "cat-file", "-e", f"{commit}^{{commit}}")).ok
+
+    async def _is_clone(self, clone: Path) -> bool:
+        """Return whether there is a clone; where there is none, make an empty one."""
+        may_go = not any(clone in one.parents for one in self._used)
+        is_kept = await self._room.is_kept(clone, may_go=may_go)
+        if not is_kept:
+            await self._git(clone, "init", "--quiet", "--bare", "--template=")
+        without_attributes(clone)
+        return is_kept
 
     async def _fetch(self, clone: Path, wanted: WantedCode) -> bool:
         """Bring head and base into the clone. Return whether there was one before."""
-        is_warm = _is_clone(clone)
-        if not is_warm:
-            await self._git(clone, "init", "--quiet", "--bare", ".")
-        has_all = [
-            (await self._try(clone, "cat-file", "-e", f"{one}^{{commit}}")).ok
-            for one in (wanted.head_sha, wanted.base_sha)
-        ]
-        if not all(has_all):
+        is_warm = await self._is_clone(clone)
+        both = (wanted.head_sha, wanted.base_sha)
+        if not all([await self._has(clone, one) for one in both]):
             refs = (
                 f"+refs/pull/{wanted.number}/head:refs/gatehouse/{wanted.number}/head",
                 f"+refs/heads/{wanted.base_ref}:refs/gatehouse/{wanted.number}/base",
             )
             await self._remote(clone, wanted, f"--depth={DEPTH}", *refs)
-        for one in (wanted.head_sha, wanted.base_sha):
-            if not (await self._try(clone, "cat-file", "-e", f"{one}^{{commit}}")).ok:
+        for one in both:
+            if not await self._has(clone, one):
                 # A push in between took the branch elsewhere; the commit may still be there.
                 await self._remote(clone, wanted, f"--depth={DEPTH}", one)
         return is_warm
+
+    async def _size_bytes(self, clone: Path, head: str) -> int:
+        """Return what the files of a commit take; `CloneError` where they are too many."""
+        words = ("ls-tree", "-r", "-t", "-l", "-z", head)
+        listed = await self._try(clone, *words, timeout_s=LIST_S, limit_bytes=MOST_LIST_BYTES)
+        why = "it has more files than can be listed"
+        size_bytes = 0
+        if listed.ok:
+            size_bytes, why = await asyncio.to_thread(tree_size, listed.stdout)
+        elif not (listed.truncated or listed.timed_out):
+            raise CloneError(f"git ls-tree failed: {_said(listed)}")
+        if why:
+            raise CloneError(f"the code can't be checked out: {why}", may_retry=False)
+        return size_bytes
 
     async def _merge_base(self, clone: Path, wanted: WantedCode) -> str:
         for depth in range(0, MOST_DEPTH + 1, DEEPEN_BY):
@@ -216,96 +238,92 @@ class Clones:
         )
 
     async def _files(self, clone: Path, base: str, head: str) -> list[ChangedFile]:
-        raw = await self._git(clone, *_DIFF, "--raw", "--no-abbrev", "-z", base, head)
-        patch = await self._git(clone, *_DIFF, base, head)
+        raw = await self._try(clone, *_DIFF, "--raw", "--no-abbrev", "-z", base, head)
+        patch = await self._try(clone, *_DIFF, base, head)
         if patch.truncated or raw.truncated:
             raise CloneError(
                 f"the change has more than {MOST_DIFF_BYTES >> 20} MB", may_retry=False
             )
-        return changed_files(raw.stdout, patch.stdout)
+        for done in (raw, patch):
+            if not done.ok:
+                raise CloneError(f"git diff failed: {_said(done)}")
+        return await asyncio.to_thread(changed_files, raw.stdout, patch.stdout)
 
-    async def _worktree(self, clone: Path, head: str) -> Path:
+    async def _worktree(self, clone: Path, head: str, size_bytes: int) -> Path:
         trees = clone / "trees"
-        idle = [one for one in _folders(trees) if one not in self._used]
+        idle = [one for one in await self._room.trees(clone) if one not in self._used]
         for one in idle[MOST_IDLE:]:
-            await self._try(clone, "worktree", "remove", "--force", str(one))
-            shutil.rmtree(one, ignore_errors=True)
+            await self._room.remove_tree(one)
         for folder in idle[:MOST_IDLE]:
-            moved = await self._try(folder, "checkout", "--quiet", "--force", "--detach", head)
-            if moved.ok and (await self._try(folder, "clean", "-ffdxq")).ok:
+            if await self._checked_out(folder, head, size_bytes):
                 return folder
-            await self._try(clone, "worktree", "remove", "--force", str(folder))
-            shutil.rmtree(folder, ignore_errors=True)
-        await self._try(clone, "worktree", "prune")
-        taken = {one.name for one in _folders(trees)}
+            await self._room.remove_tree(folder)
+        taken = {one.name for one in await self._room.trees(clone)}
         folder = trees / next(str(n) for n in range(10_000) if str(n) not in taken)
-        await self._git(clone, "worktree", "add", "--quiet", "--detach", str(folder), head)
+        clone_room.make_tree(folder)
+        if not await self._checked_out(folder, head, size_bytes):
+            await self._room.remove_tree(folder)
+            raise CloneError("the files can't be written", may_retry=True)
         return folder
 
-    async def _remote(self, clone: Path, wanted: WantedCode, *words: str) -> None:
-        """Run `git fetch` with the token."""
-        basic = base64.b64encode(f"x-access-token:{wanted.token}".encode()).decode()
-        env = {
-            "GIT_CONFIG_COUNT": "1",
-            "GIT_CONFIG_KEY_0": "http.extraHeader",
-            "GIT_CONFIG_VALUE_0": f"Authorization: Basic {basic}",
-        }
-        depth, *refs = words
-        fetch = ("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", depth)
-        done = await self._try(clone, *fetch, wanted.url, *refs, env=env, timeout_s=FETCH_S)
-        if not done.ok:
-            said = done.stderr.decode(errors="replace").strip().replace(basic, "")
-            raise CloneError(f"the code can't be fetched: {said[-300:]}")
+    async def _checked_out(self, folder: Path, head: str, size_bytes: int) -> bool:
+        """Write the files of a commit into a worktree; return whether all went well."""
+        clone_room.note_size(folder, size_bytes)
+        place = GitPlace(clone_room.admin_of(folder), folder)
+        moved = await run_git(
+            place, "checkout", "--quiet", "--force", "--detach", head, timeout_s=GIT_S
+        )
+        return moved.ok and (await run_git(place, "clean", "-ffdxq", timeout_s=GIT_S)).ok
 
-    async def _git(self, folder: Path, *words: str) -> Completed:
-        done = await self._try(folder, *words)
+    async def _remote(self, clone: Path, wanted: WantedCode, *words: str) -> None:
+        """Run `git fetch` with the token, and end it where it brings too much."""
+        basic = base64.b64encode(f"x-access-token:{wanted.token}".encode()).decode()
+        depth, *refs = words
+        fetch = ("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", depth, wanted.url, *refs)
+        fetching = asyncio.ensure_future(
+            run_git(
+                GitPlace(clone),
+                *fetch,
+                config=_FETCH,
+                hidden_config={"http.extraHeader": f"Authorization: Basic {basic}"},
+                protocols=("http", "https"),
+                timeout_s=FETCH_S,
+            )
+        )
+        try:
+            before = await self._room.packs_bytes(clone)
+            while not (await asyncio.wait({fetching}, timeout=FETCH_LOOK_S))[0]:
+                if await self._room.packs_bytes(clone) > before + MOST_FETCH_BYTES:
+                    raise CloneError(
+                        f"the code has more than {MOST_FETCH_BYTES >> 30} GB", may_retry=False
+                    )
+        finally:
+            fetching.cancel()
+            await asyncio.wait({fetching})
+        done = fetching.result()
         if not done.ok:
-            said = done.stderr.decode(errors="replace").strip()
-            raise CloneError(f"git {words[0]} failed: {said[-300:]}")
+            raise CloneError(f"the code can't be fetched: {_said(done, basic)}")
+
+    async def _git(self, clone: Path, *words: str) -> Completed:
+        done = await self._try(clone, *words)
+        if not done.ok:
+            raise CloneError(f"git {words[0]} failed: {_said(done)}")
         return done
 
     async def _try(
         self,
-        folder: Path,
+        clone: Path,
         *words: str,
-        env: dict[str, str] | None = None,
         timeout_s: float = GIT_S,
+        limit_bytes: int = MOST_DIFF_BYTES,
     ) -> Completed:
-        settings = [word for one in _SAFE for word in ("-c", one)]
-        return await run(
-            ["git", *settings, *words],
-            env=_ENVIRONMENT | (env or {}),
-            cwd=folder,
-            timeout_s=timeout_s,
-            output_limit_bytes=MOST_DIFF_BYTES,
-        )
+        return await run_git(GitPlace(clone), *words, timeout_s=timeout_s, limit_bytes=limit_bytes)
 
 
-def _is_clone(clone: Path) -> bool:
-    """Return whether there is a clone; where there is none, make its folder."""
-    if (clone / "HEAD").is_file():
-        return True
-    shutil.rmtree(clone, ignore_errors=True)
-    clone.mkdir(parents=True, mode=0o700)
-    return False
-
-
-def _folders(trees: Path) -> list[Path]:
-    trees.mkdir(exist_ok=True)
-    return sorted(trees.iterdir())
-
-
-_ENVIRONMENT = {
-    "PATH": "/usr/local/bin:/usr/bin:/bin",
-    "LC_ALL": "C.UTF-8",
-    "HOME": "/nonexistent",
-    "GIT_CONFIG_NOSYSTEM": "1",
-    "GIT_CONFIG_GLOBAL": "/dev/null",
-    "GIT_ATTR_NOSYSTEM": "1",
-    "GIT_TERMINAL_PROMPT": "0",
-    "GIT_NO_LAZY_FETCH": "1",
-    "GIT_LFS_SKIP_SMUDGE": "1",
-}
+def _said(done: Completed, secret: str = "") -> str:
+    """Return the end of what git said went wrong, without credentials."""
+    said = done.stderr.decode(errors="replace").strip()
+    return without_tokens(said.replace(secret, "") if secret else said)[-300:]
 
 
 def _check(wanted: WantedCode) -> None:

@@ -84,7 +84,7 @@ class Rounds:
         """Return the lines at the head of those of these files that are there."""
         found: dict[str, Sequence[str]] = {}
         for path in paths:
-            text = await self._clones.text_at(checkout, "HEAD", path)
+            text = await self._clones.text_at(checkout, checkout.head, path)
             if text is not None:
                 found[path] = text.split("\n")
         return found

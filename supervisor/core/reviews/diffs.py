@@ -5,7 +5,7 @@ isn't there fails the whole review, so a hunk's own bounds are what counts, not 
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 # What nobody wrote by hand: named in the receipt, and not shown to the model.
@@ -19,8 +19,8 @@ MOST_DIFF_BYTES = 512 * 1024
 MOST_LINE_CHARS = 5_000
 # git-lfs's specification: what a repository holds in place of the file.
 _LFS = b"\n+version https://git-lfs.github.com/spec/"
-_HUNK = re.compile(rb"^@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@", re.MULTILINE)
-_FILE = re.compile(rb"^diff --git ", re.MULTILINE)
+_HUNK = re.compile(rb"\n@@ -[0-9]+(?:,[0-9]+)? \+([0-9]+)(?:,([0-9]+))? @@")
+_FILE = b"diff --git "
 _SUBMODULE = "160000"
 
 
@@ -50,9 +50,11 @@ class ChangedFile(NamedTuple):
 
 
 def changed_files(raw: bytes, patch: bytes) -> list[ChangedFile]:
-    """Return the files of a change: `git diff --raw -z --no-abbrev` and `git diff` of the same."""
+    """Return the files of a change: `git diff --text --raw -z --no-abbrev` and `git diff --text` of
+    the same, so that no attribute says what is shown."""
     entries = _entries(raw)
-    starts = [found.start() for found in _FILE.finditer(patch)]
+    starts = [0] if patch.startswith(_FILE) else []
+    starts += [at + 1 for at in _found(b"\n" + _FILE, patch)]
     ends = [*starts[1:], len(patch)]
     parts = [patch[start:end] for start, end in zip(starts, ends, strict=False)]
     if len(parts) != len(entries):
@@ -83,25 +85,33 @@ def _entries(raw: bytes) -> list[_Entry]:
 def _file(entry: _Entry, part: bytes) -> ChangedFile:
     head, _, body = part.partition(b"\n@@ ")
     body = b"\n@@ " + body if body else b""
-    hunks, added, deleted = [], 0, 0
-    for line in body.split(b"\n"):
-        added += line.startswith(b"+")
-        deleted += line.startswith(b"-")
-    for found in _HUNK.finditer(body):
-        first, count = int(found[3]), int(found[4] or 1)
-        hunks.append(ShownLines(first, first + count - 1))
+    added, deleted = body.count(b"\n+"), body.count(b"\n-")
+    hunks = []
+    for at in _found(b"\n@@ ", body):
+        if (found := _HUNK.match(body, at)) is not None:
+            first, count = int(found[1]), int(found[2] or 1)
+            hunks.append(ShownLines(first, first + count - 1))
     path = entry.path
     is_text = _text(path) == path and path.isprintable()
-    skipped = _skipped(entry, head, body, is_text=is_text)
+    skipped = _skipped(entry, body, is_text=is_text)
     return ChangedFile(path, entry.old_path, entry.status, added, deleted, tuple(hunks), skipped)
 
 
-def _skipped(entry: _Entry, head: bytes, body: bytes, *, is_text: bool) -> str:
+def _found(part: bytes, text: bytes) -> Iterator[int]:
+    """Yield where a part stands: in a tenth of the time of an expression, of megabytes."""
+    at = text.find(part)
+    while at >= 0:
+        yield at
+        at = text.find(part, at + 1)
+
+
+def _skipped(entry: _Entry, body: bytes, *, is_text: bool) -> str:
     if _SUBMODULE in (entry.new_mode, entry.old_mode):
         return "a submodule"
     if not is_text:
         return "its name isn't plain text"
-    if b"\nBinary files " in head or b"\nGIT binary patch" in head:
+    # As git tells it (buffer_is_binary), and of all that is shown.
+    if b"\0" in body:
         return "binary"
     if _LFS in body:
         return "kept by Git LFS"
