@@ -46,6 +46,14 @@ _SWITCHES = (
     "gc.auto=0",
     "maintenance.auto=false",
 )
+# A diff of two commits: no filter of the working tree's is run, no converter and no other differ.
+# Since no attribute counts, git calls binary what has a NUL near its start, or is so long that
+# nobody reads it. It isn't `--text`: a picture's bytes would crowd out the code beside it.
+SAFE_DIFF = (
+    *("-c", "core.quotePath=false", "-c", "core.bigFileThreshold=4m", "diff", "--no-color"),
+    *("--no-ext-diff", "--no-textconv", "--src-prefix=a/", "--dst-prefix=b/"),
+    *("--submodule=short", "--find-renames"),
+)
 _ENVIRONMENT = {
     "GIT_ATTR_NOSYSTEM": "1",
     "GIT_OPTIONAL_LOCKS": "0",

@@ -56,7 +56,7 @@ class CloneRoom:
         if (clone / "HEAD").is_file() and not (may_go and packs > MOST_PACKS):
             return True
         self._put_aside(clone)
-        clone.mkdir(parents=True, mode=0o700)
+        await asyncio.to_thread(clone.mkdir, parents=True, mode=0o700)
         await self._sweep()
         return False
 
@@ -69,7 +69,7 @@ class CloneRoom:
         (clone / "trees").mkdir(exist_ok=True)
         found = await asyncio.to_thread(lambda: sorted((clone / "trees").iterdir()))
         for one in found:
-            if not admin_of(one).is_dir():
+            if not (admin_of(one).is_dir() and (one / ".git").is_file()):
                 await self.remove_tree(one)
         return [one for one in found if one.is_dir()]
 
@@ -89,12 +89,12 @@ class CloneRoom:
         await self._sweep()
 
     def _clones(self) -> list[_Clone]:
-        found = []
-        with contextlib.suppress(FileNotFoundError):
-            for folder in self._root.iterdir():
-                if folder.name != _GONE:
-                    found.append(_Clone(_used_at(folder), folder, _size_bytes(folder)))
-        return found
+        folders = self._root.iterdir() if self._root.is_dir() else ()
+        return [
+            _Clone(_used_at(folder), folder, _size_bytes(folder))
+            for folder in folders
+            if folder.name != _GONE
+        ]
 
     def _put_aside(self, path: Path) -> None:
         """INVARIANT: no name in there is ever opened."""

@@ -405,7 +405,9 @@ class Runs:
         notes = [f"{len(run.skipped)} files were left out: see the check."] if run.skipped else []
         if run.partial:
             notes.append(f"This review is partial: {run.partial}.")
-            verdict = "comment" if verdict == "approve" else verdict
+        if verdict == "approve" and (run.partial or run.skipped):
+            # Nobody approves what nobody read.
+            verdict = "comment"
         if run.model == "recorded":
             notes.append("A recorded model played this review: no model looked at the code.")
         threads_stay = not repository.may_resolve

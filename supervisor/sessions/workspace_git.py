@@ -15,14 +15,8 @@ from supervisor.core.git.remote_addresses import remotes_in
 from supervisor.errors import UserError
 from supervisor.git.host_repository import config_of, repository_of
 from supervisor.git.repository_view import view_of
-from supervisor.git.run_git import GitPlace, run_git
+from supervisor.git.run_git import SAFE_DIFF, GitPlace, run_git
 
-# Of two commits: no filter of the working tree's is run, no converter and no other differ.
-_SAFE_DIFF = (
-    *("-c", "core.quotePath=false", "diff"),
-    *("--no-color", "--text", "--no-ext-diff", "--no-textconv"),
-    *("--src-prefix=a/", "--dst-prefix=b/", "--submodule=short", "--find-renames"),
-)
 _CREDENTIALS = re.compile(r"(?<=://)[^/@\s]*@")
 
 
@@ -84,11 +78,11 @@ async def change(
         if base in (None, "auto", "none") or start is None or end is None:
             return _nothing(end)
         between = ("--end-of-options", start, end, "--")
-        names = await run_git(view, *_SAFE_DIFF, "--name-only", "-z", *between)
-        counts = await run_git(view, *_SAFE_DIFF, "--shortstat", *between)
+        names = await run_git(view, *SAFE_DIFF, "--name-only", "-z", *between)
+        counts = await run_git(view, *SAFE_DIFF, "--shortstat", *between)
         earlier = await _commit(view, since) if since else None
         shown = ("--end-of-options", earlier or start, end)
-        diff = await run_git(view, *_SAFE_DIFF, *shown, "--", *paths, limit_bytes=limit_bytes)
+        diff = await run_git(view, *SAFE_DIFF, *shown, "--", *paths, limit_bytes=limit_bytes)
     if not (names.ok and counts.ok and (diff.ok or diff.truncated)):
         said = diff.stderr.decode(errors="replace").strip()[-300:]
         raise UserError(f"the change can't be read: {said}", "see what git says in your repository")

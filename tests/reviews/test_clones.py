@@ -2,12 +2,15 @@
 repository's runs."""
 
 import os
+import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from supervisor.demo.stage import NAME, Stage, staged
+from supervisor.reviews import clones as clones_module
 from supervisor.reviews.clones import CloneError, Clones, WantedCode
 
 
@@ -66,8 +69,8 @@ async def test_the_second_run_moves_the_checkout_and_two_at_once_have_their_own(
             "a.py",
             "shop",
         ]
-        assert await clones.text_at(second, "HEAD", "a.py") == "two\n"
-        assert await clones.text_at(second, "HEAD", "../../HEAD") is None
+        assert await clones.text_at(second, second.head, "a.py") == "two\n"
+        assert await clones.text_at(second, second.head, "../../HEAD") is None
 
 
 async def test_nothing_of_the_repository_runs_and_the_token_is_nowhere(
@@ -134,3 +137,143 @@ async def test_a_token_that_is_over_and_a_commit_that_is_gone_may_go_better(
                 pass
         assert failed.value.may_retry
         assert "ghs_" not in str(failed.value)
+
+
+ATTRIBUTES = """
+[attr]hidden -diff -text filter=evil
+*.py -diff
+a.py binary
+b.py working-tree-encoding=UTF-16
+c.py eol=crlf ident linguist-generated
+d.py hidden
+e.py export-ignore diff=evil working-tree-encoding=UTF-7
+"""
+
+
+async def test_no_attribute_of_a_head_hides_code_or_changes_what_is_read(
+    stage: Stage, clones: Clones
+) -> None:
+    code = "# $Id: evil() $\nevil() + 'é'\n"
+    names = [f"{name}.py" for name in "abcde"]
+    files: dict[str, str | bytes | None] = dict.fromkeys([*names, "deep/x.py"], code)
+    hidden = {".gitattributes": ATTRIBUTES, "deep/.gitattributes": "* -diff ident\n"}
+    number = opened(stage, files | hidden)
+    async with clones.checkout(wanted(stage, number)) as checkout:
+        seen = {one.path: one for one in checkout.files}
+        assert set(seen) == {*files, *hidden}
+        assert {one.skipped for one in seen.values()} == {""}
+        assert {(seen[name].added, len(seen[name].hunks)) for name in files} == {(2, 1)}
+        for name in files:
+            assert (checkout.folder / name).read_bytes() == code.encode()
+    # Nor where they come to files that are there already.
+    stage.forge.push(NAME, number, dict.fromkeys(files, f"{code}more()\n"), "More")
+    async with clones.checkout(wanted(stage, number)) as checkout:
+        assert (checkout.folder / "b.py").read_bytes() == f"{code}more()\n".encode()
+        since = await clones.since(checkout, "f" * 40)
+        assert since is None
+
+
+async def test_what_is_really_binary_or_without_an_end_is_named(
+    stage: Stage, clones: Clones
+) -> None:
+    number = opened(stage, {"a.bin": b"x\0y", "big.txt": b"x" * (5 << 20), "b.py": "code\n"})
+    async with clones.checkout(wanted(stage, number)) as checkout:
+        skipped = {one.path: one.skipped for one in checkout.files}
+    assert skipped == {"a.bin": "binary", "big.txt": "binary", "b.py": ""}
+
+
+def hostile(ran: Path) -> dict[str, str | bytes | None]:
+    """A tree that git takes for a repository, where it looks for one."""
+    return {
+        "HEAD": "ref: refs/heads/main\n",
+        "config": f"[core]\n\trepositoryformatversion = 0\n\tbare = false\n\tworktree = .\n"
+        f"\tfsmonitor = touch {ran}; false\n",
+        "objects/x": "",
+        "refs/heads/x": "",
+        "a.py": "x\n",
+    }
+
+
+@pytest.mark.parametrize("gone", [".git", "admin", "both"])
+async def test_a_tree_that_a_kill_left_half_removed_is_never_opened(
+    stage: Stage, clones: Clones, tmp_path: Path, gone: str
+) -> None:
+    ran = tmp_path / "ran"
+    number = opened(stage, hostile(ran))
+    async with clones.checkout(wanted(stage, number)) as checkout:
+        folder, clone = checkout.folder, checkout.clone
+    # The evil works, or this shows nothing.
+    (tmp_path / "copy").mkdir()
+    shutil.copytree(folder, tmp_path / "copy", dirs_exist_ok=True)
+    (tmp_path / "copy" / ".git").unlink()
+    subprocess.run(["git", "status"], cwd=tmp_path / "copy", capture_output=True, check=False)
+    assert ran.exists()
+    ran.unlink()
+    if gone != "admin":
+        (folder / ".git").unlink()
+    if gone != ".git":
+        shutil.rmtree(clone / "worktrees" / folder.name)
+    stage.forge.push(NAME, number, {"a.py": "two\n"}, "More")
+    after = Clones(tmp_path / "clones")
+    async with after.checkout(wanted(stage, number)) as checkout:
+        assert (checkout.folder / "a.py").read_text() == "two\n"
+        assert (checkout.folder / ".git").is_file()
+    assert not ran.exists()
+
+
+def grown(stage: Stage, tree: str) -> int:
+    """Open a pull request whose head has this tree, by git's own id."""
+    folder = stage.forge.repositories[NAME].folder
+    identity = {
+        f"GIT_{who}_{what}": "a" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")
+    }
+    commit = git(folder, "commit-tree", tree, "-p", "main", "-m", "x", env=os.environ | identity)
+    git(folder, "update-ref", "refs/heads/grown", commit)
+    return stage.forge.open_pull(NAME, "grown", title="X").number
+
+
+def git(folder: Path, *words: str, data: bytes = b"", env: dict[str, str] | None = None) -> str:
+    done = subprocess.run(
+        ["git", f"--git-dir={folder}", *words], input=data, capture_output=True, check=True, env=env
+    )
+    return done.stdout.decode().strip()
+
+
+def of_many(folder: Path, kind: str, object_id: str, count: int) -> str:
+    mode = {"blob": "100644", "tree": "040000"}[kind]
+    lines = "".join(f"{mode} {kind} {object_id}\tn{number}\n" for number in range(count))
+    return git(folder, "mktree", data=lines.encode())
+
+
+async def test_a_tree_is_measured_before_anything_of_it_is_written(
+    stage: Stage, clones: Clones, tmp_path: Path
+) -> None:
+    folder = stage.forge.repositories[NAME].folder
+    blob = git(folder, "hash-object", "-w", "--stdin", data=bytes(32 << 20))
+    many = of_many(folder, "blob", blob, 200)
+    unfolds = of_many(folder, "blob", git(folder, "hash-object", "-w", "--stdin"), 10)
+    for _ in range(9):
+        unfolds = of_many(folder, "tree", unfolds, 10)
+    long = of_many(folder, "blob", blob, 1)
+    for _ in range(20):
+        long = git(folder, "mktree", data=f"040000 tree {long}\t{'n' * 200}\n".encode())
+    for tree, why in ((many, "4 GB"), (unfolds, "files"), (long, "longer")):
+        number = grown(stage, tree)
+        with pytest.raises(CloneError, match=why) as failed:
+            async with clones.checkout(wanted(stage, number)):
+                pass
+        assert not failed.value.may_retry
+        stage.forge.close(NAME, number)
+    trees = list((tmp_path / "clones").glob("*/trees/*"))
+    assert trees == []
+
+
+async def test_a_fetch_that_brings_too_much_is_ended(
+    stage: Stage, clones: Clones, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clones_module, "MOST_FETCH_BYTES", 1 << 20)
+    monkeypatch.setattr(clones_module, "FETCH_LOOK_S", 0.001)
+    number = opened(stage, {"a.bin": os.urandom(24 << 20)})
+    with pytest.raises(CloneError, match="more than 0 GB"):
+        async with clones.checkout(wanted(stage, number)):
+            pass

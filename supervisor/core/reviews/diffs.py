@@ -50,8 +50,8 @@ class ChangedFile(NamedTuple):
 
 
 def changed_files(raw: bytes, patch: bytes) -> list[ChangedFile]:
-    """Return the files of a change: `git diff --text --raw -z --no-abbrev` and `git diff --text` of
-    the same, so that no attribute says what is shown."""
+    """Return the files of a change: `git diff --raw -z --no-abbrev` and `git diff` of the same,
+    both without any attribute of a tree's."""
     entries = _entries(raw)
     starts = [0] if patch.startswith(_FILE) else []
     starts += [at + 1 for at in _found(b"\n" + _FILE, patch)]
@@ -93,7 +93,7 @@ def _file(entry: _Entry, part: bytes) -> ChangedFile:
             hunks.append(ShownLines(first, first + count - 1))
     path = entry.path
     is_text = _text(path) == path and path.isprintable()
-    skipped = _skipped(entry, body, is_text=is_text)
+    skipped = _skipped(entry, head, body, is_text=is_text)
     return ChangedFile(path, entry.old_path, entry.status, added, deleted, tuple(hunks), skipped)
 
 
@@ -105,13 +105,12 @@ def _found(part: bytes, text: bytes) -> Iterator[int]:
         at = text.find(part, at + 1)
 
 
-def _skipped(entry: _Entry, body: bytes, *, is_text: bool) -> str:
+def _skipped(entry: _Entry, head: bytes, body: bytes, *, is_text: bool) -> str:
     if _SUBMODULE in (entry.new_mode, entry.old_mode):
         return "a submodule"
     if not is_text:
         return "its name isn't plain text"
-    # As git tells it (buffer_is_binary), and of all that is shown.
-    if b"\0" in body:
+    if b"\nBinary files " in head:
         return "binary"
     if _LFS in body:
         return "kept by Git LFS"

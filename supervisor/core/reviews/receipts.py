@@ -103,9 +103,10 @@ def receipt_text(facts: ReceiptFacts) -> str:
 
 
 def conclusion(facts: ReceiptFacts) -> Conclusion:
-    """Return what the check is: a review of a part is no success."""
+    """Return what the check is: a review of a part is no success, nor is one that left files
+    out."""
     found = CONCLUSIONS[facts.outcome]
-    return "neutral" if facts.partial and found == "success" else found
+    return "neutral" if found == "success" and (facts.partial or facts.skipped) else found
 
 
 def partial_words(why: str, left_out: Sequence[str], files: Sequence[str]) -> str:
@@ -156,7 +157,7 @@ def _outcome_words(facts: ReceiptFacts) -> str:
     because = f": {why}" if why else ""
     return {
         "clean": "The change was reviewed in part, and nothing was found in it."
-        if facts.partial
+        if facts.partial or facts.skipped
         else "The change was reviewed, and nothing was found.",
         "found": "The change was reviewed, and something was found.",
         "skipped": f"The change was not reviewed{because}.",

@@ -72,6 +72,9 @@ def test_a_person_reads_what_was_left_out_and_who_looked() -> None:
 def test_a_review_of_a_part_is_no_success_and_says_what_it_left() -> None:
     words = partial_words("its money was nearly used", ["b.py", "elsewhere"], ["a.py", "b.py"])
     assert words == "its money was nearly used; not looked at: b.py"
+    one = facts(skipped=["a.bin: binary"])
+    assert conclusion(one) == "neutral"
+    assert "reviewed in part" in check_summary(one)
     one = facts(partial=words)
     assert conclusion(one) == "neutral"
     assert conclusion(facts()) == "success"

@@ -12,7 +12,7 @@ from supervisor.core.act import Act
 from supervisor.demo.forge.forge import DemoForge
 from tests.fakes.messages_server import Json, Turn
 from tests.fakes.messages_server import text as said
-from tests.fakes.reviewed import NAME, Reviewed, reviewed_by_model
+from tests.fakes.reviewed import CLEAN, NAME, Reviewed, reviewed_by_model
 
 pytestmark = pytest.mark.xdist_group("reviews-acts")
 TITLE = "<img src=x onerror=alert(1)> @everyone closes #1 \u202e {{ 7*7 }} `id` [x](javascript:1)"
@@ -191,3 +191,31 @@ async def test_a_change_in_which_nothing_can_be_read_is_said_to_be_so(
         if kind != "nothing but a mode":
             assert (receipt.outcome, receipt.reason) == ("skipped", "empty")
             await on.check(head, "neutral")
+
+
+@pytest.mark.parametrize("kind", ["all is read", "a file is left out"])
+async def test_no_approval_and_no_green_check_stand_on_what_nobody_read(
+    tmp_path: Path, kind: str
+) -> None:
+    # No attribute of the head leaves anything out.
+    commands = [
+        put(b".gitattributes", "*.py -diff\n*.js binary linguist-generated\n"),
+        put(b"evil.py", "__import__('os').system('id')\n"),
+        put(b"evil.js", "evil()\n"),
+    ]
+    if kind != "all is read":
+        commands.append(put(b"a.bin", b"\0evil"))
+    async with reviewed_by_model(tmp_path, [said(CLEAN)] * 3) as on:
+        head = fast_import(on.forge, "quiet", "main", *commands)
+        pull = on.forge.open_pull(NAME, "quiet", title="x")
+        receipt = msgspec.json.decode((await on.receipt("clean")).body)
+        assert receipt["files"] == 3
+        if kind == "all is read":
+            await on.check(head, "success")
+            await on.running.until_soon(lambda: pull.reviews or None, "the approval")
+            assert pull.reviews[0]["state"] == "APPROVED"
+        else:
+            assert receipt["skipped"] == ["a.bin: binary"]
+            check = await on.check(head, "neutral")
+            assert "reviewed in part" in check["output"]["summary"]
+            assert pull.reviews == []
