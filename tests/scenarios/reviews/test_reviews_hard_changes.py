@@ -205,7 +205,9 @@ async def test_no_approval_and_no_green_check_stand_on_what_nobody_read(
     ]
     if kind != "all is read":
         commands.append(put(b"a.bin", b"\0evil"))
-    async with reviewed_by_model(tmp_path, [said(CLEAN)] * 3) as on:
+    rules = tmp_path / "approves.yaml"
+    rules.write_text("version: 1\nallow: [review(* */* --approve)]\n")
+    async with reviewed_by_model(tmp_path, [said(CLEAN)] * 3, policy_file=rules) as on:
         head = fast_import(on.forge, "quiet", "main", *commands)
         pull = on.forge.open_pull(NAME, "quiet", title="x")
         receipt = msgspec.json.decode((await on.receipt("clean")).body)
