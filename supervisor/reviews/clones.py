@@ -280,29 +280,31 @@ class Clones:
         basic = base64.b64encode(f"x-access-token:{wanted.token}".encode()).decode()
         depth, *refs = words
         fetch = ("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", depth, wanted.url, *refs)
-        fetching = asyncio.ensure_future(
-            run_git(
-                GitPlace(clone),
-                *fetch,
-                config=_FETCH,
-                hidden_config={"http.extraHeader": f"Authorization: Basic {basic}"},
-                protocols=("http", "https"),
-                timeout_s=FETCH_S,
-            )
-        )
-        try:
-            before = await self._room.packs_bytes(clone)
-            while not (await asyncio.wait({fetching}, timeout=FETCH_LOOK_S))[0]:
-                if await self._room.packs_bytes(clone) > before + MOST_FETCH_BYTES:
-                    raise CloneError(
-                        f"the code has more than {MOST_FETCH_BYTES >> 30} GB", may_retry=False
+        done = None
+        most_bytes = await self._room.packs_bytes(clone) + MOST_FETCH_BYTES
+        async with asyncio.TaskGroup() as tasks:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(None) as patience:
+                    watching = tasks.create_task(self._watch(clone, most_bytes, patience))
+                    done = await run_git(
+                        GitPlace(clone),
+                        *fetch,
+                        config=_FETCH,
+                        hidden_config={"http.extraHeader": f"Authorization: Basic {basic}"},
+                        protocols=("http", "https"),
+                        timeout_s=FETCH_S,
                     )
-        finally:
-            fetching.cancel()
-            await asyncio.wait({fetching})
-        done = fetching.result()
+            watching.cancel()
+        if done is None:
+            raise CloneError(f"the code has more than {MOST_FETCH_BYTES >> 30} GB", may_retry=False)
         if not done.ok:
             raise CloneError(f"the code can't be fetched: {_said(done, basic)}")
+
+    async def _watch(self, clone: Path, most_bytes: int, patience: asyncio.Timeout) -> None:
+        """End a fetch that brings too much."""
+        while await self._room.packs_bytes(clone) <= most_bytes:
+            await asyncio.sleep(FETCH_LOOK_S)
+        patience.reschedule(0)
 
     async def _git(self, clone: Path, *words: str) -> Completed:
         done = await self._try(clone, *words)
