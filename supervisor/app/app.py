@@ -393,6 +393,7 @@ class Supervisor:
             parts.gate.rulings.forbid_endpoints(frozenset(own))
             await parts.network.start(self._tasks)
             data_folder.write_contact(parts.settings.data_dir, self.port, self.auth.cli_token)
+            parts.gate.answers.complete_record()
             with contextlib.suppress(StorageError):  # a page that says so helps more than no page
                 parts.audit.record(
                     "supervisor_started",

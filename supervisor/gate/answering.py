@@ -10,6 +10,7 @@ It decides nothing: rules and the operator do. INVARIANT: each answer is a compa
 what is pending still is answered.
 """
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -25,13 +26,15 @@ from supervisor.gate import audit_lines
 from supervisor.gate.handlers import Handlers
 from supervisor.gate.judging import Rulings
 from supervisor.records.approval_queue import ApprovalQueue
-from supervisor.records.audit import Audit
+from supervisor.records.audit import Audit, Event
 
 log = structlog.get_logger("gate")
 
 # Each costs up to a millisecond (rules, a wish's likeness, the page), and whoever else asks waits
 # for a few such parts.
 IN_TURN = 10
+# Between the time of an answer and its line at most: the lines of thousands are made before both.
+SAID_WITHIN_S = 600.0
 # Of those that are only read, encoded or told.
 PREPARED = 100
 
@@ -62,6 +65,7 @@ class Answers:
         self._handlers = handlers
         self._rulings = rulings
         self._clock = clock
+        self._unsaid: list[tuple[Event, audit_lines.LineFields]] = []
 
     def now(self, answering: Sequence[Answering], by: str) -> list[Request]:
         """Answer those that are pending still, as one step; those answered."""
@@ -156,6 +160,19 @@ class Answers:
         self.close(why, *closing)
         return len(closing)
 
+    def complete_record(self) -> None:
+        """At start-up: write the lines that a crash kept out of the record, after the database had
+        the answer or the end that they are of."""
+        since, said = self._audit.said_of_requests(SAID_WITHIN_S)
+        missing = [
+            line
+            for request in self._queue.ended_since(since)
+            for line in audit_lines.ends_of(request)
+            if (line[0], request.id) not in said
+        ]
+        with contextlib.suppress(StorageError):  # `Audit.failure` says so, and nothing is allowed
+            self._audit.record_all(missing)
+
     def offer_ready(self) -> None:
         """Offer every request that may be carried out and wasn't to its channel: at start-up,
         after a crash."""
@@ -187,11 +204,14 @@ class Answers:
 
     def _record(self, lines: Sequence[audit_lines.LineFields]) -> None:
         # Answers are acknowledged by the database; the audit names them too, and while it can't,
-        # `claim` gives no grant.
+        # `claim` gives no grant. Then their lines come before the next.
+        self._unsaid += map(audit_lines.request_answered, lines)
         try:
-            self._audit.record_all(list(map(audit_lines.request_answered, lines)))
+            self._audit.record_all(self._unsaid)
         except StorageError as error:
             log.error("answers not recorded", error=str(error), number=len(lines))
+        else:
+            self._unsaid = []
 
     def _end(self, answered: Sequence[Request]) -> None:
         self._handlers.offer([request for request in answered if request.answer == "approved"])

@@ -15,7 +15,7 @@ from supervisor.core.secrets import command_secrets
 from supervisor.core.secrets.redact import hidden
 from supervisor.core.verdicts import Rule, Verdict
 from supervisor.gate.grants import Grant
-from supervisor.records.audit import Encoded
+from supervisor.records.audit import Encoded, Event
 
 LONG_CHARS = 500
 
@@ -91,17 +91,32 @@ def request_answered(fields: LineFields) -> tuple[Literal["request_answered"], L
 
 
 def request_superseded(
-    request_id: str, newer: Request
-) -> tuple[Literal["request_superseded"], LineFields]:
+    request_id: str, newer_id: str, session_id: str
+) -> tuple[Literal["request_superseded"], dict[str, Any]]:
     """The line of a request whose place a newer one took."""
-    fields = {"request": request_id, "by": newer.id, "session": newer.session_id}
+    fields = {"request": request_id, "by": newer_id, "session": session_id}
     return "request_superseded", fields
 
 
-def request_closed(request: Request, why: str) -> tuple[Literal["request_closed"], LineFields]:
+def request_closed(request: Request, why: str) -> tuple[Literal["request_closed"], dict[str, Any]]:
     """The line of a request that nobody needs an answer to any more."""
     fields = {"request": request.id, "session": request.session_id, "why": why}
     return "request_closed", fields
+
+
+def ends_of(request: Request) -> list[tuple[Event, LineFields]]:
+    """The lines of how a request ended, as far as its facts say so; each says when it did."""
+    lines: list[tuple[Event, LineFields]] = []
+    at = {"answered_at": request.answered_at}
+    if request.superseded_by is not None:
+        newer = request_superseded(request.id, request.superseded_by, request.session_id)
+        lines.append((newer[0], newer[1] | at))
+    elif request.answer is not None:
+        lines.append(request_answered(answered(request, request.rule) | at))
+    if request.closed_at is not None and request.answer != "denied":  # whose end was lifted
+        closed = request_closed(request, request.closed_why)
+        lines.append((closed[0], closed[1] | {"closed_at": request.closed_at}))
+    return lines
 
 
 def rule_added(

@@ -504,7 +504,10 @@ class Gate:
             }
             return [msgspec.structs.replace(request, **denial) for request in requests]
         self.audit.record_all(
-            [audit_lines.request_superseded(older.id, newer) for older, newer in superseded]
+            [
+                audit_lines.request_superseded(older.id, newer.id, newer.session_id)
+                for older, newer in superseded
+            ]
         )
         return list(requests)
 

@@ -244,6 +244,10 @@ class ApprovalQueue:
         """Those that were begun and whose outcome isn't known."""
         return self.read(store.unsettled)
 
+    def ended_since(self, at: float) -> list[Request]:
+        """Those that were answered or closed since then, oldest first."""
+        return self.read(lambda c: store.ended_since(c, at))
+
     def of_session(self, session_id: str, limit: int = 1000) -> list[Request]:
         """A session's requests, newest first."""
         return self.read(lambda c: store.of_session(c, session_id, limit))

@@ -29,7 +29,14 @@ import structlog
 from supervisor.base.clock import Clock
 from supervisor.core.secrets.redact import Redactor
 from supervisor.errors import StorageError
-from supervisor.records.audit_chain import START, Point, hash_at, line_hash, opened
+from supervisor.records.audit_chain import (
+    START,
+    Point,
+    hash_at,
+    line_hash,
+    opened,
+    said_of_requests,
+)
 from supervisor.records.audit_check import Outside, verify
 from supervisor.records.audit_heads import KEEP_EVERY_S, Heads, mark_path, read_mark
 
@@ -146,6 +153,7 @@ class Audit:
         self._identity = (facts.st_dev, facts.st_ino)
         self._changed_at: int | None = None
         self._last, self._size = START, 0
+        self._found_at = float("inf")  # when the last line of the run before was written
         self._flushed = START
         self._kept: Point | None = None
         self._signed_at = self._kept_at = float("-inf")
@@ -210,6 +218,12 @@ class Audit:
             if fields and line.isascii() and self._redactor.is_clean_json(line):
                 return Encoded(line[1:-1])
         return None
+
+    def said_of_requests(self, margin_s: float) -> tuple[float, set[tuple[str, str]]]:
+        """Return what the end of the log, as this run found it, says of requests, each as its
+        event and the request's id, and since when: so long before its last line."""
+        since = self._found_at - margin_s
+        return since, said_of_requests(self._path, since)
 
     def flush(self) -> None:
         """Wait until all that was recorded is on the disk."""
@@ -423,7 +437,10 @@ class Audit:
         self._size = size - torn
         last = whole.rstrip(b"\n").rpartition(b"\n")[2]
         try:
-            self._last = Point(int(json.loads(last)["seq"]), line_hash(last)) if last else START
+            if last:
+                found = json.loads(last)
+                self._last = Point(int(found["seq"]), line_hash(last))
+                self._found_at = float(found["at"])
         except (ValueError, KeyError, TypeError) as error:
             raise StorageError(
                 f"{self._path}: the last line is no audit record",

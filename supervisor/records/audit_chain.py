@@ -62,6 +62,20 @@ def newest_first(
     return found
 
 
+def said_of_requests(path: Path, since: float) -> set[tuple[str, str]]:
+    """Return what lines since then say of requests, each as its event and the request's id."""
+    said = set[tuple[str, str]]()
+    for line in _lines_backwards(path):
+        try:
+            record = json.loads(line)
+            if record["at"] < since:
+                break
+            said.add((record["event"], str(record.get("request"))))
+        except (ValueError, KeyError, TypeError):
+            continue
+    return said
+
+
 def hash_at(path: Path, seq: int) -> str | None:
     """The hash of the line of a record; None where there is no such record. It is looked for
     from the end."""

@@ -97,6 +97,13 @@ def unsettled(connection: Connection) -> list[Request]:
     return _select(connection, _UNSETTLED, None)
 
 
+def ended_since(connection: Connection, at: float) -> list[Request]:
+    """Those that were answered or closed since then, oldest first."""
+    ended = or_(table.c.answered_at >= at, table.c.closed_at >= at)
+    query = select(table).where(ended).order_by(table.c.asked_at)
+    return list(map(_request, connection.execute(query)))
+
+
 def of_session(connection: Connection, session_id: str, limit: int = 1000) -> list[Request]:
     """A session's requests, newest first."""
     query = (

@@ -49,7 +49,9 @@ def session(name: str, policy_text: str = "") -> Session:
 class World:
     """A gate with everything real but the clock."""
 
-    def __init__(self, folder: Path, policy: Path | None = None) -> None:
+    def __init__(
+        self, folder: Path, policy: Path | None = None, audit: type[Audit] = Audit
+    ) -> None:
         self.folder = folder
         self._is_closed = False
         self.clock = FakeClock()
@@ -58,7 +60,7 @@ class World:
         if not self.policy.exists():
             self.policy.write_text(POLICY)
         self.engine = open_database(folder / "gatehouse.db")
-        self.audit = Audit(folder / "audit.log", self.clock, self.redactor)
+        self.audit = audit(folder / "audit.log", self.clock, self.redactor)
         self.queue = ApprovalQueue(self.engine)
         self.kill_switch = KillSwitch(folder / "stopped")
         self.gate = Gate(

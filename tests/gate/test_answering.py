@@ -3,8 +3,11 @@ what belongs together stays so."""
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+import os
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -14,10 +17,12 @@ from supervisor.core.actions import Action, Exec, FileChange, content_hash
 from supervisor.core.approvals import Request, status
 from supervisor.errors import ChangedError
 from supervisor.gate.answering import IN_TURN, PREPARED
+from supervisor.records.audit import Audit, Encoded, Event
 from supervisor.server.app import build_agent_app, build_operator_app
 from supervisor.server.common.listening import listen
 from supervisor.server.common.serve import serve_agent, serve_operator
 from tests.fakes.gated import World, connect
+from tests.fakes.own_process import KILLED, exit_code
 from tests.fakes.parts import FakeParts
 
 MANY = 20 * IN_TURN
@@ -301,3 +306,48 @@ async def test_another_sessions_request_is_decided_while_the_answers_are_under_w
         assert done.status_code == 200, done.text
         assert [one for one in waiting_then if 0 < one < len(asked)], waiting_then
         assert not parts.queue.pending("one")
+
+
+class DiesAtTheLine(Audit):
+    """Ends its process where a line of this event would be written: the database has the fact."""
+
+    event = ""
+
+    def record_all(self, events: Sequence[tuple[Event, Mapping[str, Any] | Encoded]]) -> None:
+        if any(event == self.event for event, _ in events):
+            os.kill(os.getpid(), signal.SIGKILL)
+        super().record_all(events)
+
+
+def answer_and_die(folder: Path, event: str) -> None:
+    DiesAtTheLine.event = event
+    world = World(folder, audit=DiesAtTheLine)
+    first, second = world.ask(connect("a.test")), world.ask(connect("b.test"))
+    world.gate.resolve(first.id, "approved", by="Ada", reason="it is ours")
+    world.gate.answers.close("the agent has exited", second.id)
+
+
+@pytest.mark.parametrize(
+    ("event", "said"),
+    [
+        ("request_answered", {"answer": "approved", "by": "Ada", "reason": "it is ours"}),
+        ("request_closed", {"why": "the agent has exited"}),
+    ],
+)
+def test_what_a_kill_kept_out_of_the_record_is_there_after_the_next_start(
+    tmp_path: Path, event: str, said: dict[str, str]
+) -> None:
+    assert exit_code(answer_and_die, tmp_path, event) == KILLED
+    for _ in range(2):
+        world = World(tmp_path)
+        try:
+            world.audit.record("supervisor_started", pid=1, port=1)
+            world.gate.answers.complete_record()
+            (line,) = world.events(event)
+            assert said.items() <= line.items()
+            (request,) = [one for one in world.queue.newest() if one.id == line["request"]]
+            at = request.answered_at if event == "request_answered" else request.closed_at
+            assert at is not None
+            assert line["answered_at" if event == "request_answered" else "closed_at"] == at
+        finally:
+            world.close()
