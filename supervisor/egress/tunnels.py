@@ -25,7 +25,7 @@ from supervisor.egress.early_connect import Likely
 from supervisor.egress.loop import refusals
 from supervisor.egress.loop.dialler import PIN, PinnedLoop
 from supervisor.egress.loop.refusals import RefusalBody, RefusedConnectionError
-from supervisor.egress.loop.relay import GoneError, HeldEnd, Tunnel, in_s
+from supervisor.egress.loop.relay import MOST_WAITING_BYTES, GoneError, HeldEnd, Tunnel, in_s
 from supervisor.egress.protocols import checks
 from supervisor.egress.protocols.client_hello import (
     RETRY_BYTES,
@@ -88,7 +88,10 @@ class Tunnels:
             origin.send(left)
             # Made while the origin is at work, so that its answer waits for nothing.
             tunnel = Tunnel(
-                client, origin, BytesOut(self._admission.allowances, connection.session)
+                client,
+                origin,
+                BytesOut(self._admission.allowances, connection.session),
+                connection.session.each_may_hold(MOST_WAITING_BYTES),
             )
             connection.in_tunnel = tunnel.moved
             await self._greet(client, origin, connection, action)

@@ -18,12 +18,16 @@ from typing import Literal, NamedTuple, Protocol
 from supervisor.core.network.egress_wire import Answer, Credential, Listener
 from supervisor.core.secrets.secret_forms import Begun, SecretForms, in_any_case, with_halves
 from supervisor.egress.admission.names import Names
+from supervisor.egress.admission.rooms import Room, HeldBySession
 from supervisor.egress.loop.dialler import Pin
 from supervisor.egress.loop.fair_turns import Share
-from supervisor.egress.loop.relay import MOST_HELD_BYTES, Moved
+from supervisor.egress.loop.relay import Moved
 from supervisor.egress.protocols.codings import Decoder
 
 MOST_CONNECTIONS_PER_SESSION = 512
+# From so many on each has a part of the windows and buffers that the first ones have.
+MANY_CONNECTIONS = 64
+PART_OF_MANY = 16
 # The client's descriptor, and those of two origins, or of one and what is on its way; a tenth of
 # all is kept for what isn't a connection.
 ORIGINS_EACH = 2
@@ -129,7 +133,7 @@ class EgressSession:
     messages wait to be whole. `more_origins` are open beyond those that are counted with their
     clients. `wide` are the bodies on their way of which much is kept to decode them. Whoever
     looks at one of its bodies holds `turn` (`body_inspection`); whoever reads what came over one
-    of its connections works in its `share`.
+    of its connections works in its `share`. `waiting` is what all of them keep in memory.
     """
 
     id: str
@@ -149,6 +153,7 @@ class EgressSession:
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     beginnings: Beginnings = field(default_factory=Beginnings)
     share: Share = field(default_factory=Share)
+    waiting: HeldBySession = field(default_factory=HeldBySession)
     _forms: dict[frozenset[str], SecretForms] = field(default_factory=dict)
     _real: set[str] = field(default_factory=set)
     _placeholders: set[str] = field(default_factory=set)
@@ -190,6 +195,12 @@ class EgressSession:
         self.used[kind] += count
         return True
 
+    def each_may_hold(self, most_bytes: int) -> int:
+        """Return how much a new connection may hold that would hold this much alone: a part of it
+        where there are many."""
+        is_one_of_many = len(self.connections) > MANY_CONNECTIONS
+        return most_bytes // PART_OF_MANY if is_one_of_many else most_bytes
+
     def announced_bytes(self) -> int:
         """Return how long the bodies are, by their heads, of the requests that are under way."""
         return sum(
@@ -204,50 +215,6 @@ class EgressSession:
         for server in self.servers.values():
             server.close()
         self.servers.clear()
-
-
-class Room:
-    """How much of what comes one way waits in memory: for an answer, for an origin, to be looked
-    at, or to be read."""
-
-    def __init__(self, most_bytes: int = MOST_HELD_BYTES) -> None:
-        self._most_bytes = most_bytes
-        self._held_bytes = 0
-        self._waiting: list[asyncio.Future[None]] = []
-
-    @property
-    def is_full(self) -> bool:
-        return self._held_bytes > self._most_bytes
-
-    def hold(self, count: int) -> None:
-        """Count so much more as waiting; a negative number waits no more."""
-        self._held_bytes += count
-        if not self.is_full:
-            for one in self._waiting:
-                if not one.done():
-                    one.set_result(None)
-            self._waiting.clear()
-
-    async def wait(self) -> None:
-        """Wait until the sender may be read on. INVARIANT: what is sent for something that waits
-        fills nobody's memory."""
-        while self.is_full:
-            self._waiting.append(asyncio.get_running_loop().create_future())
-            await self._waiting[-1]
-
-
-class RoomShare:
-    """The share of a room that one of its users holds."""
-
-    def __init__(self, room: Room) -> None:
-        self._room = room
-        self._held_bytes = 0
-
-    def set(self, held_bytes: int) -> None:
-        """So much it is now."""
-        if held_bytes != self._held_bytes:
-            self._room.hold(held_bytes - self._held_bytes)
-            self._held_bytes = held_bytes
 
 
 class OpenQuestion(NamedTuple):
@@ -308,9 +275,14 @@ class ClientConnection:
     over: Answer | None = None
     uncovered_bytes: int = 0
     sending: set[str] = field(default_factory=set)
-    up: Room = field(default_factory=Room)
-    down: Room = field(default_factory=Room)
-    unread: Room = field(default_factory=lambda: Room(MOST_UNREAD_BYTES))
+    up: Room = field(init=False)
+    down: Room = field(init=False)
+    unread: Room = field(init=False)
+
+    def __post_init__(self) -> None:
+        waiting = self.session.waiting
+        self.up, self.down = Room(waiting=waiting), Room(waiting=waiting)
+        self.unread = Room(MOST_UNREAD_BYTES, waiting)
 
     def moved(self) -> Moved:
         """Return what went over it so far."""
@@ -440,6 +412,8 @@ class Sessions:
             self._open_connections -= 1
         connection.session.connections.discard(connection)
         connection.leave()
+        for room in (connection.up, connection.down, connection.unread):
+            room.leave()
 
     def name_client(self, client_id: str, connection: ClientConnection) -> None:
         """mitmproxy knows the client of this connection by an id of its own."""

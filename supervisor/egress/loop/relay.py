@@ -306,7 +306,13 @@ class Tunnel:
     """Two ends joined. `over` is why an allowance didn't cover what the client sent, if it was
     cut for that."""
 
-    def __init__(self, client: HeldEnd, origin: HeldEnd, allowance: Allowance) -> None:
+    def __init__(
+        self,
+        client: HeldEnd,
+        origin: HeldEnd,
+        allowance: Allowance,
+        most_waiting_bytes: int = MOST_WAITING_BYTES,
+    ) -> None:
         self.over = ""
         self._transports = (client.transport, origin.transport)
         self._up = _Counted(self, client.transport, origin.transport, allowance)
@@ -315,7 +321,7 @@ class Tunnel:
         self._why = ""
         self._open_ends = 2
         for transport in self._transports:
-            transport.set_write_buffer_limits(high=MOST_WAITING_BYTES)
+            transport.set_write_buffer_limits(high=most_waiting_bytes)
         self._is_over = asyncio.get_running_loop().create_future()
         self._moved_bytes = self._quiet_ticks = 0
         self._timer: asyncio.TimerHandle | None = None

@@ -33,7 +33,7 @@ from mitmproxy.proxy.layers.http._events import (
 )
 from mitmproxy.proxy.layers.http._http1 import Http1Client, Http1Server
 
-from supervisor.egress.admission.sessions import Room, RoomShare
+from supervisor.egress.admission.rooms import Room, RoomShare
 from supervisor.egress.loop import refusals
 from supervisor.egress.loop.refusals import UNREADABLE, RefusalBody
 from supervisor.egress.protocols.checks import MOST_HEAD_BYTES, SPOKEN

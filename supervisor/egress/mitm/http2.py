@@ -52,7 +52,8 @@ from mitmproxy.proxy.layers.http._http2 import (
 )
 from mitmproxy.proxy.layers.http._http_h2 import BufferedH2Connection, SendH2Data
 
-from supervisor.egress.admission.sessions import PIECE_BYTES, Room, RoomShare
+from supervisor.egress.admission.rooms import Room, RoomShare
+from supervisor.egress.admission.sessions import PIECE_BYTES
 from supervisor.egress.loop.bucket import Bucket
 from supervisor.egress.protocols.checks import MOST_HEAD_BYTES
 
@@ -173,15 +174,16 @@ class _Connection(_Bounded):
     """What was received is only given back where it has gone on: `received` is what hasn't, by
     its stream."""
 
-    def __init__(self, config: H2Configuration) -> None:
+    def __init__(self, config: H2Configuration, most_bytes: int) -> None:
         super().__init__(config)
+        self._most_bytes = max(most_bytes, _FIRST_WINDOW_BYTES + 1)
         self.received: Counter[int] = Counter()
         self.local_settings.initial_window_size = MOST_WAITING_BYTES
         self.local_settings.acknowledge()
 
     def initiate_connection(self) -> None:
         H2Connection.initiate_connection(self)
-        self.increment_flow_control_window(MOST_WAITING_OF_ALL_BYTES - _FIRST_WINDOW_BYTES)
+        self.increment_flow_control_window(self._most_bytes - _FIRST_WINDOW_BYTES)
 
     def acknowledge_received_data(self, acknowledged_size: int, stream_id: int) -> None:
         self.received[stream_id] += acknowledged_size
@@ -288,17 +290,22 @@ class BoundedHttp2Server(Http2Server):
     them, some thousand a second, leaves the other sessions no time (CVE-2023-44487). What it
     asks for and doesn't take is held in `unread`, and in `up` what pieces of bodies that wait
     take besides their bytes. `unreadable` is called where it says what is no HTTP/2, which
-    nobody else sees."""
+    nobody else sees. A client sends at most `most_bytes` before any of it has gone on."""
 
     h2_conn: _Connection
 
     def __init__(
-        self, context: Context, up: Room, unread: Room, unreadable: Callable[[], None]
+        self,
+        context: Context,
+        up: Room,
+        unread: Room,
+        unreadable: Callable[[], None],
+        most_bytes: int = MOST_WAITING_OF_ALL_BYTES,
     ) -> None:
         super().__init__(context)
         self._up, self._unread = RoomShare(up), RoomShare(unread)
         self._unreadable = unreadable
-        self.h2_conn = _Connection(self.h2_conf)
+        self.h2_conn = _Connection(self.h2_conf, most_bytes)
         self._resets = Bucket(MOST_RESETS_AT_ONCE, MOST_RESETS_A_SECOND)
 
     def _handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:

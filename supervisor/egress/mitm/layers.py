@@ -44,13 +44,15 @@ from mitmproxy.proxy.layers.http._hooks import HttpErrorHook, HttpRequestHook
 from mitmproxy.proxy.layers.tls import ClientTLSLayer, ServerTLSLayer
 
 from supervisor.core.models.model_errors import ModelError
-from supervisor.egress.admission.sessions import PIECE_BYTES, ClientConnection, Room
+from supervisor.egress.admission.rooms import Room
+from supervisor.egress.admission.sessions import PIECE_BYTES, ClientConnection
 from supervisor.egress.loop.refusals import RefusalBody, phrase, status_of
 from supervisor.egress.loop.relay import MOST_DROPPED_BYTES
 from supervisor.egress.mitm import exchange, held_bodies
 from supervisor.egress.mitm.body_inspection import BodyPiece, BodyPieceHook, Direction
 from supervisor.egress.mitm.http1 import BoundedHttp1Server
 from supervisor.egress.mitm.http2 import (
+    MOST_WAITING_OF_ALL_BYTES,
     BoundedHttp2Server,
     Unsent,
     forget_over,
@@ -339,7 +341,8 @@ class GuardedHttpLayer(HttpLayer):
             context = self.context.fork()
             if self.context.client.alpn == b"h2":
                 rooms = self._connection.up, self._connection.unread
-                self._h2 = BoundedHttp2Server(context, *rooms, self._unreadable)
+                window = self._connection.session.each_may_hold(MOST_WAITING_OF_ALL_BYTES)
+                self._h2 = BoundedHttp2Server(context, *rooms, self._unreadable, window)
             self.connections[self.context.client] = self._h2 or BoundedHttp1Server(
                 context, self._connection.up, self._unreadable
             )

@@ -20,7 +20,8 @@ from wsproto import events
 from wsproto.extensions import PerMessageDeflate
 from wsproto.frame_protocol import CloseReason
 
-from supervisor.egress.admission.sessions import EgressSession, Room
+from supervisor.egress.admission.rooms import Room
+from supervisor.egress.admission.sessions import EgressSession
 from supervisor.egress.mitm import exchange
 from supervisor.egress.mitm.body_inspection import BodyPiece, BodyPieceHook
 
