@@ -141,6 +141,7 @@ def build_agent_app(parts: Parts, session_id: str) -> Litestar:
         app.asgi_handler,
         lambda token: parts.sessions.authenticate(session_id, token),
         BadTokens(parts.clock),
+        parts.clock,
     )
     app.asgi_handler = cast("ASGIApp", door)
     return app

@@ -1,8 +1,8 @@
 """How much of what comes over a session's connections waits in memory.
 
 Each connection has a room for each way: for an answer, for an origin, to be looked at, to be read.
-All rooms of a session together have one bound, `HeldBySession`, beyond which each has little: so 512
-connections fill no more memory than a few. It decides only when a sender is read no further.
+All rooms of a session together have one bound, `HeldBySession`, beyond which each has little: so
+512 connections fill no more memory than a few. It decides only when a sender is read no further.
 """
 
 import asyncio

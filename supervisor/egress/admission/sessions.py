@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple, Protocol
 from supervisor.core.network.egress_wire import Answer, Credential, Listener
 from supervisor.core.secrets.secret_forms import Begun, SecretForms, in_any_case, with_halves
 from supervisor.egress.admission.names import Names
-from supervisor.egress.admission.rooms import Room, HeldBySession
+from supervisor.egress.admission.rooms import HeldBySession, Room
 from supervisor.egress.loop.dialler import Pin
 from supervisor.egress.loop.fair_turns import Share
 from supervisor.egress.loop.relay import Moved

@@ -16,7 +16,6 @@ from typing import Any
 import msgspec
 from litestar.exceptions import TooManyRequestsException
 
-from supervisor.base.clock import Clock
 from supervisor.core import approvals
 from supervisor.core.actions import WORKSPACE, Action, Exec, Git, Packages, Proposal
 from supervisor.core.approvals import is_settled, status
@@ -43,6 +42,7 @@ from supervisor.server.agent.agent_bodies import (
     packages_action,
 )
 from supervisor.server.common.parts import Parts, Workspace
+from supervisor.server.common.request_guard import CallBudget
 from supervisor.server.common.views import AgentRequest, agent_request, shown
 from supervisor.workspace.incoming.incoming import HostChange, What
 
@@ -104,7 +104,7 @@ class AgentCalls:
     def __init__(self, parts: Parts, session_id: str) -> None:
         self.parts = parts
         self.session_id = session_id
-        self._budget = _Budget(parts.clock)
+        self._budget = CallBudget(parts.clock, ASKS_AT_ONCE, ASKS_PER_S)
 
     def spend(self) -> None:
         """Count one more ask; raises HTTP 429 where there were too many."""
@@ -285,24 +285,6 @@ class AgentCalls:
                 "this session's workspace is not open", "wait until the session runs"
             )
         return workspace
-
-
-class _Budget:
-    """How much may be asked: a token bucket."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._left = float(ASKS_AT_ONCE)
-        self._at = clock.monotonic()
-
-    def spend(self) -> bool:
-        now = self._clock.monotonic()
-        self._left = min(float(ASKS_AT_ONCE), self._left + (now - self._at) * ASKS_PER_S)
-        self._at = now
-        if self._left < 1:
-            return False
-        self._left -= 1
-        return True
 
 
 def _host_change(change: HostChange, redactor: Redactor) -> HostChangeFacts:

@@ -14,12 +14,17 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from litestar import asgi
-from litestar.exceptions import MethodNotAllowedException
+from litestar.exceptions import ClientException, MethodNotAllowedException
+from litestar.exceptions.http_exceptions import RequestEntityTooLarge
 from litestar.handlers import ASGIRouteHandler
 
+from supervisor.core.models.call_bodies import has_too_many_values
+from supervisor.server.agent.agent_bodies import FILE_BODY_BYTES
 from supervisor.server.agent.agent_calls import AgentCalls
 
 PATH = "/mcp"
+_WHITE = b" \t\r\n"
+_NOT_ONE = "a call is one JSON object, no batch, and has no more values than a person could read"
 
 
 def handler(calls: AgentCalls) -> ASGIRouteHandler:
@@ -36,10 +41,38 @@ def handler(calls: AgentCalls) -> ASGIRouteHandler:
             raise MethodNotAllowedException(
                 "the tools are called by POST", headers={"Allow": "POST"}
             )
+        body = await _body(receive)
+        if not body.lstrip(_WHITE).startswith(b"{") or has_too_many_values(body):
+            raise ClientException(_NOT_ONE)
         serve = await asyncio.to_thread(_load)
-        await serve(calls, scope, receive, send)
+        await serve(calls, scope, _again(body, receive), send)
 
     return serve_mcp
+
+
+async def _body(receive: Any) -> bytes:
+    """Return the whole body. INVARIANT (law 14): nothing takes it apart before its length and
+    number of values are known, which the protocol's library takes seconds for."""
+    body, is_over = bytearray(), False
+    while not is_over:
+        message = await receive()
+        if message["type"] != "http.request":
+            raise ClientException("the client went away")
+        body += message.get("body", b"")
+        is_over = not message.get("more_body", False)
+        if len(body) > FILE_BODY_BYTES:
+            raise RequestEntityTooLarge
+    return bytes(body)
+
+
+def _again(body: bytes, receive: Any) -> Callable[[], Awaitable[Any]]:
+    """`receive` that gives the whole body first."""
+    left: list[dict[str, Any]] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def give() -> Any:
+        return left.pop() if left else await receive()
+
+    return give
 
 
 def _load() -> Callable[[AgentCalls, Any, Any, Any], Awaitable[None]]:

@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 from litestar.exceptions import HTTPException
 
+from supervisor.base.clock import Clock
 from supervisor.core.text.numbers import whole_number
 from supervisor.errors import GatehouseError
 from supervisor.server.common.auth import BadTokens, Operator, OperatorAuth, same
@@ -29,6 +30,9 @@ CSRF_HEADER = "X-Gatehouse-CSRF"
 BODY_S = 30.0
 # A longer body that nobody reads ends the connection instead of being read and thrown away.
 SHORT_BODY_BYTES = 64 * 1024
+# Calls of one agent, the refused ones too, at once and in a second.
+AGENT_CALLS_AT_ONCE = 600
+AGENT_CALLS_PER_S = 60.0
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _HEADERS = {
     b"cache-control": b"no-store",
@@ -57,9 +61,12 @@ type ASGIApp = Callable[[Any, Any, Any], Awaitable[None]]
 class TurnedAwayError(Exception):
     """The caller doesn't come in. Never leaves this module."""
 
-    def __init__(self, status: int, error: str, why: str, remedy: str) -> None:
+    def __init__(
+        self, status: int, error: str, why: str, remedy: str, retry_after_s: int = 60
+    ) -> None:
         super().__init__(why)
         self.status = status
+        self.retry_after_s = retry_after_s
         self.body = ErrorBody(error=error, why=why, remedy=remedy)
 
 
@@ -185,16 +192,42 @@ class OperatorDoor:
         )
 
 
+class CallBudget:
+    """How much may be called: a token bucket."""
+
+    def __init__(self, clock: Clock, at_once: int, per_s: float) -> None:
+        self._clock = clock
+        self._at_once = float(at_once)
+        self._per_s = per_s
+        self._left = self._at_once
+        self._at = clock.monotonic()
+
+    def spend(self) -> bool:
+        """Count one more. Return whether it may be."""
+        now = self._clock.monotonic()
+        self._left = min(self._at_once, self._left + (now - self._at) * self._per_s)
+        self._at = now
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
+
+
 class AgentDoor:
     """Lets one session's agent in. INVARIANT: the session comes from the listening socket, and
-    the token must be that session's."""
+    the token must be that session's. Every call counts, whatever it is answered."""
 
     def __init__(
-        self, app: ASGIApp, authenticate: Callable[[str], bool], bad_tokens: BadTokens
+        self,
+        app: ASGIApp,
+        authenticate: Callable[[str], bool],
+        bad_tokens: BadTokens,
+        clock: Clock,
     ) -> None:
         self._app = app
         self._authenticate = authenticate
         self._bad_tokens = bad_tokens
+        self._calls = CallBudget(clock, AGENT_CALLS_AT_ONCE, AGENT_CALLS_PER_S)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         policy = "default-src 'none'; frame-ancestors 'none'"
@@ -221,6 +254,10 @@ class AgentDoor:
             is_right = False
         if not is_right:
             raise _wrong(self._bad_tokens)
+        if not self._calls.spend():
+            raise TurnedAwayError(
+                429, "too many calls", "this session calls too often", "wait a second", 1
+            )
 
 
 def values(scope: Scope, name: bytes) -> list[str]:
@@ -368,7 +405,7 @@ async def _turn_away(
     if turned.status == 401:
         headers.append((b"www-authenticate", b"Bearer"))
     if turned.status == 429:
-        headers.append((b"retry-after", b"60"))
+        headers.append((b"retry-after", b"%d" % turned.retry_after_s))
     prefix = ""
     if scope["type"] == "websocket":
         if "websocket.http.response" not in (scope.get("extensions") or {}):

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from supervisor.egress.admission.rooms import (
     LEAST_BYTES,
     MOST_OF_SESSION_BYTES,
-    Room,
     HeldBySession,
+    Room,
 )
 from supervisor.egress.admission.sessions import (
     MANY_CONNECTIONS,

@@ -22,6 +22,7 @@ from supervisor.server.agent.agent_bodies import QuarantineBody, ToolBody
 from supervisor.server.agent.agent_calls import ASKS_AT_ONCE, AgentCalls
 from supervisor.server.agent.mcp_tools import WaitBody, tools
 from supervisor.server.app import build_agent_app
+from supervisor.server.common.request_guard import AGENT_CALLS_AT_ONCE
 from tests.fakes.parts import SECRET, FakeParts
 from tests.server.conftest import PATIENCE_S, OnSocket
 
@@ -281,3 +282,35 @@ def test_every_call_has_a_tool_and_every_wait_ends_before_clients_give_up(parts:
     bodies -= {ToolBody, QuarantineBody}
     assert bodies == {tool.body for tool in tools(AgentCalls(parts, "one")).values() if tool.asks}
     assert msgspec.convert({"request_id": "x"}, WaitBody).wait_s < 60
+
+
+MB = 1 << 20
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"[" + b'{"jsonrpc":"2.0","id":1,"method":"ping"},' * 9000 + b"{}]",
+        b" \n[{}]",
+        b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"a":[' + b"{}," * MB + b"{}]}}",
+        b"",
+    ],
+)
+async def test_a_batch_or_too_many_values_are_refused_before_they_are_taken_apart(
+    agent: httpx.AsyncClient, body: bytes
+) -> None:
+    headers = {"Content-Type": "application/json", "Accept": "application/json"}
+    answer = await agent.post("/mcp", content=body, headers=headers)
+    assert answer.status_code == 400
+    assert "one JSON object" in answer.json()["why"]
+
+
+async def test_refused_calls_count_too(agent: httpx.AsyncClient) -> None:
+    codes = [
+        (await agent.post("/mcp", content=b"[]")).status_code
+        for _ in range(AGENT_CALLS_AT_ONCE + 200)
+    ]
+    assert codes.count(400) < AGENT_CALLS_AT_ONCE + 200
+    assert codes[-1] == 429
+    answer = await agent.get("/v1/session")
+    assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")
