@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import Literal
 
 from supervisor.errors import SandboxError
-from supervisor.sandbox.base import OnListeners, OnOutput, Spec, Stats, ToolResult
+from supervisor.sandbox.base import OnListeners, OnOutput, SandboxLimits, Spec, Stats, ToolResult
 from supervisor.sandbox.findings import CheckResult
+from supervisor.sandbox.limits import DISK_INTERVAL_S, disk_is_full, missing_disk_bytes
 from supervisor.sandbox.runner_link import SEE_LOG, RunnerLink, close_all, handed, job_of
 from supervisor.sandbox.running import Capture, OutputBudget, Pump, result_of
 
@@ -82,6 +83,16 @@ class ComposeRunning:
             Pump(descriptor, self._budget, sink, self._on_output_end)
             for descriptor, sink in zip(descriptors, sinks, strict=True)
         ]
+
+    def watch_disk(self, copy: Path, limits: SandboxLimits) -> None:
+        """End it where the disk of its copy gets too full. The engine bounds the rest."""
+        if self.is_over:
+            return
+        if why := disk_is_full(missing_disk_bytes(copy, limits)):
+            self.kill(why)
+        else:
+            loop = asyncio.get_running_loop()
+            loop.call_later(DISK_INTERVAL_S, self.watch_disk, copy, limits)
 
     def _on_output_end(self) -> None:
         if all(pump.descriptor < 0 for pump in self._pumps):
@@ -297,6 +308,7 @@ class Compose:
         sinks = [on_output] if on_error is None or spec.tty else [on_output, on_error]
         running.attach(outputs, sinks)
         self._running.add(running)
+        running.watch_disk(spec.workspace_merged, spec.limits)
         link.send({"go": True})
         if self._is_paused:
             running.pause()

@@ -197,11 +197,14 @@ def exceeded(one: Watched, now: Sample) -> str:
         return f"more than {MOST_FILES} open files"
     if limits.cpu_s is not None and now.cpu_s > limits.cpu_s:
         return f"more than {limits.cpu_s} s of CPU time"
-    if now.missing_disk_bytes > 0:
-        return (
-            f"the disk of its copy is nearly full: {now.missing_disk_bytes} bytes too few are free"
-        )
-    return ""
+    return disk_is_full(now.missing_disk_bytes)
+
+
+def disk_is_full(missing_bytes: int) -> str:
+    """Return why a sandbox whose disk lacks so many bytes is ended; "" where none are missing."""
+    if not missing_bytes:
+        return ""
+    return f"the disk of its copy is nearly full: {missing_bytes} bytes too few are free"
 
 
 def sample(one: Watched) -> Sample:
@@ -221,7 +224,7 @@ def sample(one: Watched) -> Sample:
         tasks,
         memory,
         max(one.last.cpu_s, cpu_s if counted is None else counted),
-        _missing_disk_bytes(one),
+        missing_disk_bytes(one.disk, one.limits),
         sum(map(_files, pids)),
     )
     return one.last
@@ -229,16 +232,16 @@ def sample(one: Watched) -> Sample:
 
 def missing_disk(one: Watched) -> Sample:
     """Count the room on its disk alone: how far that is below its floor."""
-    return Sample(0, 0, 0.0, _missing_disk_bytes(one))
+    return Sample(0, 0, 0.0, missing_disk_bytes(one.disk, one.limits))
 
 
-def _missing_disk_bytes(one: Watched) -> int:
+def missing_disk_bytes(disk: Path | None, limits: SandboxLimits) -> int:
     """Return how many bytes are missing to the disk's floor; 0 where enough are free. A small file
     system keeps a twentieth."""
-    if one.disk is None:
+    if disk is None:
         return 0
-    status = os.statvfs(one.disk)
-    floor = min(one.limits.free_disk_bytes, status.f_blocks * status.f_frsize // 20)
+    status = os.statvfs(disk)
+    floor = min(limits.free_disk_bytes, status.f_blocks * status.f_frsize // 20)
     return max(0, floor - status.f_bavail * status.f_frsize)
 
 

@@ -1,6 +1,7 @@
 """A container's runner under attack by what it runs, as a stranger would try it."""
 
 import os
+import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -102,8 +103,9 @@ print(len(open("/proc/sysvipc/shm").readlines()) - 1)
 
 
 class Containers:
-    def __init__(self, backend: Compose, base: Path) -> None:
-        self.backend, self.base = backend, base
+    def __init__(self, backend: Compose, base: Path, *, has_disk: bool) -> None:
+        self.backend, self.base, self.has_disk = backend, base, has_disk
+        self.killed_why = ""
 
     async def python(self, script: str, **env: str) -> tuple[int, str]:
         spec = Spec(
@@ -114,6 +116,7 @@ class Containers:
             limits=SandboxLimits(output_bytes=100_000),
         )
         result = await self.backend.run_tool(spec, timeout_s=60)
+        self.killed_why = result.killed_why
         return result.exit_code, (result.stdout + result.stderr).decode()
 
 
@@ -121,10 +124,14 @@ class Containers:
 async def inside(tmp_path: Path) -> AsyncIterator[Containers]:
     for name in ("control/agent", "control/tools", "lower", "merged"):
         (tmp_path / name).mkdir(parents=True)
+    disk = ["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(tmp_path / "merged")]
+    has_disk = subprocess.run(disk, capture_output=True, check=False).returncode == 0
     made = Compose(tmp_path / "control")
     with containers.runner(tmp_path / "control/tools", tmp_path / "lower", tmp_path / "merged"):
-        yield Containers(made, tmp_path)
+        yield Containers(made, tmp_path, has_disk=has_disk)
         await made.close()
+    if has_disk:
+        subprocess.run(["umount", "-l", str(tmp_path / "merged")], check=True)
 
 
 async def test_what_runs_in_a_container_cannot_reach_its_runner(inside: Containers) -> None:
@@ -138,3 +145,14 @@ async def test_nothing_of_a_command_is_left_when_the_next_one_starts(inside: Con
     seen = inside.base / "merged/seen"
     assert not seen.exists() or seen.read_bytes() == b""
     assert (await inside.python("import os; os._exit(42)"))[0] == 42
+
+
+async def test_a_disk_that_is_filled_ends_the_command_with_the_reason(inside: Containers) -> None:
+    if not inside.has_disk:
+        pytest.skip("no file system may be mounted here")
+    script = (
+        "import time\nfile = open('big', 'wb')\n"
+        "for _ in range(64): file.write(b'x' * (1 << 20)); file.flush(); time.sleep(0.02)\n"
+    )
+    assert (await inside.python(script))[0] == 137
+    assert inside.killed_why.startswith("the disk of its copy is nearly full: ")
