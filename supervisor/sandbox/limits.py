@@ -258,7 +258,7 @@ def _stat(pid: int) -> tuple[int, float]:
     """Threads, and CPU seconds with those of waited-for children (proc_pid_stat(5), fields 14 to
     17 and 20)."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:
         return 0, 0.0
     return int(fields[17]), sum(int(value) for value in fields[11:15]) / TICKS_PER_S
@@ -331,7 +331,7 @@ def _kilobytes(path: Path, *names: str) -> tuple[int, ...]:
     try:
         found = {
             line.split()[0]: int(line.split()[1]) * 1024
-            for line in path.read_text().splitlines()
+            for line in path.read_text(errors="replace").splitlines()
             if line.startswith(names)
         }
     except OSError:
