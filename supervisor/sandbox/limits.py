@@ -38,8 +38,11 @@ TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 # watchdog and the group hold the bound itself.
 DATA_FACTOR = 2
 DATA_FLOOR_BYTES = 2 * 1024**3
-# What a socket of a pair may hold (`seccomp` keeps it so).
-UNIX_BYTES = int(Path("/proc/sys/net/core/wmem_default").read_text())
+# What a socket of a pair may hold, to begin with 208 kB everywhere (`seccomp` keeps it so). In a
+# container the kernel may not show it.
+UNIX_BYTES = 212_992
+with contextlib.suppress(OSError):
+    UNIX_BYTES = int(Path("/proc/sys/net/core/wmem_default").read_text())
 # proc_net(5): how a table's lines say what a socket holds.
 QUEUES: dict[str, Callable[[list[str]], int]] = {
     **dict.fromkeys(
