@@ -110,12 +110,23 @@ MOST_MARKS = 500_000
 _MARKS = (b"{", b"[", b",", b":")
 
 
+# Objects of a body that are looked at, each of which takes microseconds, and the length of a form
+# that is read. More would take everybody's time.
+MOST_OBJECTS = 20_000
+MOST_FORM_BYTES = 256 * 1024
+
+
+class _TooManyError(ValueError):
+    """A body has more objects than are looked at."""
+
+
 class _Seen:
     """Facts from anywhere in a body: the types of its parts, cache writes, pictures, and whether an
     object repeats a key."""
 
     def __init__(self) -> None:
         self.types: set[str] = set()
+        self.objects = 0
         self.is_doubled = False
         self.writes_cache = False
         self.writes_long_cache = False
@@ -125,6 +136,9 @@ class _Seen:
         self.has_links = False
 
     def look(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        self.objects += 1
+        if self.objects > MOST_OBJECTS:
+            raise _TooManyError
         made = dict(pairs)
         self.is_doubled = self.is_doubled or len(made) != len(pairs)
         self.writes_cache = self.writes_cache or any("cache" in key for key in made)
@@ -177,6 +191,8 @@ def read_call(
     if not is_encoded:
         try:
             root = json.loads(body, object_pairs_hook=seen.look)
+        except _TooManyError:
+            return _largest(api, body, path, host, at_model_host=at_model_host)
         except (ValueError, RecursionError):
             root = None
     if not isinstance(root, dict):
@@ -267,7 +283,10 @@ def _is_read_otherwise(body: bytes, headers: tuple[tuple[str, str], ...]) -> boo
 
 
 def _is_form(body: bytes) -> bool:
-    """Return whether there are words of a call in it for who reads it as a form."""
+    """Return whether there are words of a call in it for who reads it as a form, or it is too long
+    to tell."""
+    if len(body) > MOST_FORM_BYTES:
+        return True
     try:
         fields = parse_qsl(
             body.decode("latin-1"), keep_blank_values=True, max_num_fields=MOST_FIELDS

@@ -10,7 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.core.models.call_bodies import MOST_CHOICES, MOST_FIELDS, MOST_MARKS, read_call
+from supervisor.core.models.call_bodies import (
+    MOST_CHOICES,
+    MOST_FIELDS,
+    MOST_FORM_BYTES,
+    MOST_MARKS,
+    MOST_OBJECTS,
+    read_call,
+)
 from supervisor.core.models.call_tools import MOST_LIMIT
 from supervisor.core.models.model_calls import MOST_NAME_CHARS, ModelCall
 
@@ -409,7 +416,8 @@ def test_of_too_many_values_none_is_read_and_the_call_is_the_largest_there_is(va
     """32 KB of gzip are 32 MB of these: to read them takes a gigabyte, and seconds in which
     egress does nothing else."""
     marks = sum(map((value + b",").count, (b"{", b"[", b",", b":")))
-    room = MOST_MARKS - 20
+    room = (MOST_OBJECTS if b"{" in value else MOST_MARKS) - 20
+    marks = value.count(b"{") or marks
 
     def call(count: int, *, at_model_host: bool) -> ModelCall | None:
         body = b'{"model":"m","max_tokens":5,"messages":[' + (value + b",") * count + b"1]}"
@@ -422,3 +430,12 @@ def test_of_too_many_values_none_is_read_and_the_call_is_the_largest_there_is(va
         large = call(room // marks + 20, at_model_host=at_model_host)
         assert large is not None
         assert (large.model, large.max_output_tokens, large.beyond_body) == ("", None, True)
+
+
+def test_a_form_that_is_too_long_to_tell_is_as_dear_as_a_call_can_be() -> None:
+    headers = (("content-type", "application/x-www-form-urlencoded"),)
+    for length, model in ((MOST_FORM_BYTES - 200, "m"), (MOST_FORM_BYTES, "")):
+        body = json.dumps({"model": "m", "max_tokens": 1, "prompt": "x" * length}).encode()
+        found = read_call("chat", "/v1/chat/completions", body, headers=headers)
+        assert found is not None
+        assert found.model == model
