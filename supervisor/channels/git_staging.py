@@ -304,10 +304,12 @@ class Staging:
         pairs = (line.split(" ") for line in listed.stdout.decode().splitlines())
         return {one: int(size) for one, size in pairs if size != "missing"}
 
-    async def read(self, *words: str, limit_bytes: int = 1024 * 1024) -> bytes:
+    async def read(
+        self, *words: str, stdin: bytes | None = None, limit_bytes: int = 1024 * 1024
+    ) -> bytes:
         """Return what a git command that only reads prints. `RefusedError` where that is more than
         the limit, or fails."""
-        done = await self._git(*words, limit_bytes=limit_bytes)
+        done = await self._git(*words, stdin=stdin, limit_bytes=limit_bytes)
         if done.truncated:
             raise RefusedError("this push is too large to be shown", "push fewer commits at once")
         _check(done, "the push can't be shown")

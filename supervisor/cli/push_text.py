@@ -19,18 +19,23 @@ def push_lines(card: dict[str, Any]) -> list[str]:
         lines.append(f"    {_one(move['ref'])} {_HOW[move['how']]} at {_one(card['url'])}: {span}")
         lines += _commit_lines("+", move["commits"], move["commit_count"])
         lines += _commit_lines("-", move["lost"], move["lost_count"])
+        lines += [f"      {_one(line)}" for line in move["tag"].splitlines()]
         for file in move["files"]:
             lines += _file_lines(file)
         if move["more_files"]:
             lines.append(f"    and {move['more_files']} more changed files")
+        for file in move["passing"]:
+            lines += _file_lines(file)
+        if move["more_passing"]:
+            lines.append(f"    and {move['more_passing']} more contents on the way")
     return lines
 
 
 def _commit_lines(mark: str, commits: list[dict[str, Any]], count: int) -> list[str]:
-    lines = [
-        f"    {mark} {one['id'][:12]} {_one(one['subject'])} ({_one(one['author'])})"
-        for one in commits
-    ]
+    lines = []
+    for one in commits:
+        lines.append(f"    {mark} {one['id'][:12]} {_one(one['subject'])} ({_one(one['author'])})")
+        lines += [f"      {_one(line)}" for line in one["body"].splitlines()]
     more = count - len(commits)
     return [*lines, *([f"    {mark} and {more} more commits"] if more > 0 else [])]
 

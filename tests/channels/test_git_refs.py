@@ -4,9 +4,11 @@ all of it, and nothing else moves."""
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
 import pytest_asyncio
 
+from supervisor.cli.push_text import push_lines
 from supervisor.core.actions import Git, RefUpdate
 from supervisor.core.approvals import Request
 from tests.fakes.sandboxed_agent import agent_command, answers
@@ -175,3 +177,39 @@ async def test_another_name_is_not_deleted(
     answer, _ = await pushed(running, workspace, "true", "git push origin :work")
     assert "the remote's `refs/heads/work` is the same as" in str(answer["why"])
     assert git(remote, "rev-parse", "--verify", "refs/heads/work")
+
+
+async def test_the_card_has_what_passes_what_messages_say_and_a_tag_s_own_text(
+    running: Supervised, workspace: Path, remote: Path
+) -> None:
+    """What one commit adds and the next takes away is pushed, too."""
+    token = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
+    work = (
+        f"git checkout -q -b other && printf 'key = {token}' > key.txt"
+        " && mkdir -p .github/workflows && echo on > .github/workflows/x.yml && git add . && git -c user.name=a -c"
+        " user.email=a@b.org commit -q -m Add && git rm -qrf key.txt .github"
+        f" && {COMMIT} -m 'Subject' -m 'Body with the why'"
+        " && git checkout -q -b side HEAD~2 && echo s > s.txt && git add . && "
+        f"{COMMIT} -m Side && git checkout -q other && git -c user.name=a -c user.email=a@b.org"
+        " merge -q --no-commit side && echo e > evil.txt && git add . && "
+        f"{COMMIT} -m Merge && git rm -q evil.txt && {COMMIT} -m Gone"
+        " && git -c user.name=a -c user.email=a@b.org tag -a v1 -m 'The tag says this'"
+    )
+    _, push = await pushed(running, workspace, work, "git push origin other v1")
+    assert push is not None
+    card = await running.parts.pushes.card(push)
+    branch, tag = card.moves
+    assert [one.path for one in branch.files] == ["s.txt"]
+    assert {one.path for one in branch.passing} == {
+        *("evil.txt", "key.txt", ".github/workflows/x.yml")
+    }
+    assert "Body with the why" in [one.body for one in branch.commits]
+    assert "The tag says this" in tag.tag
+    found = dict(card.flags)
+    assert found["looks like a secret"] == "key.txt"
+    assert ".github/workflows/x.yml" in found["runs or decides elsewhere"]
+    assert "evil.txt" in found["only on the way"]
+    assert card.size > len(token)
+    told = "\n".join(push_lines(msgspec.to_builtins(card)))
+    for said in ("Body with the why", "The tag says this", "key.txt", "only on the way, in"):
+        assert said in told

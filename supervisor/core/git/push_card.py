@@ -4,7 +4,8 @@ Pure: git's output comes as bytes. It is separate from `channels.push_cards`, wh
 caller redacts secrets and makes hidden characters visible. INVARIANT: everything here is derived
 from the object ids that an approval would push, and from nothing else.
 
-Sources: git-log(1), git-diff-tree(1) "RAW OUTPUT FORMAT"; the LFS pointer is Git LFS's spec.md.
+Sources: git-log(1), git-diff-tree(1) "RAW OUTPUT FORMAT" and "DIFF FORMAT FOR MERGES"; the LFS
+pointer is Git LFS's spec.md.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,12 +15,13 @@ import msgspec
 
 from supervisor.core.actions import FileChange, RefUpdate, content_hash
 from supervisor.core.files.change_card import ChangeCard, Side, make_card
+from supervisor.core.files.content_flags import Flags
 from supervisor.core.policy.file_rules import protected_name
 from supervisor.core.secrets.redact import Redactor
 
 type Move = Literal["new", "moved", "rewritten", "deleted"]
 
-LOG_FORMAT = "%H%x00%an%x00%ae%x00%at%x00%s"
+LOG_FORMAT = "%H%x00%an%x00%ae%x00%at%x00%s%x00%b"
 GITLINK = 0o160000
 _SYMLINK = 0o120000
 _TYPE = 0o170000
@@ -28,16 +30,19 @@ LARGE_BYTES = 10 * 1024 * 1024
 LARGE_FILE_BYTES = 2 * 1024 * 1024
 _LFS = b"version https://git-lfs.github.com/spec/"
 _MOST_NAMED = 8
+_LOG_FIELDS = 6
 
 
 class Commit(msgspec.Struct, frozen=True):
-    """One commit. `at` is when it was written, in seconds since the epoch."""
+    """One commit. `at` is when it was written, in seconds since the epoch; `body` is what its
+    message has below the subject."""
 
     id: str
     author: str
     email: str
     at: int
     subject: str
+    body: str = ""
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -56,7 +61,9 @@ class Entry(msgspec.Struct, frozen=True):
 class RefMove(msgspec.Struct, frozen=True, kw_only=True):
     """One ref that moves: the commits that it gains and loses, the first of each and how many there
     are, and the changed files against `base`: the remote's own, or for a new ref the commit that
-    both have. `more_files` aren't shown."""
+    both have. `passing` are contents that a commit on the way has and the end hasn't: they are
+    pushed, too. `more_files` and `more_passing` aren't shown. `tag` is the text of a tag's own
+    object."""
 
     ref: str
     old: str
@@ -69,6 +76,9 @@ class RefMove(msgspec.Struct, frozen=True, kw_only=True):
     lost_count: int = 0
     files: tuple[ChangeCard, ...] = ()
     more_files: int = 0
+    passing: tuple[ChangeCard, ...] = ()
+    more_passing: int = 0
+    tag: str = ""
 
 
 class PushCard(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,11 +94,33 @@ class PushCard(msgspec.Struct, frozen=True, kw_only=True):
 def commits_in(log: bytes) -> tuple[Commit, ...]:
     """Parse `git log -z --format=LOG_FORMAT`."""
     fields = log.decode(errors="replace").split("\0")
-    whole = len(fields) // 5 * 5
+    rows = (fields[at : at + _LOG_FIELDS] for at in range(0, len(fields) - 1, _LOG_FIELDS))
     return tuple(
-        Commit(fields[at], fields[at + 1], fields[at + 2], int(fields[at + 3]), fields[at + 4])
-        for at in range(0, whole, 5)
+        Commit(oid, author, email, int(at), subject, body.rstrip("\n"))
+        for oid, author, email, at, subject, body in rows
     )
+
+
+def passing_in(raw: bytes, at_end: Iterable[Entry]) -> tuple[tuple[str, Entry], ...]:
+    """Parse `git diff-tree --stdin -r -c -z --raw --no-renames`: by commit, the contents that it
+    alone brings and that aren't among those `at_end`. Of a merge git tells what no parent has."""
+    known = {(one.path, one.new_mode, one.new_id) for one in at_end}
+    pieces = iter(raw.decode(errors="replace").split("\0"))
+    found, commit = dict[tuple[str, int, str], tuple[str, Entry]](), ""
+    for piece in pieces:
+        if not piece.startswith(":"):
+            commit = piece
+            continue
+        parents = len(piece) - len(piece.lstrip(":"))
+        fields, path = piece[parents:].split(" "), next(pieces)
+        modes, ids = fields[: parents + 1], fields[parents + 1 : -1]
+        entry = Entry(
+            fields[-1][0], int(modes[0], 8), int(modes[-1], 8), ids[0], ids[-1], path, path
+        )
+        content = (path, entry.new_mode, entry.new_id)
+        if entry.new_mode and content not in known:
+            found.setdefault(content, (commit, entry))
+    return tuple(found.values())
 
 
 def entries_in(raw: bytes) -> tuple[Entry, ...]:
@@ -106,10 +138,14 @@ def entries_in(raw: bytes) -> tuple[Entry, ...]:
 
 
 def file_card(
-    entry: Entry, blobs: Mapping[str, bytes], sizes: Mapping[str, int], redactor: Redactor
+    entry: Entry,
+    blobs: Mapping[str, bytes],
+    sizes: Mapping[str, int],
+    redactor: Redactor,
+    commit: str = "",
 ) -> ChangeCard:
     """Return the card of one changed path. `blobs` have the contents that were read, `sizes` the
-    sizes of all, by id."""
+    sizes of all, by id; `commit` is the one on the way that it is of."""
     old, new = (_side(one, blobs, sizes) for one in (_of_old(entry), _of_new(entry)))
     before, after = (_token(one, side) for one, side in ((entry.old_id, old), (entry.new_id, new)))
     is_link = entry.new_mode & _TYPE == _SYMLINK
@@ -122,7 +158,8 @@ def file_card(
         link_target=blobs.get(entry.new_id, b"").decode(errors="replace") if is_link else None,
     )
     made = make_card(action, old, new, action.before, redactor)
-    return msgspec.structs.replace(made, notes=(*made.notes, *_notes(entry, blobs)))
+    passing = [f"only on the way, in {commit[:12]}; it is pushed all the same"] if commit else []
+    return msgspec.structs.replace(made, notes=(*made.notes, *passing, *_notes(entry, blobs)))
 
 
 def flags(
@@ -130,10 +167,21 @@ def flags(
     entries: Iterable[Entry],
     cards: Iterable[ChangeCard],
     sizes: Mapping[str, int],
+    *,
+    passing: Iterable[Entry] = (),
+    messages: Sequence[tuple[str, Flags]] = (),
+    unread: int = 0,
 ) -> tuple[tuple[str, str], ...]:
-    """Return what a person must not overlook in a push."""
-    entries, cards = list(entries), list(cards)
+    """Return what a person must not overlook in a push. `passing` isn't there at the end;
+    `messages` are of commits and tags; of `unread` commits nothing was looked at."""
+    at_end, gone, cards = list(entries), list(passing), list(cards)
+    entries = [*at_end, *gone]
     found = [said for move in moves for said in _of_move(move)]
+    unseen = dict.fromkeys((one.path for one in gone), "")
+    for one in at_end:
+        unseen.pop(one.path, None)
+    found += [("only on the way", _named(unseen))] if unseen else []
+    found += [("not looked at", f"{unread} older commits")] if unread else []
     protected = {
         entry.path: name.why
         for entry in entries
@@ -142,7 +190,9 @@ def flags(
     found += [("runs or decides elsewhere", _named(protected))] if protected else []
     for flag, word in (("secret", "looks like a secret"), ("hidden", "hidden characters")):
         paths = [card.path for card in cards if flag in card.flags.names]
-        found += [(word, _named(dict.fromkeys(paths, "")))] if paths else []
+        said = [f"the message of {name}" for name, seen in messages if flag in seen.names]
+        where = dict.fromkeys([*paths, *said], "")
+        found += [(word, _named(where))] if where else []
     large = {
         entry.path: _megabytes(sizes[entry.new_id])
         for entry in entries

@@ -1,9 +1,13 @@
 """The card of a push: git's output read whole, and everything in red that a person must not
 overlook."""
 
+from typing import Any
+
+import msgspec
 import pytest
 
 from supervisor.core.actions import RefUpdate
+from supervisor.core.files.content_flags import Flags
 from supervisor.core.git.push_card import (
     GITLINK,
     LARGE_BYTES,
@@ -17,12 +21,17 @@ from supervisor.core.git.push_card import (
     file_card,
     flags,
     move_of,
+    passing_in,
 )
 from supervisor.core.secrets.redact import Redactor
 
 OLD, NEW, NONE = "a" * 40, "b" * 40, "0" * 40
 FILE = 0o100644
 TOKEN = b"key = ghp_" + b"a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8\n"
+
+
+def fields_of(one: Commit) -> tuple[Any, ...]:
+    return msgspec.structs.astuple(one)
 
 
 def entry(path: str = "src/a.py", **changes: object) -> Entry:
@@ -39,8 +48,10 @@ def card_of(one: Entry, **blobs: bytes) -> object:
 
 
 def test_commits_are_read_as_git_prints_them() -> None:
-    log = b"\0".join([NEW.encode(), b"Ada", b"ada@example.org", b"1700000000", b"Add a | b", b""])
-    assert commits_in(log) == (Commit(NEW, "Ada", "ada@example.org", 1700000000, "Add a | b"),)
+    fields = [NEW.encode(), b"Ada", b"ada@example.org", b"1700000000", b"Add a | b", b"Why\n\nx\n"]
+    log = b"\0".join([*fields, *fields[:5], b"", b""])
+    first = Commit(NEW, "Ada", "ada@example.org", 1700000000, "Add a | b", "Why\n\nx")
+    assert commits_in(log) == (first, Commit(NEW, *fields_of(first)[1:5]))
     assert commits_in(b"") == ()
 
 
@@ -56,6 +67,23 @@ def test_changed_paths_are_read_as_git_prints_them() -> None:
         entry("sub", status="A", old_mode=0, new_mode=GITLINK, old_id=NONE),
     )
     assert entries_in(b"") == ()
+
+
+def test_what_a_commit_on_the_way_has_alone_is_found() -> None:
+    one, two, merge = "c" * 40, "d" * 40, "e" * 40
+    raw = (
+        f"{merge}\0::000000 100644 100644 {NONE} {OLD} {'f' * 40} AM\0evil\0"
+        f"{two}\0:100644 000000 {NEW} {NONE} D\0gone\0:100644 100644 {OLD} {NEW} M\0kept\0"
+        f"{one}\0:000000 100644 {NONE} {NEW} A\0gone\0:000000 100644 {NONE} {OLD} A\0kept\0"
+    ).encode()
+    found = passing_in(raw, [entry("kept", old_mode=0, status="A")])
+    assert [(commit, at.path, at.new_id, at.new_mode) for commit, at in found] == [
+        (merge, "evil", "f" * 40, FILE),
+        (one, "gone", NEW, FILE),
+        (one, "kept", OLD, FILE),
+    ]
+    assert found[0][1].old_mode == 0
+    assert passing_in(b"", []) == ()
 
 
 @pytest.mark.parametrize(
@@ -139,6 +167,27 @@ def test_files_that_a_person_must_see_are_in_red() -> None:
     assert found["submodules"] == f"vendor (at {NEW[:12]})"
     assert ".github/workflows/ci.yaml (" in found["runs or decides elsewhere"]
     assert found["runs or decides elsewhere"].endswith(" and 2 more")
+
+
+def test_what_only_passes_and_what_messages_say_is_in_red() -> None:
+    passing = [entry("a"), entry(".envrc"), entry("both")]
+    seen = flags(
+        [],
+        [entry("both")],
+        [],
+        {NEW: LARGE_FILE_BYTES + 1},
+        passing=passing,
+        messages=[("abc", Flags(secret=(1,), hidden=(2,))), ("def", Flags())],
+        unread=3,
+    )
+    found = dict(seen)
+    assert found["only on the way"] == "a, .envrc"
+    assert found["not looked at"] == "3 older commits"
+    assert found["looks like a secret"] == found["hidden characters"] == "the message of abc"
+    assert ".envrc (" in found["runs or decides elsewhere"]
+    assert found["large files"] == "both (2.1 MB), a (2.1 MB), .envrc (2.1 MB)"
+    card = file_card(entry(), {}, {}, Redactor(), commit=OLD)
+    assert f"only on the way, in {OLD[:12]}; it is pushed all the same" in card.notes
 
 
 def test_a_plain_push_has_nothing_in_red() -> None:

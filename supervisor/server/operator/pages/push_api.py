@@ -57,10 +57,11 @@ def handlers() -> list[ControllerRouterHandler]:
 
 
 def _move(parts: Parts, request_id: str, move: RefMove) -> dict[str, Any]:
-    files = [
+    shown_files = [
         shown_change(parts, f"{request_id}-{at}", one, most_rows=FIRST_ROWS)
-        for at, one in enumerate(move.files)
+        for at, one in enumerate((*move.files, *move.passing))
     ]
+    files = shown_files[: len(move.files)]
     return {
         "ref": parts.redactor.text(move.ref.removeprefix("refs/heads/")),
         "word": _WORDS[move.how],
@@ -70,6 +71,9 @@ def _move(parts: Parts, request_id: str, move: RefMove) -> dict[str, Any]:
         "more_commits": move.commit_count - len(move.commits),
         "files": files,
         "more_files": move.more_files,
+        "passing": shown_files[len(move.files) :],
+        "more_passing": move.more_passing,
+        "tag": shown(move.tag, parts.redactor),
         "added": sum(one["added"] for one in files),
         "removed": sum(one["removed"] for one in files),
     }
@@ -81,6 +85,7 @@ def _commit(parts: Parts, one: Commit) -> dict[str, Any]:
         "id": one.id[:12],
         "author": redact(f"{one.author} <{one.email}>"),
         "subject": redact(one.subject),
+        "body": redact(one.body),
         "at": one.at,
         "at_text": clock_text(one.at),
     }
