@@ -69,13 +69,13 @@ class Branches:
 async def _free_name(staging: Staging, theirs: dict[str, HostBranch], source: str, new: str) -> str:
     """Return the first name that the host has no branch of, or one that was taken before and may
     move on: the branch's own, then ours."""
+    names = await staging.names_in_use()
     for name in names_for(source):
         found = theirs.get(name)
-        if found is None and not any(one.startswith(f"{name}/") for one in theirs):
-            return name
-        if (
-            found is not None
-            and not found.is_checked_out
+        if not names.may_have(name, is_there=found is not None):
+            continue
+        if found is None or (
+            not found.is_checked_out
             and await staging.was_taken(found.oid)
             and await staging.is_ancestor(found.oid, new)
         ):

@@ -21,11 +21,14 @@ from supervisor.core.git.fetch_wishes import (
     tracking_ref,
     wanted_refs,
 )
+from supervisor.core.text.ref_names import RemoteRefs
 from supervisor.errors import GatehouseError, RefusedError
 from supervisor.gate.gate import Gate, Grant, Refused
 
 OPERATIONS = frozenset({"fetch", "pull", "ls-remote"})
 _MOST_SAID_REFS = 200
+# Refs that are judged before something else may run.
+_AT_ONCE = 50
 
 
 class Fetches:
@@ -77,15 +80,36 @@ class Fetches:
         there = await staging.refs_at(remote)
         if action.operation == "ls-remote":
             return "\n".join(f"{oid}\t{ref}" for ref, oid in there.ids.items())
-        wanted = wanted_refs(action, there.ids)
+        wanted, left_out = await self._allowed(action, there, request)
         await staging.fetch(remote, list(wanted))
         refs = {tracking_ref(remote.name, name): oid for name, oid in wanted.items()}
-        said = await self._bring(staging, action, session_id, refs)
+        said = left_out + await self._bring(staging, action, session_id, refs)
         if action.operation == "pull":
             first = next(iter(refs)) if action.refspecs else ""
             joins = [flag for flag in action.flags if flag in JOINS]
             said += await self._commits.pull(session_id, action.cwd, remote.name, first, joins)
         return said
+
+    async def _allowed(
+        self, action: Git, there: RemoteRefs, request: Request
+    ) -> tuple[dict[str, str], str]:
+        """Return the refs that are fetched, and what is said of others. `RefusedError` where rules
+        deny one that was named, or what it is another name for at the remote."""
+        wanted, left_out = wanted_refs(action, there.ids), dict[str, str]()
+        for number, name in enumerate(list(wanted)):
+            if number % _AT_ONCE == 0:
+                await asyncio.sleep(0)
+            for ref in there.moved_with(name):
+                one = Git(operation=action.operation, remote=action.remote, refspecs=(ref,))
+                verdict = self._gate.rulings.verdict(one, request.session_id)
+                is_asked = verdict.decision == "ask" and request.answer != "approved"
+                if verdict.decision == "deny" or (is_asked and verdict.rule):
+                    if action.refspecs:
+                        raise RefusedError(verdict.why, verdict.remedy, rule=verdict.rule)
+                    left_out[name] = f"left out: {name} ({verdict.why})\n"
+        for name in left_out:
+            del wanted[name]
+        return wanted, "".join([*left_out.values()][:_MOST_SAID_REFS])
 
     async def _bring(
         self, staging: Staging, action: Git, session_id: str, refs: dict[str, str]

@@ -130,9 +130,8 @@ class GitBroker:
             return
         try:
             async with self._turns[request.session_id]:
-                done = await self._push(grant, action)
-            facts = _facts(done)
-            if not done.ok and STALE in str(facts["error"]):
+                facts = await self._push(grant, action)
+            if STALE in str(facts.get("error", "")):
                 facts |= await self._asked_again(action, request)
         except GatehouseError as error:
             facts = {"error": str(error)}
@@ -141,26 +140,20 @@ class GitBroker:
             raise
         self._gate.settle(grant, "failed" if "error" in facts else "done", facts)
 
-    async def _push(self, grant: Grant, action: Git) -> Completed:
+    async def _push(self, grant: Grant, action: Git) -> dict[str, object]:
+        """Push what was shown, and compare what the remote has before and afterwards."""
         staging = await self._commits.staging(grant.session_id, action.cwd)
         remote = await staging.remote(action.remote, is_push=True)
         grant.use(msgspec.structs.replace(action, url=shown_url(remote.url)))
-        await self._check_still(action, staging, remote)
-        return await staging.push(remote, action.updates)
-
-    async def _check_still(self, action: Git, staging: Staging, remote: Remote) -> None:
-        """`RefusedError` where the remote would move other refs than were shown. That each is
-        where it was shown is the lease's to check."""
-        there = await staging.refs_at(remote)
-        shown = {one.ref for one in action.updates}
-        for one in action.updates:
-            more = set(_moved_with(one.ref, there, is_delete=not one.new)) - shown
-            # What has the object already doesn't move.
-            if any(there.ids.get(ref) != one.new for ref in more):
-                raise RefusedError(
-                    f"the remote would move {', '.join(sorted(more))} along, which wasn't shown",
-                    "ask for the push again",
-                )
+        before = await staging.refs_at(remote)
+        _check_still(action, before)
+        done = await staging.push(remote, action.updates)
+        facts = _facts(done)
+        if done.ok:
+            more = _moved_besides(action, before, await staging.refs_at(remote))
+            if more:
+                facts["error"] = f"done, but the remote moved {more} along, which it hadn't listed"
+        return facts
 
     async def _asked_again(self, action: Git, request: Request) -> dict[str, object]:
         """Ask for the same push anew, since the remote isn't as it was shown."""
@@ -216,11 +209,36 @@ def _moved_with(ref: str, there: RemoteRefs, *, is_delete: bool) -> tuple[str, .
         moved = there.moved_with(ref)
     except ValueError as error:
         raise RefusedError(str(error), "mend the remote") from error
+    if other := there.taken_for(ref):
+        raise RefusedError(f"git would push to the remote's `{other}` instead", "mend the remote")
     if is_delete and len(moved) > 1:
         raise RefusedError(
             f"the remote's `{ref}` is the same as `{moved[1]}`", "delete it at the remote"
         )
     return moved
+
+
+def _check_still(action: Git, there: RemoteRefs) -> None:
+    """`RefusedError` where the remote would move other refs than were shown. That each is where it
+    was shown is the lease's to check."""
+    shown = {one.ref for one in action.updates}
+    for one in action.updates:
+        more = set(_moved_with(one.ref, there, is_delete=not one.new)) - shown
+        # What has the object already doesn't move.
+        if any(there.ids.get(ref) != one.new for ref in more):
+            raise RefusedError(
+                f"the remote would move {', '.join(sorted(more))} along, which wasn't shown",
+                "ask for the push again",
+            )
+
+
+def _moved_besides(action: Git, before: RemoteRefs, after: RemoteRefs) -> str:
+    """Return the refs that have come to what was pushed and weren't shown: a remote doesn't list a
+    name for a ref that isn't there yet, nor any in git's older protocol."""
+    shown = {"HEAD", *(one.ref for one in action.updates)}
+    pushed = {one.new for one in action.updates}
+    changed = after.ids.items() - before.ids.items()
+    return ", ".join(sorted(ref for ref, oid in changed if ref not in shown and oid in pushed))
 
 
 def _facts(done: Completed) -> dict[str, object]:

@@ -191,7 +191,7 @@ class CopiedCommits:
 
     async def put(self, session_id: str, cwd: str, pack: bytes, refs: dict[str, str]) -> None:
         """Store a pack in the copy, and set these refs to their object ids."""
-        updates = "".join(f"update {ref} {oid}\n" for ref, oid in refs.items())
+        updates = "".join(f"option no-deref\nupdate {ref} {oid}\n" for ref, oid in refs.items())
         script = _PUT.format(pack=_FETCHED, updates=shlex.quote(updates))
         with tempfile.NamedTemporaryFile(dir=self._own_folder(session_id) / "git") as file:
             await asyncio.to_thread(file.write, pack)

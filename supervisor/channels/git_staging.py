@@ -23,6 +23,7 @@ from supervisor.base.process import Completed
 from supervisor.core.actions import RefUpdate
 from supervisor.core.git.remote_addresses import Addresses, protocol_of, remotes_in
 from supervisor.core.git.scoped_commit import TreeChange, commit_stream, tree_changes
+from supervisor.core.git.taken_branch import NamesInUse
 from supervisor.core.text.ref_names import RemoteRefs, listed_refs
 from supervisor.errors import RefusedError
 from supervisor.git.host_repository import HostRepository, borrowed_from, checked_out, config_of
@@ -186,6 +187,9 @@ class Staging:
         )
         _check(stored, "the commits didn't pass git's check")
         for oid in tips:
+            found = await self._git("rev-parse", "--verify", "--quiet", oid)
+            if found.stdout.decode().strip() != oid:  # the start of an id that is longer here
+                raise RefusedError(f"`{oid[:12]}` is no object's whole id", "see `git log`")
             whole = await self._git("rev-list", "--objects", "--quiet", oid, "--not", *known)
             _check(whole, f"what `{oid[:12]}` needs is not complete")
             await self._git("update-ref", f"refs/taken/{oid}", oid)
@@ -229,6 +233,14 @@ class Staging:
         return {
             name.removeprefix("refs/heads/"): HostBranch(oid, name in taken) for name, oid in found
         }
+
+    async def names_in_use(self) -> NamesInUse:
+        """Return the names that a new branch of the host's repository must not take over."""
+        async with view_of(self._host) as view:
+            listed = await run_git(view, "for-each-ref", "--format=%(refname)")
+        _check(listed, "your repository's refs can't be read")
+        remotes = remotes_in(await config_of(self._host.git)).remotes
+        return NamesInUse(listed.stdout.decode(errors="replace").splitlines(), remotes)
 
     async def was_taken(self, oid: str) -> bool:
         """Return whether the commit came out of the private copy before."""

@@ -148,3 +148,26 @@ async def test_what_the_copy_configures_runs_nothing_outside(
     )
     await running.parts.branches.take(session.id, "", by=BY)
     assert not ran.exists()
+
+
+async def test_no_name_of_the_person_s_is_taken_over(
+    running: Supervised, workspace: Path, tmp_path: Path
+) -> None:
+    """A tag's, a remote branch's and `HEAD` would be read instead of theirs."""
+    git(tmp_path, "init", "-q", "--bare", str(tmp_path / "remote.git"))
+    git(workspace, "remote", "add", "origin", str(tmp_path / "remote.git"))
+    git(workspace, "push", "-q", "origin", "HEAD:main")
+    git(workspace, "fetch", "-q")
+    git(workspace, "tag", "v1")
+    names = ("origin/main", "origin/later", "v1", "Fix", "deadbeef", "FETCH_HEAD", "HEAD")
+    git(workspace, "branch", "fix")
+    make = " && ".join(f"git update-ref refs/heads/{one} HEAD" for one in names)
+    session = await worked(running, workspace, f"{COMMIT} --allow-empty -m One && {make}")
+    before = {one: git(workspace, "rev-parse", one) for one in ("origin/main", "v1", "HEAD", "fix")}
+    taken = [(await running.parts.branches.take(session.id, names[0], by=BY)).branch]
+    assert taken == ["gatehouse/origin/main"]
+    for name in names[1:]:
+        git(workspace, "update-ref", "-d", f"refs/heads/{taken[-1]}")
+        taken.append((await running.parts.branches.take(session.id, name, by=BY)).branch)
+    assert all(one.startswith(("gatehouse/", "detached-")) for one in taken), taken
+    assert {one: git(workspace, "rev-parse", one) for one in before} == before

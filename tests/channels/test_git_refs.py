@@ -1,6 +1,10 @@
 """Refs that have two names, in the copy or at the remote: rules judge what moves, the card shows
 all of it, and nothing else moves."""
 
+import contextlib
+import random
+import re
+import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -10,17 +14,27 @@ import pytest_asyncio
 
 from supervisor.cli.push_text import push_lines
 from supervisor.core.actions import Git, RefUpdate
-from supervisor.core.approvals import Request
+from supervisor.core.approvals import Request, status
+from supervisor.core.policy.git_refs import parse_command
+from supervisor.errors import RefusedError
 from tests.fakes.sandboxed_agent import agent_command, answers
 from tests.fakes.supervised import Supervised, git, make_repository, settings_in, supervised
 
 pytestmark = [pytest.mark.xdist_group("scenarios"), pytest.mark.asyncio(loop_scope="module")]
 
 COMMIT = "git -c user.name=agent -c user.email=agent@example.org commit -q --allow-empty"
+SEEDS, ROUNDS = 3, 30
+DENIED = re.compile(r"refs/heads/(?:main\Z|secret/)", re.IGNORECASE)
 POLICY = """version: 1
 modes: {exec: contained}
-allow: ['git(push origin feature/*)', 'git(push origin work)', 'git(push --delete origin work)']
-deny: [git(push main)]
+allow:
+- git(push origin feature/*)
+- git(push --force origin feature/*)
+- git(push --delete origin feature/*)
+- git(push origin work)
+- git(push --delete origin work)
+- git(fetch origin)
+deny: [git(push main), git(push secret/*), git(fetch origin secret/*)]
 """
 
 
@@ -54,6 +68,147 @@ async def pushed(
         session, output = await running.run(workspace, *agent_command(*calls))
     asked = [one for one in running.requests(session) if isinstance(one.action, Git)]
     return answers(output)[-1], asked[-1] if asked else None
+
+
+async def test_a_denied_branch_is_not_fetched_with_all_others_nor_by_another_name(
+    running: Supervised, workspace: Path, remote: Path
+) -> None:
+    tree = git(remote, "rev-parse", "main^{tree}")
+    hidden = git(
+        remote, "-c", "user.name=o", "-c", "user.email=o@x.org", "commit-tree", tree, "-m", "s"
+    )
+    git(remote, "update-ref", "refs/heads/secret/x", hidden)
+    git(remote, "symbolic-ref", "refs/heads/public", "refs/heads/secret/x")
+    git(remote, "update-ref", "refs/heads/HEAD", hidden)
+    lines = ["git fetch origin", "git fetch origin public"]
+    calls = [
+        *(("/v1/git", {"command": line}) for line in lines),
+        ("/v1/exec", {"command": "git for-each-ref && git cat-file -t " + hidden}),
+    ]
+    with running.answering(lambda one: "approved"):
+        _, output = await running.run(workspace, *agent_command(*calls))
+    every, named, found = answers(output)
+    assert "left out: refs/heads/secret/x (denied by" in every["outcome"]["said"], every
+    assert "left out: refs/heads/public" in every["outcome"]["said"]
+    assert "denied by git(fetch origin secret/*)" in str(named["outcome"]["error"])
+    assert hidden not in found["outcome"]["stdout"]
+    assert "refs/remotes/origin/work" in found["outcome"]["stdout"]
+    assert found["outcome"]["exit_code"] == 128
+
+
+async def test_a_longer_name_at_the_remote_does_not_get_what_is_pushed(
+    running: Supervised, workspace: Path, remote: Path
+) -> None:
+    """Git takes `refs/heads/x` for `refs/heads/refs/heads/x`, where that is all that is there."""
+    git(remote, "update-ref", "refs/heads/refs/heads/feature/x", "main")
+    before = git(remote, "for-each-ref")
+    work = f"git checkout -q -b feature/x && {COMMIT} -m x"
+    answer, _ = await pushed(running, workspace, work, "git push origin feature/x")
+    assert "would push to the remote's `refs/heads/refs/heads/feature/x`" in str(answer["why"])
+    assert git(remote, "for-each-ref") == before
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+async def test_whatever_is_allowed_the_remote_has_what_the_plan_said_and_nothing_denied_moved(
+    running: Supervised, workspace: Path, remote: Path, seed: int
+) -> None:
+    """Law 13 over odd refs, symbolic refs and words, here and there."""
+    chance = random.Random(seed)
+    commits = [git(workspace, "rev-parse", "HEAD")]
+    tree = git(workspace, "rev-parse", "HEAD^{tree}")
+    for number in range(5):
+        parent = chance.choice(commits)
+        commits.append(git(workspace, "commit-tree", tree, "-p", parent, "-m", str(number)))
+    (remote / "objects/info/alternates").write_text(f"{workspace}/.git/objects\n")
+    session = await running.start(workspace, "sh", "-c", "echo ready; sleep 600", copy="copy")
+    copy = running.parts.settings.sessions_dir / session.id / "merged"
+    await running.until(lambda: "ready" in running.output(session) or None)
+    pushes, gate = running.parts.pushes, running.parts.gate
+    carried_out = 0
+    for _ in range(ROUNDS):
+        made = mix_refs(chance, copy / ".git", commits, NAMES)
+        mix_refs(chance, remote, commits, [one for one in NAMES if one not in BROKEN])
+        before = refs_of(remote)
+        wanted = parse_command(f"git push origin {' '.join(words(chance, made))}")
+        if gate.rulings.verdict(wanted, session.id).decision == "deny":
+            continue
+        try:
+            planned = await pushes.planned(session.id, wanted)
+        except RefusedError:
+            assert refs_of(remote) == before
+            continue
+        request = gate.ask(planned, session_id=session.id, reason="", origin="agent_api")
+        if status(request) == "pending":  # a person's yes changes nothing of it
+            running.approve(request)
+        outcome = {} if status(request) == "denied" else await running.done(request)
+        told = {one.ref: one.new for one in planned.updates}
+        expected = before | told if outcome.get("ok") else before
+        assert refs_of(remote) == {ref: oid for ref, oid in expected.items() if oid}, wanted
+        assert not outcome.get("ok") or not any(map(DENIED.match, told)), wanted
+        carried_out += bool(outcome.get("ok"))
+    assert carried_out
+    await running.parts.sessions.stop(session.id, reason="a person", by="the test")
+    await running.ended(session)
+
+
+NAMES = [
+    *("feature/a", "feature/a", "feature/b", "feature/b", "feature/c/d", "main", "Main"),
+    *("secret/x", "HEAD", "v1", "feature"),
+    *("refs/heads/feature/a", "refs/heads/main", "heads/main", "tags/v1", "work", "feature/\u00e9"),
+    *("feature/e\u0301", "feature/HEAD", "origin/main", "@", "feature/a.lock", "feature/x."),
+]  # fmt: skip
+
+
+BROKEN = ("feature/a.lock", "feature/x.", "@")
+
+
+def refs_of(where: Path) -> dict[str, str]:
+    """What each ref of a repository stands for, symbolic ones included."""
+    listed = git(where, "for-each-ref", "--format=%(refname) %(objectname)").splitlines()
+    return dict(line.rsplit(" ", 1) for line in listed)
+
+
+def mix_refs(
+    chance: random.Random, folder: Path, commits: list[str], names: list[str]
+) -> list[str]:
+    """Give a repository other refs: plain, symbolic, odd and broken ones. Return their names."""
+    for name in ("heads", "tags"):
+        shutil.rmtree(folder / "refs" / name, ignore_errors=True)
+        (folder / "refs" / name).mkdir()
+    (folder / "packed-refs").unlink(missing_ok=True)
+    (folder / "HEAD").write_text(f"ref: refs/heads/{chance.choice(names)}\n")
+    made = [f"refs/heads/{name}" for name in ("feature/a", "feature/b") if chance.random() < 0.7]
+    for ref in made:
+        (folder / ref).parent.mkdir(exist_ok=True)
+        (folder / ref).write_text(f"{chance.choice(commits)}\n")
+    for _ in range(chance.randrange(3, 12)):
+        ref = f"refs/{chance.choice(['heads', 'heads', 'tags'])}/{chance.choice(names)}"
+        is_symbolic = made and chance.random() < 0.3
+        says = f"ref: {chance.choice(made)}" if is_symbolic else chance.choice(commits)
+        with contextlib.suppress(OSError):  # a name can be a folder, too
+            (folder / ref).parent.mkdir(parents=True, exist_ok=True)
+            (folder / ref).write_text(f"{says}\n")
+            made.append(ref)
+    return [ref.split("/", 2)[2] for ref in made]
+
+
+def words(chance: random.Random, made: list[str]) -> list[str]:
+    """Return refspecs as an agent might write them."""
+    found = []
+    for _ in range(chance.choice([1, 1, 1, 2, 3])):
+        one = chance.choice(made if made and chance.random() < 0.8 else NAMES)
+        other = chance.choice(NAMES)
+        forms = [
+            *(one,) * 6,
+            f"{one}:{other}",
+            f"HEAD:{other}",
+            f":{one}",
+            "HEAD",
+            f"refs/tags/{one}",
+        ]
+        forms += [f"refs/heads/{one}", f"refs/heads/{one}:refs/heads/{other}"]
+        found.append(chance.choice(["", "", "+"]) + chance.choice(forms))
+    return found
 
 
 @pytest.mark.parametrize(
@@ -186,8 +341,9 @@ async def test_the_card_has_what_passes_what_messages_say_and_a_tag_s_own_text(
     token = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
     work = (
         f"git checkout -q -b other && printf 'key = {token}' > key.txt"
-        " && mkdir -p .github/workflows && echo on > .github/workflows/x.yml && git add . && git -c user.name=a -c"
-        " user.email=a@b.org commit -q -m Add && git rm -qrf key.txt .github"
+        " && mkdir -p .github/workflows && echo on > .github/workflows/x.yml"
+        " && git add . && git -c user.name=a -c user.email=a@b.org commit -q -m Add"
+        " && git rm -qrf key.txt .github"
         f" && {COMMIT} -m 'Subject' -m 'Body with the why'"
         " && git checkout -q -b side HEAD~2 && echo s > s.txt && git add . && "
         f"{COMMIT} -m Side && git checkout -q other && git -c user.name=a -c user.email=a@b.org"
@@ -213,3 +369,17 @@ async def test_the_card_has_what_passes_what_messages_say_and_a_tag_s_own_text(
     told = "\n".join(push_lines(msgspec.to_builtins(card)))
     for said in ("Body with the why", "The tag says this", "key.txt", "only on the way, in"):
         assert said in told
+
+
+async def test_a_name_that_the_remote_did_not_list_is_told_of(
+    running: Supervised, workspace: Path, remote: Path
+) -> None:
+    """One for a branch that isn't there yet: no list has it."""
+    git(remote, "symbolic-ref", "refs/heads/feature/z", "refs/heads/not-there")
+    calls = [
+        ("/v1/exec", {"command": f"git checkout -q -b feature/z && {COMMIT} -m x"}),
+        ("/v1/git", {"command": "git push origin feature/z"}),
+    ]
+    _, output = await running.run(workspace, *agent_command(*calls))
+    outcome = answers(output)[-1]["outcome"]
+    assert "moved refs/heads/not-there along" in outcome["error"]

@@ -11,11 +11,14 @@ from collections.abc import Mapping
 
 from supervisor.core.actions import Git
 from supervisor.core.policy.git_refs import refs_of
+from supervisor.core.text.ref_names import is_spelled
 
 TAGS = frozenset({"-t", "--tags"})
 # How a pull joins what came: handed on to git in the private copy.
 JOINS = frozenset({"--rebase", "-r", "--ff", "--no-ff", "--autostash"})
 _HEADS, _TAGS = "refs/heads/", "refs/tags/"
+# No others: git reads some of them as orders, like refs/replace/.
+_FETCHED = (_HEADS, _TAGS, "refs/pull/", "refs/merge-requests/")
 _PORTS = {"https": 443, "http": 80, "ssh": 22, "git": 9418}
 _URL = re.compile(r"(?P<scheme>[a-z][a-z+]*)://(?:[^/@]*@)?(?P<host>\[[^]/]+\]|[^/:]+)(?::(?P<port>\d+))?(?:/|\Z)")  # fmt: skip  # noqa: E501
 _SCP = re.compile(r"(?:[^/@:]+@)?(?P<host>\[[^]/]+\]|[^/:\s]+):(?!//)")
@@ -38,7 +41,7 @@ def wanted_refs(action: Git, there: Mapping[str, str]) -> dict[str, str]:
         if ref.kind in ("unknown", "mapping"):
             raise ValueError(f"`{ref.text}` doesn't name a branch or tag at the remote")
         names = (ref.name, f"{_HEADS}{ref.name}", f"{_TAGS}{ref.name}")
-        name = next((one for one in names if one in there and one.startswith("refs/")), None)
+        name = next((one for one in names if one in there and one.startswith(_FETCHED)), None)
         if name is None:
             raise ValueError(f"the remote has no branch or tag `{ref.name}`")
         found[name] = there[name]
@@ -50,10 +53,14 @@ def wanted_refs(action: Git, there: Mapping[str, str]) -> dict[str, str]:
 
 
 def tracking_ref(remote: str, name: str) -> str:
-    """Return the private copy's ref for a ref of the remote's."""
-    if name.startswith(_HEADS):
-        return f"refs/remotes/{remote}/{name.removeprefix(_HEADS)}"
-    return name
+    """Return the private copy's ref for a ref of the remote's. `ValueError` where the remote's name
+    makes it none."""
+    if not name.startswith(_HEADS):
+        return name
+    ref = f"refs/remotes/{remote}/{name.removeprefix(_HEADS)}"
+    if not is_spelled(ref):
+        raise ValueError(f"`{ref}` is no ref's name")
+    return ref
 
 
 def remote_endpoint(url: str) -> tuple[str, int] | None:

@@ -29,16 +29,26 @@ _OTHER = re.compile(r"(?:refs|remotes)/")
 
 
 class RemoteRefs(NamedTuple):
-    """The refs that a remote has: object ids by name, `HEAD` included; and of those that are other
-    names for a ref, which one."""
+    """The refs that a remote has: object ids by name, `HEAD` included; of those that are other
+    names for a ref, which one; and names that could be read in two ways."""
 
     ids: dict[str, str]
     symbolic: dict[str, str]
+    odd: frozenset[str] = frozenset()
+
+    def taken_for(self, ref: str) -> str:
+        """Return a ref of the remote's that git pushes to instead of this one, by its rules for
+        short names; empty where there is none."""
+        longer = (f"{space}{ref}" for space in ("refs/", TAGS, HEADS, "refs/remotes/"))
+        return next((one for one in longer if one in self.odd or one in self.ids), "")
 
     def moved_with(self, ref: str) -> tuple[str, ...]:
         """Return a branch or tag, first, and whatever moves where it does: the ref that it is
-        another name for, and all other names of that. `ValueError` where names go in a circle."""
+        another name for, and all other names of that. `ValueError` where names go in a circle, or
+        where it is no branch or tag that would move."""
         end = self._end(ref)
+        if end != ref and not is_full(end):
+            raise ValueError(f"the remote's `{ref}` is another name for `{end}`")
         others = {end, *(one for one in self.symbolic if self._end(one) == end)} - {ref}
         return (ref, *sorted(filter(is_full, others)))
 
@@ -98,18 +108,19 @@ def full_ref(name: str) -> str:
 
 
 def listed_refs(listed: bytes) -> RemoteRefs:
-    """Parse `git ls-remote --symref`, and leave out each name that could be read in two ways.
-    `ValueError` where there are too many."""
-    ids, symbolic = dict[str, str](), dict[str, str]()
+    """Parse `git ls-remote --symref`. `ValueError` where there are too many."""
+    ids, symbolic, odd = dict[str, str](), dict[str, str](), set[str]()
     for line in listed.decode(errors="replace").split("\n"):
         said, _, ref = line.partition("\t")
         if said.startswith("ref: "):
             symbolic[ref] = said.removeprefix("ref: ")
         elif is_oid(said) and (ref == "HEAD" or (ref.startswith("refs/") and is_spelled(ref))):
             ids[ref] = said
-        if len(ids) + len(symbolic) > MOST_REFS:
+        else:
+            odd.add(ref)
+        if len(ids) + len(symbolic) + len(odd) > MOST_REFS:
             raise ValueError(f"the remote has more than {MOST_REFS} refs")
-    return RemoteRefs(ids, symbolic)
+    return RemoteRefs(ids, symbolic, frozenset(odd))
 
 
 def _is_other(name: str) -> bool:

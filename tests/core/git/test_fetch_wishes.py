@@ -69,6 +69,15 @@ def test_options_that_are_carried_out() -> None:
 def test_a_branch_becomes_a_remote_tracking_ref_and_a_tag_stays() -> None:
     assert tracking_ref("up", "refs/heads/a/b") == "refs/remotes/up/a/b"
     assert tracking_ref("up", "refs/tags/v1") == "refs/tags/v1"
+    with pytest.raises(ValueError, match="is no ref's name"):
+        tracking_ref("u p", "refs/heads/a")
+
+
+def test_what_git_takes_for_an_order_is_not_fetched() -> None:
+    there = {"refs/replace/x": A, "refs/pull/1/head": C}
+    with pytest.raises(ValueError, match="has no branch or tag"):
+        wanted_refs(parse_command("git fetch origin refs/replace/x"), there)
+    assert wanted_refs(parse_command("git fetch origin refs/pull/1/head"), there)
 
 
 @pytest.mark.parametrize(

@@ -118,6 +118,9 @@ def test_a_remote_s_list_is_read_strictly() -> None:
         "HEAD": "refs/heads/main",
         "refs/heads/feature/x": "refs/heads/main",
     }
+    assert {"refs/heads/refs/heads/main", "refs/heads/HEAD", "main"} <= found.odd
+    assert found.taken_for("refs/heads/main") == "refs/heads/refs/heads/main"
+    assert found.taken_for("refs/heads/feature/x") == ""
     assert set(found.ids) == {
         *("HEAD", "refs/heads/main", "refs/heads/feature/x", "refs/pull/1/head", "refs/tags/v1")
     }
@@ -136,5 +139,7 @@ def test_what_moves_with_a_ref_at_the_remote() -> None:
     assert there.moved_with(main) == (main, also, third)
     assert there.moved_with(third) == (third, also, main)
     assert there.moved_with("refs/heads/x") == ("refs/heads/x",)
+    with pytest.raises(ValueError, match="another name for `refs/remotes/o/x`"):
+        RemoteRefs({}, {main: "refs/remotes/o/x"}).moved_with(main)
     with pytest.raises(ValueError, match="another name for itself"):
         RemoteRefs({}, {main: also, also: main}).moved_with(main)
