@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from supervisor.base.process import absolute_entries
+from supervisor.base.search_path import absolute_entries
 from supervisor.core.text.duration import parse_duration
 from supervisor.core.text.numbers import whole_number
 from supervisor.errors import UserError
@@ -481,6 +481,13 @@ def for_our_python() -> dict[str, str]:
 def search_path() -> str:
     """Where the person's shell looks for programs, whatever folder it is in."""
     return absolute_entries(os.environ.get("PATH", os.defpath))
+
+
+def keep_absolute_path() -> None:
+    """Have our own process look for programs in absolute folders alone: libraries start some, too
+    (a browser)."""
+    if "PATH" in os.environ:
+        os.environ["PATH"] = search_path()
 
 
 def _absolute(text: str) -> Path:

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from supervisor.base.search_path import absolute_entries
 from supervisor.errors import UserError
 
 PIPE = subprocess.PIPE
@@ -286,12 +287,6 @@ async def run(
         out.truncated or err.truncated,
         timed_out,
     )
-
-
-def absolute_entries(search_path: str) -> str:
-    """Return a PATH without its empty and relative entries: these mean whatever folder a program
-    is started in."""
-    return os.pathsep.join(one for one in search_path.split(os.pathsep) if one.startswith("/"))
 
 
 def program_path(name: str, search_path: str) -> str:

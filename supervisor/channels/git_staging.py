@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import unquote
 
 from supervisor.base.plain_files import read_small
 from supervisor.base.process import Completed
@@ -143,11 +144,14 @@ class Staging:
             raise RefusedError(f"the remote `{name}` has {len(known)} URLs", "give it one")
         remote = known[0]
         if _protocol(remote.url) == "file":
-            place = Path(remote.url.removeprefix("file://")).resolve()
-            if any(map(place.is_relative_to, (self._host.top, self._workspace))):
+            # Git decodes a URL, and takes `~` for a home.
+            is_url = remote.url.startswith("file://")
+            place = unquote(remote.url.removeprefix("file://")) if is_url else remote.url
+            within = map(Path(place).resolve().is_relative_to, (self._host.top, self._workspace))
+            if not place.startswith("/") or any(within):
                 raise RefusedError(
                     f"the remote `{name}` is a folder of the workspace",
-                    "push to a repository outside of it",
+                    "push to a repository outside of it, by its whole path",
                 )
         return remote
 

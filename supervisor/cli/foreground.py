@@ -31,7 +31,7 @@ from supervisor.core.sessions import Kind, Session, remaining_s
 from supervisor.core.text.display import visible
 from supervisor.core.text.duration import format_duration
 from supervisor.errors import GatehouseError, UserError
-from supervisor.settings import Settings
+from supervisor.settings import Settings, keep_absolute_path
 
 type CopyProgress = Callable[[str], dict[str, int] | None]
 
@@ -362,6 +362,7 @@ def _leave_no_core_dump() -> None:
 def _in_loop(main: Any) -> int:
     from supervisor.server.common.crowds import raise_descriptor_limit
 
+    keep_absolute_path()
     _set_up_logs()
     _leave_no_core_dump()
     raise_descriptor_limit()

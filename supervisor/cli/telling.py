@@ -14,7 +14,7 @@ from supervisor.core.files.copy_progress import left
 from supervisor.core.reviews.quarantine_answers import dropped_words
 from supervisor.core.text.folding import TERMINAL, line
 from supervisor.errors import RefusedError
-from supervisor.settings import inherited
+from supervisor.settings import inherited, keep_absolute_path
 
 TELL_EVERY_S = 1.0
 
@@ -66,6 +66,7 @@ def say_url(url: str, open_from: Path | None) -> None:
     if open_from is not None and inherited("DISPLAY", "WAYLAND_DISPLAY"):
         import webbrowser
 
+        keep_absolute_path()
         with contextlib.suppress(webbrowser.Error, OSError):
             webbrowser.open(private_page(url, open_from).as_uri())
 

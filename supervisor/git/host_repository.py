@@ -85,11 +85,13 @@ def repository_of(folder: Path) -> HostRepository | None:
     top = next((one for one in (folder, *folder.parents) if os.path.lexists(one / ".git")), None)
     if top is None or not isinstance(found := git_folder_of(top), GitFolder):
         return None
-    owners = {os.geteuid(), folder.stat().st_uid}
     places = {top / ".git", found.common, found.here}
-    if any(one.lstat().st_uid not in owners for one in places):
+    try:
+        owners = {os.geteuid(), folder.stat().st_uid}
+        is_theirs = all(one.lstat().st_uid in owners for one in places)
+    except OSError:
         return None
-    return HostRepository(top, found)
+    return HostRepository(top, found) if is_theirs else None
 
 
 async def config_of(git: GitFolder) -> ConfigValues:

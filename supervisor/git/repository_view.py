@@ -46,7 +46,14 @@ async def view_of(
     the repository holds what git can't be given."""
     values = await config_of(repository.git)
     with tempfile.TemporaryDirectory(prefix="gatehouse-git-", ignore_cleanup_errors=True) as made:
-        yield await asyncio.to_thread(_made, Path(made), repository, values, refs, logs)
+        try:
+            view = await asyncio.to_thread(_made, Path(made), repository, values, refs, logs)
+        except OSError as error:
+            raise UserError(
+                f"`{repository.git.common}` can't be read: {error.strerror}",
+                "see what your repository's folder holds",
+            ) from error
+        yield view
 
 
 @contextlib.asynccontextmanager
@@ -95,6 +102,7 @@ def _made(
     if ("extensions.refstorage", "reftable") in values:
         (folder / "reftable").symlink_to(common / "reftable")
     for shared in here.glob("sharedindex.*"):
+        _check_is(shared, stat.S_ISREG, MOST_INDEX_BYTES)
         (folder / shared.name).symlink_to(shared)
     index = here / "index"
     _check_is(index, stat.S_ISREG, MOST_INDEX_BYTES)

@@ -217,7 +217,14 @@ async def test_a_repository_s_own_helpers_are_not_the_person_s(told: Told) -> No
 
 
 @pytest.mark.parametrize(
-    "url", ["{workspace}/fixtures/x", "./fixtures/x", "file://{workspace}/.git"]
+    "url",
+    [
+        "{workspace}/fixtures/x",
+        "./fixtures/x",
+        "file://{workspace}/.git",
+        "file://{workspace}/f%69xtures/x",
+        "file://~/x",
+    ],
 )
 async def test_a_folder_of_the_workspace_is_no_remote(told: Told, url: str) -> None:
     bare = told.workspace / "fixtures" / "x"

@@ -50,6 +50,8 @@ def remotes_in(values: Iterable[tuple[str, str]]) -> Remotes:
 def protocol_of(url: str) -> str:
     """Return git's name for how a URL is spoken to (git-config(1), `protocol.NAME.allow`).
     `ValueError` for one that isn't spoken here."""
+    if not url.isprintable():
+        raise ValueError("a remote's address has characters that no address has")
     if _HELPER.match(url):
         raise ValueError(f"`{url.partition('::')[0]}::` names a program, which isn't started")
     if scheme := _SCHEME.match(url):

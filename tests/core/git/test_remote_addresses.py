@@ -47,8 +47,16 @@ def test_how_an_address_is_spoken_to(url: str, protocol: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["ext::sh -c true", "fd::7", "persistent-https://x.example/y", "HTTPS://x", "Ext::x"]
+    "url",
+    [
+        "ext::sh -c true",
+        "fd::7",
+        "persistent-https://x.example/y",
+        "HTTPS://x",
+        "Ext::x",
+        "https://x\nname\thttps://y",
+    ],
 )
 def test_an_address_that_names_a_program_is_refused(url: str) -> None:
-    with pytest.raises(ValueError, match=r"isn't started|no scheme"):
+    with pytest.raises(ValueError, match=r"isn't started|no scheme|no address has"):
         protocol_of(url)
