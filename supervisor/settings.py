@@ -431,8 +431,7 @@ def port_number(text: str, what: str) -> int:
 
 
 def inherited(*names: str) -> dict[str, str]:
-    """Those of the named variables that are set: for processes of ours that need, say, PATH or
-    LANG."""
+    """Those of the named variables that are set: for processes of ours that need, say, PATH."""
     return {name: os.environ[name] for name in names if name in os.environ}
 
 
@@ -447,15 +446,10 @@ def everything() -> dict[str, str]:
 
 
 def for_own_git() -> dict[str, str]:
-    """The environment of the person's own git, which knows their credentials: without the model's
-    key, without what points git elsewhere, and without prompts."""
+    """The environment of the person's own git: no model's key, nor what points git elsewhere."""
     kept = ("GIT_SSH", "GIT_ASKPASS", "GIT_SSL", "GIT_CONFIG", "GIT_HTTP", "GIT_PROXY")
-    env = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith("GIT_") or name.startswith(kept)
-    }
-    return _without_keys(env) | {"GIT_TERMINAL_PROMPT": "0"}
+    env = _without_keys(dict(os.environ))
+    return {one: env[one] for one in env if not one.startswith("GIT_") or one.startswith(kept)}
 
 
 def for_package_managers() -> dict[str, str]:
@@ -484,10 +478,8 @@ def search_path() -> str:
 
 
 def keep_absolute_path() -> None:
-    """Have our own process look for programs in absolute folders alone: libraries start some, too
-    (a browser)."""
-    if "PATH" in os.environ:
-        os.environ["PATH"] = search_path()
+    """Have libraries that start programs (a browser) look in absolute folders alone."""
+    os.environ["PATH"] = search_path()
 
 
 def _absolute(text: str) -> Path:

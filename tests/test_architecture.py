@@ -404,7 +404,7 @@ def test_only_one_function_makes_a_command_of_git() -> None:
         and isinstance(node.elts[0], ast.Constant)
         and str(node.elts[0].value).rpartition("/")[2] == "git"
     }
-    assert makers - {"supervisor.reviews.clones"} == {"supervisor.git.run_git"}
+    assert makers == {"supervisor.git.run_git"}
 
 
 def test_only_the_gate_makes_a_proof() -> None:
