@@ -212,8 +212,8 @@ class SessionSetup:
         )
         if wanted is not None and is_quarantined(session.kind, session.command):
             self.quarantined.open(session)
-        how = None if wanted is None else wanted.exec_rules
-        parts.enforces_exec_rules = (how or self._settings.exec_rules) == "enforce"
+        how = session.limits.exec_rules or self._settings.exec_rules
+        parts.enforces_exec_rules = how == "enforce"
 
     async def copy_workspace(
         self, session: Session, wanted: StartSession, on_progress: Callable[[int, int, int], None]

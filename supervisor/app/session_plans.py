@@ -68,12 +68,14 @@ class SessionPlans:
             raise UserError(
                 "compose shows no tools of a home", "put them into agent_image/Dockerfile"
             )
-        enforced = (wanted.exec_rules or self._settings.exec_rules) == "enforce"
+        how = wanted.exec_rules or wanted.limits.exec_rules or self._settings.exec_rules
+        enforced = how == "enforce"
         if enforced and self._settings.backend == "compose":
             raise UserError(
                 "compose can't enforce rules on programs that start", "leave --exec-rules out"
             )
         found = await self._of_kind(wanted, caller)
+        found["limits"] = msgspec.structs.replace(wanted.limits, exec_rules=how)
         if enforced:
             found["notices"] = (*found.get("notices", ()), ENFORCED_NOTICE)
         return found
@@ -91,7 +93,6 @@ class SessionPlans:
         )
         common = {
             **self._gate.rulings.policy_sets.wanted(policy),
-            "limits": wanted.limits,
             "remotes": await workspace_git.remotes(wanted.workspace),
             "budget": format_budget(limits),
             "network": wanted.network or self._settings.network_mode,

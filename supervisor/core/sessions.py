@@ -23,13 +23,15 @@ class OwnLimits(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
 ):
     """The bounds that a session has of its own; None where the supervisor's hold. The ranges are
-    those of the settings."""
+    those of the settings. `exec_rules` is kept of every session, whosever it was: with `enforce`,
+    deny and ask rules hold for every program that starts."""
 
     memory_bytes: Annotated[int, msgspec.Meta(ge=64 << 20, le=1 << 50)] | None = None
     processes: Annotated[int, msgspec.Meta(ge=8, le=1 << 20)] | None = None
     cpu_s: Annotated[float, msgspec.Meta(gt=0)] | None = None
     output_bytes: Annotated[int, msgspec.Meta(ge=1 << 20, le=1 << 40)] | None = None
     hold_s: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    exec_rules: Literal["asked", "enforce"] | None = None
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True):

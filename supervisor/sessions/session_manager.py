@@ -184,7 +184,9 @@ class SessionManager:
         if self._stopping is not None or self._tasks is None:
             raise UserError("Gatehouse is shutting down", "start it again first")
         if wanted.resume is not None:
-            self._check_resumed(wanted.resume, workspace)
+            resumed = self._checked_resumed(wanted.resume, workspace)
+            how = wanted.exec_rules or resumed.limits.exec_rules
+            wanted = msgspec.structs.replace(wanted, exec_rules=how)
         token = secrets.token_urlsafe(32)
         now = self._clock.now()
         facts: dict[str, Any] = {"command": wanted.command, "notices": (), "base": wanted.base}
@@ -214,8 +216,8 @@ class SessionManager:
         )
         return session
 
-    def _check_resumed(self, session_id: str, workspace: Path) -> None:
-        """`UserError` where a new session can't go on with this one's copy."""
+    def _checked_resumed(self, session_id: str, workspace: Path) -> Session:
+        """Return a session that has ended. `UserError` where no other can go on with its copy."""
         resumed = self.get(session_id)
         if resumed.ended_at is None:
             raise UserError("this session hasn't ended", "stop it first, or wait for its end")
@@ -223,6 +225,7 @@ class SessionManager:
             raise UserError(
                 f"this session was on `{resumed.workspace}`", "resume it on the same folder"
             )
+        return resumed
 
     async def stop(self, session_id: str, *, reason: str, by: str) -> None:
         """Begin the orderly end of a session; returns at once. Stopping one that has ended does

@@ -1,7 +1,11 @@
 """What a session left of changes is shown as a live one is, by page, API and command line, after
 its end and after a restart; what is applied is what was shown."""
 
+import contextlib
 import re
+import sqlite3
+import tarfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -139,3 +143,34 @@ def test_what_cant_be_shown_cant_be_approved(product: Gatehouse, tmp_path: Path)
     assert product.run("approve", left["write b.txt"]).returncode == 1
     assert not (workspace / "b.txt").exists()
     product.ask("deny", left["write b.txt"])
+
+
+def test_what_a_version_before_left_is_shown_and_answered(
+    product: Gatehouse, tmp_path: Path
+) -> None:
+    """The data folder of the version before, whose session ended with three files changed: made
+    by that version, with the workspace at another place and the end at another time."""
+    workspace = tmp_path / "workspace"
+    product.data.mkdir()
+    with tarfile.open(Path(__file__).parent / "data/left_before.tar.xz") as packed:
+        packed.extractall(product.data, filter="data")
+    with contextlib.closing(sqlite3.connect(product.data / "gatehouse.db")) as database:
+        facts = (str(workspace), time.time() - 60)
+        database.execute("UPDATE sessions SET workspace = ?, ended_at = ?", facts)
+        database.commit()
+    up(product, tmp_path)
+    left = product.until_pending("write a.txt", "write b.txt", "write .envrc")
+    assert "+of b" in product.ask("show", left["write b.txt"])
+    with Door(product) as page:
+        approve_on_the_page(page, left["write a.txt"])
+        shown = {}
+        for title in ("write b.txt", "write .envrc"):
+            asked = page.get(f"/api/requests/{left[title]}").json()["request"]
+            shown[asked["id"]] = asked["fingerprint"]
+        body = {"category": "filesystem", "answer": "approved", "shown": shown}
+        assert len(page.post("/api/requests/bulk", json=body).json()) == 1
+    until(lambda: (workspace / "a.txt").read_text() == "one\nnew\n", "the change on the host")
+    until(lambda: (workspace / "b.txt").exists(), "the other")
+    assert not (workspace / ".envrc").exists()
+    assert "approved; applied" in product.ask("approve", left["write .envrc"])
+    assert (workspace / ".envrc").read_text() == "E=1\n"

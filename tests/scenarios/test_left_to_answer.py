@@ -202,3 +202,25 @@ async def test_a_session_is_resumed_on_the_copy_that_it_left(
         assert running.parts.surroundings.left.all() == []
         again = await running.ended(await running.start(workspace, "true", resume=session.id))
         assert "the copy of this session is gone" in (again.end_reason or "")
+
+
+async def test_what_is_left_and_what_goes_on_with_it_keep_how_exec_rules_hold(
+    tmp_path: Path, workspace: Path
+) -> None:
+    """It is the session's, whatever the settings of the next supervisor say."""
+    settings = settings_in(tmp_path, POLICY)
+    async with supervised(settings) as running:
+        call = ("/v1/exec", {"command": "echo agent > README.md"})
+        session = await running.start(workspace, *agent_command(call), exec_rules="enforce")
+        await running.asked("filesystem")
+        await running.parts.sessions.stop(session.id, reason="a person", by="the test")
+        await running.ended(session)
+        assert session.limits.exec_rules == "enforce"
+    async with supervised(settings) as running:
+        assert running.parts.surroundings._parts[session.id].enforces_exec_rules
+        resumed = await running.start(workspace, "true", resume=session.id)
+        assert resumed.limits.exec_rules == "enforce"
+        assert running.parts.surroundings._parts[resumed.id].enforces_exec_rules
+        await running.agent_exited(resumed)
+        other = await running.start(workspace, "true")
+        assert not running.parts.surroundings._parts[other.id].enforces_exec_rules

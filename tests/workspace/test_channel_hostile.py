@@ -403,3 +403,19 @@ def test_a_root_stays_the_folder_that_was_opened(tmp_path: Path) -> None:
     assert seen is not None
     assert seen.digest == content_hash(b"a")
     root.close()
+
+
+async def test_a_rule_for_content_gives_nobody_else_permissions(desk: Desk) -> None:
+    """`free/**` is allowed: what others get with a content is asked all the same."""
+    async with desk.running():
+        (desk.copy / "free/a.txt").write_text("more\n")
+        (desk.copy / "free/a.txt").chmod(0o666)
+        (desk.copy / "free/new.txt").write_text("new\n")
+        (desk.copy / "free/new.txt").chmod(0o646)
+        (desk.copy / "free/plain.txt").write_text("plain\n")
+        await desk.compared()
+        asked = {"free/a.txt", "free/new.txt"}
+        await desk.until(lambda: asked <= desk.pending().keys())
+        await desk.until(lambda: (desk.host / "free/plain.txt").exists())
+        assert "wider is never allowed by a rule" in desk.pending()["free/a.txt"].why
+        assert not (desk.host / "free/new.txt").exists()

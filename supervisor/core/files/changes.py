@@ -25,6 +25,9 @@ Kind = Literal["file", "dir", "symlink", "fifo", "socket", "device"]
 Signature = tuple[int, int, int, int, int]
 SPECIAL: tuple[Kind, ...] = ("fifo", "socket", "device")
 PERMISSIONS = 0o777
+# What the most generous usual umask (002) leaves a new file; and what others may do with one.
+_MOST_OF_UMASK = 0o664
+_READ_WRITE = 0o066
 SET_ID = stat.S_ISUID | stat.S_ISGID
 # The mode of a folder made on the way to a file: set by the umask.
 ANY_MODE = -1
@@ -252,9 +255,17 @@ def _make(known: Known | None, mine: Seen, host: Seen | None) -> Want:
         *replaces_link,
         *(("setuid",) if mine.mode & SET_ID else ()),
         *(("new-executable",) if mode & 0o111 and not was_executable else ()),
+        *_wider(mine, host),
         *changed_there,
     )
     return Want("chmod" if same_content else "write", before, mine.token, mode, hazards=hazards)
+
+
+def _wider(mine: Seen, host: Seen | None) -> tuple[str, ...]:
+    """Return the hazard `wider` where others than the owner may read or write a file and couldn't:
+    a new one, where everybody may write it."""
+    had = host.mode if host is not None and host.kind == mine.kind else _MOST_OF_UMASK
+    return ("wider",) if mine.mode & _READ_WRITE & ~had else ()
 
 
 def conflict(known: Known | None, host: Seen | None, mine: Seen | None = None) -> tuple[str, ...]:

@@ -36,7 +36,7 @@ from supervisor.workspace.trees.trees import Sides
 type Rest = Literal["pending", "drop"]
 
 # Changes of the file's mode in a request: the part leaves the mode as it is.
-_OF_THE_MODE = ("new-executable", "setuid")
+_OF_THE_MODE = ("new-executable", "setuid", "wider")
 
 
 class PartAnswered(msgspec.Struct, frozen=True):

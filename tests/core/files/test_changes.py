@@ -21,6 +21,7 @@ from supervisor.core.files.changes import (
     apply_edit,
     apply_edits,
     conflict,
+    create_or_change,
     is_text,
     kind_of,
     link_token,
@@ -495,3 +496,27 @@ def test_a_folder_whose_mode_the_agent_left_alone_asks_nothing_of_the_host() -> 
     asked = want(known(folder()), changed, None)
     assert asked is not None
     assert asked.operation == "mkdir"
+
+
+@pytest.mark.parametrize(
+    ("mode", "before", "hazards"),
+    [
+        (0o644, None, ()),
+        (0o664, None, ()),
+        (0o666, None, ("wider",)),
+        (0o664, 0o644, ("wider",)),
+        (0o640, 0o600, ("wider",)),
+        (0o604, 0o644, ()),
+        (0o666, 0o666, ()),
+        (0o777, 0o755, ("wider",)),
+        (0o777, 0o644, ("new-executable", "wider")),
+    ],
+)
+def test_permissions_that_others_get_are_a_hazard(
+    mode: int, before: int | None, hazards: tuple[str, ...]
+) -> None:
+    host = None if before is None else file(A, mode=before)
+    assert create_or_change(None, file(B, mode=mode), host).hazards == (
+        *hazards,
+        *(("conflict",) if host is not None else ()),
+    )
