@@ -184,9 +184,8 @@ class SessionManager:
         if self._stopping is not None or self._tasks is None:
             raise UserError("Gatehouse is shutting down", "start it again first")
         if wanted.resume is not None:
-            resumed = self._checked_resumed(wanted.resume, workspace)
-            how = wanted.exec_rules or resumed.limits.exec_rules
-            wanted = msgspec.structs.replace(wanted, exec_rules=how)
+            kept = self._checked_resumed(wanted.resume, workspace).limits.exec_rules
+            wanted = msgspec.structs.replace(wanted, exec_rules=wanted.exec_rules or kept)
         token = secrets.token_urlsafe(32)
         now = self._clock.now()
         facts: dict[str, Any] = {"command": wanted.command, "notices": (), "base": wanted.base}
@@ -222,9 +221,8 @@ class SessionManager:
         if resumed.ended_at is None:
             raise UserError("this session hasn't ended", "stop it first, or wait for its end")
         if resumed.workspace != str(workspace):
-            raise UserError(
-                f"this session was on `{resumed.workspace}`", "resume it on the same folder"
-            )
+            where = f"this session was on `{resumed.workspace}`"
+            raise UserError(where, "resume it on the same folder")
         return resumed
 
     async def stop(self, session_id: str, *, reason: str, by: str) -> None:
