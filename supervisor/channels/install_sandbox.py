@@ -35,7 +35,7 @@ from supervisor.settings import for_package_managers, search_path
 
 # The shims of rustup find a toolchain in the home; the toolchain's own programs need no home.
 _RUSTUP = "rustup"
-MOST_READ_BYTES = 16 * 1024 * 1024
+MOST_READ_BYTES = 32 * 1024 * 1024
 MOST_FILES = 4000
 # What the environments of a project say that they hold.
 _INSTALLED = "*/*venv/lib/python3*/site-packages/*.dist-info/METADATA"
@@ -76,7 +76,12 @@ class InstallSandbox:
         self._proxy_port = proxy_port
 
     async def read(
-        self, session_id: str, paths: Iterable[str], *, is_own: bool = False, installed: str = ""
+        self,
+        session_id: str,
+        paths: Iterable[str],
+        *,
+        is_own: bool = False,
+        installed: str | None = None,
     ) -> dict[str, str | None]:
         """Return files of the private copy by their paths below it, those that are there; of the
         workspace itself with `is_own`. None for what is no regular file, or no text. `installed`
@@ -84,9 +89,7 @@ class InstallSandbox:
         that is more than a project has."""
         listed = "".join(f"./{path}\0" for path in sorted(set(paths)) if path.isprintable())
         script = (
-            f"cp ~/{_LIST} /tmp/list; [ -z {shlex.quote(installed)} ] ||"
-            f" find {shlex.quote(f'./{installed}')} -maxdepth 6 -path {shlex.quote(_INSTALLED)}"
-            f" -print0 2>/dev/null | head -z -n {MOST_FILES} >> /tmp/list;"
+            f"cp ~/{_LIST} /tmp/list; {_finding(installed)}"
             " tar --null --no-recursion --hard-dereference --ignore-failed-read -T /tmp/list -cf -"
             f" 2>/dev/null | head -c {MOST_READ_BYTES + 1}"
         )
@@ -182,6 +185,15 @@ def _alone(
         home_files=dict(home_files),
         redirected=False,
         ports=(),
+    )
+
+
+def _finding(installed: str | None) -> str:
+    if installed is None:
+        return ":;"
+    return (
+        f"find {shlex.quote(f'./{installed}')} -maxdepth 6 -path {shlex.quote(_INSTALLED)} -print0"
+        f" 2>/dev/null | head -z -n {MOST_FILES} >> /tmp/list;"
     )
 
 

@@ -182,8 +182,9 @@ class PackagePlans:
             more = _hosts([base, files])
         for host in sorted(more):
             self._check_host(session_id, host)
-        # Where the person's own index says that its files lie is as much theirs.
-        own |= more if _hosts([index]) <= own else frozenset()
+        # Where the person's own index says that its files lie is as much theirs; another one on the
+        # same host may be anybody's.
+        own |= more if index in indexes.own else frozenset()
         hosts |= more
         action = replace(action, hosts=_texts(hosts))
         after = await self._locked(session_id, recipe, action, indexes, project, hosts, own)
@@ -223,9 +224,10 @@ class PackagePlans:
                 session_id, {}, lambda _: index_script(recipe, ":"), manager=action.manager
             )
             own = _urls(done.stdout)
-        flags, inputs = said(action).indexes, project.inputs
-        default = [inputs.default] if inputs.default else own
-        in_force = tuple(dict.fromkeys(map(_public, [*flags, *default, *inputs.more])))
+        flags, inputs = said(action), project.inputs
+        named = flags.default or inputs.default
+        urls = [*([named] if named else own), *flags.more, *inputs.more]
+        in_force = tuple(dict.fromkeys(map(_public, urls)))
         if not in_force:
             raise RefusedError(
                 f"{action.manager} doesn't say where packages come from",

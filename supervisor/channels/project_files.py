@@ -5,6 +5,7 @@ What of the files a plan may see is decided in `core.packages.plan_inputs`.
 """
 
 import asyncio
+import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -19,6 +20,7 @@ from supervisor.core.packages.plan_inputs import SOURCES, PlanInputs
 MOST_ROUNDS = 8
 # A folder further up is no project of its own.
 MOST_FOLDERS = 16
+_NUMBER = re.compile(r"[0-9]{1,3}\Z")
 
 
 class Project(NamedTuple):
@@ -84,7 +86,7 @@ class ProjectFiles:
     async def _python(self, session_id: str, action: Packages) -> Project:
         folder = _folders(action.cwd)[0]
         configs = [f"{folder}{one}/pyvenv.cfg" for one in ENVIRONMENTS]
-        found = await self._sandbox.read(session_id, configs, installed=folder or ".")
+        found = await self._sandbox.read(session_id, configs, installed=folder)
         python = next((_version(found.get(one) or "") for one in configs if one in found), "")
         environment = next((one.rpartition("/")[0] for one in configs if one in found), "?")
         files: dict[str, str | None] = {}
@@ -114,6 +116,6 @@ def _version(config: str) -> str:
     for line in config[: 64 * 1024].splitlines():
         key, _, value = line.partition("=")
         numbers = value.strip().split(".")[:2]
-        if key.strip() in ("version", "version_info") and all(one.isdecimal() for one in numbers):
+        if key.strip() in ("version", "version_info") and all(map(_NUMBER.match, numbers)):
             return ".".join(numbers)
     return ""

@@ -115,6 +115,23 @@ async def test_another_package_than_was_planned_is_a_failure(
         await running.ended(session)
 
 
+async def test_what_the_environment_has_is_not_planned_again(
+    running: Supervised, workspace: Path, index: Registry
+) -> None:
+    held = ".venv/lib/python3.11/site-packages/tiny_wheel-1.0.0.dist-info"
+    metadata = "Metadata-Version: 2.1\\nName: tiny-wheel\\nVersion: 1.0.0\\n"
+    _, (install,) = await ask(
+        running,
+        workspace,
+        f"mkdir -p {held} && printf '{metadata}' > {held}/METADATA && touch .venv/pyvenv.cfg",
+        f"pip install --index-url {index.url}/simple/ tiny-wheel",
+        answer="denied",
+    )
+    assert isinstance(install.action, Packages)
+    assert install.action.plan == ()
+    assert install.action.doubt == ""
+
+
 @pytest.mark.skipif(shutil.which("uv") is None, reason="there is no uv here")
 async def test_uv_adds_what_its_card_shows(
     running: Supervised, workspace: Path, index: Registry

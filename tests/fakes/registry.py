@@ -161,7 +161,10 @@ def serving() -> Iterator[Registry]:
             self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
-            self.wfile.write(body)
+            if self.command != "HEAD":
+                self.wfile.write(body)
+
+        do_HEAD = do_GET  # noqa: N815 - the library's name
 
         def do_PUT(self) -> None:
             registry.seen.append((self.command, self.path, str(self.headers)))

@@ -117,9 +117,8 @@ _PLANNED: dict[tuple[str, str], tuple[str, ...]] = {
 }
 # Flags of a command that mean nothing to the other one that plans it.
 _OTHER_WORDS = {("uv", "sync"), ("cargo", "fetch"), ("npm", "ci")}
-_INDEX_FLAGS = frozenset(
-    ("--registry", "--index-url", "-i", "--extra-index-url", "--index", "--default-index")
-)
+_MORE_FLAGS = frozenset(("--extra-index-url", "--index"))
+_INDEX_FLAGS = _MORE_FLAGS | {"--registry", "--index-url", "-i", "--default-index"}
 _GLOBAL = frozenset({"-g", "--global", "--location=global", "--user", "--user-install"})
 _ELSEWHERE = {
     ("cargo", "install"),
@@ -131,10 +130,12 @@ _GEM_FOLDER = ("--install-dir", "-i")
 
 
 class Words(NamedTuple):
-    """What a command says besides its operation. `indexes` are addresses behind a flag for them,
-    `strange` flags that aren't known as harmless, `names` what is neither."""
+    """What a command says besides its operation. `default` is the index that takes the place of the
+    configured one, empty where none does, `more` are further ones; `strange` are flags that aren't
+    known as harmless, `names` what is neither."""
 
-    indexes: tuple[str, ...]
+    default: str
+    more: tuple[str, ...]
     strange: tuple[str, ...]
     names: tuple[str, ...]
 
@@ -176,7 +177,7 @@ def words_of(action: Packages) -> list[str]:
 
 def said(action: Packages) -> Words:
     """Return the words of a command, told apart."""
-    indexes, strange, names = [], [], list(action.names)
+    default, more, strange, names = "", [], [], list(action.names)
     words = words_of(action)
     for flag in risky_flags(action):
         name, equals, value = flag.partition("=")
@@ -184,11 +185,12 @@ def said(action: Packages) -> Words:
             at = words.index(flag)
             value = "".join(words[at + 1 : at + 2])
         if name in _INDEX_FLAGS and host_of(value):
-            indexes.append(value)
+            more += [value] if name in _MORE_FLAGS else []
+            default = default if name in _MORE_FLAGS else value
             names = names if equals else [one for one in names if one != value]
         else:
             strange.append(flag)
-    return Words(tuple(indexes), tuple(strange), tuple(names))
+    return Words(default, tuple(more), tuple(strange), tuple(names))
 
 
 def index_script(recipe: Recipe, own: str) -> str:
@@ -214,7 +216,7 @@ def index_environment(action: Packages, indexes: Sequence[str]) -> str:
     """Return the shell text that makes a command's manager use these indexes, the first above
     all."""
     kind = RECIPES[action.manager].kind
-    if kind == "npm" and said(action).indexes:
+    if kind == "npm" and said(action).default:
         return f"export npm_config_registry={shlex.quote(indexes[0])}"
     if kind == "pypi":
         first, more = shlex.quote(indexes[0]), shlex.quote(" ".join(indexes[1:]))

@@ -31,9 +31,7 @@ _NODE_SPEC = re.compile(
 )
 # What changes how npm resolves, and is taken over.
 _NPM_CARRIED = frozenset(("legacy-peer-deps", "strict-peer-deps", "save-exact"))
-_NPM_IDLE = frozenset(
-    ("audit", "fund", "loglevel", "progress", "update-notifier", "engine-strict", "package-lock")
-)
+_NPM_IDLE = frozenset(("audit", "fund", "loglevel", "progress", "update-notifier", "engine-strict"))
 _PYTHON_SPEC = re.compile(
     r"[A-Za-z0-9][A-Za-z0-9._-]* ?(?:\[[A-Za-z0-9,._ -]*\])?"
     r" ?(?:\(?[<>=!~][A-Za-z0-9.*+!_<>=~, -]*\)?)?"
@@ -289,7 +287,9 @@ def installed(files: Iterable[str | None]) -> dict[str, str]:
                 if key == "Requires-Dist" and is_python_spec(value)
             )
             said = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needs}"
-            written[f"{INSTALLED}/{name}-{version}.dist-info/METADATA"] = said
+            # In a folder's name the first `-` ends the package's (PEP 376, PEP 427).
+            folder = f"{name.replace('-', '_')}-{version}.dist-info"
+            written[f"{INSTALLED}/{folder}/METADATA"] = said
     return written
 
 

@@ -120,7 +120,8 @@ def test_where_the_lock_file_says_it_all_no_program_runs() -> None:
 def test_words_are_told_apart() -> None:
     line = "pip install --index-url https://x.test/ --pre --extra-index-url=https://y.test/ -i x a"
     found = said(parse_command(line))
-    assert found.indexes == ("https://x.test/", "https://y.test/")
+    assert found.default == "https://x.test/"
+    assert found.more == ("https://y.test/",)
     assert found.strange == ("--pre", "-i")
     assert found.names == ("x", "a")
     action = Packages(manager="pip", operation="install", flags=("-r=a.txt", "-q"))

@@ -175,12 +175,12 @@ def test_files_of_requirements_are_followed_and_what_no_index_answers_is_named()
 
 def test_an_environment_says_what_it_holds_by_name_and_version_alone() -> None:
     metadata = (
-        "Metadata-Version: 2.1\nName: held\nVersion: 1.0\nRequires-Dist: six (>=1.0)\n"
+        "Metadata-Version: 2.1\nName: held-by\nVersion: 1.0\nRequires-Dist: six (>=1.0)\n"
         f"Requires-Dist: evil @ {GIT}\nX: y\n\nName: other\n"
     )
     assert installed([metadata, None, "Name: ../x\nVersion: 1\n", "Name: a\nVersion: /\n"]) == {
-        "installed/held-1.0.dist-info/METADATA": (
-            "Metadata-Version: 2.1\nName: held\nVersion: 1.0\nRequires-Dist: six (>=1.0)\n"
+        "installed/held_by-1.0.dist-info/METADATA": (
+            "Metadata-Version: 2.1\nName: held-by\nVersion: 1.0\nRequires-Dist: six (>=1.0)\n"
         )
     }
 
