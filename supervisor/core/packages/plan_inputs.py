@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from supervisor.core.actions import Packages
-from supervisor.core.packages.package_commands import ARCHIVE
+from supervisor.core.packages.package_commands import ARCHIVE, fold_name
 from supervisor.core.packages.registry_answers import host_of
 from supervisor.core.packages.toml_text import read_toml, toml
 
@@ -37,6 +37,7 @@ _PYTHON_SPEC = re.compile(
     r" ?(?:\(?[<>=!~][A-Za-z0-9.*+!_<>=~, -]*\)?)?"
     r" ?(?:;[A-Za-z0-9._<>=!~'\"() -]*)?\Z"
 )
+_NAME = re.compile(r"[^A-Za-z0-9._-]")
 _DIST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+!-]{0,99}\Z")
 MOST_METADATA = 64 * 1024
 _HASH = re.compile(r"--hash=sha(?:256|384|512):[0-9a-fA-F]+\Z")
@@ -296,15 +297,17 @@ def installed(files: Iterable[str | None]) -> dict[str, str]:
 def _uv(found: _Found, files: Mapping[str, str]) -> None:
     data = read_toml(files.get("pyproject.toml", ""))
     project, tool = _table(data.get("project")), _table(_table(data.get("tool")).get("uv"))
+    # The names that come from a folder, a repository or an address.
+    elsewhere = {fold_name(name) for name in _table(tool.get("sources"))}
     clean: dict[str, Any] = {"version": "0"}
     for key in ("name", "version", "requires-python"):
         if isinstance(project.get(key), str):
             clean[key] = project[key]
 
     def lists(table: object) -> dict[str, Any]:
-        return {name: _python_list(found, one) for name, one in _table(table).items()}
+        return {name: _python_list(found, one, elsewhere) for name, one in _table(table).items()}
 
-    clean["dependencies"] = _python_list(found, project.get("dependencies", []))
+    clean["dependencies"] = _python_list(found, project.get("dependencies", []), elsewhere)
     clean["optional-dependencies"] = lists(project.get("optional-dependencies"))
     more = lists({key: tool[key] for key in tool if key.endswith("-dependencies")})
     written: dict[str, Any] = {"project": clean} if project else {}
@@ -320,12 +323,14 @@ def _uv(found: _Found, files: Mapping[str, str]) -> None:
         _uv_lock(found, read_toml(lock))
 
 
-def _python_list(found: _Found, wanted: list[object]) -> list[object]:
+def _python_list(found: _Found, wanted: list[object], elsewhere: set[str]) -> list[object]:
     kept = []
     for said in wanted:
         one = " ".join(said.split()) if isinstance(said, str) else said
         is_group = isinstance(one, dict) and one.keys() == {"include-group"}
-        if is_group or is_python_spec(one):
+        if is_group or (
+            is_python_spec(one) and fold_name(_NAME.split(str(one), 1)[0]) not in elsewhere
+        ):
             kept.append(one)
         else:
             found.leave(f"`{one}` of pyproject.toml doesn't come from the index")

@@ -196,7 +196,7 @@ build-backend = "evil"
 name = "app"
 dynamic = ["version"]
 requires-python = ">=3.11"
-dependencies = ["six  >=1", "evil @ {GIT}"]
+dependencies = ["six  >=1", "evil @ {GIT}", "Over_There[x]>1"]
 optional-dependencies = {{ extra = ["a"] }}
 [dependency-groups]
 dev = ["b", {{ include-group = "x" }}, {{ other = "y" }}]
@@ -204,7 +204,7 @@ dev = ["b", {{ include-group = "x" }}, {{ other = "y" }}]
 package = true
 constraint-dependencies = ["c<2"]
 index = [{{ name = "i", url = "https://i.test/simple" }}]
-sources = {{ six = {{ path = "x" }} }}
+sources = {{ over-there = {{ path = "x" }} }}
 """
     lock = """
 version = 1
@@ -238,7 +238,7 @@ source = { path = "here" }
         "app",
     ]
     assert found.more == ("https://i.test/simple",)
-    assert len(found.unknown) == 5
+    assert len(found.unknown) == 6
     assert "project" not in tomllib.loads(inputs("uv", {}).files["pyproject.toml"])
 
 
