@@ -21,10 +21,11 @@ _VERDICTS = {
 _INLINE = re.compile(r"([\\`*_\[\]<>|~!&$@#])")
 # An escape, as CommonMark 2.4 has it.
 _ESCAPE = re.compile(r"\\([!-/:-@\[-`{-~])")
-# Line starts that make a Markdown block: lists, rules, underlines of headings, tables.
-_BLOCK = re.compile(r"^([^\S\n]*)(?:([+=:-])|(\d{1,9})([.)]))", re.MULTILINE)
-# GitHub's dialect makes links of bare addresses.
-_BARE_LINK = re.compile(r"\b(https?|ftp|mailto|xmpp)(:)|\b(www)(\.)", re.IGNORECASE)
+# Line starts that make a Markdown block: lists, rules, underlines of headings, tables. A slash
+# makes none, but bots take what follows for a command.
+_BLOCK = re.compile(r"^([^\S\n]*)(?:([+=:/-])|(\d{1,9})([.)]))", re.MULTILINE)
+# GitHub's dialect makes links of bare addresses, wherever in a word they begin.
+_BARE_LINK = re.compile(r"(https?|ftp|mailto|xmpp)(:)|(www)(\.)", re.IGNORECASE)
 
 
 # What GitHub makes of the text once it is rendered, whatever was escaped: a mention, a reference.

@@ -235,7 +235,9 @@ def taken(act: Act, kept: Collection[str], texts: Mapping[str, str]) -> Act:
 
 def without_places(act: Act) -> Act:
     """Return the same review with what stood beside the code in its text."""
-    parts = [f"`{one.path}:{one.line}`\n\n{one.body}" for one in act.comments]
+    parts = [
+        f"{plain(f'{one.path}:{one.line}', one_line=True)}\n\n{one.body}" for one in act.comments
+    ]
     found = _NOTE_MARK.search(act.body) or _MARK.search(act.body)
     line = found[0] if found else ""
     text = "\n\n".join([act.body.replace(line, "").rstrip(), *parts])[:MOST_BODY_CHARS]

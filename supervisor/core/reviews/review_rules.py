@@ -36,6 +36,9 @@ OPERATIONS: tuple[Operation, ...] = get_args(Operation)
 FLAGS = ("--approve", "--request-changes", "--fork", "--links", "--no-scope")
 _TARGET = re.compile(r"(?:(github|bitbucket):)?([A-Za-z0-9._*-]+)/([A-Za-z0-9._*-]+)\Z")
 _SECRET = "what looks like a secret would be posted"  # noqa: S105
+# Bots read it in the text as it was sent, in a block of code too.
+_COMMAND = re.compile(r"^[^\S\n]*/[A-Za-z]", re.MULTILINE)
+_COMMANDS = "a line that a bot may take for a command would be posted"
 
 
 class ReviewPattern(NamedTuple):
@@ -197,12 +200,14 @@ class ReviewJudge(Judge[SeenAct]):
 
 def forced(act: Act) -> tuple[Forced, ...]:
     """Return what no rule may allow of it."""
-    comments = [text for one in act.comments for text in (one.path, one.body)]
-    texts = (act.title, act.branch, act.body, *comments)
+    bodies = (act.body, *(one.body for one in act.comments))
+    texts = (act.title, act.branch, *(one.path for one in act.comments), *bodies)
     # Also as a reader sees it: an escaped `_` is none in a token's shape.
     readings = (reading for text in texts for reading in (text, unescaped(text)))
     has_secret = any(without_tokens(reading) != reading for reading in readings)
-    return (Forced("ask", _SECRET),) if has_secret else ()
+    if has_secret:
+        return (Forced("ask", _SECRET),)
+    return (Forced("ask", _COMMANDS),) if any(map(_COMMAND.search, bodies)) else ()
 
 
 def within(inner: ReviewPattern, outer: ReviewPattern, *, is_allow: bool) -> bool:

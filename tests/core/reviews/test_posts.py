@@ -120,7 +120,7 @@ def test_what_can_not_stand_beside_the_code_stands_in_the_text() -> None:
     act = posted(placed(1, severity="high"), placed(2))
     whole = without_places(act)
     assert whole.comments == ()
-    assert "`a.py:5`\n\n**high: T1**" in whole.body
+    assert "a.py:5\n\n**high: T1**" in whole.body
     assert whole.body.count("gatehouse:ab12") == 1
     assert whole.body.endswith(mark("ab12"))
 

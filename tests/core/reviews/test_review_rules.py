@@ -116,6 +116,15 @@ def test_nor_where_it_stands_escaped_in_markdown(token: str) -> None:
         assert (found.decision, found.sticky) == ("ask", True)
 
 
+@pytest.mark.parametrize("line", ["/approve", "  /lgtm", "```suggestion\n/merge\n```"])
+def test_nor_a_line_that_a_bot_may_take_for_a_command(line: str) -> None:
+    comment = InlineComment(finding="f", path="a.py", line=1, severity="low", body=f"x\n{line}")
+    for one in (act(body=f"x\n{line}"), act(comments=(comment,))):
+        assert verdict(one, allow=["review(post */*)"]).decision == "ask"
+    fine = act(body=f"{plain('/approve')}\n// code\na /approve")
+    assert verdict(fine, allow=["review(post */*)"]).decision == "allow"
+
+
 def test_what_is_no_repository_is_denied() -> None:
     for name in ("shop", "acme/", "/shop", "acme/shop/x"):
         assert decision(act(repository=name), allow=["review(* */*)"]) == "deny"
