@@ -23,6 +23,8 @@ _ENVIRONMENT = {
     "GIT_TERMINAL_PROMPT": "0",
 }
 _SAFE_SETTINGS = (
+    # Attributes come from the empty tree, where git is new enough (2.43).
+    "attr.tree=4b825dc642cb6eb9a060e54bf8d69288fbee4904",
     "core.fsmonitor=false",
     "core.hooksPath=/dev/null",
     "core.quotePath=false",
@@ -35,6 +37,8 @@ _SAFE_DIFF = (
     *(
         "diff",
         "--no-color",
+        # Else an attribute of the code says what is shown of it.
+        "--text",
         "--no-ext-diff",
         "--no-textconv",
         "--no-relative",

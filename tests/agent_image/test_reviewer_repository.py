@@ -130,3 +130,13 @@ def test_the_history_is_read_and_runs_nothing_either(repo: Path, tmp_path: Path)
         with pytest.raises(GitError, match="no commit"):
             repository.diff_range(wrong, "HEAD", [], 10_000)
     assert not marker.exists()
+
+
+def test_an_attribute_of_the_code_hides_nothing_of_its_diff(repo: Path) -> None:
+    (repo / ".gitattributes").write_text("*.py -diff\n*.js binary\n")
+    for name in ("evil.py", "evil.js"):
+        (repo / name).write_text("evil()\n")
+    git(repo, "add", "-A")
+    repository = Repository(repo)
+    shown = repository.diff(repository.change("HEAD"), [], 100_000).data
+    assert shown.count(b"\n+evil()") == 2
