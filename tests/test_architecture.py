@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import hostile_readers
 from tests.import_table import MAY_IMPORT
 from tests.source_reader import ROOT, Module, dotted, imported, sources, used
 
@@ -484,3 +485,11 @@ def test_a_public_class_has_its_name_to_itself() -> None:
             if name and not name.startswith("_"):
                 places.setdefault(name, set()).add(module.name)
     assert not {name: found for name, found in places.items() if len(found) > 1}
+
+
+def test_each_expression_loader_and_decompressor_is_listed_with_who_writes_what_it_reads() -> None:
+    """Law 14: a new one is fed by `test_worst_cases`, or it reads nothing that a stranger wrote."""
+    there = Counter({one.key: 1 for one in hostile_readers.found()})
+    listed = Counter(key for keys in hostile_readers.listed().values() for key in keys)
+    assert not there - listed, "list it in tests/hostile_readers.yaml"
+    assert not listed - there, "it is gone, or listed twice"
