@@ -130,7 +130,10 @@ class ExecBroker:
 
         try:
             return await self._sandbox.run_tool(
-                self._spec_for(session_id, action), timeout_s=action.timeout_s, on_listeners=lend
+                self._spec_for(session_id, action),
+                timeout_s=action.timeout_s,
+                on_listeners=lend,
+                last_bytes=KEPT_BYTES + 1,  # one more says that there was more
             )
         finally:
             for give_back in lent:

@@ -186,9 +186,15 @@ class Sandbox(Protocol):
         """
 
     async def run_tool(
-        self, spec: Spec, *, timeout_s: float, on_listeners: OnListeners | None = None
+        self,
+        spec: Spec,
+        *,
+        timeout_s: float,
+        on_listeners: OnListeners | None = None,
+        last_bytes: int | None = None,
     ) -> ToolResult:
-        """Run `spec` to its end and return its output; at `timeout_s` all of it is killed."""
+        """Run `spec` to its end and return its output; at `timeout_s` all of it is killed. With
+        `last_bytes` only the end of each stream is kept, and at least so much of it."""
 
     def pause(self, copy: Path) -> str:
         """Pause every sandbox over this private copy, those too that are started until `unpause`.

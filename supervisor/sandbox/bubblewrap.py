@@ -131,10 +131,15 @@ class Bubblewrap:
         return [one for one in self._running if one.copy == folder and not one.is_over]
 
     async def run_tool(
-        self, spec: Spec, *, timeout_s: float, on_listeners: OnListeners | None = None
+        self,
+        spec: Spec,
+        *,
+        timeout_s: float,
+        on_listeners: OnListeners | None = None,
+        last_bytes: int | None = None,
     ) -> ToolResult:
         """See `base.Sandbox.run_tool`."""
-        out, err = Capture(), Capture()
+        out, err = Capture(last_bytes), Capture(last_bytes)
         running = await self.start(spec, on_output=out, on_error=err, on_listeners=on_listeners)
         return await result_of(running, out, err, timeout_s)
 

@@ -204,10 +204,15 @@ class Compose:
         return await self._start("agent", spec, on_output, on_error, on_listeners)
 
     async def run_tool(
-        self, spec: Spec, *, timeout_s: float, on_listeners: OnListeners | None = None
+        self,
+        spec: Spec,
+        *,
+        timeout_s: float,
+        on_listeners: OnListeners | None = None,
+        last_bytes: int | None = None,
     ) -> ToolResult:
         """See `base.Sandbox.run_tool`."""
-        out, err = Capture(), Capture()
+        out, err = Capture(last_bytes), Capture(last_bytes)
         async with self._tool_turn:
             running = await self._start("tools", spec, out, err, on_listeners)
             return await result_of(running, out, err, timeout_s)

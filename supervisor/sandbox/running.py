@@ -93,13 +93,17 @@ class Pump:
 
 
 class Capture:
-    """A sink that keeps its input."""
+    """A sink that keeps its input, or of that the last bytes: at least so many."""
 
-    def __init__(self) -> None:
+    def __init__(self, last_bytes: int | None = None) -> None:
         self.data = bytearray()
+        self._last_bytes = last_bytes
 
     def __call__(self, block: bytes) -> None:
         self.data += block
+        # Twice as much, so that a byte is moved once at most.
+        if self._last_bytes is not None and len(self.data) > 2 * self._last_bytes:
+            del self.data[: -self._last_bytes]
 
 
 class BubblewrapRunning:

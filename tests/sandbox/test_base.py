@@ -68,6 +68,15 @@ async def test_output_errors_and_exit_code_come_back(sandbox: Sandbox, place: Pl
     assert not result.timed_out
 
 
+async def test_of_a_flood_the_end_alone_is_kept(sandbox: Sandbox, place: Place) -> None:
+    script = "yes | head -c 20000000; echo done; yes | head -c 20000000 >&2"
+    spec = place.spec("sh", "-c", script)
+    result = await sandbox.run_tool(spec, timeout_s=60, last_bytes=1000)
+    assert 1000 <= len(result.stdout) <= 2000
+    assert 1000 <= len(result.stderr) <= 2000
+    assert result.stdout.endswith(b"y\ndone\n")
+
+
 async def test_the_workspace_is_read_only_and_the_copy_is_writable(
     sandbox: Sandbox, place: Place
 ) -> None:
