@@ -226,13 +226,21 @@ def _host(text: str) -> tuple[str, int]:
 async def _program(manager: str) -> tuple[str, str, tuple[tuple[Path, str], ...]]:
     """Return a manager's real program on this machine by its absolute path, the folder that it
     needs in PATH, and what of the host must be shown for it."""
+    path, binds = find_program(await real_program(manager), search_path(), Path.home())
+    return path, path.rpartition("/")[0] if binds else "", binds
+
+
+async def real_program(manager: str) -> str:
+    """Return the name or path of a manager's real program on this machine.
+
+    rustup is asked in `/`: a `rust-toolchain.toml` would choose the program, or have one installed
+    (law 12).
+    """
     found = shutil.which(manager, path=search_path())
     shim = found and os.path.realpath(found)  # noqa: ASYNC240 (a few links)
-    if shim and shim.endswith(f"/{_RUSTUP}"):
-        which = [shim, "which", manager]
-        # INVARIANT: never in the folder that Gatehouse was started in: a `rust-toolchain.toml` in
-        # it would choose the program (law 12).
-        done = await process.run(which, env=for_package_managers(), cwd="/", timeout_s=10.0)
-        manager = done.stdout.decode().strip() if done.ok else manager
-    path, binds = find_program(manager, search_path(), Path.home())
-    return path, path.rpartition("/")[0] if binds else "", binds
+    if not shim or not shim.endswith(f"/{_RUSTUP}"):
+        return manager
+    which = [shim, "which", manager]
+    env = for_package_managers() | {"RUSTUP_AUTO_INSTALL": "0"}
+    done = await process.run(which, env=env, cwd="/", timeout_s=10.0)
+    return done.stdout.decode().strip() if done.ok else manager

@@ -26,6 +26,8 @@ from supervisor.errors import PolicyError, UserError
 EFFECTS: tuple[Effect, ...] = ("allow", "ask", "deny")
 # From the loosest to the strictest.
 MODES: tuple[Mode, ...] = ("allow", "contained", "ask", "deny")
+# What took the place of a name that the table once had, for policies that were written then.
+_FORMER = {".env*": (".env", ".env.*", ".env-*", ".env_*")}
 _TOP_KEYS = ("version", "hold", "modes", "allow", "ask", "deny", "protected", "unprotected")
 _ENTRY_KEYS = (
     "rule", "why", "expires", "session", "uses", "except", "match", "not_match", "id", "added_by",
@@ -424,7 +426,8 @@ class _Reader:
                 if key not in lists:
                     raise self.fail(f"unknown key `{key}` in `protected`", nearest(str(key), lists))
                 lists[str(key)] = frozenset(self.names(value, f"protected: {key}", check_name))
-        lifted = frozenset(self.names(taken, "unprotected", check_name))
+        named = self.names(taken, "unprotected", check_name)
+        lifted = frozenset(now for name in named for now in _FORMER.get(name, (name,)))
         table = built_in()
         for name in sorted(lifted):
             if name in table["deny"]:

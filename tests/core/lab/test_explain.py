@@ -276,7 +276,7 @@ OTHERS: list[tuple[Action, str | dict[str, Any], dict[str, list[str]], str, str]
      "exec(git diff)"]}, {}, "excepted", "command 1: fits, but its exception `git log`"),
     (Exec(command="git -C src log"), "exec(git log)", {"allow": ["exec(git -C src log)"]}, "spare",
      "another rule that does is asked first"),
-    (file("a/.env"), "filesystem(**)", {}, "held", "no wildcard covers the protected name `.env*`"),
+    (file("a/.env"), "filesystem(**)", {}, "held", "no wildcard covers the protected name `.env`"),
     (file(".git/config"), "filesystem(.git/*)", {}, "held",
      "no wildcard covers the protected name `.git/**`"),
     (file("a", hazards=("symlink",)), "filesystem(a)", {}, "held",

@@ -186,8 +186,8 @@ def test_a_policy_adds_protected_names_and_takes_some_off() -> None:
     judge = policy.judge_for("filesystem")
     assert isinstance(judge, FileJudge)
     assert [name.decision if name else None for name in map(judge.protected, ("Makefile",
-    "a/vault/x", ".env", "src/a"))] == [
-        "ask", "deny", None, None,
+    "a/vault/x", ".env", "a/.env.local", "src/a"))] == [
+        "ask", "deny", None, None, None,
     ]  # fmt: skip
 
 
