@@ -64,7 +64,8 @@ type ServeAgent = Callable[[str, socket.socket], Awaitable[Callable[[], Awaitabl
 class SessionParts:
     """The parts of one session that end with it."""
 
-    def __init__(self, channel: WorkspaceChannel, caller: StartingShell) -> None:
+    def __init__(self, session: Session, channel: WorkspaceChannel, caller: StartingShell) -> None:
+        self.session = session
         self.channel = channel
         self.caller = caller
         self.enforces_exec_rules = False
@@ -201,6 +202,7 @@ class SessionSetup:
         self._gate.rulings.open_session(session)
         self._spending.open_session(session)
         parts = self._parts[session.id] = SessionParts(
+            session,
             WorkspaceChannel(
                 session_id=session.id,
                 workspace=Path(session.workspace),
@@ -393,6 +395,7 @@ class SessionSetup:
                 self._gate.rulings.close_session(session_id)
                 self.left.remove(session_id)
             if all(status(one) == "pending" for one in requests):
+                self._spending.close_session(session_id)
                 async with self._undo_turns[session_id]:
                     parts = self._parts.get(session_id)
                     if parts is not None:
@@ -431,14 +434,17 @@ class SessionSetup:
         )
 
     async def reopen(self, session_id: str) -> None:
-        """Mount the copy of a session that has ended, where it is an overlay."""
+        """Mount the copy of a session that has ended, where it is an overlay. What is carried out
+        over it counts in the session's own budget."""
         if session_id in self.left and session_id in self._parts:
+            self._spending.open_session(self._parts[session_id].session)
             await self._parts[session_id].channel.reopen()
 
     async def compare_left(self, session_id: str) -> None:
         """Ask about what changed in the copy of a session that has ended: nothing watches it any
         more."""
         if session_id in self.left and session_id in self._parts:
+            self._spending.close_session(session_id)
             await self._parts[session_id].channel.final_pass("an install was carried out")
 
     def credentials_changed(self) -> None:
