@@ -101,6 +101,8 @@ class GitBroker:
         for one in updates:
             if one.new and not await staging.is_commit(one.new):
                 raise RefusedError(f"`{one.new[:12]}` is no commit", "push a branch or tag of one")
+            if one.new and await staging.is_tag_of_tag(one.new):
+                raise RefusedError(f"`{one.ref}` is a tag of a tag", "tag the commit itself")
             rewrites = one.old and one.new and not await staging.is_ancestor(one.old, one.new)
             if rewrites and not action.force:
                 raise RefusedError(

@@ -59,7 +59,7 @@ echo
 _PUT = """
 set -euo pipefail
 [ ! -s {pack} ] || git index-pack --stdin --fix-thin --strict < {pack} > /dev/null
-printf %s {updates} | git update-ref --stdin
+git update-ref --stdin < {updates}
 """
 _PULL = """
 set -euo pipefail
@@ -82,6 +82,7 @@ printf '%s\\n\\n' "$tree"
 }} | git pack-objects --revs --thin --stdout --delta-base-offset --quiet
 """
 _FETCHED = "/run/gatehouse/fetched.pack"
+_MOVED = "/run/gatehouse/moved-refs"
 
 
 class CopiedHead(NamedTuple):
@@ -192,13 +193,15 @@ class CopiedCommits:
     async def put(self, session_id: str, cwd: str, pack: bytes, refs: dict[str, str]) -> None:
         """Store a pack in the copy, and set these refs to their object ids."""
         updates = "".join(f"option no-deref\nupdate {ref} {oid}\n" for ref, oid in refs.items())
-        script = _PUT.format(pack=_FETCHED, updates=shlex.quote(updates))
-        with tempfile.NamedTemporaryFile(dir=self._own_folder(session_id) / "git") as file:
-            await asyncio.to_thread(file.write, pack)
-            file.flush()
+        script = _PUT.format(pack=_FETCHED, updates=_MOVED)
+        with tempfile.TemporaryDirectory(dir=self._own_folder(session_id) / "git") as folder:
+            # By files: there may be more than fits into a program's arguments.
+            came, moved = Path(folder) / "pack", Path(folder) / "refs"
+            await asyncio.to_thread(came.write_bytes, pack)
+            await asyncio.to_thread(moved.write_text, updates)
             await self._run(
                 *(session_id, cwd, script, "git can't store what came"),
-                binds=((Path(file.name), _FETCHED),),
+                binds=((came, _FETCHED), (moved, _MOVED)),
             )
 
     async def pull(self, session_id: str, cwd: str, remote: str, ref: str, joins: list[str]) -> str:

@@ -11,6 +11,7 @@ addresses are read, as data (law 12).
 
 import asyncio
 import contextlib
+import hashlib
 import os
 import re
 import tempfile
@@ -36,6 +37,8 @@ REMOTE_S = 120.0
 MOST_SHALLOW_BYTES = 16 << 20
 MOST_PACK_BYTES = 512 * 1024 * 1024
 MOST_TREE_BYTES = 16 * 1024 * 1024
+MOST_LIST_BYTES = 16 * 1024 * 1024
+MOST_COMPARED = 500
 _JOBS = "refs/jobs/"
 _COMMITTED = "refs/committed"
 type LoginFor = Callable[[str], tuple[str, str] | None]
@@ -127,7 +130,23 @@ class Staging:
         """Return the remote with an address as the person's own configuration has it."""
         if _protocol(url) == "file" and not url.startswith(("file://", "/")):
             url = os.path.normpath(f"{self._host.top}/{url}")  # noqa: ASYNC240 (reads nothing)
-        remote = Remote(name, url, {f"remote.{_REMOTE}.{key}": url for key in keys})
+        remote = await self._rewritten(Remote(name, url, _addressed(url, keys)), is_push=False)
+        if not is_push:
+            return remote
+        pushed = await self._rewritten(remote, is_push=True)
+        if pushed.url == remote.url:
+            return remote
+        # What is pushed to is also what is read and compared with.
+        apart = pushed._replace(config=_addressed(pushed.url, ("url", "pushurl")))
+        for way in (False, True):
+            if await self._rewritten(apart, is_push=way) != apart:
+                raise RefusedError(
+                    f"the remote `{name}` is pushed to where it isn't read",
+                    "give it a pushurl that your configuration leaves as it is",
+                )
+        return apart
+
+    async def _rewritten(self, remote: Remote, *, is_push: bool) -> Remote:
         listed = await self._as_person("remote", "--verbose", remote=remote)
         _check(listed, "the remote's address can't be read")
         direction = " (push)" if is_push else " (fetch)"
@@ -135,7 +154,7 @@ class Staging:
             one, _, address = line.partition("\t")
             if one == _REMOTE and address.endswith(direction):
                 return remote._replace(url=address.removesuffix(direction))
-        raise RefusedError(f"the remote `{name}` has no address", "give it one")
+        raise RefusedError(f"the remote `{remote.name}` has no address", "give it one")
 
     def _only(self, name: str, known: list[Remote]) -> Remote:
         """Return the one address. A repository that the workspace's tree holds isn't spoken to:
@@ -160,16 +179,35 @@ class Staging:
         listed = await self._remotely(remote, "ls-remote", "--quiet", "--symref", _REMOTE)
         _check(listed, "the remote can't be read")
         try:
-            return listed_refs(listed.stdout)
+            there = listed_refs(listed.stdout)
         except ValueError as error:
             raise RefusedError(str(error), "push or fetch it yourself") from error
+        await self._forget(remote, there)
+        return there
+
+    async def _forget(self, remote: Remote, there: RemoteRefs) -> None:
+        """Keep of a remote's refs those that it still has."""
+        place = _place_of(remote.url)
+        words = ("for-each-ref", "--format=%(objectname) %(refname)", place)
+        listed = (await self.read(*words, limit_bytes=MOST_LIST_BYTES)).decode().splitlines()
+        gone = ""
+        for line in listed:
+            oid, _, ref = line.partition(" ")
+            name = ref.removeprefix(place)
+            if there.ids.get(name if name == "HEAD" else f"refs/{name}") != oid:
+                gone += f"delete {ref}\n"
+        if gone:
+            dropped = await self._git("update-ref", "--stdin", stdin=gone.encode())
+            _check(dropped, "what the remote no longer has can't be dropped")
 
     async def fetch(self, remote: Remote, refs: list[str]) -> None:
         """Get the objects of these refs of the remote's."""
         if refs:
+            place = _place_of(remote.url)
+            wanted = (f"+{ref}:{place}{ref.removeprefix('refs/')}\n" for ref in refs)
             got = await self._remotely(
                 remote, "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--refmap=",
-                _REMOTE, *(f"+{ref}:refs/remote/{ref.removeprefix('refs/')}" for ref in refs),
+                "--stdin", _REMOTE, stdin="".join(wanted).encode(),
             )  # fmt: skip
             _check(got, "the remote can't be read")
 
@@ -299,10 +337,16 @@ class Staging:
             made = await run_git(view, "update-ref", "--no-deref", ref, oid, before)
             _check(made, "git can't make the branch")
 
-    async def base_of(self, new: str) -> str:
+    async def is_tag_of_tag(self, oid: str) -> bool:
+        """Return whether the object is a tag, and what it names is one, too."""
+        head = (await self._git("cat-file", "tag", oid)).stdout
+        return head.split(b"\n", 2)[1:2] == [b"type tag"]
+
+    async def base_of(self, new: str, url: str) -> str:
         """Return what a new ref is compared with: the last commit that it has in common with the
-        remote's own refs, else the empty tree."""
-        listed = await self._git("for-each-ref", "--format=%(objectname)", "refs/remote/")
+        own refs of the remote at a shown URL, and of no other remote, else the empty tree."""
+        count = f"--count={MOST_COMPARED}"
+        listed = await self._git("for-each-ref", count, "--format=%(objectname)", _place_of(url))
         others = listed.stdout.decode().split()
         found = await self._git("merge-base", "--octopus", new, *others) if others else None
         if found is not None and found.ok:
@@ -331,7 +375,7 @@ class Staging:
         _check(done, "the push can't be shown")
         return done.stdout
 
-    async def _remotely(self, remote: Remote, *words: str) -> Completed:
+    async def _remotely(self, remote: Remote, *words: str, stdin: bytes | None = None) -> Completed:
         """Run git where it speaks to a remote, with the person's credentials: their own helpers
         first, then a named secret for its host."""
         with contextlib.ExitStack() as opened:
@@ -343,7 +387,12 @@ class Staging:
                 origin = "/".join(shown_url(remote.url).split("/")[:3])
                 config.append(f"credential.{origin}.helper={_HELPER.format(pass_fds[0])}")
             return await self._as_person(
-                *words, remote=remote, config=config, timeout_s=REMOTE_S, pass_fds=pass_fds
+                *words,
+                remote=remote,
+                config=config,
+                stdin=stdin,
+                timeout_s=REMOTE_S,
+                pass_fds=pass_fds,
             )
 
     async def _as_person(
@@ -351,6 +400,7 @@ class Staging:
         *words: str,
         remote: Remote,
         config: Sequence[str] = (),
+        stdin: bytes | None = None,
         timeout_s: float = LOCAL_S,
         pass_fds: Sequence[int] = (),
     ) -> Completed:
@@ -361,6 +411,7 @@ class Staging:
             hidden_config=remote.config,
             protocols=(_protocol(remote.url),),
             as_person=True,
+            stdin=stdin,
             timeout_s=timeout_s,
             pass_fds=pass_fds,
         )
@@ -386,6 +437,15 @@ def _told(user: str, password: str) -> Iterator[int]:
 def shown_url(url: str) -> str:
     """Return a URL without user and password."""
     return _CREDENTIALS.sub("", url)
+
+
+def _addressed(url: str, keys: Sequence[str]) -> dict[str, str]:
+    return {f"remote.{_REMOTE}.{key}": url for key in keys}
+
+
+def _place_of(url: str) -> str:
+    """Return where the refs of the remote at a URL are kept, apart from any other's."""
+    return f"refs/remote/{hashlib.sha256(shown_url(url).encode()).hexdigest()[:24]}/"
 
 
 def _protocol(url: str) -> str:

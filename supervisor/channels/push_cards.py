@@ -14,7 +14,6 @@ from supervisor.core.files.content_flags import Flags, flags_of
 from supervisor.core.files.text_diff import MOST_TEXT_BYTES
 from supervisor.core.git.push_card import (
     GITLINK,
-    LOG_FORMAT,
     Commit,
     Entry,
     PushCard,
@@ -48,7 +47,7 @@ class _Seen(NamedTuple):
 async def push_card(staging: Staging, action: Git, redactor: Redactor) -> PushCard:
     """Return the card of a planned push."""
     reader = _Reader(staging, redactor)
-    seen = [await _move(staging, update, reader) for update in action.updates]
+    seen = [await _move(staging, update, reader, action.url) for update in action.updates]
     moves = [one.move for one in seen]
     entries = [entry for one in seen for entry in one.entries]
     passing = [entry for one in seen for entry in one.passing]
@@ -100,13 +99,13 @@ class _Reader:
         return file_card(entry, self._read, self.sizes, self.redactor, commit)
 
 
-async def _move(staging: Staging, update: RefUpdate, reader: _Reader) -> _Seen:
+async def _move(staging: Staging, update: RefUpdate, reader: _Reader, url: str) -> _Seen:
     old, new = update.old, update.new
     rewrites = bool(old and new) and not await staging.is_ancestor(old, new)
     how = move_of(update, rewrites=rewrites)
     if how == "deleted":
         return _Seen(RefMove(ref=update.ref, old=old, new=new, how=how))
-    base = old or await staging.base_of(new)
+    base = old or await staging.base_of(new, url)
     gained, gained_count = await _commits(staging, new, base)
     lost, lost_count = await _commits(staging, old, new) if rewrites else ((), 0)
     words = ("diff-tree", "-r", "-z", "--raw", "-M", "--no-commit-id", base, new)
@@ -145,10 +144,10 @@ async def _commits(staging: Staging, tip: str, without: str) -> tuple[tuple[Comm
     """Return the newest commits of a tip that `without`, which may be no commit, hasn't; and how
     many there are."""
     span = [tip, "--not", f"{without}^{{commit}}"] if await staging.is_commit(without) else [tip]
-    words = ("log", "-z", f"--format={LOG_FORMAT}", f"-{MOST_LOOKED_AT}")
-    log = await staging.read(*words, *span, limit_bytes=MOST_READ_BYTES)
+    ids = await staging.read("rev-list", f"-{MOST_LOOKED_AT}", *span)
+    told = await staging.read("cat-file", "--batch", stdin=ids, limit_bytes=MOST_READ_BYTES)
     count = await staging.read("rev-list", "--count", *span)
-    return commits_in(log), int(count or 0)
+    return commits_in(told), int(count or 0)
 
 
 async def _passing(

@@ -39,6 +39,7 @@ _SWITCHES = (
     "submodule.recurse=false",
     "fetch.recurseSubmodules=no",
     "fetch.writeCommitGraph=false",
+    "core.commitGraph=false",  # a summary that git believes: it may hide commits
     "push.recurseSubmodules=no",
     "push.followTags=false",
     "push.gpgSign=false",

@@ -199,3 +199,17 @@ async def test_over_http_the_person_s_credential_helper_is_used_and_stays_outsid
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
     (refused,) = await ask(running, workspace, "git fetch origin")
     assert "could not read Username" in refused["outcome"]["error"], refused
+
+
+async def test_thousands_of_refs_are_fetched_at_once(
+    running: Supervised, workspace: Path, remote: Path
+) -> None:
+    head = git(remote, "rev-parse", "main")
+    names = "".join(f"create refs/tags/release-{number:05} {head}\n" for number in range(3000))
+    words = ["git", "-C", str(remote), "update-ref", "--stdin"]
+    subprocess.run(words, input=names, text=True, check=True)
+    fetched, seen = await ask(
+        running, workspace, "git fetch --tags origin", "git tag --list 'release-*' | wc -l"
+    )
+    assert fetched["outcome"]["ok"], fetched
+    assert seen["outcome"]["stdout"].strip() == "3000"

@@ -335,3 +335,71 @@ async def test_other_hashes_and_shallow_clones(
     found, _ = await ask(running, clone, BEGIN, "git push origin feature")
     assert found[-1].get("outcome", {}).get("ok"), found
     assert git(origin, "log", "--format=%s", "feature").split("\n") == ["Add new", "Two", "One"]
+
+
+@pytest.fixture
+def public(tmp_path: Path, workspace: Path) -> Path:
+    """Another remote, which has nothing."""
+    made = tmp_path / "public.git"
+    subprocess.run(["git", "init", "-q", "--bare", "-b", "main", str(made)], check=True)
+    git(workspace, "remote", "add", "public", str(made))
+    return made
+
+
+async def test_what_another_remote_has_is_new_at_this_one(
+    running: Supervised, workspace: Path, remote: Path, public: Path
+) -> None:
+    _, (_, push) = await ask(
+        running, workspace, BEGIN, "git push origin feature", "git push public main"
+    )
+    (move,) = (await running.parts.pushes.card(push)).moves
+    assert (move.commit_count, len(move.files)) == (1, 2)
+    assert git(public, "rev-list", "--count", "main") == "1"
+    # Nor does what is read of another one afterwards change a card that waits.
+    (workspace / "private.txt").write_text("private")
+    git(workspace, "add", "private.txt")
+    git(workspace, "-c", "user.name=a", "-c", "user.email=a@x", "commit", "-q", "-m", "Private")
+    git(workspace, "push", "-q", "origin", "main")
+    _, (push, _) = await ask(
+        running, workspace, BEGIN.replace("feature", "other"), "git push public other",
+        "git push origin other", answer="denied",
+    )  # fmt: skip
+    (move,) = (await running.parts.pushes.card(push)).moves
+    assert [one.subject for one in move.commits] == ["Add new", "Private"]
+    assert [one.path for one in move.files] == ["new.txt", "private.txt"]
+
+
+async def test_what_a_remote_no_longer_has_is_new_there_again(
+    running: Supervised, workspace: Path, remote: Path
+) -> None:
+    push = "git push origin feature"
+    again = "git push origin feature:again"
+    _, (_, _, asked) = await ask(running, workspace, BEGIN, push, "git push origin :feature", again)
+    (move,) = (await running.parts.pushes.card(asked)).moves
+    assert [one.subject for one in move.commits] == ["Add new"]
+
+
+async def test_a_commit_is_shown_whole_whatever_encoding_it_claims(
+    running: Supervised, workspace: Path
+) -> None:
+    token = "ghp_" + "a1B2c3D4e5" * 4
+    put = f"sed -e '/^committer/a encoding UTF-16LE' -e '/^committer/a x-data {token}'"
+    make = (
+        f"{BEGIN} && git cat-file commit HEAD | {put} > c"
+        " && git reset -q --hard $(git hash-object -t commit -w c) && rm c"
+    )
+    _, (push,) = await ask(running, workspace, make, "git push origin feature", answer="denied")
+    card = await running.parts.pushes.card(push)
+    (commit,) = card.moves[0].commits
+    assert (commit.subject, commit.author) == ("Add new", "agent")
+    assert commit.body.startswith("encoding UTF-16LE\nx-data ")
+    (said,) = (note for name, note in card.flags if name == "looks like a secret")
+    assert said == f"the message of {commit.id[:12]}"
+
+
+async def test_a_tag_of_a_tag_is_refused(running: Supervised, workspace: Path) -> None:
+    me = "git -c user.name=a -c user.email=a@x tag -a -m"
+    make = f"{me} hidden inner && {me} outer outer inner"
+    found, pushes = await ask(running, workspace, make, "git push origin outer")
+    assert "is a tag of a tag" in str(found[-1])
+    assert not any(one.action.updates for one in pushes if isinstance(one.action, Git))

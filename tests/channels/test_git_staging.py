@@ -273,3 +273,46 @@ async def test_a_repository_in_the_workspace_is_not_the_workspace_s(told: Told) 
     inner = make_repository(told.workspace / "inner")
     git(inner, "remote", "add", "origin", "https://elsewhere.example/x")
     assert "no registered submodule" in str(await repository_at(told.workspace, "inner/src"))
+
+
+async def test_a_remote_is_read_where_it_is_pushed_to(told: Told) -> None:
+    git(told.workspace, "push", "-q", "origin", "HEAD:main")
+    git(told.workspace, "remote", "set-url", "origin", "http://127.0.0.1:1/remote.git")
+    rewriting = f'[url "{told.remote.parent}/"]\n\tpushInsteadOf = http://127.0.0.1:1/\n'
+    told.config.write_text(rewriting)
+    staging = await told.staging()
+    found = await staging.remote(None, is_push=True)
+    assert found.url == str(told.remote)
+    assert "refs/heads/main" in (await staging.refs_at(found)).ids
+    told.config.write_text(f'{rewriting}[url "/elsewhere/"]\n\tinsteadOf = {told.remote.parent}/\n')
+    with pytest.raises(RefusedError, match="pushed to where it isn't read"):
+        await staging.remote(None, is_push=True)
+
+
+async def test_a_repository_s_summary_of_its_commits_is_not_believed(told: Told) -> None:
+    ids = []
+    for number in range(3):
+        me = ("-c", "user.name=a", "-c", "user.email=a@x")
+        git(told.workspace, *me, "commit", "-q", "--allow-empty", "-m", str(number))
+        ids.append(git(told.workspace, "rev-parse", "HEAD").strip())
+    git(told.workspace, "commit-graph", "write", "--reachable")
+    _forge_parent(told.workspace / ".git/objects/info/commit-graph", ids[2], ids[0])
+    assert git(told.workspace, "rev-list", "--count", ids[2], "--not", ids[0]).strip() == "1"
+    staging = await told.staging()
+    assert await staging.count_commits(ids[2], [ids[0]]) == 2
+    assert await staging.is_ancestor(ids[1], ids[2])
+
+
+def _forge_parent(graph: Path, commit: str, parent: str) -> None:
+    """Have a commit-graph say another parent (gitformat-commit-graph(5))."""
+    data = bytearray(graph.read_bytes())
+    chunks = {}
+    for at in range(8, 8 + 12 * data[6], 12):
+        chunks[bytes(data[at : at + 4])] = int.from_bytes(data[at + 4 : at + 12])
+    count = int.from_bytes(data[chunks[b"OIDF"] + 1020 : chunks[b"OIDF"] + 1024])
+    first = chunks[b"OIDL"]
+    ids = [data[at : at + 20].hex() for at in range(first, first + 20 * count, 20)]
+    place = chunks[b"CDAT"] + 36 * ids.index(commit) + 20
+    data[place : place + 4] = ids.index(parent).to_bytes(4)
+    graph.chmod(0o644)
+    graph.write_bytes(data)

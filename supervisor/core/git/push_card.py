@@ -4,11 +4,12 @@ Pure: git's output comes as bytes. It is separate from `channels.push_cards`, wh
 caller redacts secrets and makes hidden characters visible. INVARIANT: everything here is derived
 from the object ids that an approval would push, and from nothing else.
 
-Sources: git-log(1), git-diff-tree(1) "RAW OUTPUT FORMAT" and "DIFF FORMAT FOR MERGES"; the LFS
-pointer is Git LFS's spec.md.
+Sources: git-cat-file(1) "BATCH OUTPUT", git-diff-tree(1) "RAW OUTPUT FORMAT" and "DIFF FORMAT FOR
+MERGES"; the LFS pointer is Git LFS's spec.md.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import dropwhile
 from typing import Literal
 
 import msgspec
@@ -21,7 +22,6 @@ from supervisor.core.secrets.redact import Redactor
 
 type Move = Literal["new", "moved", "rewritten", "deleted"]
 
-LOG_FORMAT = "%H%x00%an%x00%ae%x00%at%x00%s%x00%b"
 GITLINK = 0o160000
 _SYMLINK = 0o120000
 _TYPE = 0o170000
@@ -30,12 +30,12 @@ LARGE_BYTES = 10 * 1024 * 1024
 LARGE_FILE_BYTES = 2 * 1024 * 1024
 _LFS = b"version https://git-lfs.github.com/spec/"
 _MOST_NAMED = 8
-_LOG_FIELDS = 6
 
 
 class Commit(msgspec.Struct, frozen=True):
     """One commit. `at` is when it was written, in seconds since the epoch; `body` is what its
-    message has below the subject."""
+    message has below the subject, and then what else it says: who committed it, where that is
+    somebody else, a signature, an encoding, anything."""
 
     id: str
     author: str
@@ -91,14 +91,38 @@ class PushCard(msgspec.Struct, frozen=True, kw_only=True):
     flags: tuple[tuple[str, str], ...]
 
 
-def commits_in(log: bytes) -> tuple[Commit, ...]:
-    """Parse `git log -z --format=LOG_FORMAT`."""
-    fields = log.decode(errors="replace").split("\0")
-    rows = (fields[at : at + _LOG_FIELDS] for at in range(0, len(fields) - 1, _LOG_FIELDS))
-    return tuple(
-        Commit(oid, author, email, int(at), subject, body.rstrip("\n"))
-        for oid, author, email, at, subject, body in rows
-    )
+def commits_in(told: bytes) -> tuple[Commit, ...]:
+    """Parse `git cat-file --batch` of commits: their own bytes, as UTF-8 whatever they claim to be.
+    An encoding that is named decides at whoever shows them what is read."""
+    found, at = [], 0
+    while at < len(told):
+        end = told.index(b"\n", at)
+        oid, _, size = told[at:end].decode().split(" ")
+        at = end + 1 + int(size) + 1
+        found.append(_commit(oid, told[end + 1 : at - 1].decode(errors="replace")))
+    return tuple(found)
+
+
+def _commit(oid: str, text: str) -> Commit:
+    head, _, message = text.partition("\n\n")
+    usual = ("tree ", "parent ")
+    more = list(dropwhile(lambda line: line.startswith(usual), head.split("\n")))
+    author, email, at = "", "", 0
+    if more and more[0].startswith("author "):
+        author, email, at = _person(more.pop(0))
+    if more and more[0].startswith("committer ") and _person(more[0])[:2] == (author, email):
+        del more[0]
+    subject, _, body = message.strip("\n").partition("\n\n")
+    body = "\n\n".join(filter(None, (body.strip("\n"), "\n".join(more))))
+    return Commit(oid, author, email, at, " ".join(subject.split("\n")), body)
+
+
+def _person(line: str) -> tuple[str, str, int]:
+    name, _, rest = line.partition(" ")[2].partition("<")
+    email, _, when = rest.partition(">")
+    seconds = when[:20].strip().partition(" ")[0]
+    is_number = seconds.isascii() and seconds.isdigit()
+    return name.rstrip(), email, int(seconds) if is_number else 0
 
 
 def passing_in(raw: bytes, at_end: Iterable[Entry]) -> tuple[tuple[str, Entry], ...]:

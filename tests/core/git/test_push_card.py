@@ -47,12 +47,47 @@ def card_of(one: Entry, **blobs: bytes) -> object:
     return file_card(one, found, {name: len(data) for name, data in found.items()}, Redactor())
 
 
+def batch(*objects: str) -> bytes:
+    """As `git cat-file --batch` prints commits."""
+    pieces = (f"{NEW} commit {len(one.encode())}\n{one}\n" for one in objects)
+    return "".join(pieces).encode()
+
+
 def test_commits_are_read_as_git_prints_them() -> None:
-    fields = [NEW.encode(), b"Ada", b"ada@example.org", b"1700000000", b"Add a | b", b"Why\n\nx\n"]
-    log = b"\0".join([*fields, *fields[:5], b"", b""])
-    first = Commit(NEW, "Ada", "ada@example.org", 1700000000, "Add a | b", "Why\n\nx")
-    assert commits_in(log) == (first, Commit(NEW, *fields_of(first)[1:5]))
+    ada = "Ada <ada@example.org> 1700000000 +0100"
+    start = f"tree {OLD}\nparent {OLD}\nparent {NEW}\nauthor {ada}\n"
+    first, second, third = commits_in(
+        batch(
+            f"{start}committer {ada}\n\n\nAdd a | b\nand ü\n\nWhy\n\nx\n\n",
+            f"{start}committer {ada}\n\n",
+            f"tree {OLD}\nauthor  <> 1 +0000\ncommitter Bob <b@x> 2 +0000\nencoding UTF-16LE\n"
+            "tree x\ngpgsig a\n \n b\n\nfour\n\nfive\n",
+        )
+    )
+    assert first == Commit(NEW, "Ada", "ada@example.org", 1700000000, "Add a | b and ü", "Why\n\nx")
+    assert second == Commit(NEW, *fields_of(first)[1:4], "")
+    # Whatever else a commit says is pushed with it.
+    more = "committer Bob <b@x> 2 +0000\nencoding UTF-16LE\ntree x\ngpgsig a\n \n b"
+    assert third == Commit(NEW, "", "", 1, "four", f"five\n\n{more}")
     assert commits_in(b"") == ()
+
+
+@pytest.mark.parametrize(
+    ("head", "at", "body"),
+    [
+        ("", 0, ""),
+        (f"tree {OLD}", 0, ""),
+        ("author A <a> ² x", 0, ""),
+        ("author A <a> 1", 1, ""),
+        ("author A <a>", 0, ""),
+        ("committer A <a> 1 +0000", 0, "committer A <a> 1 +0000"),
+    ],
+)
+def test_a_commit_that_git_would_not_make_is_read_all_the_same(
+    head: str, at: int, body: str
+) -> None:
+    (one,) = commits_in(batch(f"{head}\n\nx"))
+    assert (one.at, one.subject, one.body) == (at, "x", body)
 
 
 def test_changed_paths_are_read_as_git_prints_them() -> None:
