@@ -116,11 +116,12 @@ def test_limits_of_the_command_line_bound_its_session_alone(
         ), bounded
         assert product.run(*words, large).stdout == f"{300 << 20}\n"
         started = product.events("session_started")
+        kept = {"exec_rules": "asked"}  # of every session, for what is left of it
         assert [one["limits"] for one in started] == [
-            {"processes": 32},
-            {},
-            {"memory_bytes": 128 << 20},
-            {},
+            {"processes": 32, **kept},
+            kept,
+            {"memory_bytes": 128 << 20, **kept},
+            kept,
         ]
     finally:
         product.end()
