@@ -305,7 +305,7 @@ async def test_the_end_of_an_installs_connection_gives_back_nothing_of_its_sessi
         assert status_of(await get(place, http)) == 200
         with socket.create_server(("127.0.0.1", 0)) as listener:
             hosts = frozenset({("origin.test", http.port)})
-            reach = await place.broker.open_reach(place.session_id, listener, hosts)
+            reach = await place.broker.open_reach(place.session_id, listener, hosts, own=None)
             install = Proxy(None, reach, listener.getsockname()[1])  # type: ignore[arg-type]
             assert status_of(await get(place, http, through=install)) == 200
             await place.broker.close_session(reach)

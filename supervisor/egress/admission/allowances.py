@@ -18,7 +18,7 @@ import msgspec
 from supervisor.base.clock import Clock
 from supervisor.core.budget import PORTIONS, UNLIMITED
 from supervisor.core.network.egress_wire import Answer
-from supervisor.egress.admission.questions import Questions, denied, given_back
+from supervisor.egress.admission.questions import GONE, Questions, denied, given_back
 from supervisor.egress.admission.sessions import EgressSession, Kind, Sessions
 
 REPORT_S = 2.0
@@ -77,7 +77,7 @@ class Allowances:
         One who asks for much is denied alone."""
         key = (session, kind)
         if session.closed:
-            return _now(_ENDED)
+            return _now(GONE if self._questions.is_alone else _ENDED)
         running = self._draws.get(key)
         if running is not None:
             return (

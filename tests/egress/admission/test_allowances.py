@@ -17,6 +17,7 @@ class Ledger:
     """Stands for the questions: grants what is left, and answers when it is told to."""
 
     is_busy = False
+    is_alone = False
 
     def __init__(self) -> None:
         self.asked: list[int] = []
