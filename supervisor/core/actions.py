@@ -122,7 +122,7 @@ class FileChange(
     `swap` puts a folder in the place of something else, or the other way round: `steps` are all
     that goes and comes below it, and `hazards` those of every step, too. `hazards` names what no
     rule may allow: `symlink`, `hardlink`, `fifo`, `socket`, `device`, `setuid`,
-    `new-executable`, `wider` (others than the owner may read or write it, who couldn't), `secret`
+    `new-executable`, `wider` (others than the owner may use it, who couldn't), `secret`
     (the new text holds what looks like one that the old text hadn't), and `conflict`: the person
     changed the path on the host since the copy was made. `folders` are those above the path (of a
     rename, above `to`) that aren't there yet and get other permissions than a umask leaves.

@@ -419,3 +419,27 @@ async def test_a_rule_for_content_gives_nobody_else_permissions(desk: Desk) -> N
         await desk.until(lambda: (desk.host / "free/plain.txt").exists())
         assert "wider is never allowed by a rule" in desk.pending()["free/a.txt"].why
         assert not (desk.host / "free/new.txt").exists()
+
+
+async def test_a_rule_for_content_opens_no_folder(desk: Desk) -> None:
+    """Whoever may write in a folder replaces what is in it."""
+    (desk.host / "free/own").mkdir(mode=0o700)
+    (desk.host / "free/own/in.txt").write_text("in\n")
+    async with desk.running():
+        (desk.copy / "free/own").chmod(0o777)
+        for name in ("empty", "way"):
+            (desk.copy / f"free/{name}").mkdir()
+            (desk.copy / f"free/{name}").chmod(0o777 if name == "empty" else 0o773)
+        (desk.copy / "free/way/in.txt").write_text("in\n")
+        (desk.copy / "free/plain").mkdir()
+        (desk.copy / "free/plain/in.txt").write_text("in\n")
+        await desk.compared()
+        asked = {"free/own", "free/empty", "free/way/in.txt"}
+        await desk.until(lambda: asked <= desk.pending().keys())
+        await desk.until(lambda: (desk.host / "free/plain/in.txt").exists())
+        whys = {desk.pending()[one].why for one in asked}
+        assert whys == {"wider is never allowed by a rule"}
+        assert stat.S_IMODE((desk.host / "free/own").stat().st_mode) == 0o700
+        await desk.approve_all()
+        assert stat.S_IMODE((desk.host / "free/own").stat().st_mode) == 0o777
+        assert stat.S_IMODE((desk.host / "free/way").stat().st_mode) == 0o773

@@ -31,7 +31,7 @@ HAZARD_NOTES = {
     ),
     "setuid": "the file has a set-id bit in the copy; it is never set on the host",
     "new-executable": "the file becomes executable",
-    "wider": "others than its owner may read or write it, who couldn't",
+    "wider": "others than the owner may read or change what they couldn't",
     "secret": "the new text holds what looks like a secret, or is too long to be searched for one",
     "fifo": "a fifo never leaves the copy",
     "socket": "a socket never leaves the copy",

@@ -25,9 +25,10 @@ Kind = Literal["file", "dir", "symlink", "fifo", "socket", "device"]
 Signature = tuple[int, int, int, int, int]
 SPECIAL: tuple[Kind, ...] = ("fifo", "socket", "device")
 PERMISSIONS = 0o777
-# What the most generous usual umask (002) leaves a new file; and what others may do with one.
-_MOST_OF_UMASK = 0o664
-_READ_WRITE = 0o066
+# What the most generous usual umask (002) leaves a new file or folder; and what others may do with
+# one: a folder's execute bits let them reach what is in it.
+_MOST_OF_UMASK = {"file": 0o664, "dir": 0o775}
+_FOR_OTHERS = {"file": 0o066, "dir": 0o077}
 SET_ID = stat.S_ISUID | stat.S_ISGID
 # The mode of a folder made on the way to a file: set by the umask.
 ANY_MODE = -1
@@ -246,7 +247,7 @@ def _make(known: Known | None, mine: Seen, host: Seen | None) -> Want:
             before,
             "dir",
             mode,
-            hazards=(*replaces_link, *changed_there),
+            hazards=(*replaces_link, *_wider(mine, host), *changed_there),
         )
     same_content = host is not None and host.kind == "file" and host.digest == mine.digest
     was_executable = host is not None and host.kind == "file" and host.mode & 0o111
@@ -262,10 +263,14 @@ def _make(known: Known | None, mine: Seen, host: Seen | None) -> Want:
 
 
 def _wider(mine: Seen, host: Seen | None) -> tuple[str, ...]:
-    """Return the hazard `wider` where others than the owner may read or write a file and couldn't:
-    a new one, where everybody may write it."""
-    had = host.mode if host is not None and host.kind == mine.kind else _MOST_OF_UMASK
-    return ("wider",) if mine.mode & _READ_WRITE & ~had else ()
+    return ("wider",) if is_wider("dir" if mine.kind == "dir" else "file", mine.mode, host) else ()
+
+
+def is_wider(kind: Literal["file", "dir"], mode: int, host: Seen | None) -> bool:
+    """Return whether others than the owner may do with a file or folder of these permissions what
+    they couldn't: with a new one, where everybody may write it."""
+    had = host.mode if host is not None and host.kind == kind else _MOST_OF_UMASK[kind]
+    return bool(mode & _FOR_OTHERS[kind] & ~had)
 
 
 def conflict(known: Known | None, host: Seen | None, mine: Seen | None = None) -> tuple[str, ...]:

@@ -11,7 +11,14 @@ from collections.abc import Sequence
 import msgspec
 
 from supervisor.core.actions import FileChange, NewFolder
-from supervisor.core.files.changes import ANY_MODE, OWNER, PERMISSIONS, is_usual, name_fields
+from supervisor.core.files.changes import (
+    ANY_MODE,
+    OWNER,
+    PERMISSIONS,
+    is_usual,
+    is_wider,
+    name_fields,
+)
 
 # The folders above a path that the host doesn't have, outermost first, with the permissions that
 # they have in the copy; ANY_MODE where those say nothing.
@@ -28,7 +35,9 @@ def with_way(action: FileChange, way: FolderModes) -> FileChange:
     made = tuple(
         NewFolder(path=name_fields(name)[0], mode=mode) for name, mode in way if mode != ANY_MODE
     )
-    return msgspec.structs.replace(action, folders=made)
+    is_wide = "wider" not in action.hazards and any(is_wider("dir", one.mode, None) for one in made)
+    hazards = (*action.hazards, "wider") if is_wide else action.hazards
+    return msgspec.structs.replace(action, folders=made, hazards=hazards)
 
 
 def holds_for(before: FolderModes, now: FolderModes) -> bool:

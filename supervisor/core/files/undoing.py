@@ -16,8 +16,8 @@ from supervisor.core.files.changes import ANY_MODE, OWNER, Kind, Seen, link_toke
 
 
 class HeldContent(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """State of a path. `target` is base64, so that any bytes survive; `mtime_ns` 0 and `uid` -1:
-    not known.
+    """State of a path. `target` is base64, so that any bytes survive; `mtime_ns` 0, `uid`
+    and `gid` -1: not known.
 
     `mode` is stat's without the kind: set-id bits are in it.
     """
@@ -28,6 +28,7 @@ class HeldContent(msgspec.Struct, frozen=True, array_like=True, gc=False):
     target: str | None = None
     mtime_ns: int = 0
     uid: int = -1
+    gid: int = -1
 
     @property
     def token(self) -> str:
@@ -102,7 +103,9 @@ def held_of(seen: Seen | None) -> HeldContent | None:
     if seen is None:
         return None
     target = None if seen.target is None else _encoded(seen.target)
-    return HeldContent(seen.kind, seen.mode, seen.digest, target, seen.signature[1], seen.uid)
+    return HeldContent(
+        seen.kind, seen.mode, seen.digest, target, seen.signature[1], seen.uid, seen.gid
+    )
 
 
 def held_link(target: str) -> HeldContent:

@@ -460,18 +460,3 @@ def _keep_open(folder: str, opened: contextlib.ExitStack) -> int | None:
         return None
     opened.callback(os.close, fd)
     return fd
-
-
-def keep_owner(writing: int, host: Seen | None) -> int:
-    """Give the new file the owner of the file that it replaces, where there is one and we may;
-    whose it is then."""
-    made = os.fstat(writing)
-    if (
-        host is not None
-        and host.kind == "file"
-        and (host.uid, host.gid) != (made.st_uid, made.st_gid)
-    ):
-        with contextlib.suppress(PermissionError):
-            os.fchown(writing, host.uid, host.gid)
-            return host.uid
-    return made.st_uid

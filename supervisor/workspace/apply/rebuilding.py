@@ -3,8 +3,10 @@
 It must never copy into it, unchecked, what takes effect from the request.
 """
 
+from typing import Literal
+
 from supervisor.core.actions import FileChange
-from supervisor.core.files.changes import Seen, name_fields
+from supervisor.core.files.changes import Seen, is_wider, name_fields
 
 
 def rebuilt(
@@ -25,6 +27,9 @@ def rebuilt(
     writes = action.operation in ("write", "edit", "chmod", "swap") and after != "dir"
     if writes and (mode or 0) & 0o111 and not was_executable and "new-executable" not in hazards:
         hazards = (*hazards, "new-executable")
+    kind: Literal["file", "dir"] = "dir" if after == "dir" else "file"
+    if mode is not None and "wider" not in hazards and is_wider(kind, mode, host):
+        hazards = (*hazards, "wider")
     if link_target is not None and "symlink" not in hazards:
         hazards = (*hazards, "symlink")
     return FileChange(

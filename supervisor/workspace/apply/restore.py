@@ -14,11 +14,14 @@ import stat
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+import msgspec
+
 from supervisor.core.files.changes import OWNER, PERMISSIONS, SET_ID, Seen
 from supervisor.core.files.undoing import HeldContent, held_of, is_as, is_mode_of_folder, is_same
 from supervisor.core.policy.repositories import FOLDER, MOST_HEAD_BYTES, RepositoryPiece
 from supervisor.errors import GatehouseError
-from supervisor.workspace.apply.placing import Applied, Placer, keep_owner
+from supervisor.workspace.apply.access import keep_access
+from supervisor.workspace.apply.placing import Applied, Placer
 from supervisor.workspace.disk.beneath import Root, split
 from supervisor.workspace.disk.content_folder import write_all
 from supervisor.workspace.disk.host_errors import as_errors, stale
@@ -175,15 +178,19 @@ class Restorer:
     ) -> StagedBack:
         temporary = self._placer.temporary()
         begun = self._placer.begin(request_id, name, OPERATION, host, held, temporary)
-        with self._placer.staging(name, temporary) as (fd, _):
+        with self._placer.staging(name, temporary) as (fd, leaf):
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
             writing = os.open(temporary, flags, 0o600, dir_fd=fd)
             try:
                 self._at("created")
                 for block in self._history.kept.blocks(held.digest or ""):
                     write_all(writing, block)
-                uid = keep_owner(writing, host)
-                os.fchmod(writing, _mode_for(held, uid))
+                mode = stat.S_IMODE(held.mode)
+                kept = keep_access(writing, mode, host, (fd, leaf), held.gid)
+                if kept != mode:
+                    less = msgspec.structs.replace(held, mode=kept)
+                    begun = self._placer.begin(request_id, name, OPERATION, host, less, temporary)
+                os.fchmod(writing, _mode_for(kept, os.fstat(writing).st_uid == held.uid))
                 if held.mtime_ns:
                     os.utime(writing, ns=(held.mtime_ns, held.mtime_ns))
                 self._placer.sync(writing)
@@ -236,8 +243,6 @@ def piece_held(held: HeldContent, history: History) -> RepositoryPiece:
             return FOLDER
 
 
-def _mode_for(held: HeldContent, uid: int) -> int:
+def _mode_for(mode: int, is_same_owner: bool) -> int:
     """Return the permissions as they were; a set-id bit only for the owner that it was set for."""
-    return stat.S_IMODE(held.mode) & (
-        PERMISSIONS | SET_ID | stat.S_ISVTX if uid == held.uid else PERMISSIONS
-    )
+    return mode & (PERMISSIONS | SET_ID | stat.S_ISVTX if is_same_owner else PERMISSIONS)

@@ -16,7 +16,8 @@ from supervisor.core.files.changes import OWNER, PERMISSIONS, Known, Seen, link_
 from supervisor.core.files.new_folders import modes_on_way
 from supervisor.core.files.undoing import HeldContent, held_link
 from supervisor.errors import GatehouseError
-from supervisor.workspace.apply.placing import Applied, Placer, keep_owner
+from supervisor.workspace.apply.access import keep_access
+from supervisor.workspace.apply.placing import Applied, Placer
 from supervisor.workspace.apply.rebuilding import rebuilt
 from supervisor.workspace.disk.beneath import DIRECTORY
 from supervisor.workspace.disk.content_folder import write_all
@@ -102,14 +103,17 @@ class Stager:
             begun = self.begin(
                 request_id, action, host, HeldContent("file", mode, digest), temporary
             )
-            with self._placer.staging(name, temporary, modes_on_way(action)) as (fd, _):
+            with self._placer.staging(name, temporary, modes_on_way(action)) as (fd, leaf):
                 flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
                 writing = os.open(temporary, flags, 0o600, dir_fd=fd)
                 try:
                     self._at("created")
                     _copy_verified(blocks, writing, digest)
-                    keep_owner(writing, host)
-                    os.fchmod(writing, mode)
+                    kept = keep_access(writing, mode, host, (fd, leaf))
+                    if kept != mode:  # undo must know it again
+                        held = HeldContent("file", kept, digest)
+                        begun = self.begin(request_id, action, host, held, temporary)
+                    os.fchmod(writing, kept)
                     _set_time(writing, mtime_ns, None if action.operation == "chmod" else host)
                     self._placer.sync(writing)
                 finally:

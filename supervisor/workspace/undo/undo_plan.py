@@ -347,7 +347,7 @@ class UndoPlanner:
             to if now.mode == base.mode else now
         )  # with its owner: a set-id bit is only for that one
         digest = await asyncio.to_thread(self._sides.history.kept.keep_bytes, merged.content)
-        wanted = HeldContent("file", of_mode.mode, digest, uid=of_mode.uid)
+        wanted = HeldContent("file", of_mode.mode, digest, uid=of_mode.uid, gid=of_mode.gid)
         doing: Doing = "nothing" if is_same(wanted, now) else "merged"
         return msgspec.structs.replace(file, doing=doing, to=wanted, problem="")
 

@@ -10,6 +10,7 @@ from supervisor.core.files.changes import (
     Known,
     Seen,
     agree,
+    create_or_change,
     is_still,
     is_usual,
     name_of,
@@ -104,3 +105,30 @@ def test_a_folder_made_on_the_way_counts_from_the_first_look_on() -> None:
     before = Known("dir", 0o775, host_signature=SIGNATURE)
     assert is_still(folder(0o755, is_anew=True), before)
     assert not is_still(folder(0o700, is_anew=True), before)
+
+
+def test_a_folder_on_the_way_that_everybody_may_write_to_is_a_hazard() -> None:
+    assert with_way(WRITE, (("a", 0o750), ("a/b", 0o700))).hazards == ()
+    wide = with_way(WRITE, (("a", 0o750), ("a/b", 0o773)))
+    assert wide.hazards == ("wider",)
+    assert with_way(wide, (("a", 0o773),)).hazards == ("wider",)
+    assert with_way(WRITE, (("a", ANY_MODE),)).hazards == ()
+
+
+@pytest.mark.parametrize(
+    ("mode", "before", "hazards"),
+    [
+        (0o777, 0o700, ("wider",)),
+        (0o711, 0o700, ("wider",)),
+        (0o755, 0o755, ()),
+        (0o700, 0o755, ()),
+        (0o775, None, ()),
+        (0o777, None, ("wider",)),
+    ],
+)
+def test_a_folder_that_others_get_into_is_a_hazard(
+    mode: int, before: int | None, hazards: tuple[str, ...]
+) -> None:
+    host = None if before is None else folder(before)
+    conflicts = ("conflict",) if host is not None else ()
+    assert create_or_change(None, folder(mode), host).hazards == (*hazards, *conflicts)
