@@ -2,11 +2,15 @@
 
 The copy's `.git/config` and attributes are the reviewed code's own, and git runs programs that they
 name: file monitors, external diffs, text converters, clean filters, credential helpers, hooks. All
-are switched off for each call, filters by name since git has no switch for them. Nothing is fetched
-and no lock or index is written.
+are switched off for each call, filters by name since git has no switch for them. Each call sees the
+copy's git folder through one of our own, in which no attribute counts. Nothing is fetched and no
+lock or index is written.
 """
 
+import contextlib
 import re
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -46,6 +50,11 @@ _SAFE_DIFF = (
         "--dst-prefix=b/",
     ),
     *("--ignore-submodules=dirty", "--submodule=short", "--find-renames"),
+)
+# Ranks above the attributes of a tree in each version of git; `ident` alone would fold code.
+_NO_ATTRIBUTES = (
+    "* !text !eol !crlf !working-tree-encoding !ident !filter !diff !merge !whitespace"
+    " !conflict-marker-size\n"
 )
 _EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 _DRIVER = re.compile(r"^filter\.(.+)\.(?:clean|smudge|process|required)$", re.DOTALL)
@@ -207,18 +216,43 @@ class Repository:
         ]
 
     def _git(self, *arguments: str, limit_bytes: int = _SMALL_BYTES) -> Output:
-        argv = [
-            "git",
-            f"--git-dir={self.root / '.git'}",
-            f"--work-tree={self.root}",
-            "--no-pager",
-            "--literal-pathspecs",
-        ]
-        argv += ["-c", f"safe.directory={self.root}", *arguments]
+        given = self.root / ".git"
         try:
-            return run(argv, cwd=self.root, limit_bytes=limit_bytes, env=_ENVIRONMENT)
+            with _git_folder(given) as folder:
+                argv = [
+                    "git",
+                    f"--git-dir={folder}",
+                    f"--work-tree={self.root}",
+                    "--no-pager",
+                    "--literal-pathspecs",
+                ]
+                argv += ["-c", f"safe.directory={self.root}", *arguments]
+                env = dict(_ENVIRONMENT)
+                if folder != given:
+                    env["GIT_OBJECT_DIRECTORY"] = str(given / "objects")
+                return run(argv, cwd=self.root, limit_bytes=limit_bytes, env=env)
         except OSError as error:
             raise GitError("git can't be started in the sandbox; use --base none") from error
+
+
+@contextlib.contextmanager
+def _git_folder(given: Path) -> Iterator[Path]:
+    """Yield a git folder that is another one but for its attributes. What is no whole one, as a
+    worktree's, is yielded itself: a sandbox has none."""
+    if not (given / "HEAD").is_file() or (given / "commondir").exists():
+        yield given
+        return
+    with tempfile.TemporaryDirectory(prefix="git-") as name:
+        folder = Path(name)
+        # No link may stand in the place of HEAD.
+        (folder / "HEAD").write_bytes((given / "HEAD").read_bytes())
+        (folder / "info").mkdir()
+        (folder / "info" / "attributes").write_text(_NO_ATTRIBUTES)
+        for one in [*given.iterdir(), *(given / "info").glob("*")]:
+            place = folder / one.relative_to(given)
+            if not place.exists() and one.name != "objects":
+                place.symlink_to(one)
+        yield folder
 
 
 def _split(names: str) -> tuple[str, ...]:

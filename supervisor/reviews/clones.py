@@ -134,6 +134,16 @@ class Clones:
         names = {name for one in checkout.files for name in (one.path, one.old_path)}
         return [one for one in found if one.path in names or one.old_path in names]
 
+    async def rebased(self, checkout: Checkout, base: str) -> set[str] | None:
+        """Return the files that differ between an earlier base and this one; None where that
+        commit isn't there any more, or they are too many."""
+        if not is_sha(base) or not await self._has(checkout.clone, base):
+            return None
+        words = (*_DIFF, "--name-only", "--no-renames", "-z", base, checkout.base)
+        found = await self._try(checkout.clone, *words)
+        names = found.stdout.decode("utf-8", "surrogateescape").split("\0")
+        return set(names) if found.ok and not found.truncated else None
+
     async def text_at(self, checkout: Checkout, revision: str, path: str) -> str | None:
         """Return a file as text at a commit; None where it has none, or more than anybody reads."""
         data = await self.data_at(checkout, revision, path)

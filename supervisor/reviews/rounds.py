@@ -11,7 +11,7 @@ from sqlalchemy import Engine
 from supervisor.base.clock import Clock
 from supervisor.core.act import Severity
 from supervisor.core.reviews import rounds, trust
-from supervisor.core.reviews.diffs import ChangedFile
+from supervisor.core.reviews.diffs import ChangedFile, unseen, with_unseen
 from supervisor.core.reviews.findings import PlacedFinding
 from supervisor.core.reviews.orders import KnownRemark, Told
 from supervisor.core.reviews.rounds import HeadCode, RoundOutcome, Said, SaidScope, TrackedFinding
@@ -23,7 +23,7 @@ from supervisor.store.reviews import findings, queries
 
 class ReviewRound(NamedTuple):
     """A round that begins. `since`: the head that was reviewed before, "" where the whole change is
-    looked at; `touched`: what changed since then; `configuration`: which of the files that steer
+    looked at; `touched`: what changed since then, or nobody has seen; `configuration`: which of the files that steer
     reviews the change itself changes."""
 
     number: int
@@ -76,9 +76,30 @@ class Rounds:
             said = findings.remembered(connection, pull.repository_id, self._clock.now())
         last = slot.last_reviewed_sha
         touched = await self._clones.since(checkout, last) if last else None
-        since = "" if run.full or touched is None else last
+        hidden = set() if touched is None else await self._unseen(pull, checkout, last, touched)
+        since = "" if run.full or hidden or touched is None else last
+        touched = with_unseen(touched or [], checkout.files, hidden)
         configuration = trust.changed_configuration(checkout.files)
-        return ReviewRound(slot.rounds + 1, since, touched or [], known, said, configuration)
+        return ReviewRound(slot.rounds + 1, since, touched, known, said, configuration)
+
+    async def _unseen(
+        self,
+        pull: queries.PullRequest,
+        checkout: Checkout,
+        last: str,
+        touched: Sequence[ChangedFile],
+    ) -> set[str]:
+        """Return the files of which the earlier rounds, and what was touched since, don't show all
+        that the change does."""
+        with self._engine.connect() as connection:
+            runs = queries.runs_of(connection, pull.id)
+        before = [one for one in runs if one.head_sha == last and one.review is not None]
+        rebased = await self._clones.rebased(checkout, before[-1].base_sha) if before else None
+        read = [one for one in before if one.session_id]
+        if rebased is None or (read and read[-1].partial):
+            return {one.path for one in checkout.files if not one.skipped}
+        skipped = [words for one in before for words in one.skipped]
+        return unseen(checkout.files, touched, skipped=skipped, rebased=rebased)
 
     async def lines(self, checkout: Checkout, paths: Collection[str]) -> dict[str, Sequence[str]]:
         """Return the lines at the head of those of these files that are there."""

@@ -87,6 +87,26 @@ def test_nothing_of_the_repository_is_run(repo: Path, tmp_path: Path) -> None:
     assert (tmp_path / "sprung").exists(), "the trap doesn't work, so it proves nothing"
 
 
+def test_no_attribute_of_the_code_folds_or_hides_it(repo: Path) -> None:
+    """Also in a git that takes attributes from the working tree (before 2.43)."""
+    code = "# $Id: {} $\nevil()\n"
+    (repo / ".gitattributes").write_text("*.py ident -diff\n*.md ident\n")
+    (repo / ".git" / "info").mkdir(exist_ok=True)
+    (repo / ".git" / "info" / "attributes").write_text("* ident\n")
+    for name in ("src/app.py", "README.md"):
+        (repo / name).write_text(code.format(""))
+    git(repo, "add", ".")
+    git(repo, "commit", "-q", "-m", "keywords")
+    for name in ("src/app.py", "README.md"):
+        (repo / name).write_text(code.format("*/ steal(); /*"))
+    repository = Repository(repo)
+    change = repository.change("HEAD")
+    data = repository.diff(change, [], 10_000).data
+    assert set(change.files) == {"src/app.py", "README.md"}
+    assert data.count(b"+# $Id: */ steal(); /* $") == 2
+    assert change.untracked == ()
+
+
 def test_a_filter_that_cannot_be_switched_off_stops_git(repo: Path) -> None:
     with (repo / ".git" / "config").open("a") as config:
         config.write('[filter "a=b"]\n\tclean = touch /tmp/never\n')

@@ -5,7 +5,8 @@ isn't there fails the whole review, so a hunk's own bounds are what counts, not 
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 # What nobody wrote by hand: named in the receipt, and not shown to the model.
@@ -57,9 +58,12 @@ def changed_files(raw: bytes, patch: bytes) -> list[ChangedFile]:
     starts += [at + 1 for at in _found(b"\n" + _FILE, patch)]
     ends = [*starts[1:], len(patch)]
     parts = [patch[start:end] for start, end in zip(starts, ends, strict=False)]
-    if len(parts) != len(entries):
-        raise ValueError(f"{len(entries)} files in git's list, {len(parts)} in its diff")
-    return [_file(entry, part) for entry, part in zip(entries, parts, strict=True)]
+    # A file that became a link is two in the diff: one that goes, and one that comes.
+    count = len(entries) + sum(one.status == "T" for one in entries)
+    if len(parts) != count:
+        raise ValueError(f"{count} files in git's list, {len(parts)} in its diff")
+    left = iter(parts)
+    return [_file(one, *islice(left, 1 + (one.status == "T"))) for one in entries]
 
 
 class _Entry(NamedTuple):
@@ -82,9 +86,9 @@ def _entries(raw: bytes) -> list[_Entry]:
     return found
 
 
-def _file(entry: _Entry, part: bytes) -> ChangedFile:
-    head, _, body = part.partition(b"\n@@ ")
-    body = b"\n@@ " + body if body else b""
+def _file(entry: _Entry, part: bytes, other: bytes = b"") -> ChangedFile:
+    heads, bodies = zip(*map(_parted, (part, other)), strict=True)
+    head, body = b"".join(heads), b"".join(bodies)
     added, deleted = body.count(b"\n+"), body.count(b"\n-")
     hunks = []
     for at in _found(b"\n@@ ", body):
@@ -95,6 +99,12 @@ def _file(entry: _Entry, part: bytes) -> ChangedFile:
     is_text = _text(path) == path and path.isprintable()
     skipped = _skipped(entry, head, body, is_text=is_text)
     return ChangedFile(path, entry.old_path, entry.status, added, deleted, tuple(hunks), skipped)
+
+
+def _parted(part: bytes) -> tuple[bytes, bytes]:
+    """Return head and hunks of one file's part of a diff."""
+    head, _, body = part.partition(b"\n@@ ")
+    return head, b"\n@@ " + body if body else b""
 
 
 def _found(part: bytes, text: bytes) -> Iterator[int]:
@@ -127,6 +137,43 @@ def skipped_words(files: Sequence[ChangedFile]) -> list[str]:
     """Return what was left out and why, a text for each file that can be stored and sent: what
     isn't UTF-8 in a name is shown as U+FFFD."""
     return [f"{_text(one.path)}: {one.skipped}" for one in files if one.skipped]
+
+
+def unseen(
+    files: Sequence[ChangedFile],
+    touched: Sequence[ChangedFile],
+    *,
+    skipped: Sequence[str],
+    rebased: Collection[str],
+) -> set[str]:
+    """Return which files of a change are not shown whole by what an earlier round showed and what
+    was `touched` since: those that it `skipped` (in the words of `skipped_words`), under this name
+    or the one before, and those whose base is another now (`rebased`)."""
+    left_out = {one.rpartition(": ")[0] for one in skipped}
+    before = {one.path: one.old_path for one in touched}
+    found = set()
+    for one in files:
+        names = {one.path, one.old_path, before.get(one.path, one.path)}
+        if not one.skipped and (left_out & set(map(_text, names)) or not names.isdisjoint(rebased)):
+            found.add(one.path)
+    return found
+
+
+def with_unseen(
+    touched: Sequence[ChangedFile], files: Sequence[ChangedFile], names: Collection[str]
+) -> list[ChangedFile]:
+    """Return what was touched since an earlier round, with all lines of the change where nobody
+    has seen them (`names`)."""
+    hunks = {one.path: one.hunks for one in files if one.path in names}
+    known = {one.path for one in touched}
+    return [
+        *(one._replace(hunks=hunks.get(one.path, one.hunks)) for one in touched),
+        *(
+            one._replace(old_path=one.path, status="M")
+            for one in files
+            if one.path in names and one.path not in known
+        ),
+    ]
 
 
 def _text(path: str) -> str:

@@ -5,7 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core.reviews.diffs import ShownLines, changed_files, skipped_words
+from supervisor.core.reviews.diffs import (
+    ChangedFile,
+    ShownLines,
+    changed_files,
+    skipped_words,
+    unseen,
+    with_unseen,
+)
 
 DIFF = ("git", "diff", "--no-color", "--find-renames", "-U3")
 
@@ -119,3 +126,51 @@ def test_a_name_that_is_no_utf_8_is_named_in_a_text_that_can_be_stored() -> None
     found = changed_files(raw, patch)
     assert skipped_words(found) == ["no-\ufffd.py: its name isn't plain text"]
     assert found[0].path.encode("utf-8", "surrogateescape") == b"no-\xff.py"
+
+
+def test_a_file_that_becomes_a_link_and_back_is_one_of_the_change(repository: Path) -> None:
+    commit(repository, {"a.py": b"x\n", "b.py": b"1\n2\n", "c.py": b"old\n"})
+    (repository / "b.py").unlink()
+    (repository / "b.py").symlink_to("a.py")
+    commit(repository, {"a.py": b"y\n", "c.py": b"new\n"})
+    found = change(repository)
+    assert list(found) == ["a.py", "b.py", "c.py"]
+    assert (found["b.py"].status, found["b.py"].added, found["b.py"].deleted) == ("T", 1, 2)
+    assert found["b.py"].hunks == (ShownLines(0, -1), ShownLines(1, 1))
+    assert found["c.py"].hunks == (ShownLines(1, 1),)
+    (repository / "b.py").unlink()
+    commit(repository, {"b.py": b"\0binary"})
+    assert change(repository)["b.py"].skipped == "binary"
+
+
+def changed(path: str, old_path: str = "", **more: object) -> ChangedFile:
+    base = ChangedFile(path, old_path or path, "M", 1, 0, (ShownLines(1, 1),))
+    return base._replace(**more)  # type: ignore[arg-type]
+
+
+def test_what_an_earlier_round_left_out_is_not_seen_by_what_came_since() -> None:
+    files = [
+        changed("was long.py"),
+        changed("b.py", "a.py"),
+        changed("new name.py"),
+        changed("moved: base.py"),
+        changed("still.map", skipped="generated"),
+        changed("seen.py"),
+    ]
+    skipped = ["was long.py: a line", "a.py: binary", "no-\ufffd.py: odd", "still.map: generated"]
+    touched = [changed("was long.py"), changed("new name.py", "no-\udcff.py", status="R")]
+    found = unseen(files, touched, skipped=skipped, rebased={"moved: base.py", "other.py"})
+    assert found == {"was long.py", "b.py", "new name.py", "moved: base.py"}
+    assert unseen(files, touched, skipped=["still.map: generated"], rebased=()) == set()
+
+
+def test_lines_that_nobody_has_seen_count_as_touched() -> None:
+    whole = (ShownLines(1, 90),)
+    files = [changed("a.py", hunks=whole), changed("b.py", "old.py", hunks=whole, status="R")]
+    touched = [changed("a.py", "before.py", status="R"), changed("c.py")]
+    assert with_unseen(touched, files, {"a.py", "b.py"}) == [
+        changed("a.py", "before.py", status="R", hunks=whole),
+        changed("c.py"),
+        changed("b.py", hunks=whole),
+    ]
+    assert with_unseen(touched, files, ()) == touched

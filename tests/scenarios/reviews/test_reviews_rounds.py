@@ -9,6 +9,7 @@ import pytest
 from supervisor.core.act import Act
 from supervisor.core.approvals import Request, status
 from supervisor.demo.forge.forge import DemoPull
+from supervisor.demo.forge.state import run_git
 from supervisor.store.reviews import findings
 from tests.fakes.readers import SaidReader, read_by, remark, said
 from tests.fakes.reviewed import CHANGE, NAME, Reviewed, reviewed
@@ -182,3 +183,33 @@ async def test_what_could_not_be_posted_goes_on_to_the_next_round(tmp_path: Path
         assert status(replaced) == "superseded"
         assert tracked(on)["No count"]["state"] == "new", "nobody denied it"
         assert "denied" not in [one.reason for one in on.receipts()]
+
+
+async def test_code_that_an_earlier_round_did_not_show_is_shown_whole(tmp_path: Path) -> None:
+    async with reviewed(tmp_path, policy_file=policy(tmp_path)) as on:
+        on.forge.commit(NAME, "main", {"guard.py": "check = True\n"}, "Before")
+        reader = with_reader(on, said([]), said([]) | {"partial": "a limit"}, said([]))
+        evil = "steal()\n"
+        pull = on.open_pull({"evil.js": f"{evil}x = '{'y' * 6_000}'\n", "guard.py": "check = 2\n"})
+        await receipt_of(on, pull)
+        shown = []
+        for files in (
+            {"evil.js": f"{evil}x = 1\n"},  # it was too long to be shown
+            {"b.py": "b = 1\n"},  # the round before was partial
+            {"c.py": "c = 1\n"},
+        ):
+            on.forge.push(NAME, pull.number, files, "More")
+            await receipt_of(on, pull)
+            shown.append("since" in reader.orders[-1])
+        assert shown == [False, False, True]
+        # The base mends what the branch keeps as it was.
+        on.forge.commit(NAME, "main", {"guard.py": "check = 'mended'\n"}, "Mend")
+        folder = on.forge.repositories[NAME].folder
+        ends = [on.forge.sha(NAME, one) for one in (pull.head_ref, "main")]
+        words = ["commit-tree", f"{ends[0]}^{{tree}}", "-p", ends[0], "-p", ends[1], "-m", "Merge"]
+        merged = run_git(folder, *words)
+        run_git(folder, "update-ref", f"refs/heads/{pull.head_ref}", merged)
+        on.forge.pushed(NAME, pull.number)
+        await receipt_of(on, pull)
+        assert len(reader.orders) == 5
+        assert "since" not in reader.orders[-1]
