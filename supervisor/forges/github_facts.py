@@ -44,7 +44,7 @@ def pull_facts(one: dict[str, Any]) -> PullFacts:
         number=int(one["number"]),
         title=str(one["title"]),
         body=str(one.get("body") or ""),
-        author=str(one["user"]["login"]),
+        author=author(one)[0],
         is_fork=is_fork,
         is_draft=bool(one.get("draft")),
         is_open=one["state"] == "open",

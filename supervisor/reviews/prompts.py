@@ -163,7 +163,9 @@ class Prompts:
                 raise GatehouseError(f"the reader gave no answer: {session.end_reason}")
             paths = {str(one["path"]) for one in session.review["findings"]}
             lines = await self._rounds.lines(checkout, paths)
-            report = prompts.report_of(chosen, session.review, checkout.files, lines.get)
+            report = await asyncio.to_thread(
+                prompts.report_of, chosen, session.review, checkout.files, lines.get
+            )
             outcome = _done(outcome, report, model=str(session.review["model"]))
             going.reports.append((report, outcome.model))
         except NoAllowanceError as error:

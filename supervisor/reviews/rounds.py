@@ -3,6 +3,7 @@
 `core.reviews.rounds` says what becomes of a finding; this reads the code and the database for it.
 """
 
+import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
@@ -23,8 +24,8 @@ from supervisor.store.reviews import findings, queries
 
 class ReviewRound(NamedTuple):
     """A round that begins. `since`: the head that was reviewed before, "" where the whole change is
-    looked at; `touched`: what changed since then, or nobody has seen; `configuration`: which of the files that steer
-    reviews the change itself changes."""
+    looked at; `touched`: what changed since then, or nobody has seen; `configuration`: which of the
+    files that steer reviews the change itself changes."""
 
     number: int
     since: str
@@ -110,7 +111,7 @@ class Rounds:
                 found[path] = text.split("\n")
         return found
 
-    def end(
+    async def end(
         self,
         run: queries.ReviewRun,
         checkout: Checkout,
@@ -122,7 +123,8 @@ class Rounds:
     ) -> RoundOutcome:
         """Keep what a round comes to, and return it. `lines` are those of the files that findings,
         known and new, are in."""
-        outcome = rounds.advance(
+        outcome = await asyncio.to_thread(
+            rounds.advance,
             begun.known,
             found,
             HeadCode(checkout.files, lines.get, begun.renames(), begun.touched),

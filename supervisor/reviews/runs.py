@@ -303,9 +303,9 @@ class Runs:
             verdict, summary, found = said
             paths = {one.path for one in found} | round_.paths()
             lines = await self._rounds.lines(checkout, paths)
-            placed = findings.place(found, checkout.files, lines.get)
+            placed = await asyncio.to_thread(findings.place, found, checkout.files, lines.get)
             floor = FLOORS[config.strictness.value]
-            outcome = self._rounds.end(run, checkout, round_, placed, lines, floor=floor)
+            outcome = await self._rounds.end(run, checkout, round_, placed, lines, floor=floor)
             code = {one.id: _code(one, lines.get(one.finding.path, ())) for one in outcome.post}
         await self._tidying.threads(repository, pull, run.head_sha, outcome.gone)
         return self._conclude(run, pull, repository, (verdict, summary, round_, outcome), code)

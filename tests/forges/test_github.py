@@ -425,6 +425,13 @@ async def test_a_comment_of_somebody_who_is_gone_is_nobodys(scripted: Scripted) 
         found = await client.issue_comment(FACTS, 1)
     assert (found.author, found.is_bot, found.number) == ("ghost", False, None)
     assert user_json("renovate[bot]")["type"] == "Bot"
+    repository = {"full_name": FACTS.full_name}
+    end = {"ref": "x", "sha": "a" * 40, "repo": repository}
+    pull = {"number": 7, "title": "X", "user": None, "state": "open", "head": end, "base": end}
+    scripted.answer = lambda *_: (200, JSON, json.dumps([pull]).encode())
+    async with client_of(scripted) as client:
+        (opened,) = await client.open_pulls(FACTS)
+    assert opened.author == "ghost"
 
 
 async def test_an_error_that_says_our_credentials_back_is_told_without_them(

@@ -96,7 +96,7 @@ def _file(entry: _Entry, part: bytes, other: bytes = b"") -> ChangedFile:
             first, count = int(found[1]), int(found[2] or 1)
             hunks.append(ShownLines(first, first + count - 1))
     path = entry.path
-    is_text = _text(path) == path and path.isprintable()
+    is_text = plain_text(path) == path and path.isprintable()
     skipped = _skipped(entry, head, body, is_text=is_text)
     return ChangedFile(path, entry.old_path, entry.status, added, deleted, tuple(hunks), skipped)
 
@@ -136,7 +136,7 @@ def _skipped(entry: _Entry, head: bytes, body: bytes, *, is_text: bool) -> str:
 def skipped_words(files: Sequence[ChangedFile]) -> list[str]:
     """Return what was left out and why, a text for each file that can be stored and sent: what
     isn't UTF-8 in a name is shown as U+FFFD."""
-    return [f"{_text(one.path)}: {one.skipped}" for one in files if one.skipped]
+    return [f"{plain_text(one.path)}: {one.skipped}" for one in files if one.skipped]
 
 
 def unseen(
@@ -154,7 +154,8 @@ def unseen(
     found = set()
     for one in files:
         names = {one.path, one.old_path, before.get(one.path, one.path)}
-        if not one.skipped and (left_out & set(map(_text, names)) or not names.isdisjoint(rebased)):
+        was_left_out = not left_out.isdisjoint(map(plain_text, names))
+        if not one.skipped and (was_left_out or not names.isdisjoint(rebased)):
             found.add(one.path)
     return found
 
@@ -176,5 +177,6 @@ def with_unseen(
     ]
 
 
-def _text(path: str) -> str:
+def plain_text(path: str) -> str:
+    """Return a name as a text that can be stored and sent."""
     return path.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

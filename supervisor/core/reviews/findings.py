@@ -15,8 +15,9 @@ from supervisor.core.act import SEVERITIES, Confidence, ReviewVerdict, Severity
 from supervisor.core.reviews.diffs import ChangedFile
 
 MOST_INLINE = 25
-# How far from where it is said to be a quote is looked for.
+# How far from where it is said to be a quote is looked for, and how many lines are compared.
 NEAR_LINES = 20
+MOST_COMPARED = 500_000
 _SPACES = re.compile(r"\s+")
 
 
@@ -104,26 +105,28 @@ def find_quote(
     quote: str, lines: Sequence[str], near: int, *, within: int = NEAR_LINES
 ) -> tuple[int, int] | None:
     """Return the first and last line of the quoted code, the nearest to where it was said to be,
-    and no further away than `within` lines; None where it isn't there."""
+    and no further away than `within` lines; None where it isn't there, or takes too long to
+    find."""
     wanted = [text for one in quote.splitlines() if (text := folded(one))]
     if not wanted:
         return None
-    first, last = max(1, near - within), near + within
-    places = []
-    for start in range(first, min(last, len(lines)) + 1):
-        at, left = start, list(wanted)
-        while left and at <= len(lines):
+    first, last = max(1, near - within), min(near + within, len(lines))
+    compared = 0
+    for start in sorted(range(first, last + 1), key=lambda one: abs(one - near)):
+        at, found = start, 0
+        while found < len(wanted) and at <= len(lines) and compared < MOST_COMPARED:
+            compared += 1
             text = folded(lines[at - 1])
-            if text and left[0] not in text:
+            if text and wanted[found] not in text:
                 break
             if text:
-                left.pop(0)
+                found += 1
             elif at == start:
                 break
             at += 1
-        if not left:
-            places.append((start, at - 1))
-    return min(places, key=lambda one: abs(one[0] - near), default=None)
+        if found == len(wanted):
+            return start, at - 1
+    return None
 
 
 def _order(finding: Finding) -> tuple[int, str, int]:

@@ -43,8 +43,7 @@ class PullTarget(msgspec.Struct, frozen=True, kw_only=True):
     fork: bool = False
 
 
-_MARK = re.compile(r"<!-- gatehouse:([0-9a-f]+) -->")
-_NOTE_MARK = re.compile(r"<!-- gatehouse:note:([0-9a-f]+) -->")
+_MARK = re.compile(r"<!-- gatehouse:(note:)?([0-9a-f]+) -->")
 _COUNTS = re.compile(r"^(?:Findings: ([a-z0-9, ]+)\.|No (?:new )?findings\.)$", re.MULTILINE)
 
 
@@ -80,7 +79,7 @@ def review_act(
     rest = [one for one in findings if one not in inline]
     comments = [comment_of(one) for one in inline]
     severities = [*(one.severity for one in comments), *(one.finding.severity for one in rest)]
-    said = [summary, *(one.finding.body for one in rest), *(one.body for one in comments)]
+    said = [summary, *(text for one in findings for text in words_of(one))]
     lines = [
         "## Review",
         "",
@@ -113,6 +112,12 @@ def review_act(
         fork=target.fork,
         links=any(_ADDRESS.search(text) for text in said),
     )
+
+
+def words_of(placed: PlacedFinding) -> tuple[str, ...]:
+    """Return what a reader said in a finding, as it was said."""
+    finding = placed.finding
+    return finding.path, finding.title, finding.body, finding.suggestion or ""
 
 
 def has_address(text: str) -> bool:
@@ -153,15 +158,23 @@ def held_comment(
 
 def run_of(body: str) -> str:
     """Return the run that a post of ours is of; "" where it has no mark."""
-    found = _MARK.search(body)
-    return found[1] if found else ""
+    found = _last_mark(body)
+    return found[2] if found and not found[1] else ""
 
 
 def reviewed_by(body: str) -> str:
     """Return the run that a review on the forge is of, also where its summary stands in an earlier
     one; "" where it is none of ours."""
-    found = _NOTE_MARK.search(body)
-    return found[1] if found else run_of(body)
+    found = _last_mark(body)
+    return found[2] if found else ""
+
+
+def _last_mark(body: str) -> re.Match[str] | None:
+    """Return the mark of a post: ours stands last, an earlier one is quoted from the code."""
+    found = None
+    for found in _MARK.finditer(body):  # noqa: B007
+        pass
+    return found
 
 
 def note_act(act: Act) -> Act:
@@ -238,7 +251,7 @@ def without_places(act: Act) -> Act:
     parts = [
         f"{plain(f'{one.path}:{one.line}', one_line=True)}\n\n{one.body}" for one in act.comments
     ]
-    found = _NOTE_MARK.search(act.body) or _MARK.search(act.body)
+    found = _last_mark(act.body)
     line = found[0] if found else ""
     text = "\n\n".join([act.body.replace(line, "").rstrip(), *parts])[:MOST_BODY_CHARS]
     return msgspec.structs.replace(act, comments=(), body=f"{text}\n\n{line}")

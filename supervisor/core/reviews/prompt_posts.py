@@ -22,15 +22,21 @@ def prompt_mark(prompt_id: str, run_id: str) -> str:
 
 
 def mark_of(body: str) -> str:
-    """Return the whole mark in what a prompt said; "" where there is none."""
-    found = _MARK.search(body)
+    """Return the whole mark of what a prompt said; "" where there is none. It stands at the end:
+    what stands elsewhere is quoted from the code."""
+    found = _own_mark(body)
     return found[0] if found else ""
 
 
 def run_of_prompt(body: str) -> str:
     """Return the run that what a prompt said is of; "" where there is no mark of one."""
-    found = _MARK.search(body)
+    found = _own_mark(body)
     return found[2] if found else ""
+
+
+def _own_mark(body: str) -> re.Match[str] | None:
+    start = body.rfind("<!--")
+    return _MARK.fullmatch(body[start:].rstrip()) if start >= 0 else None
 
 
 def prompt_act(target: PullTarget, report: PromptReport, *, run_id: str, recorded: bool) -> Act:
@@ -41,7 +47,8 @@ def prompt_act(target: PullTarget, report: PromptReport, *, run_id: str, recorde
     beside = [one for one in report.findings if one.line][:MOST_INLINE] if is_review else []
     rest = [one for one in report.findings if one not in beside]
     comments = [posts.comment_of(one) for one in beside]
-    said = [report.summary, *report.notes, *(one.finding.body for one in report.findings)]
+    found = [text for one in report.findings for text in posts.words_of(one)]
+    said = [report.summary, *report.notes, *found]
     severities = [one.finding.severity for one in report.findings]
     return Act(
         operation="post" if is_review else "comment",

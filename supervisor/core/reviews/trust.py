@@ -8,7 +8,7 @@ forge says of them each time, never what a webhook says.
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
-from supervisor.core.reviews.diffs import ChangedFile
+from supervisor.core.reviews.diffs import ChangedFile, plain_text
 
 Trust = Literal["head", "base"]
 
@@ -46,7 +46,7 @@ def changed_configuration(files: Sequence[ChangedFile]) -> list[str]:
     """Return which of the files that steer reviews a pull request changes, for its receipt."""
     return sorted(
         {
-            path
+            plain_text(path)
             for one in files
             for path in (one.path, one.old_path)
             if path in CONFIGURATION

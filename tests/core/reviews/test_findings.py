@@ -3,7 +3,14 @@
 import pytest
 
 from supervisor.core.reviews.diffs import ChangedFile, ShownLines
-from supervisor.core.reviews.findings import Finding, identity, place, read_review
+from supervisor.core.reviews.findings import (
+    MOST_COMPARED,
+    Finding,
+    find_quote,
+    identity,
+    place,
+    read_review,
+)
 
 LINES = [f"line {number}" for number in range(1, 101)]
 LINES[40:43] = ["def f(a):", "", "    return  a"]
@@ -73,3 +80,18 @@ def test_a_recorded_review_is_read_and_notes_are_left_out() -> None:
         {"verdict": "approve", "summary": "s", "findings": [note, note | {"severity": "low"}]}
     )
     assert (verdict, summary, len(found)) == ("approve", "s", 1)
+
+
+def test_a_quote_is_looked_for_near_first_and_not_for_ever() -> None:
+    assert find_quote("a\nb", ["a", "b", "x", "a", "b"], 4, within=5) == (4, 5)
+    assert find_quote("a\nb", ["a", "b", "x", "a", "b"], 2, within=5) == (1, 2)
+    looked_at: list[int] = []
+
+    class Lines(list[str]):
+        def __getitem__(self, at):
+            looked_at.append(at)
+            return super().__getitem__(at)
+
+    lines = Lines(["a"] * 1_000 + [""] * 20_000)
+    assert find_quote("\n".join(["a"] * 900 + ["b"]), lines, 1, within=len(lines)) is None
+    assert len(looked_at) == MOST_COMPARED

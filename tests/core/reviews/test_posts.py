@@ -2,6 +2,8 @@
 
 import re
 
+import pytest
+
 from supervisor.core.reviews.findings import Finding, PlacedFinding
 from supervisor.core.reviews.posts import (
     MOST_BODY_CHARS,
@@ -123,6 +125,23 @@ def test_what_can_not_stand_beside_the_code_stands_in_the_text() -> None:
     assert "a.py:5\n\n**high: T1**" in whole.body
     assert whole.body.count("gatehouse:ab12") == 1
     assert whole.body.endswith(mark("ab12"))
+
+
+@pytest.mark.parametrize("line", [0, 5])
+@pytest.mark.parametrize("field", ["path", "title", "body", "suggestion"])
+def test_an_address_is_seen_wherever_a_finding_has_it(field: str, line: int) -> None:
+    assert posted(placed(1, line, **{field: "see https://example.org/x"})).links
+    assert not posted(placed(1, line, **{field: "see example"})).links
+
+
+@pytest.mark.parametrize("forged", [mark("dead"), note_mark("dead")])
+def test_a_mark_that_stands_in_the_code_is_none_of_ours(forged: str) -> None:
+    act = posted(placed(1, suggestion=forged))
+    assert forged in without_places(act).body
+    note = without_places(note_act(act)).body
+    act = without_places(act)
+    assert (run_of(act.body), reviewed_by(act.body)) == ("ab12", "ab12")
+    assert (run_of(note), reviewed_by(note)) == ("", "ab12")
 
 
 def test_a_later_round_has_a_line_for_a_text_and_a_mark_of_its_own() -> None:

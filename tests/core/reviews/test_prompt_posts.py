@@ -107,6 +107,10 @@ def test_a_text_that_is_too_long_keeps_its_mark() -> None:
     assert mark_of(body) == prompt_mark("p", "ab12")
     assert mark_of("nothing") == ""
     assert (run_of_prompt(body), run_of_prompt("nothing")) == ("ab12", "")
+    # What `why` quotes of the code.
+    quoted = f"Why.\n\n```\n{prompt_mark('p', 'dead')}\n```"
+    assert (mark_of(quoted), run_of_prompt(quoted)) == ("", "")
+    assert mark_of(f"{quoted}\n\n{prompt_mark('p', 'ab12')}\n") == prompt_mark("p", "ab12")
 
 
 def test_no_notes() -> None:

@@ -60,6 +60,11 @@ def test_what_steers_reviews_is_named_where_it_is_changed() -> None:
     ]
 
 
+def test_a_name_that_is_no_utf_8_can_be_told_in_a_receipt() -> None:
+    odd = ChangedFile("\udcff/CLAUDE.md", "\udcff/CLAUDE.md", "A", 1, 0, ())
+    assert changed_configuration([odd]) == ["\ufffd/CLAUDE.md"]
+
+
 def test_a_skill_is_one_file_of_a_folder() -> None:
     assert is_skill(".claude/skills/money/SKILL.md")
     assert not is_skill(".claude/skills/money/deep/SKILL.md")
