@@ -142,7 +142,7 @@ def _repositories_on_way(workspace: Path, cwd: str) -> list[Path]:
 
 
 def _submodule(parent: HostRepository, folder: Path, name: str) -> HostRepository | None:
-    modules = parent.git.common / "modules"
+    modules = parent.git.here / "modules"  # of a worktree, its own
     if not name or ".." in Path(name).parts or (modules / name).resolve() != modules / name:
         return None
     own = git_folder_of(folder)

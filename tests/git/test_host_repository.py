@@ -80,6 +80,18 @@ async def test_a_registered_submodule_is_one_of_the_workspace(tmp_path: Path, to
     assert "no registered submodule" in str(await repository_at(top, "deps/sub"))
 
 
+async def test_a_submodule_of_a_linked_worktree_is_its_own(tmp_path: Path, top: Path) -> None:
+    words = ("-c", "protocol.file.allow=always", "submodule", "--quiet")
+    git(top, *words, "add", str(make_repository(tmp_path / "other")), "sub")
+    git(top, "-c", "user.name=a", "-c", "user.email=a@x", "commit", "-qm", "Add sub")
+    linked = tmp_path / "linked"
+    git(top, "worktree", "add", "-q", "-b", "linked", str(linked))
+    git(linked, *words, "update", "--init")
+    found = await repository_at(linked, "sub")
+    assert isinstance(found, HostRepository), found
+    assert found.git.here.is_relative_to(top / ".git/worktrees/linked/modules")
+
+
 @pytest.mark.parametrize("name", ["../../deps/gitdir", "..", "x/../../../deps/gitdir", "link"])
 async def test_no_name_of_a_submodule_leads_out(top: Path, name: str) -> None:
     folder = top / "deps/gitdir"
